@@ -1,0 +1,60 @@
+"""Every error the package raises on purpose.
+
+LongragError
+├── InvalidParameterError (ValueError)   a setting or argument that is not allowed
+├── InvalidDocumentError (ValueError)    a corpus that cannot be ingested as given
+├── EmbeddingError (ValueError)          vectors that are not finite or not of one width
+├── GenerationError                      a language model that gave nothing usable
+├── StoreError                           a vector store that broke its contract
+├── IndexFormatError                     a saved index that is damaged, foreign or newer
+├── JournalError                         a journal that cannot be read or written
+└── MissingExtraError (ImportError)      an optional dependency that is not installed
+"""
+
+from __future__ import annotations
+
+
+class LongragError(Exception):
+    """Base of every error the package raises on purpose."""
+
+
+class InvalidParameterError(LongragError, ValueError):
+    """A parameter was outside what is allowed."""
+
+    def __init__(self, parameter: str, received: object, allowed: str, remedy: str = "") -> None:
+        message = f"{parameter} must be {allowed}, got {received!r}"
+        super().__init__(f"{message}. {remedy}" if remedy else message)
+        self.parameter = parameter
+        self.received = received
+
+
+class InvalidDocumentError(LongragError, ValueError):
+    """A document cannot be ingested: a repeated id, or a text that is not a string."""
+
+
+class EmbeddingError(LongragError, ValueError):
+    """An embedder returned vectors that are not finite, not numeric or not of one width."""
+
+
+class GenerationError(LongragError):
+    """A language model gave nothing usable; the message names the call."""
+
+
+class StoreError(LongragError):
+    """A vector store broke its contract, for instance rows without the unit key."""
+
+
+class IndexFormatError(LongragError):
+    """A saved index is damaged, of another kind, or of a newer format."""
+
+
+class JournalError(LongragError):
+    """A journal cannot be opened, read or written."""
+
+
+class MissingExtraError(LongragError, ImportError):
+    """An optional dependency is not installed; the message names the extra that brings it."""
+
+    def __init__(self, feature: str, extra: str) -> None:
+        super().__init__(f"{feature} needs an optional dependency: pip install 'longrag[{extra}]'")
+        self.extra = extra

@@ -1,0 +1,1 @@
+"""What is built once and searched often. No questions and no prompts here."""

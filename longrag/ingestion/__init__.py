@@ -1,0 +1,1 @@
+"""From documents to long units: links, sentences, chunks, grouping. No vectors here."""

@@ -1,0 +1,102 @@
+"""The values that travel from corpus to answer: frozen, slotted, and free of any framework."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from hashlib import sha256
+from types import MappingProxyType
+from typing import Literal, TypeAlias
+
+TokenCounter: TypeAlias = Callable[[str], int]
+"""Counts the tokens of a text; any callable from string to a non-negative integer will do."""
+
+Span: TypeAlias = tuple[int, int]
+"""A half-open range of characters, ``text[start:end]``."""
+
+Granularity: TypeAlias = Literal["chunk", "document", "unit"]
+"""What is embedded in a unit's name: the levels of g' in LongRAG §3.1."""
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """One source text with its identity.
+
+    ``title`` may be empty. ``metadata`` is never changed; its values may be anything.
+    """
+
+    id: str
+    text: str
+    title: str = ""
+    metadata: Mapping[str, object] = field(default_factory=lambda: MappingProxyType({}))
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """The place of one document, or of one part of it, in a unit's text.
+
+    The document's characters ``[doc_start, doc_end)`` stand verbatim in the unit's text from
+    character ``start`` on.
+    """
+
+    doc_id: str
+    title: str
+    start: int
+    doc_start: int
+    doc_end: int
+
+    @property
+    def end(self) -> int:
+        """The character of the unit's text where this member's text ends."""
+        return self.start + self.doc_end - self.doc_start
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """One embedded piece g' of a unit.
+
+    ``unit.text[start:end] == text``. ``doc_id`` is the document the piece begins in; ``doc_start``
+    and ``doc_end`` are its offsets there, except for a piece that is a whole unit, where they are
+    those of the first member.
+    """
+
+    id: str
+    unit_id: str
+    doc_id: str
+    title: str
+    text: str
+    start: int
+    end: int
+    doc_start: int
+    doc_end: int
+
+
+@dataclass(frozen=True, slots=True)
+class LongUnit:
+    """A group of related documents read as one text (LongRAG §3.1).
+
+    ``tokens`` is the sum over its members, counted with the counter the unit was built with.
+    """
+
+    id: str
+    text: str
+    members: tuple[Member, ...]
+    tokens: int
+
+    @property
+    def doc_ids(self) -> tuple[str, ...]:
+        """The ids of the member documents, in the order in which they stand in the text."""
+        return tuple(member.doc_id for member in self.members)
+
+
+def stable_id(*parts: object) -> str:
+    """Hash parts into a 32-character id that is the same in every process.
+
+    Parts are joined with their lengths, so ``("ab", "c")`` and ``("a", "bc")`` differ.
+    """
+    digest = sha256()
+    for part in parts:
+        encoded = str(part).encode("utf-8", "surrogatepass")
+        digest.update(len(encoded).to_bytes(8, "big"))
+        digest.update(encoded)
+    return digest.hexdigest()[:32]
