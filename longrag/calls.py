@@ -1,0 +1,306 @@
+"""Calls to the outside as data, and the two drivers that answer them.
+
+An algorithm that needs a model or a store is a generator, a *flow*: it yields a tuple of requests
+and is sent the list of their outcomes in the same order, each a value or the exception that the
+call raised. It never awaits, so the same flow serves sync and async callers and both frameworks;
+what answers a request is handed to the driver.
+
+``run`` and ``arun`` drive one flow, ``run_all`` and ``arun_all`` several at once: the calls of all
+of them share one bound on calls in flight, and each flow goes on as soon as its own answers are in.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable, Generator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextvars import copy_context
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias, TypeVar, cast
+
+from longrag.errors import InvalidParameterError
+
+if TYPE_CHECKING:
+    from longrag.journal import Journal
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Generate:
+    """Ask the language model; answered with its text.
+
+    ``sources`` are the ids of the documents the prompt was made from: a journal purges the answer
+    when one of them is deleted.
+    """
+
+    prompt: str
+    sources: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Embed:
+    """Embed texts in a role; answered with float32 vectors of shape (texts, width)."""
+
+    texts: tuple[str, ...]
+    role: Literal["query", "document"]
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """Score texts against a query; answered with one float a text, higher is better."""
+
+    query: str
+    texts: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Search:
+    """Rank stored chunks against the query the answerer holds; answered with hits, best first.
+
+    At most ``top_k`` hits, none of a unit in ``exclude``.
+    """
+
+    top_k: int
+    exclude: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Fetch:
+    """Get whole units by id; answered with a mapping from id to unit, without those not found."""
+
+    unit_ids: tuple[str, ...]
+
+
+Request: TypeAlias = Generate | Embed | Score | Search | Fetch
+Outcome: TypeAlias = Any
+"""What a request came to: the value its class names, or the exception the call raised."""
+
+Flow: TypeAlias = Generator[tuple[Request, ...], list[Outcome], T]
+Answer: TypeAlias = Callable[[Request], Any]
+AsyncAnswer: TypeAlias = Callable[[Request], Awaitable[Any]]
+
+
+def ask(request: Request) -> Flow[Any]:
+    """Yield one request from inside a flow and return its value, raising what the call raised."""
+    (outcome,) = yield (request,)
+    if isinstance(outcome, Exception):
+        raise outcome
+    return outcome
+
+
+def run(
+    flow: Flow[T], answer: Answer, *, max_in_flight: int = 1, journal: Journal | None = None
+) -> T:
+    """Drive one flow to its result; see ``run_all``."""
+    return run_all([flow], answer, max_in_flight=max_in_flight, journal=journal)[0]
+
+
+async def arun(
+    flow: Flow[T], answer: AsyncAnswer, *, max_in_flight: int = 1, journal: Journal | None = None
+) -> T:
+    """Drive one flow to its result; see ``arun_all``."""
+    return (await arun_all([flow], answer, max_in_flight=max_in_flight, journal=journal))[0]
+
+
+def run_all(
+    flows: Sequence[Flow[T]],
+    answer: Answer,
+    *,
+    max_in_flight: int = 1,
+    journal: Journal | None = None,
+) -> list[T]:
+    """Drive flows to their results, in the order given.
+
+    With ``max_in_flight=1`` every call runs in the caller's thread, otherwise in that many
+    threads, each under a copy of the caller's context. Answers to ``Generate`` are committed to
+    the journal before a flow sees them, and read from it when they are there; equal ``Generate``
+    requests that are open at the same time are asked once.
+
+    Raises:
+        InvalidParameterError: ``max_in_flight`` is below 1.
+        Exception: whatever a flow raises; the other flows are closed first.
+    """
+    merged = _Merged(flows, max_in_flight)
+    call = _journalled(answer, journal)
+    try:
+        if max_in_flight == 1:
+            while (opened := merged.next_call()) is not None:
+                merged.settle(opened, _outcome(call, opened.request))
+        else:
+            _run_threaded(merged, call)
+    finally:
+        merged.close()
+    return merged.results()
+
+
+def _run_threaded(merged: _Merged[T], call: Answer) -> None:
+    with ThreadPoolExecutor(max_workers=merged.max_in_flight) as pool:
+        pending: dict[Future[Outcome], _Call] = {}
+        try:
+            while True:
+                while len(pending) < merged.max_in_flight and (opened := merged.next_call()):
+                    context = copy_context()
+                    pending[pool.submit(context.run, _outcome, call, opened.request)] = opened
+                if not pending:
+                    return
+                for done in wait(pending, return_when=FIRST_COMPLETED).done:
+                    merged.settle(pending.pop(done), done.result())
+        finally:
+            pool.shutdown(wait=True, cancel_futures=True)
+
+
+async def arun_all(
+    flows: Sequence[Flow[T]],
+    answer: AsyncAnswer,
+    *,
+    max_in_flight: int = 1,
+    journal: Journal | None = None,
+) -> list[T]:
+    """Drive flows to their results, in the order given, from an event loop.
+
+    Flows advance in a worker thread under a copy of the caller's context, so that their own work
+    (a search, a clustering) never blocks the loop. On cancellation the calls in flight are
+    cancelled and every flow is closed before this returns. Otherwise as ``run_all``.
+    """
+    merged = _Merged(flows, max_in_flight)
+    pending: dict[asyncio.Task[Outcome], _Call] = {}
+    try:
+        while True:
+            while len(pending) < merged.max_in_flight:
+                opened = await _in_thread(merged.next_call)
+                if opened is None:
+                    break
+                task = asyncio.create_task(_aoutcome(answer, journal, opened.request))
+                pending[task] = opened
+            if not pending:
+                return merged.results()
+            done, _ = await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
+            for finished in done:
+                merged.settle(pending.pop(finished), finished.result())
+    finally:
+        for task in pending:
+            task.cancel()
+        await asyncio.gather(*pending, return_exceptions=True)
+        merged.close()
+
+
+async def _in_thread(step: Callable[[], T]) -> T:
+    """Run a step in a thread; a cancellation waits for it, since a running flow cannot close."""
+    running = asyncio.ensure_future(asyncio.to_thread(step))
+    try:
+        return await asyncio.shield(running)
+    except asyncio.CancelledError:
+        await asyncio.wait([running])
+        raise
+
+
+def _outcome(call: Answer, request: Request) -> Outcome:
+    try:
+        return call(request)
+    except Exception as error:  # noqa: BLE001 - an outcome is a value or an exception
+        return error
+
+
+async def _aoutcome(answer: AsyncAnswer, journal: Journal | None, request: Request) -> Outcome:
+    try:
+        if journal is None or not isinstance(request, Generate):
+            return await answer(request)
+        known = await asyncio.to_thread(journal.get, request.prompt)
+        if known is not None:
+            return known
+        text = await answer(request)
+        return await asyncio.to_thread(journal.put, request.prompt, text, sources=request.sources)
+    except Exception as error:  # noqa: BLE001 - an outcome is a value or an exception
+        return error
+
+
+def _journalled(answer: Answer, journal: Journal | None) -> Answer:
+    if journal is None:
+        return answer
+
+    def call(request: Request) -> Any:
+        if not isinstance(request, Generate):
+            return answer(request)
+        known = journal.get(request.prompt)
+        if known is not None:
+            return known
+        return journal.put(request.prompt, answer(request), sources=request.sources)
+
+    return call
+
+
+@dataclass(slots=True, eq=False)
+class _Call:
+    """One open request and the places (flow, slot) that wait for its outcome."""
+
+    request: Request
+    places: list[tuple[int, int]] = field(default_factory=list)
+
+
+class _Merged(Generic[T]):
+    """Several flows as one queue of calls: which call to open next, and who gets its outcome."""
+
+    def __init__(self, flows: Sequence[Flow[T]], max_in_flight: int) -> None:
+        if max_in_flight < 1:
+            raise InvalidParameterError("max_in_flight", max_in_flight, "at least 1")
+        self.max_in_flight = max_in_flight
+        self._flows = list(flows)
+        self._results: dict[int, T] = {}
+        self._ready: deque[tuple[int, list[Outcome] | None]] = deque(
+            (index, None) for index in range(len(self._flows))
+        )
+        self._outcomes: dict[int, list[Outcome]] = {}
+        self._missing: dict[int, int] = {}
+        self._queue: deque[_Call] = deque()
+        self._open: dict[Generate, _Call] = {}
+
+    def next_call(self) -> _Call | None:
+        """Advance the flows that can go on until there is a call to open; None when all wait."""
+        while not self._queue and self._ready:
+            self._advance(*self._ready.popleft())
+        return self._queue.popleft() if self._queue else None
+
+    def settle(self, call: _Call, outcome: Outcome) -> None:
+        """Hand an outcome to the flows that wait for it."""
+        if isinstance(call.request, Generate):
+            del self._open[call.request]
+        for index, slot in call.places:
+            self._outcomes[index][slot] = outcome
+            self._missing[index] -= 1
+            if not self._missing[index]:
+                self._ready.append((index, self._outcomes.pop(index)))
+
+    def results(self) -> list[T]:
+        """The flows' results, in the order of the flows."""
+        return [self._results[index] for index in range(len(self._flows))]
+
+    def close(self) -> None:
+        """Close every flow; those that ended are not touched by it."""
+        for flow in self._flows:
+            flow.close()
+
+    def _advance(self, index: int, outcomes: list[Outcome] | None) -> None:
+        try:
+            flow = self._flows[index]
+            requests = next(flow) if outcomes is None else flow.send(outcomes)
+        except StopIteration as stop:
+            self._results[index] = cast("T", stop.value)
+            return
+        if not requests:
+            self._ready.append((index, []))
+            return
+        self._outcomes[index] = [None] * len(requests)
+        self._missing[index] = len(requests)
+        for slot, request in enumerate(requests):
+            self._enqueue(request, (index, slot))
+
+    def _enqueue(self, request: Request, place: tuple[int, int]) -> None:
+        call = self._open.get(request) if isinstance(request, Generate) else None
+        if call is None:
+            call = _Call(request)
+            self._queue.append(call)
+            if isinstance(request, Generate):
+                self._open[request] = call
+        call.places.append(place)

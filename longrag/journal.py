@@ -1,0 +1,166 @@
+"""Paid answers, committed as they come.
+
+A journal is one SQLite file: the answer to a prompt is stored before anything is built on it, so
+that a build which was killed is resumed by running it again, and only calls in flight at that
+moment are paid twice. Deleting a document removes every answer made from it, and SQLite
+overwrites the freed pages with zeros.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import threading
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from hashlib import sha256
+from pathlib import Path
+from types import TracebackType
+
+from longrag.errors import GenerationError, JournalError
+
+_VERSION = 1
+_APPLICATION_ID = 0x4C52_4A31
+
+_SCHEMA = (
+    "CREATE TABLE IF NOT EXISTS answers (key BLOB PRIMARY KEY, answer TEXT NOT NULL) WITHOUT ROWID",
+    "CREATE TABLE IF NOT EXISTS sources (source TEXT, key BLOB, PRIMARY KEY (source, key))"
+    " WITHOUT ROWID",
+)
+
+
+class Journal:
+    """Answers by prompt, durable after every ``put``.
+
+    ``model`` names the language model and the settings that change its answers: entries made under
+    another name are never returned. One file may hold several models, and several threads and
+    processes may use it at once. The file is created with mode 0600. A closed journal raises
+    ``JournalError``.
+
+    Raises:
+        JournalError: the file is not a journal, is of a newer version, or cannot be used.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], *, model: str = "") -> None:
+        self.path = Path(path)
+        self._model = model
+        self._lock = threading.Lock()
+        self._connection: sqlite3.Connection | None = None
+        try:
+            # The file must exist with its mode before SQLite opens it under the caller's umask.
+            os.close(os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600))
+            self._connection = sqlite3.connect(self.path, timeout=30, check_same_thread=False)
+            self._prepare(self._connection)
+        except (OSError, sqlite3.Error) as error:
+            self.close()
+            raise JournalError(f"cannot open the journal {self.path}: {error}") from error
+        except JournalError:
+            self.close()
+            raise
+
+    def _prepare(self, connection: sqlite3.Connection) -> None:
+        connection.execute("PRAGMA secure_delete = ON")
+        connection.execute("PRAGMA synchronous = FULL")
+        # Two processes may create one journal: the look and the creation are one transaction.
+        connection.execute("BEGIN IMMEDIATE")
+        with connection:
+            self._check(connection)
+            for statement in _SCHEMA:
+                connection.execute(statement)
+            connection.execute(f"PRAGMA application_id = {_APPLICATION_ID}")
+            connection.execute(f"PRAGMA user_version = {_VERSION}")
+        connection.execute("PRAGMA journal_mode = WAL")
+
+    def _check(self, connection: sqlite3.Connection) -> None:
+        (application,) = connection.execute("PRAGMA application_id").fetchone()
+        (version,) = connection.execute("PRAGMA user_version").fetchone()
+        (objects,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+        if application != _APPLICATION_ID and (application or objects):
+            raise JournalError(f"{self.path} is an SQLite file of another kind: name another path")
+        if version > _VERSION:
+            raise JournalError(
+                f"{self.path} has journal version {version}, this release reads up to {_VERSION}:"
+                " upgrade longrag or name another path"
+            )
+
+    def get(self, prompt: str) -> str | None:
+        """Return the stored answer to a prompt, or None when it was never paid for."""
+        with self._use() as connection:
+            row = connection.execute(
+                "SELECT answer FROM answers WHERE key = ?", (self._key(prompt),)
+            ).fetchone()
+        return None if row is None else str(row[0])
+
+    def put(self, prompt: str, answer: str, *, sources: Iterable[str] = ()) -> str:
+        """Commit an answer and return it; the first answer stored for a prompt stays.
+
+        Returns what is stored, so that two processes which paid for one prompt go on alike.
+
+        Raises:
+            GenerationError: ``answer`` is not a string.
+            JournalError: the answer could not be written, for instance on a full disk.
+        """
+        if not isinstance(answer, str):
+            raise GenerationError(f"a model's answer must be a string, got {answer!r}")
+        key = self._key(prompt)
+        with self._use() as connection:
+            with connection:
+                connection.execute("INSERT OR IGNORE INTO answers VALUES (?, ?)", (key, answer))
+                connection.executemany(
+                    "INSERT OR IGNORE INTO sources VALUES (?, ?)",
+                    ((source, key) for source in sources),
+                )
+            (stored,) = connection.execute(
+                "SELECT answer FROM answers WHERE key = ?", (key,)
+            ).fetchone()
+        return str(stored)
+
+    def purge(self, source: str) -> int:
+        """Remove every answer made from a document, whatever its model, and return how many."""
+        with self._use() as connection:
+            with connection:
+                removed = connection.execute(
+                    "DELETE FROM answers WHERE key IN (SELECT key FROM sources WHERE source = ?)",
+                    (source,),
+                ).rowcount
+                connection.execute("DELETE FROM sources WHERE key NOT IN (SELECT key FROM answers)")
+            # Deleted text would otherwise live on in the write-ahead log.
+            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        return removed
+
+    def __len__(self) -> int:
+        with self._use() as connection:
+            return int(connection.execute("SELECT count(*) FROM answers").fetchone()[0])
+
+    def close(self) -> None:
+        """Close the file; closing twice is harmless."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def __enter__(self) -> Journal:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _key(self, prompt: str) -> bytes:
+        digest = sha256(len(self._model).to_bytes(8, "big"))
+        digest.update(self._model.encode("utf-8", "surrogatepass"))
+        digest.update(prompt.encode("utf-8", "surrogatepass"))
+        return digest.digest()
+
+    @contextmanager
+    def _use(self) -> Iterator[sqlite3.Connection]:
+        with self._lock:
+            if self._connection is None:
+                raise JournalError(f"the journal {self.path} is closed")
+            try:
+                yield self._connection
+            except (sqlite3.Error, UnicodeEncodeError) as error:
+                raise JournalError(f"the journal {self.path} failed: {error}") from error

@@ -1,0 +1,249 @@
+"""Both drivers, run over the same flows."""
+
+import asyncio
+import threading
+import time
+from contextvars import ContextVar
+
+import pytest
+
+from longrag.calls import Embed, Flow, Generate, arun, arun_all, ask, run, run_all
+from longrag.errors import InvalidParameterError
+from longrag.journal import Journal
+
+
+def upper_twice(text: str) -> Flow[str]:
+    first = yield from ask(Generate(text))
+    return (yield from ask(Generate(first + "!")))
+
+
+def fan_out(*prompts: str) -> Flow[list[object]]:
+    return (yield tuple(Generate(prompt) for prompt in prompts))
+
+
+def answer(request: Generate) -> str:
+    if request.prompt.startswith("bad"):
+        raise TimeoutError(request.prompt)
+    return request.prompt.upper()
+
+
+async def aanswer(request: Generate) -> str:
+    await asyncio.sleep(0)
+    return answer(request)
+
+
+@pytest.mark.parametrize("max_in_flight", [1, 4])
+async def test_both_drivers_give_every_flow_its_own_answers_in_order(max_in_flight):
+    flows = lambda: [upper_twice(text) for text in ("a", "b", "a", "c")]  # noqa: E731
+    expected = ["A!", "B!", "A!", "C!"]
+    assert run_all(flows(), answer, max_in_flight=max_in_flight) == expected
+    assert await arun_all(flows(), aanswer, max_in_flight=max_in_flight) == expected
+
+
+@pytest.mark.parametrize("max_in_flight", [1, 4])
+async def test_each_item_is_answered_on_its_own_with_a_value_or_an_exception(max_in_flight):
+    for outcomes in (
+        run(fan_out("x", "bad y", "z"), answer, max_in_flight=max_in_flight),
+        await arun(fan_out("x", "bad y", "z"), aanswer, max_in_flight=max_in_flight),
+    ):
+        assert [outcomes[0], outcomes[2]] == ["X", "Z"]
+        assert isinstance(outcomes[1], TimeoutError)
+
+
+async def test_ask_raises_what_the_call_raised():
+    with pytest.raises(TimeoutError, match="bad"):
+        run(upper_twice("bad"), answer)
+    with pytest.raises(TimeoutError, match="bad"):
+        await arun(upper_twice("bad"), aanswer)
+
+
+def test_a_flow_that_yields_no_request_goes_on():
+    def flow() -> Flow[int]:
+        outcomes = yield ()
+        return len(outcomes)
+
+    assert run(flow(), answer) == 0
+
+
+def test_no_flows_give_no_results():
+    assert run_all([], answer) == []
+
+
+def test_max_in_flight_below_one_is_refused():
+    with pytest.raises(InvalidParameterError, match="max_in_flight must be at least 1, got 0"):
+        run(upper_twice("a"), answer, max_in_flight=0)
+
+
+def peak(limit: int) -> tuple[list[int], object]:
+    running, seen, lock = [0], [], threading.Lock()
+
+    def slow(request: Generate) -> str:
+        with lock:
+            running[0] += 1
+            seen.append(running[0])
+        time.sleep(0.02)
+        with lock:
+            running[0] -= 1
+        return request.prompt
+
+    return seen, slow
+
+
+def test_calls_of_many_flows_share_one_bound_and_reach_it():
+    seen, slow = peak(3)
+    run_all([fan_out(f"{n}a", f"{n}b") for n in range(6)], slow, max_in_flight=3)
+    assert len(seen) == 12
+    assert max(seen) == 3
+
+
+async def test_calls_in_flight_are_bounded_and_reach_the_bound_in_async():
+    running, seen = 0, []
+
+    async def slow(request: Generate) -> str:
+        nonlocal running
+        running += 1
+        seen.append(running)
+        await asyncio.sleep(0.01)
+        running -= 1
+        return request.prompt
+
+    await arun_all([fan_out(f"{n}a", f"{n}b") for n in range(6)], slow, max_in_flight=3)
+    assert len(seen) == 12
+    assert max(seen) == 3
+
+
+@pytest.mark.parametrize("max_in_flight", [1, 4])
+def test_equal_open_prompts_are_asked_once(max_in_flight):
+    asked = []
+
+    def count(request: Generate) -> str:
+        asked.append(request.prompt)
+        time.sleep(0.01)
+        return request.prompt
+
+    assert run(fan_out("p", "p", "p"), count, max_in_flight=max_in_flight) == ["p", "p", "p"]
+    assert asked == ["p"]
+
+
+def test_a_failing_flow_closes_the_others():
+    closed = []
+
+    def watched() -> Flow[None]:
+        try:
+            yield (Generate("x"), Generate("y"))
+            yield (Generate("z"),)
+        finally:
+            closed.append(True)
+
+    with pytest.raises(TimeoutError):
+        run_all([watched(), upper_twice("bad")], answer)
+    assert closed == [True]
+
+
+async def test_cancelling_closes_the_flow_and_the_calls_in_flight():
+    events = []
+
+    def flow() -> Flow[None]:
+        try:
+            yield (Generate("x"),)
+        finally:
+            events.append("flow closed")
+
+    async def forever(request: Generate) -> str:
+        try:
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            events.append("call cancelled")
+            raise
+        return ""
+
+    task = asyncio.create_task(arun(flow(), forever))
+    await asyncio.sleep(0.05)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert events == ["call cancelled", "flow closed"]
+
+
+async def test_a_cancellation_while_a_flow_computes_waits_for_it_and_closes_it():
+    closed = []
+
+    def busy() -> Flow[None]:
+        try:
+            time.sleep(0.2)
+            yield (Generate("x"),)
+        finally:
+            closed.append(True)
+
+    task = asyncio.create_task(arun(busy(), aanswer))
+    await asyncio.sleep(0.05)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert closed == [True]
+
+
+async def test_flows_advance_off_the_event_loop():
+    threads = []
+
+    def flow() -> Flow[None]:
+        threads.append(threading.current_thread())
+        yield (Generate("x"),)
+        threads.append(threading.current_thread())
+
+    await arun(flow(), aanswer)
+    assert threading.main_thread() not in threads
+    assert len(threads) == 2
+
+
+CALLER: ContextVar[str] = ContextVar("CALLER", default="nobody")
+
+
+async def test_flows_and_calls_see_the_callers_context():
+    CALLER.set("me")
+    seen = []
+
+    def flow() -> Flow[None]:
+        seen.append(CALLER.get())
+        yield (Generate("x"), Generate("y"))
+
+    def spy(request: Generate) -> str:
+        seen.append(CALLER.get())
+        return ""
+
+    async def aspy(request: Generate) -> str:
+        return spy(request)
+
+    run(flow(), spy, max_in_flight=2)
+    await arun(flow(), aspy, max_in_flight=2)
+    assert seen == ["me"] * 6
+
+
+async def test_answers_are_journalled_as_they_come_and_not_paid_twice(tmp_path):
+    asked = []
+
+    def once(request: Generate | Embed) -> str:
+        asked.append(request)
+        if request.prompt == "c":
+            raise TimeoutError
+        return request.prompt.upper()
+
+    async def aonce(request: Generate | Embed) -> str:
+        return once(request)
+
+    with Journal(tmp_path / "journal.db") as journal:
+        first = run(fan_out("a", "b", "c"), once, journal=journal)
+        second = await arun(fan_out("a", "b", "c"), aonce, journal=journal, max_in_flight=2)
+        third = run(fan_out("a", "b", "d"), once, journal=journal, max_in_flight=2)
+    assert first[:2] == second[:2] == third[:2] == ["A", "B"]
+    assert third[2] == "D"
+    assert [request.prompt for request in asked] == ["a", "b", "c", "c", "d"]
+
+
+def test_embeddings_are_not_journalled(tmp_path):
+    def flow() -> Flow[object]:
+        return (yield (Embed(("a",), "query"),))
+
+    with Journal(tmp_path / "journal.db") as journal:
+        assert run(flow(), lambda request: [[1.0]], journal=journal) == [[[1.0]]]
+        assert len(journal) == 0

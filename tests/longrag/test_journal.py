@@ -1,0 +1,183 @@
+"""Paid answers survive kills, are kept apart by model, and go when their document goes."""
+
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from longrag.errors import GenerationError, JournalError
+from longrag.journal import Journal
+
+
+@pytest.fixture
+def path(tmp_path) -> Path:
+    return tmp_path / "journal.db"
+
+
+def test_an_answer_outlives_its_process_and_belongs_to_its_model(path):
+    with Journal(path, model="small") as journal:
+        assert journal.get("prompt") is None
+        assert journal.put("prompt", "answer") == "answer"
+    with Journal(path, model="small") as journal:
+        assert journal.get("prompt") == "answer"
+        assert journal.get("prompt ") is None
+    with Journal(path, model="large") as journal:
+        assert journal.get("prompt") is None
+
+
+def test_model_and_prompt_are_not_run_together(path):
+    with Journal(path, model="ab") as journal:
+        journal.put("c", "first")
+    with Journal(path, model="a") as journal:
+        assert journal.get("bc") is None
+
+
+def test_the_first_answer_stays(path):
+    with Journal(path) as journal:
+        journal.put("prompt", "first")
+        assert journal.put("prompt", "second") == "first"
+        assert len(journal) == 1
+
+
+def test_the_file_is_private(path):
+    with Journal(path):
+        assert path.stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.parametrize("answer", [None, 3, b"x"])
+def test_what_is_not_a_text_is_refused_and_not_stored(path, answer):
+    with Journal(path) as journal:
+        with pytest.raises(GenerationError, match="must be a string"):
+            journal.put("prompt", answer)
+        assert len(journal) == 0
+
+
+def test_purging_a_document_removes_what_was_made_from_it_and_its_bytes(path):
+    with Journal(path, model="m") as journal:
+        journal.put("one", "SECRET-ONE " * 50, sources=["a", "b"])
+        journal.put("two", "kept two", sources=["b"])
+        journal.put("three", "kept three")
+        assert journal.purge("a") == 1
+        assert journal.purge("a") == 0
+        assert journal.get("one") is None
+        assert journal.get("two") == "kept two"
+        assert len(journal) == 2
+        for file in path.parent.iterdir():
+            assert b"SECRET-ONE" not in file.read_bytes()
+
+
+def test_a_closed_journal_says_so(path):
+    journal = Journal(path)
+    journal.close()
+    journal.close()
+    with pytest.raises(JournalError, match="is closed"):
+        journal.get("prompt")
+
+
+def test_a_damaged_file_is_refused_and_left_alone(path):
+    path.write_bytes(b"not a database at all" * 100)
+    before = path.read_bytes()
+    with pytest.raises(JournalError, match="cannot open the journal"):
+        Journal(path)
+    assert path.read_bytes() == before
+
+
+def test_an_sqlite_file_of_another_kind_is_refused(path):
+    connection = sqlite3.connect(path)
+    connection.execute("CREATE TABLE users (name)")
+    connection.commit()
+    connection.close()
+    with pytest.raises(JournalError, match="of another kind"):
+        Journal(path)
+
+
+def test_a_newer_journal_is_refused(path):
+    Journal(path).close()
+    connection = sqlite3.connect(path)
+    connection.execute("PRAGMA user_version = 99")
+    connection.commit()
+    connection.close()
+    with pytest.raises(JournalError, match="journal version 99"):
+        Journal(path)
+
+
+def test_a_folder_that_does_not_exist_is_named(tmp_path):
+    with pytest.raises(JournalError, match="nowhere"):
+        Journal(tmp_path / "nowhere" / "journal.db")
+
+
+def test_a_full_disk_loses_nothing_that_was_committed(path):
+    with Journal(path) as journal:
+        journal.put("small", "kept")
+        with journal._use() as connection:
+            connection.execute("PRAGMA max_page_count = 8")
+        with pytest.raises(JournalError, match="full"):
+            journal.put("big", "x" * 100_000)
+        assert journal.get("small") == "kept"
+        assert journal.get("big") is None
+
+
+def test_threads_share_one_journal(path):
+    with Journal(path) as journal:
+        threads = [
+            threading.Thread(target=lambda n=n: journal.put(f"{n % 5}", f"{n % 5}"))
+            for n in range(20)
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert len(journal) == 5
+
+
+WRITER = """
+import sys
+from longrag.journal import Journal
+with Journal(sys.argv[1]) as journal:
+    for n in range(10_000):
+        journal.put(str(n), f"answer {n}")
+        sys.stdout.write(f"{n}\\n")
+        sys.stdout.flush()
+"""
+
+
+def test_a_killed_process_loses_no_answer_it_had_committed(path):
+    root = Path(__file__).parents[2]
+    writer = subprocess.Popen(
+        [sys.executable, "-c", WRITER, str(path)],
+        stdout=subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": str(root)},
+    )
+    for _ in range(25):
+        last = int(writer.stdout.readline())
+    writer.send_signal(signal.SIGKILL)
+    writer.wait()
+    writer.stdout.close()
+    with Journal(path) as journal:
+        assert [journal.get(str(n)) for n in range(last + 1)] == [
+            f"answer {n}" for n in range(last + 1)
+        ]
+
+
+def test_two_processes_write_one_journal(path):
+    root = Path(__file__).parents[2]
+    code = (
+        "import sys\nfrom longrag.journal import Journal\n"
+        "with Journal(sys.argv[1]) as j:\n"
+        "    [j.put(f'{sys.argv[2]}{n}', 'x') for n in range(40)]\n"
+    )
+    writers = [
+        subprocess.Popen(
+            [sys.executable, "-c", code, str(path), name],
+            env={**os.environ, "PYTHONPATH": str(root)},
+        )
+        for name in "ab"
+    ]
+    assert [writer.wait() for writer in writers] == [0, 0]
+    with Journal(path) as journal:
+        assert len(journal) == 80
