@@ -1,0 +1,223 @@
+"""The link matrix: which documents are related to which, in compressed sparse rows."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import cache
+from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar, cast, runtime_checkable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from longrag.errors import InvalidParameterError
+
+IntArray: TypeAlias = NDArray[np.signedinteger[Any]]
+Kernel = TypeVar("Kernel", bound=Callable[..., Any])
+
+MAX_DOCUMENTS = 2**31 - 1
+"""The neighbours are kept as int32."""
+
+_ALLOWED = "pairs (source, target) of document indices, as integers"
+
+
+@runtime_checkable
+class Graph(Protocol):
+    """What is used of a networkx graph; any object with these three methods will do."""
+
+    def is_directed(self) -> bool:
+        """Tell whether an edge leads from its first node to its second alone."""
+        ...
+
+    def nodes(self) -> Iterable[int]:
+        """List the nodes, indices of documents."""
+        ...
+
+    def edges(self) -> Iterable[tuple[int, int]]:
+        """List the edges as pairs of nodes."""
+        ...
+
+
+Links: TypeAlias = (
+    NDArray[np.integer[Any]] | Mapping[int, Iterable[int]] | Iterable[tuple[int, int]] | Graph
+)
+"""Pairs (source, target), a mapping from sources to targets, or a graph of document indices."""
+
+
+class LinkMatrix(NamedTuple):
+    """The documents related to each document, without repeats and without the document itself.
+
+    Those related to document ``i`` are ``neighbours[starts[i]:starts[i + 1]]``, in no particular
+    order. ``starts`` is int64 of shape (documents + 1,); ``neighbours`` is int32 and may be longer
+    than ``starts[-1]``: what lies behind is void.
+    """
+
+    starts: NDArray[np.int64]
+    neighbours: NDArray[np.int32]
+
+    @property
+    def degrees(self) -> NDArray[np.int64]:
+        """The number of other documents related to each document, shape (documents,)."""
+        return np.diff(self.starts)
+
+
+def link_matrix(links: IntArray, count: int, *, directed: bool, compiled: bool) -> LinkMatrix:
+    """Build the link matrix in time and memory linear in the number of links.
+
+    Args:
+        links: Shape (links, 2), each row a source and a target in ``range(count)``. Not copied.
+        count: The number of documents.
+        directed: Whether a link relates its source to its target alone, or both to each other.
+        compiled: Whether to run the kernels compiled. The result is the same.
+    """
+    run = jit if compiled else _as_it_is
+    sources, targets = links[:, 0], links[:, 1]
+    starts = np.zeros(count + 1, np.int64)
+    neighbours = np.empty(len(links) * (1 if directed else 2), np.int32)
+    run(_count_rows)(sources, targets, directed, starts)
+    np.cumsum(starts, out=starts)
+    run(_fill_rows)(sources, targets, directed, starts, neighbours)
+    run(_compact_rows)(starts, neighbours)
+    return LinkMatrix(starts, neighbours)
+
+
+def link_array(links: Links, count: int, *, directed: bool) -> IntArray:
+    """Bring links of any accepted kind into an array of shape (links, 2), checked.
+
+    An array of int32 or int64 is returned as it is. A link of an undirected graph stands for both
+    directions, so with ``directed`` it appears twice.
+
+    Raises:
+        InvalidParameterError: If ``links`` is of another kind or names a document outside
+            ``range(count)``.
+    """
+    if isinstance(links, np.ndarray):
+        return _checked_array(links, count)
+    pairs = _pairs(_listed(links))
+    if directed and isinstance(links, Graph) and not links.is_directed():
+        pairs = np.concatenate([pairs, pairs[:, ::-1]])
+    _check_indices(pairs, count)
+    return pairs
+
+
+@cache
+def jit(kernel: Kernel) -> Kernel:
+    """Compile a kernel with numba for one thread, keeping the machine code on disk if possible."""
+    # numba takes up to half a second to import, and small corpora never need it.
+    import numba
+
+    try:
+        return cast(Kernel, numba.njit(cache=True, nogil=True)(kernel))
+    except RuntimeError:
+        # numba refuses to cache when neither the package's nor the user's folder is writable.
+        return cast(Kernel, numba.njit(nogil=True)(kernel))
+
+
+def _as_it_is(kernel: Kernel) -> Kernel:
+    return kernel
+
+
+def _count_rows(sources: IntArray, targets: IntArray, directed: bool, counts: IntArray) -> None:
+    """Count into ``counts[i]`` the links at document ``i``."""
+    for link in range(len(sources)):
+        counts[sources[link]] += 1
+        if not directed:
+            counts[targets[link]] += 1
+
+
+def _fill_rows(
+    sources: IntArray, targets: IntArray, directed: bool, ends: IntArray, neighbours: IntArray
+) -> None:
+    """Fill each row from its end down, which turns ``ends`` into the starts of the rows."""
+    for link in range(len(sources)):
+        source, target = sources[link], targets[link]
+        ends[source] -= 1
+        neighbours[ends[source]] = target
+        if not directed:
+            ends[target] -= 1
+            neighbours[ends[target]] = source
+
+
+def _compact_rows(starts: IntArray, neighbours: IntArray) -> None:
+    """Drop self-links and repeats in place."""
+    count = len(starts) - 1
+    seen_by = np.full(count, -1, np.int32)
+    kept = 0
+    begin = starts[0]
+    for document in range(count):
+        end = starts[document + 1]
+        for slot in range(begin, end):
+            neighbour = neighbours[slot]
+            if neighbour != document and seen_by[neighbour] != document:
+                seen_by[neighbour] = document
+                neighbours[kept] = neighbour
+                kept += 1
+        begin = end
+        starts[document + 1] = kept
+
+
+def _checked_array(links: NDArray[Any], count: int) -> IntArray:
+    if links.size == 0:
+        return np.empty((0, 2), np.int64)
+    if links.dtype.kind not in "iu" or links.ndim != 2 or links.shape[1] != 2:
+        raise InvalidParameterError(
+            "links",
+            f"an array of {links.dtype} of shape {links.shape}",
+            "an integer array of shape (links, 2)",
+        )
+    _check_indices(links, count)
+    if links.dtype in (np.int32, np.int64) and links.dtype.isnative and links.flags.aligned:
+        return links
+    return links.astype(np.int64)
+
+
+def _check_indices(pairs: NDArray[Any], count: int) -> None:
+    if pairs.size == 0 or (pairs.min() >= 0 and pairs.max() < count):
+        return
+    outside = ((pairs < 0) | (pairs >= count)).any(axis=1)
+    raise InvalidParameterError(
+        "links",
+        tuple(pairs[np.argmax(outside)].tolist()),
+        f"between documents in range({count})",
+        "A link names two documents by index, and there is one size a document",
+    )
+
+
+def _listed(links: Links) -> Iterator[object]:
+    """List the links of anything but an array as pairs, not yet checked.
+
+    Nodes and keys are listed as self-links, which relate nothing but are checked like any link.
+    """
+    if isinstance(links, Graph):
+        yield from ((node, node) for node in links.nodes())
+        yield from links.edges()
+    elif isinstance(links, Mapping):
+        for source, targets in links.items():
+            yield source, source
+            yield from ((source, target) for target in _iterated(targets))
+    else:
+        yield from _iterated(links)
+
+
+def _iterated(links: object) -> Iterable[object]:
+    if isinstance(links, Iterable):
+        return links
+    raise InvalidParameterError("links", links, _ALLOWED)
+
+
+def _pairs(links: Iterable[object]) -> NDArray[np.int64]:
+    flat = array("q")
+    for link in links:
+        _append_pair(flat, link)
+    return np.array(flat, np.int64).reshape(-1, 2)
+
+
+def _append_pair(flat: array[int], link: Any) -> None:
+    try:
+        source, target = link
+        flat.append(source)
+        flat.append(target)
+    except (TypeError, ValueError, OverflowError):
+        raise InvalidParameterError(
+            "links", link, _ALLOWED, "An adjacency is given as a mapping {source: [targets]}"
+        ) from None
