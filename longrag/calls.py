@@ -57,13 +57,18 @@ class Score:
 
 @dataclass(frozen=True, slots=True)
 class Search:
-    """Rank stored chunks against the query the answerer holds; answered with hits, best first.
+    """Rank stored chunks against a query; answered with hits, best first.
 
-    At most ``top_k`` hits, none of a unit in ``exclude``.
+    ``vector`` is the query's embedding when the flow has it. At most ``top_k`` hits, none of a unit
+    in ``exclude`` and, when ``only`` is given, all of that unit. An answerer whose store cannot
+    filter so raises ``NotImplementedError``.
     """
 
+    query: str
     top_k: int
+    vector: Sequence[float] | None = None
     exclude: tuple[str, ...] = ()
+    only: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

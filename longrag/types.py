@@ -89,6 +89,22 @@ class LongUnit:
         return tuple(member.doc_id for member in self.members)
 
 
+@dataclass(frozen=True, slots=True)
+class RetrievedUnit:
+    """A unit found for a question, with the chunk that found it.
+
+    ``score`` is the best chunk's, in the terms of what ranked it. ``exact`` tells that the ranking
+    is known to be exact (LongRAG §3.1 on an exact index); ``complete`` tells that the text is the
+    whole unit, neither cut to a token budget nor put together from only the chunks that were seen.
+    """
+
+    unit: LongUnit
+    score: float
+    best_chunk: Chunk
+    exact: bool = True
+    complete: bool = True
+
+
 def stable_id(*parts: object) -> str:
     """Hash parts into a 32-character id that is the same in every process.
 

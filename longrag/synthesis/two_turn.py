@@ -1,0 +1,232 @@
+"""The two-turn reader: a long answer from long context, then a short one from it (LongRAG §3.2).
+
+What is decided here is pure: which documents are read and in what order, what is left out when the
+model's window is too small, whether one turn will do, and what the answer is when a turn gives
+nothing. The frameworks send the prompts and stream the replies; ``read`` does the same as a flow.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from longrag.calls import Flow, Generate, ask
+from longrag.errors import GenerationError, InvalidParameterError
+from longrag.ingestion.chunking import chunk_spans
+from longrag.models.tokens import count_tokens as default_counter
+from longrag.prompts import EXTRACT_ANSWER, LONG_ANSWER, SHORT_ANSWER, document_fields, quote
+from longrag.types import RetrievedUnit, TokenCounter
+
+ONE_TURN_MAX_TOKENS = 1000
+"""Contexts of at most this many tokens are read in one turn.
+
+The paper reads below 1K tokens in one turn and above 4K in two, and leaves the range between open.
+Two turns are taken there: the second costs some 600 tokens, whatever the context, and direct
+extraction is what the paper saw fail as contexts grow.
+"""
+
+EMPTY_ANSWER = "The documents do not answer this question."
+"""The answer when nothing was retrieved, or when the first turn says nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReaderDocument:
+    """One document as the reader sees it: ``unit`` is the rank of its unit, from 0.
+
+    ``best`` marks the document that holds the unit's best chunk.
+    """
+
+    doc_id: str
+    title: str
+    text: str
+    unit: int = 0
+    best: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class FittedContext:
+    """The documents that fit, as the text of the ``{context}`` slot, and the ids of the others.
+
+    ``cut_doc_id`` names the one document whose end was cut off, when not even it fit whole.
+    """
+
+    text: str
+    tokens: int
+    dropped_doc_ids: tuple[str, ...] = ()
+    cut_doc_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ReaderAnswer:
+    """The short answer, the long answer it was taken from, and the documents left unread."""
+
+    answer: str
+    long_answer: str
+    dropped_doc_ids: tuple[str, ...] = ()
+
+
+def reader_documents(retrieved: Sequence[RetrievedUnit]) -> list[ReaderDocument]:
+    """Take units apart into their documents: best unit first, each in its unit's order."""
+    return [
+        ReaderDocument(
+            member.doc_id,
+            member.title,
+            found.unit.text[member.start : member.end],
+            rank,
+            member.doc_id == found.best_chunk.doc_id,
+        )
+        for rank, found in enumerate(retrieved)
+        for member in found.unit.members
+    ]
+
+
+def fit_context(
+    documents: Sequence[ReaderDocument],
+    *,
+    max_tokens: int | None = None,
+    count_tokens: TokenCounter = default_counter,
+) -> FittedContext:
+    """Fit documents into a window of ``max_tokens`` tokens by leaving out whole ones.
+
+    Documents of the lowest-ranked unit go first: its last ones before its first, and the one that
+    holds its best chunk at the very end. Their order is otherwise kept. When a single document is
+    left and still too large, it is cut at the end of a sentence. ``None`` means no limit.
+
+    Raises:
+        InvalidParameterError: ``max_tokens`` is below 1.
+    """
+    if max_tokens is not None and max_tokens < 1:
+        raise InvalidParameterError(
+            "max_tokens", max_tokens, "at least 1", "The window leaves no room for any document."
+        )
+    limit = math.inf if max_tokens is None else max_tokens
+    # A separator is counted with each document: some tokenizers spend a token on blank lines.
+    sizes = [count_tokens(_render([document]) + "\n\n") for document in documents]
+    total = sum(sizes)
+    keep = sorted(
+        range(len(documents)), key=lambda i: (documents[i].unit, not documents[i].best, i)
+    )
+    dropped = []
+    while total > limit and len(keep) > 1:
+        last = keep.pop()
+        total -= sizes[last]
+        dropped.append(last)
+    kept = [documents[i] for i in sorted(keep)]
+    cut = total > limit and bool(kept)
+    if cut:
+        kept = [_cut(kept[0], int(limit), count_tokens)]
+        total = count_tokens(_render(kept))
+    return FittedContext(
+        text=_render(kept),
+        tokens=total,
+        dropped_doc_ids=tuple(documents[i].doc_id for i in sorted(dropped)),
+        cut_doc_id=kept[0].doc_id if cut else None,
+    )
+
+
+def _render(documents: Iterable[ReaderDocument]) -> str:
+    return document_fields((document.title, document.text) for document in documents)
+
+
+def _cut(document: ReaderDocument, max_tokens: int, count_tokens: TokenCounter) -> ReaderDocument:
+    frame = count_tokens(_render([ReaderDocument(document.doc_id, document.title, "")]))
+    room = max(max_tokens - frame, 1)
+    spans = chunk_spans(document.text, chunk_size=room, count_tokens=count_tokens)
+    end = spans[0][1] if spans else 0
+    return ReaderDocument(document.doc_id, document.title, document.text[:end], document.unit, True)
+
+
+class AnswerStream:
+    """Cleans a streamed answer: ``feed`` tokens as they come, ``finish`` at the end.
+
+    What ``feed`` and ``finish`` return, put together, is the answer without surrounding white space
+    and without the field tags a model may repeat, or ``fallback`` when nothing else came.
+    """
+
+    _TAGS = ("<short_answer>", "</short_answer>", "<long_answer>", "</long_answer>")
+
+    def __init__(self, fallback: str = "") -> None:
+        self._fallback = fallback
+        self._held = ""
+        self._started = False
+
+    def feed(self, token: str) -> str:
+        """Return what can be shown now."""
+        self._held += token
+        for tag in self._TAGS:
+            self._held = self._held.replace(tag, "")
+        if not self._started:
+            self._held = self._held.lstrip()
+        ready = len(self._held.rstrip())
+        tag_start = self._held.rfind("<")
+        if tag_start >= 0 and any(tag.startswith(self._held[tag_start:]) for tag in self._TAGS):
+            ready = len(self._held[:tag_start].rstrip())
+        shown, self._held = self._held[:ready], self._held[ready:]
+        self._started = self._started or bool(shown)
+        return shown
+
+    def finish(self) -> str:
+        """Return what was held back and belongs to the answer, or the fallback."""
+        rest = self._held.rstrip()
+        return rest if self._started or rest else self._fallback
+
+
+def clean_answer(text: str, *, fallback: str = "") -> str:
+    """Clean a whole answer exactly as ``AnswerStream`` cleans a streamed one."""
+    stream = AnswerStream(fallback)
+    return stream.feed(text) + stream.finish()
+
+
+def check_one_turn_max_tokens(value: int) -> int:
+    """Return the value, or raise ``InvalidParameterError`` when it is not 0 or more."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        raise InvalidParameterError(
+            "one_turn_max_tokens", value, "an integer of at least 0", "0 always takes two turns."
+        )
+    return value
+
+
+def read(
+    question: str,
+    retrieved: Sequence[RetrievedUnit],
+    *,
+    max_tokens: int | None = None,
+    one_turn_max_tokens: int = ONE_TURN_MAX_TOKENS,
+    empty_answer: str = EMPTY_ANSWER,
+    count_tokens: TokenCounter = default_counter,
+) -> Flow[ReaderAnswer]:
+    """Answer a question from retrieved units (LongRAG §3.2).
+
+    Contexts of at most ``one_turn_max_tokens`` tokens take one extracting turn, whose reply is both
+    answers; longer ones take two. No units, or a first turn that says nothing, give
+    ``empty_answer`` without a further call; a second turn that says nothing gives the long answer.
+
+    Raises:
+        InvalidParameterError: a limit is out of range.
+        GenerationError: the model answered with something other than text.
+    """
+    check_one_turn_max_tokens(one_turn_max_tokens)
+    if not retrieved:
+        return ReaderAnswer(empty_answer, "")
+    fitted = fit_context(
+        reader_documents(retrieved), max_tokens=max_tokens, count_tokens=count_tokens
+    )
+    one_turn = fitted.tokens <= one_turn_max_tokens
+    template = EXTRACT_ANSWER if one_turn else LONG_ANSWER
+    prompt = template.format(context=fitted.text, question=quote(question))
+    long_answer = clean_answer((yield from _generate(prompt, retrieved)))
+    if one_turn or not long_answer:
+        return ReaderAnswer(long_answer or empty_answer, long_answer, fitted.dropped_doc_ids)
+    prompt = SHORT_ANSWER.format(question=quote(question), long_answer=quote(long_answer))
+    reply = yield from _generate(prompt, retrieved)
+    answer = clean_answer(reply, fallback=long_answer)
+    return ReaderAnswer(answer, long_answer, fitted.dropped_doc_ids)
+
+
+def _generate(prompt: str, retrieved: Sequence[RetrievedUnit]) -> Flow[str]:
+    sources = tuple(dict.fromkeys(id_ for found in retrieved for id_ in found.unit.doc_ids))
+    reply = yield from ask(Generate(prompt, sources))
+    if not isinstance(reply, str):
+        raise GenerationError(f"a model's answer must be a string, got {reply!r}")
+    return reply
