@@ -1,0 +1,371 @@
+"""Documents to long units, and units to the chunks that are embedded in their name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Final, NamedTuple, get_args
+
+import numpy as np
+
+from longrag.errors import InvalidDocumentError, InvalidParameterError
+from longrag.ingestion.adjacency import Links, link_array
+from longrag.ingestion.chunking import check_size, chunk_spans
+from longrag.ingestion.grouping import group_documents
+from longrag.ingestion.sentences import SentenceSplitter, split_sentences, strip_span
+from longrag.models.tokens import count_tokens
+from longrag.types import (
+    Chunk,
+    Document,
+    Granularity,
+    LongUnit,
+    Member,
+    Span,
+    TokenCounter,
+    stable_id,
+)
+
+_BLANK_LINE: Final = "\n\n"
+
+
+class _Part(NamedTuple):
+    """A document, or a part of one, as it is written into a unit: ``head``, then the span."""
+
+    document: Document
+    span: Span
+    head: str
+    tokens: int
+
+    @property
+    def text(self) -> str:
+        return self.document.text[self.span[0] : self.span[1]]
+
+
+def check_documents(documents: Sequence[Document]) -> None:
+    """Refuse a corpus that cannot be ingested.
+
+    Raises:
+        InvalidDocumentError: Something is not a ``Document``, its id, text or title is not a
+            string, or two documents have one id. The message names the document.
+    """
+    seen: dict[str, int] = {}
+    for position, document in enumerate(documents):
+        if not isinstance(document, Document):
+            raise InvalidDocumentError(
+                f"document {position} must be a Document, got {type(document).__name__}"
+            )
+        for name in ("id", "text", "title"):
+            value = getattr(document, name)
+            if not isinstance(value, str):
+                raise InvalidDocumentError(
+                    f"{name} of document {position} (id {document.id!r}) must be a string, "
+                    f"got {type(value).__name__}"
+                )
+        if document.id in seen:
+            raise InvalidDocumentError(
+                f"documents {seen[document.id]} and {position} have the same id {document.id!r}"
+            )
+        seen[document.id] = position
+
+
+def document_sizes(
+    documents: Sequence[Document], *, count_tokens: TokenCounter = count_tokens
+) -> list[int]:
+    """Count the tokens each document takes in a unit, its title included.
+
+    These are the sizes that grouping is to be given.
+    """
+    return [count_tokens(_head(d.title, d.text) + d.text) for d in documents]
+
+
+def build_units(
+    documents: Sequence[Document],
+    groups: Sequence[Sequence[int]],
+    *,
+    count_tokens: TokenCounter = count_tokens,
+    max_tokens: int | None = None,
+    split_oversized: bool = False,
+    split_sentences: SentenceSplitter = split_sentences,
+) -> list[LongUnit]:
+    r"""Write each group of documents as one text (LongRAG §3.1).
+
+    Members stand in the order of their group, parted by a blank line. Each opens with its title
+    and a blank line, unless the title is blank or the text begins with it, as a line or as a
+    Markdown heading; then comes the document's text, verbatim.
+
+    Args:
+        documents: The corpus, with distinct ids.
+        groups: Lists of indices into ``documents`` that hold every document once.
+        count_tokens: Counts the tokens of a text.
+        max_tokens: Tokens above which a document is split; needed only with ``split_oversized``.
+        split_oversized: Whether a document of more than ``max_tokens`` becomes consecutive units
+            of whole sentences, each of at most ``max_tokens`` with the title repeated in it. The
+            title is left out of the parts where it would take more than half of them. By default
+            such a document is kept whole, as in the paper.
+        split_sentences: Gives the spans of the sentences of a document that is split.
+
+    Returns:
+        The units in the order of their groups. An id is a hash of the members' document ids,
+        titles, offsets and texts, so equal documents give equal ids.
+
+    Raises:
+        InvalidDocumentError: See ``check_documents``.
+        InvalidParameterError: The groups are not a partition of the documents, or ``max_tokens``
+            is not a positive integer where it is needed.
+    """
+    check_documents(documents)
+    if split_oversized or max_tokens is not None:
+        check_size("max_tokens", max_tokens)
+    _check_partition(groups, len(documents))
+    limit = max_tokens if split_oversized else None
+    units: list[LongUnit] = []
+    for group in groups:
+        together: list[_Part] = []
+        for index in group:
+            whole = _whole(documents[index], count_tokens)
+            if limit is None or whole.tokens <= limit:
+                together.append(whole)
+            else:
+                parts = _split(whole, limit, count_tokens, split_sentences)
+                units.extend(_unit([part]) for part in parts)
+        if together:
+            units.append(_unit(together))
+    return units
+
+
+def chunk_unit(
+    unit: LongUnit,
+    *,
+    granularity: Granularity = "chunk",
+    chunk_size: int = 512,
+    count_tokens: TokenCounter = count_tokens,
+    split_sentences: SentenceSplitter = split_sentences,
+) -> list[Chunk]:
+    """Cut a unit into the pieces g' that are embedded in its name (LongRAG §3.1).
+
+    Args:
+        unit: A unit as built by ``build_units``.
+        granularity: "chunk" for chunks of whole sentences that never cross documents, "document"
+            for one piece a document, "unit" for one piece in all. The piece that is a whole unit
+            has no title, because its text holds the titles.
+        chunk_size: Tokens a chunk may have at most; used by the granularity "chunk" alone.
+        count_tokens: Counts the tokens of a text.
+        split_sentences: Gives the spans of the sentences of a document.
+
+    Returns:
+        The pieces in order. Documents of white space alone give none. The id of a chunk or
+        document is a hash of its document id, title, offsets and text: it does not change when
+        documents are grouped anew. The id of a whole unit comes from the id of the unit.
+
+    Raises:
+        InvalidParameterError: ``granularity`` or ``chunk_size`` is not allowed.
+    """
+    _check_granularity(granularity)
+    check_size("chunk_size", chunk_size)
+    if granularity == "unit":
+        return _unit_piece(unit)
+    chunks: list[Chunk] = []
+    for member in unit.members:
+        text = unit.text[member.start : member.end]
+        if granularity == "document":
+            spans = [strip_span(text, 0, len(text))] if not text.isspace() and text else []
+        else:
+            spans = chunk_spans(
+                text,
+                chunk_size=chunk_size,
+                count_tokens=count_tokens,
+                split_sentences=split_sentences,
+            )
+        chunks.extend(_chunk(unit, member, span) for span in spans)
+    return chunks
+
+
+def long_units(
+    documents: Sequence[Document],
+    links: Links,
+    *,
+    max_tokens: int = 4096,
+    chunk_size: int = 512,
+    granularity: Granularity = "chunk",
+    directed: bool | None = None,
+    split_oversized: bool = False,
+    count_tokens: TokenCounter = count_tokens,
+    split_sentences: SentenceSplitter = split_sentences,
+) -> tuple[list[LongUnit], list[Chunk]]:
+    """Group linked documents into long units and cut these into chunks (LongRAG §3.1).
+
+    Documents are sorted by id first, so the order in which they arrive changes nothing.
+
+    Args:
+        documents: The corpus, with distinct ids.
+        links: Pairs (source, target) of indices into ``documents`` as given, or any other kind of
+            links ``group_documents`` takes.
+        max_tokens: Tokens a group of documents may have at most, titles included.
+        chunk_size: Tokens a chunk may have at most.
+        granularity: What is embedded: see ``chunk_unit``.
+        directed: Whether a document is related to those it links to alone, or also to those that
+            link to it; None leaves it to ``group_documents``.
+        split_oversized: Whether a document of more than ``max_tokens`` is split into several
+            units; by default it is one unit, as in the paper.
+        count_tokens: Counts the tokens of a text.
+        split_sentences: Gives the spans of the sentences of a document.
+
+    Returns:
+        The units in the order of their first document's id, and their chunks in the order of the
+        units. Documents within a unit are in the order of their ids.
+
+    Raises:
+        InvalidDocumentError: See ``check_documents``.
+        InvalidParameterError: A parameter is not allowed, or a link leads outside the documents.
+    """
+    check_size("max_tokens", max_tokens)
+    check_size("chunk_size", chunk_size)
+    _check_granularity(granularity)
+    check_documents(documents)
+    order = sorted(range(len(documents)), key=lambda i: documents[i].id)
+    ordered = [documents[i] for i in order]
+    # A link of an undirected graph must stand for both directions; repeats do no harm.
+    pairs = np.argsort(order)[link_array(links, len(documents), directed=True)]
+    groups = group_documents(
+        document_sizes(ordered, count_tokens=count_tokens),
+        pairs,
+        max_size=max_tokens,
+        **({} if directed is None else {"directed": directed}),
+    )
+    units = build_units(
+        ordered,
+        sorted(sorted(group) for group in groups),
+        count_tokens=count_tokens,
+        max_tokens=max_tokens,
+        split_oversized=split_oversized,
+        split_sentences=split_sentences,
+    )
+    chunks = [
+        chunk
+        for unit in units
+        for chunk in chunk_unit(
+            unit,
+            granularity=granularity,
+            chunk_size=chunk_size,
+            count_tokens=count_tokens,
+            split_sentences=split_sentences,
+        )
+    ]
+    return units, chunks
+
+
+def embedding_text(chunk: Chunk) -> str:
+    """Write what is embedded of a chunk: ``title: ...``, a blank line and the chunk's text.
+
+    This is the layout that LlamaIndex gives a node whose only metadata is a title, so vectors
+    agree across frameworks. A chunk with a blank title is embedded as its text alone.
+    """
+    if not chunk.title.strip():
+        return chunk.text
+    return f"title: {chunk.title}{_BLANK_LINE}{chunk.text}"
+
+
+def _head(title: str, text: str) -> str:
+    """What stands before a text to name it; nothing when the text names itself."""
+    name = title.strip()
+    line = text.lstrip().partition("\n")[0].strip()
+    return "" if name in ("", line, line.lstrip("#").strip()) else name + _BLANK_LINE
+
+
+def _whole(document: Document, count_tokens: TokenCounter) -> _Part:
+    head = _head(document.title, document.text)
+    return _Part(document, (0, len(document.text)), head, count_tokens(head + document.text))
+
+
+def _split(
+    whole: _Part, limit: int, count_tokens: TokenCounter, split_sentences: SentenceSplitter
+) -> Iterator[_Part]:
+    """Cut a document so that every part, its title included, has at most ``limit`` tokens."""
+    document = whole.document
+    name = document.title.strip()
+    head = name + _BLANK_LINE if name else ""
+    head_tokens = count_tokens(head) if head else 0
+    if 2 * head_tokens > limit:
+        head, head_tokens = "", 0
+    spans = chunk_spans(
+        document.text,
+        chunk_size=limit - head_tokens,
+        # Counted behind the title, because the counts of many tokenizers do not add up.
+        count_tokens=lambda piece: count_tokens(head + piece) - head_tokens,
+        split_sentences=split_sentences,
+    )
+    if not spans:
+        yield whole
+    for start, end in spans:
+        text = document.text[start:end]
+        own_head = _head(name, text) if head else ""
+        yield _Part(document, (start, end), own_head, count_tokens(own_head + text))
+
+
+def _unit(parts: Sequence[_Part]) -> LongUnit:
+    members: list[Member] = []
+    identity: list[object] = ["unit"]
+    position = 0
+    for document, (start, end), head, _ in parts:
+        position += len(head)
+        members.append(Member(document.id, document.title, position, start, end))
+        identity += [document.id, document.title, start, end, document.text[start:end]]
+        position += end - start + len(_BLANK_LINE)
+    return LongUnit(
+        id=stable_id(*identity),
+        text=_BLANK_LINE.join(part.head + part.text for part in parts),
+        members=tuple(members),
+        tokens=sum(part.tokens for part in parts),
+    )
+
+
+def _unit_piece(unit: LongUnit) -> list[Chunk]:
+    if not any(unit.text[m.start : m.end].strip() for m in unit.members):
+        return []
+    first = unit.members[0]
+    return [
+        Chunk(
+            id=stable_id("whole unit", unit.id),
+            unit_id=unit.id,
+            doc_id=first.doc_id,
+            title="",
+            text=unit.text,
+            start=0,
+            end=len(unit.text),
+            doc_start=first.doc_start,
+            doc_end=first.doc_end,
+        )
+    ]
+
+
+def _chunk(unit: LongUnit, member: Member, span: Span) -> Chunk:
+    start, end = member.start + span[0], member.start + span[1]
+    text = unit.text[start:end]
+    offsets = (member.doc_start + span[0], member.doc_start + span[1])
+    return Chunk(
+        # The title is embedded with the text, so a new title must be a new chunk.
+        id=stable_id("chunk", member.doc_id, member.title, *offsets, text),
+        unit_id=unit.id,
+        doc_id=member.doc_id,
+        title=member.title,
+        text=text,
+        start=start,
+        end=end,
+        doc_start=offsets[0],
+        doc_end=offsets[1],
+    )
+
+
+def _check_granularity(granularity: str) -> None:
+    allowed = get_args(Granularity)
+    if granularity not in allowed:
+        raise InvalidParameterError("granularity", granularity, f"one of {', '.join(allowed)}")
+
+
+def _check_partition(groups: Sequence[Sequence[int]], count: int) -> None:
+    indices = sorted(index for group in groups for index in group)
+    if indices != list(range(count)) or not all(len(group) for group in groups):
+        raise InvalidParameterError(
+            "groups",
+            f"{len(groups)} groups of {len(indices)} indices",
+            f"non-empty lists that hold each index from 0 to {count - 1} once",
+        )
