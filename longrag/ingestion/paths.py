@@ -1,0 +1,125 @@
+"""Paths as names of documents: joining them, and looking them up as links write them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+from unicodedata import normalize
+
+AMBIGUOUS: Final = -1
+"""Stands in an index for a key that more than one document answers to."""
+
+EXTENSIONS: Final = (".md", ".markdown", ".mdx", ".html", ".htm", ".txt", ".rst")
+"""Extensions a link may leave out or exchange; the formats ``read_documents`` reads."""
+
+_FOLDER_PAGES: Final = ("index", "_index", "readme")
+
+
+def fold(name: str) -> str:
+    """Reduce a name to what is compared: no letter case, underscores and runs of spaces as one."""
+    return " ".join(normalize("NFC", name).casefold().replace("_", " ").split())
+
+
+def add_unique(table: dict[str, int], key: str, index: int) -> None:
+    """Enter an index under a key; a second one makes the key ambiguous. "" is no key."""
+    if key and table.setdefault(key, index) != index:
+        table[key] = AMBIGUOUS
+
+
+def join_path(folder: str, path: str) -> str:
+    """Join a path to a folder and resolve ``.`` and ``..``; a final slash is kept.
+
+    A leading slash of the path has no meaning here: the caller chooses the folder. What climbs
+    above the root keeps its ``..`` in front and so matches nothing below it.
+    """
+    parts = folder.split("/") if folder else []
+    for part in path.split("/"):
+        if part == ".." and parts and parts[-1] != "..":
+            parts.pop()
+        elif part not in {"", "."}:
+            parts.append(part)
+    return "/".join(parts) + ("/" if parts and path.endswith("/") else "")
+
+
+def stem(path: str) -> str:
+    """Return the path without its extension, if it has one of ``EXTENSIONS``."""
+    ending = path[-9:].lower()
+    if "." in ending:
+        for extension in EXTENSIONS:
+            if ending.endswith(extension):
+                return path[: -len(extension)]
+    return path
+
+
+def common_folder(paths: Iterable[str]) -> str:
+    """Return the deepest folder that holds every path, "" for the root."""
+    common: list[str] | None = None
+    for path in paths:
+        parts = path.split("/")[:-1]
+        if common is None:
+            common = parts
+        while common != parts[: len(common)]:
+            common.pop()
+    return "/".join(common or ())
+
+
+class PathTable:
+    """Finds documents by path as links write them, in constant time.
+
+    First the whole path, then the path with its extension left out or exchanged, then a folder by
+    its ``index``, ``_index`` or ``README`` page, the earlier name first. For a path with a
+    trailing slash the folder is tried before the files. Two documents of one standing make the
+    path ambiguous.
+
+    Args:
+        paths: The path of each document, "/"-separated, without leading slash; "" for none.
+        folded: Whether letter case, and the way accents are composed, are ignored.
+    """
+
+    def __init__(self, paths: Iterable[str], *, folded: bool = False) -> None:
+        self._folded = folded
+        self._whole: dict[str, int] = {}
+        self._stems: dict[str, int] = {}
+        self._folders: dict[str, dict[str, int]] = {name: {} for name in _FOLDER_PAGES}
+        for index, path in enumerate(paths):
+            self._add(self._spell(path), index)
+
+    def find(self, path: str) -> int | None:
+        """Return the index of the document, ``AMBIGUOUS``, or None when nothing answers."""
+        path = self._spell(path)
+        bare = path.rstrip("/")
+        if path != bare or not bare:
+            found = self._find_folder(bare)
+            return self._find_file(bare) if found is None else found
+        found = self._find_file(bare)
+        return self._find_folder(bare) if found is None else found
+
+    def _spell(self, path: str) -> str:
+        return normalize("NFC", path).casefold() if self._folded else path
+
+    def _add(self, path: str, index: int) -> None:
+        add_unique(self._whole, path, index)
+        bare = stem(path)
+        if bare != path:
+            add_unique(self._stems, bare, index)
+        folder, _, name = bare.rpartition("/")
+        if name.lower() in self._folders:
+            add_unique(self._folders[name.lower()], folder + "/", index)
+
+    def _find_file(self, path: str) -> int | None:
+        found = self._whole.get(path)
+        if found is None:
+            found = self._stems.get(path)
+        bare = stem(path)
+        if found is None and bare != path:
+            found = self._whole.get(bare)
+            if found is None:
+                found = self._stems.get(bare)
+        return found
+
+    def _find_folder(self, path: str) -> int | None:
+        for table in self._folders.values():
+            found = table.get(path + "/")
+            if found is not None:
+                return found
+        return None
