@@ -1,0 +1,202 @@
+"""Spans of a sentence that could be an answer: names, dates, numbers, terms, phrases, clauses."""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Literal, TypeAlias
+
+from longrag.synthesis.words import CJK, STOPWORDS, word_set
+from longrag.types import Span
+
+CandidateKind: TypeAlias = Literal[
+    "name", "date", "number", "term", "phrase", "clause", "cause", "means", "predicate"
+]
+
+_TOKEN = re.compile(r"\w+(?:['’./&-]\w+)*|[^\w\s]")
+_MONTH = (
+    r"(?:Jan(?:uary)?|Feb(?:ruary)?|Mar(?:ch)?|Apr(?:il)?|May|June?|July?|Aug(?:ust)?"
+    r"|Sept?(?:ember)?|Oct(?:ober)?|Nov(?:ember)?|Dec(?:ember)?)\b\.?"
+)
+_YEAR = r"\b(?:1\d|20)\d\d\b"
+_CJK_DIGIT = "[\\d零〇一二两三四五六七八九十百千万亿]"
+YEAR = re.compile(rf"{_YEAR}|{_CJK_DIGIT}{{2,4}}年")
+DATES = re.compile(
+    rf"\b\d{{1,2}}(?:st|nd|rd|th)? (?:of )?{_MONTH}(?: ?,? {_YEAR})?"
+    rf"|\b{_MONTH} \d{{1,2}}(?:st|nd|rd|th)?\b(?: ?,? {_YEAR})?"
+    rf"|\b{_MONTH},? {_YEAR}"
+    r"|\b\d{4}-\d\d-\d\d\b"
+    rf"|{_CJK_DIGIT}{{2,4}}年(?:{_CJK_DIGIT}{{1,3}}月)?(?:{_CJK_DIGIT}{{1,3}}[日号])?"
+    rf"|{_CJK_DIGIT}{{1,3}}月(?:{_CJK_DIGIT}{{1,3}}[日号])?"
+    r"|\b(?:(?:early|mid|late)[ -])?(?:the )?(?:1\d|20)\d0s\b"
+    r"|\b(?:(?:early|mid|late)[ -])?\d{1,2}(?:st|nd|rd|th)[ -]century\b"
+    rf"|{_YEAR}(?: ?[-–] ?\d{{2,4}}\b)?"
+    r"|\b\d{1,4} (?:BC|AD|BCE|CE)\b"
+    r"|\b(?:Mon|Tues|Wednes|Thurs|Fri|Satur|Sun)day\b"
+)
+_NUMBER_WORD = (
+    r"(?:one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|thirteen|fourteen|fifteen"
+    r"|sixteen|seventeen|eighteen|nineteen|twenty|thirty|forty|fifty|sixty|seventy|eighty|ninety"
+    r"|hundred|thousand|million|billion|trillion|dozen|half|zero)"
+)
+_SCALE = r"(?: ?(?:%|percent|per cent|million|billion|trillion|thousand|hundred)(?!\w))?"
+NUMBERS = re.compile(
+    rf"(?:US|U\.S\.)?[$€£¥]\s?\d+(?:[.,]\d+)*{_SCALE}"
+    rf"|(?<![\w.])\d+(?:[.,]\d+)*(?: ?[-–] ?\d+(?:[.,]\d+)*)?(?:[kKMGT]B?\b)?{_SCALE}"
+    rf"|\b{_NUMBER_WORD}\b(?:[ -](?:and )?{_NUMBER_WORD}\b){{0,6}}"
+    r"|[零〇一二两三四五六七八九十百千万亿]{2,}|[一二两三四五六七八九十](?=[个种次位名年月日天倍条项篇章人元岁米])",
+    re.IGNORECASE,
+)
+_TERMS = re.compile(
+    r"`([^`\n]{1,80})`|“([^“”\n]{1,80})”|\"([^\"\n]{1,80})\"|《([^《》\n]{1,60})》|「([^「」\n]{1,60})」"
+)
+_CAUSE = re.compile(
+    r"\b(?:because of|because|due to|owing to|thanks to|so that|in order to|as a result of|since"
+    r"|to (?=[a-z]))\s?|因为|由于|为了",
+    re.IGNORECASE,
+)
+_MEANS = re.compile(r"\b(?:by|through|via|using|with)\b ?|通过|借助|采用|利用")
+_COPULA = re.compile(
+    r"\b(?:is called|are called|is known as|are known as|refers to|stands for|is|are|was|were|means"
+    r"|be|became)\b ?|是|指的是|指|称为|叫做|叫"
+)
+CLAUSE_END = re.compile(
+    r",(?!\d)|[;:()\n，；：（）。！？]|[.!?](?=\s|$)| [-–—]+ |——"
+    r"| (?:which|who|where|when|because|but|while)\b"
+)
+_CONNECTORS = word_set("of the de la le von van der di da du del bin ibn al &")
+_HAS_CJK = re.compile(f"[{CJK}]")
+_CJK_BREAK = re.compile(f"[^{CJK}\\w.]+|[的了是在和与及或由被于为从将把等等以并而且]")
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """A word or a punctuation mark with its characters in the whole text."""
+
+    text: str
+    start: int
+    end: int
+
+    @property
+    def is_word(self) -> bool:
+        """Whether this is a word rather than a punctuation mark."""
+        return self.text[0].isalnum() or self.text[0] == "_"
+
+    @property
+    def is_stopword(self) -> bool:
+        """Whether this is a function word."""
+        # "US" and "IT" are names, "us" and "it" are not.
+        acronym = len(self.text) > 1 and self.text.isupper()
+        return not acronym and self.text.casefold() in STOPWORDS
+
+
+def tokenize(text: str, start: int, end: int) -> list[Token]:
+    """Cut ``text[start:end]`` into words and punctuation marks."""
+    return [Token(m.group(), m.start(), m.end()) for m in _TOKEN.finditer(text, start, end)]
+
+
+def candidates(
+    text: str, start: int, end: int, tokens: Sequence[Token]
+) -> Iterator[tuple[CandidateKind, Span]]:
+    """Yield every span of a sentence that could answer, with what kind of span it is.
+
+    Spans repeat where they are of several kinds. Linear in the length of the sentence.
+    """
+    for match in DATES.finditer(text, start, end):
+        yield "date", match.span()
+    for match in NUMBERS.finditer(text, start, end):
+        yield "number", match.span()
+    for match in _TERMS.finditer(text, start, end):
+        yield "term", match.span(match.lastindex or 0)
+    for first, last in _names(tokens):
+        yield "name", (tokens[first].start, tokens[last].end)
+    for first, last in _phrases(tokens):
+        yield "phrase", (tokens[first].start, tokens[last].end)
+    yield from _after(text, start, end)
+    yield from (("phrase", span) for span in _cjk_phrases(text, start, end))
+
+
+def _names(tokens: Sequence[Token]) -> Iterator[Span]:
+    """Yield runs of capitalised words as token ranges, both ends included."""
+    i = 0
+    while i < len(tokens):
+        if not _opens_name(tokens, i):
+            i += 1
+            continue
+        last = i
+        j = i + 1
+        while j < len(tokens) and j - last <= 3:
+            token = tokens[j]
+            if token.text[0].isupper() or (token.text.isdigit() and j == last + 1):
+                last = j
+            elif token.text not in _CONNECTORS:
+                break
+            j += 1
+        yield i, last
+        i = last + 1
+
+
+def _opens_name(tokens: Sequence[Token], i: int) -> bool:
+    return tokens[i].text[0].isupper() and not tokens[i].is_stopword
+
+
+def _phrases(tokens: Sequence[Token]) -> Iterator[Span]:
+    """Yield runs of content words, cut where lower case meets a name, and joined over "of"."""
+    runs: list[Span] = []
+    i = 0
+    while i < len(tokens):
+        if not tokens[i].is_word or tokens[i].is_stopword:
+            i += 1
+            continue
+        j = i
+        while j + 1 < len(tokens) and tokens[j + 1].is_word and not tokens[j + 1].is_stopword:
+            j += 1
+        runs.append((i, j))
+        yield i, j
+        yield from _cuts(tokens, i, j)
+        i = j + 1
+    for (first, a), (b, last) in pairwise(runs):
+        joint = [token.text for token in tokens[a + 1 : b]]
+        if joint in (["of"], ["of", "the"], ["of", "a"], ["and"], ["for"]):
+            yield first, last
+
+
+def _cuts(tokens: Sequence[Token], i: int, j: int) -> Iterator[Span]:
+    for k in range(i, min(j, i + 8)):
+        verbal = tokens[k].text.endswith(("ed", "ing"))
+        if verbal or tokens[k].text[0].isupper() != tokens[k + 1].text[0].isupper():
+            yield i, k
+            yield k + 1, j
+            if verbal and k > i:
+                yield i, k - 1
+
+
+def _after(text: str, start: int, end: int) -> Iterator[tuple[CandidateKind, Span]]:
+    """Yield what follows a cue up to the end of its clause, and the clauses themselves."""
+    ends = [*(match.start() for match in CLAUSE_END.finditer(text, start, end)), end]
+    kinds: tuple[tuple[CandidateKind, re.Pattern[str]], ...] = (
+        ("cause", _CAUSE),
+        ("means", _MEANS),
+        ("predicate", _COPULA),
+    )
+    for kind, cue in kinds:
+        for match in cue.finditer(text, start, end):
+            yield kind, (match.end(), ends[bisect_left(ends, match.end())])
+    at = start
+    for match in CLAUSE_END.finditer(text, start, end):
+        yield "clause", (at, match.start())
+        at = match.end()
+    yield "clause", (at, end)
+
+
+def _cjk_phrases(text: str, start: int, end: int) -> Iterator[Span]:
+    at = start
+    for match in _CJK_BREAK.finditer(text, start, end):
+        if _HAS_CJK.search(text, at, match.start()):
+            yield at, match.start()
+        at = match.end()
+    if _HAS_CJK.search(text, at, end):
+        yield at, end

@@ -1,0 +1,296 @@
+"""A reader that needs no model: it finds the sentences that answer and quotes them.
+
+It stands in for a language model where there is none, so that every path of the package runs
+offline. It never writes a word of its own: what it returns stands in the text it was given.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from bisect import bisect_right
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+
+from longrag.errors import InvalidParameterError
+from longrag.ingestion.sentences import SentenceSplitter, split_sentences, strip_span
+from longrag.prompts import EXTRACT_ANSWER
+from longrag.synthesis.fields import read_fields, read_foreign
+from longrag.synthesis.questions import Question, expected_in, parse_question
+from longrag.synthesis.spans import shortest_answer
+from longrag.synthesis.words import terms
+
+__all__ = ["Evidence", "answer_prompt", "extract_evidence", "shortest_answer"]
+
+_SATURATION = 1.2
+_LENGTH = 0.3
+_FROM_PREVIOUS = 0.45
+_FROM_NEXT = 0.25
+_FROM_HEADING = 0.4
+_FROM_TITLE = 0.3
+_EXPECTED_KIND = 1.3
+_ADJACENT = 0.15
+_DEFINITION = 1.4
+_FLOOR = 0.2
+
+_HEADING = re.compile(r"#{1,6}(?:\s|$|[\u3400-\u9fff])")
+_UNDERLINE = re.compile(r"\n(?:=+|-+)[ \t\r]*\Z")
+_FENCE = re.compile(r"^[ ]{0,3}(?:```|~~~)", re.MULTILINE)
+_LIST_MARKER = re.compile(r"(?:[-*+]|\d{1,3}[.)]|>)[ \t]+")
+_FOOTNOTE = re.compile(r"\^|\[\^?\d{1,3}\]|(?:Jump up|See also|Main article|Retrieved)\b")
+_LINK = re.compile(r"\]\(|https?://")
+_SOURCE = re.compile(r" \[[^\[\]\n]*\](?=[ \t\r]*(?:\n|\Z))")
+_EXTRACTION = EXTRACT_ANSWER.rpartition("</question>")[2].strip()
+_WORDLIKE = re.compile(r"\w+")
+_SENTENCE_END = (".", "!", "?", "。", "！", "？", "…", '"', "”", ")", "’", "'", "」", "]", ";", ":")
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """One sentence quoted from a document.
+
+    ``text`` is the document's characters ``[start, end)``; ``document`` is its place in the
+    sequence that was given. ``score`` compares sentences of one call only.
+    """
+
+    text: str
+    title: str
+    document: int
+    start: int
+    end: int
+    score: float
+
+
+@dataclass(slots=True)
+class _Sentence:
+    document: int
+    start: int
+    end: int
+    counts: dict[str, int]
+    length: int
+    context: frozenset[str]
+    weight: float
+    adjacent: int
+
+
+def extract_evidence(
+    question: str,
+    documents: Sequence[tuple[str, str]],
+    *,
+    max_sentences: int = 3,
+    split: SentenceSplitter = split_sentences,
+) -> list[Evidence]:
+    """Quote the sentences that best answer a question, best first.
+
+    Sentences are scored by BM25 with document frequencies counted over the given sentences. Words
+    of the question that stand only in the sentence before or after, the heading or the title count
+    in part. Headings are never quoted; fragments, code, table rows and link lists rank low.
+
+    Args:
+        question: The question; its stopwords do not count.
+        documents: Pairs of title and text.
+        max_sentences: The largest number of sentences returned.
+        split: Gives the sentences of a text as character ranges.
+
+    Returns:
+        At most ``max_sentences`` sentences, none twice; empty when no content word of the question
+        stands in the documents. Deterministic.
+
+    Raises:
+        InvalidParameterError: If ``max_sentences`` is not a positive integer.
+    """
+    if type(max_sentences) is not int or max_sentences < 1:
+        raise InvalidParameterError("max_sentences", max_sentences, "a positive integer")
+    asked = parse_question(question)
+    if not asked.terms:
+        return []
+    sentences: list[_Sentence] = []
+    for number, (title, text) in enumerate(documents):
+        sentences.extend(_read(number, title, text, frozenset(asked.terms), split))
+    scores = _score(asked, sentences, documents)
+    return _select(sentences, scores, documents, max_sentences)
+
+
+def answer_prompt(prompt: str) -> str:
+    """Answer a whole prompt from the text it holds, as a language model would be asked to.
+
+    A prompt with documents is answered with up to three sentences, best first, each on a line of
+    its own and followed by its source in brackets; or with the shortest answer alone where the
+    prompt is ``longrag.prompts.EXTRACT_ANSWER``. One with a long answer is answered with its
+    shortest span. The last question and the last long answer count, so worked examples may stand
+    before them. A foreign prompt is read by its labels ("Query:", "Context:") or its last line that
+    is a question, and answered with sentences alone.
+
+    Args:
+        prompt: The prompt; a few megabytes take seconds.
+
+    Returns:
+        The answer, every part of it a quotation but for "yes" and "no". Empty when the prompt asks
+        nothing, or when no content word of the question stands in the documents. Deterministic.
+    """
+    fields = read_fields(prompt)
+    documents = [(field.title, field.text) for field in fields if field.tag == "document"]
+    questions = [field for field in fields if field.tag == "question"]
+    long_answers = [field.text for field in fields if field.tag == "long_answer"]
+    if not questions:
+        question, context = read_foreign(prompt)
+        return _quote(extract_evidence(question, documents or [("", context)]))
+    question = questions[-1].text
+    if documents:
+        evidence = extract_evidence(question, documents)
+        if _EXTRACTION in prompt[questions[-1].end :]:
+            return shortest_answer(question, "\n\n".join(found.text for found in evidence))
+        return _quote(evidence, cite=True)
+    if long_answers:
+        # Blanks of the same length keep the span a substring of the long answer.
+        bare = _SOURCE.sub(lambda match: "\n" * len(match.group()), long_answers[-1])
+        return shortest_answer(question, bare)
+    return ""
+
+
+def _quote(evidence: Sequence[Evidence], *, cite: bool = False) -> str:
+    if not cite:
+        return "\n".join(found.text for found in evidence)
+    return "\n".join(f"{found.text} [{_source(found)}]" for found in evidence)
+
+
+def _source(found: Evidence) -> str:
+    title = " ".join(found.title.replace("[", "(").replace("]", ")").split())
+    return title or f"document {found.document + 1}"
+
+
+def _read(
+    number: int,
+    title: str,
+    text: str,
+    query: frozenset[str],
+    split: SentenceSplitter,
+) -> Iterator[_Sentence]:
+    """Yield the sentences of a document with what each holds of the question."""
+    title_terms = frozenset(term for term, _ in terms(title)) & query
+    fences = [match.start() for match in _FENCE.finditer(text)]
+    heading: frozenset[str] = frozenset()
+    found = terms(text)
+    term, (at, _) = next(found, ("", (len(text), 0)))
+    for start, end in split(text):
+        counts: dict[str, int] = {}
+        length, adjacent, last = 0, 0, -2
+        while at < end:
+            if at >= start:
+                length += 1
+                if term in query:
+                    counts[term] = counts.get(term, 0) + 1
+                    adjacent += last == length - 1
+                    last = length
+            term, (at, _) = next(found, ("", (len(text), 0)))
+        if _is_heading(text, start, end):
+            heading = frozenset(counts)
+            continue
+        marker = _LIST_MARKER.match(text, start, end)
+        begin, stop = strip_span(text, marker.end() if marker else start, end)
+        if begin < stop and length:
+            in_code = bool(bisect_right(fences, begin) % 2)
+            weight = _plausibility(text[begin:stop], length, in_code)
+            yield _Sentence(
+                number, begin, stop, counts, length, heading | title_terms, weight, adjacent
+            )
+
+
+def _is_heading(text: str, start: int, end: int) -> bool:
+    return bool(_HEADING.match(text, start, end) or _UNDERLINE.search(text, start, end))
+
+
+def _plausibility(sentence: str, length: int, in_code: bool) -> float:
+    """Say from 0 to 1 how much a line looks like a sentence that states something."""
+    weight = 1.0
+    if length < 4:
+        weight *= 0.3
+    elif not sentence.endswith(_SENTENCE_END) and length < 12:
+        weight *= 0.6
+    if in_code:
+        weight *= 0.4
+    if sentence[0] == "|" or sentence.count("|") > 1:
+        weight *= 0.6
+    if sentence.endswith(("?", "？")):
+        weight *= 0.6
+    if _FOOTNOTE.match(sentence):
+        weight *= 0.5
+    if len(_LINK.findall(sentence)) * 8 > length:
+        weight *= 0.5
+    return weight
+
+
+def _score(
+    asked: Question, sentences: Sequence[_Sentence], documents: Sequence[tuple[str, str]]
+) -> list[float]:
+    """Score every sentence, its own words in full and those around it in part."""
+    idf = _rarity(asked.terms, sentences)
+    mean = sum(sentence.length for sentence in sentences) / max(1, len(sentences))
+    own = [_weigh(sentence, idf, mean) for sentence in sentences]
+    expected = expected_in(asked)
+    scores = []
+    for i, sentence in enumerate(sentences):
+        before = own[i - 1] if i and sentences[i - 1].document == sentence.document else {}
+        same = i + 1 < len(own) and sentences[i + 1].document == sentence.document
+        after = own[i + 1] if same else {}
+        total = 0.0
+        for term in asked.terms:
+            around = max(
+                _FROM_PREVIOUS * before.get(term, 0.0),
+                _FROM_NEXT * after.get(term, 0.0),
+                (_FROM_HEADING if term in sentence.context else 0.0) * idf[term],
+            )
+            total += max(own[i].get(term, 0.0), around)
+        total *= sentence.weight * (1 + _ADJACENT * min(sentence.adjacent, 4))
+        text = documents[sentence.document][1]
+        if total and expected is not None and expected(text, sentence.start, sentence.end):
+            total *= _EXPECTED_KIND
+        if asked.defines and _opens_with_all(asked, text, sentence):
+            total *= _DEFINITION
+        scores.append(total)
+    return scores
+
+
+def _opens_with_all(asked: Question, text: str, sentence: _Sentence) -> bool:
+    """Whether a sentence begins with what is asked about, as definitions do."""
+    if len(sentence.counts) < len(asked.terms):
+        return False
+    opening = text[sentence.start : min(sentence.end, sentence.start + 200)]
+    first = islice((term for term, _ in terms(opening)), len(asked.terms) + 2)
+    return set(first).issuperset(asked.terms)
+
+
+def _rarity(query: Sequence[str], sentences: Sequence[_Sentence]) -> dict[str, float]:
+    count = len(sentences)
+    holding = {term: sum(term in s.counts for s in sentences) for term in query}
+    return {t: math.log(1 + (count - n + 0.5) / (n + 0.5)) for t, n in holding.items()}
+
+
+def _weigh(sentence: _Sentence, idf: Mapping[str, float], mean: float) -> dict[str, float]:
+    norm = _SATURATION * (1 - _LENGTH + _LENGTH * sentence.length / mean)
+    return {
+        term: idf[term] * n * (1 + _SATURATION) / (n + norm) for term, n in sentence.counts.items()
+    }
+
+
+def _select(
+    sentences: Sequence[_Sentence],
+    scores: Sequence[float],
+    documents: Sequence[tuple[str, str]],
+    limit: int,
+) -> list[Evidence]:
+    order = sorted((i for i, s in enumerate(scores) if s > 0), key=lambda i: (-scores[i], i))
+    chosen: dict[str, Evidence] = {}
+    for i in order:
+        if len(chosen) == limit or scores[i] < _FLOOR * scores[order[0]]:
+            break
+        sentence = sentences[i]
+        title, text = documents[sentence.document]
+        quote = text[sentence.start : sentence.end]
+        key = " ".join(_WORDLIKE.findall(quote)).casefold()
+        if key not in chosen:
+            chosen[key] = Evidence(
+                quote, title, sentence.document, sentence.start, sentence.end, scores[i]
+            )
+    return list(chosen.values())
