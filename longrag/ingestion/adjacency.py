@@ -101,11 +101,16 @@ def link_array(links: Links, count: int, *, directed: bool) -> IntArray:
 
 
 @cache
-def jit(kernel: Kernel) -> Kernel:
-    """Compile a kernel with numba for one thread, keeping the machine code on disk if possible."""
+def jit(kernel: Kernel, *helpers: Callable[..., Any]) -> Kernel:
+    """Compile a kernel, and the helpers it calls, with numba for one thread.
+
+    The machine code is kept on disk where that is possible.
+    """
     # numba takes up to half a second to import, and small corpora never need it.
     import numba
 
+    for helper in helpers:
+        numba.extending.register_jitable(helper)
     try:
         return cast(Kernel, numba.njit(cache=True, nogil=True)(kernel))
     except RuntimeError:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Mapping, Sequence
-from heapq import heapify, heappop
 from itertools import pairwise
 from typing import Any
 
@@ -57,7 +56,7 @@ def group_documents(
             of which int32 and int64 are not copied; any iterable of pairs; a mapping from source
             to targets; or a networkx graph whose nodes are document indices. Repeated links and
             links of a document to itself are ignored.
-        max_size: The most tokens a group may hold. A larger document stays alone.
+        max_size: The most tokens a group may hold. A document beyond it stays alone.
         directed: Whether a document is related to those it links to alone, or also to those that
             link to it. An edge of an undirected graph counts as two links.
 
@@ -69,96 +68,135 @@ def group_documents(
         InvalidParameterError: If a size is negative or no integer, a link is no pair or leads
             outside the documents, or ``max_size`` is not a positive integer.
     """
-    limit = _checked_limit(max_size)
     if directed not in (True, False):
         raise InvalidParameterError("directed", directed, "True or False")
     tokens = _checked_sizes(sizes)
+    limit = _checked_limit(max_size, tokens)
     pairs = link_array(links, len(tokens), directed=bool(directed))
     compiled = len(tokens) + len(pairs) >= COMPILE_FROM
     matrix = link_matrix(pairs, len(tokens), directed=bool(directed), compiled=compiled)
-    return groups_of(matrix, tokens, max_size=limit, compiled=compiled)
+    labels = group_labels(matrix, tokens, max_size=limit, compiled=compiled)
+    # At scale the matrix is gigabytes, and the lists must not come on top of it.
+    del matrix
+    return as_lists(labels)
 
 
-def groups_of(
+def group_labels(
     matrix: LinkMatrix, tokens: NDArray[np.int64], *, max_size: int, compiled: bool
-) -> list[list[int]]:
-    """Group the documents of a link matrix that is already built.
+) -> NDArray[np.int32]:
+    """Run Algorithm 1 on a link matrix and label each document with a member of its group.
 
     Args:
         matrix: The related documents of each document.
         tokens: The tokens of each document, int64 of shape (documents,).
-        max_size: The most tokens a group may hold.
+        max_size: The most tokens a group may hold; times the documents, less than 2**62.
         compiled: Whether to run the kernel compiled. The result is the same.
     """
-    order = np.argsort(matrix.degrees, kind="stable").astype(np.int32)
-    merge = jit(_merge) if compiled else _merge
-    return _as_lists(merge(order, matrix.starts, matrix.neighbours, tokens.copy(), max_size))
+    degrees = matrix.degrees
+    order = np.argsort(degrees, kind="stable").astype(np.int32)
+    heap = np.empty(degrees.max(initial=0), np.int64)
+    merge = jit(_merge, _sift, _join) if compiled else _merge
+    return merge(order, matrix.starts, matrix.neighbours, tokens, max_size, heap)
 
 
-def _merge(
-    order: IntArray, starts: IntArray, neighbours: IntArray, size: IntArray, max_size: int
-) -> IntArray:
-    """Run Algorithm 1 over a forest in which the root of a group is its newest document.
-
-    Returns each document's parent. ``size`` is overwritten: it becomes that of the group at its
-    root. The heap yields the candidates in order of (size, creation), and few more than are merged
-    are taken from it, so all taking together is bounded by the number of documents.
-    """
-    parent = np.full(len(order), -1, np.int32)
-    created = np.zeros(len(order), np.int32)
-    seen_by = np.full(len(order), -1, np.int32)
-    # Empty, but numba learns from it what the list will hold.
-    candidates = [(size[0], created[0]) for _ in range(0)]
-    for position in range(len(order)):
-        document = order[position]
-        room = max_size - size[document]
-        for slot in range(starts[document], starts[document + 1]):
-            group = neighbours[slot]
-            if parent[group] < 0:
-                continue
-            while parent[group] != group:
-                parent[group] = parent[parent[group]]
-                group = parent[group]
-            if seen_by[group] != document:
-                seen_by[group] = document
-                if size[group] <= room:
-                    candidates.append((size[group], created[group]))
-        parent[document] = document
-        created[document] = position
-        heapify(candidates)
-        while len(candidates) > 0:
-            tokens, creation = heappop(candidates)
-            if tokens > room:
-                break
-            room -= tokens
-            parent[order[creation]] = document
-        candidates.clear()
-        size[document] = max_size - room
-    return parent
-
-
-def _as_lists(parent: NDArray[np.int32]) -> list[list[int]]:
-    root = parent
-    while not np.array_equal(root, root[root]):
-        root = root[root]
-    first = np.empty_like(root)
-    # Written backwards, so that of a group's documents the first is what remains.
-    first[root[::-1]] = np.arange(len(root), dtype=np.int32)[::-1]
-    label = first[root]
+def as_lists(labels: NDArray[np.int32]) -> list[list[int]]:
+    """List the members of each group, ascending, with the groups in order of their first member."""
+    first = np.empty_like(labels)
+    # Written backwards, so that of a group's members the first is what remains.
+    first[labels[::-1]] = np.arange(len(labels), dtype=np.int32)[::-1]
+    label = first[labels]
     members = np.argsort(label, kind="stable")
     bounds = np.flatnonzero(np.diff(label[members], prepend=-1, append=len(label)))
     ordered = members.tolist()
     return [ordered[begin:end] for begin, end in pairwise(bounds.tolist())]
 
 
-def _checked_limit(max_size: int) -> int:
-    if (
-        isinstance(max_size, bool)
-        or not isinstance(max_size, int | np.integer)
-        or not 1 <= max_size < 2**63
-    ):
-        raise InvalidParameterError("max_size", max_size, "an integer from 1 to 2**63 - 1")
-    return int(max_size)
+def _merge(  # noqa: PLR0917 (numba compiles no keyword-only parameters)
+    order: IntArray,
+    starts: IntArray,
+    neighbours: IntArray,
+    sizes: IntArray,
+    max_size: int,
+    heap: IntArray,
+) -> IntArray:
+    """Run Algorithm 1; return for each document the label of its group, which is a member.
+
+    A group's key orders it by (size, creation) in one integer: tokens * documents + position of its
+    newest member in ``order``. A document in no group yet has a key that fits nowhere. ``heap`` is
+    room for as many keys as a document has neighbours.
+    """
+    count = len(order)
+    label = np.arange(count).astype(np.int32)
+    following = np.arange(count).astype(np.int32)
+    members = np.ones(count, np.int32)
+    keys = np.full(count, (max_size + 1) * count, np.int64)
+    seen_by = np.full(count, -1, np.int32)
+    for position in range(count):
+        document = order[position]
+        room = max_size - min(sizes[document], max_size + 1)
+        found = 0
+        for slot in range(starts[document], starts[document + 1]):
+            related = label[neighbours[slot]]
+            if keys[related] < (room + 1) * count and seen_by[related] != document:
+                seen_by[related] = document
+                heap[found] = keys[related]
+                found += 1
+        for at in range(found // 2 - 1, -1, -1):
+            _sift(heap, at, found)
+        group = document
+        while found > 0 and heap[0] < (room + 1) * count:
+            room -= heap[0] // count
+            group = _join(group, label[order[heap[0] % count]], label, following, members)
+            found -= 1
+            heap[0] = heap[found]
+            _sift(heap, 0, found)
+        keys[group] = (max_size - room) * count + position
+    return label
+
+
+def _sift(heap: IntArray, at: int, end: int) -> None:
+    """Move a key down to its place in the binary heap ``heap[:end]``, smallest on top."""
+    key = heap[at]
+    child = 2 * at + 1
+    while child < end:
+        if child + 1 < end and heap[child + 1] < heap[child]:
+            child += 1
+        if key <= heap[child]:
+            break
+        heap[at] = heap[child]
+        at = child
+        child = 2 * at + 1
+    heap[at] = key
+
+
+def _join(one: int, other: int, label: IntArray, following: IntArray, members: IntArray) -> int:
+    """Join two groups under the label of the one with more members, and return that label.
+
+    Members form a ring through ``following``. As the smaller group is relabelled, a document is
+    relabelled at most log2(documents) times.
+    """
+    if members[other] > members[one]:
+        one, other = other, one
+    members[one] += members[other]
+    document = other
+    for _ in range(members[other]):
+        label[document] = one
+        document = following[document]
+    following[one], following[other] = following[other], following[one]
+    return one
+
+
+def _checked_limit(max_size: int, tokens: NDArray[np.int64]) -> int:
+    if isinstance(max_size, bool) or not isinstance(max_size, int | np.integer) or max_size < 1:
+        raise InvalidParameterError("max_size", max_size, "a positive integer")
+    # No group can hold more than all documents do.
+    countable = tokens.sum(dtype=np.float64) < 2**62
+    limit = min(int(max_size), int(tokens.sum())) if countable else int(max_size)
+    if limit * len(tokens) >= 2**62:
+        raise InvalidParameterError(
+            "max_size", max_size, "less than 2**62 divided by the number of documents"
+        )
+    return limit
 
 
 def _checked_sizes(sizes: Sequence[int] | NDArray[np.integer[Any]]) -> NDArray[np.int64]:
@@ -169,7 +207,9 @@ def _checked_sizes(sizes: Sequence[int] | NDArray[np.integer[Any]]) -> NDArray[n
         raise InvalidParameterError("sizes", len(sizes), f"of at most {MAX_DOCUMENTS} documents")
     if isinstance(sizes, np.ndarray) and sizes.size and sizes.dtype.kind not in "iu":
         raise InvalidParameterError("sizes", f"an array of {sizes.dtype}", "integers")
-    tokens = sizes.astype(np.int64) if isinstance(sizes, np.ndarray) else _as_integers(sizes)
+    tokens = (
+        sizes.astype(np.int64, copy=False) if isinstance(sizes, np.ndarray) else _as_integers(sizes)
+    )
     # An unsigned size beyond int64 has become negative, and is refused with the others.
     if (tokens < 0).any():
         index = int(np.argmax(tokens < 0))

@@ -80,9 +80,15 @@ class TestHandWorkedCases:
 
     def test_sizes_near_the_largest_integer_do_not_overflow(self):
         largest = 2**63 - 1
-        sizes, links = [largest, largest, 1, 5], [(0, 1), (2, 0), (2, 3), (1, 0)]
-        groups = group_documents(sizes, links, max_size=largest, directed=True)
+        sizes, links = [largest, 2**62, 1, 5], [(0, 1), (2, 0), (2, 1), (2, 3), (1, 0)]
+        groups = group_documents(sizes, links, max_size=2**59, directed=True)
         assert groups == [[0], [1], [2, 3]]
+
+    def test_a_limit_beyond_all_tokens_groups_whatever_is_connected(self):
+        sizes, links = [2**58, 2**57 + 1, 2, 3], [(1, 0), (1, 2)]
+        assert group_documents(sizes, links, max_size=2**58 + 2**57 + 3) == [[0, 1, 2], [3]]
+        assert group_documents(sizes, links, max_size=2**58 + 2**57 + 2) == [[0], [1, 2], [3]]
+        assert group_documents(sizes, links, max_size=10**30) == [[0, 1, 2], [3]]
 
     def test_the_default_limit_is_4096_tokens(self):
         assert group_documents([4095, 1], [(0, 1)]) == [[0, 1]]
@@ -267,10 +273,15 @@ def test_sizes_that_are_no_non_negative_integers_are_refused(sizes, name):
         group_documents(sizes, [])
 
 
-@pytest.mark.parametrize("max_size", [0, -1, 1.0, True, None, "4096", 2**63, float("nan")])
+@pytest.mark.parametrize("max_size", [0, -1, 1.0, True, None, "4096", float("nan")])
 def test_a_limit_that_is_no_positive_integer_is_refused(max_size):
-    with pytest.raises(InvalidParameterError, match=r"^max_size must be an integer from 1"):
+    with pytest.raises(InvalidParameterError, match=r"^max_size must be a positive integer"):
         group_documents([1], [], max_size=max_size)
+
+
+def test_a_limit_that_more_tokens_than_can_be_counted_could_reach_is_refused():
+    with pytest.raises(InvalidParameterError, match=r"^max_size must be less than 2\*\*62 divided"):
+        group_documents([2**62, 2**62], [], max_size=2**62)
 
 
 def test_a_direction_that_is_neither_true_nor_false_is_refused():
