@@ -1,0 +1,304 @@
+"""Saved indexes: a folder of .npy files and a manifest, written whole or not at all.
+
+The manifest is the folder's one entry point. It names each array's file with its size, type, shape
+and SHA-256, and ends with its own checksum. Files are named by their content, so that a new save
+never touches what the manifest in force points to: replacing the manifest is the whole commit.
+Nothing here can carry code: arrays are read with ``allow_pickle=False``, the rest is JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import secrets
+import tokenize
+from collections.abc import Mapping
+from contextlib import suppress
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+from numpy.typing import NDArray
+
+from longrag.errors import IndexFormatError, InvalidParameterError
+
+MANIFEST = "manifest.json"
+
+_FORMAT = "longrag-index"
+_NAME = re.compile(r"[a-z][a-z0-9_]*")
+_ARRAY_FILE = re.compile(r"[a-z][a-z0-9_]*\.[0-9a-f]{16}\.npy")
+_OWN_FILE = re.compile(r"manifest\.json(\.tmp)?|[a-z][a-z0-9_]*\.[0-9a-f]{16}\.(npy|tmp)")
+_ENTRY = {"file": str, "bytes": int, "dtype": str, "shape": list, "sha256": str}
+
+# A damaged .npy header can fail in any of these ways.
+_UNREADABLE = (
+    OSError,
+    ValueError,
+    TypeError,
+    EOFError,
+    SyntaxError,
+    MemoryError,
+    OverflowError,
+    RecursionError,
+    tokenize.TokenError,
+)
+
+
+def save_arrays(
+    path: str | os.PathLike[str],
+    kind: str,
+    version: int,
+    arrays: Mapping[str, NDArray[Any]],
+    meta: Mapping[str, Any],
+) -> None:
+    """Write arrays and JSON values to a folder, replacing an index of the same kind saved there.
+
+    Everything is on disk before the new manifest takes the place of the old one in a single step.
+    A save that fails, or is killed, at any moment leaves the old index; what it had written is
+    removed at once, or by the next save. Equal content gives equal files. One save at a time.
+
+    Args:
+        path: the folder; created with its parents if it is missing.
+        kind: what is saved, for instance ``"maxp"``.
+        version: the version of the kind's format, at least 1.
+        arrays: arrays by name; lower-case letters, digits and underscores.
+        meta: JSON values that belong to the arrays.
+
+    Raises:
+        IndexFormatError: the path holds something else than an index of this kind and version; it
+            is left as it was.
+        InvalidParameterError: an array's name.
+        OSError: the disk is full or cannot be written.
+    """
+    for name in arrays:
+        if not _NAME.fullmatch(name):
+            raise InvalidParameterError("arrays", name, "named in lower-case letters and digits")
+    folder = Path(path)
+    _check_target(folder, kind, version)
+    is_new = not folder.exists()
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        entries = {name: _write_array(folder, name, array) for name, array in arrays.items()}
+        content = {"format": _FORMAT, "kind": kind, "version": version}
+        _write_manifest(folder, content | {"arrays": entries, "meta": dict(meta)})
+        if is_new:
+            _sync_folder(folder.parent)
+    finally:
+        _sweep(folder)
+        if is_new:
+            # Succeeds only where the save failed and left nothing.
+            with suppress(OSError):
+                folder.rmdir()
+
+
+def load_arrays(
+    path: str | os.PathLike[str],
+    kind: str,
+    version: int,
+    *,
+    mmap: bool = True,
+    verify: bool = True,
+) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
+    """Read what `save_arrays` wrote: the arrays by name, and the JSON values.
+
+    The manifest, its checksum and the files' sizes, types and shapes are always checked.
+
+    Args:
+        path: the folder.
+        kind: the kind it must hold.
+        version: the version of the kind's format this release reads.
+        mmap: map the arrays read-only instead of reading them into memory. Saving over a mapped
+            index is safe; truncating its files by other means ends the process on first access.
+        verify: check the arrays' SHA-256 too, about 0.2 s per 300 MB.
+
+    Raises:
+        IndexFormatError: nothing there, damaged, truncated, of another kind or another version.
+    """
+    folder = Path(path)
+    manifest = _read_manifest(folder, kind, version)
+    arrays = {
+        name: _read_array(folder / entry["file"], entry, mmap=mmap, verify=verify)
+        for name, entry in manifest["arrays"].items()
+    }
+    return arrays, manifest["meta"]
+
+
+class _HashingWriter:
+    """Passes bytes on to a file and keeps their checksum."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        self._digest = sha256()
+
+    def write(self, data: bytes) -> int:
+        self._digest.update(data)
+        return self._file.write(data)
+
+    def sha256(self) -> str:
+        return self._digest.hexdigest()
+
+
+def _write_array(folder: Path, name: str, array: NDArray[Any]) -> dict[str, Any]:
+    temporary = folder / f"{name}.{secrets.token_hex(8)}.tmp"
+    with temporary.open("xb") as file:
+        writer = _HashingWriter(file)
+        np.save(writer, array, allow_pickle=False)
+        _sync_file(file)
+        size = file.tell()
+    target = folder / f"{name}.{writer.sha256()[:16]}.npy"
+    # An identical file may be mapped by an open index, and some systems refuse to replace it then.
+    if not (target.is_file() and _file_sha256(target) == writer.sha256()):
+        os.replace(temporary, target)
+    return {
+        "file": target.name,
+        "bytes": size,
+        "dtype": array.dtype.str,
+        "shape": list(array.shape),
+        "sha256": writer.sha256(),
+    }
+
+
+def _write_manifest(folder: Path, content: Mapping[str, Any]) -> None:
+    plain = json.loads(json.dumps(content, allow_nan=False))
+    plain["sha256"] = _content_sha256(plain)
+    temporary = folder / f"{MANIFEST}.tmp"
+    with temporary.open("wb") as file:
+        file.write(json.dumps(plain, indent=2, sort_keys=True).encode("ascii") + b"\n")
+        _sync_file(file)
+    _sync_folder(folder)
+    os.replace(temporary, folder / MANIFEST)
+    _sync_folder(folder)
+
+
+def _content_sha256(content: object) -> str:
+    canonical = json.dumps(content, sort_keys=True, separators=(",", ":"))
+    return sha256(canonical.encode("ascii")).hexdigest()
+
+
+def _file_sha256(path: Path) -> str:
+    digest = sha256()
+    with path.open("rb") as file:
+        while data := file.read(1 << 20):
+            digest.update(data)
+    return digest.hexdigest()
+
+
+def _sync_file(file: BinaryIO) -> None:
+    file.flush()
+    os.fsync(file.fileno())
+
+
+def _sync_folder(folder: Path) -> None:
+    # Windows cannot open a folder, and needs no such step.
+    if os.name != "posix":
+        return
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _check_target(folder: Path, kind: str, version: int) -> None:
+    if not folder.exists():
+        return
+    if not folder.is_dir():
+        raise IndexFormatError(f"{folder} is a file. Save the index to a folder of its own.")
+    names = sorted(entry.name for entry in folder.iterdir())
+    foreign = [name for name in names if not _OWN_FILE.fullmatch(name)]
+    if foreign:
+        raise IndexFormatError(
+            f"{folder} holds files that belong to no saved index, for instance {foreign[0]!r}, and "
+            "was left as it was. Save the index to a folder of its own."
+        )
+    if (folder / MANIFEST).exists():
+        _read_manifest(folder, kind, version)
+
+
+def _sweep(folder: Path) -> None:
+    """Remove what the manifest in force does not name; what cannot be removed may stay."""
+    with suppress(OSError, ValueError, KeyError):
+        kept = {MANIFEST}
+        if (folder / MANIFEST).exists():
+            manifest = json.loads((folder / MANIFEST).read_bytes())
+            kept.update(entry["file"] for entry in manifest["arrays"].values())
+        for entry in sorted(folder.iterdir()):
+            if entry.name not in kept and _OWN_FILE.fullmatch(entry.name):
+                with suppress(OSError):
+                    entry.unlink()
+
+
+def _read_manifest(folder: Path, kind: str, version: int) -> dict[str, Any]:
+    path = folder / MANIFEST
+    if not path.exists():
+        raise IndexFormatError(
+            f"There is no saved index at {folder}: {MANIFEST} is missing. Check the path."
+        )
+    try:
+        manifest = json.loads(path.read_bytes())
+        found = manifest.pop("sha256", None) if isinstance(manifest, dict) else None
+        expected = _content_sha256(manifest)
+    except (OSError, ValueError, RecursionError) as error:
+        raise _damaged(path, str(error)) from error
+    if not isinstance(manifest, dict) or manifest.get("format") != _FORMAT:
+        raise IndexFormatError(f"{path} is no manifest of a saved longrag index. Check the path.")
+    if found != expected:
+        raise _damaged(path, "its checksum does not match its content")
+    _check_identity(path, manifest, kind, version)
+    entries, meta = manifest.get("arrays"), manifest.get("meta")
+    if not (isinstance(entries, dict) and isinstance(meta, dict)):
+        raise _damaged(path, "it lists no arrays")
+    for name, entry in entries.items():
+        if not _is_entry(entry):
+            raise _damaged(path, f"it does not describe the array {name!r}")
+    return manifest
+
+
+def _check_identity(path: Path, manifest: Mapping[str, Any], kind: str, version: int) -> None:
+    if manifest.get("kind") != kind:
+        raise IndexFormatError(
+            f"{path.parent} holds an index of kind {manifest.get('kind')!r}, not {kind!r}. "
+            "Load it with the class that saved it."
+        )
+    if manifest.get("version") != version:
+        raise IndexFormatError(
+            f"{path.parent} is in version {manifest.get('version')!r} of the {kind!r} format, and "
+            f"this release of longrag reads version {version}. Use the release that saved it, or "
+            "rebuild the index."
+        )
+
+
+def _is_entry(entry: object) -> bool:
+    return (
+        isinstance(entry, dict)
+        and all(isinstance(entry.get(key), expected) for key, expected in _ENTRY.items())
+        # Nothing but a file of this folder may be opened.
+        and bool(_ARRAY_FILE.fullmatch(entry["file"]))
+    )
+
+
+def _read_array(path: Path, entry: Mapping[str, Any], *, mmap: bool, verify: bool) -> NDArray[Any]:
+    if not path.is_file():
+        raise _damaged(path, "the file is missing")
+    if (size := path.stat().st_size) != entry["bytes"]:
+        raise _damaged(path, f"it has {size} bytes, where {entry['bytes']} were saved")
+    try:
+        if verify and _file_sha256(path) != entry["sha256"]:
+            raise _damaged(path, "its checksum does not match its content")
+        array = np.load(path, mmap_mode="r" if mmap else None, allow_pickle=False)
+    except _UNREADABLE as error:
+        raise _damaged(path, str(error)) from error
+    if not isinstance(array, np.ndarray) or (
+        (array.dtype.str, list(array.shape)) != (entry["dtype"], entry["shape"])
+    ):
+        raise _damaged(path, "its type or shape is not the one that was saved")
+    return np.asarray(array)
+
+
+def _damaged(path: Path, what: str) -> IndexFormatError:
+    return IndexFormatError(
+        f"The saved index is damaged at {path}: {what}. Restore the folder from a copy, or "
+        "rebuild the index and save it to a new folder."
+    )

@@ -1,0 +1,334 @@
+"""Units ranked by their best chunk (MaxP, LongRAG §3.1), exactly, over vectors held here.
+
+One pass over the vectors finds the best score of every unit, roughly; the few units that rounding
+leaves in question are then scored again by one fixed formula. So a query gets the same answer alone
+or in a batch, and a unit with thousands of near-identical chunks costs nothing extra: there is no
+top-k of chunks for it to fill.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import Any, get_args
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from longrag.errors import IndexFormatError, InvalidParameterError
+from longrag.indexing.storage import load_arrays, save_arrays
+from longrag.indexing.vectors import (
+    Storage,
+    blocks,
+    check_vectors,
+    exact_inner_products,
+    inner_products,
+    inner_products_of_rows,
+    largest_norm,
+    pack,
+    rounding_bound,
+)
+
+_KIND = "maxp"
+_VERSION = 1
+
+# Queries per pass: the best scores of all units are held for each of them.
+_BATCH_QUERIES = 32
+
+
+@dataclass(frozen=True, slots=True)
+class _Table:
+    """The chunks sorted by unit, then by chunk number; never changed, only replaced."""
+
+    vectors: NDArray[Any]
+    chunks: NDArray[np.int64]
+    units: NDArray[np.int64]
+    starts: NDArray[np.int64]
+    largest_norm: float
+
+    @property
+    def unit_of_chunk(self) -> NDArray[np.int64]:
+        units = np.empty(len(self.chunks), dtype=np.int64)
+        units[self.chunks] = np.repeat(self.units, np.diff(self.starts))
+        return units
+
+
+class MaxPIndex:
+    """An exact index of chunk vectors that returns units, each scored by its best chunk.
+
+    A unit's score is the largest inner product of the query with one of its chunks. Scores are
+    summed in float64 and rounded to float32, and results are ordered by them: equal scores by unit
+    number, and among equally good chunks of a unit the lowest chunk number is its best one. That is
+    exact for the vectors as stored, and independent of threads and of the other queries.
+
+    The index keeps its own copy of the vectors. Searches may run in several threads, also beside
+    one that adds or deletes: each sees the index as it was before or after. Changes themselves must
+    come one at a time.
+
+    Args:
+        vectors: shape (chunks, width), rounded to float32. For cosine similarity normalise them and
+            the queries.
+        unit_of_chunk: the unit number of each chunk: integers from 0 on, in any order, with or
+            without gaps.
+        storage: ``"float16"`` halves the memory and the time of single queries. Scores are then
+            those of the rounded vectors: for normalised ones off by less than 0.0005.
+
+    Raises:
+        EmbeddingError: vectors that are not finite, not numeric or not of one width, or too large
+            for float16.
+        InvalidParameterError: another argument that is not allowed.
+    """
+
+    def __init__(
+        self, vectors: ArrayLike, unit_of_chunk: ArrayLike, *, storage: Storage = "float32"
+    ) -> None:
+        if storage not in get_args(Storage):
+            raise InvalidParameterError("storage", storage, '"float32" or "float16"')
+        checked = check_vectors(vectors, name="vectors")
+        units = _check_unit_numbers(unit_of_chunk, "unit_of_chunk", count=len(checked))
+        order = np.argsort(units, kind="stable")
+        packed = pack(checked, order, name="vectors", storage=storage)
+        self._table = _table(packed, order, units, largest_norm(packed))
+
+    @property
+    def n_units(self) -> int:
+        """The number of units that have a chunk."""
+        return len(self._table.units)
+
+    @property
+    def n_chunks(self) -> int:
+        """The number of chunks."""
+        return len(self._table.chunks)
+
+    @property
+    def width(self) -> int:
+        """The number of values in a vector."""
+        return int(self._table.vectors.shape[1])
+
+    @property
+    def storage(self) -> Storage:
+        """How the vectors are kept: ``"float32"`` or ``"float16"``."""
+        return "float16" if self._table.vectors.dtype == np.float16 else "float32"
+
+    def __repr__(self) -> str:
+        return (
+            f"MaxPIndex(n_units={self.n_units}, n_chunks={self.n_chunks}, width={self.width}, "
+            f"storage={self.storage!r})"
+        )
+
+    def search(
+        self, queries: ArrayLike, k: int
+    ) -> tuple[NDArray[np.float32], NDArray[np.int64], NDArray[np.int64]]:
+        """Find the k best units for each query (MaxP, LongRAG §3.1).
+
+        Args:
+            queries: shape (queries, width), or (width,) for a single query, which is answered like
+                one of shape (1, width). Rounded to float32.
+            k: how many units to return, at least 1. Where there are fewer, all are returned.
+
+        Returns:
+            The scores (float32), the unit numbers and the numbers of their best chunks (int64),
+            each of shape (queries, min(k, n_units)), best first.
+
+        Raises:
+            EmbeddingError: queries that are not finite, not numeric or of another width.
+            InvalidParameterError: another shape, or a k that is not allowed.
+        """
+        if isinstance(k, bool) or not isinstance(k, (int, np.integer)) or k < 1:
+            raise InvalidParameterError("k", k, "an integer of at least 1")
+        table = self._table
+        width = table.vectors.shape[1]
+        checked = check_vectors(queries, name="queries", width=width, one_row=True)
+        shape = (len(checked), min(int(k), len(table.units)))
+        scores = np.empty(shape, dtype=np.float32)
+        rows = np.empty(shape, dtype=np.int64)
+        if scores.size:
+            for first in range(0, len(checked), _BATCH_QUERIES):
+                batch = checked[first : first + _BATCH_QUERIES]
+                for i, best in enumerate(_best_scores(table, batch), start=first):
+                    scores[i], rows[i] = _rank(table, checked[i], best, shape[1])
+        positions = np.searchsorted(table.starts, rows, side="right") - 1
+        return scores, table.units[positions], table.chunks[rows]
+
+    def add(self, vectors: ArrayLike, unit_of_chunk: ArrayLike) -> None:
+        """Add chunks, to units that exist or to new ones.
+
+        They get the chunk numbers from `n_chunks` on. The index is then the same as one built from
+        all chunks at once. Each call copies the index, so add many chunks at a time; bad input
+        changes nothing.
+
+        Raises:
+            EmbeddingError: vectors that are not finite, not numeric or of another width, or too
+                large for float16.
+            InvalidParameterError: another argument that is not allowed.
+        """
+        old = self._table
+        checked = check_vectors(vectors, name="vectors", width=old.vectors.shape[1])
+        added = _check_unit_numbers(unit_of_chunk, "unit_of_chunk", count=len(checked))
+        packed = pack(checked, np.arange(len(added)), name="vectors", storage=self.storage)
+        units = np.concatenate([old.unit_of_chunk, added])
+        order = np.argsort(units, kind="stable")
+        row_of_chunk = np.empty_like(order)
+        row_of_chunk[order] = np.arange(len(order))
+        merged = np.empty((len(order), packed.shape[1]), dtype=packed.dtype)
+        merged[row_of_chunk[old.chunks]] = old.vectors
+        merged[row_of_chunk[len(old.chunks) :]] = packed
+        norm = max(old.largest_norm, largest_norm(packed))
+        self._table = _table(merged, order, units, norm)
+
+    def delete_units(self, units: ArrayLike) -> NDArray[np.int64]:
+        """Delete units with all their chunks; the numbers of the other units stay.
+
+        The chunks that remain are numbered anew from 0 in their old order, so that the index is the
+        same as one built from them alone. Bad input changes nothing.
+
+        Args:
+            units: unit numbers; each must have a chunk.
+
+        Returns:
+            The old numbers of the chunks that remain: new chunk i was chunk ``kept[i]``.
+
+        Raises:
+            InvalidParameterError: a unit that is not in the index, or no sequence of integers.
+        """
+        old = self._table
+        deleted = _check_unit_numbers(units, "units")
+        unknown = deleted[~np.isin(deleted, old.units)]
+        if len(unknown):
+            raise InvalidParameterError(
+                "units", int(unknown[0]), "units that have a chunk in the index", "Nothing changed."
+            )
+        unit_of_chunk = old.unit_of_chunk
+        is_kept = ~np.isin(unit_of_chunk, deleted)
+        kept = np.flatnonzero(is_kept)
+        vectors = old.vectors[is_kept[old.chunks]]
+        order = np.argsort(unit_of_chunk[kept], kind="stable")
+        self._table = _table(vectors, order, unit_of_chunk[kept], largest_norm(vectors))
+        return kept
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Save the index to a folder, replacing a `MaxPIndex` saved there.
+
+        A save that fails or is killed leaves what was there before; see
+        `longrag.indexing.storage.save_arrays`.
+
+        Raises:
+            IndexFormatError: the path holds something else, which is left as it was.
+            OSError: the disk is full or cannot be written.
+        """
+        table = self._table
+        arrays = {"vectors": table.vectors, "unit_of_chunk": table.unit_of_chunk}
+        save_arrays(path, _KIND, _VERSION, arrays, {"largest_norm": table.largest_norm})
+
+    @classmethod
+    def load(
+        cls, path: str | os.PathLike[str], *, mmap: bool = True, verify: bool = True
+    ) -> MaxPIndex:
+        """Load a saved index.
+
+        Args:
+            path: the folder given to `save`.
+            mmap: leave the vectors on disk and map them read-only.
+            verify: check the vectors' SHA-256, about 0.2 s per 300 MB.
+
+        Raises:
+            IndexFormatError: nothing there, damaged, of another kind or another version.
+        """
+        arrays, meta = load_arrays(path, _KIND, _VERSION, mmap=mmap, verify=verify)
+        vectors, units = arrays.get("vectors"), arrays.get("unit_of_chunk")
+        norm = meta.get("largest_norm")
+        if vectors is None or units is None or not _fit_together(vectors, units, norm):
+            raise IndexFormatError(
+                f"The arrays saved in {os.fspath(path)} do not make a MaxPIndex. Rebuild the index "
+                "and save it again."
+            )
+        order = np.argsort(units, kind="stable")
+        index = cls.__new__(cls)
+        index._table = _table(vectors, order, units, float(norm or 0.0))
+        return index
+
+
+def _table(
+    vectors: NDArray[Any], order: NDArray[np.int64], units: NDArray[np.int64], norm: float
+) -> _Table:
+    numbers, starts = np.unique(units[order], return_index=True)
+    return _Table(vectors, order, numbers, np.append(starts, len(order)), norm)
+
+
+def _fit_together(vectors: NDArray[Any], units: NDArray[Any], norm: object) -> bool:
+    return (
+        vectors.ndim == 2
+        and vectors.shape[1] > 0
+        and vectors.dtype.name in get_args(Storage)
+        and units.dtype == np.int64
+        and units.shape == vectors.shape[:1]
+        and bool((units >= 0).all())
+        and isinstance(norm, float)
+        and norm >= 0
+    )
+
+
+def _check_unit_numbers(
+    numbers: ArrayLike, name: str, *, count: int | None = None
+) -> NDArray[np.int64]:
+    try:
+        array = np.asarray(numbers)
+    except (ValueError, TypeError) as error:
+        raise InvalidParameterError(name, numbers, "a sequence of integers") from error
+    if array.ndim != 1 or (array.dtype.kind not in "iu" and array.size):
+        received = f"{array.dtype} of shape {array.shape}"
+        raise InvalidParameterError(name, received, "a sequence of integers")
+    if count is not None and len(array) != count:
+        raise InvalidParameterError(
+            f"len({name})", len(array), f"the number of vectors, {count}", "Give each chunk a unit."
+        )
+    wrong = array[(array < 0) | (array > np.iinfo(np.int64).max)]
+    if len(wrong):
+        raise InvalidParameterError(name, int(wrong[0]), "integers from 0 to 2**63 - 1")
+    return array.astype(np.int64)
+
+
+def _best_scores(table: _Table, queries: NDArray[Any]) -> NDArray[Any]:
+    """Return each unit's best score up to rounding; shape (queries, units)."""
+    best = np.full((len(queries), len(table.units)), -np.inf, dtype=np.float32)
+    for rows in blocks(len(table.chunks)):
+        first, last = np.searchsorted(table.starts, [rows.start, rows.stop - 1], side="right") - 1
+        # The first unit may have begun in an earlier block.
+        cuts = np.maximum(table.starts[first : last + 1] - rows.start, 0)
+        scores = inner_products(table.vectors[rows], queries)
+        here = best[:, first : last + 1]
+        np.maximum(here, np.maximum.reduceat(scores, cuts, axis=1), out=here)
+    return best
+
+
+def _rank(
+    table: _Table, query: NDArray[np.float32], best: NDArray[np.float32], k: int
+) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+    """Return the exact scores and the rows of the best chunks of the k best units.
+
+    A rough score is off by at most `bound`. So a unit of the answer is at most twice that below the
+    k-th best rough score, and its best chunk at most twice that below the unit's rough score.
+    """
+    query_norm = float(np.linalg.norm(query.astype(np.float64)))
+    bound = rounding_bound(len(query), query_norm, table.largest_norm)
+    margin = np.float32(2 * bound)
+    kth_best = np.partition(best, len(best) - k)[len(best) - k]
+    units = np.flatnonzero(best >= kth_best - margin)
+    rows, owners = _rows_of_units(table, units)
+    near = inner_products_of_rows(table.vectors, rows, query) >= best[owners] - margin
+    rows, owners = rows[near], owners[near]
+    scores = exact_inner_products(table.vectors, rows, query)
+    # Rows ascend by unit and then by chunk, which is the rule for ties.
+    order = np.argsort(-scores, kind="stable")
+    first_of_unit = np.sort(np.unique(owners[order], return_index=True)[1])
+    winners = order[first_of_unit[:k]]
+    return scores[winners], rows[winners]
+
+
+def _rows_of_units(
+    table: _Table, units: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    counts = table.starts[units + 1] - table.starts[units]
+    before = np.cumsum(counts) - counts
+    rows = np.arange(counts.sum()) + np.repeat(table.starts[units] - before, counts)
+    return rows, np.repeat(units, counts)

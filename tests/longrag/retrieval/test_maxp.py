@@ -1,0 +1,313 @@
+import json
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+
+from longrag.errors import EmbeddingError, IndexFormatError, InvalidParameterError
+from longrag.indexing.storage import save_arrays
+from longrag.indexing.vectors import BLOCK_ROWS
+from longrag.retrieval import MaxPIndex
+
+# Two units of two chunks and one of one chunk, worked by hand for the query (1, 0):
+# unit 7 scores max(1, 3) by chunk 2, unit 2 scores 3 by chunk 1 and again by 4, unit 5 scores 2.
+VECTORS = [[1, 0], [3, 1], [3, 9], [2, 0], [3, 5]]
+UNITS = [7, 2, 7, 5, 2]
+
+
+def answer(index, queries, k):
+    return [part.tolist() for part in index.search(queries, k)]
+
+
+@pytest.fixture
+def index():
+    return MaxPIndex(VECTORS, UNITS)
+
+
+def test_a_hand_worked_case_with_its_ties(index):
+    assert answer(index, [[1, 0]], 3) == [[[3, 3, 2]], [[2, 7, 5]], [[1, 2, 3]]]
+    assert answer(index, [[0, 1]], 2) == [[[9, 5]], [[7, 2]], [[2, 4]]]
+    assert answer(index, [[-1, 0]], 1) == [[[-1]], [[7]], [[0]]]
+
+
+def test_a_single_query_is_answered_like_a_batch_of_one(index):
+    assert answer(index, [1, 0], 2) == answer(index, [[1, 0]], 2)
+
+
+def test_k_beyond_the_units_returns_every_unit_once(index):
+    assert answer(index, [[1, 0]], 100)[1] == [[2, 7, 5]]
+    assert answer(index, [[1, 0]], 10**30)[1] == [[2, 7, 5]]
+
+
+def test_sizes_are_told(index):
+    assert (index.n_units, index.n_chunks, index.width, index.storage) == (3, 5, 2, "float32")
+    assert repr(index) == "MaxPIndex(n_units=3, n_chunks=5, width=2, storage='float32')"
+
+
+@pytest.mark.parametrize("storage", ["float32", "float16"])
+def test_an_empty_index_or_an_empty_batch_gives_empty_answers(storage):
+    empty = MaxPIndex(np.empty((0, 3)), [], storage=storage)
+    assert [part.shape for part in empty.search(np.ones((4, 3)), 2)] == [(4, 0)] * 3
+    full = MaxPIndex(np.ones((2, 3)), [0, 1], storage=storage)
+    assert [part.shape for part in full.search(np.empty((0, 3)), 2)] == [(0, 2)] * 3
+
+
+def test_the_index_keeps_its_own_copy():
+    vectors = np.eye(2, dtype=np.float32)
+    index = MaxPIndex(vectors, [0, 1])
+    vectors[:] = 7
+    assert answer(index, [1, 0], 2)[0] == [[1, 0]]
+
+
+@pytest.mark.parametrize("k", [0, -1, True, 2.0, "3", None])
+def test_k_must_be_a_positive_integer(index, k):
+    with pytest.raises(InvalidParameterError, match="k must be an integer of at least 1, got"):
+        index.search([[1, 0]], k)
+
+
+def test_k_may_be_a_numpy_integer(index):
+    assert answer(index, [1, 0], np.int32(1)) == [[[3]], [[2]], [[1]]]
+
+
+@pytest.mark.parametrize(
+    ("queries", "error", "message"),
+    [
+        ([[1, 0, 0]], EmbeddingError, "queries have 3 values each, where 2"),
+        ([1, 0, 0], EmbeddingError, "queries have 3 values each, where 2"),
+        ([[1, np.nan]], EmbeddingError, r"queries\[0\] holds nan"),
+        ([[1, 0], [1]], EmbeddingError, "of one width"),
+        (["who wrote it?"], EmbeddingError, "must be real numbers"),
+        ([], InvalidParameterError, "shape"),
+        (np.zeros((1, 1, 2)), InvalidParameterError, "shape"),
+        (1.0, InvalidParameterError, "shape"),
+    ],
+)
+def test_queries_are_checked(index, queries, error, message):
+    with pytest.raises(error, match=message):
+        index.search(queries, 1)
+
+
+@pytest.mark.parametrize(
+    ("units", "message"),
+    [
+        ([0], r"len\(unit_of_chunk\) must be the number of vectors, 2, got 1"),
+        ([0, -1], "integers from 0 to 2.*63 - 1, got -1"),
+        (np.array([0, 2**63], dtype=np.uint64), "integers from 0 to 2.*, got 9223372036854775808"),
+        ([0, 2**63], "a sequence of integers"),
+        ([0, 2**64], "a sequence of integers"),
+        ([0, 1.0], "a sequence of integers"),
+        ([True, False], "a sequence of integers"),
+        (["a", "b"], "a sequence of integers"),
+        ({0, 1}, "a sequence of integers"),
+        ([[0, 1]], "a sequence of integers"),
+        ([[0], [0, 1]], "a sequence of integers"),
+        (0, "a sequence of integers"),
+        (None, "a sequence of integers"),
+    ],
+)
+def test_unit_numbers_are_checked(units, message):
+    with pytest.raises(InvalidParameterError, match=message):
+        MaxPIndex(np.eye(2), units)
+
+
+def test_an_unknown_storage_is_refused():
+    with pytest.raises(InvalidParameterError, match=r"storage must be .*got 'int8'"):
+        MaxPIndex(np.eye(2), [0, 1], storage="int8")
+
+
+def test_float16_scores_are_those_of_the_rounded_vectors():
+    index = MaxPIndex([[0.1], [0.1001]], [0, 1], storage="float16")
+    assert answer(index, [1.0], 2) == [
+        [[float(np.float16(0.1001)), float(np.float16(0.1))]],
+        [[1, 0]],
+        [[1, 0]],
+    ]
+    with pytest.raises(EmbeddingError, match="float16"):
+        MaxPIndex([[70_000.0]], [0], storage="float16")
+
+
+def test_near_ties_below_float32_rounding_are_decided_by_the_exact_score():
+    # In float32 the sum 1e8 + 1 - 1e8 is 0 in one order and 1 in another.
+    vectors = np.array([[1e8, 0.5, -1e8, 0.0], [1e8, -1e8, 0.25, 0.0], [0.0, 0.75, 0.0, 0.0]])
+    index = MaxPIndex(vectors, [0, 1, 2])
+    for count in (1, 2, 8):
+        scores, units, _ = index.search(np.ones((count, 4)), 3)
+        assert units.tolist() == [[2, 0, 1]] * count
+        assert scores.tolist() == [[0.75, 0.5, 0.25]] * count
+
+
+@pytest.mark.parametrize("storage", ["float32", "float16"])
+def test_units_that_span_blocks_and_batches_are_ranked_like_brute_force(storage):
+    generator = np.random.default_rng(3)
+    count = 2 * BLOCK_ROWS + 5
+    vectors = generator.integers(-3, 4, (count, 6)).astype(np.float32)
+    # One unit longer than a block, and short ones around it, in no order.
+    units = np.where(generator.random(count) < 0.7, 40, generator.integers(0, 80, count))
+    queries = generator.integers(-3, 4, (35, 6)).astype(np.float32)
+    scores, found, chunks = MaxPIndex(vectors, units, storage=storage).search(queries, 10)
+    products = queries @ vectors.T
+    for i in range(len(queries)):
+        order = np.lexsort((np.arange(count), units, -products[i]))
+        first = np.sort(np.unique(units[order], return_index=True)[1])[:10]
+        assert chunks[i].tolist() == order[first].tolist()
+        assert found[i].tolist() == units[order[first]].tolist()
+        assert scores[i].tolist() == products[i][order[first]].tolist()
+
+
+def test_one_unit_with_thousands_of_equal_best_chunks_does_not_hide_the_others():
+    vectors = np.concatenate([np.tile([[1.0, 0.0]], (20_000, 1)), [[0.5, 0.0], [0.25, 0.0]]])
+    index = MaxPIndex(vectors, [3] * 20_000 + [1, 2])
+    assert answer(index, [1, 0], 3) == [[[1, 0.5, 0.25]], [[3, 1, 2]], [[0, 20_000, 20_001]]]
+
+
+def test_a_zero_query_ties_everything():
+    index = MaxPIndex(np.random.default_rng(0).standard_normal((50, 3)), np.arange(50)[::-1])
+    assert answer(index, np.zeros(3), 3) == [[[0, 0, 0]], [[0, 1, 2]], [[49, 48, 47]]]
+
+
+def test_values_at_both_ends_of_the_range_are_ranked(index):
+    large = MaxPIndex(np.full((3, 64), 1e15) * [[1], [-1], [0.5]], [0, 1, 2])
+    assert answer(large, np.full(64, 1e15), 3)[1] == [[0, 2, 1]]
+    small = MaxPIndex(np.array([[2e-38, 1], [3e-38, 1], [-1e-40, 1]]), [0, 1, 2])
+    assert answer(small, [1, 0], 3)[1] == [[1, 0, 2]]
+
+
+def test_added_chunks_continue_the_numbering(index):
+    index.add([[4, 0], [2, 7]], [5, 1])
+    assert answer(index, [[1, 0]], 4) == [[[4, 3, 3, 2]], [[5, 2, 7, 1]], [[5, 1, 2, 6]]]
+    assert (index.n_units, index.n_chunks) == (4, 7)
+
+
+def test_deleted_units_go_with_all_their_chunks_and_the_rest_is_numbered_anew(index):
+    assert index.delete_units([7, 7]).tolist() == [1, 3, 4]
+    assert answer(index, [[0, 1]], 3) == [[[5, 0]], [[2, 5]], [[2, 1]]]
+    assert index.delete_units(np.array([2, 5])).tolist() == []
+    assert (index.n_units, index.n_chunks, index.width) == (0, 0, 2)
+
+
+def test_deleting_nothing_changes_nothing(index):
+    before = answer(index, np.eye(2), 3)
+    assert index.delete_units([]).tolist() == [0, 1, 2, 3, 4]
+    assert answer(index, np.eye(2), 3) == before
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "message"),
+    [
+        (lambda index: index.add([[1, 2], [np.inf, 0]], [0, 1]), EmbeddingError, "holds inf"),
+        (lambda index: index.add([[1, 2, 3]], [0]), EmbeddingError, "have 3 values each"),
+        (lambda index: index.add([1, 2], [0]), InvalidParameterError, "shape"),
+        (lambda index: index.add([[1, 2]], [-4]), InvalidParameterError, "got -4"),
+        (lambda index: index.add([[1, 2]], []), InvalidParameterError, "number of vectors"),
+        (lambda index: index.delete_units([2, 9]), InvalidParameterError, "in the index, got 9"),
+        (lambda index: index.delete_units(2), InvalidParameterError, "sequence of integers"),
+        (lambda index: index.delete_units([0.5]), InvalidParameterError, "sequence of integers"),
+    ],
+)
+def test_a_change_that_is_refused_changes_nothing(index, change, error, message):
+    before = answer(index, np.eye(2), 3), repr(index)
+    with pytest.raises(error, match=message):
+        change(index)
+    assert (answer(index, np.eye(2), 3), repr(index)) == before
+
+
+def test_searches_in_threads_beside_a_writer_see_whole_states(index):
+    generator = np.random.default_rng(1)
+    vectors = generator.standard_normal((3000, 8)).astype(np.float32)
+    units = generator.integers(0, 200, 3000)
+    queries = generator.standard_normal((6, 8)).astype(np.float32)
+    states = [MaxPIndex(vectors[:n], units[:n]).search(queries, 5) for n in (1000, 2000, 3000)]
+    allowed = {tuple(part.tobytes() for part in state) for state in states}
+    shared = MaxPIndex(vectors[:1000], units[:1000])
+    with ThreadPoolExecutor(4) as pool:
+        running = [pool.submit(shared.search, queries, 5) for _ in range(30)]
+        shared.add(vectors[1000:2000], units[1000:2000])
+        running += [pool.submit(shared.search, queries, 5) for _ in range(30)]
+        shared.add(vectors[2000:], units[2000:])
+        running += [pool.submit(shared.search, queries, 5) for _ in range(30)]
+        seen = {tuple(part.tobytes() for part in future.result()) for future in running}
+    assert seen <= allowed
+    assert tuple(part.tobytes() for part in states[-1]) in seen
+
+
+@pytest.mark.parametrize("storage", ["float32", "float16"])
+def test_an_index_survives_the_disk(tmp_path, storage):
+    index = MaxPIndex(VECTORS, UNITS, storage=storage)
+    index.save(tmp_path / "index")
+    index.save(str(tmp_path / "index"))
+    for mmap in (True, False):
+        loaded = MaxPIndex.load(str(tmp_path / "index"), mmap=mmap, verify=mmap)
+        assert repr(loaded) == repr(index)
+        assert answer(loaded, np.eye(2), 3) == answer(index, np.eye(2), 3)
+
+
+def test_equal_contents_are_saved_as_equal_files(index, tmp_path):
+    index.save(tmp_path / "built")
+    grown = MaxPIndex([*VECTORS[:2], [9, 9]], [*UNITS[:2], 4])
+    grown.delete_units([4])
+    grown.add(VECTORS[2:], UNITS[2:])
+    grown.save(tmp_path / "grown")
+    contents = [
+        {p.name: p.read_bytes() for p in (tmp_path / n).iterdir()} for n in ("built", "grown")
+    ]
+    assert contents[0] == contents[1]
+
+
+def test_a_mapped_index_changes_in_memory_and_is_saved_over_itself(index, tmp_path):
+    index.save(tmp_path)
+    loaded = MaxPIndex.load(tmp_path)
+    loaded.add([[4, 0]], [0])
+    assert answer(MaxPIndex.load(tmp_path), [1, 0], 1)[1] == [[2]]
+    loaded.save(tmp_path)
+    assert answer(MaxPIndex.load(tmp_path), [1, 0], 1)[1] == [[0]]
+    assert answer(loaded, [1, 0], 1)[1] == [[0]]
+
+
+def test_nothing_damaged_or_foreign_is_loaded(index, tmp_path):
+    with pytest.raises(IndexFormatError, match="no saved index"):
+        MaxPIndex.load(tmp_path / "nowhere")
+    index.save(tmp_path / "index")
+    path = next((tmp_path / "index").glob("vectors.*.npy"))
+    path.write_bytes(path.read_bytes()[:-4] + b"oops")
+    with pytest.raises(IndexFormatError, match="checksum"):
+        MaxPIndex.load(tmp_path / "index")
+    save_arrays(tmp_path / "tree", "tree", 1, {}, {})
+    with pytest.raises(IndexFormatError, match="kind 'tree', not 'maxp'"):
+        MaxPIndex.load(tmp_path / "tree")
+
+
+FLOATS, NUMBERS = np.ones((2, 3), np.float32), np.array([0, 1])
+
+
+@pytest.mark.parametrize(
+    ("arrays", "meta"),
+    [
+        ({}, {}),
+        ({"vectors": FLOATS, "unit_of_chunk": NUMBERS}, {}),
+        ({"vectors": FLOATS, "unit_of_chunk": NUMBERS}, {"largest_norm": "2"}),
+        ({"vectors": FLOATS, "unit_of_chunk": NUMBERS}, {"largest_norm": -2.0}),
+        ({"vectors": FLOATS, "unit_of_chunk": NUMBERS[:1]}, {"largest_norm": 2.0}),
+        ({"vectors": FLOATS, "unit_of_chunk": -NUMBERS}, {"largest_norm": 2.0}),
+        ({"vectors": FLOATS, "unit_of_chunk": NUMBERS * 1.0}, {"largest_norm": 2.0}),
+        ({"vectors": FLOATS[:, 0], "unit_of_chunk": NUMBERS}, {"largest_norm": 2.0}),
+        ({"vectors": FLOATS.astype("f8"), "unit_of_chunk": NUMBERS}, {"largest_norm": 2.0}),
+        ({"vectors": FLOATS[:, :0], "unit_of_chunk": NUMBERS}, {"largest_norm": 2.0}),
+    ],
+)
+def test_arrays_that_make_no_index_are_refused(tmp_path, arrays, meta):
+    save_arrays(tmp_path, "maxp", 1, arrays, meta)
+    with pytest.raises(IndexFormatError, match=r"do not make a MaxPIndex\. Rebuild"):
+        MaxPIndex.load(tmp_path)
+
+
+def test_importing_and_searching_loads_no_heavy_library():
+    script = (
+        "import json, sys\n"
+        "from longrag.retrieval import MaxPIndex\n"
+        "MaxPIndex([[1.0]], [0]).search([1.0], 1)\n"
+        "print(json.dumps(sorted({'faiss', 'numba', 'sklearn', 'torch'} & set(sys.modules))))\n"
+    )
+    ran = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True)
+    assert json.loads(ran.stdout) == []

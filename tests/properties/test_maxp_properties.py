@@ -1,0 +1,133 @@
+"""What holds for every MaxP index: brute force, independence of batches, of history and of disk."""
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+from longrag.retrieval import MaxPIndex
+
+# Small integers make exact ties; the others make scores that differ in their last bits alone.
+ELEMENTS = [
+    st.integers(-2, 2).map(float),
+    st.floats(-1, 1, width=16),
+    st.floats(-1e3, 1e3, width=32, allow_subnormal=False),
+    st.sampled_from([0.1, 0.1 + 2**-20, -0.1, 0.3]),
+]
+
+
+@st.composite
+def corpora(draw, max_chunks=40):
+    width = draw(st.integers(1, 9))
+    elements = draw(st.sampled_from(ELEMENTS))
+    count = draw(st.integers(0, max_chunks))
+    vectors = draw(arrays(np.float32, (count, width), elements=elements))
+    top = draw(st.sampled_from([0, 3, 12, 2**62]))
+    units = draw(st.lists(st.integers(0, top), min_size=count, max_size=count))
+    queries = draw(arrays(np.float32, (draw(st.integers(0, 6)), width), elements=elements))
+    return vectors, np.array(units, dtype=np.int64), queries
+
+
+def brute_force(vectors, units, queries, k):
+    """Score every chunk in float64 and sort: by score, unit, chunk."""
+    answers = []
+    for query in queries:
+        products = (vectors.astype(np.float64) * query.astype(np.float64)).sum(axis=1)
+        scores = np.float32(products).tolist()
+        ranked = sorted((-scores[i], unit, i) for i, unit in enumerate(units.tolist()))
+        best = {}
+        for score, unit, chunk in ranked:
+            best.setdefault(unit, (-score, unit, chunk))
+        answers.append(list(best.values())[:k])
+    return answers
+
+
+def rows(answer):
+    scores, units, chunks = answer
+    return [
+        list(zip(*row, strict=True))
+        for row in zip(scores.tolist(), units.tolist(), chunks.tolist(), strict=True)
+    ]
+
+
+def assert_same(one, other):
+    for left, right in zip(one, other, strict=True):
+        assert left.dtype == right.dtype
+        assert left.shape == right.shape
+        assert left.tobytes() == right.tobytes()
+
+
+@settings(max_examples=300)
+@given(corpora(), st.integers(1, 15), st.sampled_from(["float32", "float16"]))
+def test_the_answer_is_that_of_brute_force(corpus, k, storage):
+    vectors, units, queries = corpus
+    answer = MaxPIndex(vectors, units, storage=storage).search(queries, k)
+    stored = vectors.astype(storage).astype(np.float32)
+    assert rows(answer) == brute_force(stored, units, queries, k)
+    assert {part.shape for part in answer} == {(len(queries), min(k, len(set(units.tolist()))))}
+    assert [part.dtype for part in answer] == [np.float32, np.int64, np.int64]
+
+
+@settings(max_examples=150)
+@given(corpora(), st.integers(1, 6), st.sampled_from(["float32", "float16"]))
+def test_a_query_gets_the_same_bits_alone_and_in_any_batch(corpus, k, storage):
+    vectors, units, queries = corpus
+    index = MaxPIndex(vectors, units, storage=storage)
+    together = index.search(queries, k)
+    for i, query in enumerate(queries):
+        assert_same(index.search(query, k), [part[i : i + 1] for part in together])
+    assert_same(index.search(queries[::-1], k), [part[::-1] for part in together])
+
+
+@settings(max_examples=150)
+@given(corpora(), st.randoms(use_true_random=False))
+def test_the_order_of_chunks_decides_nothing_but_their_numbers(corpus, random):
+    vectors, units, queries = corpus
+    order = np.array(random.sample(range(len(units)), len(units)), dtype=np.int64)
+    scores, found, _ = MaxPIndex(vectors, units).search(queries, 5)
+    shuffled = MaxPIndex(vectors[order], units[order]).search(queries, 5)
+    assert_same((scores, found), shuffled[:2])
+    assert units[order[shuffled[2]]].tolist() == found.tolist()
+
+
+@settings(max_examples=150)
+@given(corpora(max_chunks=25), st.data(), st.sampled_from(["float32", "float16"]))
+def test_any_history_equals_a_fresh_build(corpus, data, storage):
+    vectors, units, queries = corpus
+    index = MaxPIndex(vectors[:0], units[:0], storage=storage)
+    now_vectors, now_units, left = vectors[:0], units[:0], len(units)
+    while left:
+        size = data.draw(st.integers(1, left))
+        batch = slice(len(units) - left, len(units) - left + size)
+        left -= size
+        index.add(vectors[batch], units[batch])
+        now_vectors = np.concatenate([now_vectors, vectors[batch]])
+        now_units = np.concatenate([now_units, units[batch]])
+        deleted = data.draw(st.lists(st.sampled_from(sorted(set(now_units.tolist()))), max_size=3))
+        kept = index.delete_units(deleted)
+        is_kept = np.array([unit not in deleted for unit in now_units.tolist()], dtype=bool)
+        assert kept.tolist() == np.flatnonzero(is_kept).tolist()
+        now_vectors, now_units = now_vectors[is_kept], now_units[is_kept]
+        if not len(now_units):
+            assert index.n_units == 0
+    fresh = MaxPIndex(now_vectors, now_units, storage=storage)
+    assert repr(index) == repr(fresh)
+    assert_same(index.search(queries, 4), fresh.search(queries, 4))
+
+
+@settings(max_examples=40)
+@given(corpora(), st.booleans(), st.sampled_from(["float32", "float16"]))
+def test_a_loaded_index_answers_and_changes_like_the_saved_one(
+    tmp_path_factory, corpus, mmap, storage
+):
+    vectors, units, queries = corpus
+    folder = tmp_path_factory.mktemp("index")
+    index = MaxPIndex(vectors, units, storage=storage)
+    index.save(folder)
+    loaded = MaxPIndex.load(folder, mmap=mmap)
+    assert repr(loaded) == repr(index)
+    assert_same(loaded.search(queries, 4), index.search(queries, 4))
+    for changed in (loaded, index):
+        changed.add(vectors[:2], units[:2])
+        changed.delete_units(units[:1])
+    assert_same(loaded.search(queries, 4), index.search(queries, 4))
