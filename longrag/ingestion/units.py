@@ -293,9 +293,7 @@ def _split(
         count_tokens=lambda piece: count_tokens(head + piece) - head_tokens,
         split_sentences=split_sentences,
     )
-    if not spans:
-        yield whole
-    for start, end in spans:
+    for start, end in spans or [whole.span]:
         text = document.text[start:end]
         own_head = _head(name, text) if head else ""
         yield _Part(document, (start, end), own_head, count_tokens(own_head + text))
@@ -362,8 +360,9 @@ def _check_granularity(granularity: str) -> None:
 
 
 def _check_partition(groups: Sequence[Sequence[int]], count: int) -> None:
-    indices = sorted(index for group in groups for index in group)
-    if indices != list(range(count)) or not all(len(group) for group in groups):
+    indices = [index for group in groups for index in group]
+    whole = len(indices) == count and set(indices) == set(range(count))
+    if not whole or not all(len(group) for group in groups):
         raise InvalidParameterError(
             "groups",
             f"{len(groups)} groups of {len(indices)} indices",
