@@ -19,7 +19,13 @@ from pathlib import Path
 from typing import Any
 
 from longrag.ingestion.links import LinkExtractor, MarkdownLinkExtractor
-from longrag.ingestion.resolving import LinkReport, LinkResolver, LinkRule, PrefixRule, resolve_links
+from longrag.ingestion.resolving import (
+    LinkReport,
+    LinkResolver,
+    LinkRule,
+    PrefixRule,
+    resolve_links,
+)
 from longrag.types import Document
 
 MODULES = "/reference/7.5/"
@@ -72,7 +78,9 @@ def measure(
 
 def main() -> None:
     """Print the table: with the site's rules, and without."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
     default = os.environ.get("LONGRAG_DATA", Path(__file__).parents[1] / ".." / "shared" / "data")
     parser.add_argument("--data", type=Path, default=Path(default))
     parser.add_argument("--misses", action="store_true", help="print every miss and false hit")

@@ -31,6 +31,8 @@ _HTML_OPENING = re.compile(
     r"\s*(?:<\?xml[^>]*>\s*|<!--(?:(?!-->).)*-->\s*)*<(?:!doctype\s+html|html|head|body)\b",
     re.IGNORECASE | re.DOTALL,
 )
+# What every Markdown link holds: a target, a definition, an autolink or a tag.
+_MARKDOWN_LINK = re.compile(r"\][(:]|<")
 _CODE_TAG = re.compile(r"<(/?)(pre|code|nowiki|syntaxhighlight|math)\b", re.IGNORECASE)
 _CODE_ELEMENT = re.compile(
     r"<!--.*?(?:-->|\Z)|<(pre|code|nowiki|syntaxhighlight|math)\b[^<>]*>.*?(?:</\1\s*>|\Z)",
@@ -68,6 +70,8 @@ class MarkdownLinkExtractor:
 
     def __call__(self, document: Document) -> Sequence[str]:
         """Return the targets in order of appearance, each once."""
+        if not _MARKDOWN_LINK.search(document.text):
+            return ()
         return _unique(self._targets(split_front_matter(document.text)[1]))
 
     def _targets(self, text: str) -> Iterator[str]:
@@ -102,7 +106,7 @@ class WikiLinkExtractor:
 
     def __call__(self, document: Document) -> Sequence[str]:
         """Return the targets in order of appearance, each once."""
-        if "[[" not in document.text:
+        if not WIKI_LINK.search(document.text):
             return ()
         return _unique(self._targets(split_front_matter(document.text)[1]))
 

@@ -1,10 +1,12 @@
-"""Paths as names of documents: joining them, and looking them up as links write them."""
+"""Paths and addresses as names of documents: joined, compared, and looked up as links write them."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from typing import Final
 from unicodedata import normalize
+from urllib.parse import unquote, urljoin
 
 AMBIGUOUS: Final = -1
 """Stands in an index for a key that more than one document answers to."""
@@ -13,11 +15,18 @@ EXTENSIONS: Final = (".md", ".markdown", ".mdx", ".html", ".htm", ".txt", ".rst"
 """Extensions a link may leave out or exchange; the formats ``read_documents`` reads."""
 
 _FOLDER_PAGES: Final = ("index", "_index", "readme")
+_WEB: Final = re.compile(r"\s*(?:https?:)?//", re.IGNORECASE)
+_DEFAULT_PORT: Final = re.compile(r":(?:80|443)?\Z")
 
 
 def fold(name: str) -> str:
     """Reduce a name to what is compared: no letter case, underscores and runs of spaces as one."""
     return " ".join(normalize("NFC", name).casefold().replace("_", " ").split())
+
+
+def fold_target(target: str) -> str:
+    """Fold the name a link target spells, with its percent signs decoded."""
+    return fold(unquote(target) if "%" in target else target)
 
 
 def add_unique(table: dict[str, int], key: str, index: int) -> None:
@@ -61,6 +70,33 @@ def common_folder(paths: Iterable[str]) -> str:
         while common != parts[: len(common)]:
             common.pop()
     return "/".join(common or ())
+
+
+def without_anchor(target: str) -> str:
+    """Return what stands before the first ``#``."""
+    return target.partition("#")[0]
+
+
+def is_web(value: object) -> bool:
+    """Tell whether a value is an http or https address, or one without scheme (``//host/``)."""
+    return isinstance(value, str) and _WEB.match(value) is not None
+
+
+def join_url(base: str, target: str) -> str:
+    """Join a target to the address of its page; "" when the result is no address."""
+    try:
+        return urljoin(base, target)
+    except ValueError:
+        # A malformed host such as "http://[" names nothing; as a path it may still be found.
+        return ""
+
+
+def web_address(url: str) -> str:
+    """Return host, path and query: ``HTTPS://Docs.org:443/a/?b#c`` is ``docs.org/a?b``."""
+    host, slash, rest = _WEB.sub("", without_anchor(url.strip()), count=1).partition("/")
+    path, mark, query = rest.partition("?")
+    host = _DEFAULT_PORT.sub("", host.lower())
+    return f"{host}{slash}{unquote(path)}".rstrip("/") + (mark + query if query else "")
 
 
 class PathTable:

@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
-from urllib.parse import unquote, urljoin
+from urllib.parse import unquote
 
 from longrag.errors import InvalidDocumentError, InvalidParameterError
 from longrag.ingestion.links import DefaultLinkExtractor, LinkExtractor
@@ -20,8 +20,13 @@ from longrag.ingestion.paths import (
     add_unique,
     common_folder,
     fold,
+    fold_target,
+    is_web,
     join_path,
+    join_url,
     stem,
+    web_address,
+    without_anchor,
 )
 from longrag.types import Document
 
@@ -39,12 +44,10 @@ None leaves the target to the next rule; ``"#"`` drops it. A rule is a plain fun
 
 # Two letters at least: "C:" is a drive.
 _SCHEME = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]+:")
-_WEB = re.compile(r"(?:https?:)?//", re.IGNORECASE)
 # A title such as "Data: a history" is no data URL.
 _NO_DOCUMENT = re.compile(
     r"(?:mailto|javascript|tel|sms):|data:[^\s,;]*[,;]|[#?]|\Z", re.IGNORECASE
 )
-_DEFAULT_PORT = re.compile(r":(?:80|443)?\Z")
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,14 +102,11 @@ class LinkReport:
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """Where a document lives: its path without a leading slash, and its URL. Either may be ""."""
+    """Where a document lives: its path without a leading slash, its folder and its URL, or ""."""
 
     path: str
+    folder: str
     url: str
-
-    @property
-    def folder(self) -> str:
-        return self.path.rpartition("/")[0]
 
 
 class LinkResolver:
@@ -148,14 +148,14 @@ class LinkResolver:
         self._index_of = _index_ids(documents)
         self._places = [self._place(document) for document in documents]
         paths = [place.path for place in self._places]
-        pages = [_page(place.url) for place in self._places]
+        pages = [web_address(place.url).partition("?")[0] for place in self._places]
         self._files, self._folded_files = PathTable(paths), PathTable(paths, folded=True)
         self._pages, self._folded_pages = PathTable(pages), PathTable(pages, folded=True)
         self._common_folder = common_folder(path for path in paths if path)
         self._addresses: dict[str, int] = {}
         for index, place in enumerate(self._places):
             if "?" in place.url:
-                add_unique(self._addresses, _address(place.url), index)
+                add_unique(self._addresses, web_address(place.url), index)
         self._titles, self._names = _name_tables(documents, self._places)
         self._aliases = self._alias_table(aliases or {})
 
@@ -187,31 +187,31 @@ class LinkResolver:
 
     def _find(self, target: str, place: _Place) -> int | None:
         """Walk the steps after the exact id; an ambiguous step leaves the decision to aliases."""
-        bare = _without_anchor(target)
+        bare = without_anchor(target)
         found = self._index_of.get(bare)
         if found is None:
             found = self._by_location(target, bare, place, folded=False)
         if found is None:
             found = self._by_name(target, bare)
         if found is None or found == AMBIGUOUS:
-            alias = self._aliases.get(fold(unquote(target)))
-            alias = self._aliases.get(fold(unquote(bare))) if alias is None else alias
+            alias = self._aliases.get(fold_target(target))
+            alias = self._aliases.get(fold_target(bare)) if alias is None else alias
             found = found if alias is None else alias
         if found is None:
             found = self._by_location(target, bare.replace("\\", "/"), place, folded=True)
         return None if found == AMBIGUOUS else found
 
     def _by_location(self, target: str, bare: str, place: _Place, *, folded: bool) -> int | None:
-        if _WEB.match(target):
+        if is_web(target):
             return self._by_url(target, folded=folded)
         if place.url:
-            found = self._by_url(_join_url(place.url, target), folded=folded)
+            found = self._by_url(join_url(place.url, target), folded=folded)
             if found is not None:
                 return found
         return self._by_path(bare, place.folder, folded=folded)
 
     def _by_url(self, url: str, *, folded: bool) -> int | None:
-        address = _address(url)
+        address = web_address(url)
         page, mark, _ = address.partition("?")
         if mark and address in self._addresses:
             return self._addresses[address]
@@ -246,8 +246,8 @@ class LinkResolver:
         return (folder, *roots)
 
     def _by_name(self, target: str, bare: str) -> int | None:
-        for spelling in (target, bare):
-            name = fold(unquote(spelling))
+        for spelling in (target, bare) if bare != target else (bare,):
+            name = fold_target(spelling)
             for table in (self._titles, self._names):
                 if name in table:
                     return table[name]
@@ -260,13 +260,14 @@ class LinkResolver:
     def _place(self, document: Document) -> _Place:
         metadata = document.metadata
         urls = (metadata.get(key) for key in self._url_keys)
-        url = next((url for url in (*urls, document.id) if _is_web(url)), "")
+        url = next((url for url in (*urls, document.id) if is_web(url)), "")
         paths = (metadata.get(key) for key in self._path_keys)
         path = next((path for path in paths if _is_path(path)), None)
         if path is None:
             path = document.id if _is_path(document.id) else ""
         path = str(path).replace("\\", "/").removeprefix("file://")
-        return _Place(join_path("", path), str(url).strip())
+        path = join_path("", path)
+        return _Place(path, path.rpartition("/")[0], str(url).strip())
 
     def _alias_table(self, aliases: Mapping[str, str]) -> dict[str, int]:
         table: dict[str, int] = {}
@@ -299,26 +300,31 @@ def resolve_links(
     index_of = _index_ids(documents)
     extractor = DefaultLinkExtractor() if extractor is None else extractor
     resolver = LinkResolver(documents) if resolver is None else resolver
-    links: set[tuple[int, int]] = set()
+    links: list[tuple[int, int]] = []
     unresolved: list[UnresolvedLink] = []
     external: list[UnresolvedLink] = []
     for source, document in enumerate(documents):
+        indices: set[int] = set()
         for target in extractor(document):
             doc_id = resolver.resolve(target, document)
             if doc_id is not None and doc_id in index_of:
-                links.add((source, index_of[doc_id]))
+                indices.add(index_of[doc_id])
                 continue
             rewritten = resolver.rewrite(target, document)
             if not is_no_document(rewritten):
-                leftover = external if _WEB.match(rewritten) else unresolved
+                leftover = external if is_web(rewritten) else unresolved
                 leftover.append(UnresolvedLink(document.id, target))
-    edges = sorted((source, index) for source, index in links if source != index)
-    return LinkReport(tuple(edges), tuple(unresolved), tuple(external))
+        links.extend((source, index) for index in sorted(indices - {source}))
+    return LinkReport(tuple(links), tuple(unresolved), tuple(external))
 
 
 def is_no_document(target: str) -> bool:
     """Tell whether a target names no document: empty, an anchor, ``mailto:`` and its like."""
     return _NO_DOCUMENT.match(target) is not None
+
+
+def _is_path(value: object) -> bool:
+    return isinstance(value, str) and bool(value) and not is_web(value)
 
 
 def _index_ids(documents: Iterable[Document]) -> dict[str, int]:
@@ -341,35 +347,3 @@ def _name_tables(
         add_unique(titles, fold(document.title), index)
         add_unique(names, fold(stem(place.path.rpartition("/")[2])), index)
     return titles, names
-
-
-def _without_anchor(target: str) -> str:
-    return target.partition("#")[0]
-
-
-def _is_web(value: object) -> bool:
-    return isinstance(value, str) and _WEB.match(value.strip()) is not None
-
-
-def _is_path(value: object) -> bool:
-    return isinstance(value, str) and bool(value) and not _is_web(value)
-
-
-def _join_url(base: str, target: str) -> str:
-    try:
-        return urljoin(base, target)
-    except ValueError:
-        # A malformed host names nothing; as a path it may still be found.
-        return ""
-
-
-def _address(url: str) -> str:
-    """Return host, path and query of a URL: ``HTTPS://Docs.org:443/a/?b#c`` is ``docs.org/a?b``."""
-    host, slash, rest = _WEB.sub("", _without_anchor(url.strip()), count=1).partition("/")
-    path, mark, query = rest.partition("?")
-    host = _DEFAULT_PORT.sub("", host.lower().removesuffix("."))
-    return f"{host}{slash}{unquote(path)}".rstrip("/") + (mark + query if query else "")
-
-
-def _page(url: str) -> str:
-    return _address(url).partition("?")[0]

@@ -1,0 +1,194 @@
+"""Reading documents from files: Markdown, HTML and plain text, with their titles and paths."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Mapping
+from datetime import date
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final
+
+from longrag.errors import InvalidDocumentError, InvalidParameterError
+from longrag.ingestion.links import HtmlLinkExtractor
+from longrag.ingestion.markup import markdown_parser, parse_html, plain_inline, split_front_matter
+from longrag.ingestion.paths import EXTENSIONS
+from longrag.types import Document
+
+if TYPE_CHECKING:
+    from selectolax.lexbor import LexborHTMLParser
+
+_MARKDOWN: Final = (".md", ".markdown", ".mdx")
+_HTML: Final = (".html", ".htm")
+
+# Front matter must not stand in for the path or for the links of the page itself.
+_RESERVED: Final = frozenset({"path", "links", "hyperlink"})
+
+_MAYBE_H1: Final = re.compile(r"^[ ]{0,3}(?:#[ \t]|=+[ \t]*\r?$)", re.MULTILINE)
+_ANY_TAG: Final = re.compile(r"<[^<>]*>")
+
+# Noncharacters of Unicode, which no text should hold, mark where blocks and lines end.
+_BREAK: Final = "\ufdd0"
+_NEWLINE: Final = "\ufdd1"
+_SPACE: Final = "\ufdd2"
+_BLOCKS: Final = (
+    "address article aside blockquote br caption dd div dl dt fieldset figcaption figure footer "
+    "form h1 h2 h3 h4 h5 h6 header hr li main nav ol p pre section table td th tr ul"
+)
+_INVISIBLE: Final = ["script", "style", "noscript", "template", "head", "svg", "iframe", "object"]
+
+
+def read_documents(path: str | os.PathLike[str]) -> list[Document]:
+    """Read one file, or every file below a folder, that is Markdown, HTML or text.
+
+    Files end in .md, .markdown, .mdx, .html, .htm, .txt or .rst, in any letter case. Hidden files
+    and folders are skipped, and symbolic links to folders are not followed. A document's id is
+    its path below the folder with "/" between the parts (the file name for a single file); its
+    title the ``title`` of its front matter, else its first level-one heading or its ``<title>``,
+    else its file name without extension. The text is the Markdown without front matter, the
+    visible text of the HTML, or the file as it is. Metadata hold ``path``, the front matter's
+    scalars (dates in ISO form), and for HTML the ``links`` its text no longer shows.
+
+    Bytes are UTF-8, with or without a byte order mark; what cannot be decoded becomes U+FFFD.
+
+    Returns:
+        The documents in the order of their ids.
+
+    Raises:
+        InvalidParameterError: If nothing is there, or nothing that can be read as a document.
+        InvalidDocumentError: If a file cannot be read; the message names it.
+    """
+    root = Path(path)
+    files = {root.name: root} if _is_file(root, path) else dict(_walk(root))
+    documents = [_read(doc_id, files[doc_id]) for doc_id in sorted(files) if _is_readable(doc_id)]
+    if not documents:
+        raise InvalidParameterError(
+            "path", str(path), f"a file or a folder of files that end in {', '.join(EXTENSIONS)}"
+        )
+    return documents
+
+
+def _is_file(root: Path, path: object) -> bool:
+    try:
+        if root.is_file():
+            return True
+        # An empty path would quietly stand for the current folder.
+        if root.is_dir() and str(path):
+            return False
+    except (OSError, ValueError):
+        # A null character in a path raises ValueError on some versions, returns False on others.
+        pass
+    raise InvalidParameterError("path", str(path), "an existing file or folder")
+
+
+def _walk(root: Path) -> Iterator[tuple[str, Path]]:
+    """Yield ids and paths of the visible regular files below a folder."""
+
+    def refuse(error: OSError) -> None:
+        raise InvalidDocumentError(f"cannot list {error.filename!r}: {error.strerror}") from error
+
+    for folder, folders, names in os.walk(root, onerror=refuse):
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        for name in names:
+            file = Path(folder, name)
+            # A pipe or device with a tempting name would block the reader for ever.
+            if not name.startswith(".") and file.is_file():
+                # File names may hold bytes that are no text, which nothing later could encode.
+                doc_id = os.fsencode(file.relative_to(root).as_posix()).decode("utf-8", "replace")
+                yield doc_id, file
+
+
+def _is_readable(doc_id: str) -> bool:
+    return doc_id.lower().endswith(EXTENSIONS)
+
+
+def _read(doc_id: str, file: Path) -> Document:
+    try:
+        text = file.read_bytes().decode("utf-8-sig", "replace")
+    except OSError as error:
+        raise InvalidDocumentError(f"cannot read {str(file)!r}: {error.strerror}") from error
+    suffix = file.suffix.lower()
+    if suffix in _MARKDOWN:
+        return _read_markdown(doc_id, text, file.stem)
+    if suffix in _HTML:
+        return _read_html(doc_id, text, file.stem)
+    return Document(doc_id, text, file.stem, MappingProxyType({"path": doc_id}))
+
+
+def _read_markdown(doc_id: str, text: str, stem: str) -> Document:
+    fields, body = _front_matter(text)
+    title = fields.get("title")
+    title = str(title).strip() if title is not None else ""
+    metadata = {
+        "path": doc_id,
+        **{key: value for key, value in fields.items() if key not in _RESERVED},
+    }
+    title = title or _first_heading(body) or stem
+    return Document(doc_id, body, title, MappingProxyType(metadata))
+
+
+def _front_matter(text: str) -> tuple[Mapping[str, str | int | float | bool], str]:
+    """Return the scalars of a YAML front matter and the body; malformed YAML is body."""
+    source, body = split_front_matter(text)
+    if source is None:
+        return {}, text
+    # Slow to import, and many corpora hold no front matter.
+    import yaml
+
+    try:
+        fields = yaml.safe_load(source)
+    except (yaml.YAMLError, ValueError, RecursionError):
+        # ValueError is an impossible date, RecursionError brackets nested a thousand deep.
+        return {}, text
+    if not isinstance(fields, dict):
+        return {}, text
+    scalars: dict[str, str | int | float | bool] = {}
+    for key, value in fields.items():
+        if isinstance(value, date):
+            scalars[str(key)] = value.isoformat()
+        elif isinstance(value, (str, int, float)):
+            scalars[str(key)] = value
+    return scalars, body
+
+
+def _first_heading(body: str) -> str:
+    """Return the text of the first level-one heading outside code, quotes and lists, or ""."""
+    if not _MAYBE_H1.search(body):
+        return ""
+    tokens = markdown_parser().parse(body)
+    for index, token in enumerate(tokens):
+        if token.type == "heading_open" and token.tag == "h1" and token.level == 0:
+            return plain_inline(tokens[index + 1].content)
+    return ""
+
+
+def _read_html(doc_id: str, text: str, stem: str) -> Document:
+    document = Document(doc_id, text)
+    metadata = MappingProxyType({"path": doc_id, "links": HtmlLinkExtractor()(document)})
+    tree = parse_html(text)
+    if tree is None:
+        visible = " ".join(_ANY_TAG.sub(" ", text).split())
+        return Document(doc_id, visible, stem, metadata)
+    title = _node_text(tree, "head title") or _node_text(tree, "h1") or stem
+    return Document(doc_id, _visible_text(tree), title, metadata)
+
+
+def _node_text(tree: LexborHTMLParser, selector: str) -> str:
+    node = tree.css_first(selector)
+    return "" if node is None else " ".join(node.text().split())
+
+
+def _visible_text(tree: LexborHTMLParser) -> str:
+    """Return the text of a page, one line a block; the tree is used up."""
+    tree.strip_tags(_INVISIBLE)
+    for node in tree.css("pre"):
+        lines = node.text().replace("\n", _NEWLINE).replace(" ", _SPACE)
+        node.replace_with(f"{_BREAK}{lines}{_BREAK}")
+    for node in tree.css(", ".join(_BLOCKS.split())):
+        node.insert_before(_BREAK)
+        node.insert_after(_BREAK)
+    text = tree.root.text() if tree.root is not None else ""
+    blocks = (" ".join(block.split()) for block in text.split(_BREAK))
+    joined = "\n".join(block for block in blocks if block)
+    return joined.replace(_NEWLINE, "\n").replace(_SPACE, " ")
