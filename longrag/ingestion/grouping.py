@@ -40,7 +40,7 @@ def group_documents(
     links: Links,
     *,
     max_size: int = 4096,
-    directed: bool = True,
+    directed: bool = False,
 ) -> list[list[int]]:
     """Group linked documents into units of at most ``max_size`` tokens (LongRAG, Algorithm 1).
 
@@ -58,7 +58,9 @@ def group_documents(
             links of a document to itself are ignored.
         max_size: The most tokens a group may hold. A document beyond it stays alone.
         directed: Whether a document is related to those it links to alone, or also to those that
-            link to it. An edge of an undirected graph counts as two links.
+            link to it. Both ways is the default because it retrieved better: with units of 1,024
+            tokens, of 625 multi-hop questions all gold documents were in the best 4 units for 46
+            more (51 gained, 5 lost). An edge of an undirected graph counts as two links.
 
     Returns:
         A partition of ``range(len(sizes))``: each group ascending, groups in order of their first

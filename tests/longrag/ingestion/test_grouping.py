@@ -94,6 +94,10 @@ class TestHandWorkedCases:
         assert group_documents([4095, 1], [(0, 1)]) == [[0, 1]]
         assert group_documents([4096, 1], [(0, 1)]) == [[0], [1]]
 
+    def test_links_relate_both_ways_unless_told_otherwise(self):
+        sizes, links = [1, 3, 2], [(1, 0), (2, 0)]
+        assert group_documents(sizes, links, max_size=4) == [[0, 2], [1]]
+
     def test_inputs_are_left_as_they_were(self):
         sizes, links = np.array([1, 2, 3]), np.array([[0, 1], [2, 1], [2, 1]])
         group_documents(sizes, links, max_size=4)
