@@ -142,14 +142,14 @@ def test_near_ties_below_float32_rounding_are_decided_by_the_exact_score():
 def test_ties_that_float32_sums_scatter_are_ordered_by_unit_at_the_cut(storage):
     generator = np.random.default_rng(5)
     values = generator.standard_normal(64).astype(np.float16)
-    # Every chunk holds the same numbers in another order, so every sum is the same but for rounding.
+    # Every chunk holds the same numbers in another order: the same sum but for rounding.
     vectors = np.stack([generator.permutation(values) for _ in range(300)])
     index = MaxPIndex(vectors, np.arange(300)[::-1] // 2, storage=storage)
+    query = np.full(64, 0.1, dtype=np.float32)
+    tied = float(np.float32((values.astype(np.float64) * query.astype(np.float64)).sum()))
     for count in (1, 3, 8):
-        scores, units, chunks = index.search(np.ones((count, 64)), 10)
-        assert (
-            scores.tolist() == [[float(np.float32(values.astype(np.float64).sum()))] * 10] * count
-        )
+        scores, units, chunks = index.search([query] * count, 10)
+        assert scores.tolist() == [[tied] * 10] * count
         assert units.tolist() == [list(range(10))] * count
         assert chunks.tolist() == [list(range(298, 278, -2))] * count
 
