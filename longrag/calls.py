@@ -13,10 +13,11 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, Generator, Sequence
+from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextvars import copy_context
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias, TypeVar, cast
 
 from longrag.errors import InvalidParameterError
@@ -85,6 +86,52 @@ Outcome: TypeAlias = Any
 Flow: TypeAlias = Generator[tuple[Request, ...], list[Outcome], T]
 Answer: TypeAlias = Callable[[Request], Any]
 AsyncAnswer: TypeAlias = Callable[[Request], Awaitable[Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Method:
+    """One call of a framework's object, by its sync name; the async name has an ``a`` before it."""
+
+    target: object
+    name: str
+    args: tuple[Any, ...] = ()
+    kwargs: Mapping[str, Any] = field(default_factory=dict)
+
+
+Steps: TypeAlias = Generator[Method, Any, T]
+"""How an adapter answers one request: the framework's calls it takes, one after another."""
+
+
+def perform(steps: Steps[T]) -> T:
+    """Make a framework's calls and return what the steps come to; they see what a call raises."""
+    try:
+        call = next(steps)
+        while True:
+            try:
+                value = getattr(call.target, call.name)(*call.args, **call.kwargs)
+            except Exception as error:  # noqa: BLE001 - the steps decide what to do about it
+                call = steps.throw(error)
+            else:
+                call = steps.send(value)
+    except StopIteration as stop:
+        return cast("T", stop.value)
+
+
+async def aperform(steps: Steps[T]) -> T:
+    """Make a framework's async calls; a method without one is called in a thread."""
+    try:
+        call = next(steps)
+        while True:
+            native = getattr(call.target, f"a{call.name}", None)
+            method = native or partial(asyncio.to_thread, getattr(call.target, call.name))
+            try:
+                value = await method(*call.args, **call.kwargs)
+            except Exception as error:  # noqa: BLE001 - the steps decide what to do about it
+                call = steps.throw(error)
+            else:
+                call = steps.send(value)
+    except StopIteration as stop:
+        return cast("T", stop.value)
 
 
 def ask(request: Request) -> Flow[Any]:

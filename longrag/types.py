@@ -93,13 +93,14 @@ class LongUnit:
 class RetrievedUnit:
     """A unit found for a question, with the chunk that found it.
 
-    ``score`` is the best chunk's, in the terms of what ranked it. ``exact`` tells that the ranking
+    ``score`` is the best chunk's, in the terms of what ranked it, None when that gives no scores.
+    ``exact`` tells that the ranking
     is known to be exact (LongRAG §3.1 on an exact index); ``complete`` tells that the text is the
     whole unit, neither cut to a token budget nor put together from only the chunks that were seen.
     """
 
     unit: LongUnit
-    score: float
+    score: float | None
     best_chunk: Chunk
     exact: bool = True
     complete: bool = True

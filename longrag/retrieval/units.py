@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import cast
 
 import numpy as np
 import numpy.typing as npt
@@ -169,10 +170,7 @@ def retrieve_from_store(query: Search, *, exact: bool) -> Flow[list[RetrievedUni
         unit, complete = whole.get(unit_id), True
         if unit is None:
             unit, complete = yield from _put_together(query, unit_id, hits)
-        score = hits[0].score
-        found.append(
-            RetrievedUnit(unit, 0.0 if score is None else score, hits[0].chunk, exact, complete)
-        )
+        found.append(RetrievedUnit(unit, hits[0].score, hits[0].chunk, exact, complete))
     return found
 
 
@@ -253,14 +251,13 @@ def _put_together(query: Search, unit_id: str, hits: Sequence[Hit]) -> Flow[tupl
         asked *= 2
 
 
-def check_k(k: int) -> None:
+def check_k(k: int, name: str = "k") -> None:
     """Raise ``InvalidParameterError`` unless ``k`` is an integer of at least 1."""
     if isinstance(k, bool) or not isinstance(k, int) or k < 1:
-        raise InvalidParameterError("k", k, "an integer of at least 1")
+        raise InvalidParameterError(name, k, "an integer of at least 1")
 
 
 def _unit_length(vectors: Vector) -> Vector:
     norms = np.linalg.norm(vectors, axis=1, keepdims=True)
     # A zero vector has no direction: it stays zero and scores zero against everything.
-    scaled: Vector = vectors / np.where(norms > 0, norms, 1)
-    return scaled
+    return cast("Vector", vectors / np.where(norms > 0, norms, 1))

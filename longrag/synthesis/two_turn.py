@@ -141,41 +141,47 @@ class AnswerStream:
     """Cleans a streamed answer: ``feed`` tokens as they come, ``finish`` at the end.
 
     What ``feed`` and ``finish`` return, put together, is the answer without surrounding white space
-    and without the field tags a model may repeat, or ``fallback`` when nothing else came.
+    and without the field tags a model may repeat, or ``fallback`` when nothing else came; ``text``
+    is what they returned so far.
     """
 
     _TAGS = ("<short_answer>", "</short_answer>", "<long_answer>", "</long_answer>")
 
     def __init__(self, fallback: str = "") -> None:
+        self.text = ""
         self._fallback = fallback
         self._held = ""
-        self._started = False
 
     def feed(self, token: str) -> str:
         """Return what can be shown now."""
         self._held += token
         for tag in self._TAGS:
             self._held = self._held.replace(tag, "")
-        if not self._started:
+        if not self.text:
             self._held = self._held.lstrip()
         ready = len(self._held.rstrip())
         tag_start = self._held.rfind("<")
         if tag_start >= 0 and any(tag.startswith(self._held[tag_start:]) for tag in self._TAGS):
             ready = len(self._held[:tag_start].rstrip())
         shown, self._held = self._held[:ready], self._held[ready:]
-        self._started = self._started or bool(shown)
+        self.text += shown
         return shown
 
     def finish(self) -> str:
         """Return what was held back and belongs to the answer, or the fallback."""
         rest = self._held.rstrip()
-        return rest if self._started or rest else self._fallback
+        if not self.text and not rest:
+            rest = self._fallback
+        self.text += rest
+        return rest
 
 
 def clean_answer(text: str, *, fallback: str = "") -> str:
     """Clean a whole answer exactly as ``AnswerStream`` cleans a streamed one."""
     stream = AnswerStream(fallback)
-    return stream.feed(text) + stream.finish()
+    stream.feed(text)
+    stream.finish()
+    return stream.text
 
 
 def check_one_turn_max_tokens(value: int) -> int:

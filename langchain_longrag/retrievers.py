@@ -1,0 +1,239 @@
+"""The retriever that returns exactly k distinct long units, ranked by their best chunk."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, cast
+
+from langchain_core.callbacks import (
+    AsyncCallbackManagerForRetrieverRun,
+    CallbackManagerForRetrieverRun,
+)
+from langchain_core.documents import Document
+from langchain_core.embeddings import Embeddings
+from langchain_core.retrievers import BaseRetriever, LangSmithRetrieverParams
+from langchain_core.stores import BaseStore
+from langchain_core.vectorstores import InMemoryVectorStore, VectorStore
+from pydantic import ConfigDict, Field, PrivateAttr
+
+from langchain_longrag._bridge import (
+    embed,
+    fetch_units,
+    from_result,
+    ranks_exactly,
+    to_chunk,
+    unit_key_of,
+    units_of_documents,
+)
+from langchain_longrag.transformers import LongUnitTransformer
+from longrag.calls import (
+    Embed,
+    Fetch,
+    Flow,
+    Method,
+    Request,
+    Search,
+    Steps,
+    aperform,
+    arun,
+    perform,
+    run,
+)
+from longrag.errors import InvalidParameterError
+from longrag.models.tokens import count_tokens
+from longrag.retrieval.assembly import check_token_budget, fit_budget
+from longrag.retrieval.units import (
+    Hit,
+    UnitIndex,
+    check_k,
+    embed_query,
+    embed_units,
+    retrieve,
+    retrieve_from_store,
+)
+from longrag.types import RetrievedUnit
+
+_BY_VECTOR = "similarity_search_with_score_by_vector"
+
+UnitFilter = Callable[[Sequence[str], str | None], dict[str, Any]]
+
+
+class MaxPRetriever(BaseRetriever):
+    """Retrieve the ``k`` distinct units whose best chunks rank highest.
+
+    Give either ``documents``, which are embedded into an exact index in memory, or ``vectorstore``,
+    which is asked again without the units already seen until there are enough. ``documents`` are
+    the output of ``LongUnitTransformer``, or chunks that name their unit under ``unit_key``, or a
+    plain corpus, which a ``LongUnitTransformer`` with its defaults then groups.
+
+    Returns whole units: ``metadata`` holds ``doc_ids`` (the member documents in order), ``score``,
+    ``best_chunk`` (its text and offsets), ``exact`` (False when the store's ranking may be
+    approximate) and ``complete`` (False when the text was cut to the budget, or when only the
+    chunks that were found could be put together). The score of a store is the store's own: some
+    give distances, whose order is the other way round.
+
+    Args:
+        documents: what to embed; needs ``embedding``.
+        vectorstore: a store of chunks that name their unit under ``unit_key``.
+        embedding: embeds queries and, with ``documents``, chunks.
+        index: an index already built, for instance another retriever's ``index``.
+        k: number of units to return, all of them when there are fewer; also per call, as
+            ``invoke(query, k=2)``.
+        token_budget: most tokens to return in all, None for no limit; a unit that does not fit is
+            cut down to its best documents.
+        unit_key: the metadata key that names a chunk's unit; ``"source"`` makes every source of an
+            existing store a unit.
+        docstore: holds whole units by id; without it units are put together from their chunks.
+        search_kwargs: passed to every search of the store, for instance a ``filter``.
+        unit_filter: for stores that filter by metadata, makes search arguments from the units to
+            leave out and the one unit to keep to, if any. Without it a store other than
+            ``InMemoryVectorStore`` is asked for more chunks instead.
+        length_function: counts tokens for the budget.
+
+    Raises:
+        InvalidParameterError: a setting is out of range, or not exactly one source is given.
+        StoreError: a chunk does not name its unit.
+        EmbeddingError: the embedding model returned unusable vectors.
+
+    Source: LongRAG §3.1.
+    """
+
+    model_config = ConfigDict(arbitrary_types_allowed=True, extra="forbid")
+
+    documents: Sequence[Document] | None = Field(default=None, repr=False)
+    vectorstore: VectorStore | None = None
+    embedding: Embeddings | None = None
+    index: UnitIndex | None = Field(default=None, repr=False)
+    k: int = 4
+    token_budget: int | None = None
+    unit_key: str = "unit_id"
+    docstore: BaseStore[str, Document] | None = None
+    search_kwargs: dict[str, Any] = Field(default_factory=dict)
+    unit_filter: UnitFilter | None = None
+    length_function: Callable[[str], int] = count_tokens
+    _stored: dict[str, Document] = PrivateAttr(default_factory=dict)
+
+    def model_post_init(self, context: Any, /) -> None:
+        """Refuse settings out of range and embed the documents."""
+        super().model_post_init(context)
+        check_k(self.k)
+        check_token_budget(self.token_budget)
+        embedded = self.index is not None or self.documents is not None
+        if embedded == (self.vectorstore is not None):
+            raise InvalidParameterError(
+                "vectorstore",
+                self.vectorstore,
+                "given when documents are not, and the other way round",
+            )
+        if embedded and self.embedding is None:
+            raise InvalidParameterError("embedding", None, "given with documents")
+        if self.index is None and self.documents is not None:
+            if not any(self.unit_key in document.metadata for document in self.documents):
+                transformer = LongUnitTransformer(length_function=self.length_function)
+                self.documents = transformer.transform_documents(self.documents)
+            units, chunks = units_of_documents(self.documents, self.unit_key, self.length_function)
+            flow = embed_units(units, chunks)
+            self.index = run(flow, lambda request: perform(self._steps(request)))
+        self._stored = {str(d.id): d for d in self.documents or () if "doc_ids" in d.metadata}
+
+    def _get_relevant_documents(
+        self,
+        query: str,
+        *,
+        run_manager: CallbackManagerForRetrieverRun,
+        k: int | None = None,
+    ) -> list[Document]:
+        flow = self._flow(query, self.k if k is None else k)
+        return self._results(run(flow, lambda request: perform(self._steps(request))))
+
+    async def _aget_relevant_documents(
+        self,
+        query: str,
+        *,
+        run_manager: AsyncCallbackManagerForRetrieverRun,
+        k: int | None = None,
+    ) -> list[Document]:
+        flow = self._flow(query, self.k if k is None else k)
+        return self._results(await arun(flow, lambda request: aperform(self._steps(request))))
+
+    def _flow(self, query: str, k: int) -> Flow[list[RetrievedUnit]]:
+        if self.vectorstore is None:
+            found = yield from retrieve([query], self._built(), k=k)
+        else:
+            vector = None
+            if hasattr(self.vectorstore, _BY_VECTOR) and self._embedding() is not None:
+                # Otherwise the store would embed the query again for every search.
+                vector = (yield from embed_query([query])).tolist()
+            search = Search(query, k, vector)
+            found = yield from retrieve_from_store(search, exact=ranks_exactly(self.vectorstore))
+        return fit_budget(found, self.token_budget, count_tokens=self.length_function)
+
+    def _steps(self, request: Request) -> Steps[Any]:
+        match request:
+            case Embed() if (model := self._embedding()) is not None:
+                return (yield from embed(model, request))
+            case Search() if (store := self.vectorstore) is not None:
+                rows = yield from self._search(store, request)
+                return [self._hit(document, score) for document, score in rows]
+            case Fetch():
+                return (yield from fetch_units(self.docstore, request.unit_ids))
+            case _:
+                raise NotImplementedError(type(request).__name__)
+
+    def _search(
+        self, store: VectorStore, request: Search
+    ) -> Steps[Sequence[tuple[Document, float | None]]]:
+        kwargs = {**self.search_kwargs, **self._filter(store, request), "k": request.top_k}
+        if request.vector is not None:
+            rows = yield Method(store, _BY_VECTOR, (list(request.vector),), kwargs)
+            return cast("list[tuple[Document, float | None]]", rows)
+        try:
+            rows = yield Method(store, "similarity_search_with_score", (request.query,), kwargs)
+        except NotImplementedError:
+            documents = yield Method(store, "similarity_search", (request.query,), kwargs)
+            return [(document, None) for document in documents]
+        return cast("list[tuple[Document, float | None]]", rows)
+
+    def _filter(self, store: VectorStore, request: Search) -> dict[str, Any]:
+        if not request.exclude and request.only is None:
+            return {}
+        if self.unit_filter is not None:
+            return self.unit_filter(request.exclude, request.only)
+        if not isinstance(store, InMemoryVectorStore):
+            raise NotImplementedError(
+                f"{type(store).__name__} needs a unit_filter to exclude units"
+            )
+        own: Callable[[Document], bool] | None = self.search_kwargs.get("filter")
+        exclude = frozenset(request.exclude)
+
+        def passes(document: Document) -> bool:
+            unit_id = unit_key_of(document, self.unit_key)
+            wanted = unit_id == request.only if request.only is not None else unit_id not in exclude
+            return wanted and (own is None or own(document))
+
+        return {"filter": passes}
+
+    def _hit(self, document: Document, score: float | None) -> Hit:
+        unit_id = unit_key_of(document, self.unit_key)
+        return Hit(unit_id, to_chunk(document, unit_id), score)
+
+    def _built(self) -> UnitIndex:
+        if self.index is None:
+            raise InvalidParameterError("documents", None, "given when vectorstore is not")
+        return self.index
+
+    def _embedding(self) -> Embeddings | None:
+        if self.embedding is not None or self.vectorstore is None:
+            return self.embedding
+        return self.vectorstore.embeddings
+
+    def _results(self, found: Sequence[RetrievedUnit]) -> list[Document]:
+        return [from_result(unit, self._stored.get(unit.unit.id)) for unit in found]
+
+    def _get_ls_params(self, **kwargs: Any) -> LangSmithRetrieverParams:
+        params = super()._get_ls_params(**kwargs)
+        if self.vectorstore is not None:
+            params["ls_vector_store_provider"] = type(self.vectorstore).__name__
+        if (model := self._embedding()) is not None:
+            params["ls_embedding_provider"] = type(model).__name__
+        return params

@@ -1,0 +1,343 @@
+"""The two-turn reader as a response synthesizer."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, AsyncIterator, Generator, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal, TypeAlias, cast
+
+from llama_index.core.base.response.schema import (
+    RESPONSE_TYPE,
+    AsyncStreamingResponse,
+    StreamingResponse,
+)
+from llama_index.core.callbacks.base import CallbackManager
+from llama_index.core.indices.prompt_helper import PromptHelper
+from llama_index.core.llms import LLM
+from llama_index.core.prompts import BasePromptTemplate, PromptTemplate
+from llama_index.core.prompts.mixin import PromptDictType
+from llama_index.core.response_synthesizers.base import BaseSynthesizer
+from llama_index.core.schema import NodeWithScore
+from llama_index.core.types import RESPONSE_TEXT_TYPE
+
+from llama_index_longrag._bridge import UnitContent, token_counter
+from longrag.calls import Method, Steps, aperform, perform
+from longrag.prompts import EXTRACT_ANSWER, LONG_ANSWER, SHORT_ANSWER, quote
+from longrag.synthesis.two_turn import (
+    EMPTY_ANSWER,
+    ONE_TURN_MAX_TOKENS,
+    AnswerStream,
+    FittedContext,
+    ReaderDocument,
+    check_one_turn_max_tokens,
+    clean_answer,
+    fit_context,
+    reader_documents,
+)
+
+
+class TwoTurnSynthesizer(BaseSynthesizer):
+    """Read long context in two turns: a long answer first, then a short one taken from it.
+
+    The response's ``metadata`` holds ``long_answer`` and, when the model's window was too small,
+    ``dropped_doc_ids``: whole documents are left out, those of the lowest-ranked unit first. With
+    ``streaming=True`` the response also has ``long_answer_gen``, the tokens of the first turn;
+    ``metadata["long_answer"]`` is there once ``response_gen`` has begun.
+
+    Nothing retrieved, or a first turn that says nothing, is answered with ``empty_response``; a
+    second turn that says nothing is answered with the long answer. What the model raises is raised.
+
+    Args:
+        llm: any LlamaIndex LLM, by default ``Settings.llm``.
+        streaming: stream both turns.
+        one_turn_max_tokens: contexts of at most this many tokens take one extracting turn.
+        empty_response: the answer when there is nothing to answer from.
+        extract_template: the prompt of the one turn; ``context_str`` and ``query_str``.
+        long_answer_template: the prompt of the first turn; ``context_str`` and ``query_str``.
+        short_answer_template: the prompt of the second; ``query_str`` and ``long_answer``.
+        prompt_helper: gives the window, by default from the LLM's metadata.
+        callback_manager: passed to the LLM.
+
+    The templates are also replaced by ``update_prompts`` under ``extract``, ``long_answer`` and
+    ``short_answer``.
+
+    Raises:
+        InvalidParameterError: ``one_turn_max_tokens`` is negative, or the window holds no document.
+
+    Source: LongRAG §3.2 and Appendix 6.1.
+    """
+
+    def __init__(
+        self,
+        llm: LLM | None = None,
+        *,
+        streaming: bool = False,
+        one_turn_max_tokens: int = ONE_TURN_MAX_TOKENS,
+        empty_response: str = EMPTY_ANSWER,
+        extract_template: BasePromptTemplate | None = None,
+        long_answer_template: BasePromptTemplate | None = None,
+        short_answer_template: BasePromptTemplate | None = None,
+        prompt_helper: PromptHelper | None = None,
+        callback_manager: CallbackManager | None = None,
+    ) -> None:
+        super().__init__(
+            llm=llm,
+            callback_manager=callback_manager,
+            prompt_helper=prompt_helper,
+            streaming=streaming,
+            empty_response=empty_response,
+        )
+        self._one_turn_max_tokens = check_one_turn_max_tokens(one_turn_max_tokens)
+        self._templates: dict[str, BasePromptTemplate] = {
+            "extract": extract_template or _template(EXTRACT_ANSWER),
+            "long_answer": long_answer_template or _template(LONG_ANSWER),
+            "short_answer": short_answer_template or _template(SHORT_ANSWER),
+        }
+
+    def _get_prompts(self) -> PromptDictType:
+        return dict(self._templates)
+
+    def _update_prompts(self, prompts: PromptDictType) -> None:
+        self._templates.update({name: prompts[name] for name in self._templates if name in prompts})
+
+    def get_response(
+        self, query_str: str, text_chunks: Sequence[str], **response_kwargs: Any
+    ) -> RESPONSE_TEXT_TYPE:
+        """Answer from texts: in two turns, or in one when they are short."""
+        notes: dict[str, Any] = {}
+        turns = self._turns(query_str, text_chunks, response_kwargs, notes)
+        if self._streaming:
+            return AnswerTokens(self._stream(turns), notes)
+        return Answer.noted(perform(self._predict(turns)), notes)
+
+    async def aget_response(
+        self, query_str: str, text_chunks: Sequence[str], **response_kwargs: Any
+    ) -> RESPONSE_TEXT_TYPE:
+        """Answer from texts: in two turns, or in one when they are short."""
+        notes: dict[str, Any] = {}
+        turns = self._turns(query_str, text_chunks, response_kwargs, notes)
+        if self._streaming:
+            return AsyncAnswerTokens(self._astream(turns), notes)
+        return Answer.noted(await aperform(self._predict(turns)), notes)
+
+    def _turns(
+        self,
+        query: str,
+        texts: Sequence[str],
+        kwargs: dict[str, Any],
+        notes: dict[str, Any],
+    ) -> _Turns:
+        """Yield each turn and be sent its reply; ``notes`` fills up on the way."""
+        args = {"query_str": quote(query), **kwargs}
+        fitted = self._fit(texts, args)
+        if fitted.dropped_doc_ids:
+            notes["dropped_doc_ids"] = list(fitted.dropped_doc_ids)
+        if fitted.cut_doc_id is not None:
+            notes["cut_doc_id"] = fitted.cut_doc_id
+        args["context_str"] = fitted.text
+        if fitted.tokens <= self._one_turn_max_tokens:
+            turn = _Turn("answer", self._templates["extract"], args, self._empty_response)
+            answer: str = yield turn
+            notes["long_answer"] = answer
+            return answer
+        long_answer = yield _Turn("long_answer", self._templates["long_answer"], args)
+        notes["long_answer"] = long_answer
+        if not long_answer:
+            return self._empty_response
+        args = {"query_str": quote(query), "long_answer": quote(long_answer), **kwargs}
+        short: str = yield _Turn("answer", self._templates["short_answer"], args, long_answer)
+        return short
+
+    def _fit(self, texts: Sequence[str], args: dict[str, Any]) -> FittedContext:
+        count_tokens = token_counter(None)
+        helper = self._prompt_helper
+        prompt = self._templates["long_answer"].format(llm=self._llm, context_str="", **args)
+        room = helper.context_window - helper.num_output - count_tokens(prompt)
+        return fit_context(_documents(texts), max_tokens=room, count_tokens=count_tokens)
+
+    def _predict(self, turns: _Turns) -> Steps[str]:
+        reply = None
+        while True:
+            try:
+                turn = turns.send(reply)
+            except StopIteration as stop:
+                return str(stop.value)
+            text = yield Method(self._llm, "predict", (turn.template,), turn.args)
+            reply = clean_answer(text, fallback=turn.fallback)
+
+    def _stream(self, turns: _Turns) -> Generator[tuple[str, str], None, None]:
+        reply, answered = None, False
+        while True:
+            try:
+                turn = turns.send(reply)
+            except StopIteration as stop:
+                if not answered:
+                    yield "answer", stop.value
+                return
+            cleaner, answered = AnswerStream(turn.fallback), turn.key == "answer"
+            for token in self._llm.stream(turn.template, **turn.args):
+                yield turn.key, cleaner.feed(token)
+            yield turn.key, cleaner.finish()
+            reply = cleaner.text
+
+    async def _astream(self, turns: _Turns) -> AsyncGenerator[tuple[str, str], None]:
+        reply, answered = None, False
+        while True:
+            try:
+                turn = turns.send(reply)
+            except StopIteration as stop:
+                if not answered:
+                    yield "answer", stop.value
+                return
+            cleaner, answered = AnswerStream(turn.fallback), turn.key == "answer"
+            async for token in await self._llm.astream(turn.template, **turn.args):
+                yield turn.key, cleaner.feed(token)
+            yield turn.key, cleaner.finish()
+            reply = cleaner.text
+
+    def _prepare_response_output(
+        self, response_str: RESPONSE_TEXT_TYPE | None, source_nodes: list[NodeWithScore]
+    ) -> RESPONSE_TYPE:
+        response = super()._prepare_response_output(response_str, source_nodes)
+        if isinstance(response_str, (Answer, AnswerTokens, AsyncAnswerTokens)):
+            # The notes themselves become the metadata: a stream goes on filling them.
+            response_str.notes.update(response.metadata or {})
+            response.metadata = response_str.notes
+        if isinstance(response_str, AnswerTokens):
+            return TwoTurnStreamingResponse(response_str, source_nodes, response.metadata)
+        if isinstance(response_str, AsyncAnswerTokens):
+            return AsyncTwoTurnStreamingResponse(response_str, source_nodes, response.metadata)
+        return response
+
+
+@dataclass(frozen=True, slots=True)
+class _Turn:
+    """One call to the model; ``fallback`` is its reply when it says nothing."""
+
+    key: Literal["long_answer", "answer"]
+    template: BasePromptTemplate
+    args: dict[str, Any]
+    fallback: str = ""
+
+
+_Turns: TypeAlias = Generator[_Turn, Any, str]
+
+
+def _template(text: str) -> PromptTemplate:
+    names = {"context_str": "context", "query_str": "question"}
+    used = {name: slot for name, slot in names.items() if f"{{{slot}}}" in text}
+    return PromptTemplate(text, template_var_mappings=used)
+
+
+def _documents(texts: Sequence[str]) -> list[ReaderDocument]:
+    documents = []
+    for rank, text in enumerate(texts):
+        if isinstance(text, UnitContent):
+            documents += [
+                replace(document, unit=rank) for document in reader_documents([text.retrieved])
+            ]
+        else:
+            documents.append(ReaderDocument(f"source {rank + 1}", "", text, rank, True))
+    return documents
+
+
+class Answer(str):
+    """A short answer that carries what else is known of it to the response's metadata."""
+
+    __slots__ = ("notes",)
+    notes: dict[str, Any]
+
+    @classmethod
+    def noted(cls, text: str, notes: dict[str, Any]) -> Answer:
+        """Make an answer with its notes."""
+        answer = cls(text)
+        answer.notes = notes
+        return answer
+
+
+class AnswerTokens(Generator[str, None, None]):
+    """The tokens of the short answer; those of the long one by ``long_answer_gen`` before it."""
+
+    def __init__(
+        self, events: Generator[tuple[str, str], None, None], notes: dict[str, Any]
+    ) -> None:
+        self.notes = notes
+        self._events = events
+        self._held: list[str] = []
+
+    def long_answer_gen(self) -> Iterator[str]:
+        """Yield the tokens of the first turn, and nothing where one turn was enough."""
+        for key, text in self._events:
+            if key == "answer":
+                self._held.append(text)
+                return
+            if text:
+                yield text
+
+    def send(self, value: None, /) -> str:
+        """Return the next token of the short answer."""
+        while self._held:
+            if text := self._held.pop():
+                return text
+        for key, text in self._events:
+            if key == "answer" and text:
+                return text
+        raise StopIteration
+
+    def throw(self, *error: Any) -> str:
+        """Close the stream and raise."""
+        self._events.close()
+        raise error[0]
+
+
+class AsyncAnswerTokens(AsyncGenerator[str, None]):
+    """The tokens of the short answer; those of the long one by ``long_answer_gen`` before it."""
+
+    def __init__(
+        self, events: AsyncGenerator[tuple[str, str], None], notes: dict[str, Any]
+    ) -> None:
+        self.notes = notes
+        self._events = events
+        self._held: list[str] = []
+
+    async def long_answer_gen(self) -> AsyncIterator[str]:
+        """Yield the tokens of the first turn, and nothing where one turn was enough."""
+        async for key, text in self._events:
+            if key == "answer":
+                self._held.append(text)
+                return
+            if text:
+                yield text
+
+    async def asend(self, value: None, /) -> str:
+        """Return the next token of the short answer."""
+        while self._held:
+            if text := self._held.pop():
+                return text
+        async for key, text in self._events:
+            if key == "answer" and text:
+                return text
+        raise StopAsyncIteration
+
+    async def athrow(self, *error: Any) -> str:
+        """Close the stream and raise."""
+        await self._events.aclose()
+        raise error[0]
+
+
+@dataclass
+class TwoTurnStreamingResponse(StreamingResponse):
+    """A streaming response that also streams the first turn."""
+
+    def long_answer_gen(self) -> Iterator[str]:
+        """Yield the tokens of the long answer; call it before ``response_gen`` is read."""
+        return cast("AnswerTokens", self.response_gen).long_answer_gen()
+
+
+@dataclass
+class AsyncTwoTurnStreamingResponse(AsyncStreamingResponse):
+    """An async streaming response that also streams the first turn."""
+
+    def long_answer_gen(self) -> AsyncIterator[str]:
+        """Yield the tokens of the long answer; call it before ``response_gen`` is read."""
+        return cast("AsyncAnswerTokens", self.response_gen).long_answer_gen()
