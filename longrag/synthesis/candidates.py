@@ -45,7 +45,7 @@ _NUMBER_WORD = (
 _SCALE = r"(?: ?(?:%|percent|per cent|million|billion|trillion|thousand|hundred)(?!\w))?"
 NUMBERS = re.compile(
     rf"(?:US|U\.S\.)?[$€£¥]\s?\d+(?:[.,]\d+)*{_SCALE}"
-    rf"|(?<![\w.])\d+(?:[.,]\d+)*(?: ?[-–] ?\d+(?:[.,]\d+)*)?(?:[kKMGT]B?\b)?{_SCALE}"
+    rf"|(?<![A-Za-z0-9_.])\d+(?:[.,]\d+)*(?: ?[-–] ?\d+(?:[.,]\d+)*)?(?:[kKMGT]B?\b)?{_SCALE}"
     rf"|\b{_NUMBER_WORD}\b(?:[ -](?:and )?{_NUMBER_WORD}\b){{0,6}}"
     r"|[零〇一二两三四五六七八九十百千万亿]{2,}|[一二两三四五六七八九十](?=[个种次位名年月日天倍条项篇章人元岁米])",
     re.IGNORECASE,

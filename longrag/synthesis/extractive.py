@@ -23,16 +23,16 @@ from longrag.synthesis.words import terms
 
 __all__ = ["Evidence", "answer_prompt", "extract_evidence", "shortest_answer"]
 
-_SATURATION = 1.2
+_SATURATION = 0.8
 _LENGTH = 0.3
-_FROM_PREVIOUS = 0.45
-_FROM_NEXT = 0.25
+_FROM_PREVIOUS = 0.5
+_FROM_NEXT = 0.15
 _FROM_HEADING = 0.4
 _FROM_TITLE = 0.3
-_EXPECTED_KIND = 1.3
-_ADJACENT = 0.15
+_EXPECTED_KIND = 1.5
+_ADJACENT = 0.1
 _DEFINITION = 1.4
-_FLOOR = 0.2
+_FLOOR = 0.3
 
 _HEADING = re.compile(r"#{1,6}(?:\s|$|[\u3400-\u9fff])")
 _UNDERLINE = re.compile(r"\n(?:=+|-+)[ \t\r]*\Z")

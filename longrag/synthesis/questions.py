@@ -67,6 +67,7 @@ class Question:
     wrote it"), ``defines`` that the question asks what something is.
     """
 
+    text: str
     kind: QuestionKind
     terms: tuple[str, ...]
     focus: tuple[str, ...]
@@ -86,6 +87,7 @@ def parse_question(text: str) -> Question:
     auxiliary = bool(tail) and tail[0] in _AUXILIARIES
     content = tuple(content_terms(text))
     return Question(
+        text=text,
         kind=kind,
         terms=content,
         focus=tuple(term for word in noun[:3] if word.isascii() for term, _ in terms(word)),

@@ -110,7 +110,9 @@ def shortest_answer(
     for sentence in sentences:
         found = candidates(long_answer, sentence.start, sentence.end, sentence.tokens)
         for kind, (start, end) in (*found, *_definition(asked, long_answer, sentence)):
-            tidy = _tidy(long_answer, start, end)
+            tidy = _tidy(asked, long_answer, start, end)
+            if kind == "phrase":
+                tidy = _without_question_words(asked, long_answer, tidy)
             score = _score(asked, long_answer, sentence, kind, tidy)
             if score > best:
                 best, span = score, tidy
@@ -149,13 +151,33 @@ def _definition(
         yield "predicate", (start, stop.start() if stop else sentence.end)
 
 
-def _tidy(text: str, start: int, end: int) -> Span:
-    """Leave off blanks, punctuation and unpaired marks at both ends."""
+def _tidy(asked: Question, text: str, start: int, end: int) -> Span:
+    """Leave off blanks, punctuation and unpaired marks, and the question's own CJK words."""
     while end > start and text[end - 1] in _EDGES + _OPENING:
         end -= 1
     while start < end and text[start] in _EDGES + _CLOSING:
         start += 1
+    known = asked.terms if CJK_RUN.search(text, start, end) else ()
+    while end - start > 2 and text[end - 2 : end] in known:
+        end -= 2
+    while end - start > 2 and text[start : start + 2] in known:
+        start += 2
     return start, end
+
+
+def _without_question_words(asked: Question, text: str, span: Span) -> Span:
+    """Leave off words of the question at both ends: "grinds wheat" answers with "wheat"."""
+    start, end = span
+    own = [place for term, place in terms(text[start:end]) if term not in asked.terms]
+    if not own:
+        return span
+    first, last = start + own[0][0], start + own[-1][1]
+    # Only whole words go: "rows" in "max_rows" stays.
+    while first > start and not text[first - 1].isspace():
+        first -= 1
+    while last < end and not text[last].isspace():
+        last += 1
+    return first, last
 
 
 def _score(
@@ -168,8 +190,11 @@ def _score(
     new = [term for term in held if term not in asked.terms]
     if fit is None or all(term in STOPWORDS for term in new):
         return -math.inf
+    if CJK_RUN.match(text, start, end) and text[start:end] in asked.text:
+        return -math.inf
     score = fit + _COVERAGE * sentence.coverage - _RANK * sentence.rank
-    score -= _REPEATS_QUESTION * (len(held) - len(new)) / len(held)
+    if kind != "clause":
+        score -= _REPEATS_QUESTION * (len(held) - len(new)) / len(held)
     score -= 0.05 * max(0, len(held) - 4)
     score += _nearness(asked, sentence, span)
     score += _beside_verb(asked, sentence, span)
@@ -222,7 +247,7 @@ def _surroundings(
         score += _BESIDE_FOCUS * any(term in asked.focus for term, _ in terms(near))
     score += _AFTER_PREPOSITION * (asked.kind == "place" and before in _PLACE_CUES)
     score += _AFTER_BY * (asked.wants_subject and before == "by")
-    if start and kind in ("phrase", "name"):
+    if start and kind in ("phrase", "name", "predicate"):
         score += _AFTER_PREPOSITION * (text[start - 1] in _CJK_CUES.get(asked.kind, ""))
     if asked.defines and kind in ("predicate", "clause"):
         subject = {term for at, term in sentence.matched if at < start}
