@@ -1,4 +1,4 @@
-"""Paths and addresses as names of documents: joined, compared, and looked up as links write them."""
+"""Paths and addresses as names of documents: joined, compared, looked up as links write them."""
 
 from __future__ import annotations
 

@@ -28,10 +28,11 @@ _RESERVED: Final = frozenset({"path", "links", "hyperlink"})
 _MAYBE_H1: Final = re.compile(r"^[ ]{0,3}(?:#[ \t]|=+[ \t]*\r?$)", re.MULTILINE)
 _ANY_TAG: Final = re.compile(r"<[^<>]*>")
 
-# Noncharacters of Unicode, which no text should hold, mark where blocks and lines end.
+# Noncharacters of Unicode, which no text should hold, stand for the ends of blocks and for the
+# white space that preformatted text keeps.
 _BREAK: Final = "\ufdd0"
-_NEWLINE: Final = "\ufdd1"
-_SPACE: Final = "\ufdd2"
+_KEPT: Final = str.maketrans("\n \t", "\ufdd1\ufdd2\ufdd3")
+_RESTORED: Final = {new: old for old, new in _KEPT.items()}
 _BLOCKS: Final = (
     "address article aside blockquote br caption dd div dl dt fieldset figcaption figure footer "
     "form h1 h2 h3 h4 h5 h6 header hr li main nav ol p pre section table td th tr ul"
@@ -182,13 +183,11 @@ def _node_text(tree: LexborHTMLParser, selector: str) -> str:
 def _visible_text(tree: LexborHTMLParser) -> str:
     """Return the text of a page, one line a block; the tree is used up."""
     tree.strip_tags(_INVISIBLE)
-    for node in tree.css("pre"):
-        lines = node.text().replace("\n", _NEWLINE).replace(" ", _SPACE)
-        node.replace_with(f"{_BREAK}{lines}{_BREAK}")
     for node in tree.css(", ".join(_BLOCKS.split())):
         node.insert_before(_BREAK)
         node.insert_after(_BREAK)
+    for node in tree.css("pre"):
+        node.replace_with(node.text().translate(_KEPT))
     text = tree.root.text() if tree.root is not None else ""
     blocks = (" ".join(block.split()) for block in text.split(_BREAK))
-    joined = "\n".join(block for block in blocks if block)
-    return joined.replace(_NEWLINE, "\n").replace(_SPACE, " ")
+    return "\n".join(block for block in blocks if block).translate(_RESTORED)

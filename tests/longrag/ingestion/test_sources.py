@@ -1,0 +1,217 @@
+import os
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from longrag.errors import InvalidDocumentError, InvalidParameterError
+from longrag.ingestion.links import DefaultLinkExtractor
+from longrag.ingestion.resolving import resolve_links
+from longrag.ingestion.sources import read_documents
+
+
+def put(folder, name, content):
+    path = folder / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content if isinstance(content, bytes) else content.encode("utf-8"))
+    return path
+
+
+def read_one(folder, name, content):
+    return read_documents(put(folder, name, content))[0]
+
+
+def test_a_folder_is_read_in_the_order_of_relative_paths(tmp_path):
+    for name in ("b.md", "a/z.txt", "a.html", "a/b/c.rst", "Z.MARKDOWN", "é.mdx", "a-b.htm"):
+        put(tmp_path, name, "text")
+    expected = sorted(["b.md", "a/z.txt", "a.html", "a/b/c.rst", "Z.MARKDOWN", "é.mdx", "a-b.htm"])
+    documents = read_documents(tmp_path)
+    assert [document.id for document in documents] == expected
+    assert [document.metadata["path"] for document in documents] == expected
+    assert read_documents(str(tmp_path)) == documents
+
+
+def test_hidden_and_foreign_files_are_skipped(tmp_path):
+    for name in ("a.md", ".hidden.md", ".git/b.md", "x/.cache/c.md", "d.py", "e.md.bak", "md"):
+        put(tmp_path, name, "text")
+    assert [document.id for document in read_documents(tmp_path)] == ["a.md"]
+
+
+def test_a_single_file_is_named_after_itself(tmp_path):
+    document = read_one(tmp_path, "sub/note.txt", "# no heading\r\n")
+    assert (document.id, document.title, document.text) == ("note.txt", "note", "# no heading\r\n")
+    assert dict(document.metadata) == {"path": "note.txt"}
+
+
+def test_a_hidden_folder_may_be_named_outright(tmp_path):
+    put(tmp_path, ".notes/a.md", "text")
+    assert [document.id for document in read_documents(tmp_path / ".notes")] == ["a.md"]
+
+
+@pytest.mark.parametrize(
+    ("text", "title"),
+    [
+        ("---\ntitle: Front\n---\n# Head", "Front"),
+        ("---\ntitle: 7.5\n---\n# Head", "7.5"),
+        ("---\ntitle: ''\n---\n# Head", "Head"),
+        ("---\ntitle: [a]\n---\n# Head", "Head"),
+        ("## Second\n\n# *First* `code` &amp; [link](x) ![i](p) \\* #\n", "First code & link *"),
+        ("Over\ntwo lines\n=====\n", "Over two lines"),
+        ("```\n# in code\n```\n\n> # quoted\n\n# Head", "Head"),
+        ("#No heading\n\n    # code", "page"),
+        ("# \n# Head", "page"),
+        ("text\r\n\r\n# Head\r\n", "Head"),
+        ("", "page"),
+    ],
+)
+def test_a_markdown_title_is_front_matter_or_first_heading_or_file_name(tmp_path, text, title):
+    assert read_one(tmp_path, "page.md", text).title == title
+
+
+def test_front_matter_gives_metadata_and_leaves_the_text(tmp_path):
+    text = (
+        "---\ntitle: T\ndate: 2020-01-02\nat: 2020-01-02 03:04:05\nn: 3\nx: 0.5\nok: true\n"
+        "none:\ntags: [a, b]\nmap: {a: 1}\n1: one\npath: /etc/passwd\nlinks: z.md\n"
+        "hyperlink: 5\n---\nBody [b](b.md)\n"
+    )
+    document = read_one(tmp_path, "a.md", text)
+    assert document.text == "Body [b](b.md)\n"
+    assert dict(document.metadata) == {
+        "path": "a.md", "title": "T", "date": "2020-01-02", "at": "2020-01-02T03:04:05",
+        "n": 3, "x": 0.5, "ok": True, "1": "one",
+    }  # fmt: skip
+    assert DefaultLinkExtractor()(document) == ("b.md",)
+
+
+@pytest.mark.parametrize(
+    "front",
+    [
+        "a: [1\n",
+        "a: b: c\n",
+        "a: !!python/object/apply:os.system ['exit 1']\n",
+        "a: 2020-99-99\n",
+        "a: " + "[" * 3_000 + "\n",
+        "a: *missing\n",
+        "? [a]\n: b\n",
+        "# only a remark\n",
+        "\ta: 1\n",
+        "a: \x07\n",
+    ],
+)
+def test_malformed_front_matter_is_text(tmp_path, front):
+    text = f"---\n{front}---\nbody"
+    document = read_one(tmp_path, "a.md", text)
+    assert document.text == text
+    assert dict(document.metadata) == {"path": "a.md"}
+
+
+def test_yaml_aliases_do_not_expand(tmp_path):
+    front = "a0: &a0 [x, x]\n" + "".join(
+        f"a{i}: &a{i} [*a{i - 1}, *a{i - 1}]\n" for i in range(1, 60)
+    )
+    start = time.perf_counter()
+    document = read_one(tmp_path, "a.md", f"---\n{front}title: T\n---\nbody")
+    assert time.perf_counter() - start < 5
+    assert (document.title, dict(document.metadata)) == ("T", {"path": "a.md", "title": "T"})
+
+
+PAGE = """<!doctype html><html><head><title> A &amp; B
+</title><style>p {}</style></head><body><nav><a href="/top">Top</a></nav>
+<h1>Heading</h1><p>One <b>bold</b>
+word.<br>Next <a href='b.html#x'>link</a></p><ul><li>i<li>ii</ul><pre>x = 1
+  y  = 2</pre><script>var no;</script><template>no</template><table><tr><td>p<td>q</table>
+<!-- no --></body></html>"""
+
+
+def test_html_becomes_its_visible_text_and_keeps_its_links(tmp_path):
+    document = read_one(tmp_path, "a.HTML", PAGE)
+    assert document.title == "A & B"
+    assert document.text == (
+        "Top\nHeading\nOne bold word.\nNext link\ni\nii\nx = 1\n  y  = 2\np\nq"
+    )
+    assert document.metadata["links"] == ("/top", "b.html#x")
+    assert DefaultLinkExtractor()(document) == ("/top", "b.html#x")
+
+
+@pytest.mark.parametrize(
+    ("text", "title", "visible"),
+    [
+        ("<p>x<h1>H <i>i</i></h1>", "H i", "x\nH i"),
+        ("<title></title><p>x", "page", "x"),
+        ("<p>x<svg><title>no</title></svg>", "page", "x"),
+        ("", "page", ""),
+        ("just text & more", "page", "just text & more"),
+        ("<pre>a<pre>b\nc</pre></pre>", "page", "a\nb\nc"),
+        ("<pre>a &lt;b&gt;<br>  c\td</pre>", "page", "a <b>\n  c\td"),
+        ("<p>a&nbsp;b\ufdd0c", "page", "a b\nc"),
+        ("<body>中文<p>第二</p>", "page", "中文\n第二"),
+    ],
+)
+def test_html_title_and_text_of_odd_pages(tmp_path, text, title, visible):
+    document = read_one(tmp_path, "page.html", text)
+    assert document.title == title
+    assert document.text == visible
+
+
+def test_html_nested_without_end_is_still_read(tmp_path):
+    start = time.perf_counter()
+    document = read_one(tmp_path, "a.html", "<b id=1>" * 30_000 + "deep <a href=x.md>text</a>")
+    assert time.perf_counter() - start < 10
+    assert document.text == "deep text"
+    assert document.metadata["links"] == ("x.md",)
+
+
+def test_bytes_are_utf8_with_or_without_a_mark(tmp_path):
+    assert read_one(tmp_path, "a.md", b"\xef\xbb\xbf---\ntitle: \xc3\xa9\n---\nb").title == "é"
+    assert read_one(tmp_path, "b.txt", b"\xef\xbb\xbfb").text == "b"
+    assert read_one(tmp_path, "c.txt", b"a\xff\xfe\xc3b").text == "a\ufffd\ufffd\ufffdb"
+    assert read_one(tmp_path, "d.md", b"# \xe4\xb8\xad\xe6\x96\x87\r\n\0").title == "中文"
+
+
+def test_links_between_read_files_resolve(tmp_path):
+    put(tmp_path, "index.md", "# Home\n[start](guide/) [api](api.html) [gone](gone.md)")
+    put(tmp_path, "guide/README.md", "# Guide\n[home](../index.md) [[Reference]]")
+    put(tmp_path, "api.html", "<title>Reference</title><a href='guide/README.html#x'>g</a>")
+    documents = read_documents(tmp_path)
+    report = resolve_links(documents)
+    assert [document.id for document in documents] == ["api.html", "guide/README.md", "index.md"]
+    assert report.links == ((0, 1), (1, 0), (1, 2), (2, 0), (2, 1))
+    assert [entry.target for entry in report.unresolved] == ["gone.md"]
+
+
+@pytest.mark.parametrize("name", ["missing", "missing.md", "", "a\0b", "x" * 5_000])
+def test_a_path_that_is_not_there_is_named(tmp_path, name):
+    path = os.path.join(tmp_path, name) if name else name
+    with pytest.raises(InvalidParameterError, match="path must be an existing file or folder"):
+        read_documents(path)
+
+
+def test_a_place_without_documents_is_refused(tmp_path):
+    with pytest.raises(InvalidParameterError, match=r"path must be a file or a folder of files"):
+        read_documents(tmp_path)
+    with pytest.raises(InvalidParameterError, match=r"\.md, \.markdown.*got '.*code\.py'"):
+        read_documents(put(tmp_path, "code.py", "x"))
+
+
+def test_links_in_the_file_system_neither_loop_nor_hang(tmp_path):
+    put(tmp_path, "a/b.md", "text")
+    (tmp_path / "a" / "loop").symlink_to(tmp_path, target_is_directory=True)
+    (tmp_path / "a" / "self.md").symlink_to(tmp_path / "a" / "self.md")
+    (tmp_path / "dead.md").symlink_to(tmp_path / "gone.md")
+    (tmp_path / "alias.md").symlink_to(tmp_path / "a" / "b.md")
+    os.mkfifo(tmp_path / "pipe.md")
+    assert [document.id for document in read_documents(tmp_path)] == ["a/b.md", "alias.md"]
+
+
+@pytest.mark.skipif(not Path("/proc/self/mem").exists(), reason="needs a file that cannot be read")
+def test_a_file_that_cannot_be_read_is_named(tmp_path):
+    (tmp_path / "mem.md").symlink_to("/proc/self/mem")
+    with pytest.raises(InvalidDocumentError, match=r"cannot read '.*mem\.md'"):
+        read_documents(tmp_path)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="file names are bytes on Linux alone")
+def test_a_file_name_that_is_no_text_gives_an_id_that_is(tmp_path):
+    (Path(os.fsdecode(os.fsencode(tmp_path) + b"/n\xff.md"))).write_text("x")
+    assert [document.id for document in read_documents(tmp_path)] == ["n\ufffd.md"]
