@@ -2,6 +2,7 @@ import os
 import subprocess
 import sys
 import threading
+import time
 from fractions import Fraction
 from pathlib import Path
 
@@ -296,6 +297,25 @@ def test_a_direction_that_is_neither_true_nor_false_is_refused():
 def test_settings_are_given_by_name():
     with pytest.raises(TypeError, match="positional"):
         group_documents([1], [], 4096)
+
+
+COUNT = 300_000
+
+
+@pytest.mark.parametrize(
+    ("sources", "targets", "size"),
+    [
+        pytest.param(np.arange(1, COUNT), np.arange(COUNT - 1), 1, id="one ever longer chain"),
+        pytest.param(np.zeros(COUNT - 1, int), np.arange(1, COUNT), 0, id="one hub takes in all"),
+    ],
+)
+def test_the_worst_graphs_take_no_more_than_linear_time(sources, targets, size):
+    links = np.stack([sources, targets], axis=1)
+    start = time.process_time()
+    groups = group_documents([size] * COUNT, links, max_size=COUNT, directed=True)
+    assert groups == [list(range(COUNT))]
+    # Quadratic work would be 45 billion steps, a minute; this is a fraction of a second.
+    assert time.process_time() - start < 10
 
 
 SCRIPT = """
