@@ -28,8 +28,8 @@ from longrag.ingestion.adjacency import (
 COMPILE_FROM = 200_000
 """Documents plus links from which the kernels run compiled.
 
-Uncompiled they take 0.3 to 0.5 s for that many. Compiling takes 2 s the first time on a machine, and
-importing numba and loading the compiled kernels 0.5 s in each process after that.
+Uncompiled they take 0.3 to 0.5 s for that many. Compiling takes 2 s the first time on a machine;
+importing numba and loading the compiled kernels takes 0.5 s in each process after that.
 """
 
 _SIZE = "an integer from 0 to 2**63 - 1"
