@@ -1,12 +1,17 @@
 """LongRAG for LangChain: retrievers, transformers and chains that compose with any other."""
 
-from langchain_longrag.chains import create_longrag_chain, create_two_turn_reader
+from langchain_longrag.chains import ReaderSettings, create_longrag_chain, create_two_turn_reader
+from langchain_longrag.chat_models import ExtractiveChatModel
+from langchain_longrag.embeddings import LocalEmbeddings
 from langchain_longrag.retrievers import MaxPRetriever
 from langchain_longrag.transformers import LongUnitTransformer
 
 __all__ = [
+    "ExtractiveChatModel",
+    "LocalEmbeddings",
     "LongUnitTransformer",
     "MaxPRetriever",
+    "ReaderSettings",
     "create_longrag_chain",
     "create_two_turn_reader",
 ]

@@ -1,7 +1,15 @@
 """LongRAG for LlamaIndex: subclasses of the framework's own parts, passed where it takes them."""
 
+from llama_index_longrag.embeddings import LocalEmbedding
+from llama_index_longrag.llms import ExtractiveLLM
 from llama_index_longrag.node_parsers import LongUnitNodeParser
 from llama_index_longrag.response_synthesizers import TwoTurnSynthesizer
 from llama_index_longrag.retrievers import MaxPRetriever
 
-__all__ = ["LongUnitNodeParser", "MaxPRetriever", "TwoTurnSynthesizer"]
+__all__ = [
+    "ExtractiveLLM",
+    "LocalEmbedding",
+    "LongUnitNodeParser",
+    "MaxPRetriever",
+    "TwoTurnSynthesizer",
+]

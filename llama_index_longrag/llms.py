@@ -1,0 +1,89 @@
+"""The extractive reader as a LlamaIndex LLM: no key, no download, every path runs."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from llama_index.core.base.llms.types import (
+    ChatMessage,
+    ChatResponse,
+    CompletionResponse,
+    CompletionResponseAsyncGen,
+    CompletionResponseGen,
+    LLMMetadata,
+)
+from llama_index.core.base.llms.generic_utils import completion_response_to_chat_response
+from llama_index.core.llms.callbacks import llm_chat_callback, llm_completion_callback
+from llama_index.core.llms.custom import CustomLLM
+
+from longrag.synthesis.extractive import answer_prompt
+
+
+class ExtractiveLLM(CustomLLM):
+    """Answer prompts by quoting them: the best sentences of a context, then the shortest span.
+
+    A stand-in for a language model, for tests, demos and offline work; it writes nothing of its own
+    and names itself extractive. Deterministic.
+    """
+
+    context_window: int = 1_000_000
+
+    @classmethod
+    def class_name(cls) -> str:
+        """Return the name under which the model is serialised."""
+        return "ExtractiveLLM"
+
+    @property
+    def metadata(self) -> LLMMetadata:
+        """The window, and a name that says what this is."""
+        return LLMMetadata(
+            context_window=self.context_window, num_output=256, model_name="extractive"
+        )
+
+    @llm_completion_callback()
+    def complete(self, prompt: str, formatted: bool = False, **kwargs: Any) -> CompletionResponse:
+        """Answer a prompt by quotation; the empty text when nothing in it answers."""
+        return CompletionResponse(text=answer_prompt(prompt))
+
+    @llm_completion_callback()
+    def stream_complete(
+        self, prompt: str, formatted: bool = False, **kwargs: Any
+    ) -> CompletionResponseGen:
+        """Answer a prompt by quotation, word by word."""
+        return _by_word(answer_prompt(prompt))
+
+    @llm_completion_callback()
+    async def acomplete(
+        self, prompt: str, formatted: bool = False, **kwargs: Any
+    ) -> CompletionResponse:
+        """Answer a prompt by quotation, off the event loop."""
+        return CompletionResponse(text=await asyncio.to_thread(answer_prompt, prompt))
+
+    @llm_completion_callback()
+    async def astream_complete(
+        self, prompt: str, formatted: bool = False, **kwargs: Any
+    ) -> CompletionResponseAsyncGen:
+        """Answer a prompt by quotation, word by word, off the event loop."""
+        text = await asyncio.to_thread(answer_prompt, prompt)
+
+        async def tokens() -> CompletionResponseAsyncGen:
+            for response in _by_word(text):
+                yield response
+
+        return tokens()
+
+    @llm_chat_callback()
+    async def achat(self, messages: Sequence[ChatMessage], **kwargs: Any) -> ChatResponse:
+        """Answer messages by quotation, off the event loop."""
+        response = await self.acomplete(self.messages_to_prompt(messages), formatted=True)
+        return completion_response_to_chat_response(response)
+
+
+def _by_word(text: str) -> CompletionResponseGen:
+    shown = ""
+    for word in re.findall(r"\S+\s*", text):
+        shown += word
+        yield CompletionResponse(text=shown, delta=word)
