@@ -17,7 +17,6 @@ from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextvars import copy_context
 from dataclasses import dataclass, field
-from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias, TypeVar, cast
 
 from longrag.errors import InvalidParameterError
@@ -122,8 +121,11 @@ async def aperform(steps: Steps[T]) -> T:
     try:
         call = next(steps)
         while True:
-            native = getattr(call.target, f"a{call.name}", None)
-            method = native or partial(asyncio.to_thread, getattr(call.target, call.name))
+            method: Callable[..., Awaitable[Any]] | None = getattr(
+                call.target, f"a{call.name}", None
+            )
+            if method is None:
+                method = _threaded(getattr(call.target, call.name))
             try:
                 value = await method(*call.args, **call.kwargs)
             except Exception as error:  # noqa: BLE001 - the steps decide what to do about it
@@ -132,6 +134,10 @@ async def aperform(steps: Steps[T]) -> T:
                 call = steps.send(value)
     except StopIteration as stop:
         return cast("T", stop.value)
+
+
+def _threaded(method: Callable[..., Any]) -> Callable[..., Awaitable[Any]]:
+    return lambda *args, **kwargs: asyncio.to_thread(method, *args, **kwargs)
 
 
 def ask(request: Request) -> Flow[Any]:

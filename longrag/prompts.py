@@ -12,13 +12,24 @@ import re
 from collections.abc import Iterable
 from html import escape
 
-_TAGS = ("document", "question", "long_answer", "short_answer")
-_IMITATION = re.compile(rf"<(?=\s*/?\s*(?:{'|'.join(_TAGS)})\b)", re.IGNORECASE)
+TAGS = ("document", "question", "long_answer", "short_answer")
+"""The names of the fields."""
+
+_IMITATION = re.compile(
+    rf"(?:<|&(?:amp;)*lt;)(?=\s*(?:/\s*)?(?:{'|'.join(TAGS)})\b)", re.IGNORECASE
+)
 
 
 def quote(text: str) -> str:
-    """Replace the ``<`` of every imitation of our field tags by ``&lt;``; the rest is verbatim."""
-    return _IMITATION.sub("&lt;", text)
+    """Escape the ``<`` of every imitation of our field tags; the rest is verbatim."""
+    return _IMITATION.sub(lambda found: "&lt;" if found[0] == "<" else f"&amp;{found[0][1:]}", text)
+
+
+def unquote(text: str) -> str:
+    """Undo ``quote``."""
+    return _IMITATION.sub(
+        lambda found: "<" if found[0] == "&lt;" else found[0].replace("amp;", "", 1), text
+    )
 
 
 def field(tag: str, text: str, *, title: str = "") -> str:

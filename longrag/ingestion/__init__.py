@@ -1,1 +1,42 @@
 """From documents to long units: links, sentences, chunks, grouping. No vectors here."""
+
+from longrag.ingestion.chunking import chunk_spans
+from longrag.ingestion.grouping import group_documents
+from longrag.ingestion.links import (
+    CombinedLinkExtractor,
+    DefaultLinkExtractor,
+    HtmlLinkExtractor,
+    LinkExtractor,
+    MarkdownLinkExtractor,
+    MetadataLinkExtractor,
+    WikiLinkExtractor,
+    link_extractor,
+)
+from longrag.ingestion.resolving import LinkReport, LinkResolver, PrefixRule, resolve_links
+from longrag.ingestion.sentences import SentenceSplitter, split_sentences
+from longrag.ingestion.sources import read_documents
+from longrag.ingestion.units import build_units, chunk_unit, embedding_text, long_units
+
+__all__ = [
+    "CombinedLinkExtractor",
+    "DefaultLinkExtractor",
+    "HtmlLinkExtractor",
+    "LinkExtractor",
+    "LinkReport",
+    "LinkResolver",
+    "MarkdownLinkExtractor",
+    "MetadataLinkExtractor",
+    "PrefixRule",
+    "SentenceSplitter",
+    "WikiLinkExtractor",
+    "build_units",
+    "chunk_spans",
+    "chunk_unit",
+    "embedding_text",
+    "group_documents",
+    "link_extractor",
+    "long_units",
+    "read_documents",
+    "resolve_links",
+    "split_sentences",
+]

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Literal, TypeAlias
 
-from longrag.synthesis.words import CJK, STOPWORDS, word_set
+from longrag.models.words import CJK, STOPWORDS, word_set
 from longrag.types import Span
 
 CandidateKind: TypeAlias = Literal[

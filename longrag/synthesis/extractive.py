@@ -15,11 +15,11 @@ from itertools import islice
 
 from longrag.errors import InvalidParameterError
 from longrag.ingestion.sentences import SentenceSplitter, split_sentences, strip_span
+from longrag.models.words import terms
 from longrag.prompts import EXTRACT_ANSWER
 from longrag.synthesis.fields import read_fields, read_foreign
 from longrag.synthesis.questions import Question, expected_in, parse_question
 from longrag.synthesis.spans import shortest_answer
-from longrag.synthesis.words import terms
 
 __all__ = ["Evidence", "answer_prompt", "extract_evidence", "shortest_answer"]
 

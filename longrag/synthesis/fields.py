@@ -6,9 +6,9 @@ import re
 from dataclasses import dataclass
 from html import unescape
 
-_NAMES = "document|question|long_answer|short_answer"
-_TAG = re.compile(rf'<(?P<close>/?)(?P<name>{_NAMES})(?: title="(?P<title>[^"<>]*)")?>')
-_ESCAPED = re.compile(rf"&lt;(?=\s*(?:/\s*)?(?:{_NAMES})\b)", re.IGNORECASE)
+from longrag.prompts import TAGS, unquote
+
+_TAG = re.compile(rf'<(?P<close>/?)(?P<name>{"|".join(TAGS)})(?: title="(?P<title>[^"<>]*)")?>')
 
 _ROLE = r"(?:(?:user|human|system)\s?:)?[ \t*]{0,8}"
 _QUESTION_LABEL = re.compile(
@@ -64,7 +64,7 @@ def read_fields(prompt: str) -> list[Field]:
             i += 1
             continue
         body = prompt[tags[i].end() : tags[j].start()]
-        text = _ESCAPED.sub("<", body.removeprefix("\n").removesuffix("\n"))
+        text = unquote(body.removeprefix("\n").removesuffix("\n"))
         title = unescape(tags[i]["title"] or "")
         fields.append(Field(tags[i]["name"], title, text, tags[j].end()))
         i = j + 1

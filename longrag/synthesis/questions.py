@@ -7,8 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
+from longrag.models.words import STOPWORDS, content_terms, terms, word_set
 from longrag.synthesis.candidates import DATES, NUMBERS, tokenize
-from longrag.synthesis.words import STOPWORDS, content_terms, terms, word_set
 
 QuestionKind: TypeAlias = Literal[
     "person", "place", "time", "number", "reason", "manner", "boolean", "thing"

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from longrag.ingestion.sentences import SentenceSplitter, split_sentences
+from longrag.models.words import CJK, CJK_RUN, IRREGULAR, STOPWORDS, terms, word_set
 from longrag.synthesis.candidates import (
     CLAUSE_END,
     YEAR,
@@ -18,7 +19,6 @@ from longrag.synthesis.candidates import (
     tokenize,
 )
 from longrag.synthesis.questions import Question, QuestionKind, negates, parse_question
-from longrag.synthesis.words import CJK, CJK_RUN, IRREGULAR, STOPWORDS, terms, word_set
 from longrag.types import Span
 
 _FIT: Mapping[QuestionKind, Mapping[CandidateKind, float]] = {

@@ -28,7 +28,7 @@ from longrag.synthesis.extractive import (
 )
 from longrag.synthesis.fields import read_fields, read_foreign
 from longrag.synthesis.questions import parse_question
-from longrag.synthesis.words import content_terms, stem, terms
+from longrag.models.words import content_terms, stem, terms
 
 MAXP = """# MaxP
 

@@ -1,0 +1,47 @@
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+# Files whose change makes the virtual environment stale.
+STAMP := $(VENV)/.installed
+
+.PHONY: demo test lint bench fmt floor clean
+
+demo: $(STAMP)
+	$(BIN)/python examples/00_demo.py
+
+test: $(STAMP)
+	$(BIN)/python -m pytest
+
+lint: $(STAMP)
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/deptry .
+
+fmt: $(STAMP)
+	$(BIN)/ruff check --fix
+	$(BIN)/ruff format
+
+bench: $(STAMP)
+	$(BIN)/python benchmarks/grouping.py
+	$(BIN)/python benchmarks/maxp.py
+
+# The unit tests once more, on the oldest versions the package says it works with.
+floor: .venv-floor/.installed
+	.venv-floor/bin/python -m pytest tests/longrag tests/llama_index_longrag tests/langchain_longrag tests/conformance
+
+clean:
+	rm -rf .venv .venv-floor .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
+
+$(STAMP): pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install -q --upgrade "pip>=25.1"
+	$(BIN)/python -m pip install -q -c constraints.txt -e . --group test --group lint --group bench
+	touch $@
+
+.venv-floor/.installed: pyproject.toml floor.txt constraints.txt
+	$(PYTHON) -m venv .venv-floor
+	.venv-floor/bin/python -m pip install -q --upgrade "pip>=25.1"
+	.venv-floor/bin/python -m pip install -q -c floor.txt -e . --group test
+	touch $@

