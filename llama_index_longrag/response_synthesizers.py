@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator, Generator, Iterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeAlias, cast
 
@@ -56,6 +56,7 @@ class TwoTurnSynthesizer(BaseSynthesizer):
         long_answer_template: the prompt of the first turn; ``context_str`` and ``query_str``.
         short_answer_template: the prompt of the second; ``query_str`` and ``long_answer``.
         prompt_helper: gives the window, by default from the LLM's metadata.
+        tokenizer: counts tokens, by default LlamaIndex's global tokenizer.
         callback_manager: passed to the LLM.
 
     The templates are also replaced by ``update_prompts`` under ``extract``, ``long_answer`` and
@@ -78,6 +79,7 @@ class TwoTurnSynthesizer(BaseSynthesizer):
         long_answer_template: BasePromptTemplate | None = None,
         short_answer_template: BasePromptTemplate | None = None,
         prompt_helper: PromptHelper | None = None,
+        tokenizer: Callable[[str], Sequence[Any]] | None = None,
         callback_manager: CallbackManager | None = None,
     ) -> None:
         super().__init__(
@@ -87,6 +89,7 @@ class TwoTurnSynthesizer(BaseSynthesizer):
             streaming=streaming,
             empty_response=empty_response,
         )
+        self._count_tokens = token_counter(tokenizer)
         self._one_turn_max_tokens = check_one_turn_max_tokens(one_turn_max_tokens)
         self._templates: dict[str, BasePromptTemplate] = {
             "extract": extract_template or _template(EXTRACT_ANSWER),
@@ -149,7 +152,7 @@ class TwoTurnSynthesizer(BaseSynthesizer):
         return short
 
     def _fit(self, texts: Sequence[str], args: dict[str, Any]) -> FittedContext:
-        count_tokens = token_counter(None)
+        count_tokens = self._count_tokens
         helper = self._prompt_helper
         prompt = self._templates["long_answer"].format(llm=self._llm, context_str="", **args)
         room = helper.context_window - helper.num_output - count_tokens(prompt)
