@@ -72,21 +72,25 @@ def _unit_metadata(unit: LongUnit) -> dict[str, Any]:
     }
 
 
-def to_chunk_node(chunk: Chunk, source: BaseNode, unit_node: BaseNode) -> TextNode:
-    """Convert a chunk, linked to its document by SOURCE and to its unit by PARENT."""
-    return TextNode(
+def to_chunk_node(chunk: Chunk, source: BaseNode | None, unit_node: BaseNode) -> TextNode:
+    """Convert a chunk, linked to its unit by PARENT and to its document by SOURCE.
+
+    A chunk that is a whole unit has no one document: ``source`` is then None.
+    """
+    node = TextNode(
         id_=chunk.id,
         text=chunk.text,
-        start_char_idx=chunk.doc_start,
-        end_char_idx=chunk.doc_end,
         metadata={"unit_id": unit_node.node_id},
-        excluded_embed_metadata_keys=[*source.excluded_embed_metadata_keys, "unit_id"],
-        excluded_llm_metadata_keys=[*source.excluded_llm_metadata_keys, "unit_id"],
-        relationships={
-            NodeRelationship.SOURCE: source.as_related_node_info(),
-            NodeRelationship.PARENT: related(unit_node),
-        },
+        excluded_embed_metadata_keys=["unit_id"],
+        excluded_llm_metadata_keys=["unit_id"],
+        relationships={NodeRelationship.PARENT: related(unit_node)},
     )
+    if source is not None:
+        node.relationships[NodeRelationship.SOURCE] = source.as_related_node_info()
+        node.start_char_idx, node.end_char_idx = chunk.doc_start, chunk.doc_end
+        node.excluded_embed_metadata_keys += source.excluded_embed_metadata_keys
+        node.excluded_llm_metadata_keys += source.excluded_llm_metadata_keys
+    return node
 
 
 def related(node: BaseNode) -> RelatedNodeInfo:

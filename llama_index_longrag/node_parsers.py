@@ -8,10 +8,10 @@ from dataclasses import is_dataclass, replace
 from typing import Annotated, Any
 
 from llama_index.core.bridge.pydantic import ConfigDict, Field, PlainSerializer
-from pydantic import SkipValidation
 from llama_index.core.node_parser.interface import NodeParser
 from llama_index.core.node_parser.node_utils import default_id_func
 from llama_index.core.schema import BaseNode, NodeRelationship, RelatedNodeInfo
+from pydantic import SkipValidation
 
 from llama_index_longrag._bridge import (
     related,
@@ -65,9 +65,11 @@ class LongUnitNodeParser(NodeParser):
     split_oversized: bool = Field(
         default=False, description="Split documents larger than max_tokens into several units."
     )
-    link_extractor: Annotated[LinkExtractor | str, SkipValidation(), PlainSerializer(_named)] = Field(
-        default="default",
-        description="Finds links: default, markdown, html, wiki, metadata, or your own.",
+    link_extractor: Annotated[LinkExtractor | str, SkipValidation(), PlainSerializer(_named)] = (
+        Field(
+            default="default",
+            description="Finds links: default, markdown, html, wiki, metadata, or your own.",
+        )
     )
     link_rules: Annotated[
         tuple[Callable[[str, Document], str | None], ...],
@@ -102,8 +104,11 @@ class LongUnitNodeParser(NodeParser):
         sources = {node.node_id: node for node in nodes}
         units, chunks = self._named_by_caller(units, chunks, sources)
         unit_nodes = {unit.id: to_unit_node(unit, sources) for unit in units}
+        whole = self.granularity == "unit"
         chunk_nodes = [
-            to_chunk_node(chunk, sources[chunk.doc_id], unit_nodes[chunk.unit_id])
+            to_chunk_node(
+                chunk, None if whole else sources[chunk.doc_id], unit_nodes[chunk.unit_id]
+            )
             for chunk in chunks
         ]
         children: dict[str, list[RelatedNodeInfo]] = {unit_id: [] for unit_id in unit_nodes}

@@ -79,40 +79,96 @@ def check_token_budget(token_budget: int | None) -> None:
         )
 
 
+def place(chunk: Chunk, unit: LongUnit) -> Chunk:
+    """Return the chunk with its offsets in the unit's text, which a stored chunk does not carry.
+
+    A chunk that is the whole unit begins in the first member.
+    """
+    if chunk.text == unit.text and len(unit.text) > unit.members[0].end - unit.members[0].start:
+        first = unit.members[0]
+        chunk = replace(
+            chunk, doc_id=first.doc_id, doc_start=first.doc_start, doc_end=first.doc_end
+        )
+    at = next(
+        (
+            member.start + chunk.doc_start - member.doc_start
+            for member in unit.members
+            if member.doc_id == chunk.doc_id
+            and member.doc_start <= chunk.doc_start
+            and chunk.doc_end <= member.doc_end
+        ),
+        -1,
+    )
+    if at < 0 or not unit.text.startswith(chunk.text, at):
+        at = max(unit.text.find(chunk.text), 0)
+    return replace(chunk, unit_id=unit.id, start=at, end=at + len(chunk.text))
+
+
 def _fit(
     found: RetrievedUnit, room: int, count_tokens: TokenCounter, *, shorten: bool
 ) -> RetrievedUnit | None:
     if count_tokens(found.unit.text) <= room:
         return found
     segments = _segments(found.unit)
-    best = found.best_chunk.doc_id
+    best = _best_member(found)
+    # A separator is counted with each document: some tokenizers spend a token on blank lines.
+    sizes = [count_tokens(stretch + "\n\n") for _, stretch, _ in segments]
     chosen: list[int] = []
-    for i in sorted(range(len(segments)), key=lambda i: (segments[i][0].doc_id != best, i)):
-        attempt = _joined(found.unit.id, [segments[j] for j in sorted([*chosen, i])], count_tokens)
-        if attempt.tokens <= room:
+    left = room
+    for i in sorted(range(len(segments)), key=lambda i: (i != best, i)):
+        if sizes[i] <= left:
             chosen.append(i)
-        elif not chosen:
-            break
-    if chosen:
-        cut = [segments[i] for i in sorted(chosen)]
-        unit = _joined(found.unit.id, cut, count_tokens)
-        return replace(found, unit=unit, complete=False)
-    return _best_chunk_alone(found, room, count_tokens, shorten=shorten)
+            left -= sizes[i]
+        elif i == best:
+            return _best_chunk_alone(found, best, room, count_tokens, shorten=shorten)
+    unit = _joined(found.unit.id, [segments[i] for i in sorted(chosen)], count_tokens)
+    return replace(found, unit=unit, best_chunk=place(found.best_chunk, unit), complete=False)
+
+
+def _best_member(found: RetrievedUnit) -> int:
+    """Return which member holds the best chunk; a chunk that is a whole unit is in its first."""
+    chunk = found.best_chunk
+    return next(
+        (
+            i
+            for i, member in enumerate(found.unit.members)
+            if member.start <= chunk.start and chunk.end <= member.end
+        ),
+        0,
+    )
 
 
 def _best_chunk_alone(
-    found: RetrievedUnit, room: int, count_tokens: TokenCounter, *, shorten: bool
+    found: RetrievedUnit, best: int, room: int, count_tokens: TokenCounter, *, shorten: bool
 ) -> RetrievedUnit | None:
-    chunk = found.best_chunk
-    text = chunk.text
+    member, chunk = found.unit.members[best], found.best_chunk
+    start, end = chunk.start, chunk.end
+    if not (member.start <= start and end <= member.end):
+        start, end = member.start, member.end
+    text = found.unit.text[start:end]
     if count_tokens(text) > room:
         if not shorten:
             return None
-        start, end = chunk_spans(text, chunk_size=room, count_tokens=count_tokens)[0]
-        text = text[start:end]
-    member = Member(chunk.doc_id, chunk.title, 0, chunk.doc_start, chunk.doc_start + len(text))
-    unit = _joined(found.unit.id, [(member, text, len(text))], count_tokens)
-    return replace(found, unit=unit, complete=False)
+        first, last = chunk_spans(text, chunk_size=room, count_tokens=count_tokens)[0]
+        start, text = start + first, text[first:last]
+    doc_start = member.doc_start + start - member.start
+    cut = replace(member, start=0, doc_start=doc_start, doc_end=doc_start + len(text))
+    unit = LongUnit(found.unit.id, text, (cut,), count_tokens(text))
+    return replace(found, unit=unit, best_chunk=_of_member(chunk, unit), complete=False)
+
+
+def _of_member(chunk: Chunk, unit: LongUnit) -> Chunk:
+    """Return the chunk as what a unit of one stretch of one document still holds of it."""
+    (member,) = unit.members
+    return replace(
+        chunk,
+        doc_id=member.doc_id,
+        text=unit.text,
+        start=0,
+        end=len(unit.text),
+        doc_start=member.doc_start,
+        doc_end=member.doc_end,
+    )
 
 
 _Segment = tuple[Member, str, int]
@@ -120,11 +176,13 @@ _Segment = tuple[Member, str, int]
 
 
 def _segments(unit: LongUnit) -> list[_Segment]:
-    starts = [0, *(member.end for member in unit.members[:-1])]
-    return [
-        (member, unit.text[start : member.end].lstrip(), member.end - member.start)
-        for start, member in zip(starts, unit.members, strict=True)
-    ]
+    segments, end = [], 0
+    for member in unit.members:
+        head = unit.text[end : member.start].lstrip()
+        own = unit.text[member.start : member.end]
+        segments.append((member, head + own, len(own)))
+        end = member.end
+    return segments
 
 
 def _joined(unit_id: str, segments: Sequence[_Segment], count_tokens: TokenCounter) -> LongUnit:

@@ -16,7 +16,7 @@ from longrag.calls import Embed, Fetch, Flow, Search, ask
 from longrag.errors import EmbeddingError, InvalidParameterError, StoreError
 from longrag.indexing.vectors import check_vectors
 from longrag.ingestion.units import embedding_text
-from longrag.retrieval.assembly import unit_of_chunks
+from longrag.retrieval.assembly import place, unit_of_chunks
 from longrag.retrieval.maxp import MaxPIndex
 from longrag.types import Chunk, LongUnit, RetrievedUnit
 
@@ -85,8 +85,10 @@ class UnitIndex:
             _unit_length(query) if self.normalize else query, k
         )
         return [
-            RetrievedUnit(self.units[unit], float(score), self.chunks[chunk])
-            for score, unit, chunk in zip(scores[0], units[0], chunks[0], strict=True)
+            RetrievedUnit(unit, float(score), place(self.chunks[chunk], unit))
+            for score, unit, chunk in zip(
+                scores[0], (self.units[i] for i in units[0]), chunks[0], strict=True
+            )
         ]
 
 
@@ -170,7 +172,8 @@ def retrieve_from_store(query: Search, *, exact: bool) -> Flow[list[RetrievedUni
         unit, complete = whole.get(unit_id), True
         if unit is None:
             unit, complete = yield from _put_together(query, unit_id, hits)
-        found.append(RetrievedUnit(unit, hits[0].score, hits[0].chunk, exact, complete))
+        best = place(hits[0].chunk, unit)
+        found.append(RetrievedUnit(unit, hits[0].score, best, exact, complete))
     return found
 
 
