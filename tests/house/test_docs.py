@@ -1,0 +1,98 @@
+"""The manual is true: its code runs, its links lead somewhere, and its examples print."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from sybil import Sybil
+from sybil.parsers.markdown import PythonCodeBlockParser
+
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
+
+_FENCE = re.compile(r"^(`{3,})[^\n]*\n.*?^\1\s*$", re.MULTILINE | re.DOTALL)
+_CODE = re.compile(r"`[^`\n]*`")
+_LINK = re.compile(r"(?<!!)\[[^\]\n]+\]\(([^)\s]+)\)")
+_HEADING = re.compile(r"^#{1,6} +(.+?) *$", re.MULTILINE)
+
+names = [str(page.relative_to(ROOT)) for page in PAGES]
+
+
+def prose(page):
+    return _FENCE.sub("", page.read_text("utf-8"))
+
+
+def anchors(page):
+    """Spell each heading as GitHub does, with -1, -2 behind repeated ones."""
+    seen = {}
+    for heading in _HEADING.findall(prose(page)):
+        slug = re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
+        seen[slug] = seen.get(slug, -1) + 1
+        yield f"{slug}-{seen[slug]}" if seen[slug] else slug
+
+
+def links(page):
+    return _LINK.findall(_CODE.sub("", prose(page)))
+
+
+def relative_links(page):
+    return [link for link in links(page) if not re.match(r"[a-z]+:", link)]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=names)
+def test_every_python_block_of_a_page_runs(page, monkeypatch):
+    monkeypatch.chdir(ROOT)
+    document = Sybil(parsers=[PythonCodeBlockParser()]).parse(page)
+    for example in document.examples():
+        example.evaluate()
+
+
+def test_the_pages_hold_blocks_to_run():
+    sybil = Sybil(parsers=[PythonCodeBlockParser()])
+    blocks = {name: len(list(sybil.parse(page).examples())) for name, page in zip(names, PAGES)}
+    assert [name for name, count in blocks.items() if count == 0] == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=names)
+def test_every_relative_link_leads_to_a_file_and_a_heading(page):
+    broken = []
+    for link in relative_links(page):
+        path, _, anchor = link.partition("#")
+        target = (page.parent / path).resolve() if path else page
+        inside = target.is_relative_to(ROOT) and target.exists()
+        if not inside or (anchor and anchor not in anchors(target)):
+            broken.append(link)
+    assert broken == []
+
+
+@pytest.mark.parametrize("page", PAGES[1:], ids=names[1:])
+def test_every_page_links_to_three_others_and_is_linked_from_the_map(page):
+    neighbours = {link.partition("#")[0] for link in relative_links(page)} - {"", page.name}
+    assert len(neighbours) >= 3
+    assert page.name == "index.md" or page.name in relative_links(ROOT / "docs" / "index.md")
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=[example.name for example in EXAMPLES])
+def test_every_example_runs_and_prints_without_a_warning(example):
+    # Another hash seed than the parent's would show any order taken from a set.
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONHASHSEED": "1"}
+    done = subprocess.run(
+        [sys.executable, "-W", "error", str(example)],
+        cwd=ROOT,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.strip()
+
+
+def test_the_examples_are_numbered_without_gaps():
+    numbers = [int(example.name.partition("_")[0]) for example in EXAMPLES]
+    assert numbers == list(range(1, len(EXAMPLES) + 1))
