@@ -10,7 +10,8 @@ TOPICS = ["harbour", "orchard", "railway", "glacier", "library", "foundry", "obs
 def page(number: int, topic: str, targets: list[int]) -> Document:
     links = " ".join(f"See [{t}](page-{t:02d}.md)." for t in targets)
     facts = " ".join(
-        f"Fact {n} about the {topic} number {number}: keeper {topic}{number}x{n} wrote {n * 7} logs."
+        f"Fact {n} about the {topic} number {number}:"
+        f" keeper {topic}{number}x{n} wrote {n * 7} logs."
         for n in range(12)
     )
     return Document(
@@ -29,7 +30,9 @@ def corpus() -> list[Document]:
     ]
     return [
         *pages,
-        Document(id="page-28.md", title="Nothing yet", text=" \n", metadata={"title": "Nothing yet"}),
+        Document(
+            id="page-28.md", title="Nothing yet", text=" \n", metadata={"title": "Nothing yet"}
+        ),
         Document(
             id="page-29.md",
             title="茶馆",

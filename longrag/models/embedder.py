@@ -62,10 +62,10 @@ class LsaEmbedder:
         if not any(_stems(text) for text in corpus):
             return
         weights = self._vectorizer.fit_transform(corpus)
-        width = min(dimensions, *weights.shape)
-        if width == min(weights.shape):
-            width = max(width - 1, 1)
-        svd = TruncatedSVD(width, random_state=random_state)
+        if weights.shape[1] <= dimensions:
+            self._components = np.eye(weights.shape[1])
+            return
+        svd = TruncatedSVD(min(dimensions, weights.shape[0]), random_state=random_state)
         # The order in which threads add up would otherwise show in the last bits.
         with threadpool_limits(limits=1):
             svd.fit(weights)
@@ -75,8 +75,8 @@ class LsaEmbedder:
         """Embed texts; queries and documents alike."""
         from threadpoolctl import threadpool_limits
 
-        if not self._components.shape[1]:
-            return np.zeros((len(texts), 1), dtype=np.float32)
+        if not (texts and self._components.size):
+            return np.zeros((len(texts), len(self._components)), dtype=np.float32)
         with threadpool_limits(limits=1):
             vectors = self._vectorizer.transform(texts) @ self._components.T
         norms = np.linalg.norm(vectors, axis=1, keepdims=True)

@@ -105,7 +105,7 @@ def embed_units(
     """
     to_embed = tuple(embedding_text(chunk) for chunk in chunks) if texts is None else tuple(texts)
     vectors = (
-        (yield from ask(Embed(to_embed, "document"))) if to_embed else np.empty((0, 0), np.float32)
+        (yield from ask(Embed(to_embed, "document"))) if to_embed else np.empty((0, 1), np.float32)
     )
     return UnitIndex(units, chunks, vectors, normalize=normalize)
 

@@ -284,13 +284,15 @@ def _verdict(asked: Question, text: str, sentences: Sequence[_Sentence]) -> str:
 
 
 def _finish(asked: Question, text: str, span: Span) -> Span:
-    """Shorten a date to its year, and lengthen a number by its unit."""
+    """Shorten a date to its year, and lengthen a number by its unit unless the question has it."""
     start, end = span
     if asked.year_only:
         year = YEAR.search(text, start, end)
         return year.span() if year else span
     unit = _UNIT.match(text, end) if asked.kind == "number" and text[end - 1].isalnum() else None
     if unit is None or unit.group().strip(" -").casefold() in STOPWORDS:
+        return span
+    if any(term in asked.terms for term, _ in terms(unit.group())):
         return span
     stop = _CJK_UNIT_END.search(text, end, unit.end())
     return start, stop.start() if stop else unit.end()

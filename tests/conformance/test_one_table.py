@@ -202,7 +202,9 @@ def test_both_frameworks_stores_give_the_core_s_units(k, corpus):
     ]
 
     parser = llama_index_longrag.LongUnitNodeParser(tokenizer=tokens, **SMALL)
-    nodes = parser.get_nodes_from_documents([LlamaDocument(id_=d.id, text=d.text) for d in untitled])
+    nodes = parser.get_nodes_from_documents(
+        [LlamaDocument(id_=d.id, text=d.text) for d in untitled]
+    )
     stored = VectorStoreIndex(get_leaf_nodes(nodes), embed_model=LlamaHashEmbedding())
     llama = llama_index_longrag.MaxPRetriever(index=stored, similarity_top_k=k)
 

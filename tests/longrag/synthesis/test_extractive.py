@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from longrag.errors import InvalidParameterError
+from longrag.models.words import content_terms, stem, terms
 from longrag.prompts import (
     EXTRACT_ANSWER,
     LONG_ANSWER,
@@ -28,7 +29,6 @@ from longrag.synthesis.extractive import (
 )
 from longrag.synthesis.fields import read_fields, read_foreign
 from longrag.synthesis.questions import parse_question
-from longrag.models.words import content_terms, stem, terms
 
 MAXP = """# MaxP
 
@@ -75,7 +75,7 @@ def second_turn(question: str, long_answer: str) -> str:
     ("question", "answer"),
     [
         ("What is MaxP?", "scores a long unit by its best chunk"),
-        ("How many tokens does a long unit hold by default?", "4096 tokens"),
+        ("How many tokens does a long unit hold by default?", "4096"),
         ("Which class groups documents?", "LongUnitNodeParser"),
         ("What ranks the units?", "MaxPRetriever"),
         ("How are approximate stores marked?", "exact=False"),
@@ -84,7 +84,7 @@ def second_turn(question: str, long_answer: str) -> str:
         ("谁提出了LongRAG？", "姜子义"),
         ("LongRAG是哪一年提出的？", "2024年"),
         ("LongRAG 在哪里提出？", "滑铁卢大学"),
-        ("一个长单元默认最多包含多少个词元？", "4096 个词元"),
+        ("一个长单元默认最多包含多少个词元？", "4096"),
         ("哪个类完成分组？", "LongUnitNodeParser"),
         ("取最佳片段得分的方法叫什么？", "最大池化"),
         ("长单元是一组文档吗？", "yes"),
@@ -124,8 +124,8 @@ def test_brackets_and_line_breaks_in_a_title_cannot_look_like_a_second_source() 
 def test_a_prompt_that_asks_for_extraction_gets_the_short_answer() -> None:
     question = "How many tokens does a unit hold?"
     prompt = EXTRACT_ANSWER.format(context=document_fields(DOCUMENTS), question=question)
-    assert answer_prompt(prompt) == "4096 tokens"
-    assert answer_prompt(f"user: {prompt}\nassistant: ") == "4096 tokens"
+    assert answer_prompt(prompt) == "4096"
+    assert answer_prompt(f"user: {prompt}\nassistant: ") == "4096"
 
 
 @pytest.mark.parametrize("question", ["Who painted the Mona Lisa?", "What is it?", "", "？"])
@@ -265,7 +265,7 @@ def test_the_shortest_answer_is_a_substring_and_only_blank_for_a_blank_text(
         (
             "How many wheels does it have?",
             "Built in 1801, the mill has three wheels.",
-            "three wheels",
+            "three",
         ),
         ("How much did it cost?", "It cost $2.5 million in 1990.", "$2.5 million"),
         ("How long is the bridge?", "The bridge is 310 metres long.", "310 metres"),

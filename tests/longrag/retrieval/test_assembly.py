@@ -1,0 +1,159 @@
+"""Units put together from chunks and cut to budgets: offsets stay true, budgets hold."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from longrag.errors import InvalidParameterError
+from longrag.ingestion import chunk_unit, long_units
+from longrag.models.tokens import count_tokens
+from longrag.retrieval import fit_budget, unit_of_chunks
+from longrag.retrieval.assembly import place
+from longrag.types import Chunk, Document, RetrievedUnit
+
+WORDS = ["pear", "oak", "fern", "moss", "reed"]
+
+
+def found_unit(texts, *, best=0, granularity="chunk", titles=True):
+    documents = [
+        Document(f"d{n}", text, title=f"Title {n}" if titles else "")
+        for n, text in enumerate(texts)
+    ]
+    links = [(n, n + 1) for n in range(len(texts) - 1)]
+    (unit,), chunks = long_units(
+        documents, links, max_tokens=10**6, chunk_size=12, granularity=granularity
+    )
+    return RetrievedUnit(unit, 1.0, chunks[best % len(chunks)])
+
+
+def prose(word, sentences):
+    return "".join(f" The {word} grows in bed {n}.\n" for n in range(sentences))
+
+
+def check_offsets(found, texts):
+    unit = found.unit
+    for member in unit.members:
+        own = unit.text[member.start : member.end]
+        assert own == texts[int(member.doc_id[1:])][member.doc_start : member.doc_end]
+    best = found.best_chunk
+    assert unit.text[best.start : best.end] == best.text
+
+
+shapes = st.lists(st.tuples(st.sampled_from(WORDS), st.integers(1, 6)), min_size=1, max_size=5)
+
+
+@given(
+    shapes,
+    st.integers(0, 20),
+    st.integers(1, 200),
+    st.booleans(),
+    st.sampled_from(["chunk", "document", "unit"]),
+)
+def test_a_cut_unit_keeps_true_offsets_its_best_chunk_and_the_budget(
+    shape, best, budget, titles, granularity
+):
+    texts = [prose(word, sentences) for word, sentences in shape]
+    found = found_unit(texts, best=best, titles=titles, granularity=granularity)
+    (cut,) = fit_budget([found], budget)
+    assert count_tokens(cut.unit.text) <= budget
+    assert cut.unit.tokens == (found.unit.tokens if cut.complete else count_tokens(cut.unit.text))
+    assert cut.complete == (cut.unit == found.unit)
+    if granularity != "unit":
+        check_offsets(cut, texts)
+    assert set(cut.unit.doc_ids) <= set(found.unit.doc_ids)
+    if granularity == "chunk":
+        assert found.best_chunk.doc_id in cut.unit.doc_ids
+
+
+def test_a_unit_is_cut_to_the_documents_that_fit_the_best_one_first():
+    texts = [prose("pear", 4), prose("oak", 4), prose("fern", 1)]
+    found = found_unit(texts, best=5)
+    assert found.best_chunk.doc_id == "d1"
+    size = count_tokens(texts[1]) + 2
+    (cut,) = fit_budget([found], size)
+    assert cut.unit.doc_ids == ("d1",)
+    (cut,) = fit_budget([found], size + count_tokens(texts[2]) + 2)
+    assert cut.unit.doc_ids == ("d1", "d2")
+    assert cut.unit.text == f"Title 1\n\n{texts[1]}\n\nTitle 2\n\n{texts[2]}"
+
+
+def test_a_document_that_does_not_fit_is_cut_to_the_best_chunk():
+    found = found_unit([prose("pear", 6)], best=1)
+    (cut,) = fit_budget([found], 14)
+    assert cut.unit.text == found.best_chunk.text
+    assert not cut.complete
+
+
+def test_the_first_unit_is_never_left_out_but_later_ones_are():
+    first, second = found_unit([prose("pear", 6)]), found_unit([prose("oak", 6)])
+    (only,) = fit_budget([first, second], 3)
+    assert only.unit.id == first.unit.id
+    assert only.unit.text == only.best_chunk.text == "The pear grows"
+
+
+def test_later_units_get_what_is_left():
+    first, second = found_unit([prose("pear", 1)]), found_unit([prose("oak", 6)])
+    room = count_tokens(first.unit.text) + 14
+    kept = fit_budget([first, second], room)
+    assert [unit.complete for unit in kept] == [True, False]
+    assert sum(count_tokens(unit.unit.text) for unit in kept) <= room
+
+
+def test_no_budget_changes_nothing():
+    found = [found_unit([prose("pear", 6)])]
+    assert fit_budget(found, None) == found
+
+
+@pytest.mark.parametrize("budget", [0, -1, True, 1.5, "9"])
+def test_a_budget_out_of_range_is_refused(budget):
+    with pytest.raises(
+        InvalidParameterError, match="token_budget must be an integer of at least 1"
+    ):
+        fit_budget([], budget)
+
+
+def test_chunks_make_a_unit_in_document_order_without_repeating_overlaps():
+    text = "abcdefghij"
+    spans = [(6, 10), (0, 4), (2, 7)]
+    chunks = [Chunk(f"{s}", "u", "d", "T", text[s:e], 0, 0, s, e) for s, e in spans]
+    unit = unit_of_chunks("u", chunks)
+    assert unit.text == text
+    assert unit.doc_ids == ("d",)
+
+
+def test_a_chunk_inside_another_adds_nothing():
+    chunks = [
+        Chunk("1", "u", "d", "", "abcdef", 0, 0, 0, 6),
+        Chunk("2", "u", "d", "", "cd", 0, 0, 2, 4),
+    ]
+    assert unit_of_chunks("u", chunks).text == "abcdef"
+
+
+def test_documents_and_gaps_are_parted_by_a_blank_line():
+    chunks = [
+        Chunk("1", "u", "b", "", "one", 0, 0, 0, 3),
+        Chunk("2", "u", "a", "", "two", 0, 0, 0, 3),
+        Chunk("3", "u", "a", "", "three", 0, 0, 9, 14),
+    ]
+    unit = unit_of_chunks("u", chunks)
+    assert unit.text == "two\n\nthree\n\none"
+    assert [unit.text[m.start : m.end] for m in unit.members] == ["two\n\nthree", "one"]
+
+
+@given(shapes)
+def test_place_finds_every_chunk_of_a_unit(shape):
+    texts = [prose(word, sentences) for word, sentences in shape]
+    unit = found_unit(texts).unit
+    for chunk in chunk_unit(unit, chunk_size=12):
+        stored = Chunk(
+            chunk.id,
+            "",
+            chunk.doc_id,
+            chunk.title,
+            chunk.text,
+            0,
+            0,
+            chunk.doc_start,
+            chunk.doc_end,
+        )
+        assert place(stored, unit) == chunk

@@ -1,0 +1,74 @@
+"""The command line answers from any folder, and says what it cannot read."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from longrag.__main__ import main
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def folder(tmp_path):
+    (tmp_path / "harbour.md").write_text(
+        "# The harbour\n\nThe harbour was built in 1742 by Anna Reyes. See [ships](ships.md).\n"
+    )
+    (tmp_path / "ships.md").write_text(
+        "# Ships\n\nThe largest is the *Morning Star*. It leaves the [harbour](harbour.md).\n"
+    )
+    (tmp_path / "notes.txt").write_text("The orchard has forty apple trees.\n")
+    (tmp_path / "page.html").write_text(
+        "<html><title>Pier</title><body><p>The pier is 90 metres long.</p></body></html>"
+    )
+    return tmp_path
+
+
+def test_it_answers_with_sources_from_linked_documents(folder, capsys):
+    questions = [
+        "When was the harbour built?",
+        "How long is the pier?",
+        "How many apple trees does the orchard have?",
+    ]
+    assert main(["demo", str(folder), *questions, "--embedder", "lsa"]) == 0
+    out = capsys.readouterr().out
+    assert "4 documents, 2 links between them (0 unresolved), 3 units" in out
+    answers = [line.removeprefix("A: ") for line in out.splitlines() if line.startswith("A: ")]
+    assert answers == ["1742", "90 metres", "forty"]
+    assert "unit of harbour.md, ships.md" in out
+
+
+def test_k_is_exactly_the_number_of_units_shown(folder, capsys):
+    main(["demo", str(folder), "Who built the harbour?", "--k", "2", "--embedder", "lsa"])
+    out = capsys.readouterr().out
+    assert out.count("best in") == 2
+    assert "A: Anna Reyes" in out
+
+
+@pytest.mark.parametrize("extra", [["--k", "0"], ["--max-tokens", "0"]])
+def test_settings_out_of_range_end_with_a_message(folder, capsys, extra):
+    assert main(["demo", str(folder), "Why?", "--embedder", "lsa", *extra]) == 2
+    assert "must be" in capsys.readouterr().err
+
+
+def test_a_missing_or_empty_folder_ends_with_a_message(tmp_path, capsys):
+    assert main(["demo", str(tmp_path / "nowhere"), "Why?"]) == 2
+    assert "nowhere" in capsys.readouterr().err
+    (tmp_path / "blank.md").write_text(" \n")
+    assert main(["demo", str(tmp_path), "Why?", "--embedder", "lsa"]) == 2
+    assert "some text" in capsys.readouterr().err
+
+
+def test_it_needs_neither_framework(folder):
+    code = (
+        "import sys\n"
+        "sys.modules['llama_index'] = sys.modules['langchain_core'] = None\n"
+        "from longrag.__main__ import main\n"
+        f"sys.exit(main(['demo', {str(folder)!r}, 'When was the harbour built?']))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert "A: 1742" in done.stdout
