@@ -8,11 +8,10 @@ document where it begins.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, fields
 from typing import Any
 
-import numpy as np
 from langchain_core.documents import Document
 from langchain_core.embeddings import Embeddings
 from langchain_core.stores import BaseStore
@@ -22,8 +21,12 @@ from longrag import types as core
 from longrag.calls import Embed, Method, Steps
 from longrag.errors import StoreError
 from longrag.retrieval.assembly import unit_of_chunks
+from longrag.retrieval.units import Hit
 
-UNIT_KEYS = ("unit_id", "doc_ids", "members")
+_UNIT_KEYS = ("doc_ids", "members")
+_CHUNK_KEYS = ("doc_id", "start_index")
+_MEMBER = {member.name for member in fields(core.Member)}
+_BEST_CHUNK = {chunk.name for chunk in fields(core.Chunk)} - {"unit_id", "start", "end"}
 
 
 def to_core(documents: Sequence[Document], title_key: str) -> list[core.Document]:
@@ -50,13 +53,18 @@ def to_core(documents: Sequence[Document], title_key: str) -> list[core.Document
 
 def from_unit(unit: core.LongUnit, sources: Mapping[str, core.Document]) -> Document:
     """Convert a unit; it keeps the metadata on which all its documents agree."""
-    first, *others = (sources[doc_id].metadata for doc_id in unit.doc_ids)
-    shared = {
+    shared = shared_metadata(sources[doc_id].metadata for doc_id in unit.doc_ids)
+    return Document(id=unit.id, page_content=unit.text, metadata={**shared, **_unit_metadata(unit)})
+
+
+def shared_metadata(metadata: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+    """Keep what all of at least one mapping agree on."""
+    first, *others = metadata
+    return {
         key: value
         for key, value in first.items()
         if all(key in other and other[key] == value for other in others)
     }
-    return Document(id=unit.id, page_content=unit.text, metadata={**shared, **_unit_metadata(unit)})
 
 
 def _unit_metadata(unit: core.LongUnit) -> dict[str, Any]:
@@ -67,38 +75,57 @@ def _unit_metadata(unit: core.LongUnit) -> dict[str, Any]:
     }
 
 
-def from_chunk(chunk: core.Chunk, source: core.Document) -> Document:
-    """Convert a chunk; it keeps its document's metadata."""
-    return Document(
-        id=chunk.id,
-        page_content=chunk.text,
-        metadata={
-            **source.metadata,
-            **({"title": chunk.title} if chunk.title else {}),
-            "unit_id": chunk.unit_id,
-            "doc_id": chunk.doc_id,
-            "start_index": chunk.doc_start,
-        },
+def from_chunk(chunk: core.Chunk, source: core.Document | None) -> Document:
+    """Convert a chunk; it keeps its document's metadata.
+
+    A chunk that is a whole unit has no one document: ``source`` is then None.
+    """
+    own: dict[str, Any] = {
+        "unit_id": chunk.unit_id,
+        "doc_id": chunk.doc_id,
+        "start_index": chunk.doc_start,
+    }
+    if chunk.title:
+        own["title"] = chunk.title
+    # A unit that is grouped again: its chunks are none themselves.
+    kept = {k: v for k, v in (source.metadata if source else {}).items() if k not in _UNIT_KEYS}
+    metadata = {**kept, **own}
+    return Document(id=chunk.id, page_content=chunk.text, metadata=metadata)
+
+
+def is_unit(document: Document) -> bool:
+    """Whether a document was made from a unit by ``from_unit`` or ``from_result``."""
+    # Others have metadata of this name as well, such as the members of a band.
+    members = document.metadata.get("members")
+    return (
+        "doc_ids" in document.metadata
+        and isinstance(members, list)
+        and bool(members)
+        and all(isinstance(member, Mapping) and set(member) == _MEMBER for member in members)
     )
 
 
 def to_unit(document: Document) -> core.LongUnit:
-    """Convert a unit back; a document without members is one member itself."""
+    """Convert a unit back; any other document, or a unit with another text, is one member."""
     text, metadata = document.page_content, document.metadata
     id_ = str(document.id or metadata.get("unit_id") or core.stable_id(text))
-    members = tuple(core.Member(**member) for member in metadata.get("members", ()))
-    if not members:
+    members: tuple[core.Member, ...] = ()
+    if is_unit(document):
+        members = tuple(core.Member(**member) for member in metadata["members"])
+    # A compressor changes the text and keeps the metadata, whose offsets then mean nothing.
+    if not members or members[-1].end != len(text):
         doc_id = str(metadata.get("doc_id") or metadata.get("source") or id_)
         members = (core.Member(doc_id, str(metadata.get("title") or ""), 0, 0, len(text)),)
     return core.LongUnit(id_, text, members, 0)
 
 
-def to_chunk(document: Document, unit_id: str) -> core.Chunk:
-    """Convert a chunk back; one without ``start_index`` is taken to begin its document."""
+def to_chunk(document: Document, unit_id: str, at: int = 0) -> core.Chunk:
+    """Convert a chunk back; one without ``start_index`` is taken to begin at character ``at``."""
     text, metadata = document.page_content, document.metadata
-    start = metadata.get("start_index", 0)
+    given = metadata.get("start_index")
+    start = given if isinstance(given, int) else at
     return core.Chunk(
-        id=str(document.id or core.stable_id(unit_id, start, text)),
+        id=str(document.id or core.stable_id(unit_id, given, text)),
         unit_id=unit_id,
         doc_id=str(metadata.get("doc_id") or unit_id),
         title=str(metadata.get("title") or ""),
@@ -108,6 +135,50 @@ def to_chunk(document: Document, unit_id: str) -> core.Chunk:
         doc_start=start,
         doc_end=start + len(text),
     )
+
+
+class StoredUnits:
+    """What is known of the units whose chunks come one by one: offsets and metadata.
+
+    Chunks without ``start_index`` follow one another as they first come, so that none is taken for
+    the repetition of another.
+    """
+
+    def __init__(self, unit_key: str) -> None:
+        self._unit_key = unit_key
+        self._chunks: dict[str, core.Chunk] = {}
+        self._ends: Counter[str] = Counter()
+        self._metadata: dict[str, dict[str, Any]] = {}
+
+    def chunk(self, document: Document) -> core.Chunk:
+        """Convert a chunk, the same each time it comes.
+
+        Raises:
+            StoreError: the chunk names no unit.
+        """
+        unit_id = unit_key_of(document, self._unit_key)
+        chunk = to_chunk(document, unit_id, self._ends[unit_id])
+        if chunk.id not in self._chunks:
+            self._chunks[chunk.id] = chunk
+            self._ends[unit_id] = max(self._ends[unit_id], chunk.doc_end) + 1
+            own = {k: v for k, v in document.metadata.items() if k not in _CHUNK_KEYS}
+            known = self._metadata.get(unit_id)
+            self._metadata[unit_id] = own if known is None else shared_metadata([known, own])
+        return self._chunks[chunk.id]
+
+    def hit(self, document: Document, score: float | None) -> Hit:
+        """Convert a chunk that a search found."""
+        chunk = self.chunk(document)
+        return Hit(chunk.unit_id, chunk, score)
+
+    def unit(self, unit_id: str, document: Document) -> core.LongUnit:
+        """Convert a whole unit, which knows its metadata better than its chunks."""
+        self._metadata[unit_id] = document.metadata
+        return to_unit(document.model_copy(update={"id": unit_id}))
+
+    def metadata(self, unit_id: str) -> dict[str, Any]:
+        """Return the metadata of a unit, or what all its chunks seen agree on."""
+        return self._metadata.get(unit_id, {})
 
 
 def unit_key_of(document: Document, unit_key: str) -> str:
@@ -127,72 +198,88 @@ def unit_key_of(document: Document, unit_key: str) -> str:
 
 
 def units_of_documents(
-    documents: Sequence[Document], unit_key: str, count_tokens: core.TokenCounter
+    documents: Sequence[Document], stored: StoredUnits, count_tokens: core.TokenCounter
 ) -> tuple[list[core.LongUnit], list[core.Chunk]]:
     """Sort the output of ``LongUnitTransformer``, or chunks that name their unit, into both."""
-    given = {str(d.id): to_unit(d) for d in documents if "doc_ids" in d.metadata}
     grouped: dict[str, list[core.Chunk]] = {}
     for document in documents:
-        if "doc_ids" not in document.metadata and document.page_content.strip():
-            unit_id = unit_key_of(document, unit_key)
-            grouped.setdefault(unit_id, []).append(to_chunk(document, unit_id))
-    units = [
-        given.get(unit_id) or unit_of_chunks(unit_id, own, count_tokens=count_tokens)
-        for unit_id, own in sorted(grouped.items())
-    ]
-    return units, [chunk for _, own in sorted(grouped.items()) for chunk in own]
+        if not is_unit(document) and document.page_content.strip():
+            chunk = stored.chunk(document)
+            grouped.setdefault(chunk.unit_id, []).append(chunk)
+    given = {str(d.id): stored.unit(str(d.id), d) for d in documents if is_unit(d)}
+    units, chunks = [], []
+    for unit_id in sorted(grouped):
+        own = sorted(grouped[unit_id], key=lambda chunk: (chunk.doc_id, chunk.doc_start))
+        unit = given.get(unit_id)
+        units.append(unit or unit_of_chunks(unit_id, own, count_tokens=count_tokens))
+        chunks.extend(own)
+    return units, chunks
 
 
-def from_result(found: core.RetrievedUnit, original: Document | None = None) -> Document:
-    """Convert a retrieved unit; metadata of the stored unit is kept where there is one."""
-    best = asdict(found.best_chunk)
-    del best["unit_id"]
+def from_result(
+    found: core.RetrievedUnit, metadata: Mapping[str, Any], unit_key: str = "unit_id"
+) -> Document:
+    """Convert a retrieved unit with the metadata known of it."""
     return Document(
         id=found.unit.id,
         page_content=found.unit.text,
         metadata={
-            **(original.metadata if original is not None else {}),
+            **metadata,
             **_unit_metadata(found.unit),
+            unit_key: found.unit.id,
             "score": found.score,
-            "best_chunk": best,
+            "best_chunk": _best_chunk(found),
             "exact": found.exact,
             "complete": found.complete,
         },
     )
 
 
+def _best_chunk(found: core.RetrievedUnit) -> dict[str, Any]:
+    """Describe the best chunk; ``start`` and ``end`` are its place in the text, if it is there."""
+    chunk, text = found.best_chunk, found.unit.text
+    described: dict[str, Any] = {key: getattr(chunk, key) for key in sorted(_BEST_CHUNK)}
+    places = [
+        member.start + chunk.doc_start - member.doc_start
+        for member in found.unit.members
+        if member.doc_id == chunk.doc_id and member.doc_start <= chunk.doc_start
+    ]
+    at = next((i for i in places if text.startswith(chunk.text, i)), text.find(chunk.text))
+    return described if at < 0 else {**described, "start": at, "end": at + len(chunk.text)}
+
+
 def to_retrieved(document: Document) -> core.RetrievedUnit:
     """Convert any retrieved document; one that is not a unit is a unit of one document."""
     unit = to_unit(document)
-    best = document.metadata.get("best_chunk")
-    chunk = (
-        core.Chunk(unit_id=unit.id, **best)
-        if isinstance(best, Mapping)
-        else to_chunk(document, unit.members[0].doc_id)
-    )
-    return core.RetrievedUnit(unit, float(document.metadata.get("score", 0.0)), chunk)
+    best, score = document.metadata.get("best_chunk"), document.metadata.get("score")
+    if isinstance(best, Mapping) and set(best) >= _BEST_CHUNK:
+        chunk = core.Chunk(**{"start": 0, "end": 0, **best, "unit_id": unit.id})
+    else:
+        chunk = to_chunk(document, unit.members[0].doc_id)
+    return core.RetrievedUnit(unit, score if isinstance(score, float) else None, chunk)
 
 
 def embed(model: Embeddings, request: Embed) -> Steps[Any]:
     """Embed by the model's own methods for documents and queries."""
     if request.role == "document":
-        vectors = yield Method(model, "embed_documents", (list(request.texts),))
-    else:
-        vectors = []
-        for text in request.texts:
-            vectors.append((yield Method(model, "embed_query", (text,))))
-    return np.asarray(vectors)
+        return (yield Method(model, "embed_documents", (list(request.texts),)))
+    # A comprehension cannot yield.
+    vectors = []
+    for text in request.texts:
+        vector = yield Method(model, "embed_query", (text,))
+        vectors.append(vector)
+    return vectors
 
 
 def fetch_units(
-    docstore: BaseStore[str, Document] | None, unit_ids: Sequence[str]
+    docstore: BaseStore[str, Document] | None, unit_ids: Sequence[str], stored: StoredUnits
 ) -> Steps[dict[str, core.LongUnit]]:
     """Get whole units from a document store, without those it does not hold."""
     if docstore is None:
         return {}
     documents = yield Method(docstore, "mget", (list(unit_ids),))
     return {
-        unit_id: to_unit(document.model_copy(update={"id": unit_id}))
+        unit_id: stored.unit(unit_id, document)
         for unit_id, document in zip(unit_ids, documents, strict=True)
         if document is not None
     }

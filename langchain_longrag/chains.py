@@ -157,6 +157,7 @@ class _Reader:
         )
 
     def _reading(self, inputs: dict[str, Any]) -> dict[str, Any]:
+        _question(inputs)
         fitted = self._fit(inputs)
         return {
             "tokens": fitted.tokens,
@@ -184,7 +185,7 @@ class _Reader:
     def _ask(
         self, prompt: BasePromptTemplate[Any], values: dict[str, Any], *, fallback: str = ""
     ) -> Runnable[Any, str]:
-        filled = prompt.invoke({name: values[name] for name in prompt.input_variables})
+        filled = prompt.invoke(values)
         return RunnableLambda(lambda _: filled) | self.llm | StrOutputParser() | _clean(fallback)
 
     def _fit(self, inputs: dict[str, Any]) -> FittedContext:
@@ -203,8 +204,10 @@ def _question(inputs: dict[str, Any]) -> str:
 
 
 def _documents(inputs: dict[str, Any]) -> Sequence[Document]:
-    documents: Sequence[Document] = inputs.get("context", ())
-    if not all(isinstance(document, Document) for document in documents):
+    documents = inputs.get("context")
+    if not isinstance(documents, list | tuple) or not all(
+        isinstance(document, Document) for document in documents
+    ):
         raise InvalidParameterError("context", documents, "a list of documents")
     return documents
 

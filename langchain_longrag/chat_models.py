@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from langchain_core.callbacks import CallbackManagerForLLMRun
-from langchain_core.language_models import BaseChatModel
+from langchain_core.language_models import BaseChatModel, LangSmithParams
 from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage
 from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, ChatResult
 
@@ -24,6 +24,12 @@ class ExtractiveChatModel(BaseChatModel):
     @property
     def _llm_type(self) -> str:
         return "extractive"
+
+    def _get_ls_params(self, stop: list[str] | None = None, **kwargs: Any) -> LangSmithParams:
+        params = super()._get_ls_params(stop=stop, **kwargs)
+        params["ls_provider"] = "longrag"
+        params.setdefault("ls_model_name", "extractive")
+        return params
 
     def _generate(
         self,
@@ -43,13 +49,13 @@ class ExtractiveChatModel(BaseChatModel):
         **kwargs: Any,
     ) -> Iterator[ChatGenerationChunk]:
         for word in re.findall(r"\S+\s*", _answer(messages, stop)):
-            chunk = ChatGenerationChunk(message=AIMessageChunk(word))
+            chunk = ChatGenerationChunk(message=AIMessageChunk(content=word))
             if run_manager is not None:
                 run_manager.on_llm_new_token(word, chunk=chunk)
             yield chunk
         yield ChatGenerationChunk(
             message=AIMessageChunk(
-                "", response_metadata={"model_name": "extractive"}, chunk_position="last"
+                content="", response_metadata={"model_name": "extractive"}, chunk_position="last"
             )
         )
 

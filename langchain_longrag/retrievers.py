@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from langchain_core.callbacks import (
     AsyncCallbackManagerForRetrieverRun,
@@ -14,14 +14,14 @@ from langchain_core.embeddings import Embeddings
 from langchain_core.retrievers import BaseRetriever, LangSmithRetrieverParams
 from langchain_core.stores import BaseStore
 from langchain_core.vectorstores import InMemoryVectorStore, VectorStore
-from pydantic import ConfigDict, Field, PrivateAttr
+from pydantic import ConfigDict, Field, PrivateAttr, SkipValidation
 
 from langchain_longrag._bridge import (
+    StoredUnits,
     embed,
     fetch_units,
     from_result,
     ranks_exactly,
-    to_chunk,
     unit_key_of,
     units_of_documents,
 )
@@ -43,7 +43,6 @@ from longrag.errors import InvalidParameterError
 from longrag.models.tokens import count_tokens
 from longrag.retrieval.assembly import check_token_budget, fit_budget
 from longrag.retrieval.units import (
-    Hit,
     UnitIndex,
     check_k,
     embed_query,
@@ -69,8 +68,9 @@ class MaxPRetriever(BaseRetriever):
     Returns whole units: ``metadata`` holds ``doc_ids`` (the member documents in order), ``score``,
     ``best_chunk`` (its text and offsets), ``exact`` (False when the store's ranking may be
     approximate) and ``complete`` (False when the text was cut to the budget, or when only the
-    chunks that were found could be put together). The score of a store is the store's own: some
-    give distances, whose order is the other way round.
+    chunks that were found could be put together), besides the unit's own metadata or else what its
+    chunks agree on. The score of a store is the store's own: some give distances, whose order is
+    the other way round.
 
     Args:
         documents: what to embed; needs ``embedding``.
@@ -86,8 +86,9 @@ class MaxPRetriever(BaseRetriever):
         docstore: holds whole units by id; without it units are put together from their chunks.
         search_kwargs: passed to every search of the store, for instance a ``filter``.
         unit_filter: for stores that filter by metadata, makes search arguments from the units to
-            leave out and the one unit to keep to, if any. Without it a store other than
-            ``InMemoryVectorStore`` is asked for more chunks instead.
+            leave out and the one unit to keep to, if any. They replace those of ``search_kwargs``
+            of the same name, so a filter of your own belongs in both. Without it a store other
+            than ``InMemoryVectorStore`` is asked for more chunks instead.
         length_function: counts tokens for the budget.
 
     Raises:
@@ -104,18 +105,24 @@ class MaxPRetriever(BaseRetriever):
     vectorstore: VectorStore | None = None
     embedding: Embeddings | None = None
     index: UnitIndex | None = Field(default=None, repr=False)
-    k: int = 4
-    token_budget: int | None = None
+    k: SkipValidation[int] = 4
+    token_budget: SkipValidation[int | None] = None
     unit_key: str = "unit_id"
     docstore: BaseStore[str, Document] | None = None
     search_kwargs: dict[str, Any] = Field(default_factory=dict)
     unit_filter: UnitFilter | None = None
     length_function: Callable[[str], int] = count_tokens
-    _stored: dict[str, Document] = PrivateAttr(default_factory=dict)
+    _stored: StoredUnits = PrivateAttr()
 
-    def model_post_init(self, context: Any, /) -> None:
+    if not TYPE_CHECKING:
+        # Pydantic would wrap what model_post_init raises into an error of its own; type checkers
+        # read the fields, which a constructor would hide from them.
+        def __init__(self, **settings: Any) -> None:
+            super().__init__(**settings)
+            self._prepare()
+
+    def _prepare(self) -> None:
         """Refuse settings out of range and embed the documents."""
-        super().model_post_init(context)
         check_k(self.k)
         check_token_budget(self.token_budget)
         embedded = self.index is not None or self.documents is not None
@@ -127,14 +134,20 @@ class MaxPRetriever(BaseRetriever):
             )
         if embedded and self.embedding is None:
             raise InvalidParameterError("embedding", None, "given with documents")
-        if self.index is None and self.documents is not None:
-            if not any(self.unit_key in document.metadata for document in self.documents):
-                transformer = LongUnitTransformer(length_function=self.length_function)
-                self.documents = transformer.transform_documents(self.documents)
-            units, chunks = units_of_documents(self.documents, self.unit_key, self.length_function)
+        if "k" in self.search_kwargs:
+            raise InvalidParameterError("search_kwargs", self.search_kwargs, "without k", "Pass k.")
+        self._stored = StoredUnits(self.unit_key)
+        if self.documents is not None:
+            self._embed(self.documents)
+
+    def _embed(self, documents: Sequence[Document]) -> None:
+        if not any(self.unit_key in document.metadata for document in documents):
+            transformer = LongUnitTransformer(length_function=self.length_function)
+            documents = self.documents = transformer.transform_documents(documents)
+        units, chunks = units_of_documents(documents, self._stored, self.length_function)
+        if self.index is None:
             flow = embed_units(units, chunks)
-            self.index = run(flow, lambda request: perform(self._steps(request)))
-        self._stored = {str(d.id): d for d in self.documents or () if "doc_ids" in d.metadata}
+            self.index = run(flow, lambda request: perform(self._steps(request, self._stored)))
 
     def _get_relevant_documents(
         self,
@@ -143,8 +156,9 @@ class MaxPRetriever(BaseRetriever):
         run_manager: CallbackManagerForRetrieverRun,
         k: int | None = None,
     ) -> list[Document]:
-        flow = self._flow(query, self.k if k is None else k)
-        return self._results(run(flow, lambda request: perform(self._steps(request))))
+        flow, stored = self._flow(query, self.k if k is None else k), self._known()
+        found = run(flow, lambda request: perform(self._steps(request, stored)))
+        return self._results(found, stored)
 
     async def _aget_relevant_documents(
         self,
@@ -153,8 +167,9 @@ class MaxPRetriever(BaseRetriever):
         run_manager: AsyncCallbackManagerForRetrieverRun,
         k: int | None = None,
     ) -> list[Document]:
-        flow = self._flow(query, self.k if k is None else k)
-        return self._results(await arun(flow, lambda request: aperform(self._steps(request))))
+        flow, stored = self._flow(query, self.k if k is None else k), self._known()
+        found = await arun(flow, lambda request: aperform(self._steps(request, stored)))
+        return self._results(found, stored)
 
     def _flow(self, query: str, k: int) -> Flow[list[RetrievedUnit]]:
         if self.vectorstore is None:
@@ -168,15 +183,18 @@ class MaxPRetriever(BaseRetriever):
             found = yield from retrieve_from_store(search, exact=ranks_exactly(self.vectorstore))
         return fit_budget(found, self.token_budget, count_tokens=self.length_function)
 
-    def _steps(self, request: Request) -> Steps[Any]:
+    def _known(self) -> StoredUnits:
+        return self._stored if self.vectorstore is None else StoredUnits(self.unit_key)
+
+    def _steps(self, request: Request, stored: StoredUnits) -> Steps[Any]:
         match request:
             case Embed() if (model := self._embedding()) is not None:
                 return (yield from embed(model, request))
             case Search() if (store := self.vectorstore) is not None:
                 rows = yield from self._search(store, request)
-                return [self._hit(document, score) for document, score in rows]
+                return [stored.hit(document, score) for document, score in rows]
             case Fetch():
-                return (yield from fetch_units(self.docstore, request.unit_ids))
+                return (yield from fetch_units(self.docstore, request.unit_ids, stored))
             case _:
                 raise NotImplementedError(type(request).__name__)
 
@@ -213,10 +231,6 @@ class MaxPRetriever(BaseRetriever):
 
         return {"filter": passes}
 
-    def _hit(self, document: Document, score: float | None) -> Hit:
-        unit_id = unit_key_of(document, self.unit_key)
-        return Hit(unit_id, to_chunk(document, unit_id), score)
-
     def _built(self) -> UnitIndex:
         if self.index is None:
             raise InvalidParameterError("documents", None, "given when vectorstore is not")
@@ -227,8 +241,8 @@ class MaxPRetriever(BaseRetriever):
             return self.embedding
         return self.vectorstore.embeddings
 
-    def _results(self, found: Sequence[RetrievedUnit]) -> list[Document]:
-        return [from_result(unit, self._stored.get(unit.unit.id)) for unit in found]
+    def _results(self, found: Sequence[RetrievedUnit], stored: StoredUnits) -> list[Document]:
+        return [from_result(unit, stored.metadata(unit.unit.id), self.unit_key) for unit in found]
 
     def _get_ls_params(self, **kwargs: Any) -> LangSmithRetrieverParams:
         params = super()._get_ls_params(**kwargs)

@@ -78,9 +78,10 @@ class LongUnitTransformer(BaseDocumentTransformer):
     ) -> Sequence[Document]:
         """Return the long units of a corpus, then their chunks; ``documents`` are not changed."""
         units, chunks, sources = self.units_and_chunks(documents)
+        whole = self._settings["granularity"] == "unit"
         return [
             *(from_unit(unit, sources) for unit in units),
-            *(from_chunk(chunk, sources[chunk.doc_id]) for chunk in chunks),
+            *(from_chunk(chunk, None if whole else sources[chunk.doc_id]) for chunk in chunks),
         ]
 
     async def atransform_documents(

@@ -1,0 +1,129 @@
+"""LangChain's own suites, in full, over everything here that has one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from langchain_core.documents import Document
+from langchain_core.embeddings import Embeddings
+from langchain_core.language_models import BaseChatModel
+from langchain_core.messages import BaseMessage, HumanMessage
+from langchain_core.outputs import ChatGenerationChunk, ChatResult
+from langchain_core.retrievers import BaseRetriever
+from langchain_tests.integration_tests import (
+    ChatModelIntegrationTests,
+    EmbeddingsIntegrationTests,
+    RetrieversIntegrationTests,
+)
+from langchain_tests.unit_tests import ChatModelUnitTests, EmbeddingsUnitTests
+
+from langchain_longrag import (
+    ExtractiveChatModel,
+    LocalEmbeddings,
+    LongUnitTransformer,
+    MaxPRetriever,
+)
+from longrag.models.embedder import LsaEmbedder
+from tests.langchain_longrag.conftest import HashEmbeddings, chunk, list_store, memory_store
+
+CORPUS = [
+    Document(id=f"page {n}", page_content=f"Town {n} keeps {n * 3} boats. The harbour {n} is old.")
+    for n in range(12)
+]
+# One unit holds the best chunks of every other search, as in a store of real books.
+CHUNKS = [
+    *(chunk("greedy", n, f"the old harbour number {n}") for n in range(60)),
+    *(chunk(f"unit {n}", 0, f"boat {n} lies in a harbour") for n in range(5)),
+]
+
+
+class _Retrievers(RetrieversIntegrationTests):
+    @property
+    def retriever_constructor(self) -> type[BaseRetriever]:
+        return MaxPRetriever
+
+    @property
+    def retriever_query_example(self) -> str:
+        return "the old harbour"
+
+
+class TestMaxPRetrieverOverDocuments(_Retrievers):
+    @property
+    def retriever_constructor_params(self) -> dict[str, Any]:
+        documents = LongUnitTransformer(max_tokens=40).transform_documents(CORPUS)
+        return {"documents": documents, "embedding": HashEmbeddings()}
+
+
+class TestMaxPRetrieverOverInMemoryVectorStore(_Retrievers):
+    @property
+    def retriever_constructor_params(self) -> dict[str, Any]:
+        return {"vectorstore": memory_store(CHUNKS, HashEmbeddings())}
+
+
+class TestMaxPRetrieverOverAStoreWithoutFilters(_Retrievers):
+    @property
+    def retriever_constructor_params(self) -> dict[str, Any]:
+        return {"vectorstore": list_store(CHUNKS, HashEmbeddings())}
+
+
+class _Quoting(ExtractiveChatModel):
+    """The model with a page to quote from: it is silent on "Hello" alone, as it should be."""
+
+    def _generate(self, messages: list[BaseMessage], *args: Any, **kwargs: Any) -> ChatResult:
+        return super()._generate(_asked(messages), *args, **kwargs)
+
+    def _stream(
+        self, messages: list[BaseMessage], *args: Any, **kwargs: Any
+    ) -> Iterator[ChatGenerationChunk]:
+        yield from super()._stream(_asked(messages), *args, **kwargs)
+
+
+def _asked(messages: list[BaseMessage]) -> list[BaseMessage]:
+    question = f"<question>\n{messages[-1].text} parrot\n</question>"
+    return [HumanMessage("<document>\nThe parrot says hello to you.\n</document>\n" + question)]
+
+
+class _Extractive:
+    @property
+    def chat_model_class(self) -> type[BaseChatModel]:
+        return _Quoting
+
+    @property
+    def chat_model_params(self) -> dict[str, Any]:
+        return {}
+
+    @property
+    def returns_usage_metadata(self) -> bool:
+        return False
+
+
+class TestExtractiveChatModelUnit(_Extractive, ChatModelUnitTests):
+    @property
+    def chat_model_class(self) -> type[BaseChatModel]:
+        return ExtractiveChatModel
+
+
+class TestExtractiveChatModelIntegration(_Extractive, ChatModelIntegrationTests):
+    pass
+
+
+class _Lsa(LocalEmbeddings):
+    """The suites build the class from keyword arguments."""
+
+    def __init__(self) -> None:
+        super().__init__(LsaEmbedder(["one harbour", "two boats", "three towns", "foo", "bar"]))
+
+
+class _LocalEmbeddings:
+    @property
+    def embeddings_class(self) -> type[Embeddings]:
+        return _Lsa
+
+
+class TestLocalEmbeddingsUnit(_LocalEmbeddings, EmbeddingsUnitTests):
+    pass
+
+
+class TestLocalEmbeddingsIntegration(_LocalEmbeddings, EmbeddingsIntegrationTests):
+    pass
