@@ -53,7 +53,10 @@ def test_every_python_block_of_a_page_runs(page, monkeypatch):
 
 def test_the_pages_hold_blocks_to_run():
     sybil = Sybil(parsers=[PythonCodeBlockParser()])
-    blocks = {name: len(list(sybil.parse(page).examples())) for name, page in zip(names, PAGES)}
+    blocks = {
+        name: len(list(sybil.parse(page).examples()))
+        for name, page in zip(names, PAGES, strict=True)
+    }
     assert [name for name, count in blocks.items() if count == 0] == []
 
 
@@ -95,4 +98,4 @@ def test_every_example_runs_and_prints_without_a_warning(example):
 
 def test_the_examples_are_numbered_without_gaps():
     numbers = [int(example.name.partition("_")[0]) for example in EXAMPLES]
-    assert numbers == list(range(1, len(EXAMPLES) + 1))
+    assert numbers == list(range(numbers[0], numbers[0] + len(EXAMPLES)))
