@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Annotated
 
 from llama_index.core.base.embeddings.base import BaseEmbedding, Embedding
-from llama_index.core.bridge.pydantic import ConfigDict, Field
+from llama_index.core.bridge.pydantic import ConfigDict, PlainSerializer
 
+from llama_index_longrag._settings import identify
 from longrag.models.embedder import Embedder, Role
 
 
 class LocalEmbedding(BaseEmbedding):
     """Embed with any ``longrag.models`` embedder, such as ``LsaEmbedder`` or ``MiniLmEmbedder``.
 
-    Example: ``LocalEmbedding(embedder=LsaEmbedder(texts))``.
+    Example: ``LocalEmbedding(embedder=LsaEmbedder(texts))``. What it writes down of itself names
+    the embedder and its state, so that cached vectors of another one are never taken for its own;
+    to read it back, pass the embedder: ``LocalEmbedding.from_dict(written, embedder=...)``.
     """
 
     model_config = ConfigDict(arbitrary_types_allowed=True)
 
-    embedder: Embedder = Field(exclude=True)
+    embedder: Annotated[Embedder, PlainSerializer(identify)]
     model_name: str = "local"
 
     @classmethod

@@ -7,10 +7,15 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from llama_index.core.base.llms.generic_utils import completion_response_to_chat_response
+from llama_index.core.base.llms.generic_utils import (
+    astream_completion_response_to_chat_response,
+    completion_response_to_chat_response,
+    messages_to_prompt,
+)
 from llama_index.core.base.llms.types import (
     ChatMessage,
     ChatResponse,
+    ChatResponseAsyncGen,
     CompletionResponse,
     CompletionResponseAsyncGen,
     CompletionResponseGen,
@@ -78,8 +83,20 @@ class ExtractiveLLM(CustomLLM):
     @llm_chat_callback()
     async def achat(self, messages: Sequence[ChatMessage], **kwargs: Any) -> ChatResponse:
         """Answer messages by quotation, off the event loop."""
-        response = await self.acomplete(self.messages_to_prompt(messages), formatted=True)
+        response = await self.acomplete(self._as_prompt(messages), formatted=True)
         return completion_response_to_chat_response(response)
+
+    @llm_chat_callback()
+    async def astream_chat(
+        self, messages: Sequence[ChatMessage], **kwargs: Any
+    ) -> ChatResponseAsyncGen:
+        """Answer messages by quotation, word by word, off the event loop."""
+        responses = await self.astream_complete(self._as_prompt(messages), formatted=True)
+        return astream_completion_response_to_chat_response(responses)
+
+    def _as_prompt(self, messages: Sequence[ChatMessage]) -> str:
+        convert = self.messages_to_prompt or messages_to_prompt
+        return convert(messages)
 
 
 def _by_word(text: str) -> CompletionResponseGen:

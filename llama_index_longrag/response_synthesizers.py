@@ -2,26 +2,32 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Iterator, Sequence
+from contextlib import aclosing, closing
 from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeAlias, cast
 
 from llama_index.core.base.response.schema import (
     RESPONSE_TYPE,
     AsyncStreamingResponse,
+    Response,
     StreamingResponse,
 )
 from llama_index.core.callbacks.base import CallbackManager
 from llama_index.core.indices.prompt_helper import PromptHelper
 from llama_index.core.llms import LLM
+from llama_index.core.llms.structured_llm import StructuredLLM
 from llama_index.core.prompts import BasePromptTemplate, PromptTemplate
 from llama_index.core.prompts.mixin import PromptDictType
 from llama_index.core.response_synthesizers.base import BaseSynthesizer
 from llama_index.core.schema import NodeWithScore
 from llama_index.core.types import RESPONSE_TEXT_TYPE
 
-from llama_index_longrag._bridge import UnitContent, token_counter
+from llama_index_longrag._bridge import token_counter
+from llama_index_longrag._nodes import UnitContent
 from longrag.calls import Method, Steps, aperform, perform
+from longrag.errors import InvalidParameterError
 from longrag.prompts import EXTRACT_ANSWER, LONG_ANSWER, SHORT_ANSWER, quote
 from longrag.synthesis.two_turn import (
     EMPTY_ANSWER,
@@ -41,14 +47,16 @@ class TwoTurnSynthesizer(BaseSynthesizer):
 
     The response's ``metadata`` holds ``long_answer`` and, when the model's window was too small,
     ``dropped_doc_ids``: whole documents are left out, those of the lowest-ranked unit first. With
-    ``streaming=True`` the response also has ``long_answer_gen``, the tokens of the first turn;
-    ``metadata["long_answer"]`` is there once ``response_gen`` has begun.
+    ``streaming=True`` the response also has ``long_answer_gen``, the tokens of the first turn,
+    unless nothing was retrieved; ``metadata["long_answer"]`` is there once ``response_gen`` has
+    begun.
 
     Nothing retrieved, or a first turn that says nothing, is answered with ``empty_response``; a
     second turn that says nothing is answered with the long answer. What the model raises is raised.
 
     Args:
-        llm: any LlamaIndex LLM, by default ``Settings.llm``.
+        llm: any LlamaIndex LLM, by default ``Settings.llm``. A structured one gives its structure
+            to the answer; the long answer stays text.
         streaming: stream both turns.
         one_turn_max_tokens: contexts of at most this many tokens take one extracting turn.
         empty_response: the answer when there is nothing to answer from.
@@ -63,7 +71,8 @@ class TwoTurnSynthesizer(BaseSynthesizer):
     ``short_answer``.
 
     Raises:
-        InvalidParameterError: ``one_turn_max_tokens`` is negative, or the window holds no document.
+        InvalidParameterError: ``one_turn_max_tokens`` is negative, the window holds no document, or
+            a structured LLM is to stream.
 
     Source: LongRAG §3.2 and Appendix 6.1.
     """
@@ -89,6 +98,8 @@ class TwoTurnSynthesizer(BaseSynthesizer):
             streaming=streaming,
             empty_response=empty_response,
         )
+        if streaming and isinstance(self._llm, StructuredLLM):
+            raise InvalidParameterError("streaming", streaming, "False with a structured LLM")
         self._count_tokens = token_counter(tokenizer)
         self._one_turn_max_tokens = check_one_turn_max_tokens(one_turn_max_tokens)
         self._templates: dict[str, BasePromptTemplate] = {
@@ -107,8 +118,9 @@ class TwoTurnSynthesizer(BaseSynthesizer):
         self, query_str: str, text_chunks: Sequence[str], **response_kwargs: Any
     ) -> RESPONSE_TEXT_TYPE:
         """Answer from texts: in two turns, or in one when they are short."""
-        notes: dict[str, Any] = {}
-        turns = self._turns(query_str, text_chunks, response_kwargs, notes)
+        fitted = self._fit(query_str, text_chunks, response_kwargs)
+        notes = _notes(fitted)
+        turns = self._turns(query_str, fitted, response_kwargs, notes)
         if self._streaming:
             return AnswerTokens(self._stream(turns), notes)
         return Answer.noted(perform(self._predict(turns)), notes)
@@ -117,45 +129,53 @@ class TwoTurnSynthesizer(BaseSynthesizer):
         self, query_str: str, text_chunks: Sequence[str], **response_kwargs: Any
     ) -> RESPONSE_TEXT_TYPE:
         """Answer from texts: in two turns, or in one when they are short."""
-        notes: dict[str, Any] = {}
-        turns = self._turns(query_str, text_chunks, response_kwargs, notes)
+        # Counting the tokens of a long context takes long enough to hold up an event loop.
+        fitted = await asyncio.to_thread(self._fit, query_str, text_chunks, response_kwargs)
+        notes = _notes(fitted)
+        turns = self._turns(query_str, fitted, response_kwargs, notes)
         if self._streaming:
             return AsyncAnswerTokens(self._astream(turns), notes)
         return Answer.noted(await aperform(self._predict(turns)), notes)
 
     def _turns(
-        self,
-        query: str,
-        texts: Sequence[str],
-        kwargs: dict[str, Any],
-        notes: dict[str, Any],
+        self, query: str, fitted: FittedContext, kwargs: dict[str, Any], notes: dict[str, Any]
     ) -> _Turns:
         """Yield each turn and be sent its reply; ``notes`` fills up on the way."""
-        args = {"query_str": quote(query), **kwargs}
-        fitted = self._fit(texts, args)
-        if fitted.dropped_doc_ids:
-            notes["dropped_doc_ids"] = list(fitted.dropped_doc_ids)
-        if fitted.cut_doc_id is not None:
-            notes["cut_doc_id"] = fitted.cut_doc_id
-        args["context_str"] = fitted.text
+        question = {"query_str": quote(query), **kwargs}
+        args = {**question, "context_str": fitted.text}
         if fitted.tokens <= self._one_turn_max_tokens:
-            turn = _Turn("answer", self._templates["extract"], args, self._empty_response)
-            answer: str = yield turn
+            answer: str = yield _Turn("answer", self._llm, self._templates["extract"], args)
             notes["long_answer"] = answer
-            return answer
-        long_answer = yield _Turn("long_answer", self._templates["long_answer"], args)
+            return answer or self._empty_response
+        template = self._templates["long_answer"]
+        long_answer: str = yield _Turn("long_answer", self._plain_llm(), template, args)
         notes["long_answer"] = long_answer
         if not long_answer:
             return self._empty_response
-        args = {"query_str": quote(query), "long_answer": quote(long_answer), **kwargs}
-        short: str = yield _Turn("answer", self._templates["short_answer"], args, long_answer)
-        return short
+        args = {**question, "long_answer": quote(long_answer)}
+        short: str = yield _Turn("answer", self._llm, self._templates["short_answer"], args)
+        return short or long_answer
 
-    def _fit(self, texts: Sequence[str], args: dict[str, Any]) -> FittedContext:
-        count_tokens = self._count_tokens
-        helper = self._prompt_helper
-        prompt = self._templates["long_answer"].format(llm=self._llm, context_str="", **args)
-        room = helper.context_window - helper.num_output - count_tokens(prompt)
+    def _plain_llm(self) -> LLM:
+        """A structured model gives its structure to the answer alone."""
+        return self._llm.llm if isinstance(self._llm, StructuredLLM) else self._llm
+
+    def _fit(self, query: str, texts: Sequence[str], kwargs: dict[str, Any]) -> FittedContext:
+        helper, count_tokens = self._prompt_helper, self._count_tokens
+        args = {"query_str": quote(query), **kwargs, "context_str": ""}
+        prompt = max(
+            count_tokens(self._templates[name].format(llm=self._llm, **args))
+            for name in ("extract", "long_answer")
+        )
+        prompt += count_tokens(self._plain_llm().system_prompt or "")
+        room = helper.context_window - helper.num_output - prompt
+        if room < 1:
+            raise InvalidParameterError(
+                "context_window",
+                helper.context_window,
+                f"more than {helper.num_output} tokens of output and {prompt} of prompt",
+                "The model has no room for any document.",
+            )
         return fit_context(_documents(texts), max_tokens=room, count_tokens=count_tokens)
 
     def _predict(self, turns: _Turns) -> Steps[str]:
@@ -165,43 +185,52 @@ class TwoTurnSynthesizer(BaseSynthesizer):
                 turn = turns.send(reply)
             except StopIteration as stop:
                 return str(stop.value)
-            text = yield Method(self._llm, "predict", (turn.template,), turn.args)
-            reply = clean_answer(text, fallback=turn.fallback)
+            reply = clean_answer((yield Method(turn.llm, "predict", (turn.template,), turn.args)))
 
     def _stream(self, turns: _Turns) -> Generator[tuple[str, str], None, None]:
-        reply, answered = None, False
+        reply, shown = None, False
         while True:
             try:
                 turn = turns.send(reply)
             except StopIteration as stop:
-                if not answered:
+                if not shown:
                     yield "answer", stop.value
                 return
-            cleaner, answered = AnswerStream(turn.fallback), turn.key == "answer"
-            for token in self._llm.stream(turn.template, **turn.args):
-                yield turn.key, cleaner.feed(token)
+            cleaner = AnswerStream()
+            with closing(turn.llm.stream(turn.template, **turn.args)) as tokens:
+                for token in tokens:
+                    yield turn.key, cleaner.feed(token)
             yield turn.key, cleaner.finish()
             reply = cleaner.text
+            shown = turn.key == "answer" and bool(reply)
 
     async def _astream(self, turns: _Turns) -> AsyncGenerator[tuple[str, str], None]:
-        reply, answered = None, False
+        reply, shown = None, False
         while True:
             try:
                 turn = turns.send(reply)
             except StopIteration as stop:
-                if not answered:
+                if not shown:
                     yield "answer", stop.value
                 return
-            cleaner, answered = AnswerStream(turn.fallback), turn.key == "answer"
-            async for token in await self._llm.astream(turn.template, **turn.args):
-                yield turn.key, cleaner.feed(token)
+            cleaner = AnswerStream()
+            async with aclosing(await turn.llm.astream(turn.template, **turn.args)) as tokens:
+                async for token in tokens:
+                    yield turn.key, cleaner.feed(token)
             yield turn.key, cleaner.finish()
             reply = cleaner.text
+            shown = turn.key == "answer" and bool(reply)
 
     def _prepare_response_output(
         self, response_str: RESPONSE_TEXT_TYPE | None, source_nodes: list[NodeWithScore]
     ) -> RESPONSE_TYPE:
-        response = super()._prepare_response_output(response_str, source_nodes)
+        if isinstance(self._llm, StructuredLLM) and response_str == self._empty_response:
+            # As where nothing was retrieved: there is nothing to make the structure of.
+            nodes = [source.node for source in source_nodes]
+            metadata = self._get_metadata_for_response(nodes)
+            response: RESPONSE_TYPE = Response(self._empty_response, source_nodes, metadata)
+        else:
+            response = super()._prepare_response_output(response_str, source_nodes)
         if isinstance(response_str, (Answer, AnswerTokens, AsyncAnswerTokens)):
             # The notes themselves become the metadata: a stream goes on filling them.
             response_str.notes.update(response.metadata or {})
@@ -215,15 +244,24 @@ class TwoTurnSynthesizer(BaseSynthesizer):
 
 @dataclass(frozen=True, slots=True)
 class _Turn:
-    """One call to the model; ``fallback`` is its reply when it says nothing."""
+    """One call to a model, and what its reply is."""
 
     key: Literal["long_answer", "answer"]
+    llm: LLM
     template: BasePromptTemplate
     args: dict[str, Any]
-    fallback: str = ""
 
 
 _Turns: TypeAlias = Generator[_Turn, Any, str]
+
+
+def _notes(fitted: FittedContext) -> dict[str, Any]:
+    notes: dict[str, Any] = {}
+    if fitted.dropped_doc_ids:
+        notes["dropped_doc_ids"] = list(fitted.dropped_doc_ids)
+    if fitted.cut_doc_id is not None:
+        notes["cut_doc_id"] = fitted.cut_doc_id
+    return notes
 
 
 def _template(text: str) -> PromptTemplate:

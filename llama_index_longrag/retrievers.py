@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_index.core.callbacks.base import CallbackManager
 from llama_index.core.indices.vector_store.base import VectorStoreIndex
-from llama_index.core.indices.vector_store.retrievers.retriever import VectorIndexRetriever
 from llama_index.core.schema import (
     BaseNode,
     IndexNode,
@@ -28,13 +27,15 @@ from llama_index.core.vector_stores.types import (
 from llama_index.core.vector_stores.utils import build_metadata_filter_fn
 
 from llama_index_longrag._bridge import (
+    ChunkRetriever,
+    StoredUnits,
     embed,
-    fetch_units,
     ranks_exactly,
-    to_chunk,
-    to_result,
     token_counter,
-    unit_key_of,
+)
+from llama_index_longrag._nodes import (
+    holds_chunks,
+    to_result,
     units_of_nodes,
 )
 from longrag.calls import (
@@ -47,21 +48,23 @@ from longrag.calls import (
     Steps,
     aperform,
     arun,
+    ask,
     perform,
     run,
 )
-from longrag.errors import InvalidParameterError
+from longrag.errors import EmbeddingError, InvalidParameterError
+from longrag.indexing.vectors import check_vectors
 from longrag.retrieval.assembly import check_token_budget, fit_budget
 from longrag.retrieval.units import (
-    Hit,
     UnitIndex,
     check_k,
     embed_query,
-    embed_units,
     retrieve,
     retrieve_from_store,
 )
 from longrag.types import RetrievedUnit
+
+T = TypeVar("T")
 
 
 class MaxPRetriever(BaseRetriever):
@@ -74,7 +77,9 @@ class MaxPRetriever(BaseRetriever):
     Returns whole units: ``metadata`` holds ``doc_ids`` (the member documents in order),
     ``best_chunk`` (its text and offsets), ``exact`` (False when the store's ranking may be
     approximate) and ``complete`` (False when the text was cut to the budget, or when only the
-    chunks that were found could be put together).
+    chunks that were found could be put together); besides these, the metadata of the unit's node,
+    or what its chunks agree on. A unit whose id is in ``object_map`` becomes an index node, which
+    LlamaIndex replaces by what the object retrieves.
 
     Args:
         index: an index whose nodes name their unit under ``unit_key``.
@@ -125,13 +130,15 @@ class MaxPRetriever(BaseRetriever):
         self._count_tokens = token_counter(tokenizer)
         self._index = index
         self._exact = index is None or ranks_exactly(index.vector_store)
-        self._unit_nodes: dict[str, BaseNode] = {}
+        self._needs_embedding = index is None or index.vector_store.is_embedding_query
+        self._known: dict[str, list[BaseNode]] = {}
         self._embed_model: BaseEmbedding = (
             embed_model or (index._embed_model if index is not None else None)
         ) or Settings.embed_model
-        self._units = self._embed(nodes) if nodes is not None else None
+        self._units = self._run(self._embedded(nodes)) if nodes is not None else None
+        known_to = Settings.callback_manager if index is None else index._callback_manager
         super().__init__(
-            callback_manager=callback_manager,
+            callback_manager=callback_manager or known_to,
             object_map=object_map,
             objects=objects,
             verbose=verbose,
@@ -147,64 +154,85 @@ class MaxPRetriever(BaseRetriever):
         check_k(similarity_top_k, "similarity_top_k")
         self._similarity_top_k = similarity_top_k
 
-    def _embed(self, nodes: Sequence[BaseNode]) -> UnitIndex:
+    def _embedded(self, nodes: Sequence[BaseNode]) -> Flow[UnitIndex]:
         by_id = {node.node_id: node for node in nodes}
         passes = build_metadata_filter_fn(lambda id_: by_id[id_].metadata, self._filters)
-        kept = [node for node in nodes if "doc_ids" in node.metadata or passes(node.node_id)]
+        kept = [node for node in nodes if holds_chunks(node) or passes(node.node_id)]
         units, chunks, leaves = units_of_nodes(kept, self._unit_key, self._count_tokens)
-        self._unit_nodes = {unit.id: by_id[unit.id] for unit in units if unit.id in by_id}
-        if leaves and all(leaf.embedding is not None for leaf in leaves):
-            return UnitIndex(units, chunks, np.asarray([leaf.embedding for leaf in leaves]))
-        texts = [leaf.get_content(metadata_mode=MetadataMode.EMBED) for leaf in leaves]
-        flow = embed_units(units, chunks, texts=texts)
-        return run(flow, lambda request: perform(self._steps(request)))
+        for chunk, leaf in zip(chunks, leaves, strict=True):
+            self._known.setdefault(chunk.unit_id, []).append(leaf)
+        self._known |= {unit.id: [by_id[unit.id]] for unit in units if unit.id in by_id}
+        vectors: list[Any] = [leaf.embedding for leaf in leaves]
+        missing = [i for i, vector in enumerate(vectors) if vector is None]
+        if missing:
+            texts = [leaves[i].get_content(metadata_mode=MetadataMode.EMBED) for i in missing]
+            made = yield from ask(Embed(tuple(texts), "document"))
+            if len(made) != len(texts):
+                raise EmbeddingError(
+                    f"the embedding model returned {len(made)} vectors for {len(texts)} texts"
+                )
+            for i, vector in zip(missing, made, strict=True):
+                vectors[i] = vector
+        return UnitIndex(units, chunks, vectors or np.empty((0, 1)))
 
     def _retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
-        found = run(self._flow(query_bundle), lambda request: perform(self._steps(request)))
-        return self._results(found)
+        stored = StoredUnits(self._unit_key)
+        return self._results(self._run(self._flow(query_bundle), stored), stored)
 
     async def _aretrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
-        found = await arun(self._flow(query_bundle), lambda request: aperform(self._steps(request)))
-        return self._results(found)
+        stored = StoredUnits(self._unit_key)
+        flow = self._flow(query_bundle)
+        found = await arun(flow, lambda request: aperform(self._steps(request, stored)))
+        return self._results(found, stored)
+
+    def _run(self, flow: Flow[T], stored: StoredUnits | None = None) -> T:
+        rows = stored or StoredUnits(self._unit_key)
+        return run(flow, lambda request: perform(self._steps(request, rows)))
 
     def _flow(self, bundle: QueryBundle) -> Flow[list[RetrievedUnit]]:
-        texts, k = bundle.embedding_strs, self._similarity_top_k
+        texts, k, vector = bundle.embedding_strs, self._similarity_top_k, bundle.embedding
+        if vector is not None:
+            vector = check_vectors(vector, name="query embedding", one_row=True)[0].tolist()
         if self._units is not None:
-            found = yield from retrieve(texts, self._units, k=k, vector=bundle.embedding)
+            found = yield from retrieve(texts, self._units, k=k, vector=vector)
         else:
-            vector = bundle.embedding
-            if vector is None:
+            if vector is None and self._needs_embedding:
                 vector = (yield from embed_query(texts)).tolist()
             found = yield from retrieve_from_store(
                 Search(bundle.query_str, k, vector), exact=self._exact
             )
         return fit_budget(found, self._token_budget, count_tokens=self._count_tokens)
 
-    def _results(self, found: Sequence[RetrievedUnit]) -> list[NodeWithScore]:
-        return [to_result(unit, self._unit_nodes.get(unit.unit.id)) for unit in found]
+    def _results(self, found: Sequence[RetrievedUnit], stored: StoredUnits) -> list[NodeWithScore]:
+        results = []
+        for unit in found:
+            known = self._known.get(unit.unit.id) or stored.nodes(unit.unit.id)
+            result = to_result(unit, known)
+            if unit.unit.id in self.object_map:
+                node = IndexNode(**result.node.to_dict(), index_id=unit.unit.id)
+                result = NodeWithScore(node=node, score=unit.score)
+            results.append(result)
+        return results
 
-    def _steps(self, request: Request) -> Steps[Any]:
+    def _steps(self, request: Request, stored: StoredUnits) -> Steps[Any]:
         match request:
             case Embed():
                 return (yield from embed(self._embed_model, request))
             case Search() if (index := self._index) is not None:
-                retriever = VectorIndexRetriever(
+                retriever = ChunkRetriever(
                     index,
                     similarity_top_k=request.top_k,
                     filters=self._filters_for(request),
                     embed_model=self._embed_model,
                 )
-                bundle = QueryBundle(request.query, embedding=list(request.vector or ()))
+                vector = None if request.vector is None else list(request.vector)
+                bundle = QueryBundle(request.query, embedding=vector)
                 rows = yield Method(retriever, "retrieve", (bundle,))
-                return [self._hit(row) for row in rows]
+                return [stored.hit(row) for row in rows]
             case Fetch() if (index := self._index) is not None:
-                return (yield from fetch_units(index.docstore, request.unit_ids))
+                return (yield from stored.fetch(index.docstore, request.unit_ids))
             case _:
                 raise NotImplementedError(type(request).__name__)
-
-    def _hit(self, row: NodeWithScore) -> Hit:
-        unit_id = unit_key_of(row.node, self._unit_key)
-        return Hit(unit_id, to_chunk(row.node, unit_id), row.score)
 
     def _filters_for(self, request: Search) -> MetadataFilters | None:
         own: list[MetadataFilter | MetadataFilters] = []

@@ -17,8 +17,8 @@ def unit_of_chunks(
     """Put a unit together from stored chunks, for stores that keep no whole units.
 
     Documents stand in order of their ids, chunks in order of their offsets; where chunks overlap,
-    the overlap is written once. Member offsets are those of the text put together, since what stood
-    between the chunks is not known.
+    the overlap is written once, and a blank line stands for what is missing between them. Member
+    offsets are those of the text put together.
     """
     texts: dict[str, str] = {}
     titles: dict[str, str] = {}
@@ -29,9 +29,10 @@ def unit_of_chunks(
         overlap = ends.get(chunk.doc_id, chunk.doc_start) - chunk.doc_start
         if known is None:
             texts[chunk.doc_id] = chunk.text
-        elif overlap > 0:
+        elif overlap >= 0 and known.endswith(chunk.text[:overlap]):
             texts[chunk.doc_id] = known + chunk.text[overlap:]
-        else:
+        elif overlap <= 0 or chunk.text not in known:
+            # Stores' offsets can be wrong: text that only seems to overlap must not be lost.
             texts[chunk.doc_id] = f"{known}\n\n{chunk.text}"
         ends[chunk.doc_id] = max(ends.get(chunk.doc_id, 0), chunk.doc_end)
     segments = [

@@ -115,6 +115,8 @@ def embed_query(texts: Sequence[str]) -> Flow[Vector]:
 
     More than one text is what query transforms such as HyDE give.
     """
+    if not texts:
+        raise InvalidParameterError("query", "", "some text", "Or give its embedding.")
     vectors = yield from ask(Embed(tuple(texts), "query"))
     checked = check_vectors(vectors, name="query vectors")
     if len(checked) != len(texts):
@@ -240,17 +242,21 @@ class _Ranking:
 
 
 def _put_together(query: Search, unit_id: str, hits: Sequence[Hit]) -> Flow[tuple[LongUnit, bool]]:
-    """Make a unit from its stored chunks; False when only those already seen can be had."""
+    """Make a unit from its stored chunks; False when only some of them can be had."""
+    chunks = {hit.chunk.id: hit.chunk for hit in hits}
     asked = _UNIT_CHUNKS
     while True:
         (rows,) = yield (replace(query, top_k=asked, only=unit_id),)
-        if isinstance(rows, _CANNOT_FILTER) or not rows:
-            return unit_of_chunks(unit_id, [hit.chunk for hit in hits]), False
+        if isinstance(rows, _CANNOT_FILTER):
+            return unit_of_chunks(unit_id, chunks.values()), False
         if isinstance(rows, Exception):
             raise rows
         own = [hit.chunk for hit in rows if hit.unit_id == unit_id]
-        if len(rows) < asked or asked >= _MAX_FETCH:
-            return unit_of_chunks(unit_id, own), len(rows) < asked and len(own) == len(rows)
+        chunks |= {chunk.id: chunk for chunk in own}
+        filtered = bool(own) and len(own) == len(rows)
+        if len(rows) < asked or not filtered or asked >= _MAX_FETCH:
+            complete = filtered and len(rows) < asked
+            return unit_of_chunks(unit_id, chunks.values()), complete
         asked *= 2
 
 

@@ -1,0 +1,328 @@
+"""Where LlamaIndex's values meet the core's: every conversion stands here.
+
+A unit node carries its member documents in ``metadata["doc_ids"]`` and, with their offsets, in
+``metadata["members"]``; a chunk node carries ``metadata["unit_id"]`` and points to its unit as
+PARENT, since the framework rewrites SOURCE to the document. None of these keys is shown to a model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, fields
+from hashlib import sha256
+from typing import Any
+
+from llama_index.core.schema import (
+    BaseNode,
+    MetadataMode,
+    NodeRelationship,
+    NodeWithScore,
+    ObjectType,
+    RelatedNodeInfo,
+    TextNode,
+)
+
+from longrag.errors import InvalidParameterError, StoreError
+from longrag.retrieval.assembly import unit_of_chunks
+from longrag.types import Chunk, Document, LongUnit, Member, RetrievedUnit, TokenCounter
+
+UNIT_KEYS = ("unit_id", "doc_ids", "members")
+RESULT_KEYS = ("best_chunk", "exact", "complete")
+_MEMBER = {member.name for member in fields(Member)}
+
+
+def to_document(node: BaseNode, title_key: str) -> Document:
+    """Convert a document or node; its title is the metadata value under ``title_key``."""
+    title = node.metadata.get(title_key)
+    return Document(
+        id=node.node_id,
+        text=node.get_content(metadata_mode=MetadataMode.NONE),
+        title="" if title is None else str(title),
+        metadata=node.metadata,
+    )
+
+
+def to_unit_node(
+    unit: LongUnit, sources: Mapping[str, BaseNode], *, with_metadata: bool = True
+) -> TextNode:
+    """Convert a unit; it keeps the metadata on which all its documents agree."""
+    shared = _shared(sources[doc_id] for doc_id in unit.doc_ids)
+    if not with_metadata:
+        shared["metadata"] = {}
+    shared["metadata"].update(_unit_metadata(unit))
+    return TextNode(id_=unit.id, text=unit.text, **_hidden(shared, UNIT_KEYS))
+
+
+def _shared(nodes: Iterable[BaseNode]) -> dict[str, Any]:
+    """Keep the metadata on which nodes agree, hidden from models where one of them hides it."""
+    first, *others = nodes
+    metadata = {
+        key: value
+        for key, value in first.metadata.items()
+        if all(key in other.metadata and _equal(other.metadata[key], value) for other in others)
+    }
+    embed = [key for node in (first, *others) for key in node.excluded_embed_metadata_keys]
+    llm = [key for node in (first, *others) for key in node.excluded_llm_metadata_keys]
+    return {
+        "metadata": metadata,
+        "excluded_embed_metadata_keys": list(dict.fromkeys(embed)),
+        "excluded_llm_metadata_keys": list(dict.fromkeys(llm)),
+    }
+
+
+def _equal(one: object, other: object) -> bool:
+    try:
+        return bool(one == other)
+    except ValueError:  # arrays are equal in places, which is no answer
+        return False
+
+
+def _hidden(node_fields: dict[str, Any], keys: Iterable[str]) -> dict[str, Any]:
+    """Hide metadata keys from models."""
+    for name in ("excluded_embed_metadata_keys", "excluded_llm_metadata_keys"):
+        node_fields[name] = list(dict.fromkeys([*node_fields[name], *keys]))
+    return node_fields
+
+
+def _unit_metadata(unit: LongUnit) -> dict[str, Any]:
+    return {
+        "unit_id": unit.id,
+        "doc_ids": list(unit.doc_ids),
+        "members": [asdict(member) for member in unit.members],
+    }
+
+
+def to_chunk_node(
+    chunk: Chunk,
+    unit_info: RelatedNodeInfo,
+    *,
+    source: BaseNode | None = None,
+    source_info: RelatedNodeInfo | None = None,
+    unit: BaseNode | None = None,
+) -> TextNode:
+    """Convert a chunk, linked to its unit by PARENT and to its document by SOURCE.
+
+    A chunk that is a whole ``unit`` has no one document: it keeps the unit's metadata for filters
+    instead, and shows none of it to a model.
+    """
+    node_fields: dict[str, Any] = {"metadata": {"unit_id": unit_info.node_id}}
+    relationships = {NodeRelationship.PARENT: unit_info}
+    if source is not None and source_info is not None:
+        relationships[NodeRelationship.SOURCE] = source_info
+        node_fields |= {
+            "start_char_idx": chunk.doc_start,
+            "end_char_idx": chunk.doc_end,
+            **_look(source),
+        }
+    elif unit is not None:
+        kept = {k: v for k, v in unit.metadata.items() if k not in ("doc_ids", "members")}
+        node_fields["metadata"] = kept
+        node_fields["excluded_embed_metadata_keys"] = list(kept)
+        node_fields["excluded_llm_metadata_keys"] = list(kept)
+    node_fields.setdefault("excluded_embed_metadata_keys", [])
+    node_fields.setdefault("excluded_llm_metadata_keys", [])
+    return TextNode(
+        id_=chunk.id,
+        text=chunk.text,
+        relationships=relationships,
+        **_hidden(node_fields, ["unit_id"]),
+    )
+
+
+def _look(source: BaseNode) -> dict[str, Any]:
+    """What a document says about how its text and metadata are shown."""
+    names = (
+        "excluded_embed_metadata_keys",
+        "excluded_llm_metadata_keys",
+        "metadata_template",
+        "metadata_separator",
+        "text_template",
+    )
+    return {name: getattr(source, name) for name in names if hasattr(source, name)}
+
+
+def related(node: BaseNode) -> RelatedNodeInfo:
+    """Refer to a node without a copy of its metadata, which for units is long."""
+    return RelatedNodeInfo(node_id=node.node_id, node_type=ObjectType.TEXT, hash=node.hash)
+
+
+def is_unit(node: BaseNode) -> bool:
+    """Whether a node was made from a unit by ``to_unit_node`` or ``to_result``."""
+    # Others have metadata of this name as well, such as the members of a band.
+    members = node.metadata.get("members")
+    return (
+        node.metadata.get("unit_id") == node.node_id
+        and isinstance(members, list)
+        and bool(members)
+        and all(isinstance(member, Mapping) and set(member) == _MEMBER for member in members)
+    )
+
+
+def to_unit(node: BaseNode) -> LongUnit:
+    """Convert a unit node back; any other node, or a unit with another text, is one member."""
+    text = node.get_content(metadata_mode=MetadataMode.NONE)
+    members: tuple[Member, ...] = ()
+    if is_unit(node):
+        members = tuple(Member(**member) for member in node.metadata["members"])
+    # A postprocessor changes the text and keeps the metadata, whose offsets then mean nothing.
+    if not members or members[-1].end != len(text):
+        title = str(node.metadata.get("title") or "")
+        members = (Member(node.ref_doc_id or node.node_id, title, 0, 0, len(text)),)
+    return LongUnit(node.node_id, text, members, 0)
+
+
+def to_chunk(node: BaseNode, unit_id: str, at: int = 0) -> Chunk:
+    """Convert a chunk node; one without offsets is taken to begin at character ``at``."""
+    text = node.get_content(metadata_mode=MetadataMode.NONE)
+    start = getattr(node, "start_char_idx", None)
+    if start is None or not _offsets_in(node, unit_id):
+        start = at
+    return Chunk(
+        id=node.node_id,
+        unit_id=unit_id,
+        doc_id=node.ref_doc_id or node.node_id,
+        title=str(node.metadata.get("title") or ""),
+        text=text,
+        start=start,
+        end=start + len(text),
+        doc_start=start,
+        doc_end=start + len(text),
+    )
+
+
+def _offsets_in(node: BaseNode, unit_id: str) -> bool:
+    """Whether a chunk's offsets are those in its document or unit.
+
+    ``HierarchicalNodeParser`` counts the characters of the parent node.
+    """
+    parent = parent_id(node)
+    return parent is None or "unit_id" in node.metadata or parent == unit_id
+
+
+def parent_id(node: BaseNode) -> str | None:
+    parent = node.relationships.get(NodeRelationship.PARENT)
+    return parent.node_id if isinstance(parent, RelatedNodeInfo) else None
+
+
+def to_chunks(nodes: Sequence[BaseNode], unit_id: str) -> list[Chunk]:
+    """Convert chunk nodes of one unit; those without offsets follow one another as given."""
+    chunks, at = [], 0
+    for node in nodes:
+        chunks.append(to_chunk(node, unit_id, at))
+        at = chunks[-1].doc_end + 1
+    return chunks
+
+
+def unit_key_of(node: BaseNode, unit_key: str) -> str:
+    """Return the id of the unit a chunk node belongs to.
+
+    Raises:
+        StoreError: the node names no unit under ``unit_key``.
+    """
+    value = node.ref_doc_id if unit_key == "ref_doc_id" else node.metadata.get(unit_key)
+    if value is None and unit_key == "unit_id":
+        value = parent_id(node)
+    if value is None:
+        raise StoreError(
+            f"node {node.node_id} names no unit under {unit_key!r}: parse with LongUnitNodeParser,"
+            " or pass the metadata key that identifies a unit, such as unit_key='ref_doc_id'"
+        )
+    return str(value)
+
+
+def holds_chunks(node: BaseNode) -> bool:
+    """Whether a node is a unit or another parent, and not itself embedded."""
+    return NodeRelationship.CHILD in node.relationships or is_unit(node)
+
+
+def units_of_nodes(
+    nodes: Sequence[BaseNode], unit_key: str, count_tokens: TokenCounter
+) -> tuple[list[LongUnit], list[Chunk], list[BaseNode]]:
+    """Sort nodes into units and chunks, with the chunk nodes in the order of the chunks.
+
+    Leaves are chunks; a unit whose node is not among ``nodes`` is put together from its chunks.
+    """
+    by_id = {node.node_id: node for node in nodes}
+    if len(by_id) != len(nodes):
+        twice = next(n.node_id for i, n in enumerate(nodes) if by_id[n.node_id] is not nodes[i])
+        raise InvalidParameterError("nodes", twice, "nodes with distinct ids", "Remove duplicates.")
+    leaves = [
+        node
+        for node in nodes
+        if not holds_chunks(node) and node.get_content(metadata_mode=MetadataMode.NONE).strip()
+    ]
+    grouped: dict[str, list[BaseNode]] = {}
+    for node in leaves:
+        grouped.setdefault(unit_key_of(node, unit_key), []).append(node)
+    units, chunks, chunk_nodes = [], [], []
+    for unit_id in sorted(grouped):
+        own = to_chunks(grouped[unit_id], unit_id)
+        unit = by_id.get(unit_id)
+        units.append(
+            to_unit(unit)
+            if unit is not None
+            else unit_of_chunks(unit_id, own, count_tokens=count_tokens)
+        )
+        chunks.extend(own)
+        chunk_nodes.extend(grouped[unit_id])
+    return units, chunks, chunk_nodes
+
+
+class UnitContent(str):
+    """A unit's text as the frameworks pass it on, which still knows its documents.
+
+    Synthesizers are handed bare strings; this one lets the two-turn reader see titles and
+    boundaries that other synthesizers read as text.
+    """
+
+    __slots__ = ("retrieved",)
+    retrieved: RetrievedUnit
+
+
+class RetrievedUnitNode(TextNode):
+    """A text node whose content for a model is the unit with its documents."""
+
+    @classmethod
+    def class_name(cls) -> str:
+        """Return the name of the class it is restored as."""
+        return TextNode.class_name()
+
+    @property
+    def hash(self) -> str:
+        """The state of the unit, whatever found it: fusion of queries knows equal nodes by it."""
+        metadata = {key: value for key, value in self.metadata.items() if key not in RESULT_KEYS}
+        identity = self.text + str(metadata)
+        return sha256(identity.encode("utf-8", "surrogatepass")).hexdigest()
+
+    def get_content(self, metadata_mode: MetadataMode = MetadataMode.NONE) -> str:
+        """Return the content; for a model it is a ``UnitContent``."""
+        text = super().get_content(metadata_mode)
+        if metadata_mode is not MetadataMode.LLM or "best_chunk" not in self.metadata:
+            return text
+        content = UnitContent(text)
+        unit = to_unit(self)
+        best = Chunk(unit_id=unit.id, **self.metadata["best_chunk"])
+        content.retrieved = RetrievedUnit(unit, 0.0, best)
+        return content
+
+
+def to_result(found: RetrievedUnit, known: Sequence[BaseNode] = ()) -> NodeWithScore:
+    """Convert a retrieved unit with what is known of it: its node, or else those of its chunks.
+
+    The metadata on which these agree is kept.
+    """
+    best = asdict(found.best_chunk)
+    del best["unit_id"]
+    node_fields = _shared(known or [TextNode()])
+    node_fields["metadata"] |= {
+        **_unit_metadata(found.unit),
+        "best_chunk": best,
+        "exact": found.exact,
+        "complete": found.complete,
+    }
+    node = RetrievedUnitNode(
+        id_=found.unit.id,
+        text=found.unit.text,
+        **_hidden(node_fields, [*UNIT_KEYS, *RESULT_KEYS]),
+    )
+    return NodeWithScore(node=node, score=found.score)

@@ -1,0 +1,82 @@
+"""Settings that are objects: how they are written down, and how bad ones are refused."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import is_dataclass
+from functools import partial
+from hashlib import sha256
+from types import CodeType, FunctionType, MethodType
+from typing import Any
+
+from pydantic import ValidationError
+
+from longrag.errors import InvalidParameterError
+
+_ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
+
+
+def identify(value: Any) -> Any:
+    """Write down a callable as one string that is the same in every process.
+
+    LlamaIndex finds cached results by what a component writes down of its settings, so callables
+    that do different things must read differently: a name alone does not tell two lambdas, or two
+    tokenizers of one class, apart. Text and None stay as they are.
+    """
+    if value is None or isinstance(value, str):
+        return value
+    named = value if hasattr(value, "__qualname__") else type(value)
+    name = f"{named.__module__}.{named.__qualname__}"
+    if is_dataclass(value) and not isinstance(value, type):
+        return f"{named.__module__}.{_plain(value)}"
+    digest = sha256("\0".join(_traits(value)).encode("utf-8", "surrogatepass"))
+    return f"{name}#{digest.hexdigest()[:16]}"
+
+
+def _plain(value: object) -> str:
+    return _ADDRESS.sub("", repr(value))
+
+
+def _traits(value: object) -> Iterator[str]:
+    if isinstance(value, MethodType):
+        yield from _traits(value.__self__)
+        yield from _traits(value.__func__)
+    elif isinstance(value, partial):
+        yield from _traits(value.func)
+        yield _plain((value.args, sorted(value.keywords.items())))
+    elif isinstance(value, FunctionType):
+        yield from _code(value.__code__)
+        cells = [cell.cell_contents for cell in value.__closure__ or ()]
+        yield _plain((value.__defaults__, value.__kwdefaults__, cells))
+    elif type(value).__repr__ is object.__repr__ and hasattr(value, "__dict__"):
+        yield _plain(sorted(vars(value).items()))
+    else:
+        yield _plain(value)
+
+
+def _code(code: CodeType) -> Iterator[str]:
+    yield code.co_code.hex()
+    yield repr(code.co_names)
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _code(constant)
+        else:
+            # The order of a set of strings is another one in every process.
+            yield repr(sorted(map(repr, constant)) if isinstance(constant, frozenset) else constant)
+
+
+def refusal(error: ValidationError, settings: Iterable[str]) -> InvalidParameterError:
+    """Turn what pydantic found first into the error every other bad setting gives."""
+    found = error.errors()[0]
+    cause = found.get("ctx", {}).get("error")
+    if isinstance(cause, InvalidParameterError):
+        return cause
+    name = ".".join(str(part) for part in found["loc"])
+    if found["type"] == "extra_forbidden":
+        return InvalidParameterError(
+            name, found["input"], "left out: there is no such setting", f"Known: {list(settings)}."
+        )
+    return InvalidParameterError(
+        name, found["input"], found["msg"].removeprefix("Input should be ")
+    )
