@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, TypedDict
+from typing import Any, cast
 
 from langchain_core.documents import Document
 from langchain_core.language_models import LanguageModelLike
@@ -18,7 +18,7 @@ from langchain_core.runnables import (
     RunnableLambda,
     RunnablePassthrough,
 )
-from typing_extensions import Unpack
+from typing_extensions import TypedDict, Unpack
 
 from langchain_longrag._bridge import to_retrieved
 from longrag.errors import InvalidParameterError
@@ -58,6 +58,26 @@ class ReaderSettings(TypedDict, total=False):
     length_function: Callable[[str], int]
 
 
+class ChainInput(TypedDict):
+    """What the chain takes; other keys pass through it."""
+
+    input: str
+
+
+class ReaderInput(ChainInput):
+    """What the reader alone takes."""
+
+    context: list[Document]
+
+
+class ChainOutput(ReaderInput):
+    """What the chain returns."""
+
+    reading: dict[str, Any]
+    long_answer: str
+    answer: str
+
+
 def create_two_turn_reader(
     llm: LanguageModelLike, **settings: Unpack[ReaderSettings]
 ) -> Runnable[dict[str, Any], str]:
@@ -78,7 +98,8 @@ def create_two_turn_reader(
     Source: LongRAG §3.2 and Appendix 6.1.
     """
     reader: Runnable[dict[str, Any], str] = _Reader(llm, **settings).runnable().pick("answer")
-    return reader.with_config(run_name="two_turn_reader")
+    typed = reader.with_types(input_type=cast("type[dict[str, Any]]", ReaderInput), output_type=str)
+    return typed.with_config(run_name="two_turn_reader")
 
 
 def create_longrag_chain(
@@ -115,7 +136,11 @@ def create_longrag_chain(
         RunnablePassthrough.assign(context=retrieval.with_config(run_name="retrieve_documents"))
         | _Reader(llm, **settings).runnable()
     )
-    return chain.with_config(run_name="longrag_chain")
+    typed = chain.with_types(
+        input_type=cast("type[dict[str, Any]]", ChainInput),
+        output_type=cast("type[dict[str, Any]]", ChainOutput),
+    )
+    return typed.with_config(run_name="longrag_chain")
 
 
 def _prompt(template: str) -> PromptTemplate:
@@ -149,10 +174,10 @@ class _Reader:
         return (
             RunnablePassthrough.assign(reading=RunnableLambda(self._reading))
             | RunnablePassthrough.assign(
-                long_answer=RunnableLambda(self._first_turn).with_config(run_name="first_turn")
+                long_answer=_turn(self._first_turn).with_config(run_name="first_turn")
             )
             | RunnablePassthrough.assign(
-                answer=RunnableLambda(self._second_turn).with_config(run_name="second_turn")
+                answer=_turn(self._second_turn).with_config(run_name="second_turn")
             )
         )
 
@@ -194,6 +219,12 @@ class _Reader:
             max_tokens=self.max_tokens,
             count_tokens=self.length_function,
         )
+
+
+def _turn(ask: Callable[[dict[str, Any]], Runnable[Any, str] | str]) -> Runnable[Any, str]:
+    # The schema would otherwise be that of the runnable which is returned and then run.
+    turn: Runnable[Any, Any] = RunnableLambda(ask)
+    return turn.with_types(output_type=str)
 
 
 def _question(inputs: dict[str, Any]) -> str:

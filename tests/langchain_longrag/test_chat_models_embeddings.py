@@ -1,0 +1,117 @@
+"""The local models as LangChain's own: one text whichever way it is asked for."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from langchain_core.messages import HumanMessage, SystemMessage
+from langchain_core.vectorstores import InMemoryVectorStore
+
+from langchain_longrag import ExtractiveChatModel, LocalEmbeddings
+from longrag.models.embedder import LsaEmbedder
+from longrag.synthesis.extractive import answer_prompt
+
+PROMPT = (
+    "<document>\nThe lighthouse of Harlow was built in 1893. Its light is red.\n</document>\n"
+    "<document>\nThe railway of Harlow came in 1904.\n</document>\n"
+    "<question>\nWhen was the lighthouse of Harlow built?\n</question>"
+)
+
+
+async def text_of(messages, **kwargs) -> str:
+    """Ask in all four ways; return the text all of them give."""
+    model = ExtractiveChatModel()
+    text = model.invoke(messages, **kwargs).text
+    assert (await model.ainvoke(messages, **kwargs)).text == text
+    pieces = [piece.text for piece in model.stream(messages, **kwargs)]
+    assert [piece.text async for piece in model.astream(messages, **kwargs)] == pieces
+    assert "".join(pieces) == text
+    return text
+
+
+async def test_every_way_to_ask_gives_the_quoted_text():
+    text = await text_of(PROMPT)
+    assert text == answer_prompt(PROMPT)
+    assert text.startswith("The lighthouse of Harlow was built in 1893.")
+    assert len([piece for piece in ExtractiveChatModel().stream(PROMPT) if piece.text]) > 5
+
+
+async def test_all_messages_are_read_as_one_prompt():
+    document, question = PROMPT.split("<question>")
+    messages = [SystemMessage(document), HumanMessage("<question>" + question)]
+    assert await text_of(messages) == await text_of(PROMPT)
+
+
+async def test_it_is_silent_when_there_is_nothing_to_quote():
+    assert await text_of("Hello") == ""
+    assert await text_of("") == ""
+
+
+async def test_stop_words_end_the_answer_before_the_first_of_them():
+    whole = await text_of(PROMPT)
+    assert await text_of(PROMPT, stop=["1893"]) == whole.partition("1893")[0]
+    assert await text_of(PROMPT, stop=["1893", "Harlow"]) == whole.partition("Harlow")[0]
+    assert await text_of(PROMPT, stop=["nowhere"]) == whole
+    assert ExtractiveChatModel().bind(stop=["1893"]).invoke(PROMPT).text.endswith("built in ")
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.text(max_size=80), st.text(max_size=40))
+def test_streams_and_calls_agree_on_any_text(document, question):
+    prompt = f"<document>\n{document} {question}\n</document>\n<question>\n{question}\n</question>"
+    model = ExtractiveChatModel()
+    assert "".join(piece.text for piece in model.stream(prompt)) == model.invoke(prompt).text
+
+
+async def test_it_names_itself_extractive_everywhere():
+    model = ExtractiveChatModel()
+    assert model.invoke(PROMPT).response_metadata["model_name"] == "extractive"
+    total = None
+    async for piece in model.astream(PROMPT):
+        total = piece if total is None else total + piece
+    assert total.response_metadata["model_name"] == "extractive"
+    assert model._get_ls_params()["ls_model_name"] == "extractive"
+    assert model._get_ls_params()["ls_provider"] == "longrag"
+    assert model._llm_type == "extractive"
+
+
+def test_it_claims_no_tools():
+    with pytest.raises(NotImplementedError):
+        ExtractiveChatModel().bind_tools([])
+
+
+TEXTS = ["old harbour", "new railway", "old railway", "harbour crane", "crane and boat"]
+
+
+async def test_embeddings_are_those_of_the_embedder():
+    embedder = LsaEmbedder(TEXTS)
+    embeddings = LocalEmbeddings(embedder)
+    wanted = embedder(TEXTS, "document")
+    assert np.array_equal(np.float32(embeddings.embed_documents(TEXTS)), wanted)
+    assert await embeddings.aembed_documents(TEXTS) == embeddings.embed_documents(TEXTS)
+    query = embeddings.embed_query("harbour")
+    assert np.array_equal(np.float32(query), embedder(["harbour"], "query")[0])
+    assert await embeddings.aembed_query("harbour") == query
+    assert {type(value) for value in query} == {float}
+    assert embeddings.embed_documents([]) == []
+
+
+def test_roles_reach_the_embedder():
+    roles = []
+
+    def embedder(texts, role):
+        roles.append((role, list(texts)))
+        return np.ones((len(texts), 2), dtype=np.float32)
+
+    embeddings = LocalEmbeddings(embedder)
+    embeddings.embed_documents(["a", "b"])
+    embeddings.embed_query("c")
+    assert roles == [("document", ["a", "b"]), ("query", ["c"])]
+
+
+def test_a_vector_store_finds_by_them():
+    store = InMemoryVectorStore(LocalEmbeddings(LsaEmbedder(TEXTS)))
+    store.add_texts(TEXTS)
+    assert store.similarity_search("harbour crane", k=1)[0].page_content == "harbour crane"
