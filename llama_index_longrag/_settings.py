@@ -27,11 +27,12 @@ def identify(value: Any) -> Any:
     if value is None or isinstance(value, str):
         return value
     named = value if hasattr(value, "__qualname__") else type(value)
-    name = f"{named.__module__}.{named.__qualname__}"
+    # Methods of built-in types have no module.
+    module = getattr(named, "__module__", None) or "builtins"
     if is_dataclass(value) and not isinstance(value, type):
-        return f"{named.__module__}.{_plain(value)}"
+        return f"{module}.{_plain(value)}"
     digest = sha256("\0".join(_traits(value)).encode("utf-8", "surrogatepass"))
-    return f"{name}#{digest.hexdigest()[:16]}"
+    return f"{module}.{named.__qualname__}#{digest.hexdigest()[:16]}"
 
 
 def _plain(value: object) -> str:

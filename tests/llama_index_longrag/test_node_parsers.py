@@ -1,0 +1,620 @@
+"""The node parser: units and their chunks, true offsets, and settings the cache can trust."""
+
+from __future__ import annotations
+
+import copy
+import datetime as dt
+import os
+import pickle
+import subprocess
+import sys
+from functools import partial
+
+import llama_index.core
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from llama_index.core import Document
+from llama_index.core.ingestion import IngestionPipeline
+from llama_index.core.ingestion.pipeline import get_transformation_hash
+from llama_index.core.node_parser import SentenceSplitter, get_leaf_nodes, get_root_nodes
+from llama_index.core.schema import NodeRelationship, RelatedNodeInfo, TextNode
+
+from llama_index_longrag import LongUnitNodeParser
+from longrag.errors import InvalidDocumentError, InvalidParameterError
+from longrag.ingestion.links import MarkdownLinkExtractor
+from longrag.ingestion.resolving import PrefixRule
+from tests.llama_index_longrag.conftest import chunks_of, tokenizer, units_of
+
+
+def parser(**given_settings) -> LongUnitNodeParser:
+    return LongUnitNodeParser(
+        **{"max_tokens": 300, "chunk_size": 40, "tokenizer": tokenizer, **given_settings}
+    )
+
+
+def groups(nodes) -> set[tuple[str, ...]]:
+    return {tuple(unit.metadata["doc_ids"]) for unit in units_of(nodes)}
+
+
+def number(i, document):
+    return f"node-{i}"
+
+
+def word_count(text):
+    return text.split()
+
+
+def test_units_come_first_then_their_chunks_and_each_names_its_documents_in_order(documents):
+    nodes = parser().get_nodes_from_documents(documents)
+    units, chunks = units_of(nodes), chunks_of(nodes)
+    assert nodes == [*units, *chunks]
+    assert [unit.metadata["doc_ids"] for unit in units] == [
+        ["breda.md"],
+        ["delft.md", "leiden.md", "utrecht.md"],
+        ["gouda.md", "zwolle.md"],
+    ]
+    assert [chunk.metadata["unit_id"] for chunk in chunks] == [
+        unit.node_id for unit in units for _ in unit.child_nodes
+    ]
+    for unit in units:
+        texts = [
+            unit.text[m["start"] : m["start"] + m["doc_end"] - m["doc_start"]]
+            for m in unit.metadata["members"]
+        ]
+        whole = {d.node_id: d.text for d in documents}
+        assert texts == [whole[doc_id] for doc_id in unit.metadata["doc_ids"]]
+
+
+def test_a_chunk_s_parent_is_its_unit_and_its_source_the_document(documents):
+    nodes = parser().get_nodes_from_documents(documents)
+    for unit in units_of(nodes):
+        children = [chunk for chunk in nodes if chunk.metadata["unit_id"] == unit.node_id][1:]
+        assert [child.node_id for child in unit.child_nodes] == [c.node_id for c in children]
+        assert {child.parent_node.node_id for child in children} == {unit.node_id}
+        assert {child.parent_node.hash for child in children} == {unit.hash}
+        assert [*dict.fromkeys(c.ref_doc_id for c in children)] == unit.metadata["doc_ids"]
+        assert unit.ref_doc_id is None
+
+
+def test_the_leaves_are_the_chunks_and_the_roots_the_units(documents):
+    nodes = parser().get_nodes_from_documents(documents)
+    assert get_leaf_nodes(nodes) == chunks_of(nodes)
+    assert get_root_nodes(nodes) == units_of(nodes)
+
+
+def check_offsets(nodes, documents):
+    texts = {document.node_id: document.text for document in documents}
+    for chunk in chunks_of(nodes):
+        assert texts[chunk.ref_doc_id][chunk.start_char_idx : chunk.end_char_idx] == chunk.text
+
+
+def check_places(nodes, documents):
+    """Chunks of one document neither overlap nor skip anything but white space."""
+    for document in documents:
+        own = [chunk for chunk in chunks_of(nodes) if chunk.ref_doc_id == document.node_id]
+        at = 0
+        for chunk in own:
+            assert not document.text[at : chunk.start_char_idx].strip()
+            assert chunk.start_char_idx >= at
+            at = chunk.end_char_idx
+        assert not document.text[at:].strip()
+
+
+def test_a_sentence_that_also_ends_the_chunk_before_keeps_its_own_place():
+    document = Document(text="Hello there now. Yes. Yes.", id_="a")
+    chunks = chunks_of(parser(chunk_size=7)([document]))
+    spans = [(chunk.text, chunk.start_char_idx, chunk.end_char_idx) for chunk in chunks]
+    assert spans == [("Hello there now. Yes.", 0, 21), ("Yes.", 22, 26)]
+
+
+@given(
+    st.lists(
+        st.lists(
+            st.sampled_from(["Yes.", "No.", "Yes. No.", "Oh no, yes.", "是的。", "\n"]), max_size=14
+        ),
+        min_size=1,
+        max_size=3,
+    ),
+    st.integers(2, 12),
+    st.booleans(),
+)
+@settings(max_examples=60, deadline=None)
+def test_offsets_reproduce_documents_that_repeat_themselves(words, chunk_size, split):
+    documents = [Document(text=" ".join(ws), id_=f"d{i}") for i, ws in enumerate(words)]
+    nodes = parser(chunk_size=chunk_size, max_tokens=20, split_oversized=split)(documents)
+    check_offsets(nodes, documents)
+    check_places(nodes, documents)
+
+
+def test_nodes_that_have_a_source_hand_it_on_and_keep_offsets_of_their_own_text():
+    text = "The gate is old. The gate is old. " * 6
+    pieces = [
+        TextNode(
+            text=text,
+            id_=f"piece-{i}",
+            metadata={"title": f"Part {i}"},
+            relationships={NodeRelationship.SOURCE: RelatedNodeInfo(node_id="book")},
+        )
+        for i in range(2)
+    ]
+    nodes = parser(chunk_size=12).get_nodes_from_documents(pieces)
+    chunks = chunks_of(nodes)
+    assert {chunk.ref_doc_id for chunk in chunks} == {"book"}
+    assert groups(nodes) == {("piece-0",), ("piece-1",)}
+    for unit in units_of(nodes):
+        own = [c for c in chunks if c.metadata["unit_id"] == unit.node_id]
+        assert own[0].start_char_idx == 0
+        assert [text[c.start_char_idx : c.end_char_idx] for c in own] == [c.text for c in own]
+        assert [c.start_char_idx for c in own] == sorted({c.start_char_idx for c in own})
+
+
+def as_dicts(nodes):
+    return [node.to_dict() for node in nodes]
+
+
+def test_ids_are_the_same_in_every_run_and_order_of_arrival(documents):
+    nodes = as_dicts(parser()(documents))
+    assert as_dicts(parser()(copy.deepcopy(documents))) == nodes
+    assert as_dicts(parser()(documents[::-1])) == nodes
+
+
+def test_nothing_depends_on_the_hash_seed():
+    code = (
+        "from llama_index.core import Document\n"
+        "from llama_index_longrag import LongUnitNodeParser\n"
+        "from longrag.ingestion.resolving import PrefixRule\n"
+        "texts = [f'Text {i}. See [x](d{i * 3 % 10}).' for i in range(10)]\n"
+        "docs = [Document(id_=f'd{i}', text=text) for i, text in enumerate(texts)]\n"
+        "rule = lambda target, source: None if target in {'a', 'b', 'c'} else target\n"
+        "rules = (rule, PrefixRule('x', 'y'))\n"
+        "p = LongUnitNodeParser(max_tokens=20, tokenizer=str.split, link_rules=rules)\n"
+        "print([n.to_dict() for n in p(docs)], p.to_dict())\n"
+    )
+    runs = {
+        subprocess.run(
+            [sys.executable, "-c", code],
+            env={**os.environ, "PYTHONHASHSEED": seed},
+            capture_output=True,
+            check=True,
+            text=True,
+        ).stdout
+        for seed in ("1", "77")
+    }
+    assert len(runs) == 1
+    assert "unit_id" in runs.pop()
+
+
+def test_an_id_func_names_units_and_chunks_by_their_place(documents):
+    nodes = parser(id_func=number)(documents)
+    assert [node.node_id for node in nodes] == [f"node-{i}" for i in range(len(nodes))]
+    units = {unit.node_id for unit in units_of(nodes)}
+    for chunk in chunks_of(nodes):
+        assert chunk.parent_node.node_id == chunk.metadata["unit_id"]
+        assert chunk.metadata["unit_id"] in units
+    assert [c.node_id for u in units_of(nodes) for c in u.child_nodes] == [
+        chunk.node_id for chunk in chunks_of(nodes)
+    ]
+
+
+def test_an_id_func_by_document_gives_a_unit_and_its_first_chunk_two_ids():
+    nodes = parser(id_func=lambda i, doc: f"{doc.node_id}/{i}")(
+        [Document(text="One. Two.", id_="a")]
+    )
+    assert [node.node_id for node in nodes] == ["a/0", "a/1"]
+
+
+def test_an_id_func_that_repeats_itself_is_refused(documents):
+    with pytest.raises(InvalidParameterError, match="id_func must be a function that gives no id"):
+        parser(id_func=lambda i, doc: doc.node_id)(documents)
+
+
+def test_units_keep_what_all_members_agree_on_and_chunks_keep_everything(documents):
+    documents[0].metadata["tags"] = ["a", {"deep": 1}]
+    nodes = parser()(documents)
+    by_ids = {tuple(unit.metadata["doc_ids"]): unit for unit in units_of(nodes)}
+    joint = by_ids["delft.md", "leiden.md", "utrecht.md"]
+    assert set(joint.metadata) == {"country", "unit_id", "doc_ids", "members"}
+    assert by_ids[("breda.md",)].metadata["title"] == "Breda"
+    whole = {d.node_id: d.metadata for d in documents}
+    for chunk in chunks_of(nodes):
+        assert chunk.metadata == {
+            **whole[chunk.ref_doc_id],
+            "unit_id": chunk.metadata["unit_id"],
+        }
+
+
+def test_metadata_of_any_type_is_kept_and_compared(documents):
+    stamp = dt.datetime(2024, 1, 1, tzinfo=dt.timezone.utc)
+    for document in documents[:3]:
+        document.metadata |= {"when": stamp, "none": None, "n": 1.5, "array": np.arange(3)}
+    nodes = parser()(documents[:3])
+    (unit,) = units_of(nodes)
+    assert unit.metadata["when"] == stamp
+    assert unit.metadata["none"] is None
+    assert unit.metadata["n"] == 1.5
+    assert "array" not in unit.metadata
+    assert all(chunk.metadata["array"].tolist() == [0, 1, 2] for chunk in chunks_of(nodes))
+
+
+def test_without_metadata_nothing_of_the_documents_is_copied(documents):
+    nodes = parser(include_metadata=False)(documents)
+    assert {key for chunk in chunks_of(nodes) for key in chunk.metadata} == {"unit_id"}
+    assert {key for unit in units_of(nodes) for key in unit.metadata} == {
+        "unit_id",
+        "doc_ids",
+        "members",
+    }
+
+
+def test_a_model_sees_the_documents_metadata_as_they_show_it_and_none_of_ours(documents):
+    for document in documents:
+        document.text_template = "META {metadata_str} TEXT {content}"
+        document.metadata_template = "{key}={value}"
+        document.metadata_separator = "; "
+    nodes = parser()(documents)
+    chunk = chunks_of(nodes)[0]
+    assert chunk.get_content("embed") == f"META title=Breda; country=NL TEXT {chunk.text}"
+    assert chunk.get_content("llm") == f"META title=Breda; number=5 TEXT {chunk.text}"
+    (joint,) = [unit for unit in units_of(nodes) if len(unit.metadata["doc_ids"]) == 3]
+    assert joint.get_content("llm") == joint.text
+    assert joint.get_content("embed") == f"country: NL\n\n{joint.text}".strip()
+
+
+def test_a_key_that_one_member_hides_is_hidden_on_the_unit(documents):
+    documents[1].excluded_embed_metadata_keys = ["country"]
+    (unit,) = units_of(parser()(documents[:3]))
+    assert unit.metadata["country"] == "NL"
+    assert "country" not in unit.get_content("embed")
+
+
+@pytest.mark.parametrize("granularity", ["chunk", "document", "unit"])
+def test_the_documents_are_never_changed(documents, granularity):
+    documents[0].metadata["nested"] = {"list": [1, 2], "map": {"a": None}}
+    before = copy.deepcopy([d.to_dict() for d in documents])
+    nodes = parser(granularity=granularity)(documents)
+    assert nodes
+    assert [d.to_dict() for d in documents] == before
+
+
+def test_a_document_as_granularity_is_one_chunk_each(documents):
+    nodes = parser(granularity="document")(documents)
+    texts = {chunk.ref_doc_id: chunk.text for chunk in chunks_of(nodes)}
+    assert texts == {d.node_id: d.text.strip() for d in documents}
+    check_offsets(nodes, documents)
+
+
+def test_a_unit_as_granularity_is_one_chunk_without_a_document(documents):
+    nodes = parser(granularity="unit")(documents)
+    for unit, chunk in zip(units_of(nodes), chunks_of(nodes), strict=True):
+        assert chunk.text == unit.text == chunk.get_content("embed") == chunk.get_content("llm")
+        assert chunk.parent_node.node_id == unit.node_id != chunk.node_id
+        assert (chunk.ref_doc_id, chunk.start_char_idx, chunk.end_char_idx) == (None, None, None)
+        assert chunk.metadata["country"] == "NL"
+        assert not {"doc_ids", "members"} & set(chunk.metadata)
+
+
+def test_large_documents_are_kept_whole_or_split_as_asked(documents):
+    long = Document(text=" ".join(f"Sentence number {n} ends." for n in range(100)), id_="long")
+    (whole,) = units_of(parser(max_tokens=50)([long]))
+    assert whole.text == long.text
+    nodes = parser(max_tokens=50, split_oversized=True)([long, *documents])
+    parts = [unit for unit in units_of(nodes) if unit.metadata["doc_ids"] == ["long"]]
+    assert len(parts) >= 10
+    assert max(len(tokenizer(part.text)) for part in parts) <= 50
+    assert len({part.node_id for part in parts}) == len(parts)
+    check_offsets(nodes, [long, *documents])
+    check_places(nodes, [long, *documents])
+
+
+def linked(text_a, metadata_a=None):
+    return [
+        Document(id_="a", text=text_a, metadata=metadata_a or {}),
+        Document(id_="b", text="Second."),
+        Document(id_="c", text="Third."),
+    ]
+
+
+def two_words(document):
+    return ["c"] if "jump" in document.text else []
+
+
+@pytest.mark.parametrize(
+    ("given_settings", "corpus"),
+    [
+        ({}, linked("First, see [third](c).")),
+        ({"link_extractor": "markdown"}, linked("First, see [third](c).")),
+        ({"link_extractor": "wiki"}, linked("First, see [[c]].")),
+        ({"link_extractor": "html"}, linked('First, see <a href="c">third</a>.')),
+        ({}, linked("First.", {"links": ["c"]})),
+        ({"link_extractor": "metadata"}, linked("First, not [second](b).", {"links": "c"})),
+        ({"link_extractor": two_words}, linked("First jump.")),
+        ({"link_rules": (PrefixRule("xref:", ""),)}, linked("First, see [third](xref:c).")),
+        (
+            {"link_rules": (lambda target, source: target.removeprefix("go/"),)},
+            linked("First, see [third](go/c)."),
+        ),
+    ],
+)
+def test_links_of_every_kind_bring_documents_together(given_settings, corpus):
+    assert groups(parser(**given_settings)(corpus)) == {("a", "c"), ("b",)}
+    assert groups(parser()(linked("First."))) == {("a",), ("b",), ("c",)}
+
+
+def test_directed_grouping_follows_outgoing_links_alone():
+    corpus = [
+        Document(id_="a", text="One [b](b)."),
+        Document(id_="b", text="Two [c](c)."),
+        Document(id_="c", text="Three [d](d)."),
+        Document(id_="d", text="Four."),
+    ]
+    chain = partial(parser, max_tokens=9, tokenizer=word_count)
+    assert groups(chain(directed=False)(corpus)) == {("a", "b", "c", "d")}
+    assert groups(chain(directed=True)(corpus)) == {("a",), ("b",), ("c", "d")}
+
+
+def test_the_tokenizer_decides_what_fits():
+    corpus = [Document(id_="a", text="One two three [b](b)."), Document(id_="b", text="Four five.")]
+    assert groups(parser(max_tokens=6, tokenizer=word_count)(corpus)) == {("a", "b")}
+    assert groups(parser(max_tokens=6, tokenizer=list)(corpus)) == {("a",), ("b",)}
+
+
+def test_the_global_tokenizer_counts_when_none_is_given(monkeypatch, documents):
+    by_letter = LongUnitNodeParser(max_tokens=500)
+    assert len(groups(by_letter(documents))) < len(documents)
+    monkeypatch.setattr(llama_index.core, "global_tokenizer", list)
+    assert len(groups(by_letter(documents))) == len(documents)
+
+
+def test_titles_come_from_the_key_that_is_given():
+    corpus = [
+        Document(id_="a", text="Body.", metadata={"name": "Alpha", "title": "no"}),
+        Document(id_="b", text="Body.", metadata={"name": 7}),
+    ]
+    units = units_of(parser(title_key="name")(corpus))
+    assert [unit.text for unit in units] == ["Alpha\n\nBody.", "7\n\nBody."]
+
+
+def test_chinese_is_cut_at_its_own_sentences():
+    text = "茶馆建于1893年。老板是王利发。茶馆里常有人谈论国事。" * 20
+    document = Document(id_="茶馆.md", text=text, metadata={"title": "茶馆"})
+    nodes = parser(chunk_size=50)([document])
+    chunks = chunks_of(nodes)
+    assert len(chunks) > 5
+    assert all(chunk.text.endswith("。") for chunk in chunks)
+    check_offsets(nodes, [document])
+    assert "".join(chunk.text for chunk in chunks) == text
+
+
+def test_no_documents_make_no_nodes():
+    assert parser()([]) == []
+
+
+@pytest.mark.parametrize("text", ["", " \n\t "])
+def test_a_blank_document_is_a_unit_without_chunks(text):
+    nodes = parser()([Document(id_="a", text=text), Document(id_="b", text="Something.")])
+    assert [unit.text for unit in units_of(nodes)] == [text, "Something."]
+    assert [chunk.text for chunk in chunks_of(nodes)] == ["Something."]
+    assert get_leaf_nodes(nodes) == chunks_of(nodes)
+
+
+def test_one_id_twice_is_refused():
+    with pytest.raises(InvalidDocumentError, match=r"0 and 1 .* id 'a'"):
+        parser()([Document(id_="a", text="x"), Document(id_="a", text="y")])
+
+
+@pytest.mark.parametrize("name", ["doc_ids", "members", "unit_id", "best_chunk", "complete"])
+def test_metadata_that_bears_one_of_our_names_does_no_harm(name, documents, embed_model):
+    from llama_index_longrag import MaxPRetriever
+
+    for document in documents:
+        document.metadata[name] = ["Ann", "Bob"]
+    nodes = parser()(documents)
+    assert len(chunks_of(nodes)) > 6
+    found = MaxPRetriever(nodes=nodes, embed_model=embed_model, similarity_top_k=9).retrieve("gate")
+    assert {n.node.node_id for n in found} == {unit.node_id for unit in units_of(nodes)}
+
+
+@pytest.mark.parametrize(
+    ("bad", "message"),
+    [
+        ({"max_tokens": 0}, "max_tokens must be an integer of at least 1, got 0"),
+        ({"max_tokens": True}, "max_tokens must be an integer of at least 1, got True"),
+        ({"chunk_size": -5}, "chunk_size must be an integer of at least 1, got -5"),
+        ({"chunk_size": "40"}, "chunk_size must be an integer of at least 1, got '40'"),
+        ({"granularity": "word"}, "granularity must be 'chunk', 'document' or 'unit', got 'word'"),
+        ({"link_extractor": "pdf"}, "link_extractor must be 'default' or"),
+        ({"link_extractor": 3}, "link_extractor must be a name or a callable"),
+        ({"link_rules": [3]}, "link_rules.0 must be callable, got 3"),
+        ({"tokenizer": 3}, "tokenizer must be callable, got 3"),
+        ({"title_key": None}, "title_key must be a valid string, got None"),
+        ({"id_func": "uuid"}, "id_func must be callable"),
+        ({"max_size": 3}, "max_size must be left out: there is no such setting.*'max_tokens'"),
+    ],
+)
+def test_bad_and_unknown_settings_are_refused_by_name(bad, message):
+    with pytest.raises(InvalidParameterError, match=message) as caught:
+        LongUnitNodeParser(**bad)
+    assert caught.value.parameter.startswith(next(iter(bad)))
+
+
+SETTINGS = [
+    {"max_tokens": 301},
+    {"chunk_size": 41},
+    {"granularity": "document"},
+    {"directed": True},
+    {"split_oversized": True},
+    {"link_extractor": "markdown"},
+    {"link_extractor": MarkdownLinkExtractor()},
+    {"link_extractor": two_words},
+    {"link_extractor": lambda document: ["b"]},
+    {"link_extractor": lambda document: ["c"]},
+    {"link_rules": (PrefixRule("xref:", "/a/"),)},
+    {"link_rules": (PrefixRule("xref:", "/b/"),)},
+    {"link_rules": (lambda target, source: None,)},
+    {"link_rules": (lambda target, source: target,)},
+    {"tokenizer": word_count},
+    {"tokenizer": partial(str.split, sep="a")},
+    {"tokenizer": partial(str.split, sep="b")},
+    {"title_key": "name"},
+    {"id_func": number},
+    {"id_func": lambda i, document: f"n{i}"},
+    {"include_metadata": False},
+    {"include_prev_next_rel": False},
+]
+
+
+def test_every_setting_is_in_the_cache_key_and_no_two_share_one(documents):
+    keys = [get_transformation_hash(documents, parser(**one)) for one in [{}, *SETTINGS]]
+    assert len(set(keys)) == len(keys)
+    assert keys == [get_transformation_hash(documents, parser(**one)) for one in [{}, *SETTINGS]]
+
+
+def closing_over(prefix):
+    return lambda target, source: target.removeprefix(prefix)
+
+
+class Splitter:
+    def __init__(self, mark):
+        self.mark = mark
+
+    def __call__(self, text):
+        return text.split(self.mark)
+
+    def cut(self, text):
+        return text.split(self.mark)
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        (closing_over("a"), closing_over("b"), closing_over("a")),
+        (Splitter("a"), Splitter("b"), Splitter("a")),
+        (Splitter("a").cut, Splitter("b").cut, Splitter("a").cut),
+    ],
+)
+def test_callables_of_one_name_that_differ_in_state_are_written_down_apart(one, other, same):
+    first, second, third = (parser(tokenizer=f).to_dict()["tokenizer"] for f in (one, other, same))
+    assert first != second
+    assert first == third
+    assert " at 0x" not in first
+
+
+def test_settings_are_read_back_as_they_were_written(documents):
+    given_settings = {"max_tokens": 222, "granularity": "document", "directed": True}
+    written = LongUnitNodeParser(**given_settings, title_key="name", link_extractor="wiki")
+    read = LongUnitNodeParser.from_dict(written.to_dict())
+    assert read.to_dict() == written.to_dict()
+    assert as_dicts(read(documents)) == as_dicts(written(documents))
+    assert LongUnitNodeParser.from_json(written.to_json()).to_dict() == written.to_dict()
+
+
+@pytest.mark.parametrize(
+    "one",
+    [
+        {"id_func": number},
+        {"link_extractor": two_words},
+        {"link_rules": (PrefixRule("x", "y"),)},
+        {"tokenizer": word_count},
+    ],
+)
+def test_a_callable_cannot_be_read_back_unless_it_is_given_again(one):
+    base = {"max_tokens": 300}
+    written = LongUnitNodeParser(**base, **one).to_dict()
+    with pytest.raises(InvalidParameterError, match=next(iter(one))):
+        LongUnitNodeParser.from_dict(written)
+    assert LongUnitNodeParser.from_dict(written, **one).to_dict() == written
+
+
+def test_a_pickled_parser_parses_alike(documents):
+    sent = parser(link_rules=(PrefixRule("x", "y"),), link_extractor=two_words, id_func=number)
+    received = pickle.loads(pickle.dumps(sent))
+    assert received.to_dict() == sent.to_dict()
+    assert as_dicts(received(documents)) == as_dicts(sent(documents))
+
+
+@pytest.mark.parametrize(
+    "one",
+    [
+        {"link_rules": (lambda target, source: target,)},
+        {"tokenizer": lambda text: text.split()},
+        {"id_func": lambda i, document: str(i)},
+        {"link_extractor": lambda document: []},
+    ],
+)
+def test_a_parser_that_cannot_travel_says_so_and_stays_whole(one, documents):
+    sent = parser(**one)
+    before = sent.to_dict()
+    with pytest.raises(InvalidParameterError, match=f"{next(iter(one))} must be picklable"):
+        pickle.dumps(sent)
+    assert sent.to_dict() == before
+    assert sent(documents)
+
+
+def test_each_worker_groups_its_slice_alone(documents):
+    pipeline = IngestionPipeline(transformations=[parser()])
+    whole = groups(pipeline.run(documents=documents))
+    slices = [*pipeline._node_batcher(num_batches=2, nodes=documents)]
+    assert [[d.node_id for d in part] for part in slices] == [
+        ["utrecht.md", "leiden.md", "delft.md"],
+        ["gouda.md", "zwolle.md", "breda.md"],
+    ]
+    apart = set().union(*(groups(pipeline.run(documents=part)) for part in slices))
+    assert apart == whole
+    # A link that crosses the border of two slices is not seen.
+    documents[0], documents[3] = documents[3], documents[0]
+    slices = pipeline._node_batcher(num_batches=2, nodes=documents)
+    apart = set().union(*(groups(pipeline.run(documents=part)) for part in slices))
+    assert groups(pipeline.run(documents=documents)) == whole
+    assert apart != whole
+
+
+def test_two_worker_processes_give_the_nodes_of_two_slices(documents):
+    pipeline = IngestionPipeline(transformations=[parser()])
+    both = pipeline.run(documents=documents, num_workers=2)
+    alone = [
+        node
+        for part in pipeline._node_batcher(num_batches=2, nodes=documents)
+        for node in parser()(part)
+    ]
+    assert as_dicts(both) == as_dicts(alone)
+
+
+def test_links_in_relationships_are_not_in_the_cache_key_but_links_in_metadata_are(documents):
+    related = copy.deepcopy(documents)
+    related[5].relationships[NodeRelationship.NEXT] = RelatedNodeInfo(node_id="gouda.md")
+    key = get_transformation_hash(documents, parser())
+    assert get_transformation_hash(related, parser()) == key
+    assert groups(parser()(related)) == groups(parser()(documents))
+    told = copy.deepcopy(documents)
+    told[5].metadata["links"] = ["gouda.md"]
+    assert get_transformation_hash(told, parser()) != key
+    assert groups(parser()(told)) != groups(parser()(documents))
+
+
+def test_output_of_another_parser_can_be_grouped(documents):
+    pieces = SentenceSplitter(chunk_size=200, chunk_overlap=0, tokenizer=tokenizer)(documents)
+    nodes = parser()(pieces)
+    assert {chunk.ref_doc_id for chunk in chunks_of(nodes)} == {d.node_id for d in documents}
+    assert sorted(id_ for group in groups(nodes) for id_ in group) == sorted(
+        piece.node_id for piece in pieces
+    )
+
+
+async def test_parsing_off_the_event_loop_gives_the_same_nodes(documents):
+    assert as_dicts(await parser().aget_nodes_from_documents(documents)) == as_dicts(
+        parser().get_nodes_from_documents(documents)
+    )
+    assert as_dicts(await parser().acall(documents)) == as_dicts(parser()(documents))
+
+
+def test_five_megabytes_in_one_document_are_parsed_in_seconds():
+    text = "".join(f"Sentence number {n} says something about harbours.\n" for n in range(100_000))
+    document = Document(id_="big", text=text)
+    nodes = parser(chunk_size=512)([document])
+    (unit,) = units_of(nodes)
+    assert unit.text == text
+    chunks = chunks_of(nodes)
+    assert len(chunks) > 1000
+    assert all(text[c.start_char_idx : c.end_char_idx] == c.text for c in chunks)
