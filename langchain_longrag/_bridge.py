@@ -26,7 +26,7 @@ from longrag.retrieval.units import Hit
 _UNIT_KEYS = ("doc_ids", "members")
 _CHUNK_KEYS = ("doc_id", "start_index")
 _MEMBER = {member.name for member in fields(core.Member)}
-_BEST_CHUNK = {chunk.name for chunk in fields(core.Chunk)} - {"unit_id", "start", "end"}
+_BEST_CHUNK = {chunk.name for chunk in fields(core.Chunk)} - {"unit_id"}
 
 
 def to_core(documents: Sequence[Document], title_key: str) -> list[core.Document]:
@@ -220,40 +220,29 @@ def from_result(
     found: core.RetrievedUnit, metadata: Mapping[str, Any], unit_key: str = "unit_id"
 ) -> Document:
     """Convert a retrieved unit with the metadata known of it."""
+    best = asdict(found.best_chunk)
+    del best["unit_id"]
     return Document(
         id=found.unit.id,
         page_content=found.unit.text,
         metadata={
+            unit_key: found.unit.id,
             **metadata,
             **_unit_metadata(found.unit),
-            unit_key: found.unit.id,
             "score": found.score,
-            "best_chunk": _best_chunk(found),
+            "best_chunk": best,
             "exact": found.exact,
             "complete": found.complete,
         },
     )
 
 
-def _best_chunk(found: core.RetrievedUnit) -> dict[str, Any]:
-    """Describe the best chunk; ``start`` and ``end`` are its place in the text, if it is there."""
-    chunk, text = found.best_chunk, found.unit.text
-    described: dict[str, Any] = {key: getattr(chunk, key) for key in sorted(_BEST_CHUNK)}
-    places = [
-        member.start + chunk.doc_start - member.doc_start
-        for member in found.unit.members
-        if member.doc_id == chunk.doc_id and member.doc_start <= chunk.doc_start
-    ]
-    at = next((i for i in places if text.startswith(chunk.text, i)), text.find(chunk.text))
-    return described if at < 0 else {**described, "start": at, "end": at + len(chunk.text)}
-
-
 def to_retrieved(document: Document) -> core.RetrievedUnit:
     """Convert any retrieved document; one that is not a unit is a unit of one document."""
     unit = to_unit(document)
     best, score = document.metadata.get("best_chunk"), document.metadata.get("score")
-    if isinstance(best, Mapping) and set(best) >= _BEST_CHUNK:
-        chunk = core.Chunk(**{"start": 0, "end": 0, **best, "unit_id": unit.id})
+    if isinstance(best, Mapping) and set(best) == _BEST_CHUNK:
+        chunk = core.Chunk(unit_id=unit.id, **best)
     else:
         chunk = to_chunk(document, unit.members[0].doc_id)
     return core.RetrievedUnit(unit, score if isinstance(score, float) else None, chunk)

@@ -208,16 +208,16 @@ def test_an_empty_store_and_an_empty_corpus_have_no_units(embedding):
 
 def test_the_users_filter_holds_in_every_round(embedding):
     chunks = [
-        chunk(f"u{u}", c, f"old harbour {c}", tenant="ab"[u % 2])
-        for u in range(12)
-        for c in range(40)
+        chunk(d.metadata["unit_id"], n, d.page_content, tenant="ab"[n % 2])
+        for n, d in enumerate(greedy(300, 20))
     ]
     store = memory_store(chunks, embedding)
     own = {"filter": lambda document: document.metadata["tenant"] == "b"}
-    found = MaxPRetriever(vectorstore=store, k=5, search_kwargs=own).invoke(QUERY)
-    assert len(found) == 5
-    assert {d.metadata["tenant"] for d in found} == {"b"}
-    assert all(f"u{u}" not in {d.id for d in found} for u in range(0, 12, 2))
+    found = MaxPRetriever(vectorstore=store, k=6, search_kwargs=own).invoke(QUERY)
+    allowed = [d for d in chunks if d.metadata["tenant"] == "b"]
+    assert_ranked(found, oracle(allowed, QUERY, embedding), 6)
+    assert found[0].id == "greedy"
+    assert len(found[0].page_content.split("\n\n")) == 150
 
 
 def test_search_kwargs_may_not_name_another_k(embedding):
@@ -284,10 +284,38 @@ def test_chunks_without_offsets_are_all_kept(source):
 
 
 def test_documents_without_offsets_keep_the_order_they_are_given_in(embedding):
-    texts = [f"part {n} of the harbour" for n in range(20)]
+    texts = [f"part {n} of the harbour" + "." * (20 - n) for n in range(20)]
     documents = [Document(page_content=t, metadata={"source": "a.txt"}) for t in texts]
     retriever = MaxPRetriever(documents=documents, embedding=embedding, unit_key="source")
     assert retriever.invoke(QUERY)[0].page_content == "\n\n".join(texts)
+
+
+@pytest.mark.parametrize(
+    "source", ["documents", "InMemoryVectorStore", "a store with a unit_filter"]
+)
+def test_every_unit_of_a_store_is_put_together_whole(source):
+    chunks = [
+        chunk(f"u{u}", c, f"part{c} of harbour{u}", start_index=c * 30)
+        for u in range(5)
+        for c in range(90)
+    ]
+    found = MaxPRetriever(**SOURCES[source](chunks), k=5).invoke("part7 harbour3")
+    assert {d.id for d in found} == {f"u{u}" for u in range(5)}
+    for document in found:
+        own = [d.page_content for d in chunks if d.metadata["unit_id"] == document.id]
+        assert document.page_content == "\n\n".join(own)
+        assert document.metadata["complete"] is True
+
+
+@pytest.mark.parametrize("source", list(SOURCES)[1:])
+def test_a_chunk_that_is_replaced_in_the_store_is_seen(source):
+    made = SOURCES[source]([chunk("u", 0, "the old harbour")])
+    retriever = MaxPRetriever(**made)
+    assert retriever.invoke(QUERY)[0].page_content == "the old harbour"
+    getattr(made["vectorstore"], "rows", []).clear()
+    made["vectorstore"].add_documents([chunk("u", 0, "the new harbour", year=2001)])
+    assert retriever.invoke(QUERY)[0].page_content == "the new harbour"
+    assert retriever.invoke(QUERY)[0].metadata["year"] == 2001
 
 
 def test_overlapping_chunks_with_offsets_are_written_once(embedding):
@@ -322,6 +350,31 @@ async def test_an_existing_store_works_by_naming_its_key(make, embedding):
     assert await retriever.ainvoke("harbour book 3") == found
 
 
+def test_the_unit_key_keeps_its_value(embedding):
+    rows = [chunk("-", n, f"old harbour {n % 3}", year=1990 + n % 3) for n in range(9)]
+    for source in (
+        {"vectorstore": memory_store(rows, embedding)},
+        {"documents": rows, "embedding": embedding},
+    ):
+        retriever = MaxPRetriever(**source, unit_key="year")
+        found = retriever.invoke(QUERY)
+        assert sorted(d.metadata["year"] for d in found) == [1990, 1991, 1992]
+        assert sorted(d.id for d in found) == ["1990", "1991", "1992"]
+    shared = MaxPRetriever(index=retriever.index, embedding=embedding, unit_key="year")
+    assert sorted(d.metadata["year"] for d in shared.invoke(QUERY)) == ["1990", "1991", "1992"]
+
+
+def test_of_two_equal_texts_the_one_that_matched_is_the_best_chunk(embedding):
+    corpus = [
+        Document(id=n, page_content="They are old.", metadata={"title": n, "links": ["alpha"]})
+        for n in ("alpha", "beta")
+    ]
+    (found,) = MaxPRetriever(documents=corpus, embedding=embedding).invoke("beta")
+    assert found.page_content == "alpha\n\nThey are old.\n\nbeta\n\nThey are old."
+    best = found.metadata["best_chunk"]
+    assert (best["doc_id"], best["start"]) == ("beta", found.page_content.rindex("They"))
+
+
 def test_the_best_chunk_stands_where_it_says_in_the_text(embedding):
     made = LongUnitTransformer(max_tokens=1500, chunk_size=64).transform_documents(long_corpus())
     chunks = [d for d in made if "doc_ids" not in d.metadata]
@@ -350,7 +403,7 @@ def test_a_plain_corpus_is_grouped_with_the_defaults(embedding):
 
 def test_results_do_not_depend_on_the_order_in_which_documents_arrive(embedding):
     corpus = [
-        Document(id=f"{n}", page_content=f"old harbour {n % 3}", metadata={"n": n})
+        Document(id=f"{n}", page_content=f"Old harbour {n % 3}. " * 3, metadata={"n": n})
         for n in range(9)
     ]
     one = MaxPRetriever(documents=corpus, embedding=embedding, k=9).invoke(QUERY)

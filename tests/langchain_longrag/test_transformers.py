@@ -200,7 +200,7 @@ def test_equal_documents_without_ids_are_all_kept():
 
 def test_duplicate_ids_are_refused():
     twice = [Document(id="a", page_content="one"), Document(id="a", page_content="two")]
-    with pytest.raises(InvalidDocumentError, match="documents 0 and 1 .* id 'a'"):
+    with pytest.raises(InvalidDocumentError, match=r"documents 0 and 1 .* id 'a'"):
         LongUnitTransformer().transform_documents(twice)
 
 
