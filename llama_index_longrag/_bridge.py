@@ -113,7 +113,7 @@ class StoredUnits:
 
 def ranks_exactly(store: BasePydanticVectorStore) -> bool:
     """Whether a store is known to rank by an exhaustive search."""
-    if isinstance(store, SimpleVectorStore):
+    if type(store).query is SimpleVectorStore.query:
         return True
     return type(getattr(store, "client", None)).__name__ in {
         "IndexFlatIP",
