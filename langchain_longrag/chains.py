@@ -174,10 +174,10 @@ class _Reader:
         return (
             RunnablePassthrough.assign(reading=RunnableLambda(self._reading))
             | RunnablePassthrough.assign(
-                long_answer=_turn(self._first_turn).with_config(run_name="first_turn")
+                long_answer=RunnableLambda(self._first_turn).with_config(run_name="first_turn")
             )
             | RunnablePassthrough.assign(
-                answer=_turn(self._second_turn).with_config(run_name="second_turn")
+                answer=RunnableLambda(self._second_turn).with_config(run_name="second_turn")
             )
         )
 
@@ -219,12 +219,6 @@ class _Reader:
             max_tokens=self.max_tokens,
             count_tokens=self.length_function,
         )
-
-
-def _turn(ask: Callable[[dict[str, Any]], Runnable[Any, str] | str]) -> Runnable[Any, str]:
-    # The schema would otherwise be that of the runnable which is returned and then run.
-    turn: Runnable[Any, Any] = RunnableLambda(ask)
-    return turn.with_types(output_type=str)
 
 
 def _question(inputs: dict[str, Any]) -> str:

@@ -240,6 +240,8 @@ def long_corpus() -> list[Document]:
 def test_a_docstore_gives_whole_units_with_their_metadata(embedding):
     made = LongUnitTransformer(max_tokens=1500, chunk_size=64).transform_documents(long_corpus())
     units = [d for d in made if "doc_ids" in d.metadata]
+    for unit in units:
+        unit.metadata["shelf"] = f"shelf of {unit.id}"
     docstore = InMemoryStore()
     docstore.mset([(str(unit.id), unit) for unit in units])
     store = memory_store([d for d in made if "doc_ids" not in d.metadata], embedding)
@@ -247,7 +249,7 @@ def test_a_docstore_gives_whole_units_with_their_metadata(embedding):
     by_id = {unit.id: unit for unit in units}
     assert [d.page_content for d in found] == [by_id[d.id].page_content for d in found]
     assert "d3" in found[0].metadata["doc_ids"]
-    assert found[0].metadata["language"] == "en"
+    assert found[0].metadata["shelf"] == f"shelf of {found[0].id}"
     assert {d.metadata["complete"] for d in found} == {True}
 
 
