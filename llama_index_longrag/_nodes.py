@@ -297,7 +297,7 @@ class RetrievedUnitNode(TextNode):
     def get_content(self, metadata_mode: MetadataMode = MetadataMode.NONE) -> str:
         """Return the content; for a model it is a ``UnitContent``."""
         text = super().get_content(metadata_mode)
-        if metadata_mode is not MetadataMode.LLM or "best_chunk" not in self.metadata:
+        if metadata_mode != MetadataMode.LLM or "best_chunk" not in self.metadata:
             return text
         content = UnitContent(text)
         unit = to_unit(self)
