@@ -34,6 +34,6 @@ for document in retriever.invoke(question):
 #     def unit_filter(exclude, only):
 #         if only is not None:
 #             return {"filter": {"source": only}}
-#         return {"filter": {"source": {"$nin": list(exclude)}}}
+#         return {"filter": {"source": {"$nin": list(exclude)}}} if exclude else {}
 #
 #     MaxPRetriever(vectorstore=store, unit_key="source", unit_filter=unit_filter)

@@ -85,10 +85,10 @@ class MaxPRetriever(BaseRetriever):
             existing store a unit.
         docstore: holds whole units by id; without it units are put together from their chunks.
         search_kwargs: passed to every search of the store, for instance a ``filter``.
-        unit_filter: for stores that filter by metadata, makes search arguments from the units to
-            leave out and the one unit to keep to, if any. They replace those of ``search_kwargs``
-            of the same name, so a filter of your own belongs in both. Without it a store other
-            than ``InMemoryVectorStore`` is asked for more chunks instead.
+        unit_filter: for stores that filter by metadata, makes the arguments of every search from
+            the units to leave out, which may be none, and the one unit to keep to, if any. A filter
+            of your own belongs in them, too: an argument also in ``search_kwargs`` is refused.
+            Without it a store other than ``InMemoryVectorStore`` is asked for more chunks instead.
         length_function: counts tokens for the budget.
 
     Raises:
@@ -213,10 +213,19 @@ class MaxPRetriever(BaseRetriever):
         return cast("list[tuple[Document, float | None]]", rows)
 
     def _filter(self, store: VectorStore, request: Search) -> dict[str, Any]:
+        if self.unit_filter is not None:
+            made = self.unit_filter(request.exclude, request.only)
+            for key in made.keys() & self.search_kwargs.keys():
+                # One would replace the other, and rows past the caller's filter would come back.
+                raise InvalidParameterError(
+                    "search_kwargs",
+                    key,
+                    "left to unit_filter where that gives it too",
+                    "Put both conditions into what unit_filter returns.",
+                )
+            return made
         if not request.exclude and request.only is None:
             return {}
-        if self.unit_filter is not None:
-            return self.unit_filter(request.exclude, request.only)
         if not isinstance(store, InMemoryVectorStore):
             raise NotImplementedError(
                 f"{type(store).__name__} needs a unit_filter to exclude units"

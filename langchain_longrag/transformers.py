@@ -10,10 +10,9 @@ from langchain_core.documents import BaseDocumentTransformer, Document
 
 from langchain_longrag._bridge import from_chunk, from_unit, to_core
 from longrag import types as core
-from longrag.errors import InvalidParameterError
-from longrag.ingestion.links import LinkExtractor, link_extractor
-from longrag.ingestion.resolving import LinkResolver, resolve_links
-from longrag.ingestion.units import long_units
+from longrag.ingestion.builder import UnitBuilder
+from longrag.ingestion.links import LinkExtractor
+from longrag.ingestion.resolving import LinkReport
 from longrag.models.tokens import count_tokens
 
 
@@ -60,17 +59,16 @@ class LongUnitTransformer(BaseDocumentTransformer):
         title_key: str = "title",
         length_function: Callable[[str], int] = count_tokens,
     ) -> None:
-        self._settings: dict[str, Any] = {
-            "max_tokens": max_tokens,
-            "chunk_size": chunk_size,
-            "granularity": granularity,
-            "directed": directed,
-            "split_oversized": split_oversized,
-            "count_tokens": length_function,
-        }
-        long_units([], (), **self._settings)
-        self._extractor = _extractor(link_extractor)
-        self._rules = tuple(link_rules)
+        self._builder = UnitBuilder(
+            max_tokens=max_tokens,
+            chunk_size=chunk_size,
+            granularity=granularity,
+            directed=directed,
+            split_oversized=split_oversized,
+            link_extractor=link_extractor,
+            link_rules=tuple(link_rules),
+            count_tokens=length_function,
+        )
         self._title_key = title_key
 
     def transform_documents(
@@ -78,7 +76,7 @@ class LongUnitTransformer(BaseDocumentTransformer):
     ) -> Sequence[Document]:
         """Return the long units of a corpus, then their chunks; ``documents`` are not changed."""
         units, chunks, sources = self.units_and_chunks(documents)
-        whole = self._settings["granularity"] == "unit"
+        whole = self._builder.granularity == "unit"
         return [
             *(from_unit(unit, sources) for unit in units),
             *(from_chunk(chunk, None if whole else sources[chunk.doc_id]) for chunk in chunks),
@@ -95,20 +93,9 @@ class LongUnitTransformer(BaseDocumentTransformer):
     ) -> tuple[list[core.LongUnit], list[core.Chunk], dict[str, core.Document]]:
         """Return the units and chunks in the core's types, and the documents by id."""
         converted = to_core(documents, self._title_key)
-        report = resolve_links(
-            converted,
-            extractor=self._extractor,
-            resolver=LinkResolver(converted, rules=self._rules),
-        )
-        units, chunks = long_units(converted, report.links, **self._settings)
+        units, chunks = self._builder.build(converted)
         return units, chunks, {document.id: document for document in converted}
 
-
-def _extractor(extractor: LinkExtractor | str) -> LinkExtractor:
-    if isinstance(extractor, str):
-        return link_extractor(extractor)
-    if not callable(extractor):
-        raise InvalidParameterError(
-            "link_extractor", extractor, "a name or a callable from a document to link targets"
-        )
-    return extractor
+    def link_report(self, documents: Sequence[Document]) -> LinkReport:
+        """Find and resolve the links among documents; the report names what was not resolved."""
+        return self._builder.link_report(to_core(documents, self._title_key))

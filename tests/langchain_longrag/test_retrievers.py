@@ -756,3 +756,12 @@ def test_a_subclass_of_the_memory_store_filters_as_well():
     store.add_documents(greedy())
     assert isinstance(store, VectorStore)
     assert len(MaxPRetriever(vectorstore=store, k=10).invoke(QUERY)) == 10
+
+
+def test_a_filter_given_twice_is_refused_before_rows_can_leak():
+    store = filter_store([chunk("u1", 0, "old harbour"), chunk("u2", 0, "old boat")])
+    retriever = MaxPRetriever(
+        vectorstore=store, k=2, unit_filter=where, search_kwargs={"where": {"tenant": "a"}}
+    )
+    with pytest.raises(InvalidParameterError, match="Put both conditions into what unit_filter"):
+        retriever.invoke(QUERY)

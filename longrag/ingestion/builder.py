@@ -1,0 +1,88 @@
+"""The settings of long units, in one value that turns a corpus into units and chunks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from longrag.errors import InvalidParameterError
+from longrag.ingestion.links import LinkExtractor, link_extractor
+from longrag.ingestion.resolving import LinkReport, LinkResolver, LinkRule, resolve_links
+from longrag.ingestion.sentences import SentenceSplitter, split_sentences
+from longrag.ingestion.units import long_units
+from longrag.models.tokens import count_tokens
+from longrag.types import Chunk, Document, Granularity, LongUnit, TokenCounter
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnitBuilder:
+    """Builds the long units of a corpus from its documents alone.
+
+    Attributes:
+        max_tokens: the largest size of a unit, in tokens.
+        chunk_size: the largest size of a chunk, in tokens.
+        granularity: what is embedded: chunks, whole documents or whole units (LongRAG §3.1).
+        directed: group by outgoing links alone; None is the default of ``group_documents``.
+        split_oversized: split documents larger than ``max_tokens`` into several units.
+        link_extractor: finds links: a name that ``link_extractor`` knows, or your own.
+        link_rules: rewrite a site's link targets before they are resolved.
+        count_tokens: counts the tokens of a text.
+        split_sentences: gives the spans of the sentences of a text.
+
+    Raises:
+        InvalidParameterError: a setting is out of range.
+    """
+
+    max_tokens: int = 4096
+    chunk_size: int = 512
+    granularity: Granularity = "chunk"
+    directed: bool | None = None
+    split_oversized: bool = False
+    link_extractor: LinkExtractor | str = "default"
+    link_rules: Sequence[LinkRule] = ()
+    count_tokens: TokenCounter = count_tokens
+    split_sentences: SentenceSplitter = split_sentences
+
+    def __post_init__(self) -> None:
+        self._build([], ())
+        self.extractor()
+
+    def extractor(self) -> LinkExtractor:
+        """Return the link extractor itself."""
+        if isinstance(self.link_extractor, str):
+            return link_extractor(self.link_extractor)
+        if not callable(self.link_extractor):
+            raise InvalidParameterError(
+                "link_extractor",
+                self.link_extractor,
+                "a name or a callable from a document to link targets",
+            )
+        return self.link_extractor
+
+    def link_report(self, documents: Sequence[Document]) -> LinkReport:
+        """Find and resolve the links among documents; the report names what was not resolved."""
+        resolver = LinkResolver(documents, rules=self.link_rules)
+        return resolve_links(documents, extractor=self.extractor(), resolver=resolver)
+
+    def build(self, documents: Sequence[Document]) -> tuple[list[LongUnit], list[Chunk]]:
+        """Return the long units of a corpus and their chunks, whatever order documents come in.
+
+        Raises:
+            InvalidDocumentError: two documents have one id, or a text is not a string.
+        """
+        return self._build(documents, self.link_report(documents).links)
+
+    def _build(
+        self, documents: Sequence[Document], links: Sequence[tuple[int, int]]
+    ) -> tuple[list[LongUnit], list[Chunk]]:
+        return long_units(
+            documents,
+            links,
+            max_tokens=self.max_tokens,
+            chunk_size=self.chunk_size,
+            granularity=self.granularity,
+            directed=self.directed,
+            split_oversized=self.split_oversized,
+            count_tokens=self.count_tokens,
+            split_sentences=self.split_sentences,
+        )
