@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
 from types import MappingProxyType
@@ -13,6 +13,9 @@ TokenCounter: TypeAlias = Callable[[str], int]
 
 Span: TypeAlias = tuple[int, int]
 """A half-open range of characters, ``text[start:end]``."""
+
+Chunker: TypeAlias = Callable[[str], Sequence[Span]]
+"""Cuts a document's text into the spans that are embedded."""
 
 Granularity: TypeAlias = Literal["chunk", "document", "unit"]
 """What is embedded in a unit's name: the levels of g' in LongRAG §3.1."""

@@ -11,7 +11,7 @@ from longrag.ingestion.resolving import LinkReport, LinkResolver, LinkRule, reso
 from longrag.ingestion.sentences import SentenceSplitter, split_sentences
 from longrag.ingestion.units import long_units
 from longrag.models.tokens import count_tokens
-from longrag.types import Chunk, Document, Granularity, LongUnit, TokenCounter
+from longrag.types import Chunk, Chunker, Document, Granularity, LongUnit, TokenCounter
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,6 +28,8 @@ class UnitBuilder:
         link_rules: rewrite a site's link targets before they are resolved.
         count_tokens: counts the tokens of a text.
         split_sentences: gives the spans of the sentences of a text.
+        chunker: cuts a document's text into chunks of its own making, in place of sentences put
+            together up to ``chunk_size`` tokens.
 
     Raises:
         InvalidParameterError: a setting is out of range.
@@ -42,6 +44,7 @@ class UnitBuilder:
     link_rules: Sequence[LinkRule] = ()
     count_tokens: TokenCounter = count_tokens
     split_sentences: SentenceSplitter = split_sentences
+    chunker: Chunker | None = None
 
     def __post_init__(self) -> None:
         self._build([], ())
@@ -85,4 +88,5 @@ class UnitBuilder:
             split_oversized=self.split_oversized,
             count_tokens=self.count_tokens,
             split_sentences=self.split_sentences,
+            chunker=self.chunker,
         )

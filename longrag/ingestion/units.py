@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Final, NamedTuple, get_args
 
 import numpy as np
@@ -15,6 +16,7 @@ from longrag.ingestion.sentences import SentenceSplitter, split_sentences, strip
 from longrag.models.tokens import count_tokens
 from longrag.types import (
     Chunk,
+    Chunker,
     Document,
     Granularity,
     LongUnit,
@@ -139,6 +141,7 @@ def chunk_unit(
     chunk_size: int = 512,
     count_tokens: TokenCounter = count_tokens,
     split_sentences: SentenceSplitter = split_sentences,
+    chunker: Chunker | None = None,
 ) -> list[Chunk]:
     """Cut a unit into the pieces g' that are embedded in its name (LongRAG §3.1).
 
@@ -150,6 +153,7 @@ def chunk_unit(
         chunk_size: Tokens a chunk may have at most; used by the granularity "chunk" alone.
         count_tokens: Counts the tokens of a text.
         split_sentences: Gives the spans of the sentences of a document.
+        chunker: Cuts a document's text in place of ``chunk_spans``, which then decides about size.
 
     Returns:
         The pieces in order. Documents of white space alone give none. The id of a chunk or
@@ -163,18 +167,18 @@ def chunk_unit(
     check_size("chunk_size", chunk_size)
     if granularity == "unit":
         return _unit_piece(unit)
+    if granularity == "document":
+        chunker = _whole_text
+    elif chunker is None:
+        chunker = partial(
+            chunk_spans,
+            chunk_size=chunk_size,
+            count_tokens=count_tokens,
+            split_sentences=split_sentences,
+        )
     chunks: list[Chunk] = []
     for member in unit.members:
-        text = unit.text[member.start : member.end]
-        if granularity == "document":
-            spans = [strip_span(text, 0, len(text))] if not text.isspace() and text else []
-        else:
-            spans = chunk_spans(
-                text,
-                chunk_size=chunk_size,
-                count_tokens=count_tokens,
-                split_sentences=split_sentences,
-            )
+        spans = chunker(unit.text[member.start : member.end])
         chunks.extend(_chunk(unit, member, span) for span in spans)
     return chunks
 
@@ -190,6 +194,7 @@ def long_units(
     split_oversized: bool = False,
     count_tokens: TokenCounter = count_tokens,
     split_sentences: SentenceSplitter = split_sentences,
+    chunker: Chunker | None = None,
 ) -> tuple[list[LongUnit], list[Chunk]]:
     """Group linked documents into long units and cut these into chunks (LongRAG §3.1).
 
@@ -208,6 +213,7 @@ def long_units(
             units; by default it is one unit, as in the paper.
         count_tokens: Counts the tokens of a text.
         split_sentences: Gives the spans of the sentences of a document.
+        chunker: Cuts a document's text in place of ``chunk_spans``; see ``chunk_unit``.
 
     Returns:
         The units in the order of their first document's id, and their chunks in the order of the
@@ -248,6 +254,7 @@ def long_units(
             chunk_size=chunk_size,
             count_tokens=count_tokens,
             split_sentences=split_sentences,
+            chunker=chunker,
         )
     ]
     return units, chunks
@@ -314,6 +321,10 @@ def _unit(parts: Sequence[_Part]) -> LongUnit:
         members=tuple(members),
         tokens=sum(part.tokens for part in parts),
     )
+
+
+def _whole_text(text: str) -> list[Span]:
+    return [strip_span(text, 0, len(text))] if text.strip() else []
 
 
 def _unit_piece(unit: LongUnit) -> list[Chunk]:

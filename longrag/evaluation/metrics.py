@@ -1,0 +1,183 @@
+"""Every metric under one name, and how sure the mean of one is.
+
+A metric scores one question; ``bootstrap_interval`` turns the scores of many into a mean with its
+interval, and ``paired_difference_interval`` compares two systems on the same questions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from longrag.errors import InvalidParameterError
+from longrag.evaluation.overlap import Meteor, RougeL, bleu, meteor, rouge_l
+from longrag.evaluation.ranking import (
+    all_gold,
+    average_precision,
+    gold_recall,
+    mean_average_precision,
+    mrr,
+    ndcg,
+    precision,
+    recall,
+    reciprocal_rank,
+)
+from longrag.evaluation.text_metrics import (
+    accuracy,
+    answer_recall,
+    contains_exact_match,
+    exact_match,
+    normalize_answer,
+    refined_exact_match,
+    token_f1,
+    tokens,
+    words,
+)
+
+__all__ = [
+    "Estimate",
+    "Meteor",
+    "RougeL",
+    "accuracy",
+    "all_gold",
+    "answer_recall",
+    "average_precision",
+    "bleu",
+    "bootstrap_interval",
+    "contains_exact_match",
+    "exact_match",
+    "gold_recall",
+    "mean_average_precision",
+    "meteor",
+    "mrr",
+    "ndcg",
+    "normalize_answer",
+    "paired_difference_interval",
+    "precision",
+    "recall",
+    "reciprocal_rank",
+    "refined_exact_match",
+    "rouge_l",
+    "token_f1",
+    "tokens",
+    "words",
+]
+
+_BLOCK = 1_000_000
+"""Drawn values held at a time: 16 MB with their indices."""
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """A mean over ``n`` questions and its interval; ``left_out`` questions had no value."""
+
+    mean: float
+    low: float
+    high: float
+    n: int
+    left_out: int = 0
+
+
+def bootstrap_interval(
+    values: Sequence[float | None] | npt.NDArray[np.generic],
+    *,
+    confidence: float = 0.95,
+    n_resamples: int = 2000,
+    random_state: int = 0,
+) -> Estimate:
+    """Return the mean of per-question values with its percentile bootstrap interval (Efron 1979).
+
+    Questions are drawn with replacement, and the interval holds the middle ``confidence`` of the
+    means of the draws. ``None`` marks a question the metric is not for; it is left out and counted.
+    One question, or values that are all equal, give an interval of no width, which is not to be
+    read as certainty. The same values and ``random_state`` give the same interval.
+
+    Args:
+        values: one finite number, True, False or None a question.
+        confidence: between 0 and 1.
+        n_resamples: how many times to draw.
+        random_state: seeds the draws.
+
+    Raises:
+        InvalidParameterError: nothing but None, a value that is not finite, or another setting that
+            is not allowed.
+    """
+    _check_settings(confidence, n_resamples, random_state)
+    kept = _checked_values("values", [value for value in values if value is not None])
+    return _estimate(kept, len(values) - len(kept), confidence, n_resamples, random_state)
+
+
+def paired_difference_interval(
+    values: Sequence[float | None] | npt.NDArray[np.generic],
+    baseline: Sequence[float | None] | npt.NDArray[np.generic],
+    *,
+    confidence: float = 0.95,
+    n_resamples: int = 2000,
+    random_state: int = 0,
+) -> Estimate:
+    """Return the mean of ``values`` minus ``baseline`` with its interval, question by question.
+
+    Both hold the same questions in the same order, and a question is drawn with both its values, so
+    what makes questions easy or hard cancels out. Where either value is None the question is left
+    out. An interval that holds 0 leaves open which of the two is better.
+
+    Raises:
+        InvalidParameterError: different numbers of values, or as ``bootstrap_interval``.
+    """
+    if len(values) != len(baseline):
+        raise InvalidParameterError(
+            "baseline", len(baseline), f"as many values as the {len(values)} compared with it"
+        )
+    _check_settings(confidence, n_resamples, random_state)
+    both = [
+        (value, base)
+        for value, base in zip(values, baseline, strict=True)
+        if value is not None and base is not None
+    ]
+    differences = _checked_values("values", [value for value, _ in both]) - _checked_values(
+        "baseline", [base for _, base in both]
+    )
+    left_out = len(values) - len(both)
+    return _estimate(differences, left_out, confidence, n_resamples, random_state)
+
+
+def _estimate(
+    values: npt.NDArray[np.float64],
+    left_out: int,
+    confidence: float,
+    n_resamples: int,
+    random_state: int,
+) -> Estimate:
+    count = len(values)
+    random = np.random.default_rng(random_state)
+    rows = max(_BLOCK // count, 1)
+    means = np.concatenate(
+        [
+            values[random.integers(0, count, (min(rows, n_resamples - done), count))].mean(axis=1)
+            for done in range(0, n_resamples, rows)
+        ]
+    )
+    tail = (1 - confidence) / 2
+    low, high = np.quantile(means, (tail, 1 - tail))
+    return Estimate(float(values.mean()), float(low), float(high), count, left_out)
+
+
+def _checked_values(name: str, values: Sequence[object]) -> npt.NDArray[np.float64]:
+    if not values:
+        raise InvalidParameterError(name, list(values), "at least one number")
+    for at, value in enumerate(values):
+        number = isinstance(value, (bool, int, float, np.bool_, np.number))
+        if not (number and np.isfinite(value)):  # type: ignore[call-overload]
+            raise InvalidParameterError(f"{name}[{at}]", value, "a finite number")
+    return np.array(values, dtype=np.float64)
+
+
+def _check_settings(confidence: float, n_resamples: int, random_state: int) -> None:
+    if not 0 < confidence < 1:
+        raise InvalidParameterError("confidence", confidence, "between 0 and 1")
+    for name, value, least in (("n_resamples", n_resamples, 1), ("random_state", random_state, 0)):
+        if isinstance(value, bool) or not isinstance(value, int) or value < least:
+            raise InvalidParameterError(name, value, f"an integer of at least {least}")

@@ -1,0 +1,212 @@
+"""Answers compared with accepted answers, and the answer string looked for in retrieved texts."""
+
+from __future__ import annotations
+
+import re
+import string
+import unicodedata
+from collections import Counter
+from collections.abc import Sequence
+from functools import lru_cache
+from itertools import chain
+
+from longrag.errors import InvalidParameterError
+
+REFINED_MAX_TOKENS = 4
+"""The most tokens of a prediction that the refined exact match reads leniently (LongRAG 6.2)."""
+
+# Han with its radicals and iteration marks, and kana: written without spaces between words.
+_UNSPACED = (
+    "\u2e80-\u2fdf\u3005-\u3007\u3040-\u30ff\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff"
+    "\uf900-\ufaff\uff66-\uff9f\U00020000-\U0003ffff"
+)
+_ARTICLES = frozenset(("a", "an", "the"))
+_NO_SPAN = frozenset(("yes", "no", "noanswer"))
+
+
+@lru_cache(maxsize=1)
+def _patterns() -> tuple[re.Pattern[str], re.Pattern[str]]:
+    r"""Compile what matches a character of an unspaced script, and what matches a token.
+
+    ``\w`` leaves out combining marks, which stand alone after canonical decomposition.
+    """
+    blocks = chain(range(0x300, 0x20000), range(0xE0100, 0xE01F0))
+    marks = "".join(chr(c) for c in blocks if unicodedata.category(chr(c))[0] == "M")
+    unspaced = rf"[{_UNSPACED}][{marks}]*"
+    letters = rf"[^\W_{_UNSPACED}]"
+    word = rf"{letters}+(?:[{marks}]+{letters}*)*"
+    return re.compile(unspaced), re.compile(rf"{unspaced}|{word}|\S")
+
+
+def tokens(text: str) -> list[str]:
+    """Split a text into lower-case words and single marks of punctuation.
+
+    The tokens of DPR's evaluation (Karpukhin et al. 2020), which LongRAG's published code uses too:
+    after canonical decomposition, runs of letters, digits and combining marks, or one other visible
+    character. Chinese characters and kana are tokens of their own.
+    """
+    lowered = unicodedata.normalize("NFD", text).lower()
+    return [token for token in _patterns()[1].findall(lowered) if token.isprintable()]
+
+
+def words(text: str) -> list[str]:
+    """Split a text into its tokens without the punctuation; the tokenizer of ROUGE and METEOR.
+
+    For ASCII text the same as the default of Google's ``rouge-score`` without stemming.
+    """
+    return [token for token in tokens(text) if token[0].isalnum()]
+
+
+def normalize_answer(text: str) -> str:
+    """Reduce an answer to what is compared, as SQuAD and DPR do.
+
+    Canonical decomposition (NFD, as DPR), lower case, no punctuation, no English articles, single
+    spaces (SQuAD, Rajpurkar et al. 2016). Beyond them, punctuation is that of Unicode and not of
+    ASCII alone, and Chinese characters and kana are parted by spaces, so that they are tokens.
+
+    Raises:
+        InvalidParameterError: the text is not a string.
+    """
+    lowered = unicodedata.normalize("NFD", check_text("text", text)).lower()
+    kept = "".join(c for c in lowered if not _is_punctuation(c))
+    spaced = _patterns()[0].sub(r" \g<0> ", kept)
+    return " ".join(word for word in spaced.split() if word not in _ARTICLES)
+
+
+def exact_match(prediction: str, answers: Sequence[str]) -> bool:
+    """Tell whether the prediction equals an accepted answer after normalisation (SQuAD's EM).
+
+    Texts of which normalisation leaves nothing, such as "The The", are compared as they are; SQuAD
+    takes all of them for equal.
+
+    Raises:
+        InvalidParameterError: no answers, a blank one, or something that is not a string.
+    """
+    given = _comparable(check_text("prediction", prediction))
+    return any(given == _comparable(answer) for answer in check_answers(answers))
+
+
+def refined_exact_match(prediction: str, answers: Sequence[str]) -> bool:
+    """Tell whether a short prediction and an accepted answer contain one another (LongRAG 6.2).
+
+    Counts an exact match, and a prediction of one to four tokens that is a substring of an answer
+    or the other way round, all after normalisation. As in the paper, substrings are of characters,
+    so "art" and "Bart" match; each Chinese character is a token.
+
+    Raises:
+        InvalidParameterError: as ``exact_match``.
+    """
+    if exact_match(prediction, answers):
+        return True
+    given = normalize_answer(prediction)
+    if not 1 <= len(given.split()) <= REFINED_MAX_TOKENS:
+        return False
+    accepted = filter(None, map(normalize_answer, answers))
+    return any(given in answer or answer in given for answer in accepted)
+
+
+def contains_exact_match(prediction: str, answers: Sequence[str]) -> bool:
+    """Tell whether an accepted answer stands in the prediction as consecutive tokens.
+
+    The measure for a long answer, ``is_substring_match`` in LongRAG's published code. An exact
+    match counts as well, which differs where an article or a mark of punctuation is missing.
+
+    Raises:
+        InvalidParameterError: as ``exact_match``.
+    """
+    return exact_match(prediction, answers) or _stands_in([prediction], answers)
+
+
+def token_f1(prediction: str, answers: Sequence[str]) -> float:
+    """Return the harmonic mean of token precision and recall, best over the answers (SQuAD's F1).
+
+    Tokens are those of the normalised texts, counted with repetition; Chinese by character.
+
+    Raises:
+        InvalidParameterError: as ``exact_match``.
+    """
+    given = _comparable(check_text("prediction", prediction)).split()
+    return max(_f1(given, _comparable(answer).split()) for answer in check_answers(answers))
+
+
+def answer_recall(
+    texts: Sequence[str], answers: Sequence[str], *, question_type: str = ""
+) -> bool | None:
+    """Tell whether an accepted answer stands in one of the retrieved texts (LongRAG §4.2, AR).
+
+    It stands there as consecutive ``tokens``, so "art" is not found in "Bart". The measure is for
+    questions whose answer is a span: where all answers are yes or no, or ``question_type`` says
+    "comparison", the value is None, which ``bootstrap_interval`` leaves out and counts. No texts
+    give False.
+
+    Raises:
+        InvalidParameterError: ``texts`` is not a sequence of strings, or as ``exact_match``.
+    """
+    retrieved = _checked_strings("texts", texts)
+    accepted = check_answers(answers)
+    comparison = "comparison" in check_text("question_type", question_type)
+    if comparison or _NO_SPAN.issuperset(map(normalize_answer, accepted)):
+        return None
+    return _stands_in(retrieved, accepted)
+
+
+def accuracy(predictions: Sequence[object], references: Sequence[object]) -> float:
+    """Return the share of predictions that equal their reference: multiple choice, yes or no.
+
+    Raises:
+        InvalidParameterError: no predictions, another number of references, or NaN among them.
+    """
+    if not len(predictions) or len(predictions) != len(references):
+        raise InvalidParameterError(
+            "predictions", len(predictions), f"one for each of the {len(references)} references"
+        )
+    if any(value != value for value in chain(predictions, references)):  # noqa: PLR0124 (NaN)
+        raise InvalidParameterError("predictions", float("nan"), "comparable, without NaN")
+    return sum(p == r for p, r in zip(predictions, references, strict=True)) / len(predictions)
+
+
+def _f1(given: list[str], accepted: list[str]) -> float:
+    shared = (Counter(given) & Counter(accepted)).total()
+    return 2 * shared / (len(given) + len(accepted)) if shared else 0.0
+
+
+def _comparable(text: str) -> str:
+    return normalize_answer(text) or " ".join(text.lower().split())
+
+
+def _stands_in(texts: Sequence[str], answers: Sequence[str]) -> bool:
+    # No token holds a space, so a substring between spaces is a run of whole tokens.
+    wanted = [f" {' '.join(found)} " for found in map(tokens, answers) if found]
+    joined = (f" {' '.join(tokens(text))} " for text in texts)
+    return any(answer in text for text in joined for answer in wanted)
+
+
+def _is_punctuation(character: str) -> bool:
+    return character in string.punctuation or unicodedata.category(character)[0] == "P"
+
+
+def check_text(name: str, text: str) -> str:
+    if not isinstance(text, str):
+        raise InvalidParameterError(name, text, "a string")
+    return text
+
+
+def _checked_strings(name: str, texts: Sequence[str]) -> Sequence[str]:
+    if isinstance(texts, str) or not isinstance(texts, Sequence):
+        raise InvalidParameterError(name, texts, "a list of strings", "Put a single one in a list.")
+    for at, text in enumerate(texts):
+        check_text(f"{name}[{at}]", text)
+    return texts
+
+
+def check_answers(answers: Sequence[str], name: str = "answers") -> Sequence[str]:
+    if not _checked_strings(name, answers):
+        raise InvalidParameterError(
+            name, answers, "at least one string", "A question without any cannot be scored."
+        )
+    for at, answer in enumerate(answers):
+        if not answer.strip():
+            raise InvalidParameterError(
+                f"{name}[{at}]", answer, "more than white space", "Leave blank ones out."
+            )
+    return answers

@@ -1,0 +1,298 @@
+"""An index over long units that changes with its documents and never depends on its past.
+
+Grouping is so cheap that it is redone after every change, from all documents; what costs is kept:
+the vectors, by the text that was embedded, and per document what was counted and cut.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from hashlib import sha256
+from types import MappingProxyType
+from typing import Any, Final, Generic, TypeVar, cast
+
+import numpy as np
+import numpy.typing as npt
+
+from longrag.calls import Embed, Flow, ask
+from longrag.errors import (
+    EmbeddingError,
+    IndexFormatError,
+    InvalidDocumentError,
+    InvalidParameterError,
+)
+from longrag.indexing.storage import load_arrays, save_arrays
+from longrag.indexing.vectors import check_vectors
+from longrag.ingestion.builder import UnitBuilder
+from longrag.ingestion.chunking import chunk_spans
+from longrag.ingestion.units import check_documents, embedding_text
+from longrag.retrieval.units import UnitIndex, Vector
+from longrag.types import Chunk, Document, LongUnit, Span
+
+_KIND = "corpus"
+_VERSION = 1
+_SETTINGS: Final = ("max_tokens", "chunk_size", "granularity", "directed", "split_oversized")
+
+Key = TypeVar("Key", bound=Hashable)
+Value = TypeVar("Value")
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What a change did: ids of documents, and how many chunks had to be embedded."""
+
+    added: tuple[str, ...]
+    updated: tuple[str, ...]
+    deleted: tuple[str, ...]
+    embedded: int
+
+
+@dataclass(frozen=True, slots=True)
+class _State:
+    """Everything the index is at one moment; a change puts another in its place at once."""
+
+    documents: Mapping[str, Document]
+    vectors: Mapping[bytes, Vector]
+    index: UnitIndex
+
+
+class CorpusIndex:
+    """Long units over documents that come, change and go in any order and in batches of any size.
+
+    The units are at every moment those of one build from the documents there are, and a change
+    embeds only chunks whose title and text were not there before. A document that is deleted leaves
+    nothing behind: neither its text nor a vector. Searches may run beside changes, and changes
+    beside each other; a change that fails changes nothing.
+
+    Args:
+        builder: the settings of units and chunks.
+        normalize: scale vectors to unit length.
+    """
+
+    def __init__(self, builder: UnitBuilder | None = None, *, normalize: bool = True) -> None:
+        self.builder = builder or UnitBuilder()
+        self.normalize = normalize
+        self._remembered = _Remembered(self.builder)
+        self._lock = threading.Lock()
+        self._state = _State(MappingProxyType({}), {}, UnitIndex([], [], np.empty((0, 1))))
+
+    @property
+    def documents(self) -> Mapping[str, Document]:
+        """The documents there are, by id; read-only."""
+        return self._state.documents
+
+    @property
+    def index(self) -> UnitIndex:
+        """The units, chunks and vectors there are; later changes leave this value as it is."""
+        return self._state.index
+
+    def change(
+        self, *, upsert: Sequence[Document] = (), delete: Iterable[str] = ()
+    ) -> Flow[Change]:
+        """Put documents in, in place of those of the same ids, and take others out, in one step.
+
+        Ids in ``delete`` that are not there are passed over; an id in both is put in.
+
+        Raises:
+            InvalidDocumentError: a document cannot be ingested; see ``check_documents``.
+            EmbeddingError: the embedder returned unusable vectors.
+        """
+        upsert = list(upsert)
+        check_documents(upsert)
+        new = {document.id: document for document in upsert}
+        gone = [id_ for id_ in dict.fromkeys(delete) if id_ not in new]
+        paid: dict[bytes, Vector] = {}
+        embedded = 0
+        while True:
+            before = self._state
+            documents = {**before.documents, **new}
+            deleted = tuple(id_ for id_ in gone if documents.pop(id_, None) is not None)
+            units, chunks = self._remembered.build(list(documents.values()))
+            texts = {_text_key(text): text for text in map(embedding_text, chunks)}
+            missing = [key for key in texts if key not in before.vectors and key not in paid]
+            if missing:
+                paid |= yield from self._embed([texts[key] for key in missing], missing)
+                embedded += len(missing)
+            vectors = {key: before.vectors.get(key, paid.get(key)) for key in texts}
+            after = self._assemble(documents, cast("dict[bytes, Vector]", vectors), units, chunks)
+            with self._lock:
+                if self._state is before:
+                    self._state = after
+                    self._remembered.forget()
+                    return Change(
+                        tuple(id_ for id_ in new if id_ not in before.documents),
+                        tuple(id_ for id_ in new if id_ in before.documents),
+                        deleted,
+                        embedded,
+                    )
+
+    def _embed(self, texts: Sequence[str], keys: Sequence[bytes]) -> Flow[dict[bytes, Vector]]:
+        vectors = check_vectors((yield from ask(Embed(tuple(texts), "document"))), name="vectors")
+        if len(vectors) != len(texts):
+            raise EmbeddingError(
+                f"the embedder returned {len(vectors)} vectors for {len(texts)} texts"
+            )
+        width = next((len(vector) for vector in self._state.vectors.values()), vectors.shape[1])
+        if vectors.shape[1] != width:
+            raise EmbeddingError(
+                f"the embedder returned vectors of width {vectors.shape[1]}, the index holds width"
+                f" {width}: use the embedding model the index was built with"
+            )
+        return dict(zip(keys, vectors, strict=True))
+
+    def _assemble(
+        self,
+        documents: dict[str, Document],
+        vectors: dict[bytes, Vector],
+        units: list[LongUnit],
+        chunks: list[Chunk],
+    ) -> _State:
+        rows = [vectors[_text_key(embedding_text(chunk))] for chunk in chunks]
+        matrix = np.stack(rows) if rows else np.empty((0, 1), np.float32)
+        index = UnitIndex(units, chunks, matrix, normalize=self.normalize)
+        ordered = {id_: documents[id_] for id_ in sorted(documents)}
+        return _State(MappingProxyType(ordered), vectors, index)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write documents, vectors and settings to a folder; see ``longrag.indexing.storage``.
+
+        Callables (link extractor, rules, tokenizer, splitter) are not saved.
+
+        Raises:
+            InvalidDocumentError: a document's metadata is not JSON; nothing is written.
+            IndexFormatError: the folder holds something else; it is left as it was.
+        """
+        state = self._state
+        documents = [_to_json(document) for document in state.documents.values()]
+        content = json.dumps(documents, ensure_ascii=False).encode("utf-8", "surrogatepass")
+        keys = sorted(state.vectors)
+        rows = [state.vectors[key] for key in keys]
+        arrays: dict[str, npt.NDArray[Any]] = {
+            "documents": np.frombuffer(content, np.uint8),
+            "keys": np.frombuffer(b"".join(keys), np.uint8).reshape(-1, 32),
+            "vectors": np.stack(rows) if rows else np.empty((0, 1), np.float32),
+        }
+        settings = {name: getattr(self.builder, name) for name in _SETTINGS}
+        save_arrays(path, _KIND, _VERSION, arrays, {**settings, "normalize": self.normalize})
+
+    @classmethod
+    def load(
+        cls, path: str | os.PathLike[str], *, builder: UnitBuilder | None = None
+    ) -> CorpusIndex:
+        """Read an index that ``save`` wrote; its units, ids and scores are those it was saved with.
+
+        Args:
+            path: the folder.
+            builder: gives the callables; its other settings must be the saved ones. None takes the
+                default callables.
+
+        Raises:
+            IndexFormatError: the folder is missing, damaged or of another kind, or was built with
+                other callables than ``builder`` has.
+            InvalidParameterError: a setting of ``builder`` is not the saved one.
+        """
+        arrays, meta = load_arrays(path, _KIND, _VERSION, mmap=False)
+        saved = {name: meta[name] for name in _SETTINGS}
+        if builder is None:
+            builder = UnitBuilder(**saved)
+        for name, value in saved.items():
+            if getattr(builder, name) != value:
+                raise InvalidParameterError(
+                    name, getattr(builder, name), f"{value!r}, as the index was saved with"
+                )
+        loaded = cls(builder, normalize=meta["normalize"])
+        content = arrays["documents"].tobytes().decode("utf-8", "surrogatepass")
+        documents = {entry["id"]: Document(**entry) for entry in json.loads(content)}
+        vectors = {
+            bytes(key): vector
+            for key, vector in zip(arrays["keys"], arrays["vectors"], strict=True)
+        }
+        units, chunks = loaded._remembered.build(list(documents.values()))
+        try:
+            loaded._state = loaded._assemble(documents, vectors, units, chunks)
+        except KeyError:
+            raise IndexFormatError(
+                f"{path} was built with another link extractor, tokenizer or sentence splitter:"
+                " load it with a builder that has the same"
+            ) from None
+        return loaded
+
+
+def _to_json(document: Document) -> dict[str, Any]:
+    fields = {
+        "id": document.id,
+        "text": document.text,
+        "title": document.title,
+        "metadata": dict(document.metadata),
+    }
+    try:
+        if json.loads(json.dumps(fields["metadata"])) == fields["metadata"]:
+            return fields
+    except (TypeError, ValueError):
+        pass
+    raise InvalidDocumentError(
+        f"the metadata of document {document.id!r} cannot be saved: its values must be JSON"
+    )
+
+
+def _text_key(text: str) -> bytes:
+    return sha256(text.encode("utf-8", "surrogatepass")).digest()
+
+
+class _Remembered:
+    """A builder that remembers, from one build to the next, what it counted, cut and extracted."""
+
+    def __init__(self, builder: UnitBuilder) -> None:
+        extract = builder.extractor()
+        chunker = builder.chunker or partial(
+            chunk_spans,
+            chunk_size=builder.chunk_size,
+            count_tokens=builder.count_tokens,
+            split_sentences=builder.split_sentences,
+        )
+        self._targets: _Memory[int, tuple[Document, Sequence[str]]] = _Memory()
+        self._tokens: _Memory[str, int] = _Memory()
+        self._spans: _Memory[str, Sequence[Span]] = _Memory()
+        # A remembered document stays alive, so that its address names no other.
+        self._builder = replace(
+            builder,
+            link_extractor=lambda document: self._targets.get(
+                id(document), lambda: (document, extract(document))
+            )[1],
+            count_tokens=lambda text: self._tokens.get(text, lambda: builder.count_tokens(text)),
+            chunker=lambda text: self._spans.get(text, lambda: chunker(text)),
+        )
+
+    def build(self, documents: Sequence[Document]) -> tuple[list[LongUnit], list[Chunk]]:
+        return self._builder.build(documents)
+
+    def forget(self) -> None:
+        """Forget what the last build did not need, so that nothing is kept of deleted text."""
+        for memory in (self._targets, self._tokens, self._spans):
+            memory.turn()
+
+
+class _Memory(Generic[Key, Value]):
+    """Values by key, of which those not asked for between two turns are dropped."""
+
+    def __init__(self) -> None:
+        self._known: dict[Key, Value] = {}
+        self._used: dict[Key, Value] = {}
+
+    def get(self, key: Key, compute: Callable[[], Value]) -> Value:
+        # Another thread may turn in between: what was asked for must still be given.
+        used = self._used
+        if key in used:
+            return used[key]
+        known = self._known.get(key)
+        value = compute() if known is None else known
+        used[key] = value
+        return value
+
+    def turn(self) -> None:
+        self._known, self._used = self._used, {}
