@@ -101,6 +101,7 @@ class ExtractiveLLM(CustomLLM):
 
 def _by_word(text: str) -> CompletionResponseGen:
     shown = ""
-    for word in re.findall(r"\S+\s*", text):
+    # An empty answer is one empty token: the framework's callbacks fail on a stream of none.
+    for word in re.findall(r"\s*\S+\s*|\s+", text) or [""]:
         shown += word
         yield CompletionResponse(text=shown, delta=word)

@@ -268,9 +268,10 @@ def _notes(fitted: FittedContext) -> dict[str, Any]:
 
 
 def _template(text: str) -> PromptTemplate:
-    names = {"context_str": "context", "query_str": "question"}
-    used = {name: slot for name, slot in names.items() if f"{{{slot}}}" in text}
-    return PromptTemplate(text, template_var_mappings=used)
+    """Name the slots as LlamaIndex does, so that its events and its users know them."""
+    return PromptTemplate(
+        text.replace("{context}", "{context_str}").replace("{question}", "{query_str}")
+    )
 
 
 def _documents(texts: Sequence[str]) -> list[ReaderDocument]:

@@ -458,7 +458,9 @@ def test_prompts_are_shown_and_replaced():
     synthesizer, llm = reader(LONG, SHORT)
     shown = synthesizer.get_prompts()
     assert set(shown) == {"extract", "long_answer", "short_answer"}
-    assert "{context}" in shown["long_answer"].get_template()
+    assert shown["long_answer"].template_vars == ["context_str", "query_str"]
+    assert shown["extract"].template_vars == ["context_str", "query_str"]
+    assert shown["short_answer"].template_vars == ["query_str", "long_answer"]
     own = PromptTemplate("Q: {query_str} D: {context_str}")
     chat = ChatPromptTemplate.from_messages([("system", "Be brief."), ("user", "{long_answer}!")])
     synthesizer.update_prompts({"long_answer": own, "short_answer": chat})
