@@ -28,6 +28,7 @@ EXPORTED = {
     "langchain_longrag": [
         "ExtractiveChatModel",
         "LocalEmbeddings",
+        "LongRAGIndex",
         "LongUnitTransformer",
         "MaxPRetriever",
         "ReaderSettings",
