@@ -20,6 +20,7 @@ from llama_index.core.ingestion import IngestionCache, IngestionPipeline
 from llama_index.core.instrumentation import get_dispatcher
 from llama_index.core.instrumentation.event_handlers import BaseEventHandler
 from llama_index.core.llms.custom import CustomLLM
+from llama_index.core.memory import ChatMemoryBuffer
 from llama_index.core.node_parser import NodeParser, get_leaf_nodes
 from llama_index.core.prompts import PromptTemplate
 from llama_index.core.query_engine import RetrieverQueryEngine, TransformQueryEngine
@@ -216,7 +217,9 @@ def test_a_router_sends_questions_to_it(nodes, retriever):
 @pytest.mark.parametrize("engine_class", [ContextChatEngine, CondensePlusContextChatEngine])
 def test_chat_engines_answer_from_whole_units(engine_class, retriever):
     llm = ScriptedLLM("Fine.")
-    engine = engine_class.from_defaults(retriever=retriever, llm=llm)
+    # The default memory leaves a database connection open.
+    memory = ChatMemoryBuffer.from_defaults(token_limit=10_000, tokenizer_fn=tokenizer)
+    engine = engine_class.from_defaults(retriever=retriever, llm=llm, memory=memory)
     response = engine.chat(QUESTION)
     assert str(response) == "Fine."
     assert ids(response.source_nodes) == ids(retriever.retrieve(QUESTION))
