@@ -102,7 +102,8 @@ def meteor(
     Through NLTK, with its default weights, best over the references. Words match when they are
     equal or have the same Porter stem; synonyms match only where WordNet's data is at hand, so the
     value returned names the matching that was used, and scores of different matchings are not to be
-    compared. A single word in common scores 0.5 at most: the penalty counts it as one broken piece.
+    compared. NLTK looks synonyms up by the stem, so they match only for words that are their own.
+    A single word in common scores 0.5 at most: the penalty counts it as one broken piece.
 
     Args:
         prediction: the generated text.

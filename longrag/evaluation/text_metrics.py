@@ -186,6 +186,7 @@ def _is_punctuation(character: str) -> bool:
 
 
 def check_text(name: str, text: str) -> str:
+    """Return the text, or raise ``InvalidParameterError`` when it is not a string."""
     if not isinstance(text, str):
         raise InvalidParameterError(name, text, "a string")
     return text
@@ -200,6 +201,7 @@ def _checked_strings(name: str, texts: Sequence[str]) -> Sequence[str]:
 
 
 def check_answers(answers: Sequence[str], name: str = "answers") -> Sequence[str]:
+    """Return the answers, or raise ``InvalidParameterError``: none, a blank one, not strings."""
     if not _checked_strings(name, answers):
         raise InvalidParameterError(
             name, answers, "at least one string", "A question without any cannot be scored."
