@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from hashlib import sha256
 from types import MappingProxyType
-from typing import Any, Final, Generic, TypeVar, cast
+from typing import Any, Final, Generic, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -61,6 +61,10 @@ class _State:
     index: UnitIndex
 
 
+def _with_title(chunk: Chunk, metadata: Mapping[str, object]) -> str:
+    return embedding_text(chunk)
+
+
 class CorpusIndex:
     """Long units over documents that come, change and go in any order and in batches of any size.
 
@@ -72,11 +76,19 @@ class CorpusIndex:
     Args:
         builder: the settings of units and chunks.
         normalize: scale vectors to unit length.
+        embedding_text: writes what is embedded of a chunk, from it and its document's metadata.
     """
 
-    def __init__(self, builder: UnitBuilder | None = None, *, normalize: bool = True) -> None:
+    def __init__(
+        self,
+        builder: UnitBuilder | None = None,
+        *,
+        normalize: bool = True,
+        embedding_text: Callable[[Chunk, Mapping[str, object]], str] = _with_title,
+    ) -> None:
         self.builder = builder or UnitBuilder()
         self.normalize = normalize
+        self._embedding_text = embedding_text
         self._remembered = _Remembered(self.builder)
         self._lock = threading.Lock()
         self._state = _State(MappingProxyType({}), {}, UnitIndex([], [], np.empty((0, 1))))
@@ -113,13 +125,15 @@ class CorpusIndex:
             documents = {**before.documents, **new}
             deleted = tuple(id_ for id_ in gone if documents.pop(id_, None) is not None)
             units, chunks = self._remembered.build(list(documents.values()))
-            texts = {_text_key(text): text for text in map(embedding_text, chunks)}
+            written = [self._text(chunk, documents) for chunk in chunks]
+            keys = [_text_key(text) for text in written]
+            texts = dict(zip(keys, written, strict=True))
             missing = [key for key in texts if key not in before.vectors and key not in paid]
             if missing:
                 paid |= yield from self._embed([texts[key] for key in missing], missing)
                 embedded += len(missing)
-            vectors = {key: before.vectors.get(key, paid.get(key)) for key in texts}
-            after = self._assemble(documents, cast("dict[bytes, Vector]", vectors), units, chunks)
+            known = {**before.vectors, **paid}
+            after = self._assemble(documents, [known[key] for key in keys], keys, units, chunks)
             with self._lock:
                 if self._state is before:
                     self._state = after
@@ -145,18 +159,49 @@ class CorpusIndex:
             )
         return dict(zip(keys, vectors, strict=True))
 
+    def restore(
+        self, documents: Sequence[Document], vector_of: Callable[[Chunk, str], Vector | None]
+    ) -> None:
+        """Fill an empty index with documents whose chunks were embedded before.
+
+        ``vector_of`` gives the vector of a chunk, told its embedded text, or None.
+
+        Raises:
+            IndexFormatError: a chunk has no vector, since the settings are not those it was made
+                with.
+        """
+        check_documents(documents)
+        known = {document.id: document for document in documents}
+        units, chunks = self._remembered.build(documents)
+        texts = [self._text(chunk, known) for chunk in chunks]
+        vectors = [vector_of(chunk, text) for chunk, text in zip(chunks, texts, strict=True)]
+        rows = [vector for vector in vectors if vector is not None]
+        if len(rows) < len(vectors):
+            raise IndexFormatError(
+                f"{len(vectors) - len(rows)} of {len(vectors)} chunks have no vector: the index was"
+                " built with another link extractor, tokenizer, splitter or metadata; use the same"
+            )
+        self._state = self._assemble(known, rows, list(map(_text_key, texts)), units, chunks)
+
+    def vector_of(self, chunk: Chunk) -> Vector:
+        """Return the vector of a chunk of the index, as the embedder gave it."""
+        return self._state.vectors[_text_key(self._text(chunk, self._state.documents))]
+
+    def _text(self, chunk: Chunk, documents: Mapping[str, Document]) -> str:
+        return self._embedding_text(chunk, documents[chunk.doc_id].metadata)
+
     def _assemble(
         self,
-        documents: dict[str, Document],
-        vectors: dict[bytes, Vector],
+        documents: Mapping[str, Document],
+        rows: Sequence[Vector],
+        keys: Sequence[bytes],
         units: list[LongUnit],
         chunks: list[Chunk],
     ) -> _State:
-        rows = [vectors[_text_key(embedding_text(chunk))] for chunk in chunks]
         matrix = np.stack(rows) if rows else np.empty((0, 1), np.float32)
         index = UnitIndex(units, chunks, matrix, normalize=self.normalize)
         ordered = {id_: documents[id_] for id_ in sorted(documents)}
-        return _State(MappingProxyType(ordered), vectors, index)
+        return _State(MappingProxyType(ordered), dict(zip(keys, rows, strict=True)), index)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write documents, vectors and settings to a folder; see ``longrag.indexing.storage``.
@@ -207,19 +252,12 @@ class CorpusIndex:
                 )
         loaded = cls(builder, normalize=meta["normalize"])
         content = arrays["documents"].tobytes().decode("utf-8", "surrogatepass")
-        documents = {entry["id"]: Document(**entry) for entry in json.loads(content)}
+        documents = [Document(**entry) for entry in json.loads(content)]
         vectors = {
             bytes(key): vector
             for key, vector in zip(arrays["keys"], arrays["vectors"], strict=True)
         }
-        units, chunks = loaded._remembered.build(list(documents.values()))
-        try:
-            loaded._state = loaded._assemble(documents, vectors, units, chunks)
-        except KeyError:
-            raise IndexFormatError(
-                f"{path} was built with another link extractor, tokenizer or sentence splitter:"
-                " load it with a builder that has the same"
-            ) from None
+        loaded.restore(documents, lambda chunk, text: vectors.get(_text_key(text)))
         return loaded
 
 
