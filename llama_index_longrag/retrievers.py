@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 from llama_index.core.base.base_retriever import BaseRetriever
@@ -55,6 +55,7 @@ from longrag.calls import (
 from longrag.errors import EmbeddingError, InvalidParameterError
 from longrag.indexing.vectors import check_vectors
 from longrag.retrieval.assembly import check_token_budget, fit_budget
+from longrag.retrieval.corpus import CorpusIndex
 from longrag.retrieval.units import (
     UnitIndex,
     check_k,
@@ -65,6 +66,17 @@ from longrag.retrieval.units import (
 from longrag.types import RetrievedUnit
 
 T = TypeVar("T")
+
+
+class LivingIndex(Protocol):
+    """A ``LongRAGIndex``: units that change, and the nodes of their documents."""
+
+    corpus: CorpusIndex
+    _embed_model: BaseEmbedding
+    _callback_manager: CallbackManager
+
+    def source_nodes(self, doc_ids: Sequence[str]) -> list[BaseNode]:
+        """Return the nodes of member documents."""
 
 
 class MaxPRetriever(BaseRetriever):
@@ -82,7 +94,8 @@ class MaxPRetriever(BaseRetriever):
     LlamaIndex replaces by what the object retrieves.
 
     Args:
-        index: an index whose nodes name their unit under ``unit_key``.
+        index: a ``VectorStoreIndex`` whose nodes name their unit under ``unit_key``, or a
+            ``LongRAGIndex``, whose later changes the retriever follows.
         nodes: nodes to embed; chunks that already have an embedding keep it.
         embed_model: embeds queries and, with ``nodes``, chunks; by default the index's model, or
             ``Settings.embed_model``.
@@ -105,7 +118,7 @@ class MaxPRetriever(BaseRetriever):
     def __init__(
         self,
         *,
-        index: VectorStoreIndex | None = None,
+        index: VectorStoreIndex | LivingIndex | None = None,
         nodes: Sequence[BaseNode] | None = None,
         embed_model: BaseEmbedding | None = None,
         similarity_top_k: int = 4,
@@ -128,9 +141,13 @@ class MaxPRetriever(BaseRetriever):
         self._unit_key = unit_key
         self._filters = filters
         self._count_tokens = token_counter(tokenizer)
-        self._index = index
-        self._exact = index is None or ranks_exactly(index.vector_store)
-        self._needs_embedding = index is None or index.vector_store.is_embedding_query
+        self._index = index if isinstance(index, VectorStoreIndex) else None
+        self._living = None if isinstance(index, VectorStoreIndex) else index
+        if self._living is not None and filters is not None:
+            raise InvalidParameterError("filters", filters, "left out with a LongRAGIndex")
+        store = self._index.vector_store if self._index is not None else None
+        self._exact = store is None or ranks_exactly(store)
+        self._needs_embedding = store is None or store.is_embedding_query
         self._known: dict[str, list[BaseNode]] = {}
         self._embed_model: BaseEmbedding = (
             embed_model or (index._embed_model if index is not None else None)
@@ -193,8 +210,9 @@ class MaxPRetriever(BaseRetriever):
         texts, k, vector = bundle.embedding_strs, self._similarity_top_k, bundle.embedding
         if vector is not None:
             vector = check_vectors(vector, name="query embedding", one_row=True)[0].tolist()
-        if self._units is not None:
-            found = yield from retrieve(texts, self._units, k=k, vector=vector)
+        units = self._living.corpus.index if self._living is not None else self._units
+        if units is not None:
+            found = yield from retrieve(texts, units, k=k, vector=vector)
         else:
             if vector is None and self._needs_embedding:
                 vector = (yield from embed_query(texts)).tolist()
@@ -206,7 +224,10 @@ class MaxPRetriever(BaseRetriever):
     def _results(self, found: Sequence[RetrievedUnit], stored: StoredUnits) -> list[NodeWithScore]:
         results = []
         for unit in found:
-            known = self._known.get(unit.unit.id) or stored.nodes(unit.unit.id)
+            if self._living is not None:
+                known: Sequence[BaseNode] = self._living.source_nodes(unit.unit.doc_ids)
+            else:
+                known = self._known.get(unit.unit.id) or stored.nodes(unit.unit.id)
             result = to_result(unit, known)
             if unit.unit.id in self.object_map:
                 node = IndexNode(**result.node.to_dict(), index_id=unit.unit.id)

@@ -21,6 +21,7 @@ EXPORTED = {
     "llama_index_longrag": [
         "ExtractiveLLM",
         "LocalEmbedding",
+        "LongRAGIndex",
         "LongUnitNodeParser",
         "MaxPRetriever",
         "TwoTurnSynthesizer",
