@@ -2,7 +2,8 @@
 
 A unit node carries its member documents in ``metadata["doc_ids"]`` and, with their offsets, in
 ``metadata["members"]``; a chunk node carries ``metadata["unit_id"]`` and points to its unit as
-PARENT, since the framework rewrites SOURCE to the document. None of these keys is shown to a model.
+PARENT, since the framework rewrites SOURCE to the document. Where that is another document than the
+one that was parsed, ``metadata["member_id"]`` keeps the latter. No model is shown these keys.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from longrag.retrieval.assembly import unit_of_chunks
 from longrag.types import Chunk, Document, LongUnit, Member, RetrievedUnit, TokenCounter
 
 UNIT_KEYS = ("unit_id", "doc_ids", "members")
+CHUNK_KEYS = ("unit_id", "member_id")
 RESULT_KEYS = ("best_chunk", "exact", "complete")
 _MEMBER = {member.name for member in fields(Member)}
 
@@ -112,8 +114,10 @@ def to_chunk_node(
         node_fields |= {
             "start_char_idx": chunk.doc_start,
             "end_char_idx": chunk.doc_end,
-            **_look(source),
+            **look(source),
         }
+        if source.source_node is not None:
+            node_fields["metadata"]["member_id"] = chunk.doc_id
     elif unit is not None:
         kept = {k: v for k, v in unit.metadata.items() if k not in ("doc_ids", "members")}
         node_fields["metadata"] = kept
@@ -125,11 +129,11 @@ def to_chunk_node(
         id_=chunk.id,
         text=chunk.text,
         relationships=relationships,
-        **_hidden(node_fields, ["unit_id"]),
+        **_hidden(node_fields, CHUNK_KEYS),
     )
 
 
-def _look(source: BaseNode) -> dict[str, Any]:
+def look(source: BaseNode) -> dict[str, Any]:
     """What a document says about how its text and metadata are shown."""
     names = (
         "excluded_embed_metadata_keys",
@@ -180,7 +184,7 @@ def to_chunk(node: BaseNode, unit_id: str, at: int = 0) -> Chunk:
     return Chunk(
         id=node.node_id,
         unit_id=unit_id,
-        doc_id=node.ref_doc_id or node.node_id,
+        doc_id=node.metadata.get("member_id") or node.ref_doc_id or node.node_id,
         title=str(node.metadata.get("title") or ""),
         text=text,
         start=start,

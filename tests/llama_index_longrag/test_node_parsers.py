@@ -148,6 +148,8 @@ def test_nodes_that_have_a_source_hand_it_on_and_keep_offsets_of_their_own_text(
         assert own[0].start_char_idx == 0
         assert [text[c.start_char_idx : c.end_char_idx] for c in own] == [c.text for c in own]
         assert [c.start_char_idx for c in own] == sorted({c.start_char_idx for c in own})
+        assert {c.metadata["member_id"] for c in own} == set(unit.metadata["doc_ids"])
+        assert "piece" not in own[0].get_content("embed") + own[0].get_content("llm")
 
 
 def as_dicts(nodes):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from itertools import pairwise
 from typing import Any
 
 import faiss
@@ -406,6 +407,26 @@ def test_chunks_whose_offsets_only_seem_to_overlap_lose_nothing():
         retriever = MaxPRetriever(**source, embed_model=HashEmbedding(), unit_key="book")
         (book,) = retriever.retrieve("old gate")
         assert sorted(book.node.text.split("\n\n")) == sorted(texts)
+
+
+def test_pieces_of_one_book_grouped_together_stay_apart_in_what_is_put_together():
+    splitter = SentenceSplitter(chunk_size=90, chunk_overlap=0, tokenizer=tokenizer)
+    pieces = splitter(long_documents()[:1])
+    for piece, after in pairwise(pieces):
+        piece.metadata["links"] = [after.node_id]
+    nodes = parsed(pieces, max_tokens=10_000)
+    (unit,) = units_of(nodes)
+    for source in (
+        {"nodes": nodes},
+        {"nodes": get_leaf_nodes(nodes)},
+        {"index": store_index(get_leaf_nodes(nodes))},
+    ):
+        (found,) = MaxPRetriever(**source, embed_model=HashEmbedding()).retrieve("Boat 40")
+        assert sorted(found.node.text.split()) == sorted(unit.text.split())
+        assert sorted(found.node.metadata["doc_ids"]) == sorted(p.node_id for p in pieces)
+        best = found.node.metadata["best_chunk"]
+        assert best["doc_id"] in found.node.metadata["doc_ids"]
+        assert found.node.text[best["start"] : best["end"]] == best["text"]
 
 
 def hierarchy(documents):
