@@ -1,0 +1,361 @@
+"""Evidence for one question, put together at query time within a token budget.
+
+LongRAG groups documents before it knows the question, along hyperlinks that many corpora do not
+have. Here the question's best passages are found first, and what they lead to is ranked with them:
+the passages they are linked to, and those that share their rare terms. No model is asked.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain
+from typing import Any, Final, Literal, TypeAlias
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from longrag.calls import Embed, Flow, ask
+from longrag.errors import EmbeddingError, InvalidParameterError
+from longrag.indexing.vectors import check_vectors
+from longrag.ingestion.adjacency import Links, link_array, link_matrix
+from longrag.ingestion.units import build_units, document_sizes
+from longrag.models.tokens import count_tokens as default_counter
+from longrag.models.words import STOPWORDS, content_terms, terms
+from longrag.retrieval.assembly import check_token_budget
+from longrag.retrieval.units import embed_query
+from longrag.types import Chunk, Document, LongUnit, RetrievedUnit, TokenCounter
+
+Passage: TypeAlias = Document | Chunk
+"""What is ranked as a whole: a short document, or a chunk of a long one."""
+
+Via: TypeAlias = Literal["question", "link", "terms"]
+"""What brought a passage in: its own score, a link from a hit, or rare terms shared with one."""
+
+Floats: TypeAlias = NDArray[np.float64]
+
+# From here on the compiled kernels repay the half second it takes to load them.
+_COMPILE_FROM: Final = 200_000
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """One passage found for a question.
+
+    ``index`` is its place among the passages of the index. ``score`` is what it is ranked by and
+    ``direct`` the part of it that it owes to the question alone. ``via`` is "question" where
+    ``direct`` alone would have brought it into the same budget; otherwise "link" or "terms",
+    whichever gave the larger part of its bonus, and ``source`` is the index of the hit that gave
+    it.
+    """
+
+    passage: Passage
+    index: int
+    score: float
+    direct: float
+    via: Via = "question"
+    source: int | None = None
+
+
+class EvidenceIndex:
+    r"""Ranks passages by the question, and by what the question's best passages lead to.
+
+    With s the inner products of the query with the passages' vectors, and t those of the question
+    with their TF-IDF vectors::
+
+        direct(p) = (s(p) - mean s) / (max s - mean s) + lexical_weight * t(p) / max t
+        lead(h, p) = link_weight * [h and p are linked] + term_weight * r(h, p) / max r(h, .)
+        score(p) = direct(p) + max over h of direct(h) / direct(best) * lead(h, p)
+
+    where h runs over the ``hits`` passages of the largest positive ``direct`` other than p, and
+    r(h, p) is the TF-IDF cosine of h and p over the terms that are not in the question: these are
+    the names a further hop goes over. Each part is at most 1 before its weight, so that one setting
+    serves embedders whose inner products lie in different ranges.
+
+    Passages are then taken best first while they fit into the token budget; one that does not fit
+    is passed over. Equal scores go by index. Results are the same whatever the number of threads
+    and the other queries. A search reads the vectors once and the postings of the terms of the
+    question and the hits.
+
+    Args:
+        passages: What is ranked. Long documents are to be given as chunks.
+        vectors: shape (passages, width), rounded to float32. For cosine similarity normalise them.
+        links: Pairs of document numbers, or any other kind of links ``group_documents`` takes; a
+            link counts in both directions. By default a passage's number is its index.
+        document_of: The document number of each passage, where passages are chunks and links are
+            between documents.
+        hits: How many passages are followed.
+        lexical_weight: The weight of the question's own terms, at least 0.
+        link_weight: The weight of a link from a hit, at least 0.
+        term_weight: The weight of rare terms shared with a hit, at least 0.
+        count_tokens: Counts the tokens of a text; a passage's title counts with it.
+
+    Raises:
+        EmbeddingError: Vectors that are not finite, not of one width, or not one a passage.
+        InvalidDocumentError: Two passages have one id, or one is neither document nor chunk.
+        InvalidParameterError: Another argument that is not allowed.
+    """
+
+    def __init__(
+        self,
+        passages: Sequence[Passage],
+        vectors: ArrayLike,
+        links: Links = (),
+        *,
+        document_of: Sequence[int] | None = None,
+        hits: int = 5,
+        lexical_weight: float = 1.0,
+        link_weight: float = 0.5,
+        term_weight: float = 0.5,
+        count_tokens: TokenCounter = default_counter,
+    ) -> None:
+        self.passages = tuple(passages)
+        self._documents = [_as_document(passage) for passage in self.passages]
+        self._count_tokens = count_tokens
+        self._sizes = document_sizes(self._documents, count_tokens=count_tokens)
+        self._vectors = check_vectors(vectors, name="vectors")
+        if len(self._vectors) != len(self.passages):
+            raise EmbeddingError(
+                f"there are {len(self._vectors)} vectors for {len(self.passages)} passages"
+            )
+        if isinstance(hits, bool) or not isinstance(hits, int) or hits < 0:
+            raise InvalidParameterError("hits", hits, "an integer of at least 0")
+        self._hits = hits
+        self._lexical_weight = _check_weight("lexical_weight", lexical_weight)
+        self._link_weight = _check_weight("link_weight", link_weight)
+        self._term_weight = _check_weight("term_weight", term_weight)
+        self._number = _check_numbers(document_of, len(self.passages))
+        count = int(self._number.max(initial=-1)) + 1
+        pairs = link_array(links, count, directed=False)
+        compiled = len(pairs) >= _COMPILE_FROM
+        self._links = link_matrix(pairs, count, directed=False, compiled=compiled)
+        self._terms = _TermIndex([f"{d.title}\n{d.text}" for d in self._documents])
+
+    @property
+    def width(self) -> int:
+        """The number of values in a vector."""
+        return int(self._vectors.shape[1])
+
+    def search(
+        self, question: str, vector: ArrayLike, *, token_budget: int | None
+    ) -> list[Evidence]:
+        """Return the evidence for a question, best first, of at most ``token_budget`` tokens.
+
+        Args:
+            question: The text of the question.
+            vector: Its embedding, shape (width,).
+            token_budget: Tokens of all passages together, titles included; None for no limit,
+                which ranks everything.
+
+        Raises:
+            EmbeddingError: A vector that is not finite or of another width.
+            InvalidParameterError: A question or budget that is not allowed.
+        """
+        check_token_budget(token_budget)
+        if not isinstance(question, str):
+            raise InvalidParameterError("question", question, "a string")
+        if not self.passages:
+            return []
+        query = check_vectors(vector, name="vector", width=self.width, one_row=True)
+        if len(query) != 1:
+            raise InvalidParameterError("vector.shape", query.shape, "that of one vector")
+        asked = self._terms.known(content_terms(question))
+        direct = self._direct(asked, query[0])
+        leads = [(hit, *self._leads(hit, asked)) for hit in self._best(direct)]
+        score = direct.copy()
+        for hit, link, term in leads:
+            share = direct[hit] / direct.max()
+            np.maximum(score, direct + share * (link + term), out=score)
+        expected = set(self._fit(direct, token_budget))
+        return [
+            self._evidence(index, score, direct, leads if index not in expected else [])
+            for index in self._fit(score, token_budget)
+        ]
+
+    def units(self, found: Sequence[Evidence]) -> list[RetrievedUnit]:
+        """Write each passage found as a unit of its own, in the same order.
+
+        A unit's text opens with the passage's title, as in ``build_units``. Its member has the id
+        and the offsets of the passage's document, its best chunk is the passage, and its score that
+        of the evidence.
+        """
+        return [self._unit(evidence) for evidence in found]
+
+    def _direct(self, asked: NDArray[np.int64], query: NDArray[np.float32]) -> Floats:
+        # Not BLAS, whose last bits depend on the number of threads.
+        dense = np.einsum("ij,j->i", self._vectors, query).astype(np.float64)
+        dense -= dense.mean()
+        lexical = self._terms.products(asked, self._terms.idf[asked])
+        return _scaled(dense) + self._lexical_weight * _scaled(lexical)
+
+    def _best(self, direct: Floats) -> list[int]:
+        best: list[int] = np.argsort(-direct, kind="stable")[: self._hits].tolist()
+        return [hit for hit in best if direct[hit] > 0]
+
+    def _leads(self, hit: int, asked: NDArray[np.int64]) -> tuple[Floats, Floats]:
+        """What links and shared terms lead to from a hit, each times its weight."""
+        starts, number = self._links.starts, self._number[hit]
+        linked = np.zeros(len(starts) - 1)
+        linked[self._links.neighbours[starts[number] : starts[number + 1]]] = self._link_weight
+        shared = self._terms.products(*self._terms.others(hit, asked))
+        link, shared[hit] = linked[self._number], 0
+        return link, self._term_weight * _scaled(shared)
+
+    def _fit(self, score: Floats, token_budget: int | None) -> list[int]:
+        order: list[int] = np.argsort(-score, kind="stable").tolist()
+        if token_budget is None:
+            return order
+        chosen, room, smallest = [], token_budget, min(self._sizes)
+        for index in order:
+            if room < smallest:
+                break
+            if self._sizes[index] <= room:
+                chosen.append(index)
+                room -= self._sizes[index]
+        return chosen
+
+    def _evidence(
+        self,
+        index: int,
+        score: Floats,
+        direct: Floats,
+        leads: Sequence[tuple[int, Floats, Floats]],
+    ) -> Evidence:
+        found = Evidence(self.passages[index], index, float(score[index]), float(direct[index]))
+        if not leads or found.score == found.direct:
+            return found
+        hit, link, term = max(leads, key=lambda lead: direct[lead[0]] * (lead[1] + lead[2])[index])
+        return replace(found, via="link" if link[index] >= term[index] else "terms", source=hit)
+
+    def _unit(self, found: Evidence) -> RetrievedUnit:
+        document, passage = self._documents[found.index], found.passage
+        (unit,) = build_units([document], [[0]], count_tokens=self._count_tokens)
+        (member,) = unit.members
+        if isinstance(passage, Chunk):
+            span = (passage.doc_start, passage.doc_start + len(passage.text))
+            member = replace(member, doc_id=passage.doc_id, doc_start=span[0], doc_end=span[1])
+            unit = LongUnit(unit.id, unit.text, (member,), unit.tokens)
+        chunk = Chunk(
+            id=passage.id,
+            unit_id=unit.id,
+            doc_id=member.doc_id,
+            title=document.title,
+            text=document.text,
+            start=member.start,
+            end=member.end,
+            doc_start=member.doc_start,
+            doc_end=member.doc_end,
+        )
+        return RetrievedUnit(unit, found.score, chunk)
+
+
+def embed_evidence(
+    passages: Sequence[Passage], links: Links = (), **settings: Any
+) -> Flow[EvidenceIndex]:
+    """Embed the passages, each as its title and text, and return the index over them.
+
+    ``settings`` are the keyword arguments of ``EvidenceIndex``.
+    """
+    texts = tuple(f"{p.title}\n\n{p.text}" if p.title.strip() else p.text for p in passages)
+    vectors = (yield from ask(Embed(texts, "document"))) if texts else np.empty((0, 1), np.float32)
+    return EvidenceIndex(passages, vectors, links, **settings)
+
+
+def retrieve_evidence(
+    texts: Sequence[str],
+    index: EvidenceIndex,
+    *,
+    token_budget: int | None,
+    vector: ArrayLike | None = None,
+) -> Flow[list[RetrievedUnit]]:
+    """Return the evidence for a query as units, best first.
+
+    ``texts`` are the query's texts, ``vector`` its embedding when the caller has it. An empty index
+    returns nothing and embeds nothing.
+    """
+    if not index.passages:
+        return []
+    if vector is None:
+        vector = yield from embed_query(texts)
+    found = index.search("\n".join(texts), vector, token_budget=token_budget)
+    return index.units(found)
+
+
+class _TermIndex:
+    """TF-IDF vectors of unit length, kept by text and by term in compressed sparse rows.
+
+    A term counts 1 + ln(frequency), times the inverse document frequency of BM25.
+    """
+
+    def __init__(self, texts: Sequence[str]) -> None:
+        vocabulary: dict[str, int] = {}
+        bags = [Counter(_content(text)) for text in texts]
+        numbers = [[vocabulary.setdefault(term, len(vocabulary)) for term in bag] for bag in bags]
+        self._vocabulary = vocabulary
+        lengths = np.array([len(bag) for bag in bags], np.int64)
+        self._ends = np.cumsum(lengths)
+        self._terms = np.fromiter(chain.from_iterable(numbers), np.int64)
+        counts = np.fromiter(chain.from_iterable(bag.values() for bag in bags), np.float64)
+        frequency = np.bincount(self._terms, minlength=len(vocabulary))
+        self.idf: Floats = np.log(1 + (len(texts) - frequency + 0.5) / (frequency + 0.5))
+        owners = np.repeat(np.arange(len(texts)), lengths)
+        weights = (1 + np.log(counts)) * self.idf[self._terms]
+        norms = np.sqrt(np.bincount(owners, weights**2, minlength=len(texts)))
+        self._weights: Floats = weights / np.where(norms > 0, norms, 1)[owners]
+        by_term = np.argsort(self._terms, kind="stable")
+        self._owners, self._posted = owners[by_term], self._weights[by_term]
+        self._posting_ends = np.cumsum(frequency)
+
+    def known(self, words: Sequence[str]) -> NDArray[np.int64]:
+        """Return the numbers of the terms that occur in the texts."""
+        return np.array([self._vocabulary[w] for w in words if w in self._vocabulary], np.int64)
+
+    def others(self, text: int, asked: NDArray[np.int64]) -> tuple[NDArray[np.int64], Floats]:
+        """Return the terms of a text that are not asked for, and their weights."""
+        row = slice(self._ends[text - 1] if text else 0, self._ends[text])
+        new = ~np.isin(self._terms[row], asked)
+        return self._terms[row][new], self._weights[row][new]
+
+    def products(self, numbers: NDArray[np.int64], weights: Floats) -> Floats:
+        """Multiply a weighted list of terms, by number, with every text; shape (texts,)."""
+        products = np.zeros(len(self._ends))
+        for term, weight in zip(numbers.tolist(), weights.tolist(), strict=True):
+            row = slice(self._posting_ends[term - 1] if term else 0, self._posting_ends[term])
+            products[self._owners[row]] += weight * self._posted[row]
+        return products
+
+
+def _content(text: str) -> Iterator[str]:
+    return (term for term, (a, b) in terms(text) if text[a:b].casefold() not in STOPWORDS)
+
+
+def _scaled(values: Floats) -> Floats:
+    """Divide by the maximum; all zeros where nothing is positive."""
+    largest = values.max()
+    return values / largest if largest > 0 else np.zeros_like(values)
+
+
+def _as_document(passage: Passage) -> Document:
+    if isinstance(passage, Chunk):
+        return Document(passage.id, passage.text, passage.title)
+    return passage
+
+
+def _check_weight(name: str, weight: float) -> float:
+    real = isinstance(weight, (int, float)) and not isinstance(weight, bool)
+    if not real or not 0 <= weight < np.inf:
+        raise InvalidParameterError(name, weight, "a finite number of at least 0")
+    return float(weight)
+
+
+def _check_numbers(document_of: Sequence[int] | None, count: int) -> NDArray[np.int64]:
+    if document_of is None:
+        return np.arange(count)
+    numbers = np.asarray(document_of)
+    if numbers.shape != (count,) or (
+        count and (numbers.dtype.kind not in "iu" or numbers.min() < 0)
+    ):
+        received = f"{numbers.dtype} of shape {numbers.shape}"
+        raise InvalidParameterError("document_of", received, "a number of 0 or more a passage")
+    return numbers.astype(np.int64)
