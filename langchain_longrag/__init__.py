@@ -5,6 +5,7 @@ from langchain_longrag.chat_models import ExtractiveChatModel
 from langchain_longrag.embeddings import LocalEmbeddings
 from langchain_longrag.indexes import LongRAGIndex
 from langchain_longrag.retrievers import MaxPRetriever
+from langchain_longrag.tools import create_longrag_tool
 from langchain_longrag.transformers import LongUnitTransformer
 
 __all__ = [
@@ -15,5 +16,6 @@ __all__ = [
     "MaxPRetriever",
     "ReaderSettings",
     "create_longrag_chain",
+    "create_longrag_tool",
     "create_two_turn_reader",
 ]

@@ -6,12 +6,14 @@ from llama_index_longrag.llms import ExtractiveLLM
 from llama_index_longrag.node_parsers import LongUnitNodeParser
 from llama_index_longrag.response_synthesizers import TwoTurnSynthesizer
 from llama_index_longrag.retrievers import MaxPRetriever
+from llama_index_longrag.tools import LongUnitTool
 
 __all__ = [
     "ExtractiveLLM",
     "LocalEmbedding",
     "LongRAGIndex",
     "LongUnitNodeParser",
+    "LongUnitTool",
     "MaxPRetriever",
     "TwoTurnSynthesizer",
 ]

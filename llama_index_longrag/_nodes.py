@@ -9,7 +9,7 @@ one that was parsed, ``metadata["member_id"]`` keeps the latter. No model is sho
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, fields
+from dataclasses import asdict, fields, replace
 from hashlib import sha256
 from typing import Any
 
@@ -308,6 +308,18 @@ class RetrievedUnitNode(TextNode):
         best = Chunk(unit_id=unit.id, **self.metadata["best_chunk"])
         content.retrieved = RetrievedUnit(unit, 0.0, best)
         return content
+
+
+def to_retrieved(result: NodeWithScore) -> RetrievedUnit:
+    """Convert any retrieved node; one that is not a unit is a unit of one document."""
+    content = result.node.get_content(metadata_mode=MetadataMode.LLM)
+    if isinstance(content, UnitContent):
+        return replace(content.retrieved, score=result.score)
+    node = result.node
+    doc_id = node.ref_doc_id or node.node_id
+    unit = LongUnit(node.node_id, content, (Member(doc_id, "", 0, 0, len(content)),), 0)
+    chunk = Chunk(node.node_id, unit.id, doc_id, "", content, 0, len(content), 0, len(content))
+    return RetrievedUnit(unit, result.score, chunk)
 
 
 def to_result(found: RetrievedUnit, known: Sequence[BaseNode] = ()) -> NodeWithScore:

@@ -169,17 +169,15 @@ class TwoTurnSynthesizer(BaseSynthesizer):
         )
         prompt += count_tokens(self._plain_llm().system_prompt or "")
         room = helper.context_window - helper.num_output - prompt
-        if room >= 1:
-            documents = _documents(texts)
-            fitted = fit_context(documents, max_tokens=room, count_tokens=count_tokens)
-            if fitted.tokens <= room:
-                return fitted
-        raise InvalidParameterError(
-            "context_window",
-            helper.context_window,
-            f"more than {helper.num_output} tokens of output and {prompt} of prompt",
-            "The model has no room for any document.",
-        )
+        try:
+            return fit_context(_documents(texts), max_tokens=room, count_tokens=count_tokens)
+        except InvalidParameterError as error:
+            raise InvalidParameterError(
+                "context_window",
+                helper.context_window,
+                f"more than {helper.num_output} tokens of output and {prompt} of prompt",
+                "The model has no room for any document.",
+            ) from error
 
     def _predict(self, turns: _Turns) -> Steps[str]:
         reply = None

@@ -94,7 +94,7 @@ def fit_context(
     left and still too large, it is cut at the end of a sentence. ``None`` means no limit.
 
     Raises:
-        InvalidParameterError: ``max_tokens`` is below 1.
+        InvalidParameterError: ``max_tokens`` leaves no room for any document.
     """
     if max_tokens is not None and max_tokens < 1:
         raise InvalidParameterError(
@@ -131,7 +131,14 @@ def _render(documents: Iterable[ReaderDocument]) -> str:
 
 def _cut(document: ReaderDocument, max_tokens: int, count_tokens: TokenCounter) -> ReaderDocument:
     frame = count_tokens(_render([ReaderDocument(document.doc_id, document.title, "")]))
-    room = max(max_tokens - frame, 1)
+    room = max_tokens - frame
+    if room < 1:
+        raise InvalidParameterError(
+            "max_tokens",
+            max_tokens,
+            f"at least {frame + 1}",
+            "The window leaves no room for any document.",
+        )
     spans = chunk_spans(document.text, chunk_size=room, count_tokens=count_tokens)
     end = spans[0][1] if spans else 0
     return ReaderDocument(document.doc_id, document.title, document.text[:end], document.unit, True)

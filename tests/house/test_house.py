@@ -23,6 +23,7 @@ EXPORTED = {
         "LocalEmbedding",
         "LongRAGIndex",
         "LongUnitNodeParser",
+        "LongUnitTool",
         "MaxPRetriever",
         "TwoTurnSynthesizer",
     ],
@@ -34,6 +35,7 @@ EXPORTED = {
         "MaxPRetriever",
         "ReaderSettings",
         "create_longrag_chain",
+        "create_longrag_tool",
         "create_two_turn_reader",
     ],
 }
