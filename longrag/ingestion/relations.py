@@ -1,0 +1,405 @@
+"""Links for corpora that have none: titles in the text, folders, sections, names, citations.
+
+Grouping (LongRAG, Algorithm 1) and evidence assembly need pairs of related documents and do not ask
+where these come from. Every source here reads them out of the documents alone, in time linear in
+the text and in the pairs it returns, so ``[*a(documents), *b(documents)]`` composes.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import combinations
+from typing import Final, Protocol, TypeAlias
+from unicodedata import normalize
+
+from longrag.errors import InvalidParameterError
+from longrag.ingestion.paths import AMBIGUOUS, add_unique, join_path, stem
+from longrag.models.words import CJK, CJK_RUN, STOPWORDS
+from longrag.types import Document
+
+Pairs: TypeAlias = list[tuple[int, int]]
+
+_TOKEN: Final = re.compile(rf"[{CJK}]|[^\W{CJK}]+|[^\w\s]")
+_PARENTHESIS: Final = re.compile(r"\s*\([^()]*\)\s*\Z")
+# Longer titles are sentences, and the bound keeps matching linear in the text.
+_MAX_TITLE_TOKENS: Final = 32
+_FOLDER_PAGES: Final = ("index", "_index", "readme")
+# A name: capitalised words, small words of names between them, or what stands in quotes.
+_UPPER: Final = "".join(letter for letter in map(chr, range(0x2000)) if letter.isupper())
+_CAPITALISED: Final = rf"(?<!\w)[{_UPPER}][\w’'-]*"
+_NAME: Final = re.compile(
+    rf"{_CAPITALISED}(?: (?:(?:of|the|de|la|von|van|der|du|di|al) ){{0,2}}{_CAPITALISED})*"
+)
+_QUOTED: Final = re.compile(
+    r"\"([^\"\n]{3,80})\"|“([^“”\n]{3,80})”|「([^「」\n]{2,40})」|《([^《》\n]{2,40})》"
+)
+_SENTENCE_START: Final = re.compile(r"(?:\A|[.!?:;]\s+|\n\s*)\Z")
+_PANDOC: Final = re.compile(r"@\{?([\w:.#$%&+?<>~/-]*\w)")
+_BRACKETS: Final = re.compile(r"\[([^\[\]\n]{1,300})\]")
+_LATEX: Final = re.compile(
+    r"\\[a-zA-Z]{0,9}cite[a-zA-Z]{0,9}\*?(?:\[[^\[\]]{0,80}\]){0,2}\{([^{}]{1,600})\}"
+)
+_NUMBERS: Final = re.compile(r"\d{1,4}(?:\s*[,;–-]\s*\d{1,4})*\Z")
+
+
+class LinkSource(Protocol):
+    """Finds related documents in a corpus."""
+
+    def __call__(self, documents: Sequence[Document]) -> Sequence[tuple[int, int]]:
+        """Return pairs (source, target) of indices, sorted, each once, no document with itself."""
+        ...
+
+
+def _pairs(found: Iterable[tuple[int, int]]) -> Pairs:
+    return sorted({(source, target) for source, target in found if source != target})
+
+
+@dataclass(frozen=True, slots=True)
+class TitleMentions:
+    """Links a document to those whose title stands in its text, in the letter case of the title.
+
+    A title is taken without a parenthesis at its end, so "Rush (band)" is looked for as "Rush". It
+    must match whole words; where titles overlap, the one that begins first counts, and of these the
+    longest. A title that several documents have names none of them; numbers name nothing; and a
+    title of one word is passed over where the corpus writes that word in lower case more often than
+    not, because it then is a common word. Titles of more than 32 words are not looked for.
+
+    Args:
+        min_characters: Characters a title must have; those of Chinese, Japanese and Korean count
+            twice.
+        max_namesakes: How many documents may have one title and still be linked to, all of them.
+        max_mentions: Links a title may receive; a title that more documents mention names something
+            too common to relate them. None for no limit.
+
+    Raises:
+        InvalidParameterError: A setting below 1.
+    """
+
+    min_characters: int = 4
+    max_namesakes: int = 1
+    max_mentions: int | None = None
+
+    def __post_init__(self) -> None:
+        _check_count("min_characters", self.min_characters)
+        _check_count("max_namesakes", self.max_namesakes)
+        if self.max_mentions is not None:
+            _check_count("max_mentions", self.max_mentions)
+
+    def __call__(self, documents: Sequence[Document]) -> Pairs:
+        """Return pairs (mentioning, mentioned)."""
+        texts = [_TOKEN.findall(normalize("NFC", document.text)) for document in documents]
+        trie = _trie(self._titles(documents, texts))
+        found = _pairs(
+            (source, target)
+            for source, tokens in enumerate(texts)
+            for targets in _matches(trie, tokens)
+            for target in targets
+        )
+        if self.max_mentions is None:
+            return found
+        received = Counter(target for _, target in found)
+        return [pair for pair in found if received[pair[1]] <= self.max_mentions]
+
+    def _titles(
+        self, documents: Sequence[Document], texts: Sequence[Sequence[str]]
+    ) -> dict[tuple[str, ...], list[int]]:
+        titles: dict[tuple[str, ...], list[int]] = {}
+        for index, document in enumerate(documents):
+            name = _PARENTHESIS.sub("", " ".join(normalize("NFC", document.title).split()))
+            tokens = tuple(_TOKEN.findall(name))
+            if self._is_name(name, tokens):
+                titles.setdefault(tokens, []).append(index)
+        words = {tokens[0].lower(): 0 for tokens in titles if len(tokens) == 1}
+        for text in texts:
+            for token in text:
+                # Counted up where written in lower case, down where not.
+                if (word := token.lower()) in words:
+                    words[word] += 1 if token == word else -1
+        return {
+            tokens: indices
+            for tokens, indices in titles.items()
+            if len(indices) <= self.max_namesakes
+            and not (len(tokens) == 1 and words[tokens[0].lower()] > 0)
+        }
+
+    def _is_name(self, name: str, tokens: Sequence[str]) -> bool:
+        wide = sum(CJK_RUN.match(token) is not None for token in tokens)
+        return (
+            0 < len(tokens) <= _MAX_TITLE_TOKENS
+            and len(name) + wide >= self.min_characters
+            and any(token.isalnum() and not token.isdecimal() for token in tokens)
+        )
+
+
+@dataclass(slots=True, eq=False)
+class _Node:
+    """What may follow some tokens of a title, and the documents whose title ends here."""
+
+    children: dict[str, _Node] = field(default_factory=dict)
+    documents: Sequence[int] = ()
+
+
+def _trie(titles: Mapping[tuple[str, ...], Sequence[int]]) -> _Node:
+    root = _Node()
+    for tokens, documents in titles.items():
+        node = root
+        for token in tokens:
+            node = node.children.setdefault(token, _Node())
+        node.documents = documents
+    return root
+
+
+def _matches(trie: _Node, tokens: Sequence[str]) -> Iterator[Sequence[int]]:
+    """Yield the documents named in a text: first match first, the longest of those, then on."""
+    at = 0
+    while at < len(tokens):
+        node, position, end = trie, at, at + 1
+        named: Sequence[int] = ()
+        while position < len(tokens) and (child := node.children.get(tokens[position])):
+            node, position = child, position + 1
+            if node.documents:
+                end, named = position, node.documents
+        yield named
+        at = end
+
+
+@dataclass(frozen=True, slots=True)
+class FolderHierarchy:
+    """Links the pages of a folder to one another along the folder tree.
+
+    The page of a folder, its ``index``, ``_index`` or ``README``, is linked to the folder's other
+    pages and to the pages of the folders in it; the other pages of a folder are chained in the
+    order of their paths. Folders without a page of their own hang on the next one above that has.
+
+    Args:
+        path_keys: Metadata keys that may hold a document's path, best first. Without any, its id is
+            its path.
+    """
+
+    path_keys: tuple[str, ...] = ("path", "file_path", "source")
+
+    def __call__(self, documents: Sequence[Document]) -> Pairs:
+        """Return pairs (folder page, page) and (page, next page)."""
+        paths = [_path(document, self.path_keys) for document in documents]
+        pages: dict[str, int] = {}
+        ranks: dict[str, int] = {}
+        for index, path in enumerate(paths):
+            folder, _, name = path.rpartition("/")
+            bare = stem(name).lower()
+            if bare in _FOLDER_PAGES and _FOLDER_PAGES.index(bare) < ranks.get(folder, 3):
+                pages[folder], ranks[folder] = index, _FOLDER_PAGES.index(bare)
+        found: Pairs = []
+        last: dict[str, int] = {}
+        for index in sorted(range(len(paths)), key=lambda i: (paths[i], i)):
+            folder = paths[index].rpartition("/")[0]
+            if pages.get(folder) == index:
+                found.extend((page, index) for page in _above(pages, _parent(folder)))
+                continue
+            found.extend((page, index) for page in _above(pages, folder))
+            if folder in last:
+                found.append((last[folder], index))
+            last[folder] = index
+        return _pairs(found)
+
+
+def _path(document: Document, keys: Sequence[str]) -> str:
+    paths = (
+        value for key in keys if isinstance(value := document.metadata.get(key), str) and value
+    )
+    return join_path("", next(paths, document.id).replace("\\", "/").removeprefix("file://"))
+
+
+def _parent(folder: str) -> str | None:
+    return folder.rpartition("/")[0] if folder else None
+
+
+def _above(pages: Mapping[str, int], folder: str | None) -> Iterator[int]:
+    """Yield the page of a folder or of the nearest one above, if there is one."""
+    while folder is not None:
+        if folder in pages:
+            yield pages[folder]
+            return
+        folder = _parent(folder)
+
+
+@dataclass(frozen=True, slots=True)
+class SectionHierarchy:
+    """Links the sections of one source, for corpora whose documents are parts of longer ones.
+
+    Sections are those documents that agree in the first of ``source_keys`` they have; they stand in
+    the order in which they are given. Each is linked from the section it falls under, the last one
+    before it whose headings begin its own, and from the one before it.
+
+    Args:
+        source_keys: Metadata keys that name the source, best first. A document without any belongs
+            to no source.
+        heading_keys: Metadata keys of the headings above a section, outermost first, as LangChain's
+            ``MarkdownHeaderTextSplitter`` writes them.
+        path_key: The metadata key of all headings in one "/"-separated string, as LlamaIndex's
+            ``MarkdownNodeParser`` writes it; used where there is none of ``heading_keys``.
+    """
+
+    source_keys: tuple[str, ...] = ("source", "file_path", "path")
+    heading_keys: tuple[str, ...] = tuple(f"Header {level}" for level in range(1, 7))
+    path_key: str = "header_path"
+
+    def __call__(self, documents: Sequence[Document]) -> Pairs:
+        """Return pairs (section above, section) and (section, next section)."""
+        found: Pairs = []
+        open_at: dict[str, dict[tuple[str, ...], int]] = {}
+        last: dict[str, int] = {}
+        for index, document in enumerate(documents):
+            values = (document.metadata.get(key) for key in self.source_keys)
+            source = next((value for value in values if isinstance(value, str) and value), None)
+            if source is None:
+                continue
+            headings = self._headings(document)
+            known = open_at.setdefault(source, {})
+            above = (known[headings[:n]] for n in range(len(headings) - 1, -1, -1)
+                     if headings[:n] in known)  # fmt: skip
+            found.extend((parent, index) for parent in [*above][:1])
+            if source in last:
+                found.append((last[source], index))
+            known[headings], last[source] = index, index
+        return _pairs(found)
+
+    def _headings(self, document: Document) -> tuple[str, ...]:
+        named = [document.metadata.get(key) for key in self.heading_keys]
+        if any(named):
+            return tuple(str(name) for name in named if name)
+        path = document.metadata.get(self.path_key)
+        return tuple(part for part in path.split("/") if part) if isinstance(path, str) else ()
+
+
+@dataclass(frozen=True, slots=True)
+class SharedEntities:
+    """Links documents that name the same rare thing.
+
+    Names are runs of capitalised words, with the small words of names inside them, and what stands
+    in quotation marks. A single capitalised word at the start of a sentence is no name.
+
+    Args:
+        max_documents: Documents a name may occur in; a more common one relates nothing. A name in
+            n documents gives all their n(n-1)/2 pairs.
+        min_characters: Characters a name must have.
+
+    Raises:
+        InvalidParameterError: ``max_documents`` is below 2, or ``min_characters`` below 1.
+    """
+
+    max_documents: int = 3
+    min_characters: int = 4
+
+    def __post_init__(self) -> None:
+        _check_count("max_documents", self.max_documents, least=2)
+        _check_count("min_characters", self.min_characters)
+
+    def __call__(self, documents: Sequence[Document]) -> Pairs:
+        """Return pairs (earlier, later)."""
+        named: dict[str, dict[int, None]] = {}
+        for index, document in enumerate(documents):
+            for name in _names(normalize("NFC", f"{document.title}\n{document.text}")):
+                if len(name) >= self.min_characters:
+                    named.setdefault(name, {})[index] = None
+        return _pairs(
+            pair
+            for holders in named.values()
+            if len(holders) <= self.max_documents
+            for pair in combinations(holders, 2)
+        )
+
+
+def _names(text: str) -> Iterator[str]:
+    for match in _NAME.finditer(text):
+        words = match.group().split(" ")
+        # "The", "In" and their like open sentences and are no part of a name.
+        if words[0].lower() in STOPWORDS:
+            words = words[1:]
+        elif len(words) == 1 and _SENTENCE_START.search(
+            text, max(match.start() - 9, 0), match.start()
+        ):
+            continue
+        if words:
+            yield " ".join(words)
+    for match in _QUOTED.finditer(text):
+        yield next(quoted for quoted in match.groups() if quoted).strip(" .,;")
+
+
+@dataclass(frozen=True, slots=True)
+class CitationKeys:
+    r"""Links a document to those it cites: ``[@key]``, ``\cite{key, key}`` and ``[12]``.
+
+    A key names the document whose id it is, or one of whose ``keys`` in the metadata has it for a
+    value (a string, an integer, or a list of them). A number in brackets is looked up first in the
+    citing document's own reference list. What names several documents names none.
+
+    Args:
+        keys: Metadata keys under which a document tells how it is cited.
+        references_key: The metadata key of a document's reference list: a mapping from its numbers
+            or labels to ids or keys, or a list that begins with number 1.
+    """
+
+    keys: tuple[str, ...] = ("citation_key", "doi")
+    references_key: str = "references"
+
+    def __call__(self, documents: Sequence[Document]) -> Pairs:
+        """Return pairs (citing, cited)."""
+        table: dict[str, int] = {}
+        for index, document in enumerate(documents):
+            add_unique(table, document.id, index)
+            for key in self.keys:
+                for name in _strings(document.metadata.get(key)):
+                    add_unique(table, name, index)
+        return _pairs(
+            (index, table[name])
+            for index, document in enumerate(documents)
+            for name in self._cited(document)
+            if table.get(name, AMBIGUOUS) != AMBIGUOUS
+        )
+
+    def _cited(self, document: Document) -> Iterator[str]:
+        own = _references(document.metadata.get(self.references_key))
+        for key in _citations(document.text):
+            yield own.get(key, key)
+
+
+def _citations(text: str) -> Iterator[str]:
+    for match in _BRACKETS.finditer(text):
+        inside = match.group(1).strip()
+        if _NUMBERS.match(inside):
+            yield from _numbers(inside)
+        elif "@" in inside:
+            yield from _PANDOC.findall(inside)
+    for match in _LATEX.finditer(text):
+        yield from (key.strip() for key in match.group(1).split(",") if key.strip())
+
+
+def _numbers(inside: str) -> Iterator[str]:
+    """Yield the numbers of "3, 5-7"."""
+    for part in re.split(r"\s*[,;]\s*", inside):
+        first, *rest = (int(number) for number in re.split(r"\s*[–-]\s*", part))
+        last = rest[-1] if rest else first
+        # A longer range is a span of years or pages.
+        if first <= last < first + 50:
+            yield from map(str, range(first, last + 1))
+
+
+def _references(value: object) -> dict[str, str]:
+    if isinstance(value, Mapping):
+        return {str(label): str(target) for label, target in value.items()}
+    if isinstance(value, (list, tuple)):
+        return {str(number): str(target) for number, target in enumerate(value, start=1)}
+    return {}
+
+
+def _strings(value: object) -> list[str]:
+    values = value if isinstance(value, (list, tuple)) else [value]
+    return [str(item) for item in values if isinstance(item, (str, int))]
+
+
+def _check_count(name: str, value: int, *, least: int = 1) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise InvalidParameterError(name, value, f"an integer of at least {least}")
