@@ -1,0 +1,103 @@
+"""A tool that keeps to its budget, alone and in the hands of an agent."""
+
+import pytest
+from langchain_core.documents import Document
+from langchain_core.language_models import GenericFakeChatModel
+from langchain_core.messages import AIMessage, ToolMessage
+from langchain_core.retrievers import BaseRetriever
+
+from langchain_longrag import LongUnitTransformer, MaxPRetriever, create_longrag_tool
+from longrag.errors import InvalidParameterError
+from longrag.models import count_tokens
+
+from .conftest import HashEmbeddings
+
+FACTS = {
+    "mill": "The mill grinds rye. ",
+    "weir": "The weir holds the river back. ",
+    "church": "The church has one clock. ",
+}
+PAGES = [
+    Document(fact * 60, id=name, metadata={"title": name.title()}) for name, fact in FACTS.items()
+]
+
+
+@pytest.fixture
+def retriever():
+    nodes = LongUnitTransformer(chunk_size=40).transform_documents(PAGES)
+    return MaxPRetriever(documents=nodes, embedding=HashEmbeddings(), k=3)
+
+
+class Recorder(BaseRetriever):
+    queries: list[str] = []  # noqa: RUF012 - pydantic copies defaults
+    found: list[Document] = []  # noqa: RUF012
+
+    def _get_relevant_documents(self, query, *, run_manager):
+        self.queries.append(query)
+        return self.found
+
+
+@pytest.mark.parametrize("budget", [1, 30, 400, 100_000])
+async def test_the_content_keeps_to_the_budget_and_begins_with_the_best(retriever, budget):
+    tool = create_longrag_tool(retriever, token_budget=budget)
+    call = {"name": tool.name, "args": {"query": "Who grinds rye?"}, "id": "1", "type": "tool_call"}
+    for message in (tool.invoke(call), await tool.ainvoke(call)):
+        assert count_tokens(message.content) <= budget
+        assert "The" in message.content
+        assert message.artifact[0].metadata["doc_ids"] == ["mill"]
+        assert message.content == "\n\n".join(d.page_content for d in message.artifact)
+
+
+def test_within_the_budget_units_come_whole(retriever):
+    found = retriever.invoke("Who grinds rye?")
+    tool = create_longrag_tool(retriever, token_budget=100_000)
+    assert tool.invoke("Who grinds rye?") == "\n\n".join(d.page_content for d in found)
+
+
+def test_documents_of_any_retriever_are_cut():
+    recorder = Recorder(found=[Document("One is here. " * 50), Document("Two is there.")])
+    tool = create_longrag_tool(recorder, "look", "Looks.", token_budget=9)
+    assert tool.invoke("where?") == "One is here. One is here."
+    assert recorder.queries == ["where?"]
+    assert (tool.name, tool.description) == ("look", "Looks.")
+
+
+def test_nothing_found_is_an_empty_content():
+    assert create_longrag_tool(Recorder()).invoke("where?") == ""
+
+
+@pytest.mark.parametrize("budget", [0, -1, 2.5, True])
+def test_a_budget_out_of_range_is_refused(budget):
+    with pytest.raises(InvalidParameterError, match="token_budget"):
+        create_longrag_tool(Recorder(), token_budget=budget)
+
+
+def test_what_the_retriever_raises_is_raised():
+    class Broken(Recorder):
+        def _get_relevant_documents(self, query, *, run_manager):
+            raise ConnectionError("gone")
+
+    with pytest.raises(ConnectionError, match="gone"):
+        create_longrag_tool(Broken()).invoke("where?")
+
+
+class ToolCallingModel(GenericFakeChatModel):
+    """Calls the tool once, then answers with the last sentence it was shown."""
+
+    def bind_tools(self, tools, **kwargs):
+        return self
+
+
+def test_an_agent_calls_it_and_sees_no_more_than_the_budget(retriever):
+    agents = pytest.importorskip("langchain.agents", reason="needs the package langchain")
+    call = {"name": "search_documents", "args": {"query": "Who grinds rye?"}, "id": "1"}
+    model = ToolCallingModel(
+        messages=iter([AIMessage("", tool_calls=[call]), AIMessage("The mill does.")])
+    )
+    agent = agents.create_agent(model, [create_longrag_tool(retriever, token_budget=120)])
+    result = agent.invoke({"messages": [("user", "Who grinds rye?")]})
+    (shown,) = [m for m in result["messages"] if isinstance(m, ToolMessage)]
+    assert "The mill grinds rye." in shown.content
+    assert count_tokens(shown.content) <= 120
+    assert shown.artifact[0].metadata["doc_ids"] == ["mill"]
+    assert result["messages"][-1].content == "The mill does."
