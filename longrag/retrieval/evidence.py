@@ -20,7 +20,7 @@ from longrag.calls import Embed, Flow, ask
 from longrag.errors import EmbeddingError, InvalidParameterError
 from longrag.indexing.vectors import check_vectors
 from longrag.ingestion.adjacency import Links, link_array, link_matrix
-from longrag.ingestion.units import build_units, document_sizes
+from longrag.ingestion.units import build_units, check_documents, document_sizes
 from longrag.models.tokens import count_tokens as default_counter
 from longrag.models.words import STOPWORDS, content_terms, terms
 from longrag.retrieval.assembly import check_token_budget
@@ -112,6 +112,7 @@ class EvidenceIndex:
     ) -> None:
         self.passages = tuple(passages)
         self._documents = [_as_document(passage) for passage in self.passages]
+        check_documents(self._documents)
         self._count_tokens = count_tokens
         self._sizes = document_sizes(self._documents, count_tokens=count_tokens)
         self._vectors = check_vectors(vectors, name="vectors")

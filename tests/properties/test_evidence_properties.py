@@ -1,0 +1,151 @@
+"""What holds for every corpus: the formula as it is written, the budget, the order of scores."""
+
+import math
+from collections import Counter
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from longrag.indexing.neighbours import nearest_neighbours
+from longrag.ingestion.units import document_sizes
+from longrag.models.words import STOPWORDS, content_terms, stem
+from longrag.retrieval.evidence import EvidenceIndex
+from longrag.types import Document
+
+WORDS = ["mill", "weir", "keller", "passau", "river", "stone", "the", "of"]
+
+
+@st.composite
+def corpora(draw):
+    texts = draw(st.lists(st.lists(st.sampled_from(WORDS), max_size=8), min_size=1, max_size=8))
+    count = len(texts)
+    # Eighths are exact, so that ties are ties in any arithmetic.
+    numbers = st.integers(-16, 16).map(lambda n: n / 8)
+    vectors = draw(st.lists(st.tuples(numbers, numbers), min_size=count, max_size=count))
+    number = st.integers(0, count - 1)
+    links = draw(st.lists(st.tuples(number, number), max_size=10))
+    question = draw(st.lists(st.sampled_from([*WORDS, "unknown"]), max_size=5))
+    return {
+        "documents": [Document(str(i), " ".join(words)) for i, words in enumerate(texts)],
+        "vectors": np.array(vectors),
+        "links": links,
+        "question": " ".join(question),
+        "query": draw(st.tuples(numbers, numbers)),
+        "hits": draw(st.integers(0, 4)),
+        "weights": draw(st.tuples(*[st.sampled_from([0.0, 0.5, 1.0])] * 3)),
+    }
+
+
+def by_the_book(case):
+    """The docstring's formula, passage by passage, with dicts."""
+    documents, count = case["documents"], len(case["documents"])
+    lexical_weight, link_weight, term_weight = case["weights"]
+    bags = [Counter(stem(w) for w in d.text.split() if w not in STOPWORDS) for d in documents]
+    df = Counter(term for bag in bags for term in bag)
+    idf = {t: math.log(1 + (count - n + 0.5) / (n + 0.5)) for t, n in df.items()}
+    tfidf = []
+    for bag in bags:
+        row = {t: (1 + math.log(n)) * idf[t] for t, n in bag.items()}
+        norm = math.sqrt(sum(w * w for w in row.values())) or 1
+        tfidf.append({t: w / norm for t, w in row.items()})
+    asked = set(content_terms(case["question"]))
+
+    def scaled(values):
+        top = max(values)
+        return [v / top if top > 0 else 0.0 for v in values]
+
+    s = [float(np.dot(v, case["query"])) for v in case["vectors"]]
+    t = scaled([sum(idf[x] * row.get(x, 0) for x in sorted(asked & set(idf))) for row in tfidf])
+    dense = scaled([v - sum(s) / count for v in s])
+    direct = [a + lexical_weight * b for a, b in zip(dense, t, strict=True)]
+    best = sorted(range(count), key=lambda i: (-direct[i], i))[: case["hits"]]
+    score = list(direct)
+    for h in (h for h in best if direct[h] > 0):
+        r = [
+            0
+            if p == h
+            else sum(w * tfidf[p].get(x, 0) for x, w in tfidf[h].items() if x not in asked)
+            for p in range(count)
+        ]
+        for p, shared in enumerate(scaled(r)):
+            linked = p != h and ((h, p) in case["links"] or (p, h) in case["links"])
+            lead = link_weight * linked + term_weight * shared
+            score[p] = max(score[p], direct[p] + direct[h] / max(direct) * lead)
+    return score
+
+
+def index_of(case):
+    lexical_weight, link_weight, term_weight = case["weights"]
+    return EvidenceIndex(
+        case["documents"],
+        case["vectors"],
+        case["links"],
+        hits=case["hits"],
+        lexical_weight=lexical_weight,
+        link_weight=link_weight,
+        term_weight=term_weight,
+    )
+
+
+def near_tie(values):
+    ordered = np.sort(values)
+    gaps = np.diff(ordered)
+    return bool(((gaps > 0) & (gaps < 1e-9)).any())
+
+
+@settings(max_examples=150, deadline=None)
+@given(corpora())
+def test_scores_are_those_of_the_formula(case):
+    expected = by_the_book(case)
+    found = index_of(case).search(case["question"], case["query"], token_budget=None)
+    assert sorted(e.index for e in found) == list(range(len(expected)))
+    if not near_tie(expected):
+        for evidence in found:
+            assert math.isclose(evidence.score, expected[evidence.index], abs_tol=1e-6)
+
+
+@settings(max_examples=100, deadline=None)
+@given(corpora(), st.integers(1, 40))
+def test_the_budget_holds_the_order_falls_and_nothing_better_that_fits_is_missing(case, budget):
+    index = index_of(case)
+    sizes = document_sizes(case["documents"])
+    ranked = index.search(case["question"], case["query"], token_budget=None)
+    assert [e.score for e in ranked] == sorted((e.score for e in ranked), reverse=True)
+    expected, room = [], budget
+    for evidence in ranked:
+        if sizes[evidence.index] <= room:
+            expected.append((evidence.index, evidence.score))
+            room -= sizes[evidence.index]
+    found = index.search(case["question"], case["query"], token_budget=budget)
+    assert [(e.index, e.score) for e in found] == expected
+
+
+@settings(max_examples=100, deadline=None)
+@given(corpora())
+def test_reasons_agree_with_the_scores(case):
+    for evidence in index_of(case).search(case["question"], case["query"], token_budget=6):
+        assert evidence.score >= evidence.direct
+        assert (evidence.source is None) == (evidence.via == "question")
+        if evidence.via == "link":
+            pair = (evidence.source, evidence.index)
+            assert pair in case["links"] or pair[::-1] in case["links"]
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    st.lists(st.tuples(*[st.integers(-3, 3)] * 3), max_size=12),
+    st.integers(1, 15),
+)
+def test_nearest_neighbours_are_those_of_all_pairs(rows, k):
+    vectors = np.array(rows, float).reshape(-1, 3)
+    indices, cosines = nearest_neighbours(vectors, k=k)
+    norms = np.linalg.norm(vectors, axis=1)
+    for i, row in enumerate(vectors):
+        others = [j for j in range(len(vectors)) if j != i and norms[i] > 0 and norms[j] > 0]
+        cosine = {j: round(float(row @ vectors[j]) / (norms[i] * norms[j]), 5) for j in others}
+        expected = sorted(others, key=lambda j: (-cosine[j], j))[:k]
+        got = [j for j in indices[i].tolist() if j >= 0]
+        assert got == expected
+        assert np.allclose(cosines[i, : len(got)], [cosine[j] for j in got], atol=2e-5)
+        assert (cosines[i, len(got) :] == -np.inf).all()
