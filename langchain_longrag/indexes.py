@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import copy
 import os
 from collections.abc import Callable, Sequence
@@ -79,7 +80,7 @@ class LongRAGIndex(DocumentIndex):
     title_key: str = "title"
     length_function: Callable[[str], int] = count_tokens
     corpus: CorpusIndex | None = Field(default=None, repr=False)
-    """The documents and units themselves; given, the index continues them."""
+    """The documents and units themselves; given, the index continues them, with their settings."""
 
     _corpus: CorpusIndex = PrivateAttr()
 
@@ -93,6 +94,7 @@ class LongRAGIndex(DocumentIndex):
             if self.corpus is None:
                 # As a field it goes along when a runnable with other settings is made of this one.
                 self.corpus = CorpusIndex(self._builder())
+            self.corpus.check_settings(self._builder())
             self._corpus = self.corpus
 
     @classmethod
@@ -117,7 +119,7 @@ class LongRAGIndex(DocumentIndex):
 
     async def aupsert(self, items: Sequence[Document], /, **kwargs: Any) -> UpsertResponse:
         """Put documents in, as ``upsert`` does."""
-        documents = self._to_core(items)
+        documents = await asyncio.to_thread(self._to_core, items)
         await arun(self._corpus.change(upsert=documents), self._aanswer)
         return UpsertResponse(succeeded=[document.id for document in documents], failed=[])
 
@@ -144,7 +146,7 @@ class LongRAGIndex(DocumentIndex):
 
     def link_report(self) -> LinkReport:
         """Find and resolve the links there are; the report names what was not resolved."""
-        return self._builder().link_report(list(self._corpus.documents.values()))
+        return self._corpus.builder.link_report(list(self._corpus.documents.values()))
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write documents, vectors and settings of the units to a folder, whole or not at all.
@@ -196,10 +198,12 @@ class LongRAGIndex(DocumentIndex):
         return [
             from_result(
                 unit,
-                shared_metadata(
-                    # A document may have been deleted since the search.
-                    known[id_].metadata if id_ in known else {}
-                    for id_ in unit.unit.doc_ids
+                copy.deepcopy(
+                    shared_metadata(
+                        # A document may have been deleted since the search.
+                        known[id_].metadata if id_ in known else {}
+                        for id_ in unit.unit.doc_ids
+                    )
                 ),
                 "unit_id",
             )

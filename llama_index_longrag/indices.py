@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+import copy
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
@@ -32,17 +34,17 @@ from llama_index.core.schema import Document as LlamaIndexDocument
 from llama_index.core.settings import Settings
 from llama_index.core.storage.docstore.types import RefDocInfo
 from llama_index.core.storage.storage_context import StorageContext
-from llama_index.core.vector_stores.simple import SimpleVectorStore
+from llama_index.core.vector_stores.simple import DEFAULT_VECTOR_STORE, SimpleVectorStore
 
 from llama_index_longrag._bridge import embed, token_counter
 from llama_index_longrag.response_synthesizers import TwoTurnSynthesizer
 from llama_index_longrag.retrievers import MaxPRetriever
-from longrag.calls import Embed, Request, Steps, aperform, arun, perform, run
-from longrag.errors import IndexFormatError, InvalidParameterError
+from longrag.calls import Embed, Flow, Request, Steps, aperform, arun, perform, run
+from longrag.errors import IndexFormatError, InvalidDocumentError, InvalidParameterError
 from longrag.ingestion.builder import UnitBuilder
 from longrag.ingestion.links import LinkExtractor
 from longrag.ingestion.resolving import LinkReport, LinkRule
-from longrag.retrieval.corpus import CorpusIndex
+from longrag.retrieval.corpus import Change, CorpusIndex
 from longrag.retrieval.units import Vector
 from longrag.types import Chunk, Document, Granularity, stable_id
 
@@ -56,14 +58,24 @@ _RETRIEVER_SETTINGS = (
     "objects",
     "verbose",
 )
+_SYNTHESIS = {
+    "response_synthesizer",
+    "response_mode",
+    "text_qa_template",
+    "refine_template",
+    "summary_template",
+    "simple_template",
+    "output_cls",
+}
 
 
 @dataclass
 class LongRAGStruct(IndexStruct):
-    """What the index store keeps: the settings of the units, and the document of every node."""
+    """What the index store keeps: settings, the document of every node, what the units were."""
 
     settings: dict[str, Any] = field(default_factory=dict)
     documents: dict[str, str] = field(default_factory=dict)
+    units: str = ""
 
     @classmethod
     def get_type(cls) -> Any:
@@ -162,16 +174,12 @@ class LongRAGIndex(BaseIndex[LongRAGStruct]):
             count_tokens=token_counter(tokenizer),
         )
         self.corpus = CorpusIndex(builder, embedding_text=_embedded_text)
+        self._tokenizer = tokenizer
         storage_context = storage_context or StorageContext.from_defaults()
-        if not isinstance(storage_context.vector_store, SimpleVectorStore):
-            raise InvalidParameterError(
-                "storage_context.vector_store",
-                type(storage_context.vector_store).__name__,
-                "a SimpleVectorStore",
-                "Over another store use MaxPRetriever(index=...).",
-            )
-        self._vectors = storage_context.vector_store
+        self._vectors = _vector_store(storage_context, saved=index_struct is not None)
         self._stored: set[str] = set()
+        # Threads may change the index beside each other; the stores take one change at a time.
+        self._storing = threading.RLock()
         if index_struct is not None:
             self._restore(index_struct, storage_context)
         super().__init__(
@@ -195,23 +203,40 @@ class LongRAGIndex(BaseIndex[LongRAGStruct]):
         **kwargs: Any,
     ) -> LongRAGIndex:
         """Build an index over documents, whole unless ``transformations`` are given."""
-        return super().from_documents(
-            documents,
-            storage_context=storage_context,
-            show_progress=show_progress,
-            callback_manager=callback_manager,
-            transformations=transformations or [WholeDocuments()],
-            **kwargs,
-        )
+        storage_context = storage_context or StorageContext.from_defaults()
+        callback_manager = callback_manager or Settings.callback_manager
+        transformations = transformations or [WholeDocuments()]
+        hashes = {document.id_: document.hash for document in documents}
+        with callback_manager.as_trace("index_construction"):
+            index = cls(
+                run_transformations(documents, transformations, show_progress=show_progress),
+                storage_context=storage_context,
+                callback_manager=callback_manager,
+                transformations=transformations,
+                show_progress=show_progress,
+                **kwargs,
+            )
+            # Last, where the framework has it first: documents that could not be embedded must not
+            # count as known to a refresh.
+            storage_context.docstore.set_document_hashes(hashes)
+        return index
 
     @classmethod
     def from_persist_dir(cls, persist_dir: str, **kwargs: Any) -> LongRAGIndex:
         """Load the one index of a folder that ``storage_context.persist`` wrote.
 
         Raises:
-            InvalidParameterError: the folder holds an index of another class.
+            IndexFormatError: the folder is missing, damaged, or holds no index or several.
+            InvalidParameterError: the folder holds an index of another class, or was built with
+                other settings.
         """
-        storage_context = StorageContext.from_defaults(persist_dir=persist_dir)
+        try:
+            storage_context = StorageContext.from_defaults(persist_dir=persist_dir)
+            saved = storage_context.index_store.index_structs()
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            raise IndexFormatError(f"no index can be read from {persist_dir!r}: {error}") from error
+        if len(saved) != 1 and "index_id" not in kwargs:
+            raise IndexFormatError(f"{persist_dir!r} holds {len(saved)} indexes: pass index_id")
         index = load_index_from_storage(storage_context, **kwargs)
         if not isinstance(index, cls):
             raise InvalidParameterError(
@@ -229,16 +254,19 @@ class LongRAGIndex(BaseIndex[LongRAGStruct]):
         The framework passes a query engine's settings through here, so others are passed over.
         """
         own = {name: kwargs[name] for name in _RETRIEVER_SETTINGS if name in kwargs}
+        own.setdefault("tokenizer", self._tokenizer)
         return MaxPRetriever(index=self, embed_model=self._embed_model, **own)
 
     def as_query_engine(self, llm: LLMType | None = None, **kwargs: Any) -> BaseQueryEngine:
         """Return a query engine that reads in two turns, unless it is told how to synthesize."""
-        if not {"response_synthesizer", "response_mode"} & kwargs.keys():
+        if not _SYNTHESIS & kwargs.keys():
             model = (
                 resolve_llm(llm, callback_manager=self._callback_manager) if llm else Settings.llm
             )
             kwargs["response_synthesizer"] = TwoTurnSynthesizer(
-                model, streaming=kwargs.get("streaming", False)
+                model,
+                streaming=kwargs.get("streaming", False),
+                callback_manager=self._callback_manager,
             )
         return super().as_query_engine(llm=llm, **kwargs)
 
@@ -252,50 +280,65 @@ class LongRAGIndex(BaseIndex[LongRAGStruct]):
         return infos
 
     def source_nodes(self, doc_ids: Sequence[str]) -> list[BaseNode]:
-        """Return the nodes of member documents, without those deleted since."""
+        """Return copies of the nodes of member documents, without those deleted since."""
         documents = self.corpus.documents
-        return [_node_of(documents[doc_id]) for doc_id in doc_ids if doc_id in documents]
+        return [_copy(_node_of(documents[doc_id])) for doc_id in doc_ids if doc_id in documents]
+
+    def build_index_from_nodes(
+        self, nodes: Sequence[BaseNode], **build_kwargs: Any
+    ) -> LongRAGStruct:
+        """Build the index; the stores are touched only when everything is paid for."""
+        self._pay(nodes)
+        return super().build_index_from_nodes(nodes, **build_kwargs)
 
     def insert_nodes(self, nodes: Sequence[BaseNode], **insert_kwargs: Any) -> None:
-        """Insert nodes; one of a document that is there takes its place."""
-        # What can fail comes first: the stores are touched only when everything is paid for.
+        """Insert nodes, all of them or, on error, none; one that is there is replaced."""
         self._pay(nodes)
-        super().insert_nodes(nodes, **insert_kwargs)
+        self._put(nodes, **insert_kwargs)
 
     async def ainsert_nodes(self, nodes: Sequence[BaseNode], **insert_kwargs: Any) -> None:
         """Insert nodes as ``insert_nodes`` does, with the embedding model's async calls."""
-        change = self.corpus.change(upsert=self._documents(nodes))
-        await arun(change, lambda request: aperform(self._steps(request)))
-        await super().ainsert_nodes(nodes, **insert_kwargs)
+        await self._apay(nodes)
+        await asyncio.to_thread(self._put, nodes, **insert_kwargs)
 
     def update_ref_doc(self, document: LlamaIndexDocument, **update_kwargs: Any) -> None:
         """Put a document in its own place; only chunks that were not there are embedded."""
         with self._callback_manager.as_trace("update_ref_doc"):
-            nodes = run_transformations([document], self._transformations)
-            before = self.docstore.get_ref_doc_info(document.id_)
-            self.insert_nodes(nodes, **update_kwargs.get("insert_kwargs", {}))
-            self.docstore.set_document_hash(document.id_, document.hash)
-            self.delete_nodes(_stale(before, nodes), **update_kwargs.get("delete_kwargs", {}))
+            self._replace([document], **update_kwargs)
 
     async def aupdate_ref_doc(self, document: LlamaIndexDocument, **update_kwargs: Any) -> None:
         """Put a document in its own place, as ``update_ref_doc`` does."""
         with self._callback_manager.as_trace("aupdate_ref_doc"):
-            nodes = await arun_transformations([document], self._transformations)
-            before = await self.docstore.aget_ref_doc_info(document.id_)
-            await self.ainsert_nodes(nodes, **update_kwargs.get("insert_kwargs", {}))
-            await self.docstore.aset_document_hash(document.id_, document.hash)
-            delete_kwargs = update_kwargs.get("delete_kwargs", {})
-            await self.adelete_nodes(_stale(before, nodes), **delete_kwargs)
+            await self._areplace([document], **update_kwargs)
+
+    def refresh_ref_docs(
+        self, documents: Sequence[LlamaIndexDocument], **update_kwargs: Any
+    ) -> list[bool]:
+        """Insert new documents and replace changed ones, in one step; tell which these were."""
+        with self._callback_manager.as_trace("refresh_ref_docs"):
+            changed = self._changed(documents)
+            self._replace(_last(documents, changed), **update_kwargs.get("update_kwargs", {}))
+        return changed
+
+    async def arefresh_ref_docs(
+        self, documents: Sequence[LlamaIndexDocument], **update_kwargs: Any
+    ) -> list[bool]:
+        """Insert new documents and replace changed ones, as ``refresh_ref_docs`` does."""
+        with self._callback_manager.as_trace("arefresh_ref_docs"):
+            changed = await asyncio.to_thread(self._changed, documents)
+            new = _last(documents, changed)
+            await self._areplace(new, **update_kwargs.get("update_kwargs", {}))
+        return changed
 
     def delete_nodes(
         self, node_ids: list[str], delete_from_docstore: bool = True, **delete_kwargs: Any
     ) -> None:
-        """Delete nodes with all that was derived from them, from the docstore in every case."""
-        documents = self._index_struct.documents
-        gone = [documents[node_id] for node_id in node_ids if node_id in documents]
-        run(self.corpus.change(delete=gone), lambda request: perform(self._steps(request)))
-        super().delete_nodes(node_ids, delete_from_docstore=True, **delete_kwargs)
-        self._store_vectors()
+        """Delete nodes with all that was derived from them, from the docstore in every case.
+
+        Ids of nodes that are not in the index are passed over.
+        """
+        self._pay([], node_ids)
+        self._drop(node_ids, **delete_kwargs)
 
     async def adelete_nodes(
         self, node_ids: list[str], delete_from_docstore: bool = True, **delete_kwargs: Any
@@ -307,18 +350,18 @@ class LongRAGIndex(BaseIndex[LongRAGStruct]):
         self, ref_doc_id: str, delete_from_docstore: bool = True, **delete_kwargs: Any
     ) -> None:
         """Delete a document with all that was derived from it, from the docstore in every case."""
-        super().delete_ref_doc(ref_doc_id, delete_from_docstore=True, **delete_kwargs)
+        # The nodes take the document with them; those of another index in one docstore stay.
+        super().delete_ref_doc(ref_doc_id, delete_from_docstore=False, **delete_kwargs)
 
     async def adelete_ref_doc(
         self, ref_doc_id: str, delete_from_docstore: bool = True, **delete_kwargs: Any
     ) -> None:
         """Delete a document as ``delete_ref_doc`` does."""
-        await super().adelete_ref_doc(ref_doc_id, delete_from_docstore=True, **delete_kwargs)
+        await super().adelete_ref_doc(ref_doc_id, delete_from_docstore=False, **delete_kwargs)
 
     def _build_index_from_nodes(
         self, nodes: Sequence[BaseNode], **build_kwargs: Any
     ) -> LongRAGStruct:
-        self._pay(nodes)
         struct = LongRAGStruct(settings=self._settings)
         self._record(struct, nodes)
         return struct
@@ -329,32 +372,112 @@ class LongRAGIndex(BaseIndex[LongRAGStruct]):
     def _delete_node(self, node_id: str, **delete_kwargs: Any) -> None:
         self._index_struct.documents.pop(node_id, None)
 
-    def _pay(self, nodes: Sequence[BaseNode]) -> None:
-        change = self.corpus.change(upsert=self._documents(nodes))
-        run(change, lambda request: perform(self._steps(request)))
+    def _changed(self, documents: Sequence[LlamaIndexDocument]) -> list[bool]:
+        hashes = {d.id_: self.docstore.get_document_hash(d.id_) for d in documents}
+        changed = []
+        for document in documents:
+            changed.append(hashes[document.id_] != document.hash)
+            hashes[document.id_] = document.hash
+        return changed
+
+    def _replace(
+        self,
+        documents: Sequence[LlamaIndexDocument],
+        *,
+        insert_kwargs: Mapping[str, Any] | None = None,
+        delete_kwargs: Mapping[str, Any] | None = None,
+    ) -> None:
+        hashes = {document.id_: document.hash for document in documents}
+        nodes = run_transformations(documents, self._transformations, **(insert_kwargs or {}))
+        stale = self._stale(hashes, nodes)
+        self._pay(nodes, stale)
+        self._swap(nodes, stale, hashes)
+
+    async def _areplace(
+        self,
+        documents: Sequence[LlamaIndexDocument],
+        *,
+        insert_kwargs: Mapping[str, Any] | None = None,
+        delete_kwargs: Mapping[str, Any] | None = None,
+    ) -> None:
+        hashes = {document.id_: document.hash for document in documents}
+        nodes = await arun_transformations(
+            documents, self._transformations, **(insert_kwargs or {})
+        )
+        stale = await asyncio.to_thread(self._stale, hashes, nodes)
+        await self._apay(nodes, stale)
+        await asyncio.to_thread(self._swap, nodes, stale, hashes)
+
+    def _stale(self, doc_ids: Iterable[str], nodes: Sequence[BaseNode]) -> list[str]:
+        """Return the nodes of documents that are not among their new ones."""
+        new = {node.node_id for node in nodes}
+        infos = [self.docstore.get_ref_doc_info(doc_id) for doc_id in doc_ids]
+        before = [node_id for info in infos if info for node_id in info.node_ids]
+        return [node_id for node_id in before if node_id not in new]
+
+    def _swap(
+        self, nodes: Sequence[BaseNode], stale: Sequence[str], hashes: Mapping[str, str]
+    ) -> None:
+        with self._storing:
+            if stale:
+                self._drop(stale)
+            if nodes:
+                self._put(nodes)
+            self.docstore.set_document_hashes(dict(hashes))
+
+    def _pay(self, nodes: Sequence[BaseNode], gone: Sequence[str] = ()) -> None:
+        """Change the corpus, embedding what is new; on error nothing has changed."""
+        run(self._change(nodes, gone), lambda request: perform(self._steps(request)))
+
+    async def _apay(self, nodes: Sequence[BaseNode], gone: Sequence[str] = ()) -> None:
+        change = await asyncio.to_thread(self._change, nodes, gone)
+        await arun(change, lambda request: aperform(self._steps(request)))
+
+    def _change(self, nodes: Sequence[BaseNode], gone: Sequence[str]) -> Flow[Change]:
+        known = self._index_struct.documents if gone else {}
+        doc_ids = [known[node_id] for node_id in gone if node_id in known]
+        return self.corpus.change(upsert=self._documents(nodes), delete=doc_ids)
+
+    def _put(self, nodes: Sequence[BaseNode], **insert_kwargs: Any) -> None:
+        """Bring the stores up to the corpus: another thread may have changed a node since."""
+        with self._storing:
+            for node in nodes:
+                if node.node_id in self._index_struct.documents:
+                    # The docstore keeps the metadata of a document's first version otherwise.
+                    self.docstore.delete_document(node.node_id, raise_error=False)
+            current = self.source_nodes([_document_id(node) for node in nodes])
+            super().insert_nodes(current, **insert_kwargs)
+
+    def _drop(self, node_ids: Sequence[str], **delete_kwargs: Any) -> None:
+        with self._storing:
+            known = self._index_struct.documents
+            own = [node_id for node_id in dict.fromkeys(node_ids) if node_id in known]
+            self._store_vectors(self._index_struct)
+            super().delete_nodes(own, delete_from_docstore=True, **delete_kwargs)
 
     def _record(self, struct: LongRAGStruct, nodes: Sequence[BaseNode]) -> None:
         struct.documents.update({node.node_id: _document_id(node) for node in nodes})
-        self._store_vectors()
+        self._store_vectors(struct)
 
-    def _store_vectors(self) -> None:
+    def _store_vectors(self, struct: LongRAGStruct) -> None:
         """Make the vector store hold the vectors of the chunks there are, and no others of ours."""
-        chunks = {chunk.id: chunk for chunk in self.corpus.index.chunks}
-        gone = self._stored - chunks.keys()
+        units, rows = self.corpus.vectors()
+        struct.units = units
+        gone = self._stored - rows.keys()
         if gone:
             self._vectors.delete_nodes(sorted(gone))
         self._vectors.add(
             [
                 TextNode(
                     id_=id_,
-                    embedding=self.corpus.vector_of(chunk).tolist(),
-                    relationships={NodeRelationship.SOURCE: RelatedNodeInfo(node_id=chunk.doc_id)},
+                    embedding=vector.tolist(),
+                    relationships={NodeRelationship.SOURCE: RelatedNodeInfo(node_id=doc_id)},
                 )
-                for id_, chunk in chunks.items()
+                for id_, (doc_id, vector) in rows.items()
                 if id_ not in self._stored
             ]
         )
-        self._stored = set(chunks)
+        self._stored = set(rows)
 
     def _restore(self, struct: LongRAGStruct, storage_context: StorageContext) -> None:
         try:
@@ -369,20 +492,20 @@ class LongRAGIndex(BaseIndex[LongRAGStruct]):
             vector = stored.get(chunk.id)
             return None if vector is None else np.asarray(vector, dtype=np.float32)
 
-        self.corpus.restore(self._documents(nodes), vector_of)
+        self.corpus.restore(self._documents(nodes), vector_of, units=struct.units)
         self._stored = {chunk.id for chunk in self.corpus.index.chunks}
 
     def _documents(self, nodes: Sequence[BaseNode]) -> list[Document]:
-        title_key = self._settings["title_key"]
-        return [
-            Document(
-                id=_document_id(node),
-                text=node.get_content(metadata_mode=MetadataMode.NONE),
-                title=str(node.metadata.get(title_key) or ""),
-                metadata=_NodeMetadata(node),
-            )
-            for node in nodes
-        ]
+        title_key, there = self._settings["title_key"], self.corpus.documents
+        documents = []
+        for node in nodes:
+            id_ = _document_id(node)
+            if id_ in there and _node_of(there[id_]).node_id != node.node_id:
+                raise InvalidDocumentError(f"two nodes are document {id_!r}: delete one first")
+            text = node.get_content(metadata_mode=MetadataMode.NONE)
+            title = str(node.metadata.get(title_key) or "")
+            documents.append(Document(id_, text, title, _NodeMetadata(node)))
+        return documents
 
     def _steps(self, request: Request) -> Steps[Any]:
         if not isinstance(request, Embed):
@@ -391,11 +514,28 @@ class LongRAGIndex(BaseIndex[LongRAGStruct]):
 
 
 class _NodeMetadata(dict[str, object]):
-    """A node's metadata, which still knows the node."""
+    """A node's metadata, which still knows the node, and how it is shown to embedders.
+
+    What the caller does to the node later reaches none of them.
+    """
 
     def __init__(self, node: BaseNode) -> None:
-        super().__init__(node.metadata)
-        self.node = node
+        self.node = _copy(node)
+        super().__init__(self.node.metadata)
+        self.shown = node.get_metadata_str(mode=MetadataMode.EMBED).strip()
+        self.template: str = getattr(node, "text_template", "{metadata_str}\n\n{content}")
+
+
+def _copy(node: BaseNode) -> BaseNode:
+    # Not all of it: an index node may hold a whole index.
+    return node.model_copy(
+        update={
+            "metadata": copy.deepcopy(node.metadata),
+            "relationships": dict(node.relationships),
+            "excluded_embed_metadata_keys": list(node.excluded_embed_metadata_keys),
+            "excluded_llm_metadata_keys": list(node.excluded_llm_metadata_keys),
+        }
+    )
 
 
 def _node_of(document: Document) -> BaseNode:
@@ -404,9 +544,10 @@ def _node_of(document: Document) -> BaseNode:
 
 def _embedded_text(chunk: Chunk, metadata: Mapping[str, object]) -> str:
     """Write a chunk as its document would be embedded: with the metadata shown to embedders."""
-    node = cast("_NodeMetadata", metadata).node
-    shown = node.model_copy(update={"text": chunk.text})
-    return shown.get_content(metadata_mode=MetadataMode.EMBED)
+    known = cast("_NodeMetadata", metadata)
+    if not known.shown:
+        return chunk.text
+    return known.template.format(content=chunk.text, metadata_str=known.shown).strip()
 
 
 def _whole(document: LlamaIndexDocument) -> TextNode:
@@ -434,9 +575,26 @@ def _document_id(node: BaseNode) -> str:
     return doc_id if doc_id is not None and node.node_id == _whole_id(doc_id) else node.node_id
 
 
-def _stale(before: RefDocInfo | None, nodes: Sequence[BaseNode]) -> list[str]:
-    new = {node.node_id for node in nodes}
-    return [node_id for node_id in (before.node_ids if before else []) if node_id not in new]
+def _last(
+    documents: Sequence[LlamaIndexDocument], changed: Sequence[bool]
+) -> list[LlamaIndexDocument]:
+    """Return the changed documents, and of those with one id the last."""
+    pairs = zip(documents, changed, strict=True)
+    return list({document.id_: document for document, is_new in pairs if is_new}.values())
+
+
+def _vector_store(storage_context: StorageContext, *, saved: bool) -> SimpleVectorStore:
+    store = storage_context.vector_stores.get(DEFAULT_VECTOR_STORE)
+    if store is None and saved:
+        raise IndexFormatError("the vector store of the index is missing")
+    if not isinstance(store, SimpleVectorStore):
+        raise InvalidParameterError(
+            "storage_context.vector_store",
+            type(store).__name__,
+            "a SimpleVectorStore",
+            "Over another store use MaxPRetriever(index=...).",
+        )
+    return store
 
 
 def _settings(given: Mapping[str, Any], struct: LongRAGStruct | None) -> dict[str, Any]:
@@ -454,6 +612,8 @@ def _settings(given: Mapping[str, Any], struct: LongRAGStruct | None) -> dict[st
                 "granularity", "unit", "chunk or document", "A unit changes with its neighbours."
             )
         return settings
+    if struct.settings.keys() != known.keys():
+        raise IndexFormatError("the saved index has other settings than this version knows")
     for name, value in given.items():
         if value is not None and value != struct.settings[name]:
             raise InvalidParameterError(

@@ -32,7 +32,7 @@ from longrag.ingestion.builder import UnitBuilder
 from longrag.ingestion.chunking import chunk_spans
 from longrag.ingestion.units import check_documents, embedding_text
 from longrag.retrieval.units import UnitIndex, Vector
-from longrag.types import Chunk, Document, LongUnit, Span
+from longrag.types import Chunk, Document, LongUnit, Span, stable_id
 
 _KIND = "corpus"
 _VERSION = 1
@@ -59,6 +59,8 @@ class _State:
     documents: Mapping[str, Document]
     vectors: Mapping[bytes, Vector]
     index: UnitIndex
+    keys: Sequence[bytes] = ()
+    """What was embedded of each chunk, as a key of ``vectors``."""
 
 
 def _with_title(chunk: Chunk, metadata: Mapping[str, object]) -> str:
@@ -160,28 +162,62 @@ class CorpusIndex:
         return dict(zip(keys, vectors, strict=True))
 
     def restore(
-        self, documents: Sequence[Document], vector_of: Callable[[Chunk, str], Vector | None]
+        self,
+        documents: Sequence[Document],
+        vector_of: Callable[[Chunk, str], Vector | None],
+        *,
+        units: str,
     ) -> None:
         """Fill an empty index with documents whose chunks were embedded before.
 
-        ``vector_of`` gives the vector of a chunk, told its embedded text, or None.
+        Args:
+            documents: all of them.
+            vector_of: gives the vector of a chunk, told its embedded text, or None.
+            units: what ``vectors`` called the units.
 
         Raises:
-            IndexFormatError: a chunk has no vector, since the settings are not those it was made
-                with.
+            IndexFormatError: a chunk has no vector or the units are others, since the settings are
+                not those the index was made with; or the vectors are not usable.
         """
         check_documents(documents)
         known = {document.id: document for document in documents}
-        units, chunks = self._remembered.build(documents)
+        made, chunks = self._remembered.build(documents)
         texts = [self._text(chunk, known) for chunk in chunks]
-        vectors = [vector_of(chunk, text) for chunk, text in zip(chunks, texts, strict=True)]
+        try:
+            vectors = [vector_of(chunk, text) for chunk, text in zip(chunks, texts, strict=True)]
+        except (TypeError, ValueError) as error:
+            raise IndexFormatError(f"the saved vectors are not usable: {error}") from error
         rows = [vector for vector in vectors if vector is not None]
         if len(rows) < len(vectors):
             raise IndexFormatError(
                 f"{len(vectors) - len(rows)} of {len(vectors)} chunks have no vector: the index was"
                 " built with another link extractor, tokenizer, splitter or metadata; use the same"
             )
-        self._state = self._assemble(known, rows, list(map(_text_key, texts)), units, chunks)
+        if _name(made) != units:
+            raise IndexFormatError(
+                "the documents group into other units than were saved: the index was built with"
+                " another link extractor, link rules or tokenizer; use the same"
+            )
+        try:
+            self._state = self._assemble(known, rows, list(map(_text_key, texts)), made, chunks)
+        except ValueError as error:
+            raise IndexFormatError(f"the saved vectors are not usable: {error}") from error
+
+    def check_settings(self, builder: UnitBuilder) -> None:
+        """Raise ``InvalidParameterError`` unless a builder's plain settings are the index's own."""
+        _check_settings(builder, _settings(self.builder))
+
+    def vectors(self) -> tuple[str, dict[str, tuple[str, Vector]]]:
+        """Return a name of the units there are, and all there is to keep of their chunks.
+
+        This is, by chunk id, the document and the vector as the embedder gave it.
+        """
+        state = self._state
+        rows = {
+            chunk.id: (chunk.doc_id, state.vectors[key])
+            for chunk, key in zip(state.index.chunks, state.keys, strict=True)
+        }
+        return _name(state.index.units), rows
 
     def vector_of(self, chunk: Chunk) -> Vector:
         """Return the vector of a chunk of the index, as the embedder gave it."""
@@ -201,7 +237,7 @@ class CorpusIndex:
         matrix = np.stack(rows) if rows else np.empty((0, 1), np.float32)
         index = UnitIndex(units, chunks, matrix, normalize=self.normalize)
         ordered = {id_: documents[id_] for id_ in sorted(documents)}
-        return _State(MappingProxyType(ordered), dict(zip(keys, rows, strict=True)), index)
+        return _State(MappingProxyType(ordered), dict(zip(keys, rows, strict=True)), index, keys)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write documents, vectors and settings to a folder; see ``longrag.indexing.storage``.
@@ -222,8 +258,8 @@ class CorpusIndex:
             "keys": np.frombuffer(b"".join(keys), np.uint8).reshape(-1, 32),
             "vectors": np.stack(rows) if rows else np.empty((0, 1), np.float32),
         }
-        settings = {name: getattr(self.builder, name) for name in _SETTINGS}
-        save_arrays(path, _KIND, _VERSION, arrays, {**settings, "normalize": self.normalize})
+        about = {"normalize": self.normalize, "units": _name(state.index.units)}
+        save_arrays(path, _KIND, _VERSION, arrays, {**_settings(self.builder), **about})
 
     @classmethod
     def load(
@@ -245,11 +281,7 @@ class CorpusIndex:
         saved = {name: meta[name] for name in _SETTINGS}
         if builder is None:
             builder = UnitBuilder(**saved)
-        for name, value in saved.items():
-            if getattr(builder, name) != value:
-                raise InvalidParameterError(
-                    name, getattr(builder, name), f"{value!r}, as the index was saved with"
-                )
+        _check_settings(builder, saved)
         loaded = cls(builder, normalize=meta["normalize"])
         content = arrays["documents"].tobytes().decode("utf-8", "surrogatepass")
         documents = [Document(**entry) for entry in json.loads(content)]
@@ -257,7 +289,7 @@ class CorpusIndex:
             bytes(key): vector
             for key, vector in zip(arrays["keys"], arrays["vectors"], strict=True)
         }
-        loaded.restore(documents, lambda chunk, text: vectors.get(_text_key(text)))
+        loaded.restore(documents, lambda _, text: vectors.get(_text_key(text)), units=meta["units"])
         return loaded
 
 
@@ -276,6 +308,22 @@ def _to_json(document: Document) -> dict[str, Any]:
     raise InvalidDocumentError(
         f"the metadata of document {document.id!r} cannot be saved: its values must be JSON"
     )
+
+
+def _settings(builder: UnitBuilder) -> dict[str, Any]:
+    return {name: getattr(builder, name) for name in _SETTINGS}
+
+
+def _check_settings(builder: UnitBuilder, known: Mapping[str, object]) -> None:
+    for name, value in known.items():
+        if getattr(builder, name) != value:
+            raise InvalidParameterError(
+                name, getattr(builder, name), f"{value!r}, as the index was built with"
+            )
+
+
+def _name(units: Iterable[LongUnit]) -> str:
+    return stable_id(*(unit.id for unit in units))
 
 
 def _text_key(text: str) -> bytes:
