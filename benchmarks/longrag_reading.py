@@ -262,10 +262,10 @@ def main() -> None:
         if not name:
             print(
                 "\nSMOKE RUN with the extractive reader. It quotes sentences and does not reason: "
-                "this shows that the protocol runs, and says nothing about units or turns. It knows "
-                "nothing by heart, so its closed-book row is 0; it cuts the same short answer in one "
-                "turn and in two; and its long answers cite titles, which count as contained. Name "
-                "a language model by --llm."
+                "this shows that the protocol runs, and says nothing about units or turns. It "
+                "knows nothing by heart, so its closed-book row is 0; it cuts the same short "
+                "answer in one turn and in two; and its long answers cite titles, which count as "
+                "contained. Name a language model by --llm."
             )
         print(flush=True)
         report(corpus, name, options)
