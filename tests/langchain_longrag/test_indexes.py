@@ -1,0 +1,641 @@
+"""A LangChain index that changes is at every moment the one built from what there is."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import random
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from langchain_core.callbacks import BaseCallbackHandler
+from langchain_core.documents import Document
+from langchain_core.indexing import InMemoryRecordManager, aindex, index
+from langchain_core.runnables import ConfigurableField
+from langchain_tests.integration_tests import RetrieversIntegrationTests
+from langchain_tests.integration_tests.indexer import (
+    AsyncDocumentIndexTestSuite,
+    DocumentIndexerTestSuite,
+)
+
+from langchain_longrag import LongRAGIndex
+from longrag.errors import (
+    EmbeddingError,
+    IndexFormatError,
+    InvalidDocumentError,
+    InvalidParameterError,
+    LongragError,
+)
+from tests.langchain_longrag.conftest import HashEmbeddings, cosine
+
+# The framework's own notice about the class this one extends.
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:The class `DocumentIndex` is in beta"
+    ":langchain_core._api.beta_decorator.LangChainBetaWarning"
+)
+
+SETTINGS: dict[str, Any] = {"max_tokens": 120, "chunk_size": 20}
+
+
+class CountingEmbeddings(HashEmbeddings):
+    """Remembers the documents it was paid for in async calls as well."""
+
+    async def aembed_documents(self, texts: list[str]) -> list[list[float]]:
+        await asyncio.sleep(0)
+        self.embedded.extend(texts)
+        return await super().aembed_documents(texts)
+
+
+def page(number: int, version: int = 0) -> Document:
+    """A page that links to two others by their path, one of them by its version."""
+    targets = [(number * 7 + 1) % 40, (number + version + 3) % 40]
+    links = " ".join(f"[see](page-{target}.md)" for target in targets)
+    return Document(
+        f"Page {number} tells of town {number % 5}. It has {number * 3} gates and a market.\n\n"
+        f"Version {version} of page {number} adds this sentence to it. {links}",
+        metadata={"source": f"page-{number}.md", "title": f"Page {number}", "version": version},
+    )
+
+
+def named(number: int, version: int = 0) -> Document:
+    document = page(number, version)
+    return document.model_copy(update={"id": document.metadata["source"]})
+
+
+def build(documents: list[Document], embedding: HashEmbeddings | None = None) -> LongRAGIndex:
+    return LongRAGIndex.from_documents(documents, embedding or HashEmbeddings(), **SETTINGS)
+
+
+def state(corpus: LongRAGIndex) -> tuple[Any, ...]:
+    """Units, chunks, vectors and what is found: all there is to an index."""
+    units = corpus._corpus.index
+    vectors = [corpus._corpus.vector_of(chunk).tobytes() for chunk in units.chunks]
+    found = corpus.invoke("a market in town 3", k=99)
+    return units.units, units.chunks, vectors, found
+
+
+def texts_of(corpus: LongRAGIndex) -> list[str]:
+    return [f"title: {c.title}\n\n{c.text}" for c in corpus._corpus.index.chunks]
+
+
+class TestDocumentIndex(DocumentIndexerTestSuite):
+    @pytest.fixture
+    def index(self) -> LongRAGIndex:
+        return LongRAGIndex(embedding=HashEmbeddings())
+
+
+class TestAsyncDocumentIndex(AsyncDocumentIndexTestSuite):
+    @pytest.fixture
+    async def index(self) -> LongRAGIndex:
+        return LongRAGIndex(embedding=HashEmbeddings())
+
+
+class TestRetriever(RetrieversIntegrationTests):
+    @property
+    def retriever_constructor(self) -> type[LongRAGIndex]:
+        return LongRAGIndex
+
+    @property
+    def retriever_constructor_params(self) -> dict[str, Any]:
+        built = build([named(n) for n in range(12)])
+        return {"embedding": HashEmbeddings(), "corpus": built.corpus, **SETTINGS}
+
+    @property
+    def retriever_query_example(self) -> str:
+        return "a market"
+
+
+# index() and its clean-up modes
+
+FIRST = [page(n) for n in range(30)]
+FINAL = [*(page(n) for n in range(20)), *(page(n, 1) for n in range(20, 26)), page(33)]
+"""Pages 26 to 29 have vanished, six have changed, one is new."""
+
+
+class Source:
+    """Feeds a destination as ``index()`` does, from sync or async code alike."""
+
+    def __init__(self, destination: LongRAGIndex, asynchronous: bool, **settings: Any) -> None:
+        self.destination = destination
+        self.asynchronous = asynchronous
+        self.settings = settings
+        self.records = InMemoryRecordManager("pages")
+        self.records.create_schema()
+
+    def __call__(self, documents: list[Document], **settings: Any) -> tuple[int, int, int, int]:
+        shared: dict[str, Any] = {
+            "source_id_key": "source",
+            "key_encoder": "blake2b",
+            **self.settings,
+            **settings,
+        }
+        if self.asynchronous:
+            done = asyncio.run(aindex(documents, self.records, self.destination, **shared))
+        else:
+            done = index(documents, self.records, self.destination, **shared)
+        return done["num_added"], done["num_updated"], done["num_skipped"], done["num_deleted"]
+
+
+@pytest.mark.parametrize("asynchronous", [False, True], ids=["index", "aindex"])
+@pytest.mark.parametrize("batch_size", [1, 7, 100])
+@pytest.mark.parametrize("cleanup", [None, "incremental", "full", "scoped_full"])
+def test_indexing_ends_in_the_units_of_one_build_whatever_the_batches(
+    cleanup, batch_size, asynchronous
+):
+    embedding = CountingEmbeddings()
+    source = Source(
+        LongRAGIndex(embedding=embedding, **SETTINGS),
+        asynchronous,
+        cleanup=cleanup,
+        batch_size=batch_size,
+    )
+    draw = random.Random(batch_size)
+    assert source(draw.sample(FIRST, len(FIRST))) == (30, 0, 0, 0)
+    paid = len(embedding.embedded)
+
+    assert source(draw.sample(FIRST, len(FIRST))) == (0, 0, 30, 0)
+    assert len(embedding.embedded) == paid
+
+    # Only a full clean-up takes what vanished; without any the old versions stay as well.
+    gone = {None: 0, "incremental": 6, "scoped_full": 6, "full": 10}[cleanup]
+    assert source(draw.sample(FINAL, len(FINAL))) == (7, 0, 20, gone)
+    there = source.destination._corpus.documents
+    assert len(there) == 37 - gone
+    kept = [document for document in [*FIRST, *FINAL[20:]] if hash_id(document) in there]
+    expected = build([d.model_copy(update={"id": hash_id(d)}) for d in kept])
+    assert state(source.destination) == state(expected)
+    assert len(embedding.embedded) == len(set(embedding.embedded))
+
+
+def hash_id(document: Document) -> str:
+    """The id that ``index()`` gives a document."""
+    seen = LongRAGIndex(embedding=HashEmbeddings())
+    index([document], _records(), seen, key_encoder="blake2b")
+    return next(iter(seen._corpus.documents))
+
+
+def _records() -> InMemoryRecordManager:
+    records = InMemoryRecordManager("one")
+    records.create_schema()
+    return records
+
+
+def test_a_forced_update_pays_for_nothing_and_changes_nothing():
+    embedding = CountingEmbeddings()
+    source = Source(LongRAGIndex(embedding=embedding, **SETTINGS), False, cleanup="full")
+    source(FIRST)
+    before, paid = state(source.destination), len(embedding.embedded)
+    assert source(FIRST, force_update=True) == (0, 30, 0, 0)
+    assert state(source.destination) == before
+    assert len(embedding.embedded) == paid
+
+
+def test_links_are_resolved_by_source_where_ids_are_hashes():
+    pages = [
+        Document("The mill grinds rye. [The weir](weir.md)", metadata={"source": "mill.md"}),
+        Document("The weir was built in 1312.", metadata={"source": "weir.md"}),
+        Document("The church has a clock.", metadata={"source": "church.md"}),
+    ]
+    destination = LongRAGIndex(embedding=HashEmbeddings())
+    Source(destination, False)(pages, batch_size=1)
+    report = destination.link_report()
+    assert (len(report.links), list(report.unresolved)) == (1, [])
+    (mill,) = destination.invoke("Who grinds rye?", k=1)
+    together = {document.metadata["source"] for document in destination.get(doc_ids(mill))}
+    assert together == {"mill.md", "weir.md"}
+
+
+def doc_ids(unit: Document) -> list[str]:
+    return list(unit.metadata["doc_ids"])
+
+
+# upsert, delete, get
+
+
+def test_any_history_of_upserts_and_deletes_ends_in_the_units_of_one_build():
+    for seed in range(12):
+        draw, embedding = random.Random(seed), CountingEmbeddings()
+        changed, there = LongRAGIndex(embedding=embedding, **SETTINGS), {}
+        for step in range(6):
+            new = [named(n, draw.randrange(3)) for n in draw.sample(range(40), 9)]
+            changed.upsert(new)
+            there.update({document.id: document for document in new})
+            gone = draw.sample(sorted(there), len(there) // 4) if step % 2 else []
+            assert changed.delete([*gone, "unknown"])["succeeded"] == gone
+            for id_ in gone:
+                del there[id_]
+        documents = draw.sample(list(there.values()), len(there))
+        assert state(changed) == state(build(documents)), seed
+
+
+def test_each_distinct_chunk_is_embedded_once():
+    embedding = CountingEmbeddings()
+    changed = LongRAGIndex(embedding=embedding, **SETTINGS)
+    for start in range(0, 30, 7):
+        changed.upsert([named(n) for n in range(start, min(start + 7, 30))])
+    assert sorted(embedding.embedded) == sorted(texts_of(changed))
+    before = texts_of(changed)
+    changed.upsert([named(4, 1)])
+    new = [text for text in texts_of(changed) if text not in before]
+    assert any("Version 1 of page 4" in text for text in new)
+    assert embedding.embedded[len(before) :] == new
+
+
+def test_an_upsert_answers_with_the_ids_in_order():
+    changed = LongRAGIndex(embedding=HashEmbeddings())
+    answer = changed.upsert([named(3), Document("No name."), named(1)])
+    assert answer["failed"] == []
+    assert answer["succeeded"][::2] == ["page-3.md", "page-1.md"]
+    assert [d.page_content for d in changed.get([answer["succeeded"][1]])] == ["No name."]
+    assert changed.upsert([]) == {"succeeded": [], "failed": []}
+
+
+def test_documents_are_returned_equal_and_nothing_done_to_them_reaches_the_index():
+    given = named(1)
+    given.metadata["tags"] = ["old"]
+    original = copy.deepcopy(given)
+    changed = build([given, named(2)])
+    before = state(changed)
+
+    given.page_content = "Nothing."
+    given.metadata["tags"].append("new")
+    (got,) = changed.get(["page-1.md"])
+    assert got == original
+    got.metadata["tags"].clear()
+    got.metadata["title"] = "Another"
+    for unit in changed.invoke("page", k=9):
+        unit.metadata.get("tags", []).append("found")
+        unit.metadata["doc_ids"].clear()
+        unit.page_content = ""
+    assert changed.get(["page-1.md"]) == [original]
+    assert state(changed) == before
+    changed.upsert([named(3)])
+    assert changed.get(["page-1.md"]) == [original]
+
+
+def test_metadata_of_a_found_unit_is_a_copy():
+    changed = LongRAGIndex.from_documents(
+        [Document("The mill grinds.", id="a", metadata={"tags": ["old"]})], HashEmbeddings()
+    )
+    changed.invoke("mill")[0].metadata["tags"].append("new")
+    assert changed.invoke("mill")[0].metadata["tags"] == ["old"]
+
+
+def test_ids_that_are_not_there_are_passed_over():
+    changed = build([named(1)])
+    assert changed.get(["nowhere", "page-1.md", "nowhere"])[0].id == "page-1.md"
+    nothing = {"num_deleted": 0, "succeeded": [], "num_failed": 0, "failed": []}
+    assert changed.delete(["nowhere"]) == nothing
+    assert changed.delete([]) == nothing
+    assert list(changed._corpus.documents) == ["page-1.md"]
+
+
+async def test_deleting_without_ids_is_refused_and_deletes_nothing():
+    changed = build([named(1)])
+    with pytest.raises(InvalidParameterError, match="ids must be a list of document ids"):
+        changed.delete()
+    with pytest.raises(ValueError, match="ids must be a list"):
+        await changed.adelete()
+    assert list(changed._corpus.documents) == ["page-1.md"]
+
+
+def test_two_documents_of_one_id_are_refused_and_none_is_put_in():
+    changed = build([named(1)])
+    with pytest.raises(InvalidDocumentError, match=r"same id 'page-2\.md'"):
+        changed.upsert([named(2), named(2, 1)])
+    assert list(changed._corpus.documents) == ["page-1.md"]
+
+
+def test_an_empty_index_finds_nothing_and_embeds_nothing():
+    embedding = HashEmbeddings()
+    empty = LongRAGIndex(embedding=embedding)
+    assert empty.invoke("anything") == []
+    empty.upsert([Document("  \n", id="blank"), Document("", id="empty")])
+    assert empty.invoke("anything") == []
+    assert not embedding.calls
+    assert [document.id for document in empty.get(["blank", "empty"])] == ["blank", "empty"]
+
+
+def test_a_deleted_document_can_neither_be_found_nor_got():
+    changed = build([named(n) for n in range(8)])
+    changed.delete(["page-3.md"])
+    found = changed.invoke("Page 3", k=99)
+    assert all("page-3.md" not in doc_ids(unit) for unit in found)
+    assert "Page 3 tells" not in repr(found) + repr(changed)
+    assert changed.get(["page-3.md"]) == []
+
+
+# searching
+
+
+def test_units_are_ranked_by_their_best_chunk():
+    embedding = HashEmbeddings()
+    built = build([named(n) for n in range(30)], embedding)
+    query = embedding.vector("gates of town 3")
+    best: dict[str, float] = {}
+    for chunk in built._corpus.index.chunks:
+        score = cosine(query, embedding.vector(f"title: {chunk.title}\n\n{chunk.text}"))
+        best[chunk.unit_id] = max(score, best.get(chunk.unit_id, -1.0))
+    ranked = sorted(best.values(), reverse=True)[:6]
+    found = built.invoke("gates of town 3", k=6)
+    assert [unit.metadata["score"] for unit in found] == pytest.approx(ranked, abs=1e-6)
+    for unit in found:
+        assert unit.metadata["best_chunk"]["text"] in unit.page_content
+
+
+@pytest.mark.parametrize("k", [0, -1, True, 2.0])
+def test_a_k_that_is_no_number_of_units_is_refused(k):
+    with pytest.raises(InvalidParameterError, match="k must be an integer of at least 1"):
+        LongRAGIndex(embedding=HashEmbeddings(), k=k)
+    with pytest.raises(InvalidParameterError, match="k must be an integer of at least 1"):
+        build([named(1)]).invoke("page", k=k)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"token_budget": 0}, "token_budget must be"),
+        ({"max_tokens": 0}, "max_tokens must be"),
+        ({"chunk_size": -1}, "chunk_size must be"),
+        ({"granularity": "sentence"}, "granularity must be"),
+        ({"link_extractor": "gopher"}, "link_extractor must be|gopher"),
+    ],
+)
+def test_a_setting_out_of_range_is_refused(settings, message):
+    with pytest.raises(InvalidParameterError, match=message):
+        LongRAGIndex(embedding=HashEmbeddings(), **settings)
+
+
+def test_an_unknown_setting_is_refused():
+    with pytest.raises(ValueError, match="top_k"):
+        LongRAGIndex(embedding=HashEmbeddings(), top_k=3)
+
+
+def test_k_and_budget_per_call_search_the_same_documents_and_embed_nothing_again():
+    embedding = HashEmbeddings()
+    built = build([named(n) for n in range(20)], embedding)
+    configurable = built.configurable_fields(
+        k=ConfigurableField(id="k"), token_budget=ConfigurableField(id="budget")
+    )
+    two = configurable.invoke("market", {"configurable": {"k": 2}})
+    assert two == built.invoke("market", k=2) == built.invoke("market")[:2]
+    assert built.k == 4
+    short = configurable.invoke("market", {"configurable": {"budget": 60}})
+    assert 0 < sum(built.length_function(unit.page_content) for unit in short) <= 60
+    assert embedding.calls["embed_documents"] == 1
+    built.upsert([Document("A zeppelin flies.", id="new")])
+    assert "zeppelin" in configurable.invoke("zeppelin", {"configurable": {"k": 1}})[0].page_content
+
+
+def test_another_size_of_units_per_call_is_refused():
+    built = build([named(1)])
+    configurable = built.configurable_fields(max_tokens=ConfigurableField(id="size"))
+    with pytest.raises(InvalidParameterError, match="max_tokens must be 120"):
+        configurable.invoke("market", {"configurable": {"size": 7}})
+
+
+def test_an_index_over_the_documents_of_another_follows_it():
+    built = build([named(1)])
+    other = LongRAGIndex(embedding=built.embedding, corpus=built.corpus, k=1, **SETTINGS)
+    built.upsert([Document("A zeppelin flies.", id="new")])
+    assert [unit.page_content for unit in other.invoke("zeppelin")] == ["A zeppelin flies."]
+    with pytest.raises(InvalidParameterError, match="chunk_size must be 20"):
+        LongRAGIndex(embedding=built.embedding, corpus=built.corpus, max_tokens=120)
+
+
+def test_it_runs_as_any_runnable_does_and_is_seen():
+    seen: list[str] = []
+
+    class Watch(BaseCallbackHandler):
+        def on_retriever_start(self, serialized: Any, query: str, **kwargs: Any) -> None:
+            seen.append(f"{query} {kwargs['metadata']['ls_embedding_provider']}")
+
+        def on_retriever_end(self, documents: Any, **kwargs: Any) -> None:
+            seen.append(f"{len(documents)} {kwargs['tags'][0]}")
+
+    built = build([named(n) for n in range(20)])
+    runnable = built.with_config(callbacks=[Watch()], tags=["town"])
+    one, two = runnable.batch(["gates", "market"], config={"max_concurrency": 1})
+    assert (one, two) == (built.invoke("gates"), built.invoke("market"))
+    assert seen == ["gates HashEmbeddings", "4 town", "market HashEmbeddings", "4 town"]
+
+
+async def test_async_calls_are_the_models_own_and_end_as_sync_ones_do():
+    embedding = CountingEmbeddings()
+    changed = LongRAGIndex(embedding=embedding, **SETTINGS)
+    await changed.aupsert([named(n) for n in range(10)])
+    await changed.aupsert([named(4, 1)])
+    assert (await changed.adelete(["page-2.md", "nowhere"]))["num_deleted"] == 1
+    assert await changed.aget(["page-4.md"]) == changed.get(["page-4.md"])
+    assert await changed.ainvoke("market", k=3) == changed.invoke("market", k=3)
+    assert embedding.calls["embed_documents"] == 0
+    kept = [named(n) for n in range(10) if n not in (2, 4)]
+    assert state(changed) == state(build([*kept, named(4, 1)]))
+
+
+async def test_changes_from_many_tasks_are_all_kept():
+    changed = LongRAGIndex(embedding=CountingEmbeddings(), **SETTINGS)
+    await asyncio.gather(*(changed.aupsert([named(n)]) for n in range(12)))
+    assert state(changed) == state(build([named(n) for n in range(12)]))
+
+
+async def test_a_change_does_not_block_the_event_loop():
+    class Slow(HashEmbeddings):
+        """Has no async methods of its own, and takes its time."""
+
+        aembed_documents = HashEmbeddings.__mro__[1].aembed_documents
+
+        def embed_documents(self, texts: list[str]) -> list[list[float]]:
+            time.sleep(0.3)
+            return super().embed_documents(texts)
+
+    gaps, done = [], asyncio.Event()
+
+    async def tick() -> None:
+        last = time.perf_counter()
+        while not done.is_set():
+            await asyncio.sleep(0.005)
+            now = time.perf_counter()
+            gaps.append(now - last)
+            last = now
+
+    ticking = asyncio.create_task(tick())
+    await LongRAGIndex(embedding=Slow(), **SETTINGS).aupsert([named(n) for n in range(40)])
+    done.set()
+    await ticking
+    assert max(gaps) < 0.25
+    assert len(gaps) > 20
+
+
+def test_searches_and_changes_run_beside_each_other():
+    changed = build([named(n) for n in range(10)])
+    errors: list[BaseException] = []
+    stop = threading.Event()
+
+    def search() -> None:
+        try:
+            while not stop.is_set():
+                for unit in changed.invoke("market", k=5):
+                    assert unit.metadata["best_chunk"]["text"] in unit.page_content
+        except BaseException as error:  # noqa: BLE001
+            errors.append(error)
+
+    threads = [threading.Thread(target=search) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for n in range(10, 40):
+        changed.upsert([named(n)])
+        changed.delete([f"page-{n - 10}.md"])
+    stop.set()
+    for thread in threads:
+        thread.join()
+    assert errors == []
+    assert state(changed) == state(build([named(n) for n in range(30, 40)]))
+
+
+class Broken(HashEmbeddings):
+    """Answers as ``answer`` does once it is set."""
+
+    answer: Callable[[list[list[float]]], list[list[float]]] | None = None
+
+    def embed_documents(self, texts: list[str]) -> list[list[float]]:
+        vectors = super().embed_documents(texts)
+        return self.answer(vectors) if self.answer else vectors
+
+    async def aembed_documents(self, texts: list[str]) -> list[list[float]]:
+        return self.embed_documents(texts)
+
+
+def _raise(vectors: list[list[float]]) -> list[list[float]]:
+    raise TimeoutError("too slow")
+
+
+@pytest.mark.parametrize(
+    ("answer", "error"),
+    [
+        (_raise, TimeoutError),
+        (lambda vectors: [[float("nan")] * 64 for _ in vectors], EmbeddingError),
+        (lambda vectors: [vector[:5] for vector in vectors], EmbeddingError),
+        (lambda vectors: vectors[1:], EmbeddingError),
+        (lambda vectors: [*vectors, vectors[0]], EmbeddingError),
+    ],
+    ids=["raises", "not finite", "narrow", "too few", "too many"],
+)
+async def test_a_failing_embedding_leaves_everything_as_it_was(answer, error, tmp_path):
+    embedding = Broken()
+    changed = build([named(n) for n in range(8)], embedding)
+    before = state(changed)
+    embedding.answer = answer
+    with pytest.raises(error):
+        changed.upsert([named(3, 1), named(9), named(10)])
+    with pytest.raises(error):
+        await changed.aupsert([named(3, 1), named(9), named(10)])
+    embedding.answer = None
+    assert state(changed) == before
+    changed.save(tmp_path / "index")
+    assert state(LongRAGIndex.load(tmp_path / "index", embedding, **SETTINGS)) == before
+    changed.upsert([named(3, 1)])
+    assert state(changed)[:3] == state(build([named(3, 1), *map(named, [0, 1, 2, 4, 5, 6, 7])]))[:3]
+
+
+# save and load
+
+
+def test_a_saved_index_is_loaded_equal_and_goes_on(tmp_path):
+    built = build([named(n) for n in range(20)])
+    built.save(tmp_path / "index")
+    embedding = CountingEmbeddings()
+    loaded = LongRAGIndex.load(tmp_path / "index", embedding, k=2, **SETTINGS)
+    assert state(loaded) == state(built)
+    assert len(loaded.invoke("market")) == 2
+    assert embedding.embedded == []
+    loaded.upsert([named(20), named(5)])
+    loaded.delete(["page-7.md"])
+    assert all("page 20" in text.lower() for text in embedding.embedded)
+    assert state(loaded) == state(build([named(n) for n in range(21) if n != 7]))
+    loaded.save(tmp_path / "index")
+    assert state(LongRAGIndex.load(tmp_path / "index", embedding, **SETTINGS)) == state(loaded)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"max_tokens": 121},
+        {"chunk_size": 21},
+        {"granularity": "document"},
+        {"directed": True},
+        {"split_oversized": True},
+    ],
+)
+def test_loading_with_another_setting_is_refused(other, tmp_path):
+    build([named(1)]).save(tmp_path / "index")
+    (name,) = other
+    with pytest.raises(InvalidParameterError, match=f"{name} must be"):
+        LongRAGIndex.load(tmp_path / "index", HashEmbeddings(), **{**SETTINGS, **other})
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"length_function": lambda text: 9 * len(text.split())},
+        {"link_extractor": lambda document: []},
+        {"link_rules": [lambda target, document: "page-1.md"]},
+    ],
+    ids=["length_function", "link_extractor", "link_rules"],
+)
+@pytest.mark.parametrize("chunk_size", [20, 512])
+def test_loading_with_another_callable_is_refused_where_the_units_would_be_others(
+    other, chunk_size, tmp_path
+):
+    settings = {"max_tokens": 120, "chunk_size": chunk_size}
+    pages = [named(n) for n in range(20)]
+    LongRAGIndex.from_documents(pages, HashEmbeddings(), **settings).save(tmp_path / "index")
+    with pytest.raises(IndexFormatError, match="built with another"):
+        LongRAGIndex.load(tmp_path / "index", HashEmbeddings(), **settings, **other)
+
+
+def test_a_folder_without_an_index_is_refused(tmp_path):
+    with pytest.raises(IndexFormatError):
+        LongRAGIndex.load(tmp_path, HashEmbeddings())
+
+
+def test_metadata_that_is_not_json_is_searched_and_refused_only_when_saved(tmp_path):
+    built = LongRAGIndex.from_documents(
+        [Document("The mill grinds.", id="a", metadata={"odd": {1, 2}})], HashEmbeddings()
+    )
+    assert built.invoke("mill")[0].metadata["odd"] == {1, 2}
+    with pytest.raises(LongragError, match="'a' cannot be saved"):
+        built.save(tmp_path / "index")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("text", ["a\ud800b. c.", "\0 x.", "茶馆建于1893年。", "one.\r\ntwo.\r\n"])
+def test_hostile_texts_come_back_as_they_went_in(text, tmp_path):
+    built = LongRAGIndex.from_documents([Document(text, id="odd")], HashEmbeddings())
+    built.save(tmp_path / "index")
+    loaded = LongRAGIndex.load(tmp_path / "index", HashEmbeddings())
+    assert loaded.get(["odd"]) == [Document(text, id="odd")]
+    assert loaded.invoke("x")[0].page_content == built.invoke("x")[0].page_content
+
+
+def _granular() -> Iterator[tuple[str, int]]:
+    built = build([named(n) for n in range(6)])
+    yield "chunk", len(built._corpus.index.chunks)
+    yield "document", 6
+    yield "unit", len(built._corpus.index.units)
+
+
+def test_every_granularity_changes_as_one_build_would():
+    for granularity, count in _granular():
+        settings = {**SETTINGS, "granularity": granularity}
+        changed = LongRAGIndex(embedding=HashEmbeddings(), **settings)
+        for n in range(7):
+            changed.upsert([named(n)])
+        changed.delete(["page-6.md"])
+        pages = [named(n) for n in range(6)]
+        expected = LongRAGIndex.from_documents(pages, HashEmbeddings(), **settings)
+        assert state(changed) == state(expected)
+        assert len(changed._corpus.index.chunks) == count
