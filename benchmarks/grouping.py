@@ -166,10 +166,15 @@ def against_authors(script: Path, sizes: NDArray[np.int64], pairs: NDArray[np.in
 
 
 def against_pack(documents: int) -> None:
-    """Time the pack's `group_docs`, at most 20 documents a group, on a corpus it can manage."""
+    """Time the pack's `group_docs`, at most 20 documents a group, on 5 links a document."""
+    # The pack needs a module that llama-index-core no longer has; what is timed here does not.
+    for name in ("llama_index.core.llama_pack", "llama_index.core.llama_pack.base"):
+        sys.modules.setdefault(name, types.ModuleType(name)).__dict__["BaseLlamaPack"] = object
     from llama_index.packs.longrag.base import group_docs
 
-    _, pairs = power_law_corpus(documents, 18 * documents)
+    draw = np.random.default_rng(0)
+    sources = np.repeat(np.arange(documents), 5)
+    pairs = np.stack([sources, draw.integers(documents, size=len(sources))], axis=1)
     linked: dict[str, list[str]] = {str(document): [] for document in range(documents)}
     for source, target in np.unique(pairs, axis=0).tolist():
         linked[str(source)].append(str(target))
@@ -177,7 +182,7 @@ def against_pack(documents: int) -> None:
     ones = np.ones(documents, np.int64)
     ours, own = best(lambda: group_documents(ones, pairs, max_size=20, directed=True))
     print(f"the pack, {documents:,} documents: {theirs:.2f} s, {theirs / ours:.0f} times ours")
-    print(f"  {len(groups):,} groups; ours: {ours:.4f} s, {len(own):,} groups")
+    print(f"  {len(groups):,} groups; ours: {ours:.4f} s, {len(own):,} groups, kernels compiled")
 
 
 def main() -> None:
@@ -190,7 +195,7 @@ def main() -> None:
     parser.add_argument("--undirected", action="store_true")
     parser.add_argument("--authors", type=Path, help="their preprocess/group_documents.py")
     parser.add_argument("--pack", action="store_true", help="also time llama-index-packs-longrag")
-    parser.add_argument("--pack-documents", type=int, default=3000)
+    parser.add_argument("--pack-documents", type=int, default=20_000)
     arguments = parser.parse_args()
     sizes, pairs = power_law_corpus(arguments.documents, arguments.links)
     against_networkx(sizes, pairs, not arguments.undirected)

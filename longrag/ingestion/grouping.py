@@ -32,6 +32,9 @@ Uncompiled they take 0.3 to 0.5 s for that many. Compiling takes 2 s the first t
 importing numba and loading the compiled kernels takes 0.5 s in each process after that.
 """
 
+_compiled_for: set[tuple[str, bool, bool]] = set()
+"""Layouts of links for which this process has compiled the kernels: there they cost nothing."""
+
 _SIZE = "an integer from 0 to 2**63 - 1"
 
 
@@ -75,7 +78,10 @@ def group_documents(
     tokens = _checked_sizes(sizes)
     limit = _checked_limit(max_size, tokens)
     pairs = link_array(links, len(tokens), directed=bool(directed))
-    compiled = len(tokens) + len(pairs) >= COMPILE_FROM
+    layout = (pairs.dtype.str, pairs.flags.c_contiguous, pairs.flags.writeable)
+    compiled = len(tokens) + len(pairs) >= COMPILE_FROM or layout in _compiled_for
+    if compiled:
+        _compiled_for.add(layout)
     matrix = link_matrix(pairs, len(tokens), directed=bool(directed), compiled=compiled)
     labels = group_labels(matrix, tokens, max_size=limit, compiled=compiled)
     # At scale the matrix is gigabytes, and the lists must not come on top of it.
