@@ -174,7 +174,9 @@ def against_pack(documents: int) -> None:
 
     draw = np.random.default_rng(0)
     sources = np.repeat(np.arange(documents), 5)
-    pairs = np.stack([sources, draw.integers(documents, size=len(sources))], axis=1)
+    pairs = np.stack([sources, draw.integers(documents, size=len(sources))], axis=1).astype(
+        np.int32
+    )
     linked: dict[str, list[str]] = {str(document): [] for document in range(documents)}
     for source, target in np.unique(pairs, axis=0).tolist():
         linked[str(source)].append(str(target))
