@@ -24,8 +24,9 @@ fmt: $(STAMP)
 	$(BIN)/ruff format
 
 bench: $(STAMP)
-	$(BIN)/python benchmarks/grouping.py
+	$(BIN)/python benchmarks/grouping.py --undirected
 	$(BIN)/python benchmarks/maxp.py
+	$(BIN)/python benchmarks/retriever.py
 
 # The unit tests once more, on the oldest versions the package says it works with.
 floor: .venv-floor/.installed
