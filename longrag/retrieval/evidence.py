@@ -35,6 +35,9 @@ Via: TypeAlias = Literal["question", "link", "terms"]
 
 Floats: TypeAlias = NDArray[np.float64]
 
+# A hit with more links than this says little about any one of them, so they share its weight.
+_FULL_LINKS: Final = 10
+
 # From here on the compiled kernels repay the half second it takes to load them.
 _COMPILE_FROM: Final = 200_000
 
@@ -65,13 +68,14 @@ class EvidenceIndex:
     with their TF-IDF vectors::
 
         direct(p) = (s(p) - mean s) / (max s - mean s) + lexical_weight * t(p) / max t
-        lead(h, p) = link_weight * [h and p are linked] + term_weight * r(h, p) / max r(h, .)
+        lead(h, p) = link_weight * l(h, p) + term_weight * r(h, p) / max r(h, .)
         score(p) = direct(p) + max over h of direct(h) / direct(best) * lead(h, p)
 
-    where h runs over the ``hits`` passages of the largest positive ``direct`` other than p, and
-    r(h, p) is the TF-IDF cosine of h and p over the terms that are not in the question: these are
-    the names a further hop goes over. Each part is at most 1 before its weight, so that one setting
-    serves embedders whose inner products lie in different ranges.
+    where h runs over the ``hits`` passages of the largest positive ``direct`` other than p;
+    l(h, p) is 0 without a link and min(1, 10 / n) with one, for a hit h that is linked to n
+    passages; and r(h, p) is the TF-IDF cosine of h and p over the terms that are not in the
+    question: these are the names a further hop goes over. Each part is at most 1 before its weight,
+    so that one setting serves embedders whose inner products lie in different ranges.
 
     Passages are then taken best first while they fit into the token budget; one that does not fit
     is passed over. Equal scores go by index. Results are the same whatever the number of threads
@@ -197,11 +201,13 @@ class EvidenceIndex:
     def _leads(self, hit: int, asked: NDArray[np.int64]) -> tuple[Floats, Floats]:
         """What links and shared terms lead to from a hit, each times its weight."""
         starts, number = self._links.starts, self._number[hit]
-        linked = np.zeros(len(starts) - 1)
-        linked[self._links.neighbours[starts[number] : starts[number + 1]]] = self._link_weight
+        linked = np.zeros(len(starts) - 1, bool)
+        linked[self._links.neighbours[starts[number] : starts[number + 1]]] = True
+        link = linked[self._number]
+        weight = self._link_weight * _FULL_LINKS / max(int(link.sum()), _FULL_LINKS)
         shared = self._terms.products(*self._terms.others(hit, asked))
-        link, shared[hit] = linked[self._number], 0
-        return link, self._term_weight * _scaled(shared)
+        shared[hit] = 0
+        return weight * link, self._term_weight * _scaled(shared)
 
     def _fit(self, score: Floats, token_budget: int | None) -> list[int]:
         order: list[int] = np.argsort(-score, kind="stable").tolist()

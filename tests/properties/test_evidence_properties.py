@@ -4,12 +4,14 @@ import math
 from collections import Counter
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from longrag.indexing.neighbours import nearest_neighbours
 from longrag.ingestion.units import document_sizes
 from longrag.models.words import STOPWORDS, content_terms, stem
+from longrag.retrieval import evidence
 from longrag.retrieval.evidence import EvidenceIndex
 from longrag.types import Document
 
@@ -32,6 +34,7 @@ def corpora(draw):
         "links": links,
         "question": " ".join(question),
         "query": draw(st.tuples(numbers, numbers)),
+        "full_links": draw(st.sampled_from([1, 2, 10])),
         "hits": draw(st.integers(0, 4)),
         "weights": draw(st.tuples(*[st.sampled_from([0.0, 0.5, 1.0])] * 3)),
     }
@@ -68,9 +71,10 @@ def by_the_book(case):
             else sum(w * tfidf[p].get(x, 0) for x, w in tfidf[h].items() if x not in asked)
             for p in range(count)
         ]
+        linked = {b if a == h else a for a, b in case["links"] if h in (a, b) and a != b}
         for p, shared in enumerate(scaled(r)):
-            linked = p != h and ((h, p) in case["links"] or (p, h) in case["links"])
-            lead = link_weight * linked + term_weight * shared
+            link = (p in linked) * min(1, case["full_links"] / max(len(linked), 1))
+            lead = link_weight * link + term_weight * shared
             score[p] = max(score[p], direct[p] + direct[h] / max(direct) * lead)
     return score
 
@@ -98,11 +102,13 @@ def near_tie(values):
 @given(corpora())
 def test_scores_are_those_of_the_formula(case):
     expected = by_the_book(case)
-    found = index_of(case).search(case["question"], case["query"], token_budget=None)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(evidence, "_FULL_LINKS", case["full_links"])
+        found = index_of(case).search(case["question"], case["query"], token_budget=None)
     assert sorted(e.index for e in found) == list(range(len(expected)))
     if not near_tie(expected):
-        for evidence in found:
-            assert math.isclose(evidence.score, expected[evidence.index], abs_tol=1e-6)
+        for one in found:
+            assert math.isclose(one.score, expected[one.index], abs_tol=1e-6)
 
 
 @settings(max_examples=100, deadline=None)
@@ -113,10 +119,10 @@ def test_the_budget_holds_the_order_falls_and_nothing_better_that_fits_is_missin
     ranked = index.search(case["question"], case["query"], token_budget=None)
     assert [e.score for e in ranked] == sorted((e.score for e in ranked), reverse=True)
     expected, room = [], budget
-    for evidence in ranked:
-        if sizes[evidence.index] <= room:
-            expected.append((evidence.index, evidence.score))
-            room -= sizes[evidence.index]
+    for one in ranked:
+        if sizes[one.index] <= room:
+            expected.append((one.index, one.score))
+            room -= sizes[one.index]
     found = index.search(case["question"], case["query"], token_budget=budget)
     assert [(e.index, e.score) for e in found] == expected
 
@@ -124,11 +130,11 @@ def test_the_budget_holds_the_order_falls_and_nothing_better_that_fits_is_missin
 @settings(max_examples=100, deadline=None)
 @given(corpora())
 def test_reasons_agree_with_the_scores(case):
-    for evidence in index_of(case).search(case["question"], case["query"], token_budget=6):
-        assert evidence.score >= evidence.direct
-        assert (evidence.source is None) == (evidence.via == "question")
-        if evidence.via == "link":
-            pair = (evidence.source, evidence.index)
+    for one in index_of(case).search(case["question"], case["query"], token_budget=6):
+        assert one.score >= one.direct
+        assert (one.source is None) == (one.via == "question")
+        if one.via == "link":
+            pair = (one.source, one.index)
             assert pair in case["links"] or pair[::-1] in case["links"]
 
 

@@ -86,6 +86,20 @@ def test_a_link_counts_in_both_directions():
     assert there == back
 
 
+def test_a_hit_with_many_links_shares_its_weight_among_them():
+    documents = [Document(str(i), "") for i in range(42)]
+    vectors = np.vstack([[[1.0, 0.0]], np.tile([[0.0, 1.0]], (41, 1))])
+
+    def bonus(links):
+        found = EvidenceIndex(documents, vectors, links, hits=1).search(
+            "", QUERY, token_budget=None
+        )
+        return {round(e.score - e.direct, 6) for e in found if e.score > e.direct}
+
+    assert bonus([(0, i) for i in range(1, 11)]) == {0.5}
+    assert bonus([(0, i) for i in range(1, 41)]) == {0.125}
+
+
 def test_terms_of_the_question_are_no_bridge():
     documents = [
         Document("a", "mill mill mill"),
