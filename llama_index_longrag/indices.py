@@ -177,7 +177,7 @@ class LongRAGIndex(BaseIndex[LongRAGStruct]):
         self._tokenizer = tokenizer
         storage_context = storage_context or StorageContext.from_defaults()
         self._vectors = _vector_store(storage_context, saved=index_struct is not None)
-        self._stored: set[str] = set()
+        self._stored: dict[str, Vector] = {}
         # Threads may change the index beside each other; the stores take one change at a time.
         self._storing = threading.RLock()
         if index_struct is not None:
@@ -461,9 +461,8 @@ class LongRAGIndex(BaseIndex[LongRAGStruct]):
 
     def _store_vectors(self, struct: LongRAGStruct) -> None:
         """Make the vector store hold the vectors of the chunks there are, and no others of ours."""
-        units, rows = self.corpus.vectors()
-        struct.units = units
-        gone = self._stored - rows.keys()
+        struct.units, rows = self.corpus.vectors()
+        gone = self._stored.keys() - rows.keys()
         if gone:
             self._vectors.delete_nodes(sorted(gone))
         self._vectors.add(
@@ -474,10 +473,11 @@ class LongRAGIndex(BaseIndex[LongRAGStruct]):
                     relationships={NodeRelationship.SOURCE: RelatedNodeInfo(node_id=doc_id)},
                 )
                 for id_, (doc_id, vector) in rows.items()
-                if id_ not in self._stored
+                # New metadata makes another vector, though not another chunk.
+                if self._stored.get(id_) is not vector
             ]
         )
-        self._stored = set(rows)
+        self._stored = {id_: vector for id_, (_, vector) in rows.items()}
 
     def _restore(self, struct: LongRAGStruct, storage_context: StorageContext) -> None:
         try:
@@ -493,7 +493,7 @@ class LongRAGIndex(BaseIndex[LongRAGStruct]):
             return None if vector is None else np.asarray(vector, dtype=np.float32)
 
         self.corpus.restore(self._documents(nodes), vector_of, units=struct.units)
-        self._stored = {chunk.id for chunk in self.corpus.index.chunks}
+        self._stored = {id_: vector for id_, (_, vector) in self.corpus.vectors()[1].items()}
 
     def _documents(self, nodes: Sequence[BaseNode]) -> list[Document]:
         title_key, there = self._settings["title_key"], self.corpus.documents
