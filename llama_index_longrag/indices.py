@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import copy
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -37,6 +36,14 @@ from llama_index.core.storage.storage_context import StorageContext
 from llama_index.core.vector_stores.simple import DEFAULT_VECTOR_STORE, SimpleVectorStore
 
 from llama_index_longrag._bridge import embed, token_counter
+from llama_index_longrag._documents import (
+    NodeMetadata,
+    WholeDocuments,
+    copied,
+    document_id,
+    embedded_text,
+    node_of,
+)
 from llama_index_longrag.response_synthesizers import TwoTurnSynthesizer
 from llama_index_longrag.retrievers import MaxPRetriever
 from longrag.calls import Embed, Flow, Request, Steps, aperform, arun, perform, run
@@ -46,7 +53,7 @@ from longrag.ingestion.links import LinkExtractor
 from longrag.ingestion.resolving import LinkReport, LinkRule
 from longrag.retrieval.corpus import Change, CorpusIndex
 from longrag.retrieval.units import Vector
-from longrag.types import Chunk, Document, Granularity, stable_id
+from longrag.types import Chunk, Document, Granularity
 
 STRUCT_TYPE = "longrag"
 _RETRIEVER_SETTINGS = (
@@ -81,19 +88,6 @@ class LongRAGStruct(IndexStruct):
     def get_type(cls) -> Any:
         """Return the name under which the index is registered."""
         return STRUCT_TYPE
-
-
-class WholeDocuments(TransformComponent):
-    """Make each document one node, since a long-unit index groups documents and not pieces."""
-
-    @classmethod
-    def class_name(cls) -> str:
-        """Return the name under which the transformation is serialised."""
-        return "WholeDocuments"
-
-    def __call__(self, nodes: Sequence[BaseNode], **kwargs: Any) -> list[BaseNode]:
-        """Return a node for each document; nodes that are none pass through."""
-        return [_whole(n) if isinstance(n, LlamaIndexDocument) else n for n in nodes]
 
 
 class LongRAGIndex(BaseIndex[LongRAGStruct]):
@@ -173,7 +167,7 @@ class LongRAGIndex(BaseIndex[LongRAGStruct]):
             link_rules=tuple(link_rules),
             count_tokens=token_counter(tokenizer),
         )
-        self.corpus = CorpusIndex(builder, embedding_text=_embedded_text)
+        self.corpus = CorpusIndex(builder, embedding_text=embedded_text)
         self._tokenizer = tokenizer
         storage_context = storage_context or StorageContext.from_defaults()
         self._vectors = _vector_store(storage_context, saved=index_struct is not None)
@@ -282,7 +276,7 @@ class LongRAGIndex(BaseIndex[LongRAGStruct]):
     def source_nodes(self, doc_ids: Sequence[str]) -> list[BaseNode]:
         """Return copies of the nodes of member documents, without those deleted since."""
         documents = self.corpus.documents
-        return [_copy(_node_of(documents[doc_id])) for doc_id in doc_ids if doc_id in documents]
+        return [copied(node_of(documents[doc_id])) for doc_id in doc_ids if doc_id in documents]
 
     def build_index_from_nodes(
         self, nodes: Sequence[BaseNode], **build_kwargs: Any
@@ -445,7 +439,7 @@ class LongRAGIndex(BaseIndex[LongRAGStruct]):
                 if node.node_id in self._index_struct.documents:
                     # The docstore keeps the metadata of a document's first version otherwise.
                     self.docstore.delete_document(node.node_id, raise_error=False)
-            current = self.source_nodes([_document_id(node) for node in nodes])
+            current = self.source_nodes([document_id(node) for node in nodes])
             super().insert_nodes(current, **insert_kwargs)
 
     def _drop(self, node_ids: Sequence[str], **delete_kwargs: Any) -> None:
@@ -456,7 +450,7 @@ class LongRAGIndex(BaseIndex[LongRAGStruct]):
             super().delete_nodes(own, delete_from_docstore=True, **delete_kwargs)
 
     def _record(self, struct: LongRAGStruct, nodes: Sequence[BaseNode]) -> None:
-        struct.documents.update({node.node_id: _document_id(node) for node in nodes})
+        struct.documents.update({node.node_id: document_id(node) for node in nodes})
         self._store_vectors(struct)
 
     def _store_vectors(self, struct: LongRAGStruct) -> None:
@@ -499,80 +493,18 @@ class LongRAGIndex(BaseIndex[LongRAGStruct]):
         title_key, there = self._settings["title_key"], self.corpus.documents
         documents = []
         for node in nodes:
-            id_ = _document_id(node)
-            if id_ in there and _node_of(there[id_]).node_id != node.node_id:
+            id_ = document_id(node)
+            if id_ in there and node_of(there[id_]).node_id != node.node_id:
                 raise InvalidDocumentError(f"two nodes are document {id_!r}: delete one first")
             text = node.get_content(metadata_mode=MetadataMode.NONE)
             title = str(node.metadata.get(title_key) or "")
-            documents.append(Document(id_, text, title, _NodeMetadata(node)))
+            documents.append(Document(id_, text, title, NodeMetadata(node)))
         return documents
 
     def _steps(self, request: Request) -> Steps[Any]:
         if not isinstance(request, Embed):
             raise NotImplementedError(type(request).__name__)
         return (yield from embed(self._embed_model, request))
-
-
-class _NodeMetadata(dict[str, object]):
-    """A node's metadata, which still knows the node, and how it is shown to embedders.
-
-    What the caller does to the node later reaches none of them.
-    """
-
-    def __init__(self, node: BaseNode) -> None:
-        self.node = _copy(node)
-        super().__init__(self.node.metadata)
-        self.shown = node.get_metadata_str(mode=MetadataMode.EMBED).strip()
-        self.template: str = getattr(node, "text_template", "{metadata_str}\n\n{content}")
-
-
-def _copy(node: BaseNode) -> BaseNode:
-    # Not all of it: an index node may hold a whole index.
-    return node.model_copy(
-        update={
-            "metadata": copy.deepcopy(node.metadata),
-            "relationships": dict(node.relationships),
-            "excluded_embed_metadata_keys": list(node.excluded_embed_metadata_keys),
-            "excluded_llm_metadata_keys": list(node.excluded_llm_metadata_keys),
-        }
-    )
-
-
-def _node_of(document: Document) -> BaseNode:
-    return cast("_NodeMetadata", document.metadata).node
-
-
-def _embedded_text(chunk: Chunk, metadata: Mapping[str, object]) -> str:
-    """Write a chunk as its document would be embedded: with the metadata shown to embedders."""
-    known = cast("_NodeMetadata", metadata)
-    if not known.shown:
-        return chunk.text
-    return known.template.format(content=chunk.text, metadata_str=known.shown).strip()
-
-
-def _whole(document: LlamaIndexDocument) -> TextNode:
-    return TextNode(
-        id_=_whole_id(document.id_),
-        text=document.text,
-        metadata=dict(document.metadata),
-        excluded_embed_metadata_keys=document.excluded_embed_metadata_keys,
-        excluded_llm_metadata_keys=document.excluded_llm_metadata_keys,
-        metadata_template=document.metadata_template,
-        metadata_separator=document.metadata_separator,
-        text_template=document.text_template,
-        relationships={NodeRelationship.SOURCE: document.as_related_node_info()},
-    )
-
-
-def _whole_id(doc_id: str) -> str:
-    # Not the document's own id: the docstore keeps the hash of a document under it.
-    return stable_id("whole document", doc_id)
-
-
-def _document_id(node: BaseNode) -> str:
-    """A node that is a whole document goes by the document's id, any other by its own."""
-    doc_id = node.ref_doc_id
-    return doc_id if doc_id is not None and node.node_id == _whole_id(doc_id) else node.node_id
 
 
 def _last(

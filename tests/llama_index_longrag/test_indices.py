@@ -39,7 +39,8 @@ from llama_index.core.schema import MetadataMode, NodeRelationship, RelatedNodeI
 from llama_index.core.vector_stores.types import BasePydanticVectorStore
 
 from llama_index_longrag import LongRAGIndex, MaxPRetriever, TwoTurnSynthesizer
-from llama_index_longrag.indices import LongRAGStruct, WholeDocuments, register
+from llama_index_longrag._documents import WholeDocuments
+from llama_index_longrag.indices import LongRAGStruct, register
 from longrag.errors import (
     EmbeddingError,
     IndexFormatError,
