@@ -36,6 +36,7 @@ from llama_index.core.node_parser import SentenceSplitter
 from llama_index.core.prompts import PromptTemplate
 from llama_index.core.response_synthesizers import CompactAndRefine
 from llama_index.core.schema import MetadataMode, NodeRelationship, RelatedNodeInfo, TextNode
+from llama_index.core.vector_stores.simple import SimpleVectorStore
 from llama_index.core.vector_stores.types import BasePydanticVectorStore
 
 from llama_index_longrag import LongRAGIndex, MaxPRetriever, TwoTurnSynthesizer
@@ -898,6 +899,18 @@ async def test_a_change_does_not_block_the_event_loop():
     assert len(gaps) > 20
 
 
+class SlowStore(SimpleVectorStore):
+    """Takes its time before it writes, so that another change could come between."""
+
+    def add(self, nodes: Any, **kwargs: Any) -> list[str]:
+        time.sleep(0.01)
+        return super().add(nodes, **kwargs)
+
+
+def slow_build(documents: list[Document]) -> LongRAGIndex:
+    return build(documents, storage_context=StorageContext.from_defaults(vector_store=SlowStore()))
+
+
 def run_all(works: list[Callable[[], None]]) -> list[Exception]:
     """Run works in a thread each, and return what they raised."""
     errors: list[Exception] = []
@@ -917,7 +930,7 @@ def run_all(works: list[Callable[[], None]]) -> list[Exception]:
 
 
 def test_searches_and_changes_run_beside_each_other(tmp_path):
-    index = build([page(n) for n in range(9)])
+    index = slow_build([page(n) for n in range(9)])
 
     def search() -> None:
         retriever = index.as_retriever(similarity_top_k=5)
@@ -939,10 +952,24 @@ def test_searches_and_changes_run_beside_each_other(tmp_path):
 
 
 def test_one_document_changed_by_many_threads_is_in_all_stores_the_same(tmp_path):
-    index = build([page(0)])
+    index = slow_build([page(0)])
     versions = [page(0, version) for version in range(1, 9)]
     assert run_all([lambda new=new: index.update_ref_doc(new) for new in versions]) == []
     assert state(reload(index, tmp_path)) == state(index)
+
+
+def test_the_stores_end_with_the_change_that_was_embedded_last():
+    index = build([page(0), page(3)])
+    first, second = ([*WholeDocuments()([page(0, version)])] for version in (1, 2))
+    other = WholeDocuments()([page(3)])
+    index._pay(first)
+    index._pay(second)
+    index._pay([], [other[0].node_id])
+    index._put(second)
+    index._drop([other[0].node_id])
+    index._put([*first, *other])
+    index.docstore.set_document_hash("page-0.md", page(0, 2).hash)
+    assert state(index) == state(build([page(0, 2)]))
 
 
 def test_it_is_an_index_as_others_are():
