@@ -1,6 +1,7 @@
 """LongRAG for LlamaIndex: subclasses of the framework's own parts, passed where it takes them."""
 
 from llama_index_longrag.embeddings import LocalEmbedding
+from llama_index_longrag.evidence import EvidenceRetriever
 from llama_index_longrag.indices import LongRAGIndex
 from llama_index_longrag.llms import ExtractiveLLM
 from llama_index_longrag.node_parsers import LongUnitNodeParser
@@ -9,6 +10,7 @@ from llama_index_longrag.retrievers import MaxPRetriever
 from llama_index_longrag.tools import LongUnitTool
 
 __all__ = [
+    "EvidenceRetriever",
     "ExtractiveLLM",
     "LocalEmbedding",
     "LongRAGIndex",

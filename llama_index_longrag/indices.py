@@ -44,6 +44,7 @@ from llama_index_longrag._documents import (
     embedded_text,
     node_of,
 )
+from llama_index_longrag.evidence import EvidenceRetriever
 from llama_index_longrag.response_synthesizers import TwoTurnSynthesizer
 from llama_index_longrag.retrievers import MaxPRetriever
 from longrag.calls import Embed, Flow, Request, Steps, aperform, arun, perform, run
@@ -56,15 +57,11 @@ from longrag.retrieval.units import Vector
 from longrag.types import Chunk, Document, Granularity
 
 STRUCT_TYPE = "longrag"
-_RETRIEVER_SETTINGS = (
-    "similarity_top_k",
-    "token_budget",
-    "tokenizer",
-    "callback_manager",
-    "object_map",
-    "objects",
-    "verbose",
-)
+_ANY_RETRIEVER = ("token_budget", "callback_manager", "object_map", "objects", "verbose")
+_RETRIEVER_SETTINGS = {
+    "maxp": (*_ANY_RETRIEVER, "similarity_top_k", "tokenizer"),
+    "evidence": (*_ANY_RETRIEVER, "link_sources"),
+}
 _SYNTHESIS = {
     "response_synthesizer",
     "response_mode",
@@ -243,11 +240,18 @@ class LongRAGIndex(BaseIndex[LongRAGStruct]):
         return self.corpus.builder.link_report(list(self.corpus.documents.values()))
 
     def as_retriever(self, **kwargs: Any) -> BaseRetriever:
-        """Return a ``MaxPRetriever`` that follows the index; it takes that class's settings.
+        """Return a retriever that follows the index, and takes its class's settings.
+
+        ``retriever_mode`` is "maxp" for ``MaxPRetriever`` or "evidence" for ``EvidenceRetriever``.
 
         The framework passes a query engine's settings through here, so others are passed over.
         """
-        own = {name: kwargs[name] for name in _RETRIEVER_SETTINGS if name in kwargs}
+        mode = kwargs.get("retriever_mode", "maxp")
+        if mode not in _RETRIEVER_SETTINGS:
+            raise InvalidParameterError("retriever_mode", mode, f"one of {[*_RETRIEVER_SETTINGS]}")
+        own = {name: kwargs[name] for name in _RETRIEVER_SETTINGS[mode] if name in kwargs}
+        if mode == "evidence":
+            return EvidenceRetriever(index=self, **own)
         own.setdefault("tokenizer", self._tokenizer)
         return MaxPRetriever(index=self, embed_model=self._embed_model, **own)
 

@@ -1,5 +1,6 @@
 """From documents to long units: links, sentences, chunks, grouping. No vectors here."""
 
+from longrag.ingestion.builder import UnitBuilder
 from longrag.ingestion.chunking import chunk_spans
 from longrag.ingestion.grouping import group_documents
 from longrag.ingestion.links import (
@@ -12,22 +13,37 @@ from longrag.ingestion.links import (
     WikiLinkExtractor,
     link_extractor,
 )
+from longrag.ingestion.relations import (
+    CitationKeys,
+    FolderHierarchy,
+    LinkSource,
+    SectionHierarchy,
+    SharedEntities,
+    TitleMentions,
+)
 from longrag.ingestion.resolving import LinkReport, LinkResolver, PrefixRule, resolve_links
 from longrag.ingestion.sentences import SentenceSplitter, split_sentences
 from longrag.ingestion.sources import read_documents
 from longrag.ingestion.units import build_units, chunk_unit, embedding_text, long_units
 
 __all__ = [
+    "CitationKeys",
     "CombinedLinkExtractor",
     "DefaultLinkExtractor",
+    "FolderHierarchy",
     "HtmlLinkExtractor",
     "LinkExtractor",
     "LinkReport",
     "LinkResolver",
+    "LinkSource",
     "MarkdownLinkExtractor",
     "MetadataLinkExtractor",
     "PrefixRule",
+    "SectionHierarchy",
     "SentenceSplitter",
+    "SharedEntities",
+    "TitleMentions",
+    "UnitBuilder",
     "WikiLinkExtractor",
     "build_units",
     "chunk_spans",

@@ -1,6 +1,9 @@
 """From a question to units: ranking, exclusion, budgets. No text is written here."""
 
 from longrag.retrieval.assembly import fit_budget, unit_of_chunks
+from longrag.retrieval.corpus import Change, CorpusIndex
+from longrag.retrieval.corpus_evidence import CorpusEvidence
+from longrag.retrieval.evidence import Evidence, EvidenceIndex, embed_evidence, retrieve_evidence
 from longrag.retrieval.maxp import MaxPIndex
 from longrag.retrieval.units import (
     Hit,
@@ -11,12 +14,19 @@ from longrag.retrieval.units import (
 )
 
 __all__ = [
+    "Change",
+    "CorpusEvidence",
+    "CorpusIndex",
+    "Evidence",
+    "EvidenceIndex",
     "Hit",
     "MaxPIndex",
     "UnitIndex",
+    "embed_evidence",
     "embed_units",
     "fit_budget",
     "retrieve",
+    "retrieve_evidence",
     "retrieve_from_store",
     "unit_of_chunks",
 ]

@@ -105,6 +105,11 @@ class CorpusIndex:
         """The units, chunks and vectors there are; later changes leave this value as it is."""
         return self._state.index
 
+    def snapshot(self) -> tuple[Mapping[str, Document], UnitIndex]:
+        """Return the documents, in the order of their ids, and the index of one moment."""
+        state = self._state
+        return state.documents, state.index
+
     def change(
         self, *, upsert: Sequence[Document] = (), delete: Iterable[str] = ()
     ) -> Flow[Change]:

@@ -110,6 +110,14 @@ class MaxPIndex:
         """How the vectors are kept: ``"float32"`` or ``"float16"``."""
         return "float16" if self._table.vectors.dtype == np.float16 else "float32"
 
+    @property
+    def vectors(self) -> NDArray[np.float32]:
+        """A copy of the vectors as stored, in the order of the chunks; shape (chunks, width)."""
+        table = self._table
+        ordered = np.empty(table.vectors.shape, dtype=np.float32)
+        ordered[table.chunks] = table.vectors
+        return ordered
+
     def __repr__(self) -> str:
         return (
             f"MaxPIndex(n_units={self.n_units}, n_chunks={self.n_chunks}, width={self.width}, "

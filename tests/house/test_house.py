@@ -19,6 +19,7 @@ HEAVY = ("sklearn", "scipy", "numba", "torch", "transformers", "faiss", "network
 
 EXPORTED = {
     "llama_index_longrag": [
+        "EvidenceRetriever",
         "ExtractiveLLM",
         "LocalEmbedding",
         "LongRAGIndex",
@@ -28,6 +29,7 @@ EXPORTED = {
         "TwoTurnSynthesizer",
     ],
     "langchain_longrag": [
+        "EvidenceRetriever",
         "ExtractiveChatModel",
         "LocalEmbeddings",
         "LongRAGIndex",
