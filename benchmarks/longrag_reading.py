@@ -46,7 +46,7 @@ from longrag_retrieval import (
 )
 
 from longrag.calls import Flow, Generate, Request, ask, run_all
-from longrag.evaluation import (
+from longrag.evaluation.metrics import (
     bootstrap_interval,
     contains_exact_match,
     exact_match,

@@ -34,7 +34,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from longrag.evaluation import (
+from longrag.evaluation.metrics import (
     Estimate,
     all_gold,
     answer_recall,

@@ -8,7 +8,7 @@ document where it begins.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields
 from typing import Any
 
@@ -29,10 +29,13 @@ _MEMBER = {member.name for member in fields(core.Member)}
 _BEST_CHUNK = {chunk.name for chunk in fields(core.Chunk)} - {"unit_id"}
 
 
-def to_core(documents: Sequence[Document], title_key: str) -> list[core.Document]:
+def to_core(
+    documents: Sequence[Document], title_key: str, *, number_equal: bool = True
+) -> list[core.Document]:
     """Convert documents; those without an id get one from their source and text.
 
-    Documents that are equal in both are numbered, so that none is lost.
+    Documents that are equal in both are numbered, so that none is lost, unless ``number_equal`` is
+    False.
     """
     seen: Counter[str] = Counter()
     converted = []
@@ -41,7 +44,8 @@ def to_core(documents: Sequence[Document], title_key: str) -> list[core.Document
         if id_ is None:
             id_ = core.stable_id(document.metadata.get("source", ""), document.page_content)
             seen[id_] += 1
-            id_ = id_ if seen[id_] == 1 else core.stable_id(id_, seen[id_])
+            if number_equal and seen[id_] > 1:
+                id_ = core.stable_id(id_, seen[id_])
         title = document.metadata.get(title_key)
         converted.append(
             core.Document(
@@ -53,18 +57,8 @@ def to_core(documents: Sequence[Document], title_key: str) -> list[core.Document
 
 def from_unit(unit: core.LongUnit, sources: Mapping[str, core.Document]) -> Document:
     """Convert a unit; it keeps the metadata on which all its documents agree."""
-    shared = shared_metadata(sources[doc_id].metadata for doc_id in unit.doc_ids)
+    shared = core.shared_metadata(sources[doc_id].metadata for doc_id in unit.doc_ids)
     return Document(id=unit.id, page_content=unit.text, metadata={**shared, **_unit_metadata(unit)})
-
-
-def shared_metadata(metadata: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
-    """Keep what all of at least one mapping agree on."""
-    first, *others = metadata
-    return {
-        key: value
-        for key, value in first.items()
-        if all(key in other and other[key] == value for other in others)
-    }
 
 
 def _unit_metadata(unit: core.LongUnit) -> dict[str, Any]:
@@ -163,7 +157,7 @@ class StoredUnits:
             self._ends[unit_id] = max(self._ends[unit_id], chunk.doc_end) + 1
             own = {k: v for k, v in document.metadata.items() if k not in _CHUNK_KEYS}
             known = self._metadata.get(unit_id)
-            self._metadata[unit_id] = own if known is None else shared_metadata([known, own])
+            self._metadata[unit_id] = own if known is None else core.shared_metadata([known, own])
         return self._chunks[chunk.id]
 
     def hit(self, document: Document, score: float | None) -> Hit:

@@ -18,7 +18,7 @@ from langchain_core.indexing import DeleteResponse, DocumentIndex, UpsertRespons
 from langchain_core.retrievers import LangSmithRetrieverParams
 from pydantic import ConfigDict, Field, PrivateAttr, SkipValidation
 
-from langchain_longrag._bridge import embed, from_result, shared_metadata, to_core
+from langchain_longrag._bridge import embed, from_result, to_core
 from longrag import types as core
 from longrag.calls import Embed, Flow, Request, Steps, aperform, arun, perform, run
 from longrag.errors import InvalidParameterError
@@ -40,10 +40,10 @@ class LongRAGIndex(DocumentIndex):
     before, and a deleted document leaves nothing behind. Use it as the destination of
     ``langchain_core.indexing.index`` with any clean-up mode, as a retriever, or directly.
 
-    Documents without an id are named by their source and text; a document replaces the one of the
-    same id. Links are resolved by path, URL or title as well as by id, so give documents their
-    ``source`` where ``index()`` names them by hashes. Everything is in memory; ``save`` and
-    ``load`` keep it. Retrieved units are those of ``MaxPRetriever``.
+    Documents without an id are named by their source and text, so equal ones are one document; a
+    document replaces the one of the same id. Links are resolved by path, URL or title as well as by
+    id, so give documents their ``source`` where ``index()`` names them by hashes. Everything is in
+    memory; ``save`` and ``load`` keep it. Retrieved units are those of ``MaxPRetriever``.
 
     Args:
         embedding: embeds chunks and queries.
@@ -199,7 +199,7 @@ class LongRAGIndex(DocumentIndex):
             from_result(
                 unit,
                 copy.deepcopy(
-                    shared_metadata(
+                    core.shared_metadata(
                         # A document may have been deleted since the search.
                         known[id_].metadata if id_ in known else {}
                         for id_ in unit.unit.doc_ids
@@ -224,7 +224,16 @@ class LongRAGIndex(DocumentIndex):
 
     def _to_core(self, items: Sequence[Document]) -> list[core.Document]:
         # The index outlives the call: what the caller does to a document later must not reach it.
-        return to_core([copy.deepcopy(item) for item in items], self.title_key)
+        copies = [copy.deepcopy(item) for item in items]
+        documents = to_core(copies, self.title_key, number_equal=False)
+        # Equal documents without an id are one, in one batch as in two; the last one stays.
+        pairs = list(zip(documents, items, strict=True))
+        unnamed = {d.id: d for d, item in pairs if item.id is None}
+        return [
+            d if item.id is not None else unnamed.pop(d.id)
+            for d, item in pairs
+            if item.id is not None or d.id in unnamed
+        ]
 
     def _answer(self, request: Request) -> Any:
         return perform(self._steps(request))

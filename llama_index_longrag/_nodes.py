@@ -25,7 +25,15 @@ from llama_index.core.schema import (
 
 from longrag.errors import InvalidParameterError, StoreError
 from longrag.retrieval.assembly import unit_of_chunks
-from longrag.types import Chunk, Document, LongUnit, Member, RetrievedUnit, TokenCounter
+from longrag.types import (
+    Chunk,
+    Document,
+    LongUnit,
+    Member,
+    RetrievedUnit,
+    TokenCounter,
+    shared_metadata,
+)
 
 UNIT_KEYS = ("unit_id", "doc_ids", "members")
 CHUNK_KEYS = ("unit_id", "member_id")
@@ -57,26 +65,14 @@ def to_unit_node(
 
 def _shared(nodes: Iterable[BaseNode]) -> dict[str, Any]:
     """Keep the metadata on which nodes agree, hidden from models where one of them hides it."""
-    first, *others = nodes
-    metadata = {
-        key: value
-        for key, value in first.metadata.items()
-        if all(key in other.metadata and _equal(other.metadata[key], value) for other in others)
-    }
-    embed = [key for node in (first, *others) for key in node.excluded_embed_metadata_keys]
-    llm = [key for node in (first, *others) for key in node.excluded_llm_metadata_keys]
+    nodes = list(nodes)
+    embed = [key for node in nodes for key in node.excluded_embed_metadata_keys]
+    llm = [key for node in nodes for key in node.excluded_llm_metadata_keys]
     return {
-        "metadata": metadata,
+        "metadata": shared_metadata(node.metadata for node in nodes),
         "excluded_embed_metadata_keys": list(dict.fromkeys(embed)),
         "excluded_llm_metadata_keys": list(dict.fromkeys(llm)),
     }
-
-
-def _equal(one: object, other: object) -> bool:
-    try:
-        return bool(one == other)
-    except ValueError:  # arrays are equal in places, which is no answer
-        return False
 
 
 def _hidden(node_fields: dict[str, Any], keys: Iterable[str]) -> dict[str, Any]:

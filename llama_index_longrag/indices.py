@@ -165,7 +165,6 @@ class LongRAGIndex(BaseIndex[LongRAGStruct]):
             count_tokens=token_counter(tokenizer),
         )
         self.corpus = CorpusIndex(builder, embedding_text=embedded_text)
-        self._tokenizer = tokenizer
         storage_context = storage_context or StorageContext.from_defaults()
         self._vectors = _vector_store(storage_context, saved=index_struct is not None)
         self._stored: dict[str, Vector] = {}
@@ -252,7 +251,6 @@ class LongRAGIndex(BaseIndex[LongRAGStruct]):
         own = {name: kwargs[name] for name in _RETRIEVER_SETTINGS[mode] if name in kwargs}
         if mode == "evidence":
             return EvidenceRetriever(index=self, **own)
-        own.setdefault("tokenizer", self._tokenizer)
         return MaxPRetriever(index=self, embed_model=self._embed_model, **own)
 
     def as_query_engine(self, llm: LLMType | None = None, **kwargs: Any) -> BaseQueryEngine:

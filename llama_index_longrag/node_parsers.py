@@ -35,9 +35,9 @@ from llama_index_longrag._nodes import (
 )
 from llama_index_longrag._settings import identify, refusal
 from longrag.errors import InvalidParameterError
-from longrag.ingestion.links import LinkExtractor, link_extractor
-from longrag.ingestion.resolving import LinkResolver, resolve_links
-from longrag.ingestion.units import long_units
+from longrag.ingestion.builder import UnitBuilder
+from longrag.ingestion.links import LinkExtractor
+from longrag.ingestion.resolving import LinkReport
 from longrag.types import Chunk, Document, Granularity, LongUnit
 
 _DEFAULT_IDS = "default_id_func"
@@ -136,24 +136,22 @@ class LongUnitNodeParser(NodeParser):
     def model_post_init(self, context: Any, /) -> None:
         """Refuse settings out of range."""
         super().model_post_init(context)
-        self._long_units([], ())
-        self._extractor()
+        self._builder()
 
     @classmethod
     def class_name(cls) -> str:
         """Return the name under which the parser is serialised."""
         return "LongUnitNodeParser"
 
+    def link_report(self, nodes: Sequence[BaseNode]) -> LinkReport:
+        """Find and resolve the links among documents; the report names what was not resolved."""
+        return self._builder().link_report([to_document(node, self.title_key) for node in nodes])
+
     def _parse_nodes(
         self, nodes: Sequence[BaseNode], show_progress: bool = False, **kwargs: Any
     ) -> list[BaseNode]:
         documents = [to_document(node, self.title_key) for node in nodes]
-        report = resolve_links(
-            documents,
-            extractor=self._extractor(),
-            resolver=LinkResolver(documents, rules=self.link_rules),
-        )
-        units, chunks = self._long_units(documents, report.links)
+        units, chunks = self._builder().build(documents)
         sources = {node.node_id: node for node in nodes}
         units, chunks = self._named_by_caller(units, chunks, sources)
         unit_nodes = {
@@ -211,27 +209,15 @@ class LongUnitNodeParser(NodeParser):
             node.start_char_idx, node.end_char_idx = start, end
         return nodes
 
-    def _extractor(self) -> LinkExtractor:
-        extractor = self.link_extractor
-        if isinstance(extractor, str):
-            return link_extractor(extractor)
-        if not callable(extractor):
-            raise InvalidParameterError(
-                "link_extractor", extractor, "a name or a callable from a document to link targets"
-            )
-        return extractor
-
-    def _long_units(
-        self, documents: Sequence[Document], links: Sequence[tuple[int, int]]
-    ) -> tuple[list[LongUnit], list[Chunk]]:
-        return long_units(
-            documents,
-            links,
+    def _builder(self) -> UnitBuilder:
+        return UnitBuilder(
             max_tokens=self.max_tokens,
             chunk_size=self.chunk_size,
             granularity=self.granularity,
             directed=self.directed,
             split_oversized=self.split_oversized,
+            link_extractor=self.link_extractor,
+            link_rules=self.link_rules,
             count_tokens=token_counter(self.tokenizer),
         )
 

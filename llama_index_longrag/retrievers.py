@@ -143,6 +143,8 @@ class MaxPRetriever(BaseRetriever):
         self._count_tokens = token_counter(tokenizer)
         self._index = index if isinstance(index, VectorStoreIndex) else None
         self._living = None if isinstance(index, VectorStoreIndex) else index
+        if self._living is not None and tokenizer is None:
+            self._count_tokens = self._living.corpus.builder.count_tokens
         if self._living is not None and filters is not None:
             raise InvalidParameterError("filters", filters, "left out with a LongRAGIndex")
         store = self._index.vector_store if self._index is not None else None

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
 from types import MappingProxyType
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 TokenCounter: TypeAlias = Callable[[str], int]
 """Counts the tokens of a text; any callable from string to a non-negative integer will do."""
@@ -107,6 +107,26 @@ class RetrievedUnit:
     best_chunk: Chunk
     exact: bool = True
     complete: bool = True
+
+
+def shared_metadata(metadata: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+    """Keep what all of at least one mapping agree on.
+
+    Values that cannot be compared, such as arrays, are not agreed on.
+    """
+    first, *others = metadata
+    return {
+        key: value
+        for key, value in first.items()
+        if all(key in other and _equal(other[key], value) for other in others)
+    }
+
+
+def _equal(one: object, other: object) -> bool:
+    try:
+        return bool(one == other)
+    except ValueError:  # arrays are equal in places, which is no answer
+        return False
 
 
 def stable_id(*parts: object) -> str:

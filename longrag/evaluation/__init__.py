@@ -5,56 +5,6 @@ functions of texts and ids, so they also score what other systems produced; noth
 imports this package.
 """
 
-from longrag.evaluation.metrics import (
-    Estimate,
-    Meteor,
-    RougeL,
-    accuracy,
-    all_gold,
-    answer_recall,
-    average_precision,
-    bleu,
-    bootstrap_interval,
-    contains_exact_match,
-    exact_match,
-    gold_recall,
-    mean_average_precision,
-    meteor,
-    mrr,
-    ndcg,
-    normalize_answer,
-    paired_difference_interval,
-    precision,
-    recall,
-    reciprocal_rank,
-    refined_exact_match,
-    rouge_l,
-    token_f1,
-)
+from longrag.evaluation import metrics
 
-__all__ = [
-    "Estimate",
-    "Meteor",
-    "RougeL",
-    "accuracy",
-    "all_gold",
-    "answer_recall",
-    "average_precision",
-    "bleu",
-    "bootstrap_interval",
-    "contains_exact_match",
-    "exact_match",
-    "gold_recall",
-    "mean_average_precision",
-    "meteor",
-    "mrr",
-    "ndcg",
-    "normalize_answer",
-    "paired_difference_interval",
-    "precision",
-    "recall",
-    "reciprocal_rank",
-    "refined_exact_match",
-    "rouge_l",
-    "token_f1",
-]
+__all__ = ["metrics"]

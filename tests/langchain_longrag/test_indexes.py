@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import numpy as np
 import pytest
 from langchain_core.callbacks import BaseCallbackHandler
 from langchain_core.documents import Document
@@ -639,3 +640,27 @@ def test_every_granularity_changes_as_one_build_would():
         expected = LongRAGIndex.from_documents(pages, HashEmbeddings(), **settings)
         assert state(changed) == state(expected)
         assert len(changed._corpus.index.chunks) == count
+
+
+def test_equal_documents_without_an_id_are_one_in_one_batch_as_in_two():
+    once, twice = LongRAGIndex(embedding=HashEmbeddings()), LongRAGIndex(embedding=HashEmbeddings())
+    first, second = Document("Equal.", metadata={"n": 1}), Document("Equal.", metadata={"n": 2})
+    answer = once.upsert([first, Document("Other."), second])
+    assert len(answer["succeeded"]) == len(set(answer["succeeded"])) == 2
+    twice.upsert([first])
+    twice.upsert([Document("Other."), second])
+    assert once.get(answer["succeeded"]) == twice.get(answer["succeeded"])
+    assert once.get(answer["succeeded"])[0].metadata == {"n": 2}
+
+
+def test_metadata_that_cannot_be_compared_is_not_shared():
+    index = LongRAGIndex(embedding=HashEmbeddings())
+    pages = [
+        Document(f"Page {n} [next]({1 - n}.md).", id=f"{n}.md", metadata={"v": np.ones(2), "k": 1})
+        for n in range(2)
+    ]
+    index.upsert(pages)
+    (unit,) = index.invoke("page")
+    assert unit.metadata["doc_ids"] == ["0.md", "1.md"]
+    assert unit.metadata["k"] == 1
+    assert "v" not in unit.metadata

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from longrag.errors import InvalidParameterError, MissingExtraError
-from longrag.evaluation import RougeL, bleu, meteor, rouge_l
+from longrag.evaluation.metrics import RougeL, bleu, meteor, rouge_l
 from longrag.evaluation.text_metrics import tokens
 
 SENTENCES = st.lists(

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from longrag.errors import InvalidParameterError
-from longrag.evaluation import (
+from longrag.evaluation.metrics import (
     all_gold,
     average_precision,
     gold_recall,

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from longrag.errors import InvalidParameterError
-from longrag.evaluation import (
+from longrag.evaluation.metrics import (
     accuracy,
     answer_recall,
     contains_exact_match,
