@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, cast
 
 import numpy as np
@@ -33,7 +32,6 @@ from llama_index.core.schema import Document as LlamaIndexDocument
 from llama_index.core.settings import Settings
 from llama_index.core.storage.docstore.types import RefDocInfo
 from llama_index.core.storage.storage_context import StorageContext
-from llama_index.core.vector_stores.simple import DEFAULT_VECTOR_STORE, SimpleVectorStore
 
 from llama_index_longrag._bridge import embed, token_counter
 from llama_index_longrag._documents import (
@@ -43,6 +41,12 @@ from llama_index_longrag._documents import (
     document_id,
     embedded_text,
     node_of,
+)
+from llama_index_longrag._struct import (
+    STRUCT_TYPE,
+    LongRAGStruct,
+    unit_settings,
+    vector_store_of,
 )
 from llama_index_longrag.evidence import EvidenceRetriever
 from llama_index_longrag.response_synthesizers import TwoTurnSynthesizer
@@ -56,7 +60,6 @@ from longrag.retrieval.corpus import Change, CorpusIndex
 from longrag.retrieval.units import Vector
 from longrag.types import Chunk, Document, Granularity
 
-STRUCT_TYPE = "longrag"
 _ANY_RETRIEVER = ("token_budget", "callback_manager", "object_map", "objects", "verbose")
 _RETRIEVER_SETTINGS = {
     "maxp": (*_ANY_RETRIEVER, "similarity_top_k", "tokenizer"),
@@ -71,20 +74,6 @@ _SYNTHESIS = {
     "simple_template",
     "output_cls",
 }
-
-
-@dataclass
-class LongRAGStruct(IndexStruct):
-    """What the index store keeps: settings, the document of every node, what the units were."""
-
-    settings: dict[str, Any] = field(default_factory=dict)
-    documents: dict[str, str] = field(default_factory=dict)
-    units: str = ""
-
-    @classmethod
-    def get_type(cls) -> Any:
-        """Return the name under which the index is registered."""
-        return STRUCT_TYPE
 
 
 class LongRAGIndex(BaseIndex[LongRAGStruct]):
@@ -152,7 +141,7 @@ class LongRAGIndex(BaseIndex[LongRAGStruct]):
             "directed": directed,
             "title_key": title_key,
         }
-        self._settings = _settings(given, index_struct)
+        self._settings = unit_settings(given, index_struct)
         self._embed_model = resolve_embed_model(
             embed_model or Settings.embed_model,
             callback_manager=callback_manager or Settings.callback_manager,
@@ -166,7 +155,7 @@ class LongRAGIndex(BaseIndex[LongRAGStruct]):
         )
         self.corpus = CorpusIndex(builder, embedding_text=embedded_text)
         storage_context = storage_context or StorageContext.from_defaults()
-        self._vectors = _vector_store(storage_context, saved=index_struct is not None)
+        self._vectors = vector_store_of(storage_context, saved=index_struct is not None)
         self._stored: dict[str, Vector] = {}
         # Threads may change the index beside each other; the stores take one change at a time.
         self._storing = threading.RLock()
@@ -515,45 +504,6 @@ def _last(
     """Return the changed documents, and of those with one id the last."""
     pairs = zip(documents, changed, strict=True)
     return list({document.id_: document for document, is_new in pairs if is_new}.values())
-
-
-def _vector_store(storage_context: StorageContext, *, saved: bool) -> SimpleVectorStore:
-    store = storage_context.vector_stores.get(DEFAULT_VECTOR_STORE)
-    if store is None and saved:
-        raise IndexFormatError("the vector store of the index is missing")
-    if not isinstance(store, SimpleVectorStore):
-        raise InvalidParameterError(
-            "storage_context.vector_store",
-            type(store).__name__,
-            "a SimpleVectorStore",
-            "Over another store use MaxPRetriever(index=...).",
-        )
-    return store
-
-
-def _settings(given: Mapping[str, Any], struct: LongRAGStruct | None) -> dict[str, Any]:
-    """Fill in the defaults, or the saved settings, which a given one must equal."""
-    builder = UnitBuilder()
-    known = {
-        name: getattr(builder, name)
-        for name in ("max_tokens", "chunk_size", "granularity", "directed")
-    }
-    known["title_key"] = "title"
-    if struct is None:
-        settings = known | {name: value for name, value in given.items() if value is not None}
-        if settings["granularity"] == "unit":
-            raise InvalidParameterError(
-                "granularity", "unit", "chunk or document", "A unit changes with its neighbours."
-            )
-        return settings
-    if struct.settings.keys() != known.keys():
-        raise IndexFormatError("the saved index has other settings than this version knows")
-    for name, value in given.items():
-        if value is not None and value != struct.settings[name]:
-            raise InvalidParameterError(
-                name, value, f"{struct.settings[name]!r}, as the index was saved with"
-            )
-    return dict(struct.settings)
 
 
 def register() -> None:

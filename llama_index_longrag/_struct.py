@@ -1,0 +1,75 @@
+"""What of a long-unit index the framework's storage keeps, and whether it is what was saved."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from llama_index.core.data_structs.data_structs import IndexStruct
+from llama_index.core.storage.storage_context import StorageContext
+from llama_index.core.vector_stores.simple import DEFAULT_VECTOR_STORE, SimpleVectorStore
+
+from longrag.errors import IndexFormatError, InvalidParameterError
+from longrag.ingestion.builder import UnitBuilder
+
+STRUCT_TYPE = "longrag"
+
+
+@dataclass
+class LongRAGStruct(IndexStruct):
+    """What the index store keeps: settings, the document of every node, what the units were."""
+
+    settings: dict[str, Any] = field(default_factory=dict)
+    documents: dict[str, str] = field(default_factory=dict)
+    units: str = ""
+
+    @classmethod
+    def get_type(cls) -> Any:
+        """Return the name under which the index is registered."""
+        return STRUCT_TYPE
+
+
+def vector_store_of(storage_context: StorageContext, *, saved: bool) -> SimpleVectorStore:
+    """Return the store that keeps the vectors.
+
+    Raises:
+        IndexFormatError: it is missing from what was ``saved``.
+        InvalidParameterError: it is of another class, whose vectors cannot be read back.
+    """
+    store = storage_context.vector_stores.get(DEFAULT_VECTOR_STORE)
+    if store is None and saved:
+        raise IndexFormatError("the vector store of the index is missing")
+    if not isinstance(store, SimpleVectorStore):
+        raise InvalidParameterError(
+            "storage_context.vector_store",
+            type(store).__name__,
+            "a SimpleVectorStore",
+            "Over another store use MaxPRetriever(index=...).",
+        )
+    return store
+
+
+def unit_settings(given: Mapping[str, Any], struct: LongRAGStruct | None) -> dict[str, Any]:
+    """Fill in the defaults, or the saved settings, which a given one must equal."""
+    builder = UnitBuilder()
+    known = {
+        name: getattr(builder, name)
+        for name in ("max_tokens", "chunk_size", "granularity", "directed")
+    }
+    known["title_key"] = "title"
+    if struct is None:
+        settings = known | {name: value for name, value in given.items() if value is not None}
+        if settings["granularity"] == "unit":
+            raise InvalidParameterError(
+                "granularity", "unit", "chunk or document", "A unit changes with its neighbours."
+            )
+        return settings
+    if struct.settings.keys() != known.keys():
+        raise IndexFormatError("the saved index has other settings than this version knows")
+    for name, value in given.items():
+        if value is not None and value != struct.settings[name]:
+            raise InvalidParameterError(
+                name, value, f"{struct.settings[name]!r}, as the index was saved with"
+            )
+    return dict(struct.settings)
