@@ -101,7 +101,7 @@ def group_labels(
         compiled: Whether to run the kernel compiled. The result is the same.
     """
     degrees = matrix.degrees
-    order = np.argsort(degrees, kind="stable").astype(np.int32)
+    order = _stable_order(degrees).astype(np.int32)
     heap = np.empty(degrees.max(initial=0), np.int64)
     merge = jit(_merge, _sift, _join) if compiled else _merge
     return merge(order, matrix.starts, matrix.neighbours, tokens, max_size, heap)
@@ -113,10 +113,19 @@ def as_lists(labels: NDArray[np.int32]) -> list[list[int]]:
     # Written backwards, so that of a group's members the first is what remains.
     first[labels[::-1]] = np.arange(len(labels), dtype=np.int32)[::-1]
     label = first[labels]
-    members = np.argsort(label, kind="stable")
-    bounds = np.flatnonzero(np.diff(label[members], prepend=-1, append=len(label)))
+    members = _stable_order(label)
+    begins = np.flatnonzero(members == label[members]).tolist()
     ordered = members.tolist()
-    return [ordered[begin:end] for begin, end in pairwise(bounds.tolist())]
+    return [ordered[begin:end] for begin, end in pairwise([*begins, len(ordered)])]
+
+
+def _stable_order(values: IntArray) -> NDArray[np.int64]:
+    """Return the order of values below 2**31, equal ones by index.
+
+    numpy sorts integers with vector instructions, several times as fast as its stable argsort.
+    """
+    count = len(values)
+    return np.sort(values.astype(np.int64) * count + np.arange(count)) % count
 
 
 def _merge(  # noqa: PLR0917 (numba compiles no keyword-only parameters)
