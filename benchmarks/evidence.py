@@ -1,8 +1,8 @@
 """Share of multi-hop questions whose gold paragraphs are all found within a token budget.
 
-    python benchmarks/evidence.py --data ../shared/data
-    python benchmarks/evidence.py --data ../shared/data --cross-validate
-    python benchmarks/evidence.py --data ../shared/data --single-hop
+    python benchmarks/evidence.py
+    python benchmarks/evidence.py --cross-validate
+    python benchmarks/evidence.py --single-hop
 
 HotpotQA, MuSiQue and 2WikiMultihopQA, paragraphs and MiniLM vectors made beforehand. No hyperlinks
 are used: links are title mentions and shared names, computed here. "Plain paragraphs" are taken by
@@ -18,9 +18,7 @@ evidence costs where there is nothing to follow. Vectors are then made here, by 
 from __future__ import annotations
 
 import argparse
-import gzip
 import itertools
-import json
 import os
 import time
 from collections.abc import Callable, Iterator
@@ -34,6 +32,7 @@ for variable in ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS"):
 
 import numpy as np  # noqa: E402
 from numpy.typing import NDArray  # noqa: E402
+from public_data import add_data_option, rows  # noqa: E402
 
 from longrag.indexing.neighbours import nearest_neighbour_links  # noqa: E402
 from longrag.ingestion import group_documents  # noqa: E402
@@ -65,12 +64,6 @@ class Corpus:
     question_vectors: NDArray[np.float32]
     gold: list[set[int]]
     links: dict[str, Pairs]
-
-
-def rows(path: Path) -> Iterator[dict[str, Any]]:
-    """Yield the rows of a gzipped jsonl file."""
-    with gzip.open(path, "rt", encoding="utf-8") as lines:
-        yield from map(json.loads, lines)
 
 
 def load(folder: Path, name: str) -> Corpus:
@@ -346,7 +339,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--data", type=Path, required=True, help="the folder of the data")
+    add_data_option(parser)
     parser.add_argument("--cross-validate", action="store_true")
     parser.add_argument("--single-hop", action="store_true")
     options = parser.parse_args()

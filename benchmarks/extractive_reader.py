@@ -1,38 +1,29 @@
 """Measure the extractive reader on single-hop questions whose source document is given.
 
-    python benchmarks/extractive_reader.py --data ../shared/data
-    python benchmarks/extractive_reader.py --data ../shared/data --questions 2000 --seed 1
+    python benchmarks/extractive_reader.py
+    python benchmarks/extractive_reader.py --questions 2000 --seed 1
 
 For each set: the share of questions whose answer string stands in the long answer (its first
-sentence, its three sentences), exact match and token F1 of the short answer (lower case, without
-articles and punctuation, best of the accepted answers), and milliseconds for both turns together.
+sentence, its three sentences), exact match and token F1 of the short answer (best of the accepted
+answers), and milliseconds for both turns together.
 The data folder holds ``b_singlehop/{squad,nq_open,nq_pages}`` as gzip JSON lines.
 """
 
 from __future__ import annotations
 
 import argparse
-import gzip
-import json
 import random
-import re
 import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
+from public_data import add_data_option, rows
+
+from longrag.evaluation.metrics import answer_recall, exact_match, token_f1
 from longrag.synthesis.extractive import extract_evidence, shortest_answer
 
 Case = tuple[str, list[str], list[tuple[str, str]]]
-
-_ARTICLES = frozenset(("a", "an", "the"))
-
-
-def rows(path: Path) -> list[dict[str, Any]]:
-    """Read a gzip file of JSON lines."""
-    with gzip.open(path, "rt", encoding="utf-8") as lines:
-        return [json.loads(line) for line in lines]
 
 
 def cases(folder: Path, name: str, whole: bool) -> Iterator[Case]:
@@ -46,18 +37,6 @@ def cases(folder: Path, name: str, whole: bool) -> Iterator[Case]:
         yield row["question"], row["answers"], [(document["title"], "\n\n".join(paragraphs))]
 
 
-def words(text: str) -> list[str]:
-    """Return the words that are compared."""
-    return [word for word in re.findall(r"\w+", text.lower()) if word not in _ARTICLES]
-
-
-def token_f1(answer: str, accepted: str) -> float:
-    """Return the harmonic mean of word precision and recall."""
-    given, wanted = words(answer), words(accepted)
-    shared = sum((Counter(given) & Counter(wanted)).values())
-    return 2 * shared / (len(given) + len(wanted)) if shared else 0.0
-
-
 def measure(chosen: list[Case]) -> dict[str, float]:
     """Average over the questions."""
     totals: Counter[str] = Counter()
@@ -67,19 +46,17 @@ def measure(chosen: list[Case]) -> dict[str, float]:
         long_answer = "\n\n".join(quotes)
         short = shortest_answer(question, long_answer)
         totals["ms/question"] += 1000 * (time.perf_counter() - start)
-        held = [answer.lower() for answer in accepted]
-        first = quotes[0].lower() if quotes else ""
-        totals["in first"] += any(answer in first for answer in held)
-        totals["in three"] += any(answer in long_answer.lower() for answer in held)
-        totals["EM"] += any(words(short) == words(answer) for answer in accepted)
-        totals["F1"] += max(token_f1(short, answer) for answer in accepted)
+        totals["in first"] += bool(answer_recall(quotes[:1], accepted))
+        totals["in three"] += bool(answer_recall(quotes, accepted))
+        totals["EM"] += exact_match(short, accepted)
+        totals["F1"] += token_f1(short, accepted)
     return {name: total / len(chosen) for name, total in totals.items()}
 
 
 def main() -> None:
     """Print one line for each set."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--data", type=Path, required=True, help="folder with b_singlehop/")
+    add_data_option(parser)
     parser.add_argument("--questions", type=int, default=500, help="at most so many of each set")
     parser.add_argument("--seed", type=int, default=0)
     arguments = parser.parse_args()

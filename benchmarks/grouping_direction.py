@@ -12,20 +12,17 @@ folder named by LONGRAG_DATA.
 from __future__ import annotations
 
 import argparse
-import gzip
-import json
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from public_data import DATA, rows
 
 from longrag.ingestion.grouping import group_documents
 from longrag.models.tokens import count_tokens
 
-DATA = Path(os.environ.get("LONGRAG_DATA", Path(__file__).parents[2] / "shared" / "data"))
 TOP = (1, 2, 4, 8)
 BUDGETS = (2048, 4096, 8192, 16384)
 
@@ -40,12 +37,6 @@ class Corpus(NamedTuple):
     document_of_chunk: NDArray[np.int64]
     question_vectors: NDArray[np.float32]
     gold: list[list[int]]
-
-
-def rows(path: Path) -> Iterator[dict[str, Any]]:
-    """Read the rows of a gzip JSON-lines file."""
-    with gzip.open(path, "rt", encoding="utf-8") as lines:
-        yield from map(json.loads, lines)
 
 
 def corpus(name: str, documents: list[dict[str, Any]], chunks: Path, folder: Path) -> Corpus:

@@ -1,6 +1,6 @@
 """Precision and recall of link extraction and resolution on true hyperlinks.
 
-    python benchmarks/links.py --data ../shared/data
+    python benchmarks/links.py
 
 The corpus is the PowerShell documentation: raw Markdown with paths, and for each page the pages of
 the corpus it links to. What only this site knows (its ``xref:`` scheme and where its absolute paths
@@ -10,13 +10,10 @@ lead) is given as rules, as a user of the library would give it.
 from __future__ import annotations
 
 import argparse
-import gzip
-import json
-import os
 import time
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+
+from public_data import add_data_option, rows
 
 from longrag.ingestion.links import LinkExtractor, MarkdownLinkExtractor
 from longrag.ingestion.resolving import (
@@ -48,12 +45,6 @@ SITE_RULES: tuple[LinkRule, ...] = (
 )
 
 
-def rows(path: Path) -> Iterator[dict[str, Any]]:
-    """Yield the rows of a gzipped jsonl file."""
-    with gzip.open(path, "rt", encoding="utf-8") as lines:
-        yield from map(json.loads, lines)
-
-
 def load(folder: Path) -> tuple[list[Document], set[tuple[str, str]]]:
     """Return the pages of the corpus and its true edges, as pairs of ids."""
     pages = [
@@ -81,8 +72,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
-    default = os.environ.get("LONGRAG_DATA", Path(__file__).parents[1] / ".." / "shared" / "data")
-    parser.add_argument("--data", type=Path, default=Path(default))
+    add_data_option(parser)
     parser.add_argument("--misses", action="store_true", help="print every miss and false hit")
     options = parser.parse_args()
     pages, truth = load(options.data)

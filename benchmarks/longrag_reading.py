@@ -25,11 +25,9 @@ import random
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from longrag_retrieval import (
-    DATA,
     SETS,
     Corpus,
     Judge,
@@ -44,6 +42,7 @@ from longrag_retrieval import (
     unit_kinds,
     whole,
 )
+from public_data import add_data_option
 
 from longrag.calls import Flow, Generate, Request, ask, run_all
 from longrag.evaluation.metrics import (
@@ -243,7 +242,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--llm", action="append", metavar="MODULE:FACTORY", help="may be repeated")
-    parser.add_argument("--data", type=Path, default=DATA, help="the folder of prepared sets")
+    add_data_option(parser)
     parser.add_argument("--set", choices=SETS, default="hotpotqa")
     parser.add_argument("--questions", type=int, default=200, help="questions to draw")
     parser.add_argument("--seed", type=int, default=0, help="seed of the draw")

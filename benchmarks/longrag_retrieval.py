@@ -21,18 +21,16 @@ data is read from `shared/data` beside the checkout, from the folder named by LO
 from __future__ import annotations
 
 import argparse
-import gzip
-import json
-import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import accumulate
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from public_data import add_data_option, rows
 
 from longrag.evaluation.metrics import (
     Estimate,
@@ -46,7 +44,6 @@ from longrag.models import count_tokens
 from longrag.retrieval import MaxPIndex, fit_budget
 from longrag.types import Chunk, Document, LongUnit, Member, RetrievedUnit
 
-DATA = Path(os.environ.get("LONGRAG_DATA", Path(__file__).parents[2] / "shared" / "data"))
 SETS = ("hotpotqa", "2wiki", "musique", "wikispeedia")
 TOP = (1, 2, 4, 8, 20, 50, 100, 200)
 BUDGETS = (512, 1024, 2048, 4096, 8192, 16384, 24576, 32768)
@@ -104,12 +101,6 @@ class UnitKind:
     name: str
     units: list[LongUnit]
     unit_of_passage: Numbers
-
-
-def rows(path: Path) -> Iterator[dict[str, Any]]:
-    """Read the rows of a gzip JSON-lines file."""
-    with gzip.open(path, "rt", encoding="utf-8") as lines:
-        yield from map(json.loads, lines)
 
 
 def vectors_of(path: Path) -> Vectors:
@@ -441,7 +432,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--data", type=Path, default=DATA, help="the folder of prepared sets")
+    add_data_option(parser)
     parser.add_argument("--set", choices=SETS, action="append", help="one set; may be repeated")
     parser.add_argument("--markdown", action="store_true", help="print Markdown tables")
     options = parser.parse_args()
