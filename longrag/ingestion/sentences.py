@@ -56,7 +56,10 @@ _CHINESE_MARK: Final = re.compile(
 _PUNCTUATION_ONLY: Final = re.compile(r"[\W_]*")
 _WORD_CHARACTER: Final = re.compile(r"\w")
 _LAST_WORD_RUNS_ON: Final = re.compile(r"[,;，、；]$")
-_FOREIGN: Final = re.compile("[\r\v\f\x1c-\x1e\x85\u2028\u2029\ud800-\udfff]")
+# White space beyond ASCII, between a lone letter and a full stop, makes sentencex panic.
+_FOREIGN: Final = re.compile(
+    "[\r\v\f\x1c-\x1f\x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000\ud800-\udfff]"
+)
 _LINE_FILL: Final = 0.75
 
 
@@ -140,7 +143,10 @@ def strip_span(text: str, start: int, end: int) -> Span:
 
 def _stand_in(match: re.Match[str]) -> str:
     """Replace what sentencex cannot read by one character, so that offsets stay."""
-    return "\ufffd" if "\ud800" <= match.group() <= "\udfff" else "\n"
+    character = match.group()
+    if not character.isspace():
+        return "\ufffd"
+    return " " if character.splitlines()[0] else "\n"
 
 
 def _blocks(text: str) -> Iterator[_Block]:

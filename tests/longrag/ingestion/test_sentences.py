@@ -1,6 +1,8 @@
 import time
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from longrag.errors import InvalidParameterError
 from longrag.ingestion.sentences import MAX_SENTENCE_CHARS, cut, split_sentences, strip_span
@@ -91,6 +93,23 @@ def test_line_endings_of_every_kind_cut_alike():
         other = text.replace("\n", line_end)
         assert [s.replace(line_end, "\n") for s in sentences(other)] == sentences(text)
     assert sentences("One.\r\nTwo.\r\n\r\nThree") == ["One.", "Two.", "Three"]
+
+
+@pytest.mark.parametrize("space", "\xa0\u1680\u2000\u2009\u200a\u202f\u205f\u3000")
+def test_a_lone_letter_before_wide_white_space_and_a_full_stop_is_read(space):
+    text = f"Plan A{space}. Next one.{space}The end"
+    assert sentences(text)[-2:] == ["Next one.", "The end"]
+    assert_covers(text, split_sentences(text))
+    assert sentences(f"A{space}.NET application") == [f"A{space}.NET application"]
+
+
+@settings(max_examples=500, deadline=None)
+@given(
+    st.text('aAI.?!\u00a0\u3000\u2009\u1680\u200b\u2028\x1f中。1 \n\t"“”()é', max_size=24),
+    st.sampled_from(["en", "zh", "fr"]),
+)
+def test_white_space_of_every_kind_is_cut_around(text, language):
+    assert_covers(text, split_sentences(text, language=language))
 
 
 def test_markdown_blocks_are_never_glued():
