@@ -234,9 +234,11 @@ class MaxPRetriever(BaseRetriever):
         exclude = frozenset(request.exclude)
 
         def passes(document: Document) -> bool:
+            # First the caller's own: what it leaves out need not name a unit.
+            if own is not None and not own(document):
+                return False
             unit_id = unit_key_of(document, self.unit_key)
-            wanted = unit_id == request.only if request.only is not None else unit_id not in exclude
-            return wanted and (own is None or own(document))
+            return unit_id == request.only if request.only is not None else unit_id not in exclude
 
         return {"filter": passes}
 

@@ -765,3 +765,13 @@ def test_a_filter_given_twice_is_refused_before_rows_can_leak():
     )
     with pytest.raises(InvalidParameterError, match="Put both conditions into what unit_filter"):
         retriever.invoke(QUERY)
+
+
+def test_what_the_callers_own_filter_leaves_out_need_not_name_a_unit(embedding):
+    chunks = [chunk("u1", n, f"old harbour {n}") for n in range(10)]
+    chunks += [chunk("u2", 0, "tide"), Document("old harbour", metadata={"kind": "note"})]
+    store = memory_store(chunks, embedding)
+    own = {"filter": lambda document: document.metadata.get("kind") != "note"}
+    found = MaxPRetriever(vectorstore=store, k=2, search_kwargs=own).invoke(QUERY)
+    assert [d.id for d in found] == ["u1", "u2"]
+    assert all(d.metadata["complete"] for d in found)
