@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 from collections.abc import Iterator, Mapping
@@ -49,7 +50,8 @@ def read_documents(path: str | os.PathLike[str]) -> list[Document]:
     title the ``title`` of its front matter, else its first level-one heading or its ``<title>``,
     else its file name without extension. The text is the Markdown without front matter, the
     visible text of the HTML, or the file as it is. Metadata hold ``path``, the front matter's
-    scalars (dates in ISO form), and for HTML the ``links`` its text no longer shows.
+    finite scalars (dates in ISO form), and for HTML the list of ``links`` its text no longer
+    shows.
 
     Bytes are UTF-8, with or without a byte order mark; what cannot be decoded becomes U+FFFD.
 
@@ -130,7 +132,7 @@ def _read_markdown(doc_id: str, text: str, stem: str) -> Document:
 
 
 def _front_matter(text: str) -> tuple[Mapping[str, str | int | float | bool], str]:
-    """Return the scalars of a YAML front matter and the body; malformed YAML is body."""
+    """Return the finite scalars of a YAML front matter and the body; malformed YAML is body."""
     source, body = split_front_matter(text)
     if source is None:
         return {}, text
@@ -148,7 +150,7 @@ def _front_matter(text: str) -> tuple[Mapping[str, str | int | float | bool], st
     for key, value in fields.items():
         if isinstance(value, date):
             scalars[str(key)] = value.isoformat()
-        elif isinstance(value, (str, int, float)):
+        elif isinstance(value, (str, int)) or (isinstance(value, float) and math.isfinite(value)):
             scalars[str(key)] = value
     return scalars, body
 
@@ -166,7 +168,7 @@ def _first_heading(body: str) -> str:
 
 def _read_html(doc_id: str, text: str, stem: str) -> Document:
     document = Document(doc_id, text)
-    metadata = MappingProxyType({"path": doc_id, "links": HtmlLinkExtractor()(document)})
+    metadata = MappingProxyType({"path": doc_id, "links": list(HtmlLinkExtractor()(document))})
     tree = parse_html(text)
     if tree is None:
         visible = " ".join(_ANY_TAG.sub(" ", text).split())

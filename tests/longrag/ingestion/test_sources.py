@@ -5,10 +5,13 @@ from pathlib import Path
 
 import pytest
 
+from longrag.calls import run
 from longrag.errors import InvalidDocumentError, InvalidParameterError
 from longrag.ingestion.links import DefaultLinkExtractor
 from longrag.ingestion.resolving import resolve_links
 from longrag.ingestion.sources import read_documents
+from longrag.models.embedder import LsaEmbedder
+from longrag.retrieval.corpus import CorpusIndex
 
 
 def put(folder, name, content):
@@ -84,6 +87,19 @@ def test_front_matter_gives_metadata_and_leaves_the_text(tmp_path):
     assert DefaultLinkExtractor()(document) == ("b.md",)
 
 
+def test_what_was_read_can_be_saved_in_an_index(tmp_path):
+    put(tmp_path, "docs/a.html", PAGE)
+    put(tmp_path, "docs/b.md", "---\nx: .nan\ny: -.inf\nz: 0.5\nday: 2020-01-02\n---\nBody.")
+    documents = read_documents(tmp_path / "docs")
+    corpus = CorpusIndex()
+    embedder = LsaEmbedder([document.text for document in documents])
+    run(corpus.change(upsert=documents), lambda request: embedder(request.texts, request.role))
+    corpus.save(tmp_path / "index")
+    loaded = CorpusIndex.load(tmp_path / "index")
+    assert list(loaded.documents.values()) == documents
+    assert dict(documents[1].metadata) == {"path": "b.md", "z": 0.5, "day": "2020-01-02"}
+
+
 @pytest.mark.parametrize(
     "front",
     [
@@ -130,7 +146,7 @@ def test_html_becomes_its_visible_text_and_keeps_its_links(tmp_path):
     assert document.text == (
         "Top\nHeading\nOne bold word.\nNext link\ni\nii\nx = 1\n  y  = 2\np\nq"
     )
-    assert document.metadata["links"] == ("/top", "b.html#x")
+    assert document.metadata["links"] == ["/top", "b.html#x"]
     assert DefaultLinkExtractor()(document) == ("/top", "b.html#x")
 
 
@@ -159,7 +175,7 @@ def test_html_nested_without_end_is_still_read(tmp_path):
     document = read_one(tmp_path, "a.html", "<b id=1>" * 30_000 + "deep <a href=x.md>text</a>")
     assert time.perf_counter() - start < 10
     assert document.text == "deep text"
-    assert document.metadata["links"] == ("x.md",)
+    assert document.metadata["links"] == ["x.md"]
 
 
 def test_bytes_are_utf8_with_or_without_a_mark(tmp_path):
