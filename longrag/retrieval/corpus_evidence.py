@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from longrag.calls import Flow
+from longrag.errors import InvalidParameterError
 from longrag.ingestion.relations import LinkSource, SharedEntities, TitleMentions
 from longrag.retrieval.corpus import CorpusIndex
 from longrag.retrieval.evidence import EvidenceIndex, retrieve_evidence
@@ -29,6 +30,9 @@ class CorpusEvidence:
         corpus: the documents and vectors.
         link_sources: find more links; see ``longrag.ingestion.relations``.
         settings: the keyword arguments of ``EvidenceIndex``.
+
+    Raises:
+        InvalidParameterError: the corpus embeds whole units, or a setting is not allowed.
     """
 
     def __init__(
@@ -38,6 +42,10 @@ class CorpusEvidence:
         link_sources: Sequence[LinkSource] = LINK_SOURCES,
         **settings: Any,
     ) -> None:
+        if corpus.builder.granularity == "unit":
+            raise InvalidParameterError(
+                "granularity", "unit", "chunk or document", "Evidence names one document a passage."
+            )
         self._corpus = corpus
         self._link_sources = tuple(link_sources)
         self._settings = settings
@@ -54,11 +62,14 @@ class CorpusEvidence:
         for source in self._link_sources:
             links.extend(source(ordered))
         number = {id_: i for i, id_ in enumerate(documents)}
+        document_of = [number[chunk.doc_id] for chunk in units.chunks]
+        # A blank document has no chunk, so that links with it lead nowhere.
+        blank = set(range(len(ordered))).difference(document_of)
         index = EvidenceIndex(
             units.chunks,
             units.index.vectors,
-            links,
-            document_of=[number[chunk.doc_id] for chunk in units.chunks],
+            [pair for pair in links if blank.isdisjoint(pair)],
+            document_of=document_of,
             **self._settings,
         )
         self._made = (units, index)
