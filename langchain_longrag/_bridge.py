@@ -140,17 +140,37 @@ class StoredUnits:
 
     def __init__(self, unit_key: str) -> None:
         self._unit_key = unit_key
+        self._values: dict[str, Any] = {}
         self._chunks: dict[str, core.Chunk] = {}
         self._ends: Counter[str] = Counter()
         self._metadata: dict[str, dict[str, Any]] = {}
+
+    def unit_id(self, document: Document) -> str:
+        """Return the id of the unit a chunk belongs to: what names it, as a string.
+
+        Raises:
+            StoreError: the chunk names no unit, or one whose id another has, as 1 and "1" do.
+        """
+        value = unit_key_of(document, self._unit_key)
+        known = self._values.setdefault(str(value), value)
+        if known is not value and known != value:
+            raise StoreError(
+                f"two units have the same id {str(value)!r}: {known!r} and {value!r} under"
+                f" {self._unit_key!r}; store values of one type"
+            )
+        return str(value)
+
+    def value(self, unit_id: str) -> Any:
+        """Return what names a unit in the store, which need not be a string."""
+        return self._values[unit_id]
 
     def chunk(self, document: Document) -> core.Chunk:
         """Convert a chunk, the same each time it comes.
 
         Raises:
-            StoreError: the chunk names no unit.
+            StoreError: the chunk names no unit, or one whose id another has.
         """
-        unit_id = unit_key_of(document, self._unit_key)
+        unit_id = self.unit_id(document)
         chunk = to_chunk(document, unit_id, self._ends[unit_id])
         if chunk.id not in self._chunks:
             self._chunks[chunk.id] = chunk
@@ -175,8 +195,8 @@ class StoredUnits:
         return self._metadata.get(unit_id, {})
 
 
-def unit_key_of(document: Document, unit_key: str) -> str:
-    """Return the id of the unit a chunk belongs to.
+def unit_key_of(document: Document, unit_key: str) -> Any:
+    """Return what names the unit a chunk belongs to.
 
     Raises:
         StoreError: the chunk names no unit under ``unit_key``.
@@ -188,7 +208,7 @@ def unit_key_of(document: Document, unit_key: str) -> str:
             " LongUnitTransformer, or pass the metadata key that identifies a unit, such as"
             " unit_key='source'"
         )
-    return str(value)
+    return value
 
 
 def units_of_documents(

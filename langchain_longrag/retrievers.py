@@ -22,7 +22,6 @@ from langchain_longrag._bridge import (
     fetch_units,
     from_result,
     ranks_exactly,
-    unit_key_of,
     units_of_documents,
 )
 from langchain_longrag.transformers import LongUnitTransformer
@@ -54,7 +53,7 @@ from longrag.types import RetrievedUnit
 
 _BY_VECTOR = "similarity_search_with_score_by_vector"
 
-UnitFilter = Callable[[Sequence[str], str | None], dict[str, Any]]
+UnitFilter = Callable[[Sequence[Any], Any], dict[str, Any]]
 
 
 class MaxPRetriever(BaseRetriever):
@@ -86,14 +85,15 @@ class MaxPRetriever(BaseRetriever):
         docstore: holds whole units by id; without it units are put together from their chunks.
         search_kwargs: passed to every search of the store, for instance a ``filter``.
         unit_filter: for stores that filter by metadata, makes the arguments of every search from
-            the units to leave out, which may be none, and the one unit to keep to, if any. A filter
-            of your own belongs in them, too: an argument also in ``search_kwargs`` is refused.
-            Without it a store other than ``InMemoryVectorStore`` is asked for more chunks instead.
+            the units to leave out, which may be none, and the one unit to keep to, or None; both
+            are the values under ``unit_key`` as the store gave them. A filter of your own belongs
+            in them, too: an argument also in ``search_kwargs`` is refused. Without it a store
+            other than ``InMemoryVectorStore`` is asked for more chunks instead.
         length_function: counts tokens for the budget.
 
     Raises:
         InvalidParameterError: a setting is out of range, or not exactly one source is given.
-        StoreError: a chunk does not name its unit.
+        StoreError: a chunk does not name its unit, or two units have one id, as 1 and "1" do.
         EmbeddingError: the embedding model returned unusable vectors.
 
     Source: LongRAG §3.1.
@@ -191,7 +191,7 @@ class MaxPRetriever(BaseRetriever):
             case Embed() if (model := self._embedding()) is not None:
                 return (yield from embed(model, request))
             case Search() if (store := self.vectorstore) is not None:
-                rows = yield from self._search(store, request)
+                rows = yield from self._search(store, request, stored)
                 return [stored.hit(document, score) for document, score in rows]
             case Fetch():
                 return (yield from fetch_units(self.docstore, request.unit_ids, stored))
@@ -199,9 +199,10 @@ class MaxPRetriever(BaseRetriever):
                 raise NotImplementedError(type(request).__name__)
 
     def _search(
-        self, store: VectorStore, request: Search
+        self, store: VectorStore, request: Search, stored: StoredUnits
     ) -> Steps[Sequence[tuple[Document, float | None]]]:
-        kwargs = {**self.search_kwargs, **self._filter(store, request), "k": request.top_k}
+        filtered = self._filter(store, request, stored)
+        kwargs = {**self.search_kwargs, **filtered, "k": request.top_k}
         if request.vector is not None:
             rows = yield Method(store, _BY_VECTOR, (list(request.vector),), kwargs)
             return cast("list[tuple[Document, float | None]]", rows)
@@ -212,9 +213,11 @@ class MaxPRetriever(BaseRetriever):
             return [(document, None) for document in documents]
         return cast("list[tuple[Document, float | None]]", rows)
 
-    def _filter(self, store: VectorStore, request: Search) -> dict[str, Any]:
+    def _filter(self, store: VectorStore, request: Search, stored: StoredUnits) -> dict[str, Any]:
         if self.unit_filter is not None:
-            made = self.unit_filter(request.exclude, request.only)
+            exclude = tuple(stored.value(unit_id) for unit_id in request.exclude)
+            only = None if request.only is None else stored.value(request.only)
+            made = self.unit_filter(exclude, only)
             for key in made.keys() & self.search_kwargs.keys():
                 # One would replace the other, and rows past the caller's filter would come back.
                 raise InvalidParameterError(
@@ -231,14 +234,14 @@ class MaxPRetriever(BaseRetriever):
                 f"{type(store).__name__} needs a unit_filter to exclude units"
             )
         own: Callable[[Document], bool] | None = self.search_kwargs.get("filter")
-        exclude = frozenset(request.exclude)
+        seen = frozenset(request.exclude)
 
         def passes(document: Document) -> bool:
             # First the caller's own: what it leaves out need not name a unit.
             if own is not None and not own(document):
                 return False
-            unit_id = unit_key_of(document, self.unit_key)
-            return unit_id == request.only if request.only is not None else unit_id not in exclude
+            unit_id = stored.unit_id(document)
+            return unit_id == request.only if request.only is not None else unit_id not in seen
 
         return {"filter": passes}
 

@@ -775,3 +775,28 @@ def test_what_the_callers_own_filter_leaves_out_need_not_name_a_unit(embedding):
     found = MaxPRetriever(vectorstore=store, k=2, search_kwargs=own).invoke(QUERY)
     assert [d.id for d in found] == ["u1", "u2"]
     assert all(d.metadata["complete"] for d in found)
+
+
+@pytest.mark.parametrize("name", [str, int, float])
+async def test_a_unit_filter_is_given_the_values_the_store_holds(name):
+    chunks = [
+        chunk(name(t), p, f"old harbour {t} part {p}", start_index=p * 30)
+        for t in range(3)
+        for p in range(20)
+    ]
+    retriever = MaxPRetriever(vectorstore=filter_store(chunks), k=3, unit_filter=where)
+    found = retriever.invoke("old harbour 1 part 3")
+    assert sorted(d.id for d in found) == [str(name(t)) for t in range(3)]
+    for document in found:
+        own = [d.page_content for d in chunks if str(d.metadata["unit_id"]) == document.id]
+        assert document.page_content == "\n\n".join(own)
+        assert document.metadata["complete"] is True
+    assert await retriever.ainvoke("old harbour 1 part 3") == found
+
+
+@pytest.mark.parametrize("source", SOURCES)
+def test_units_whose_ids_would_be_one_are_refused(source):
+    chunks = [chunk("1", n, f"old harbour {n}") for n in range(30)]
+    chunks += [Document("harbour", id="other", metadata={"unit_id": 1}), chunk("2", 0, "old tide")]
+    with pytest.raises(StoreError, match="two units have the same id '1'"):
+        MaxPRetriever(**SOURCES[source](chunks), k=3).invoke(QUERY)
