@@ -141,18 +141,28 @@ def _front_matter(text: str) -> tuple[Mapping[str, str | int | float | bool], st
 
     try:
         fields = yaml.safe_load(source)
-    except (yaml.YAMLError, ValueError, RecursionError):
-        # ValueError is an impossible date, RecursionError brackets nested a thousand deep.
-        return {}, text
-    if not isinstance(fields, dict):
-        return {}, text
-    scalars: dict[str, str | int | float | bool] = {}
+        if isinstance(fields, dict):
+            return dict(_scalars(fields)), body
+    except (
+        yaml.YAMLError,
+        ValueError,
+        LookupError,
+        AttributeError,
+        ArithmeticError,
+        RecursionError,
+    ):
+        # A value that is not what its tag says raises four of these, an impossible date the
+        # second, a number out of range the fifth, and brackets nested a thousand deep the last.
+        pass
+    return {}, text
+
+
+def _scalars(fields: Mapping[object, object]) -> Iterator[tuple[str, str | int | float | bool]]:
     for key, value in fields.items():
         if isinstance(value, date):
-            scalars[str(key)] = value.isoformat()
-        elif isinstance(value, (str, int)) or (isinstance(value, float) and math.isfinite(value)):
-            scalars[str(key)] = value
-    return scalars, body
+            yield str(key), value.isoformat()
+        elif isinstance(value, str) or (isinstance(value, (int, float)) and math.isfinite(value)):
+            yield str(key), value
 
 
 def _first_heading(body: str) -> str:

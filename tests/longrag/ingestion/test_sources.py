@@ -113,6 +113,13 @@ def test_what_was_read_can_be_saved_in_an_index(tmp_path):
         "# only a remark\n",
         "\ta: 1\n",
         "a: \x07\n",
+        "a: !!bool maybe\n",
+        "a: !!int ''\n",
+        "a: !!float ''\n",
+        "a: !!timestamp foo\n",
+        "a: [!!bool maybe]\n",
+        f"title: 0x{'f' * 9_000}\n",
+        f"a: 1{':1' * 999}.5\n",
     ],
 )
 def test_malformed_front_matter_is_text(tmp_path, front):
