@@ -19,11 +19,11 @@ from llama_index.core.vector_stores.simple import SimpleVectorStore
 from llama_index.core.vector_stores.types import BasePydanticVectorStore
 
 from llama_index_longrag._nodes import (
+    UnitNames,
     parent_id,
     to_chunk,
     to_chunks,
     to_unit,
-    unit_key_of,
 )
 from longrag.calls import Embed, Method, Steps
 from longrag.retrieval.assembly import unit_of_chunks
@@ -69,7 +69,7 @@ class StoredUnits:
     """
 
     def __init__(self, unit_key: str) -> None:
-        self._unit_key = unit_key
+        self.names = UnitNames(unit_key)
         self._nodes: dict[str, list[BaseNode]] = {}
         self._chunks: dict[str, Chunk] = {}
         self._ends: Counter[str] = Counter()
@@ -82,9 +82,9 @@ class StoredUnits:
         """Convert a row, the same each time it comes.
 
         Raises:
-            StoreError: the row names no unit.
+            StoreError: the row names no unit, or one that reads like another.
         """
-        node, unit_id = row.node, unit_key_of(row.node, self._unit_key)
+        node, unit_id = row.node, self.names.of(row.node)
         if node.node_id not in self._chunks:
             chunk = to_chunk(node, unit_id, self._ends[unit_id])
             self._chunks[node.node_id] = chunk

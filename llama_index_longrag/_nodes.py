@@ -213,12 +213,35 @@ def to_chunks(nodes: Sequence[BaseNode], unit_id: str) -> list[Chunk]:
     return chunks
 
 
-def unit_key_of(node: BaseNode, unit_key: str) -> str:
-    """Return the id of the unit a chunk node belongs to.
+class UnitNames:
+    """The names of units as text, which the core knows them by, and as the stores hold them."""
 
-    Raises:
-        StoreError: the node names no unit under ``unit_key``.
-    """
+    def __init__(self, unit_key: str) -> None:
+        self._unit_key = unit_key
+        self._values: dict[str, Any] = {}
+
+    def of(self, node: BaseNode) -> str:
+        """Return the id of the unit a chunk node belongs to.
+
+        Raises:
+            StoreError: the node names no unit under the key, or one whose text another unit has.
+        """
+        value = _unit_value(node, self._unit_key)
+        unit_id = str(value)
+        known = self._values.setdefault(unit_id, value)
+        if known != value:
+            raise StoreError(
+                f"{known!r} and {value!r} under {self._unit_key!r} are the names of two units that"
+                " read the same: give both one type"
+            )
+        return unit_id
+
+    def value(self, unit_id: str) -> Any:
+        """Return a unit's name as it stands in the metadata of its chunks."""
+        return self._values.get(unit_id, unit_id)
+
+
+def _unit_value(node: BaseNode, unit_key: str) -> Any:
     value = node.ref_doc_id if unit_key == "ref_doc_id" else node.metadata.get(unit_key)
     if value is None and unit_key == "unit_id":
         value = parent_id(node)
@@ -227,7 +250,7 @@ def unit_key_of(node: BaseNode, unit_key: str) -> str:
             f"node {node.node_id} names no unit under {unit_key!r}: parse with LongUnitNodeParser,"
             " or pass the metadata key that identifies a unit, such as unit_key='ref_doc_id'"
         )
-    return str(value)
+    return value
 
 
 def holds_chunks(node: BaseNode) -> bool:
@@ -252,8 +275,9 @@ def units_of_nodes(
         if not holds_chunks(node) and node.get_content(metadata_mode=MetadataMode.NONE).strip()
     ]
     grouped: dict[str, list[BaseNode]] = {}
+    names = UnitNames(unit_key)
     for node in leaves:
-        grouped.setdefault(unit_key_of(node, unit_key), []).append(node)
+        grouped.setdefault(names.of(node), []).append(node)
     units, chunks, chunk_nodes = [], [], []
     for unit_id in sorted(grouped):
         own = to_chunks(grouped[unit_id], unit_id)

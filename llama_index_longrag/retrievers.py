@@ -34,6 +34,7 @@ from llama_index_longrag._bridge import (
     token_counter,
 )
 from llama_index_longrag._nodes import (
+    UnitNames,
     holds_chunks,
     to_result,
     units_of_nodes,
@@ -109,7 +110,7 @@ class MaxPRetriever(BaseRetriever):
 
     Raises:
         InvalidParameterError: a setting is out of range, or not exactly one source is given.
-        StoreError: a node does not name its unit.
+        StoreError: a node does not name its unit, or two units have names that read the same.
         EmbeddingError: the embedding model returned unusable vectors.
 
     Source: LongRAG §3.1.
@@ -245,7 +246,7 @@ class MaxPRetriever(BaseRetriever):
                 retriever = ChunkRetriever(
                     index,
                     similarity_top_k=request.top_k,
-                    filters=self._filters_for(request),
+                    filters=self._filters_for(request, stored.names),
                     embed_model=self._embed_model,
                 )
                 vector = None if request.vector is None else list(request.vector)
@@ -257,12 +258,14 @@ class MaxPRetriever(BaseRetriever):
             case _:
                 raise NotImplementedError(type(request).__name__)
 
-    def _filters_for(self, request: Search) -> MetadataFilters | None:
+    def _filters_for(self, request: Search, names: UnitNames) -> MetadataFilters | None:
         own: list[MetadataFilter | MetadataFilters] = []
         if request.exclude:
-            own.append(_unit_filter(self._unit_key, FilterOperator.NIN, list(request.exclude)))
+            seen = [names.value(unit_id) for unit_id in request.exclude]
+            own.append(_unit_filter(self._unit_key, FilterOperator.NIN, seen))
         if request.only is not None:
-            own.append(_unit_filter(self._unit_key, FilterOperator.EQ, request.only))
+            only = names.value(request.only)
+            own.append(_unit_filter(self._unit_key, FilterOperator.EQ, only))
         if not own or self._filters is None:
             return MetadataFilters(filters=own) if own else self._filters
         if self._filters.condition == FilterCondition.AND:
@@ -270,5 +273,5 @@ class MaxPRetriever(BaseRetriever):
         return MetadataFilters(filters=[self._filters, *own])
 
 
-def _unit_filter(key: str, operator: FilterOperator, value: str | list[str]) -> MetadataFilter:
+def _unit_filter(key: str, operator: FilterOperator, value: Any) -> MetadataFilter:
     return MetadataFilter(key=key, operator=operator, value=value)

@@ -858,3 +858,30 @@ def test_a_result_is_a_plain_text_node_wherever_it_is_stored(nodes):
         assert type(restored) is TextNode
         assert restored.text == result.node.text
         assert restored.metadata == result.node.metadata
+
+
+def in_chapters(*chapters) -> list[TextNode]:
+    return [
+        TextNode(id_=f"{c!r}.{i}", text=f"Part {i} of {c} apple", metadata={"chapter": c})
+        for c in chapters
+        for i in range(30)
+    ]
+
+
+@pytest.mark.parametrize("chapters", [(1, 2, 3), (1.5, 2.5, 3.5), ("1", "2", "3"), (1, "two", 3)])
+async def test_units_named_by_any_type_of_value_come_back_whole(chapters):
+    source = store_index(in_chapters(*chapters))
+    retriever = MaxPRetriever(index=source, unit_key="chapter", similarity_top_k=3)
+    for found in (retriever.retrieve("apple"), await retriever.aretrieve("apple")):
+        assert {n.node.node_id for n in found} == {str(chapter) for chapter in chapters}
+        for n in found:
+            assert n.node.metadata["complete"]
+            assert n.node.text.count(f"of {n.node.node_id} apple") == 30
+
+
+@pytest.mark.parametrize("source", ["nodes", "simple"])
+def test_two_names_of_units_that_read_the_same_are_an_error(source):
+    with pytest.raises(StoreError, match="1 and '1' under 'chapter'"):
+        MaxPRetriever(
+            **SOURCES[source](in_chapters(1, "1")), unit_key="chapter", similarity_top_k=3
+        ).retrieve("apple")
