@@ -326,7 +326,7 @@ class RetrievedUnitNode(TextNode):
         content = UnitContent(text)
         unit = to_unit(self)
         best = Chunk(unit_id=unit.id, **self.metadata["best_chunk"])
-        content.retrieved = RetrievedUnit(unit, 0.0, best)
+        content.retrieved = RetrievedUnit(unit, 0.0, best, **_flags(self))
         return content
 
 
@@ -339,7 +339,12 @@ def to_retrieved(result: NodeWithScore) -> RetrievedUnit:
     doc_id = node.ref_doc_id or node.node_id
     unit = LongUnit(node.node_id, content, (Member(doc_id, "", 0, 0, len(content)),), 0)
     chunk = Chunk(node.node_id, unit.id, doc_id, "", content, 0, len(content), 0, len(content))
-    return RetrievedUnit(unit, result.score, chunk)
+    return RetrievedUnit(unit, result.score, chunk, **_flags(node))
+
+
+def _flags(node: BaseNode) -> dict[str, bool]:
+    """What a result says of itself; a node that is no result says nothing against it."""
+    return {name: node.metadata.get(name) is not False for name in ("exact", "complete")}
 
 
 def to_result(found: RetrievedUnit, known: Sequence[BaseNode] = ()) -> NodeWithScore:

@@ -130,3 +130,21 @@ async def test_a_react_agent_calls_it_and_answers(retriever):
     assert str(response) == "The mill does."
     assert response.tool_calls[0].tool_output.raw_input == {"input": "Who grinds rye?"}
     assert "The mill grinds rye." in llm.prompts[-1]
+
+
+@pytest.mark.parametrize("budget", [30, 100_000])
+@pytest.mark.parametrize("restored", [False, True])
+def test_what_was_found_cut_or_by_an_approximate_search_stays_marked(budget, restored):
+    nodes = LongUnitNodeParser(chunk_size=40).get_nodes_from_documents(
+        [Document(text=FACTS["mill"] * 60, id_="mill", metadata={"author": "Ann"})]
+    )
+    source = MaxPRetriever(nodes=nodes, embed_model=HashEmbedding(), token_budget=200)
+    (found,) = source.retrieve("Who grinds rye?")
+    assert (found.node.metadata["exact"], found.node.metadata["complete"]) == (True, False)
+    found.node.metadata["exact"] = False
+    recorder = Recorder()
+    node = TextNode.from_dict(found.node.to_dict()) if restored else found.node
+    recorder.nodes = [NodeWithScore(node=node, score=1.0)]
+    tool = LongUnitTool(recorder, token_budget=budget, tokenizer=tokenizer)
+    (shown,) = tool.call("Who grinds rye?").raw_output
+    assert (shown.node.metadata["exact"], shown.node.metadata["complete"]) == (False, False)
