@@ -144,6 +144,10 @@ class MaxPRetriever(BaseRetriever):
         self._count_tokens = token_counter(tokenizer)
         self._index = index if isinstance(index, VectorStoreIndex) else None
         self._living = None if isinstance(index, VectorStoreIndex) else index
+        if self._living is not None and not hasattr(index, "corpus"):
+            raise InvalidParameterError(
+                "index", type(index).__name__, "a VectorStoreIndex or a LongRAGIndex"
+            )
         if self._living is not None and tokenizer is None:
             self._count_tokens = self._living.corpus.builder.count_tokens
         if self._living is not None and filters is not None:

@@ -12,7 +12,13 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from llama_index.core import Document, Settings, StorageContext, VectorStoreIndex
+from llama_index.core import (
+    Document,
+    Settings,
+    StorageContext,
+    SummaryIndex,
+    VectorStoreIndex,
+)
 from llama_index.core.callbacks import CallbackManager
 from llama_index.core.node_parser import HierarchicalNodeParser, SentenceSplitter, get_leaf_nodes
 from llama_index.core.schema import IndexNode, QueryBundle, TextNode
@@ -885,3 +891,9 @@ def test_two_names_of_units_that_read_the_same_are_an_error(source):
         MaxPRetriever(
             **SOURCES[source](in_chapters(1, "1")), unit_key="chapter", similarity_top_k=3
         ).retrieve("apple")
+
+
+@pytest.mark.parametrize("index", [SummaryIndex([]), object()])
+def test_an_index_without_vectors_is_refused(index):
+    with pytest.raises(InvalidParameterError, match="a VectorStoreIndex or a LongRAGIndex"):
+        MaxPRetriever(index=index, embed_model=HashEmbedding())
