@@ -19,6 +19,7 @@ from longrag.types import Document
 
 if TYPE_CHECKING:
     from selectolax.lexbor import LexborHTMLParser
+    from yaml import SafeLoader, ScalarNode
 
 _MARKDOWN: Final = (".md", ".markdown", ".mdx")
 _HTML: Final = (".html", ".htm")
@@ -50,8 +51,8 @@ def read_documents(path: str | os.PathLike[str]) -> list[Document]:
     title the ``title`` of its front matter, else its first level-one heading or its ``<title>``,
     else its file name without extension. The text is the Markdown without front matter, the
     visible text of the HTML, or the file as it is. Metadata hold ``path``, the front matter's
-    finite scalars (dates in ISO form), and for HTML the list of ``links`` its text no longer
-    shows.
+    finite scalars (dates in ISO form; merge keys are not followed), and for HTML the list of
+    ``links`` its text no longer shows.
 
     Bytes are UTF-8, with or without a byte order mark; what cannot be decoded becomes U+FFFD.
 
@@ -139,8 +140,14 @@ def _front_matter(text: str) -> tuple[Mapping[str, str | int | float | bool], st
     # Slow to import, and many corpora hold no front matter.
     import yaml
 
+    class Loader(yaml.SafeLoader):
+        def flatten_mapping(self, node: yaml.MappingNode) -> None:
+            """Leave merge keys alone, for merging takes time exponential in their depth."""
+
+    Loader.add_constructor("tag:yaml.org,2002:merge", _as_text)
+    Loader.add_constructor("tag:yaml.org,2002:value", _as_text)
     try:
-        fields = yaml.safe_load(source)
+        fields = yaml.load(source, Loader)
         if isinstance(fields, dict):
             return dict(_scalars(fields)), body
     except (
@@ -155,6 +162,10 @@ def _front_matter(text: str) -> tuple[Mapping[str, str | int | float | bool], st
         # second, a number out of range the fifth, and brackets nested a thousand deep the last.
         pass
     return {}, text
+
+
+def _as_text(loader: SafeLoader, node: ScalarNode) -> str:
+    return str(loader.construct_scalar(node))
 
 
 def _scalars(fields: Mapping[object, object]) -> Iterator[tuple[str, str | int | float | bool]]:

@@ -139,6 +139,17 @@ def test_yaml_aliases_do_not_expand(tmp_path):
     assert (document.title, dict(document.metadata)) == ("T", {"path": "a.md", "title": "T"})
 
 
+def test_yaml_merge_keys_are_not_followed(tmp_path):
+    front = "a0: &a0 {x: 1}\n" + "".join(
+        f"a{i}: &a{i}\n  <<: [*a{i - 1}, *a{i - 1}]\n" for i in range(1, 31)
+    )
+    start = time.perf_counter()
+    document = read_one(tmp_path, "a.md", f"---\n{front}<<: *a30\ntitle: T\n=: 1\n---\nbody")
+    assert time.perf_counter() - start < 5
+    assert (document.text, document.title) == ("body", "T")
+    assert dict(document.metadata) == {"path": "a.md", "title": "T", "=": 1}
+
+
 PAGE = """<!doctype html><html><head><title> A &amp; B
 </title><style>p {}</style></head><body><nav><a href="/top">Top</a></nav>
 <h1>Heading</h1><p>One <b>bold</b>
