@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields
+from numbers import Real
 from typing import Any
 
 from langchain_core.documents import Document
@@ -117,7 +118,7 @@ def to_chunk(document: Document, unit_id: str, at: int = 0) -> core.Chunk:
     """Convert a chunk back; one without ``start_index`` is taken to begin at character ``at``."""
     text, metadata = document.page_content, document.metadata
     given = metadata.get("start_index")
-    start = given if isinstance(given, int) else at
+    start = _offset(given, at)
     return core.Chunk(
         id=str(document.id or core.stable_id(unit_id, given, text)),
         unit_id=unit_id,
@@ -129,6 +130,13 @@ def to_chunk(document: Document, unit_id: str, at: int = 0) -> core.Chunk:
         doc_start=start,
         doc_end=start + len(text),
     )
+
+
+def _offset(given: object, otherwise: int) -> int:
+    # Stores give numbers back as their own types: floats, numpy's integers.
+    if isinstance(given, Real) and not isinstance(given, bool) and float(given).is_integer():
+        return int(float(given))
+    return otherwise
 
 
 class StoredUnits:

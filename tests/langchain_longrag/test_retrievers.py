@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -800,3 +801,23 @@ def test_units_whose_ids_would_be_one_are_refused(source):
     chunks += [Document("harbour", id="other", metadata={"unit_id": 1}), chunk("2", 0, "old tide")]
     with pytest.raises(StoreError, match="two units have the same id '1'"):
         MaxPRetriever(**SOURCES[source](chunks), k=3).invoke(QUERY)
+
+
+@pytest.mark.parametrize("offset", [int, float, np.int64, np.float32])
+@pytest.mark.parametrize("query", ["alpha begins", "beta follows", "gamma ends"])
+def test_offsets_of_any_numeric_type_order_a_unit(offset, query, embedding):
+    texts = ["Alpha begins.", "Beta follows.", "Gamma ends."]
+    chunks = [chunk("u", n, text, start_index=offset(n * 20)) for n, text in enumerate(texts)]
+    (found,) = MaxPRetriever(vectorstore=memory_store(chunks, embedding)).invoke(query)
+    assert found.page_content == "\n\n".join(texts)
+    best = found.metadata["best_chunk"]
+    assert type(best["doc_start"]) is int
+    assert best["doc_start"] == 20 * texts.index(best["text"])
+
+
+@pytest.mark.parametrize("offset", [None, True, "7", 0.5, math.nan, math.inf])
+def test_what_is_no_offset_is_no_order(offset, embedding):
+    texts = ["Gamma ends.", "Alpha begins.", "Beta follows."]
+    documents = [chunk("u", n, text, start_index=offset) for n, text in enumerate(texts)]
+    (found,) = MaxPRetriever(documents=documents, embedding=embedding).invoke("beta follows")
+    assert found.page_content == "\n\n".join(texts)
