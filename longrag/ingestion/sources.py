@@ -7,7 +7,7 @@ import os
 import re
 from collections.abc import Iterator, Mapping
 from datetime import date
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
@@ -43,7 +43,7 @@ _INVISIBLE: Final = ["script", "style", "noscript", "template", "head", "svg", "
 
 
 def read_documents(path: str | os.PathLike[str]) -> list[Document]:
-    """Read one file, or every file below a folder, that is Markdown, HTML or text.
+    r"""Read one file, or every file below a folder, that is Markdown, HTML or text.
 
     Files end in .md, .markdown, .mdx, .html, .htm, .txt or .rst, in any letter case. Hidden files
     and folders are skipped, and symbolic links to folders are not followed. A document's id is
@@ -54,7 +54,8 @@ def read_documents(path: str | os.PathLike[str]) -> list[Document]:
     finite scalars (dates in ISO form; merge keys are not followed), and for HTML the list of
     ``links`` its text no longer shows.
 
-    Bytes are UTF-8, with or without a byte order mark; what cannot be decoded becomes U+FFFD.
+    Bytes are UTF-8, with or without a byte order mark; what cannot be decoded becomes U+FFFD
+    in a text, and ``\xff`` in the name of a file.
 
     Returns:
         The documents in the order of their ids.
@@ -64,8 +65,8 @@ def read_documents(path: str | os.PathLike[str]) -> list[Document]:
         InvalidDocumentError: If a file cannot be read; the message names it.
     """
     root = Path(path)
-    files = {root.name: root} if _is_file(root, path) else dict(_walk(root))
-    documents = [_read(doc_id, files[doc_id]) for doc_id in sorted(files) if _is_readable(doc_id)]
+    files = [(_name(root.name), root)] if _is_file(root, path) else _walk(root)
+    documents = [_read(doc_id, file) for doc_id, file in sorted(files) if _is_readable(doc_id)]
     if not documents:
         raise InvalidParameterError(
             "path", str(path), f"a file or a folder of files that end in {', '.join(EXTENSIONS)}"
@@ -98,9 +99,12 @@ def _walk(root: Path) -> Iterator[tuple[str, Path]]:
             file = Path(folder, name)
             # A pipe or device with a tempting name would block the reader for ever.
             if not name.startswith(".") and file.is_file():
-                # File names may hold bytes that are no text, which nothing later could encode.
-                doc_id = os.fsencode(file.relative_to(root).as_posix()).decode("utf-8", "replace")
-                yield doc_id, file
+                yield _name(file.relative_to(root).as_posix()), file
+
+
+def _name(path: str) -> str:
+    """Spell out the bytes of a file name that are no text, which nothing later could encode."""
+    return os.fsencode(path).decode("utf-8", "backslashreplace")
 
 
 def _is_readable(doc_id: str) -> bool:
@@ -112,12 +116,12 @@ def _read(doc_id: str, file: Path) -> Document:
         text = file.read_bytes().decode("utf-8-sig", "replace")
     except OSError as error:
         raise InvalidDocumentError(f"cannot read {str(file)!r}: {error.strerror}") from error
-    suffix = file.suffix.lower()
+    stem, suffix = PurePosixPath(doc_id).stem, file.suffix.lower()
     if suffix in _MARKDOWN:
-        return _read_markdown(doc_id, text, file.stem)
+        return _read_markdown(doc_id, text, stem)
     if suffix in _HTML:
-        return _read_html(doc_id, text, file.stem)
-    return Document(doc_id, text, file.stem, MappingProxyType({"path": doc_id}))
+        return _read_html(doc_id, text, stem)
+    return Document(doc_id, text, stem, MappingProxyType({"path": doc_id}))
 
 
 def _read_markdown(doc_id: str, text: str, stem: str) -> Document:
