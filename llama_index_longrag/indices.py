@@ -60,11 +60,17 @@ from longrag.retrieval.corpus import Change, CorpusIndex
 from longrag.retrieval.units import Vector
 from longrag.types import Chunk, Document, Granularity
 
+_EVIDENCE_SETTINGS = ("hits", "lexical_weight", "link_weight", "term_weight", "count_tokens")
 _ANY_RETRIEVER = ("token_budget", "callback_manager", "object_map", "objects", "verbose")
 _RETRIEVER_SETTINGS = {
     "maxp": (*_ANY_RETRIEVER, "similarity_top_k", "tokenizer"),
-    "evidence": (*_ANY_RETRIEVER, "link_sources"),
+    "evidence": (*_ANY_RETRIEVER, "link_sources", *_EVIDENCE_SETTINGS),
 }
+_NOT_FOR = {
+    "maxp": ("filters", "node_ids", "doc_ids", "link_sources", *_EVIDENCE_SETTINGS),
+    "evidence": ("filters", "node_ids", "doc_ids", "similarity_top_k", "tokenizer"),
+}
+"""What would change the result if it were heeded; it must not be passed over."""
 _SYNTHESIS = {
     "response_synthesizer",
     "response_mode",
@@ -156,7 +162,9 @@ class LongRAGIndex(BaseIndex[LongRAGStruct]):
         self.corpus = CorpusIndex(builder, embedding_text=embedded_text)
         storage_context = storage_context or StorageContext.from_defaults()
         self._vectors = vector_store_of(storage_context, saved=index_struct is not None)
+        # What the stores hold: vectors by chunk, documents by id.
         self._stored: dict[str, Vector] = {}
+        self._kept: Mapping[str, Document] = {}
         # Threads may change the index beside each other; the stores take one change at a time.
         self._storing = threading.RLock()
         if index_struct is not None:
@@ -214,8 +222,10 @@ class LongRAGIndex(BaseIndex[LongRAGStruct]):
             saved = storage_context.index_store.index_structs()
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise IndexFormatError(f"no index can be read from {persist_dir!r}: {error}") from error
-        if len(saved) != 1 and "index_id" not in kwargs:
+        if "index_id" not in kwargs and len(saved) != 1:
             raise IndexFormatError(f"{persist_dir!r} holds {len(saved)} indexes: pass index_id")
+        if "index_id" in kwargs and kwargs["index_id"] not in [one.index_id for one in saved]:
+            raise IndexFormatError(f"{persist_dir!r} holds no index {kwargs['index_id']!r}")
         index = load_index_from_storage(storage_context, **kwargs)
         if not isinstance(index, cls):
             raise InvalidParameterError(
@@ -233,10 +243,17 @@ class LongRAGIndex(BaseIndex[LongRAGStruct]):
         ``retriever_mode`` is "maxp" for ``MaxPRetriever`` or "evidence" for ``EvidenceRetriever``.
 
         The framework passes a query engine's settings through here, so others are passed over.
+
+        Raises:
+            InvalidParameterError: a setting of retrieval is given that the mode does not have, such
+                as ``filters``; over a vector store ``MaxPRetriever(index=...)`` filters.
         """
         mode = kwargs.get("retriever_mode", "maxp")
         if mode not in _RETRIEVER_SETTINGS:
             raise InvalidParameterError("retriever_mode", mode, f"one of {[*_RETRIEVER_SETTINGS]}")
+        for name in _NOT_FOR[mode]:
+            if kwargs.get(name) is not None:
+                raise InvalidParameterError(name, kwargs[name], f"left out in mode {mode!r}")
         own = {name: kwargs[name] for name in _RETRIEVER_SETTINGS[mode] if name in kwargs}
         if mode == "evidence":
             return EvidenceRetriever(index=self, **own)
@@ -277,14 +294,14 @@ class LongRAGIndex(BaseIndex[LongRAGStruct]):
         return super().build_index_from_nodes(nodes, **build_kwargs)
 
     def insert_nodes(self, nodes: Sequence[BaseNode], **insert_kwargs: Any) -> None:
-        """Insert nodes, all of them or, on error, none; one that is there is replaced."""
+        """Insert nodes; one that is there is replaced. If embedding fails, nothing has changed."""
         self._pay(nodes)
-        self._put(nodes, **insert_kwargs)
+        self._store(**insert_kwargs)
 
     async def ainsert_nodes(self, nodes: Sequence[BaseNode], **insert_kwargs: Any) -> None:
         """Insert nodes as ``insert_nodes`` does, with the embedding model's async calls."""
         await self._apay(nodes)
-        await asyncio.to_thread(self._put, nodes, **insert_kwargs)
+        await asyncio.to_thread(self._store, **insert_kwargs)
 
     def update_ref_doc(self, document: LlamaIndexDocument, **update_kwargs: Any) -> None:
         """Put a document in its own place; only chunks that were not there are embedded."""
@@ -323,7 +340,7 @@ class LongRAGIndex(BaseIndex[LongRAGStruct]):
         Ids of nodes that are not in the index are passed over.
         """
         self._pay([], node_ids)
-        self._drop(node_ids, **delete_kwargs)
+        self._store()
 
     async def adelete_nodes(
         self, node_ids: list[str], delete_from_docstore: bool = True, **delete_kwargs: Any
@@ -348,11 +365,12 @@ class LongRAGIndex(BaseIndex[LongRAGStruct]):
         self, nodes: Sequence[BaseNode], **build_kwargs: Any
     ) -> LongRAGStruct:
         struct = LongRAGStruct(settings=self._settings)
-        self._record(struct, nodes)
+        self._record(struct)
+        self._kept = self.corpus.documents
         return struct
 
     def _insert(self, nodes: Sequence[BaseNode], **insert_kwargs: Any) -> None:
-        self._record(self._index_struct, nodes)
+        self._record(self._index_struct)
 
     def _delete_node(self, node_id: str, **delete_kwargs: Any) -> None:
         self._index_struct.documents.pop(node_id, None)
@@ -376,7 +394,7 @@ class LongRAGIndex(BaseIndex[LongRAGStruct]):
         nodes = run_transformations(documents, self._transformations, **(insert_kwargs or {}))
         stale = self._stale(hashes, nodes)
         self._pay(nodes, stale)
-        self._swap(nodes, stale, hashes)
+        self._store(hashes)
 
     async def _areplace(
         self,
@@ -391,7 +409,7 @@ class LongRAGIndex(BaseIndex[LongRAGStruct]):
         )
         stale = await asyncio.to_thread(self._stale, hashes, nodes)
         await self._apay(nodes, stale)
-        await asyncio.to_thread(self._swap, nodes, stale, hashes)
+        await asyncio.to_thread(self._store, hashes)
 
     def _stale(self, doc_ids: Iterable[str], nodes: Sequence[BaseNode]) -> list[str]:
         """Return the nodes of documents that are not among their new ones."""
@@ -399,16 +417,6 @@ class LongRAGIndex(BaseIndex[LongRAGStruct]):
         infos = [self.docstore.get_ref_doc_info(doc_id) for doc_id in doc_ids]
         before = [node_id for info in infos if info for node_id in info.node_ids]
         return [node_id for node_id in before if node_id not in new]
-
-    def _swap(
-        self, nodes: Sequence[BaseNode], stale: Sequence[str], hashes: Mapping[str, str]
-    ) -> None:
-        with self._storing:
-            if stale:
-                self._drop(stale)
-            if nodes:
-                self._put(nodes)
-            self.docstore.set_document_hashes(dict(hashes))
 
     def _pay(self, nodes: Sequence[BaseNode], gone: Sequence[str] = ()) -> None:
         """Change the corpus, embedding what is new; on error nothing has changed."""
@@ -419,29 +427,32 @@ class LongRAGIndex(BaseIndex[LongRAGStruct]):
         await arun(change, lambda request: aperform(self._steps(request)))
 
     def _change(self, nodes: Sequence[BaseNode], gone: Sequence[str]) -> Flow[Change]:
-        known = self._index_struct.documents if gone else {}
+        known = _doc_ids(self.corpus.documents) if gone else {}
         doc_ids = [known[node_id] for node_id in gone if node_id in known]
         return self.corpus.change(upsert=self._documents(nodes), delete=doc_ids)
 
-    def _put(self, nodes: Sequence[BaseNode], **insert_kwargs: Any) -> None:
-        """Bring the stores up to the corpus: another thread may have changed a node since."""
+    def _store(self, hashes: Mapping[str, str] | None = None, **insert_kwargs: Any) -> None:
+        """Bring the stores up to the corpus, with all that a change cut short left undone."""
         with self._storing:
-            for node in nodes:
-                if node.node_id in self._index_struct.documents:
+            current, kept = self.corpus.documents, self._kept
+            nodes = [
+                copied(node_of(new)) for id_, new in current.items() if kept.get(id_) is not new
+            ]
+            stale = [node_of(old) for id_, old in kept.items() if current.get(id_) is not old]
+            replaced = {node.ref_doc_id or node.node_id for node in nodes}
+            for node in stale:
+                if (node.ref_doc_id or node.node_id) in replaced:
                     # The docstore keeps the metadata of a document's first version otherwise.
                     self.docstore.delete_document(node.node_id, raise_error=False)
-            current = self.source_nodes([document_id(node) for node in nodes])
-            super().insert_nodes(current, **insert_kwargs)
+            super().insert_nodes(nodes, **insert_kwargs)
+            gone = {node.node_id for node in stale}.difference(node.node_id for node in nodes)
+            super().delete_nodes(sorted(gone), delete_from_docstore=True)
+            self._kept = current
+            if hashes:
+                self.docstore.set_document_hashes(dict(hashes))
 
-    def _drop(self, node_ids: Sequence[str], **delete_kwargs: Any) -> None:
-        with self._storing:
-            known = self._index_struct.documents
-            own = [node_id for node_id in dict.fromkeys(node_ids) if node_id in known]
-            self._store_vectors(self._index_struct)
-            super().delete_nodes(own, delete_from_docstore=True, **delete_kwargs)
-
-    def _record(self, struct: LongRAGStruct, nodes: Sequence[BaseNode]) -> None:
-        struct.documents.update({node.node_id: document_id(node) for node in nodes})
+    def _record(self, struct: LongRAGStruct) -> None:
+        struct.documents = _doc_ids(self.corpus.documents)
         self._store_vectors(struct)
 
     def _store_vectors(self, struct: LongRAGStruct) -> None:
@@ -479,6 +490,7 @@ class LongRAGIndex(BaseIndex[LongRAGStruct]):
 
         self.corpus.restore(self._documents(nodes), vector_of, units=struct.units)
         self._stored = {id_: vector for id_, (_, vector) in self.corpus.vectors()[1].items()}
+        self._kept = self.corpus.documents
 
     def _documents(self, nodes: Sequence[BaseNode]) -> list[Document]:
         title_key, there = self._settings["title_key"], self.corpus.documents
@@ -496,6 +508,10 @@ class LongRAGIndex(BaseIndex[LongRAGStruct]):
         if not isinstance(request, Embed):
             raise NotImplementedError(type(request).__name__)
         return (yield from embed(self._embed_model, request))
+
+
+def _doc_ids(documents: Mapping[str, Document]) -> dict[str, str]:
+    return {node_of(document).node_id: doc_id for doc_id, document in documents.items()}
 
 
 def _last(

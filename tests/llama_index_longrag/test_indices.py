@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import copy
 import json
 import random
@@ -36,8 +37,13 @@ from llama_index.core.node_parser import SentenceSplitter
 from llama_index.core.prompts import PromptTemplate
 from llama_index.core.response_synthesizers import CompactAndRefine
 from llama_index.core.schema import MetadataMode, NodeRelationship, RelatedNodeInfo, TextNode
+from llama_index.core.storage.docstore import SimpleDocumentStore
 from llama_index.core.vector_stores.simple import SimpleVectorStore
-from llama_index.core.vector_stores.types import BasePydanticVectorStore
+from llama_index.core.vector_stores.types import (
+    BasePydanticVectorStore,
+    MetadataFilter,
+    MetadataFilters,
+)
 
 from llama_index_longrag import LongRAGIndex, MaxPRetriever, TwoTurnSynthesizer
 from llama_index_longrag._documents import WholeDocuments
@@ -460,6 +466,8 @@ def test_a_folder_that_is_missing_or_holds_another_index_is_refused(tmp_path):
     with pytest.raises(IndexFormatError, match="no index can be read from"):
         LongRAGIndex.from_persist_dir(str(tmp_path / "nowhere"), embed_model=HashEmbedding())
     SummaryIndex.from_documents([page(1)]).storage_context.persist(tmp_path)
+    with pytest.raises(IndexFormatError, match="holds no index 'another'"):
+        LongRAGIndex.from_persist_dir(str(tmp_path), index_id="another")
     with pytest.raises(InvalidParameterError, match="a saved LongRAGIndex, not SummaryIndex"):
         LongRAGIndex.from_persist_dir(str(tmp_path))
 
@@ -656,6 +664,105 @@ async def test_a_failing_change_leaves_index_and_stores_as_they_were(failure, er
     assert state(reload(index, tmp_path)) == before
     assert index.refresh_ref_docs([page(1), page(2, 2), page(9)]) == [False, True, True]
     assert state(index) == state(build([*map(page, [0, 1, 3, 4, 5, 9]), page(2, 2)]))
+
+
+class FailingStore(SimpleDocumentStore):
+    """Fails once in the named method when told to."""
+
+    fails = ""
+
+    def _fail(self, name: str) -> None:
+        if self.fails == name:
+            self.fails = ""
+            raise ConnectionError("the store is down")
+
+    def add_documents(self, *args: Any, **kwargs: Any) -> None:
+        self._fail("add_documents")
+        super().add_documents(*args, **kwargs)
+
+    def delete_document(self, *args: Any, **kwargs: Any) -> None:
+        self._fail("delete_document")
+        super().delete_document(*args, **kwargs)
+
+
+@pytest.mark.parametrize("method", ["add_documents", "delete_document"])
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda index: index.insert(page(9)),
+        lambda index: index.update_ref_doc(page(3, 1)),
+        lambda index: index.delete_ref_doc("page-1.md"),
+        lambda index: index.refresh_ref_docs([page(1, 2), page(9)]),
+    ],
+    ids=["insert", "update", "delete", "refresh"],
+)
+def test_what_a_failing_store_cut_short_the_next_change_completes(change, method, tmp_path):
+    docstore = FailingStore()
+    context = StorageContext.from_defaults(docstore=docstore)
+    index = build([page(n) for n in range(6)], storage_context=context)
+    expected = build([page(n) for n in range(6)])
+    docstore.fails = method
+    for one in (index, expected):
+        with contextlib.suppress(ConnectionError):
+            change(one)
+        docstore.fails = ""
+        one.insert(page(20))
+    assert state(index) == state(expected)
+    assert state(reload(index, tmp_path)) == state(expected)
+
+
+@pytest.mark.parametrize("change", ["insert", "delete_ref_doc"])
+def test_what_a_failing_store_leaves_can_be_loaded(change, tmp_path):
+    docstore = FailingStore()
+    context = StorageContext.from_defaults(docstore=docstore)
+    index = build([page(n) for n in range(6)], storage_context=context)
+    docstore.fails = "add_documents" if change == "insert" else "delete_document"
+    with pytest.raises(ConnectionError):
+        getattr(index, change)(page(9) if change == "insert" else "page-1.md")
+    numbers = range(6) if change == "insert" else [0, 2, 3, 4, 5]
+    loaded = reload(index, tmp_path)
+    assert loaded.corpus.index.units == build([page(n) for n in numbers]).corpus.index.units
+
+
+async def test_what_a_cancelled_insert_leaves_the_next_change_completes(tmp_path):
+    index = build([page(n) for n in range(6)])
+    paid = index._apay
+
+    async def pay_and_be_cancelled(*args: Any) -> None:
+        await paid(*args)
+        raise asyncio.CancelledError
+
+    index._apay = pay_and_be_cancelled
+    with pytest.raises(asyncio.CancelledError):
+        await index.ainsert(page(9))
+    index._apay = paid
+    index.insert(page(20))
+    assert state(reload(index, tmp_path)) == state(build([*map(page, [*range(6), 9, 20])]))
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"filters": MetadataFilters(filters=[MetadataFilter(key="version", value=1)])},
+        {"node_ids": ["a"]},
+        {"hits": 0},
+        {"retriever_mode": "evidence", "similarity_top_k": 3},
+    ],
+    ids="-".join,
+)
+def test_a_setting_the_retriever_does_not_have_is_not_passed_over(settings):
+    index = build([page(n) for n in range(3)])
+    name = list(settings)[-1]
+    with pytest.raises(InvalidParameterError, match=name):
+        index.as_retriever(**settings)
+    with pytest.raises(InvalidParameterError, match=name):
+        index.as_query_engine(llm=ScriptedLLM(["1312"]), **settings)
+
+
+def test_settings_of_evidence_reach_its_retriever():
+    index = build([page(n) for n in range(3)])
+    with pytest.raises(InvalidParameterError, match="hits"):
+        index.as_retriever(retriever_mode="evidence", hits=-1)
 
 
 @pytest.mark.parametrize("failure", [_raise, lambda vector: [float("inf")] * len(vector)])
@@ -965,9 +1072,10 @@ def test_the_stores_end_with_the_change_that_was_embedded_last():
     index._pay(first)
     index._pay(second)
     index._pay([], [other[0].node_id])
-    index._put(second)
-    index._drop([other[0].node_id])
-    index._put([*first, *other])
+    index._store()
+    index._pay(first)
+    index._pay(second)
+    index._store()
     index.docstore.set_document_hash("page-0.md", page(0, 2).hash)
     assert state(index) == state(build([page(0, 2)]))
 
