@@ -260,14 +260,24 @@ def from_result(
 
 
 def to_retrieved(document: Document) -> core.RetrievedUnit:
-    """Convert any retrieved document; one that is not a unit is a unit of one document."""
-    unit = to_unit(document)
-    best, score = document.metadata.get("best_chunk"), document.metadata.get("score")
+    """Convert any retrieved document; one that is not a unit is a unit of one document.
+
+    One that does not say that it is ``exact`` or ``complete`` is taken to be neither.
+    """
+    unit, metadata = to_unit(document), document.metadata
+    best, score = metadata.get("best_chunk"), metadata.get("score")
     if isinstance(best, Mapping) and set(best) == _BEST_CHUNK:
         chunk = core.Chunk(unit_id=unit.id, **best)
     else:
         chunk = to_chunk(document, unit.members[0].doc_id)
-    return core.RetrievedUnit(unit, score if isinstance(score, float) else None, chunk)
+    return core.RetrievedUnit(
+        unit,
+        # Some stores give numpy's numbers.
+        float(score) if isinstance(score, Real) and not isinstance(score, bool) else None,
+        chunk,
+        exact=metadata.get("exact") is True,
+        complete=metadata.get("complete") is True,
+    )
 
 
 def embed(model: Embeddings, request: Embed) -> Steps[Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from langchain_core.callbacks import (
     AsyncCallbackManagerForRetrieverRun,
@@ -16,6 +17,7 @@ from langchain_core.tools import BaseTool, create_retriever_tool
 from langchain_longrag._bridge import from_result, to_retrieved
 from longrag.models.tokens import count_tokens
 from longrag.retrieval.assembly import check_token_budget, fit_budget
+from longrag.types import RetrievedUnit
 
 
 def create_longrag_tool(
@@ -30,7 +32,9 @@ def create_longrag_tool(
 
     Eight long units are 32,000 tokens, which the framework's own tool pastes whole. What this one
     returns is cut to ``token_budget`` tokens: whole units first, then their best documents, then
-    their best chunk. The documents as they were cut are the tool message's artifact.
+    their best chunk. The documents as they were cut are the tool message's artifact; those that
+    were cut keep ``score`` and ``exact``, which is False where the retriever does not say it, and
+    are no longer ``complete``.
 
     Args:
         retriever: any retriever; ``MaxPRetriever`` gives it units to cut by documents.
@@ -72,11 +76,19 @@ class _Budgeted(BaseRetriever):
 
     def _cut(self, documents: list[Document]) -> list[Document]:
         found = [to_retrieved(document) for document in documents]
-        known = {unit.unit.id: document for unit, document in zip(found, documents, strict=True)}
-        fitted = fit_budget(found, self.token_budget, count_tokens=self.length_function)
+        # Documents of any retriever may share a unit: while they are cut, each goes by its place.
+        placed = [_renamed(unit, str(place)) for place, unit in enumerate(found)]
+        fitted = fit_budget(placed, self.token_budget, count_tokens=self.length_function)
+        places = [int(unit.unit.id) for unit in fitted]
         return [
-            known[unit.unit.id]
-            if unit.unit.text == known[unit.unit.id].page_content
-            else from_result(unit, known[unit.unit.id].metadata, "unit_id")
-            for unit in fitted
+            documents[place]
+            if unit.unit.text == documents[place].page_content
+            else from_result(
+                _renamed(unit, found[place].unit.id), documents[place].metadata, "unit_id"
+            )
+            for place, unit in zip(places, fitted, strict=True)
         ]
+
+
+def _renamed(found: RetrievedUnit, unit_id: str) -> RetrievedUnit:
+    return replace(found, unit=replace(found.unit, id=unit_id))

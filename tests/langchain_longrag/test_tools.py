@@ -1,5 +1,6 @@
 """A tool that keeps to its budget, alone and in the hands of an agent."""
 
+import numpy as np
 import pytest
 from langchain_core.documents import Document
 from langchain_core.language_models import GenericFakeChatModel
@@ -60,6 +61,52 @@ def test_documents_of_any_retriever_are_cut():
     assert tool.invoke("where?") == "One is here. One is here."
     assert recorder.queries == ["where?"]
     assert (tool.name, tool.description) == ("look", "Looks.")
+
+
+def artifact(found, budget):
+    tool = create_longrag_tool(Recorder(found=found), token_budget=budget)
+    call = {"name": tool.name, "args": {"query": "where?"}, "id": "1", "type": "tool_call"}
+    return tool.invoke(call).artifact
+
+
+@pytest.mark.parametrize("exact", [True, False])
+@pytest.mark.parametrize("score", [0.5, 1, np.float32(0.5)])
+def test_what_is_cut_keeps_its_score_and_whether_it_is_exact(retriever, exact, score):
+    found = retriever.invoke("Who grinds rye?")[:1]
+    found[0].metadata.update(exact=exact, score=score)
+    (cut,) = artifact(found, 20)
+    assert cut.page_content in found[0].page_content
+    assert (cut.metadata["exact"], cut.metadata["complete"]) == (exact, False)
+    assert cut.metadata["score"] == score
+    assert type(cut.metadata["score"]) is float
+    assert artifact(found, 100_000) == found
+
+
+@pytest.mark.parametrize("score", [None, True, "5 stars"])
+def test_what_a_retriever_does_not_say_is_not_claimed(score):
+    (cut,) = artifact([Document("One is here. " * 50, metadata={"score": score})], 9)
+    assert (cut.metadata["exact"], cut.metadata["complete"]) == (False, False)
+    assert cut.metadata["score"] is None
+
+
+def test_documents_of_one_unit_keep_their_own_metadata():
+    found = [
+        Document(text, metadata={"unit_id": "u", "doc_id": name, "page": page})
+        for page, (name, text) in enumerate(
+            [
+                ("a", "One is here."),
+                ("b", "Two is there. " * 9),
+                ("c", "Three."),
+                ("d", "Four. Go."),
+            ]
+        )
+    ]
+    # The second does not fit at all.
+    cut = artifact(found, 10)
+    assert [d.metadata["page"] for d in cut] == [0, 2, 3]
+    assert [d.page_content for d in cut] == ["One is here.", "Three.", "Four. Go."]
+    cut = artifact([found[1], found[1].model_copy(update={"metadata": {"unit_id": "u"}})], 5)
+    assert [(d.id, d.metadata["unit_id"], d.metadata.get("page")) for d in cut] == [("u", "u", 1)]
 
 
 def test_nothing_found_is_an_empty_content():
