@@ -36,8 +36,9 @@ _BREAK: Final = "\ufdd0"
 _KEPT: Final = str.maketrans("\n \t", "\ufdd1\ufdd2\ufdd3")
 _RESTORED: Final = {new: old for old, new in _KEPT.items()}
 _BLOCKS: Final = (
-    "address article aside blockquote br caption dd div dl dt fieldset figcaption figure footer "
-    "form h1 h2 h3 h4 h5 h6 header hr li main nav ol p pre section table td th tr ul"
+    "address article aside blockquote br caption center dd details dialog div dl dt fieldset "
+    "figcaption figure footer form h1 h2 h3 h4 h5 h6 header hgroup hr legend li main menu nav "
+    "ol optgroup option p pre search section summary table td th tr ul"
 )
 _INVISIBLE: Final = ["script", "style", "noscript", "template", "head", "svg", "iframe", "object"]
 

@@ -187,6 +187,27 @@ def test_html_title_and_text_of_odd_pages(tmp_path, text, title, visible):
     assert document.text == visible
 
 
+@pytest.mark.parametrize(
+    "tag",
+    [
+        "summary",
+        "details",
+        "legend",
+        "option",
+        "optgroup",
+        "center",
+        "dialog",
+        "hgroup",
+        "search",
+        "menu",
+    ],
+)
+def test_a_block_of_html_is_a_line(tmp_path, tag):
+    outer = "select" if tag.startswith("opt") else "div"
+    inside = f"<{tag}>a</{tag}><{tag}>b</{tag}>"
+    assert read_one(tmp_path, "a.html", f"<{outer}>x{inside}y</{outer}>").text == "x\na\nb\ny"
+
+
 def test_html_nested_without_end_is_still_read(tmp_path):
     start = time.perf_counter()
     document = read_one(tmp_path, "a.html", "<b id=1>" * 30_000 + "deep <a href=x.md>text</a>")
