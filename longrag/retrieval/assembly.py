@@ -49,6 +49,9 @@ def fit_budget(
 ) -> list[RetrievedUnit]:
     """Keep retrieved units within ``token_budget`` tokens in all, best first.
 
+    The blank line that parts a unit from the next one counts with it, so that their texts joined
+    by blank lines keep to the budget as well.
+
     A unit that does not fit whole is cut down to the member documents that do, the one with its
     best chunk first, or else to its best chunk; it is then marked as not ``complete``. A unit of
     which nothing fits is left out, except that the first is never: its best chunk is shortened.
@@ -66,7 +69,7 @@ def fit_budget(
         fitted = _fit(found, room, count_tokens, shorten=not kept)
         if fitted is not None:
             kept.append(fitted)
-            room -= count_tokens(fitted.unit.text)
+            room -= count_tokens(fitted.unit.text + "\n\n")
     return kept
 
 

@@ -99,6 +99,30 @@ def test_later_units_get_what_is_left():
     assert sum(count_tokens(unit.unit.text) for unit in kept) <= room
 
 
+@given(
+    st.lists(shapes, min_size=1, max_size=4),
+    st.integers(0, 20),
+    st.integers(0, 60),
+    st.sampled_from([count_tokens, len]),
+)
+def test_units_joined_by_blank_lines_keep_to_the_budget(units, best, missing, count):
+    texts = [[prose(word, sentences) for word, sentences in shape] for shape in units]
+    found = [found_unit(own, best=best) for own in texts]
+    budget = max(count("\n\n".join(one.unit.text for one in found)) - missing, 1)
+    kept = fit_budget(found, budget, count_tokens=count)
+    assert len(kept) >= 1
+    assert count("\n\n".join(one.unit.text for one in kept)) <= budget
+
+
+def test_the_blank_lines_between_units_count():
+    found = [found_unit([prose(word, 1)], titles=False) for word in WORDS[:3]]
+    joined = "\n\n".join(one.unit.text for one in found)
+    assert fit_budget(found, len(joined) + 2, count_tokens=len) == found
+    (first, second, third) = fit_budget(found, len(joined) - 1, count_tokens=len)
+    assert (first, second) == (found[0], found[1])
+    assert third.unit.text == found[2].best_chunk.text
+
+
 def test_no_budget_changes_nothing():
     found = [found_unit([prose("pear", 6)])]
     assert fit_budget(found, None) == found
