@@ -227,6 +227,12 @@ class UnitNames:
             StoreError: the node names no unit under the key, or one whose text another unit has.
         """
         value = _unit_value(node, self._unit_key)
+        if value is None:
+            raise StoreError(
+                f"node {node.node_id} names no unit under {self._unit_key!r}: parse with"
+                " LongUnitNodeParser, or pass the metadata key that identifies a unit, such as"
+                " unit_key='ref_doc_id'"
+            )
         unit_id = str(value)
         known = self._values.setdefault(unit_id, value)
         if known != value:
@@ -245,12 +251,13 @@ def _unit_value(node: BaseNode, unit_key: str) -> Any:
     value = node.ref_doc_id if unit_key == "ref_doc_id" else node.metadata.get(unit_key)
     if value is None and unit_key == "unit_id":
         value = parent_id(node)
-    if value is None:
-        raise StoreError(
-            f"node {node.node_id} names no unit under {unit_key!r}: parse with LongUnitNodeParser,"
-            " or pass the metadata key that identifies a unit, such as unit_key='ref_doc_id'"
-        )
     return value
+
+
+def unit_of(node: BaseNode, unit_key: str) -> str | None:
+    """Return the id of the unit a chunk node belongs to, if it names one."""
+    value = _unit_value(node, unit_key)
+    return None if value is None else str(value)
 
 
 def holds_chunks(node: BaseNode) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
@@ -37,6 +38,7 @@ from llama_index_longrag._nodes import (
     UnitNames,
     holds_chunks,
     to_result,
+    unit_of,
     units_of_nodes,
 )
 from longrag.calls import (
@@ -105,7 +107,8 @@ class MaxPRetriever(BaseRetriever):
             cut down to its best documents.
         unit_key: the metadata key that names a chunk's unit. ``"ref_doc_id"`` makes every source
             document of an existing index a unit.
-        filters: metadata filters that chunks must pass.
+        filters: metadata filters that chunks must pass. Text of chunks that do not is not returned;
+            a unit that has some, or may have, is put together from the others and not ``complete``.
         tokenizer: counts tokens for the budget; by default LlamaIndex's global tokenizer.
 
     Raises:
@@ -140,7 +143,7 @@ class MaxPRetriever(BaseRetriever):
         check_token_budget(token_budget)
         self._token_budget = token_budget
         self._unit_key = unit_key
-        self._filters = filters
+        self._filters = filters if filters is not None and filters.filters else None
         self._count_tokens = token_counter(tokenizer)
         self._index = index if isinstance(index, VectorStoreIndex) else None
         self._living = None if isinstance(index, VectorStoreIndex) else index
@@ -156,6 +159,7 @@ class MaxPRetriever(BaseRetriever):
         self._exact = store is None or ranks_exactly(store)
         self._needs_embedding = store is None or store.is_embedding_query
         self._known: dict[str, list[BaseNode]] = {}
+        self._cut: set[str | None] = set()
         self._embed_model: BaseEmbedding = (
             embed_model or (index._embed_model if index is not None else None)
         ) or Settings.embed_model
@@ -179,13 +183,12 @@ class MaxPRetriever(BaseRetriever):
         self._similarity_top_k = similarity_top_k
 
     def _embedded(self, nodes: Sequence[BaseNode]) -> Flow[UnitIndex]:
-        by_id = {node.node_id: node for node in nodes}
-        passes = build_metadata_filter_fn(lambda id_: by_id[id_].metadata, self._filters)
-        kept = [node for node in nodes if holds_chunks(node) or passes(node.node_id)]
+        kept = self._passing(nodes)
         units, chunks, leaves = units_of_nodes(kept, self._unit_key, self._count_tokens)
         for chunk, leaf in zip(chunks, leaves, strict=True):
             self._known.setdefault(chunk.unit_id, []).append(leaf)
-        self._known |= {unit.id: [by_id[unit.id]] for unit in units if unit.id in by_id}
+        whole = {node.node_id: node for node in kept}
+        self._known |= {unit.id: [whole[unit.id]] for unit in units if unit.id in whole}
         vectors: list[Any] = [leaf.embedding for leaf in leaves]
         missing = [i for i, vector in enumerate(vectors) if vector is None]
         if missing:
@@ -198,6 +201,18 @@ class MaxPRetriever(BaseRetriever):
             for i, vector in zip(missing, made, strict=True):
                 vectors[i] = vector
         return UnitIndex(units, chunks, vectors or np.empty((0, 1)))
+
+    def _passing(self, nodes: Sequence[BaseNode]) -> list[BaseNode]:
+        by_id = {node.node_id: node for node in nodes}
+        passes = build_metadata_filter_fn(lambda id_: by_id[id_].metadata, self._filters)
+        left_out = {n.node_id for n in nodes if not holds_chunks(n) and not passes(n.node_id)}
+        self._cut = {unit_of(by_id[id_], self._unit_key) for id_ in left_out}
+        # A unit's node holds the text of all its chunks, of those that do not pass as well.
+        return [
+            node
+            for node in nodes
+            if node.node_id not in (self._cut if holds_chunks(node) else left_out)
+        ]
 
     def _retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
         stored = StoredUnits(self._unit_key)
@@ -220,12 +235,15 @@ class MaxPRetriever(BaseRetriever):
         units = self._living.corpus.index if self._living is not None else self._units
         if units is not None:
             found = yield from retrieve(texts, units, k=k, vector=vector)
+            found = [_partial(unit) if unit.unit.id in self._cut else unit for unit in found]
         else:
             if vector is None and self._needs_embedding:
                 vector = (yield from embed_query(texts)).tolist()
             found = yield from retrieve_from_store(
                 Search(bundle.query_str, k, vector), exact=self._exact
             )
+            if self._filters is not None:
+                found = [_partial(unit) for unit in found]
         return fit_budget(found, self._token_budget, count_tokens=self._count_tokens)
 
     def _results(self, found: Sequence[RetrievedUnit], stored: StoredUnits) -> list[NodeWithScore]:
@@ -258,6 +276,9 @@ class MaxPRetriever(BaseRetriever):
                 rows = yield Method(retriever, "retrieve", (bundle,))
                 return [stored.hit(row) for row in rows]
             case Fetch() if (index := self._index) is not None:
+                if self._filters is not None:
+                    # Only the store knows which chunks pass: a whole unit would show the others.
+                    return {}
                 return (yield from stored.fetch(index.docstore, request.unit_ids))
             case _:
                 raise NotImplementedError(type(request).__name__)
@@ -275,6 +296,10 @@ class MaxPRetriever(BaseRetriever):
         if self._filters.condition == FilterCondition.AND:
             return MetadataFilters(filters=[*self._filters.filters, *own])
         return MetadataFilters(filters=[self._filters, *own])
+
+
+def _partial(found: RetrievedUnit) -> RetrievedUnit:
+    return replace(found, complete=False)
 
 
 def _unit_filter(key: str, operator: FilterOperator, value: Any) -> MetadataFilter:

@@ -21,7 +21,13 @@ from llama_index.core import (
 )
 from llama_index.core.callbacks import CallbackManager
 from llama_index.core.node_parser import HierarchicalNodeParser, SentenceSplitter, get_leaf_nodes
-from llama_index.core.schema import IndexNode, QueryBundle, TextNode
+from llama_index.core.schema import (
+    IndexNode,
+    NodeRelationship,
+    QueryBundle,
+    RelatedNodeInfo,
+    TextNode,
+)
 from llama_index.core.storage.docstore import SimpleDocumentStore
 from llama_index.core.vector_stores import SimpleVectorStore
 from llama_index.core.vector_stores.types import (
@@ -495,12 +501,12 @@ FILTERS = {
     ),
 }
 EXPECTED = {
-    "and": {("gouda.md", "zwolle.md")},
-    "or": {("gouda.md", "zwolle.md"), ("breda.md",)},
+    "and": {("gouda.md",)},
+    "or": {("gouda.md",), ("breda.md",)},
     "not": {
         ("gouda.md", "zwolle.md"),
         ("breda.md",),
-        ("delft.md", "leiden.md", "utrecht.md"),
+        ("leiden.md", "utrecht.md"),
     },
 }
 
@@ -897,3 +903,58 @@ def test_two_names_of_units_that_read_the_same_are_an_error(source):
 def test_an_index_without_vectors_is_refused(index):
     with pytest.raises(InvalidParameterError, match="a VectorStoreIndex or a LongRAGIndex"):
         MaxPRetriever(index=index, embed_model=HashEmbedding())
+
+
+def tenants() -> list[Document]:
+    """Two documents of one unit, of one tenant each, and one of a unit of its own."""
+    return [
+        Document(id_="a", text="[b](b) The mill burned.", metadata={"tenant": "A", "secret": 1}),
+        Document(id_="b", text="The weir holds.", metadata={"tenant": "B"}),
+        Document(id_="c", text="The clock stands.", metadata={"tenant": "B"}),
+    ]
+
+
+OF_TENANT_B = MetadataFilters(filters=[MetadataFilter(key="tenant", value="B")])
+
+
+@pytest.mark.parametrize("source", ["units", "leaves", "docstore", "store"])
+async def test_text_that_filters_leave_out_is_not_returned_and_the_rest_is_marked(source):
+    made = LongUnitNodeParser(tokenizer=tokenizer).get_nodes_from_documents(tenants())
+    index = store_index(get_leaf_nodes(made))
+    if source == "docstore":
+        index.docstore.add_documents(units_of(made))
+    nodes = made if source == "units" else get_leaf_nodes(made)
+    given_source = {"nodes": nodes} if source in ("units", "leaves") else {"index": index}
+    retriever = MaxPRetriever(**given_source, embed_model=HashEmbedding(), filters=OF_TENANT_B)
+    for found in (retriever.retrieve("mill"), await retriever.aretrieve("mill")):
+        shown = {n.node.text.strip(): n.node.metadata for n in found}
+        assert set(shown) == {"The weir holds.", "The clock stands."}
+        assert not shown["The weir holds."]["complete"]
+        assert shown["The weir holds."]["tenant"] == "B"
+        # Of a store it is not known what else a unit holds.
+        assert shown["The clock stands."]["complete"] == (source in ("units", "leaves"))
+        assert not any("mill" in str(n.node.to_dict()) for n in found)
+
+
+def test_parts_of_a_document_that_filters_leave_out_are_not_returned():
+    pages = [
+        TextNode(
+            id_=f"p{i}",
+            text=f"page {i} says apple",
+            metadata={"page": i},
+            relationships={NodeRelationship.SOURCE: RelatedNodeInfo(node_id="D")},
+        )
+        for i in range(3)
+    ]
+    filters = MetadataFilters(filters=[MetadataFilter(key="page", value=1)])
+    for source in ("nodes", "simple"):
+        retriever = MaxPRetriever(**SOURCES[source](pages), unit_key="ref_doc_id", filters=filters)
+        (found,) = retriever.retrieve("apple")
+        assert (found.node.text, found.node.metadata["complete"]) == ("page 1 says apple", False)
+
+
+def test_a_node_that_filters_leave_out_need_not_name_a_unit():
+    nodes = [chunk(0, "u0", tenant="B"), TextNode(text="stray", metadata={"tenant": "A"})]
+    retriever = MaxPRetriever(nodes=nodes, embed_model=HashEmbedding(), filters=OF_TENANT_B)
+    (found,) = retriever.retrieve("text")
+    assert (found.node.text, found.node.metadata["complete"]) == ("text 0 of u0", True)
