@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import io
+import os
 import sys
 from collections.abc import Sequence
 
@@ -34,11 +36,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
         help="auto takes MiniLM when the extra 'local' is installed, else LSA",
     )
     options = parser.parse_args(arguments)
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        # Documents hold characters that a console may not know.
+        sys.stdout.reconfigure(errors="replace")
     try:
         _demo(options)
+        sys.stdout.flush()
     except LongragError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
+    except BrokenPipeError:
+        # The reader has seen enough; the interpreter flushes once more as it ends.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return 0
 
 

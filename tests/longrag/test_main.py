@@ -1,5 +1,6 @@
 """The command line answers from any folder, and says what it cannot read."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -59,6 +60,34 @@ def test_a_missing_or_empty_folder_ends_with_a_message(tmp_path, capsys):
     (tmp_path / "blank.md").write_text(" \n")
     assert main(["demo", str(tmp_path), "Why?", "--embedder", "lsa"]) == 2
     assert "some text" in capsys.readouterr().err
+
+
+def command(*arguments, **environment):
+    return subprocess.Popen(
+        [sys.executable, "-m", "longrag", "demo", *arguments, "--embedder", "lsa"],
+        cwd=ROOT,
+        env={**os.environ, **environment},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+
+
+def test_a_reader_that_leaves_early_ends_it_quietly(folder):
+    # More than a pipe holds, so that some of it is written after the reader has left.
+    questions = ["When was the harbour built?"] * 1_000
+    with command(str(folder), *questions) as process:
+        assert b"4 documents" in process.stdout.readline()
+        process.stdout.close()
+        assert process.stderr.read() == b""
+    assert process.returncode == 0
+
+
+def test_a_console_without_a_character_shows_a_question_mark(folder):
+    (folder / "mill.md").write_text("# Mühle\n\nThe mill was built by Jürgen Groß.\n", "utf-8")
+    with command(str(folder), "Who built the mill?", PYTHONIOENCODING="ascii") as process:
+        out, err = process.communicate()
+    assert (process.returncode, err) == (0, b"")
+    assert b"best in ?M?hle?" in out
 
 
 def test_it_needs_neither_framework(folder):
