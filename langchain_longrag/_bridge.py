@@ -8,7 +8,7 @@ document where it begins.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, fields
 from numbers import Real
 from typing import Any
@@ -20,7 +20,7 @@ from langchain_core.vectorstores import InMemoryVectorStore, VectorStore
 
 from longrag import types as core
 from longrag.calls import Embed, Method, Steps
-from longrag.errors import StoreError
+from longrag.errors import InvalidDocumentError, StoreError
 from longrag.retrieval.assembly import unit_of_chunks
 from longrag.retrieval.units import Hit
 
@@ -222,12 +222,16 @@ def unit_key_of(document: Document, unit_key: str) -> Any:
 def units_of_documents(
     documents: Sequence[Document], stored: StoredUnits, count_tokens: core.TokenCounter
 ) -> tuple[list[core.LongUnit], list[core.Chunk]]:
-    """Sort the output of ``LongUnitTransformer``, or chunks that name their unit, into both."""
+    """Sort the output of ``LongUnitTransformer``, or chunks that name their unit, into both.
+
+    Raises:
+        InvalidDocumentError: two chunks have one id.
+        StoreError: a chunk names no unit, or one whose id another has.
+    """
     grouped: dict[str, list[core.Chunk]] = {}
-    for document in documents:
-        if not is_unit(document) and document.page_content.strip():
-            chunk = stored.chunk(document)
-            grouped.setdefault(chunk.unit_id, []).append(chunk)
+    pieces = [d for d in documents if not is_unit(d) and d.page_content.strip()]
+    for chunk in _distinct(pieces, stored):
+        grouped.setdefault(chunk.unit_id, []).append(chunk)
     given = {str(d.id): stored.unit(str(d.id), d) for d in documents if is_unit(d)}
     units, chunks = [], []
     for unit_id in sorted(grouped):
@@ -236,6 +240,21 @@ def units_of_documents(
         units.append(unit or unit_of_chunks(unit_id, own, count_tokens=count_tokens))
         chunks.extend(own)
     return units, chunks
+
+
+def _distinct(documents: Sequence[Document], stored: StoredUnits) -> Iterator[core.Chunk]:
+    """Convert chunks; equal ones without an id are numbered, so that none is lost."""
+    seen: Counter[str] = Counter()
+    for document in documents:
+        id_ = to_chunk(document, stored.unit_id(document)).id
+        seen[id_] += 1
+        if seen[id_] == 1:
+            yield stored.chunk(document)
+        elif document.id:
+            raise InvalidDocumentError(f"two chunks have the same id {id_!r}")
+        else:
+            id_ = core.stable_id(id_, seen[id_])
+            yield stored.chunk(document.model_copy(update={"id": id_}))
 
 
 def from_result(

@@ -93,6 +93,7 @@ class MaxPRetriever(BaseRetriever):
 
     Raises:
         InvalidParameterError: a setting is out of range, or not exactly one source is given.
+        InvalidDocumentError: two of ``documents`` have one id.
         StoreError: a chunk does not name its unit, or two units have one id, as 1 and "1" do.
         EmbeddingError: the embedding model returned unusable vectors.
 

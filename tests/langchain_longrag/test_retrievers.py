@@ -23,7 +23,12 @@ from langchain_core.vectorstores import InMemoryVectorStore, VectorStore
 from pydantic import ValidationError
 
 from langchain_longrag import LongUnitTransformer, MaxPRetriever
-from longrag.errors import EmbeddingError, InvalidParameterError, StoreError
+from longrag.errors import (
+    EmbeddingError,
+    InvalidDocumentError,
+    InvalidParameterError,
+    StoreError,
+)
 from longrag.models.tokens import count_tokens
 from tests.langchain_longrag.conftest import (
     FilterStore,
@@ -821,3 +826,24 @@ def test_what_is_no_offset_is_no_order(offset, embedding):
     documents = [chunk("u", n, text, start_index=offset) for n, text in enumerate(texts)]
     (found,) = MaxPRetriever(documents=documents, embedding=embedding).invoke("beta follows")
     assert found.page_content == "\n\n".join(texts)
+
+
+@pytest.mark.parametrize("units", [("a", "a"), ("a", "b")])
+@pytest.mark.parametrize("texts", [("Old harbour.", "New harbour."), ("Same.", "Same.")])
+def test_two_chunks_with_one_id_are_refused(units, texts, embedding):
+    documents = [
+        Document(text, id="one", metadata={"unit_id": unit})
+        for text, unit in zip(texts, units, strict=True)
+    ]
+    with pytest.raises(InvalidDocumentError, match="two chunks have the same id 'one'"):
+        MaxPRetriever(documents=documents, embedding=embedding)
+
+
+def test_equal_texts_without_an_id_are_all_kept(embedding):
+    texts = ["Row.", "Head.", "Row.", "Row.", "Tail."]
+    documents = [Document(text, metadata={"unit_id": "table"}) for text in texts]
+    retriever = MaxPRetriever(documents=documents, embedding=embedding)
+    assert retriever.invoke("head")[0].page_content == "\n\n".join(texts)
+    assert len({chunk.id for chunk in retriever.index.chunks}) == 5
+    again = MaxPRetriever(documents=documents, embedding=embedding)
+    assert [chunk.id for chunk in again.index.chunks] == [c.id for c in retriever.index.chunks]
