@@ -147,15 +147,18 @@ def _best_chunk_alone(
 ) -> RetrievedUnit | None:
     member, chunk = found.unit.members[best], found.best_chunk
     start, end = chunk.start, chunk.end
+    # A chunk knows its place in the source; a member put together from chunks may not.
+    shift = chunk.doc_start - start
     if not (member.start <= start and end <= member.end):
         start, end = member.start, member.end
+        shift = member.doc_start - start
     text = found.unit.text[start:end]
     if count_tokens(text) > room:
         if not shorten:
             return None
         first, last = chunk_spans(text, chunk_size=room, count_tokens=count_tokens)[0]
         start, text = start + first, text[first:last]
-    doc_start = member.doc_start + start - member.start
+    doc_start = start + shift
     cut = replace(member, start=0, doc_start=doc_start, doc_end=doc_start + len(text))
     unit = LongUnit(found.unit.id, text, (cut,), count_tokens(text))
     return replace(found, unit=unit, best_chunk=_of_member(chunk, unit), complete=False)

@@ -153,6 +153,22 @@ def test_a_chunk_inside_another_adds_nothing():
     assert unit_of_chunks("u", chunks).text == "abcdef"
 
 
+@given(st.sampled_from(WORDS), st.integers(2, 8), st.integers(0, 20), st.integers(1, 60))
+def test_what_a_budget_leaves_of_stored_chunks_is_found_in_the_source(word, sentences, best, room):
+    source = prose(word, sentences)
+    # The chunks begin in different places, and what parted them is not stored.
+    _, chunks = long_units([Document("d", source)], [], chunk_size=7)
+    stored = chunks[1:]
+    unit = unit_of_chunks("u", stored)
+    chunk = place(stored[best % len(stored)], unit)
+    (cut,) = fit_budget([RetrievedUnit(unit, 1.0, chunk)], room)
+    if not cut.complete:
+        (member,) = cut.unit.members
+        assert source[member.doc_start : member.doc_end] == cut.unit.text
+    held = cut.best_chunk
+    assert source[held.doc_start : held.doc_end] == held.text
+
+
 def test_documents_and_gaps_are_parted_by_a_blank_line():
     chunks = [
         Chunk("1", "u", "b", "", "one", 0, 0, 0, 3),
