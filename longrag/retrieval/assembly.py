@@ -126,7 +126,10 @@ def _fit(
         elif i == best:
             return _best_chunk_alone(found, best, room, count_tokens, shorten=shorten)
     unit = _joined(found.unit.id, [segments[i] for i in sorted(chosen)], count_tokens)
-    return replace(found, unit=unit, best_chunk=place(found.best_chunk, unit), complete=False)
+    chunk = found.best_chunk
+    if chunk.text not in unit.text:  # It spans documents that were left out.
+        chunk = replace(chunk, text=unit.text)
+    return replace(found, unit=unit, best_chunk=place(chunk, unit), complete=False)
 
 
 def _best_member(found: RetrievedUnit) -> int:

@@ -197,3 +197,13 @@ def test_place_finds_every_chunk_of_a_unit(shape):
             chunk.doc_end,
         )
         assert place(stored, unit) == chunk
+
+
+def test_a_best_chunk_that_is_the_whole_unit_is_cut_with_it():
+    texts = [prose("pear", 2), prose("oak", 2), prose("fern", 2)]
+    found = found_unit(texts, granularity="unit")
+    (cut,) = fit_budget([found], count_tokens(texts[0]) + 3)
+    assert cut.unit.text == f"Title 0\n\n{texts[0]}"
+    best = cut.best_chunk
+    assert (best.text, best.start, best.end) == (cut.unit.text, 0, len(cut.unit.text))
+    assert (best.doc_id, best.doc_start, best.doc_end) == ("d0", 0, len(texts[0]))
