@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
@@ -257,7 +258,11 @@ class MaxPRetriever(BaseRetriever):
         return self.vectorstore.embeddings
 
     def _results(self, found: Sequence[RetrievedUnit], stored: StoredUnits) -> list[Document]:
-        return [from_result(unit, stored.metadata(unit.unit.id), self.unit_key) for unit in found]
+        return [
+            # What the caller does to a result must not reach the documents or the store.
+            from_result(unit, copy.deepcopy(stored.metadata(unit.unit.id)), self.unit_key)
+            for unit in found
+        ]
 
     def _get_ls_params(self, **kwargs: Any) -> LangSmithRetrieverParams:
         params = super()._get_ls_params(**kwargs)

@@ -847,3 +847,15 @@ def test_equal_texts_without_an_id_are_all_kept(embedding):
     assert len({chunk.id for chunk in retriever.index.chunks}) == 5
     again = MaxPRetriever(documents=documents, embedding=embedding)
     assert [chunk.id for chunk in again.index.chunks] == [c.id for c in retriever.index.chunks]
+
+
+@pytest.mark.parametrize("source", SOURCES)
+def test_nested_metadata_of_a_result_is_a_copy(source):
+    chunks = [chunk("u", n, f"old harbour {n}", tags=["sea"], at={"lat": [1]}) for n in range(3)]
+    retriever = MaxPRetriever(**SOURCES[source](chunks))
+    for _ in range(2):
+        (found,) = retriever.invoke(QUERY)
+        assert (found.metadata["tags"], found.metadata["at"]) == (["sea"], {"lat": [1]})
+        found.metadata["tags"].append("spoilt")
+        found.metadata["at"]["lat"].clear()
+    assert all(d.metadata["tags"] == ["sea"] for d in chunks)
