@@ -227,7 +227,7 @@ class LongRAGIndex(DocumentIndex):
         copies = [copy.deepcopy(item) for item in items]
         documents = to_core(copies, self.title_key, number_equal=False)
         # Equal documents without an id are one, in one batch as in two; the last one stays.
-        pairs = list(zip(documents, items, strict=True))
+        pairs = list(zip(documents, copies, strict=True))
         unnamed = {d.id: d for d, item in pairs if item.id is None}
         return [
             d if item.id is not None else unnamed.pop(d.id)

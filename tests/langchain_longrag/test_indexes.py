@@ -254,6 +254,14 @@ def test_an_upsert_answers_with_the_ids_in_order():
     assert changed.upsert([]) == {"succeeded": [], "failed": []}
 
 
+async def test_documents_may_come_one_at_a_time():
+    documents = [Document(f"Page {n}.", id=str(n) if n % 2 else None) for n in range(4)]
+    built = LongRAGIndex.from_documents((d for d in documents), HashEmbeddings(), k=9)
+    assert sorted(d.page_content for d in built.invoke("page")) == [f"Page {n}." for n in range(4)]
+    answer = await built.aupsert(Document("Other.", id=str(n)) for n in range(2))
+    assert answer["succeeded"] == ["0", "1"]
+
+
 def test_documents_are_returned_equal_and_nothing_done_to_them_reaches_the_index():
     given = named(1)
     given.metadata["tags"] = ["old"]
