@@ -82,18 +82,24 @@ def from_chunk(chunk: core.Chunk, source: core.Document | None) -> Document:
     }
     if chunk.title:
         own["title"] = chunk.title
-    # A unit that is grouped again: its chunks are none themselves.
-    kept = {k: v for k, v in (source.metadata if source else {}).items() if k not in _UNIT_KEYS}
+    kept = dict(source.metadata) if source else {}
+    if _names_members(kept):
+        # A unit that is grouped again: its chunks are none themselves.
+        kept = {key: value for key, value in kept.items() if key not in _UNIT_KEYS}
     metadata = {**kept, **own}
     return Document(id=chunk.id, page_content=chunk.text, metadata=metadata)
 
 
 def is_unit(document: Document) -> bool:
     """Whether a document was made from a unit by ``from_unit`` or ``from_result``."""
+    return _names_members(document.metadata)
+
+
+def _names_members(metadata: Mapping[str, Any]) -> bool:
     # Others have metadata of this name as well, such as the members of a band.
-    members = document.metadata.get("members")
+    members = metadata.get("members")
     return (
-        "doc_ids" in document.metadata
+        "doc_ids" in metadata
         and isinstance(members, list)
         and bool(members)
         and all(isinstance(member, Mapping) and set(member) == _MEMBER for member in members)

@@ -454,3 +454,13 @@ def test_each_batch_is_grouped_on_its_own():
     batches = [unit for document in CORPUS for unit in groups([document])]
     assert whole == [["cranes.md", "harbours.md"], ["trains.md"]]
     assert batches == [["harbours.md"], ["cranes.md"], ["trains.md"]]
+
+
+def test_a_chunk_keeps_metadata_that_only_has_the_names_of_a_units():
+    band = {"members": ["Ann", "Bob"], "doc_ids": [1]}
+    made = LongUnitTransformer().transform_documents([Document("A band.", id="a", metadata=band)])
+    (chunk,) = [d for d in made if "doc_id" in d.metadata]
+    assert {key: chunk.metadata[key] for key in band} == band
+    again = LongUnitTransformer().transform_documents([d for d in made if d is not chunk])
+    (chunk,) = [d for d in again if "doc_id" in d.metadata]
+    assert chunk.metadata.keys().isdisjoint(band)
