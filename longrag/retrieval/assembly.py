@@ -159,7 +159,8 @@ def _best_chunk_alone(
     if count_tokens(text) > room:
         if not shorten:
             return None
-        first, last = chunk_spans(text, chunk_size=room, count_tokens=count_tokens)[0]
+        spans = chunk_spans(text, chunk_size=room, count_tokens=count_tokens)
+        first, last = spans[0] if spans else (0, 0)  # White space alone has no spans.
         start, text = start + first, text[first:last]
     doc_start = start + shift
     cut = replace(member, start=0, doc_start=doc_start, doc_end=doc_start + len(text))

@@ -207,3 +207,11 @@ def test_a_best_chunk_that_is_the_whole_unit_is_cut_with_it():
     best = cut.best_chunk
     assert (best.text, best.start, best.end) == (cut.unit.text, 0, len(cut.unit.text))
     assert (best.doc_id, best.doc_start, best.doc_end) == ("d0", 0, len(texts[0]))
+
+
+def test_white_space_over_the_budget_is_cut_to_nothing():
+    found = found_unit([" " * 30, prose("oak", 1)], titles=False)
+    blank = Chunk("b", found.unit.id, "d0", "", " " * 30, 0, 30, 0, 30)
+    (cut,) = fit_budget([RetrievedUnit(found.unit, 1.0, blank)], 10, count_tokens=len)
+    assert (cut.unit.text, cut.unit.tokens, cut.complete) == ("", 0, False)
+    assert (cut.best_chunk.text, cut.best_chunk.doc_id) == ("", "d0")
