@@ -26,7 +26,7 @@ from langchain_longrag import (
     create_longrag_chain,
     create_two_turn_reader,
 )
-from longrag.errors import InvalidParameterError
+from longrag.errors import GenerationError, InvalidParameterError
 from longrag.models.tokens import count_tokens
 from longrag.synthesis.two_turn import EMPTY_ANSWER
 from tests.langchain_longrag.conftest import HashEmbeddings, replying, scripted
@@ -445,6 +445,24 @@ async def agree(made: Any, given: dict[str, Any]) -> dict[str, Any]:
     pieces = [piece async for piece in made().astream(given)]
     assert merged(iter(pieces)) == invoked
     return invoked
+
+
+@pytest.mark.parametrize("answer", [{"text": "Ada"}, 5, None, ["Ada"]])
+@pytest.mark.parametrize("turn", ["first", "second"])
+async def test_an_answer_that_is_neither_text_nor_a_message_is_an_error(turn: str, answer: Any):
+    def reply(prompt: Any) -> Any:
+        return answer if ("<document" in prompt.text) == (turn == "first") else LONG
+
+    made, given = chain(RunnableLambda(reply)), {"input": QUESTION}
+    match = "answer must be text or a message"
+    with pytest.raises(GenerationError, match=match):
+        made.invoke(given)
+    with pytest.raises(GenerationError, match=match):
+        await made.ainvoke(given)
+    with pytest.raises(GenerationError, match=match):
+        list(made.stream(given))
+    with pytest.raises(GenerationError, match=match):
+        [piece async for piece in made.astream(given)]
 
 
 async def test_nothing_retrieved_is_answered_without_the_model():
