@@ -303,10 +303,12 @@ class UnitContent(str):
     """A unit's text as the frameworks pass it on, which still knows its documents.
 
     Synthesizers are handed bare strings; this one lets the two-turn reader see titles and
-    boundaries that other synthesizers read as text.
+    boundaries that other synthesizers read as text. ``metadata_str`` is the metadata a model is
+    shown, without the title of its documents.
     """
 
-    __slots__ = ("retrieved",)
+    __slots__ = ("metadata_str", "retrieved")
+    metadata_str: str
     retrieved: RetrievedUnit
 
 
@@ -334,19 +336,37 @@ class RetrievedUnitNode(TextNode):
         unit = to_unit(self)
         best = Chunk(unit_id=unit.id, **self.metadata["best_chunk"])
         content.retrieved = RetrievedUnit(unit, 0.0, best, **_flags(self))
+        titles = {member.title for member in unit.members}
+        told = [key for key, value in self.metadata.items() if titles == {str(value)}]
+        hidden = {"excluded_llm_metadata_keys": [*self.excluded_llm_metadata_keys, *told]}
+        content.metadata_str = self.model_copy(update=hidden).get_metadata_str(metadata_mode)
         return content
 
 
 def to_retrieved(result: NodeWithScore) -> RetrievedUnit:
-    """Convert any retrieved node; one that is not a unit is a unit of one document."""
+    """Convert any retrieved node, with the metadata that models are shown before its text.
+
+    One that is not a unit is a unit of one document.
+    """
     content = result.node.get_content(metadata_mode=MetadataMode.LLM)
     if isinstance(content, UnitContent):
-        return replace(content.retrieved, score=result.score)
+        found = replace(content.retrieved, score=result.score)
+        return _headed(found, f"{content.metadata_str}\n\n") if content.metadata_str else found
     node = result.node
     doc_id = node.ref_doc_id or node.node_id
     unit = LongUnit(node.node_id, content, (Member(doc_id, "", 0, 0, len(content)),), 0)
     chunk = Chunk(node.node_id, unit.id, doc_id, "", content, 0, len(content), 0, len(content))
     return RetrievedUnit(unit, result.score, chunk, **_flags(node))
+
+
+def _headed(found: RetrievedUnit, head: str) -> RetrievedUnit:
+    at, best = len(head), found.best_chunk
+    members = tuple(replace(member, start=member.start + at) for member in found.unit.members)
+    return replace(
+        found,
+        unit=replace(found.unit, text=head + found.unit.text, members=members),
+        best_chunk=replace(best, start=best.start + at, end=best.end + at),
+    )
 
 
 def _flags(node: BaseNode) -> dict[str, bool]:

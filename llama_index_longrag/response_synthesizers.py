@@ -51,6 +51,9 @@ class TwoTurnSynthesizer(BaseSynthesizer):
     unless nothing was retrieved; ``metadata["long_answer"]`` is there once ``response_gen`` has
     begun.
 
+    Metadata that models are shown, and on which a unit's documents agree, stands before the text of
+    each of them.
+
     Nothing retrieved, or a first turn that says nothing, is answered with ``empty_response``; a
     second turn that says nothing is answered with the long answer. What the model raises is raised.
 
@@ -276,8 +279,11 @@ def _documents(texts: Sequence[str]) -> list[ReaderDocument]:
     documents = []
     for rank, text in enumerate(texts):
         if isinstance(text, UnitContent):
+            # It is true of each document, and any of them may be left out.
+            head = f"{text.metadata_str}\n\n" if text.metadata_str else ""
             documents += [
-                replace(document, unit=rank) for document in reader_documents([text.retrieved])
+                replace(document, unit=rank, text=head + document.text)
+                for document in reader_documents([text.retrieved])
             ]
         else:
             documents.append(ReaderDocument(f"source {rank + 1}", "", text, rank, True))

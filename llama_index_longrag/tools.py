@@ -7,7 +7,7 @@ from typing import Any
 
 from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.postprocessor.types import BaseNodePostprocessor
-from llama_index.core.schema import MetadataMode, NodeWithScore, QueryBundle
+from llama_index.core.schema import NodeWithScore, QueryBundle
 from llama_index.core.tools.retriever_tool import RetrieverTool
 from llama_index.core.tools.types import ToolMetadata, ToolOutput
 
@@ -16,6 +16,7 @@ from llama_index_longrag._nodes import to_result, to_retrieved
 from longrag.calls import Method, Steps, aperform, perform
 from longrag.errors import InvalidParameterError
 from longrag.retrieval.assembly import check_token_budget, fit_budget
+from longrag.types import RetrievedUnit
 
 
 class LongUnitTool(RetrieverTool):
@@ -24,7 +25,8 @@ class LongUnitTool(RetrieverTool):
     Eight long units are 32,000 tokens, which the framework's own tool pastes whole, and it asks
     the retriever for ``"\ninput is ...\n"`` instead of the question. This one asks the question,
     and cuts what comes back to ``token_budget`` tokens: whole units first, then their best
-    documents, then their best chunk. ``raw_output`` holds the nodes as they were cut.
+    documents, then their best chunk. Metadata that models are shown stands before a unit's text.
+    ``raw_output`` holds the nodes as they were cut.
 
     Args:
         retriever: any retriever; ``MaxPRetriever`` gives it units to cut by documents.
@@ -72,19 +74,22 @@ class LongUnitTool(RetrieverTool):
             kwargs = {"query_bundle": query}
             nodes = yield Method(postprocessor, "postprocess_nodes", (nodes,), kwargs)
         found = [to_retrieved(node) for node in nodes]
-        known = {unit.unit.id: node for unit, node in zip(found, nodes, strict=True)}
+        known = {unit.unit.id: (unit, node) for unit, node in zip(found, nodes, strict=True)}
         fitted = fit_budget(found, self._token_budget, count_tokens=self._count_tokens)
         return ToolOutput(
             content="\n\n".join(unit.unit.text for unit in fitted),
             tool_name=self.metadata.get_name(),
             raw_input={"input": question},
-            raw_output=[
-                known[unit.unit.id]
-                if unit.unit.text == known[unit.unit.id].get_content(MetadataMode.LLM)
-                else to_result(unit, [known[unit.unit.id].node])
-                for unit in fitted
-            ],
+            raw_output=[_as_cut(unit, *known[unit.unit.id]) for unit in fitted],
         )
+
+
+def _as_cut(fitted: RetrievedUnit, found: RetrievedUnit, node: NodeWithScore) -> NodeWithScore:
+    if fitted.unit.text == found.unit.text:
+        return node
+    # Its text begins with the metadata that models are shown, where there was room.
+    told = {"excluded_llm_metadata_keys": list(node.metadata)}
+    return to_result(fitted, [node.node.model_copy(update=told)])
 
 
 def _question(args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:

@@ -111,13 +111,51 @@ def test_documents_stand_under_their_titles_best_unit_first(found, documents):
     assert titles(llm.prompts[0]) == names(found)
     assert titles(llm.prompts[0])[:3] == ["Delft", "Leiden", "Utrecht"]
     for document in documents:
-        assert f">\n{document.text}\n</document>" in llm.prompts[0]
+        alone = document.id_ == "breda.md"  # metadata that differ within a unit are not shown
+        shown = f"number: {document.metadata['number']}\n\n" * alone
+        assert f">\n{shown}{document.text}\n</document>" in llm.prompts[0]
     synthesizer, llm = reader(LONG, SHORT)
     synthesizer.synthesize(QUESTION, found[::-1])
     assert titles(llm.prompts[0]) == names(found[::-1])
 
 
 # The window
+
+
+def test_the_reader_sees_the_metadata_that_models_are_shown():
+    told = {"author": "Ann", "note": "do not show"}
+    pages = [
+        Document(
+            id_=name,
+            text=f"See [weir](weir). The {name} stands.",
+            metadata={"title": name.title(), "page": page, **told},
+            excluded_llm_metadata_keys=["note"],
+        )
+        for page, name in enumerate(["mill", "weir"])
+    ]
+    found = retrieve(pages)
+    synthesizer, llm = reader("x", "y")
+    synthesizer.synthesize(QUESTION, found)
+    documents = re.findall(r"<document[^>]*>\n(.*?)\n</document>", llm.prompts[0], re.DOTALL)
+    assert documents == [
+        "author: Ann\n\nSee [weir](weir). The mill stands.",
+        "author: Ann\n\nSee [weir](weir). The weir stands.",
+    ]
+    (unit,) = found
+    for member, page in zip(unit.node.metadata["members"], pages, strict=True):
+        end = member["start"] + member["doc_end"]
+        assert unit.node.text[member["start"] : end] == page.text
+    # As a synthesizer of the framework sees it.
+    assert unit.node.get_content("llm").startswith("author: Ann\n\n")
+
+
+def test_a_title_is_not_told_twice():
+    page = Document(id_="mill", text="It grinds.", metadata={"title": "Mill", "author": "Ann"})
+    synthesizer, llm = reader("x", "y")
+    synthesizer.synthesize(QUESTION, retrieve([page]))
+    assert titles(llm.prompts[0]) == ["Mill"]
+    assert ">\nauthor: Ann\n\nIt grinds.\n</document>" in llm.prompts[0]
+    assert "title: Mill" not in llm.prompts[0]
 
 
 def test_a_small_window_drops_the_documents_of_the_last_unit_first(found):

@@ -148,3 +148,39 @@ def test_what_was_found_cut_or_by_an_approximate_search_stays_marked(budget, res
     tool = LongUnitTool(recorder, token_budget=budget, tokenizer=tokenizer)
     (shown,) = tool.call("Who grinds rye?").raw_output
     assert (shown.node.metadata["exact"], shown.node.metadata["complete"]) == (False, False)
+
+
+@pytest.mark.parametrize("budget", [5, 40, 100, 100_000])
+def test_metadata_that_models_are_shown_stands_before_the_text_within_the_budget(budget):
+    pages = [
+        Document(
+            text=f"See [weir](weir). {fact * 5}".strip(),
+            id_=name,
+            metadata={"author": "Ann", "note": "do not show"},
+            excluded_llm_metadata_keys=["note"],
+        )
+        for name, fact in FACTS.items()
+    ]
+    nodes = LongUnitNodeParser(chunk_size=40).get_nodes_from_documents(pages)
+    source = MaxPRetriever(nodes=nodes, embed_model=HashEmbedding())
+    output = LongUnitTool(source, token_budget=budget, tokenizer=tokenizer).call("Who grinds rye?")
+    assert count_tokens(output.content) <= budget
+    assert output.content.startswith("author: Ann\n\n") == (budget > 40)
+    assert "do not show" not in output.content
+    texts = {page.id_: page.text for page in pages}
+    assert output.content == "\n\n".join(n.node.get_content("llm") for n in output.raw_output)
+    for result in output.raw_output:
+        assert result.node.metadata["author"] == "Ann"
+        for member in result.node.metadata["members"]:
+            length = member["doc_end"] - member["doc_start"]
+            shown = result.node.text[member["start"] : member["start"] + length]
+            assert shown == texts[member["doc_id"]][member["doc_start"] : member["doc_end"]]
+
+
+def test_metadata_of_other_nodes_is_told_once_when_they_are_cut():
+    recorder = Recorder()
+    node = TextNode(text="One is here. " * 50, metadata={"author": "Ann"})
+    recorder.nodes = [NodeWithScore(node=node, score=0.5)]
+    output = LongUnitTool(recorder, token_budget=9, tokenizer=tokenizer).call("where?")
+    assert output.content == output.raw_output[0].node.get_content("llm")
+    assert output.content.count("author: Ann") == 1
