@@ -105,7 +105,7 @@ def test_a_lone_letter_before_wide_white_space_and_a_full_stop_is_read(space):
 
 @settings(max_examples=500, deadline=None)
 @given(
-    st.text('aAI.?!\u00a0\u3000\u2009\u1680\u200b\u2028\x1f中。1 \n\t"“”()é', max_size=24),
+    st.text("A.?\xa0\u3000\u2009\u200b中1\n", max_size=24),
     st.sampled_from(["en", "zh", "fr"]),
 )
 def test_white_space_of_every_kind_is_cut_around(text, language):
