@@ -3,7 +3,8 @@
 A unit node carries its member documents in ``metadata["doc_ids"]`` and, with their offsets, in
 ``metadata["members"]``; a chunk node carries ``metadata["unit_id"]`` and points to its unit as
 PARENT, since the framework rewrites SOURCE to the document. Where that is another document than the
-one that was parsed, ``metadata["member_id"]`` keeps the latter. No model is shown these keys.
+one that was parsed, ``metadata["member_id"]`` keeps the latter; where the title is not that of
+``metadata["title"]``, ``metadata["member_title"]`` keeps it. No model is shown these keys.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ from longrag.types import (
 )
 
 UNIT_KEYS = ("unit_id", "doc_ids", "members")
-CHUNK_KEYS = ("unit_id", "member_id")
+CHUNK_KEYS = ("unit_id", "member_id", "member_title")
 RESULT_KEYS = ("best_chunk", "exact", "complete")
 _MEMBER = {member.name for member in fields(Member)}
 
@@ -114,6 +115,8 @@ def to_chunk_node(
         }
         if source.source_node is not None:
             node_fields["metadata"]["member_id"] = chunk.doc_id
+        if chunk.title != _title(source):
+            node_fields["metadata"]["member_title"] = chunk.title
     elif unit is not None:
         kept = {k: v for k, v in unit.metadata.items() if k not in ("doc_ids", "members")}
         node_fields["metadata"] = kept
@@ -166,8 +169,7 @@ def to_unit(node: BaseNode) -> LongUnit:
         members = tuple(Member(**member) for member in node.metadata["members"])
     # A postprocessor changes the text and keeps the metadata, whose offsets then mean nothing.
     if not members or members[-1].end != len(text):
-        title = str(node.metadata.get("title") or "")
-        members = (Member(node.ref_doc_id or node.node_id, title, 0, 0, len(text)),)
+        members = (Member(node.ref_doc_id or node.node_id, _title(node), 0, 0, len(text)),)
     return LongUnit(node.node_id, text, members, 0)
 
 
@@ -181,13 +183,18 @@ def to_chunk(node: BaseNode, unit_id: str, at: int = 0) -> Chunk:
         id=node.node_id,
         unit_id=unit_id,
         doc_id=node.metadata.get("member_id") or node.ref_doc_id or node.node_id,
-        title=str(node.metadata.get("title") or ""),
+        title=_title(node),
         text=text,
         start=start,
         end=start + len(text),
         doc_start=start,
         doc_end=start + len(text),
     )
+
+
+def _title(node: BaseNode) -> str:
+    title = node.metadata.get("member_title")
+    return str((node.metadata.get("title") if title is None else title) or "")
 
 
 def _offsets_in(node: BaseNode, unit_id: str) -> bool:

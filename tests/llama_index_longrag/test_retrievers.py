@@ -23,6 +23,7 @@ from llama_index.core.callbacks import CallbackManager
 from llama_index.core.node_parser import HierarchicalNodeParser, SentenceSplitter, get_leaf_nodes
 from llama_index.core.schema import (
     IndexNode,
+    MetadataMode,
     NodeRelationship,
     QueryBundle,
     RelatedNodeInfo,
@@ -958,3 +959,23 @@ def test_a_node_that_filters_leave_out_need_not_name_a_unit():
     retriever = MaxPRetriever(nodes=nodes, embed_model=HashEmbedding(), filters=OF_TENANT_B)
     (found,) = retriever.retrieve("text")
     assert (found.node.text, found.node.metadata["complete"]) == ("text 0 of u0", True)
+
+
+@pytest.mark.parametrize("own_title", [None, "no"])
+def test_titles_under_another_key_stay_with_the_chunks(own_title):
+    told = {} if own_title is None else {"title": own_title}
+    pages = [
+        Document(id_="a", text="[b](b) An apple.", metadata={"name": "Alpha", **told}),
+        Document(id_="b", text="A pear.", metadata={"name": "Beta", **told}),
+        Document(id_="c", text="A fig.", metadata=told),
+    ]
+    models = (MetadataMode.LLM, MetadataMode.EMBED)
+    leaves = get_leaf_nodes(LongUnitNodeParser(title_key="name", tokenizer=tokenizer)(pages))
+    assert not any("member_title" in leaf.get_content(mode) for leaf in leaves for mode in models)
+    for source in ({"nodes": leaves}, {"index": store_index(leaves)}):
+        found = MaxPRetriever(**source, embed_model=HashEmbedding()).retrieve("apple")
+        members = [member for n in found for member in n.node.metadata["members"]]
+        titles = {member["doc_id"]: member["title"] for member in members}
+        assert titles == {"a": "Alpha", "b": "Beta", "c": ""}
+        best = [n.node.metadata["best_chunk"] for n in found]
+        assert all(chunk["title"] == titles[chunk["doc_id"]] for chunk in best)
