@@ -18,14 +18,17 @@ def unit_of_chunks(
 
     Documents stand in order of their ids, chunks in order of their offsets; where chunks overlap,
     the overlap is written once, and a blank line stands for what is missing between them. Member
-    offsets are those of the text put together.
+    offsets are those of the source where a document's chunks follow one another without a gap,
+    otherwise those of the text put together.
     """
     texts: dict[str, str] = {}
     titles: dict[str, str] = {}
+    starts: dict[str, int] = {}
     ends: dict[str, int] = {}
     for chunk in sorted(chunks, key=lambda c: (c.doc_id, c.doc_start, c.doc_end)):
         known = texts.get(chunk.doc_id)
         titles.setdefault(chunk.doc_id, chunk.title)
+        starts.setdefault(chunk.doc_id, chunk.doc_start)
         overlap = ends.get(chunk.doc_id, chunk.doc_start) - chunk.doc_start
         if known is None:
             texts[chunk.doc_id] = chunk.text
@@ -34,10 +37,12 @@ def unit_of_chunks(
         elif overlap <= 0 or chunk.text not in known:
             # Stores' offsets can be wrong: text that only seems to overlap must not be lost.
             texts[chunk.doc_id] = f"{known}\n\n{chunk.text}"
+            starts[chunk.doc_id] = 0
         ends[chunk.doc_id] = max(ends.get(chunk.doc_id, 0), chunk.doc_end)
-    segments = [
-        (Member(id_, titles[id_], 0, 0, len(text)), text, len(text)) for id_, text in texts.items()
-    ]
+    segments = []
+    for id_, text in texts.items():
+        start = starts[id_] if ends[id_] - starts[id_] == len(text) else 0
+        segments.append((Member(id_, titles[id_], 0, start, start + len(text)), text, len(text)))
     return _joined(unit_id, segments, count_tokens)
 
 

@@ -215,3 +215,23 @@ def test_white_space_over_the_budget_is_cut_to_nothing():
     (cut,) = fit_budget([RetrievedUnit(found.unit, 1.0, blank)], 10, count_tokens=len)
     assert (cut.unit.text, cut.unit.tokens, cut.complete) == ("", 0, False)
     assert (cut.best_chunk.text, cut.best_chunk.doc_id) == ("", "d0")
+
+
+@given(st.lists(st.tuples(st.integers(0, 30), st.integers(1, 12)), min_size=1, max_size=6))
+def test_a_document_whose_chunks_leave_no_gap_has_its_place_in_the_source(spans):
+    source = "".join(chr(ord("a") + n % 26) for n in range(50))
+    chunks = [Chunk(str(s), "u", "d", "", source[s : s + n], 0, 0, s, s + n) for s, n in spans]
+    unit = unit_of_chunks("u", chunks)
+    (member,) = unit.members
+    covered = {at for s, n in spans for at in range(s, s + n)}
+    first, end = min(covered), max(covered) + 1
+    if len(covered) == end - first:
+        assert (member.doc_start, member.doc_end) == (first, end)
+        assert unit.text == source[first:end]
+    else:
+        assert (member.doc_start, member.doc_end) == (0, len(unit.text))
+
+
+def test_offsets_that_are_not_those_of_the_text_give_no_place_in_the_source():
+    (member,) = unit_of_chunks("u", [Chunk("1", "u", "d", "", "Title\n\none", 0, 0, 5, 8)]).members
+    assert (member.doc_start, member.doc_end) == (0, 10)
