@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from longrag.calls import Flow, Generate, ask
 from longrag.errors import GenerationError, InvalidParameterError
-from longrag.ingestion.chunking import chunk_spans
+from longrag.ingestion.chunking import check_size, chunk_spans
 from longrag.models.tokens import count_tokens as default_counter
 from longrag.prompts import EXTRACT_ANSWER, LONG_ANSWER, SHORT_ANSWER, document_fields, quote
 from longrag.types import RetrievedUnit, TokenCounter
@@ -94,12 +94,11 @@ def fit_context(
     left and still too large, it is cut at the end of a sentence. ``None`` means no limit.
 
     Raises:
-        InvalidParameterError: ``max_tokens`` leaves no room for any document.
+        InvalidParameterError: ``max_tokens`` is not a positive integer, or leaves no room for any
+            document.
     """
-    if max_tokens is not None and max_tokens < 1:
-        raise InvalidParameterError(
-            "max_tokens", max_tokens, "at least 1", "The window leaves no room for any document."
-        )
+    if max_tokens is not None:
+        check_size("max_tokens", max_tokens)
     limit = math.inf if max_tokens is None else max_tokens
     # A separator is counted with each document: some tokenizers spend a token on blank lines.
     sizes = [count_tokens(_render([document]) + "\n\n") for document in documents]

@@ -1,5 +1,7 @@
 """The two-turn reader: what is read, in how many turns, and what comes of empty replies."""
 
+import math
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -176,9 +178,9 @@ def test_no_limit_drops_nothing_and_no_documents_fit_anywhere():
     assert fit_context([], max_tokens=1).text == ""
 
 
-@pytest.mark.parametrize("room", [0, -5])
-def test_a_window_without_room_is_refused(room):
-    with pytest.raises(InvalidParameterError, match="max_tokens must be at least 1"):
+@pytest.mark.parametrize("room", [0, -5, True, 1.5, 4000.0, math.nan, math.inf, "4000"])
+def test_a_window_that_is_no_positive_integer_is_refused(room):
+    with pytest.raises(InvalidParameterError, match="max_tokens must be an integer of at least 1"):
         fit_context([document("a", 5, 0)], max_tokens=room)
 
 
