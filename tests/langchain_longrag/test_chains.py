@@ -572,6 +572,10 @@ def test_unknown_settings_are_refused(setting: str):
         ("one_turn_max_tokens", 1.5),
         ("max_tokens", 0),
         ("max_tokens", -5),
+        ("max_tokens", "9"),
+        ("max_tokens", 9.5),
+        ("max_tokens", True),
+        ("max_tokens", float("nan")),
     ],
 )
 def test_settings_out_of_range_are_refused(setting: str, value: Any):
