@@ -97,6 +97,8 @@ class StoredUnits:
         get_nodes = partial(Method, docstore, "get_nodes", kwargs={"raise_error": False})
         units = {}
         for node in (yield get_nodes((list(unit_ids),))):
+            if self.names.contradicts(node, node.node_id):
+                continue
             units[node.node_id] = to_unit(node)
             self._nodes[node.node_id] = [node]
         for unit_id in unit_ids:
@@ -105,7 +107,7 @@ class StoredUnits:
                 nodes = (yield get_nodes((info.node_ids,))) if info else []
                 # Parents hold their children's text, and alone know its place in the document.
                 pieces = [node for node in nodes if parent_id(node) is None] or nodes
-                if pieces:
+                if pieces and not any(self.names.contradicts(node, unit_id) for node in nodes):
                     units[unit_id] = unit_of_chunks(unit_id, to_chunks(pieces, unit_id))
                     self._nodes[unit_id] = pieces
         return units

@@ -249,6 +249,11 @@ class UnitNames:
             )
         return unit_id
 
+    def contradicts(self, node: BaseNode, unit_id: str) -> bool:
+        """Whether a node's metadata name another unit, so that only their ids are alike."""
+        named = node.metadata.get(self._unit_key)
+        return named is not None and str(named) != unit_id
+
     def value(self, unit_id: str) -> Any:
         """Return a unit's name as it stands in the metadata of its chunks."""
         return self._values.get(unit_id, unit_id)

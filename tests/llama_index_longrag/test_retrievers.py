@@ -979,3 +979,16 @@ def test_titles_under_another_key_stay_with_the_chunks(own_title):
         assert titles == {"a": "Alpha", "b": "Beta", "c": ""}
         best = [n.node.metadata["best_chunk"] for n in found]
         assert all(chunk["title"] == titles[chunk["doc_id"]] for chunk in best)
+
+
+@pytest.mark.parametrize("alike", ["document", "node"])
+def test_a_unit_is_not_taken_for_a_document_or_node_whose_id_reads_like_its_name(alike):
+    index = store_index(in_chapters(1))
+    if alike == "document":
+        index.insert(Document(id_="1", text="Something else.", metadata={"chapter": 2}))
+    else:
+        index.insert_nodes([TextNode(id_="1", text="Something else.", metadata={"chapter": 2})])
+    retriever = MaxPRetriever(index=index, unit_key="chapter", similarity_top_k=2)
+    texts = {n.node.node_id: n.node.text for n in retriever.retrieve("apple")}
+    assert texts["2"] == "Something else."
+    assert texts["1"].count("of 1 apple") == 30
