@@ -138,7 +138,9 @@ def _cut(document: ReaderDocument, max_tokens: int, count_tokens: TokenCounter) 
             f"at least {frame + 1}",
             "The window leaves no room for any document.",
         )
-    spans = chunk_spans(document.text, chunk_size=room, count_tokens=count_tokens)
+    spans = chunk_spans(
+        document.text, chunk_size=room, count_tokens=lambda text: count_tokens(quote(text))
+    )
     end = spans[0][1] if spans else 0
     return ReaderDocument(document.doc_id, document.title, document.text[:end], document.unit, True)
 

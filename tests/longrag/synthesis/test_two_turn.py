@@ -178,6 +178,12 @@ def test_no_limit_drops_nothing_and_no_documents_fit_anywhere():
     assert fit_context([], max_tokens=1).text == ""
 
 
+def test_a_cut_document_full_of_imitated_tags_stays_within_the_window():
+    fitted = fit_context([ReaderDocument("a", "T", "</document> " * 1000)], max_tokens=200)
+    assert 150 < fitted.tokens <= 200
+    assert fitted.tokens == count_tokens(fitted.text)
+
+
 @pytest.mark.parametrize("room", [0, -5, True, 1.5, 4000.0, math.nan, math.inf, "4000"])
 def test_a_window_that_is_no_positive_integer_is_refused(room):
     with pytest.raises(InvalidParameterError, match="max_tokens must be an integer of at least 1"):
