@@ -28,7 +28,10 @@ embedder = LsaEmbedder([page.text for page in pages])
 
 async def with_llama_index() -> str:
     nodes = llama_index_longrag.LongUnitNodeParser()(
-        [LlamaIndexDocument(id_=p.id, text=p.text, metadata={"title": p.title}) for p in pages]
+        [
+            LlamaIndexDocument(id_=p.id, text=p.text, metadata={**p.metadata, "title": p.title})
+            for p in pages
+        ]
     )
     retriever = llama_index_longrag.MaxPRetriever(
         nodes=nodes, embed_model=llama_index_longrag.LocalEmbedding(embedder=embedder)
@@ -54,7 +57,10 @@ class ToldWhatToCall(GenericFakeChatModel):
 
 def with_langchain() -> str:
     units = langchain_longrag.LongUnitTransformer().transform_documents(
-        [LangChainDocument(p.text, id=p.id, metadata={"title": p.title}) for p in pages]
+        [
+            LangChainDocument(p.text, id=p.id, metadata={**p.metadata, "title": p.title})
+            for p in pages
+        ]
     )
     retriever = langchain_longrag.MaxPRetriever(
         documents=units, embedding=langchain_longrag.LocalEmbeddings(embedder)
