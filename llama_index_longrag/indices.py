@@ -446,7 +446,8 @@ class LongRAGIndex(BaseIndex[LongRAGStruct]):
                     self.docstore.delete_document(node.node_id, raise_error=False)
             super().insert_nodes(nodes, **insert_kwargs)
             gone = {node.node_id for node in stale}.difference(node.node_id for node in nodes)
-            super().delete_nodes(sorted(gone), delete_from_docstore=True)
+            if gone:
+                super().delete_nodes(sorted(gone), delete_from_docstore=True)
             self._kept = current
             if hashes:
                 self.docstore.set_document_hashes(dict(hashes))
