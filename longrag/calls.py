@@ -13,13 +13,16 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextvars import copy_context
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import chain, islice
+from threading import Lock
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias, TypeVar, cast
 
-from longrag.errors import InvalidParameterError
+from longrag.errors import CallLimitError, InvalidParameterError
 
 if TYPE_CHECKING:
     from longrag.journal import Journal
@@ -41,10 +44,15 @@ class Generate:
 
 @dataclass(frozen=True, slots=True)
 class Embed:
-    """Embed texts in a role; answered with float32 vectors of shape (texts, width)."""
+    """Embed texts in a role; answered with float32 vectors of shape (texts, width).
+
+    ``sources``, when given, are the ids of the documents each text was made from: a journal then
+    keeps the vectors, as it does answers.
+    """
 
     texts: tuple[str, ...]
     role: Literal["query", "document"]
+    sources: tuple[tuple[str, ...], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +86,20 @@ class Fetch:
     unit_ids: tuple[str, ...]
 
 
-Request: TypeAlias = Generate | Embed | Score | Search | Fetch
+@dataclass(frozen=True, slots=True)
+class Compute:
+    """Do work in this process whose result must survive it; answered by the driver with a string.
+
+    ``key`` names all that the result depends on: a journal that knows it gives the result without
+    the work. The work runs in the driver's threads, so that it never blocks an event loop.
+    """
+
+    key: str
+    work: Callable[[], str]
+    sources: tuple[str, ...] = ()
+
+
+Request: TypeAlias = Generate | Embed | Score | Search | Fetch | Compute
 Outcome: TypeAlias = Any
 """What a request came to: the value its class names, or the exception the call raised."""
 
@@ -136,6 +157,32 @@ async def aperform(steps: Steps[T]) -> T:
         return cast("T", stop.value)
 
 
+class CallLimit:
+    """Counts calls and refuses those beyond ``max_calls``; None refuses none.
+
+    An adapter spends one before each call it pays for; what a journal answers costs nothing.
+    """
+
+    def __init__(self, max_calls: int | None = None) -> None:
+        if max_calls is not None and (
+            isinstance(max_calls, bool) or not isinstance(max_calls, int) or max_calls < 0
+        ):
+            raise InvalidParameterError("max_llm_calls", max_calls, "None or an integer from 0 on")
+        self._max_calls = max_calls
+        self._lock = Lock()
+        self.spent = 0
+
+    def spend(self) -> None:
+        """Count one call, or raise ``CallLimitError`` when the limit is reached."""
+        with self._lock:
+            if self.spent == self._max_calls:
+                raise CallLimitError(
+                    f"max_llm_calls={self._max_calls} is reached. What was paid for is kept by the"
+                    " journal: run the build again with the same journal to go on."
+                )
+            self.spent += 1
+
+
 def _threaded(method: Callable[..., Any]) -> Callable[..., Awaitable[Any]]:
     return lambda *args, **kwargs: asyncio.to_thread(method, *args, **kwargs)
 
@@ -146,6 +193,35 @@ def ask(request: Request) -> Flow[Any]:
     if isinstance(outcome, Exception):
         raise outcome
     return outcome
+
+
+def together(flows: Iterable[Flow[T]]) -> Flow[list[T]]:
+    """Advance several flows in step as one, with the calls of all of them open at the same time.
+
+    Returns their results in order. A flow that raises ends the others.
+    """
+    running = list(flows)
+    results: dict[int, T] = {}
+    outcomes: list[list[Outcome] | None] = [None] * len(running)
+    try:
+        while True:
+            requests: list[tuple[Request, ...]] = []
+            for index, flow in enumerate(running):
+                asked: tuple[Request, ...] = ()
+                if index not in results:
+                    try:
+                        sent = outcomes[index]
+                        asked = next(flow) if sent is None else flow.send(sent)
+                    except StopIteration as stop:
+                        results[index] = stop.value
+                requests.append(asked)
+            if len(results) == len(running):
+                return [results[index] for index in range(len(running))]
+            answers = iter((yield tuple(chain.from_iterable(requests))))
+            outcomes = [list(islice(answers, len(asked))) for asked in requests]
+    finally:
+        for flow in running:
+            flow.close()
 
 
 def run(
@@ -172,35 +248,36 @@ def run_all(
     """Drive flows to their results, in the order given.
 
     With ``max_in_flight=1`` every call runs in the caller's thread, otherwise in that many
-    threads, each under a copy of the caller's context. Answers to ``Generate`` are committed to
-    the journal before a flow sees them, and read from it when they are there; equal ``Generate``
-    requests that are open at the same time are asked once.
+    threads, each under a copy of the caller's context. Answers to ``Generate`` and ``Compute``, and
+    vectors of an ``Embed`` with sources, are committed to the journal before a flow sees them, and
+    read from it when they are there; equal ``Generate`` requests that are open at the same time are
+    asked once. ``Compute`` is never passed to ``answer``.
 
     Raises:
         InvalidParameterError: ``max_in_flight`` is below 1.
         Exception: whatever a flow raises; the other flows are closed first.
     """
     merged = _Merged(flows, max_in_flight)
-    call = _journalled(answer, journal)
+    outcome = partial(_outcome, answer, journal)
     try:
         if max_in_flight == 1:
             while (opened := merged.next_call()) is not None:
-                merged.settle(opened, _outcome(call, opened.request))
+                merged.settle(opened, outcome(opened.request))
         else:
-            _run_threaded(merged, call)
+            _run_threaded(merged, outcome)
     finally:
         merged.close()
     return merged.results()
 
 
-def _run_threaded(merged: _Merged[T], call: Answer) -> None:
+def _run_threaded(merged: _Merged[T], outcome: Callable[[Request], Outcome]) -> None:
     with ThreadPoolExecutor(max_workers=merged.max_in_flight) as pool:
         pending: dict[Future[Outcome], _Call] = {}
         try:
             while True:
                 while len(pending) < merged.max_in_flight and (opened := merged.next_call()):
                     context = copy_context()
-                    pending[pool.submit(context.run, _outcome, call, opened.request)] = opened
+                    pending[pool.submit(context.run, outcome, opened.request)] = opened
                 if not pending:
                     return
                 for done in wait(pending, return_when=FIRST_COMPLETED).done:
@@ -254,39 +331,72 @@ async def _in_thread(step: Callable[[], T]) -> T:
         raise
 
 
-def _outcome(call: Answer, request: Request) -> Outcome:
+def _outcome(answer: Answer, journal: Journal | None, request: Request) -> Outcome:
     try:
-        return call(request)
+        asked, finish = _recall(request, journal)
+        if asked is None:
+            return finish(None)
+        return finish(asked.work() if isinstance(asked, Compute) else answer(asked))
     except Exception as error:  # noqa: BLE001 - an outcome is a value or an exception
         return error
 
 
 async def _aoutcome(answer: AsyncAnswer, journal: Journal | None, request: Request) -> Outcome:
     try:
-        if journal is None or not isinstance(request, Generate):
+        if isinstance(request, Compute):
+            return await asyncio.to_thread(_outcome, _never, journal, request)
+        if journal is None:
             return await answer(request)
-        known = await asyncio.to_thread(journal.get, request.prompt)
-        if known is not None:
-            return known
-        text = await answer(request)
-        return await asyncio.to_thread(journal.put, request.prompt, text, sources=request.sources)
+        asked, finish = await asyncio.to_thread(_recall, request, journal)
+        value = None if asked is None else await answer(asked)
+        return await asyncio.to_thread(finish, value)
     except Exception as error:  # noqa: BLE001 - an outcome is a value or an exception
         return error
 
 
-def _journalled(answer: Answer, journal: Journal | None) -> Answer:
-    if journal is None:
-        return answer
+def _never(request: Request) -> Any:
+    raise NotImplementedError(type(request).__name__)
 
-    def call(request: Request) -> Any:
-        if not isinstance(request, Generate):
-            return answer(request)
-        known = journal.get(request.prompt)
-        if known is not None:
-            return known
-        return journal.put(request.prompt, answer(request), sources=request.sources)
 
-    return call
+def _recall(
+    request: Request, journal: Journal | None
+) -> tuple[Request | None, Callable[[Any], Outcome]]:
+    """Return what of a request is still to be asked, and what makes its outcome of the answer."""
+    match request:
+        case _ if journal is None:
+            return request, _as_it_is
+        case Generate(prompt=key) | Compute(key=key):
+            known = journal.get(key)
+            if known is not None:
+                return None, lambda _: known
+            return request, lambda answer: journal.put(key, answer, sources=request.sources)
+        case Embed(sources=sources) if sources:
+            return _recall_vectors(request, journal)
+        case _:
+            return request, _as_it_is
+
+
+def _recall_vectors(
+    request: Embed, journal: Journal
+) -> tuple[Request | None, Callable[[Any], Outcome]]:
+    known = journal.get_vectors(request.texts, role=request.role)
+    missing = [index for index, vector in enumerate(known) if vector is None]
+    texts = tuple(request.texts[index] for index in missing)
+    sources = tuple(request.sources[index] for index in missing)
+
+    def finish(answer: Any) -> Outcome:
+        if missing:
+            paid = journal.put_vectors(texts, answer, role=request.role, sources=sources)
+            for index, vector in zip(missing, paid, strict=True):
+                known[index] = vector
+        return known
+
+    asked = replace(request, texts=texts, sources=sources) if missing else None
+    return asked, finish
+
+
+def _as_it_is(answer: Any) -> Outcome:
+    return answer
 
 
 @dataclass(slots=True, eq=False)

@@ -5,6 +5,8 @@ LongragError
 ├── InvalidDocumentError (ValueError)    a corpus that cannot be ingested as given
 ├── EmbeddingError (ValueError)          vectors that are not finite or not of one width
 ├── GenerationError                      a language model that gave nothing usable
+│   └── SummaryError                     a cluster of a tree that could not be summarised
+├── CallLimitError                       a build that reached the calls it was allowed
 ├── StoreError                           a vector store that broke its contract
 ├── IndexFormatError                     a saved index that is damaged, foreign or newer
 ├── JournalError                         a journal that cannot be read or written
@@ -38,6 +40,23 @@ class EmbeddingError(LongragError, ValueError):
 
 class GenerationError(LongragError):
     """A language model gave nothing usable; the message names the call."""
+
+
+class SummaryError(GenerationError):
+    """A cluster of a tree could not be summarised; the tree is unchanged and can be resumed.
+
+    ``level`` is that of the summary, ``children`` are the ids of the nodes it would have been made
+    from; the model's own error is the cause.
+    """
+
+    def __init__(self, message: str, *, level: int, children: tuple[str, ...]) -> None:
+        super().__init__(message)
+        self.level = level
+        self.children = children
+
+
+class CallLimitError(LongragError):
+    """A build reached the model calls it was allowed; what was paid for is in the journal."""
 
 
 class StoreError(LongragError):

@@ -11,39 +11,51 @@ from __future__ import annotations
 import os
 import sqlite3
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from hashlib import sha256
 from pathlib import Path
 from types import TracebackType
+from typing import TypeAlias
 
-from longrag.errors import GenerationError, JournalError
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
-_VERSION = 1
+from longrag.errors import EmbeddingError, GenerationError, JournalError
+from longrag.types import stable_id
+
+Vector: TypeAlias = NDArray[np.float32]
+
+_VERSION = 2
 _APPLICATION_ID = 0x4C52_4A31
 
 _SCHEMA = (
     "CREATE TABLE IF NOT EXISTS answers (key BLOB PRIMARY KEY, answer TEXT NOT NULL) WITHOUT ROWID",
+    "CREATE TABLE IF NOT EXISTS vectors (key BLOB PRIMARY KEY, vector BLOB NOT NULL)",
     "CREATE TABLE IF NOT EXISTS sources (source TEXT, key BLOB, PRIMARY KEY (source, key))"
     " WITHOUT ROWID",
+    "CREATE INDEX IF NOT EXISTS sources_by_key ON sources (key)",
 )
 
 
 class Journal:
     """Answers by prompt, durable after every ``put``.
 
-    ``model`` names the language model and the settings that change its answers: entries made under
-    another name are never returned. One file may hold several models, and several threads and
-    processes may use it at once. The file is created with mode 0600. A closed journal raises
-    ``JournalError``.
+    ``model`` names the language model and the settings that change its answers, ``embed_model`` the
+    embedder: entries made under another name are never returned. One file may hold several models,
+    and several threads and processes may use it at once. The file is created with mode 0600. A
+    closed journal raises ``JournalError``.
 
     Raises:
         JournalError: the file is not a journal, is of a newer version, or cannot be used.
     """
 
-    def __init__(self, path: str | os.PathLike[str], *, model: str = "") -> None:
+    def __init__(
+        self, path: str | os.PathLike[str], *, model: str = "", embed_model: str = ""
+    ) -> None:
         self.path = Path(path)
         self._model = model
+        self._embed_model = embed_model
         self._lock = threading.Lock()
         self._connection: sqlite3.Connection | None = None
         try:
@@ -115,17 +127,69 @@ class Journal:
             ).fetchone()
         return str(stored)
 
-    def purge(self, source: str) -> int:
-        """Remove every answer made from a document, whatever its model, and return how many."""
+    def get_vectors(self, texts: Sequence[str], *, role: str) -> list[Vector | None]:
+        """Return the stored vector of each text, or None where it was never paid for."""
+        found: list[Vector | None] = []
+        with self._use() as connection:
+            for text in texts:
+                row = connection.execute(
+                    "SELECT vector FROM vectors WHERE key = ?", (self._vector_key(text, role),)
+                ).fetchone()
+                found.append(None if row is None else np.frombuffer(row[0], dtype="<f4"))
+        return found
+
+    def put_vectors(
+        self,
+        texts: Sequence[str],
+        vectors: ArrayLike,
+        *,
+        role: str,
+        sources: Sequence[Iterable[str]],
+    ) -> list[Vector | None]:
+        """Commit the vectors of texts and return what is stored; the first of a text stays.
+
+        Args:
+            texts: what was embedded.
+            vectors: shape (texts, width), rounded to float32.
+            role: "document" or "query".
+            sources: the ids of the documents each text was made from.
+
+        Raises:
+            EmbeddingError: there is not one finite vector of one width for each text.
+            JournalError: they could not be written.
+        """
+        rows = _rows(vectors, len(texts))
+        keys = [self._vector_key(text, role) for text in texts]
+        with self._use() as connection, connection:
+            connection.executemany(
+                "INSERT OR IGNORE INTO vectors VALUES (?, ?)",
+                [(key, row.astype("<f4").tobytes()) for key, row in zip(keys, rows, strict=True)],
+            )
+            connection.executemany(
+                "INSERT OR IGNORE INTO sources VALUES (?, ?)",
+                [(one, key) for key, own in zip(keys, sources, strict=True) for one in own],
+            )
+        return self.get_vectors(texts, role=role)
+
+    def purge(self, *sources: str) -> int:
+        """Remove all that was made from any of these documents, whatever its model.
+
+        Returns how many answers and vectors these were.
+        """
         with self._use() as connection:
             with connection:
-                removed = connection.execute(
-                    "DELETE FROM answers WHERE key IN (SELECT key FROM sources WHERE source = ?)",
-                    (source,),
-                ).rowcount
-                connection.execute("DELETE FROM sources WHERE key NOT IN (SELECT key FROM answers)")
+                removed = sum(self._remove(connection, source) for source in sources)
             # Deleted text would otherwise live on in the write-ahead log.
             connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        return removed
+
+    def _remove(self, connection: sqlite3.Connection, source: str) -> int:
+        keys = connection.execute("SELECT key FROM sources WHERE source = ?", (source,)).fetchall()
+        removed = 0
+        for table in ("answers", "vectors"):
+            statement = f"DELETE FROM {table} WHERE key = ?"
+            removed += max(connection.executemany(statement, keys).rowcount, 0)
+        connection.executemany("DELETE FROM sources WHERE key = ?", keys)
         return removed
 
     def __len__(self) -> int:
@@ -155,6 +219,9 @@ class Journal:
         digest.update(prompt.encode("utf-8", "surrogatepass"))
         return digest.digest()
 
+    def _vector_key(self, text: str, role: str) -> bytes:
+        return bytes.fromhex(stable_id("vector", self._embed_model, role, text))
+
     @contextmanager
     def _use(self) -> Iterator[sqlite3.Connection]:
         with self._lock:
@@ -164,3 +231,17 @@ class Journal:
                 yield self._connection
             except (sqlite3.Error, UnicodeEncodeError) as error:
                 raise JournalError(f"the journal {self.path} failed: {error}") from error
+
+
+def _rows(vectors: ArrayLike, count: int) -> Vector:
+    """Return usable vectors; what is not must not be kept as paid for."""
+    try:
+        rows: Vector = np.asarray(vectors, dtype=np.float32)
+    except (TypeError, ValueError) as error:
+        raise EmbeddingError(f"vectors are not rows of numbers of one width: {error}") from error
+    if rows.ndim != 2 or len(rows) != count or not np.isfinite(rows).all():
+        raise EmbeddingError(
+            f"the embedder returned an array of shape {rows.shape} for {count} texts, or values"
+            " that are not finite"
+        )
+    return rows

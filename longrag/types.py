@@ -109,6 +109,38 @@ class RetrievedUnit:
     complete: bool = True
 
 
+@dataclass(frozen=True, slots=True)
+class TreeNode:
+    """One node of a RAPTOR tree: a piece of a document, or the summary of other nodes.
+
+    A leaf has level 0, no children and a ``span``, the characters of its one document it was cut
+    from. A summary has a level of at least 1 and the ids of the nodes it was made from, in the
+    order in which they were read. ``doc_ids`` are the documents beneath it, sorted. ``tokens``
+    counts its text.
+    """
+
+    id: str
+    text: str
+    level: int
+    tokens: int
+    doc_ids: tuple[str, ...]
+    children: tuple[str, ...] = ()
+    title: str = ""
+    span: Span | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RetrievedNode:
+    """A node of a tree found for a question, with where its text comes from.
+
+    ``leaves`` are the leaves beneath it in the order of their documents; a leaf is its own.
+    """
+
+    node: TreeNode
+    score: float
+    leaves: tuple[TreeNode, ...]
+
+
 def shared_metadata(metadata: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
     """Keep what all of at least one mapping agree on.
 
