@@ -1,0 +1,317 @@
+"""What is read of a tree for one question: scores of its nodes, collapsed search, traversal."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from longrag.errors import InvalidParameterError, MissingExtraError
+from longrag.indexing.tree import Tree
+from longrag.indexing.vectors import check_vectors
+from longrag.models.words import STOPWORDS, content_terms, terms
+from longrag.retrieval.assembly import check_token_budget
+from longrag.types import RetrievedNode, TreeNode
+
+if TYPE_CHECKING:
+    from bm25s import BM25
+
+Floats: TypeAlias = NDArray[np.float64]
+
+# Rows whose float64 copies stay in the processor's cache.
+_BLOCK_ROWS: Final = 2048
+
+
+class TreeScorer:
+    """Scores all nodes of one tree for a question; keeps what that needs between questions.
+
+    Scores depend on the tree and the question alone, not on threads or earlier questions.
+    """
+
+    def __init__(self, tree: Tree) -> None:
+        self.tree = tree
+
+    def node_scores(self, vector: ArrayLike) -> Floats:
+        """Return the cosine of a query's vector with every node's, in the order of the nodes.
+
+        Products are added up in float64. A zero vector has no direction and scores zero.
+
+        Args:
+            vector: shape (width,), of any length.
+
+        Returns:
+            float64 of shape (nodes,).
+
+        Raises:
+            EmbeddingError: a vector that is not finite or of another width.
+            InvalidParameterError: more than one vector.
+        """
+        width = int(self.tree.vectors.shape[1]) if len(self.tree) else None
+        query = check_vectors(vector, name="vector", width=width, one_row=True)
+        if len(query) != 1:
+            raise InvalidParameterError("vector.shape", query.shape, "that of one vector")
+        scores = np.zeros(len(self.tree))
+        length = float(np.linalg.norm(query[0].astype(np.float64)))
+        if length == 0:
+            return scores
+        direction = query[0].astype(np.float64) / length
+        for start in range(0, len(scores), _BLOCK_ROWS):
+            block = self.tree.vectors[start : start + _BLOCK_ROWS].astype(np.float64)
+            # Not BLAS, whose last bits depend on the number of threads.
+            scores[start : start + _BLOCK_ROWS] = np.einsum("ij,j->i", block, direction)
+        return scores / self._lengths
+
+    def keyword_scores(self, question: str) -> Floats:
+        """Return the BM25 score of every node's text ("BM25 with RAPTOR", Table 1).
+
+        Words are compared by their stems and Chinese by character pairs; function words do not
+        count. A question of which nothing is left, or whose words are nowhere, scores zero.
+
+        Returns:
+            float64 of shape (nodes,).
+
+        Raises:
+            InvalidParameterError: the question is not a string.
+            MissingExtraError: the extra ``bm25`` is not installed.
+        """
+        if not isinstance(question, str):
+            raise InvalidParameterError("question", question, "a string")
+        index, asked = self._keywords, content_terms(question)
+        if index is None or not asked:
+            return np.zeros(len(self.tree))
+        return np.asarray(index.get_scores(asked), dtype=np.float64)
+
+    @cached_property
+    def _lengths(self) -> Floats:
+        lengths = np.empty(len(self.tree))
+        for start in range(0, len(lengths), _BLOCK_ROWS):
+            block = self.tree.vectors[start : start + _BLOCK_ROWS].astype(np.float64)
+            lengths[start : start + _BLOCK_ROWS] = np.linalg.norm(block, axis=1)
+        lengths[lengths == 0] = 1
+        return lengths
+
+    @cached_property
+    def _keywords(self) -> BM25 | None:
+        try:
+            # An optional dependency, needed for nothing else.
+            from bm25s import BM25
+        except ImportError as error:
+            raise MissingExtraError("BM25 over a tree", "bm25") from error
+        texts = [list(_content(node.text)) for node in self.tree.nodes.values()]
+        if not any(texts):
+            return None
+        index = BM25(method="lucene", dtype="float64")
+        index.index(texts, show_progress=False)
+        return index
+
+
+def node_scores(tree: Tree, vector: ArrayLike) -> Floats:
+    """Return the cosine of a query's vector with every node's; see ``TreeScorer.node_scores``."""
+    return TreeScorer(tree).node_scores(vector)
+
+
+def keyword_scores(tree: Tree, question: str) -> Floats:
+    """Return the BM25 score of every node's text; see ``TreeScorer.keyword_scores``."""
+    return TreeScorer(tree).keyword_scores(question)
+
+
+def collapsed(
+    tree: Tree,
+    scores: ArrayLike,
+    *,
+    token_budget: int | None = 2000,
+    top_k: int | None = None,
+    levels: Collection[int] | None = None,
+    redundancy: float | None = None,
+) -> list[RetrievedNode]:
+    """Take the best nodes of all levels within a token budget (RAPTOR §3, collapsed tree).
+
+    Nodes are taken best first, equal scores in the order of the nodes. One that is over the
+    remaining budget is passed over and the search goes on; the paper's printed pseudo-code stops
+    there.
+
+    Args:
+        tree: the tree.
+        scores: one finite number a node, in the order of the nodes.
+        token_budget: tokens of all nodes together; None for no limit.
+        top_k: the most nodes to take; None for no limit.
+        levels: the levels that are searched, all by default. The start layer s and n layers of
+            the paper's Table 8 are ``range(s - n + 1, s + 1)``.
+        redundancy: the largest share of a summary's leaves, from 0 to 1, that may lie beneath nodes
+            already taken; a summary with more is passed over. None takes every node, as the paper
+            does.
+
+    Returns:
+        The nodes, best first.
+
+    Raises:
+        InvalidParameterError: scores that are not one finite number a node, or a setting that is
+            not allowed.
+    """
+    values = _checked_scores(tree, scores)
+    check_token_budget(token_budget)
+    if top_k is not None:
+        _check_count("top_k", top_k, 1)
+    wanted = _checked_levels(tree, levels)
+    _check_redundancy(redundancy)
+    nodes = list(tree.nodes.values())
+    order = [row for row in _best_first(values) if nodes[row].level in wanted]
+    taken: list[RetrievedNode] = []
+    read: set[str] = set()
+
+    def redundant(node: TreeNode) -> bool:
+        if redundancy is None or not node.children:
+            return False
+        leaves = tree.leaves(node.id)
+        return sum(leaf.id in read for leaf in leaves) > redundancy * len(leaves)
+
+    for row in _fitting(nodes, order, token_budget, redundant):
+        leaves = tree.leaves(nodes[row].id)
+        taken.append(RetrievedNode(nodes[row], float(values[row]), leaves))
+        read.update(leaf.id for leaf in leaves)
+        if len(taken) == top_k:
+            break
+    return taken
+
+
+def traverse(
+    tree: Tree,
+    scores: ArrayLike,
+    *,
+    top_k: int = 5,
+    depth: int | None = None,
+    start_level: int | None = None,
+    token_budget: int | None = None,
+) -> list[RetrievedNode]:
+    """Take the best roots, then the best of their children, and so on (RAPTOR §3, tree traversal).
+
+    The first layer is the tree's roots, of whatever level; each next layer is the children of the
+    nodes taken from the one before, without those already taken. Of every layer the ``top_k`` best
+    are taken, equal scores in the order of the nodes. A node that was promoted past levels stands
+    in the layer of its siblings, and a leaf ends its branch. The paper's printed pseudo-code never
+    descends to children; this is its prose and Figure 2.
+
+    Args:
+        tree: the tree.
+        scores: one finite number a node, in the order of the nodes.
+        top_k: the most nodes to take from a layer.
+        depth: the most layers to search; None goes on to the leaves.
+        start_level: begin at this level instead of the roots: at the nodes of this level, and those
+            below it that have no parent up to it, so that every leaf can be reached.
+        token_budget: tokens of all nodes together; nodes that do not fit any more are passed over
+            after the search, in its order. None for no limit.
+
+    Returns:
+        The nodes, layer by layer, each best first.
+
+    Raises:
+        InvalidParameterError: scores that are not one finite number a node, or a setting that is
+            not allowed.
+    """
+    values = _checked_scores(tree, scores)
+    _check_count("top_k", top_k, 1)
+    if depth is not None:
+        _check_count("depth", depth, 1)
+    check_token_budget(token_budget)
+    layer = _first_layer(tree, start_level)
+    taken: dict[int, None] = {}
+    layers = 0
+    while layer and layers != depth:
+        best = sorted(layer, key=lambda row: (-values[row], row))[:top_k]
+        taken.update(dict.fromkeys(best))
+        layer = {row for row in _children(tree, best) if row not in taken}
+        layers += 1
+    nodes = list(tree.nodes.values())
+    return [
+        RetrievedNode(nodes[row], float(values[row]), tree.leaves(nodes[row].id))
+        for row in _fitting(nodes, list(taken), token_budget, lambda _: False)
+    ]
+
+
+def _first_layer(tree: Tree, start_level: int | None) -> set[int]:
+    if start_level is None:
+        return {tree.row[id_] for id_ in tree.roots}
+    _check_count("start_level", start_level, 0)
+    if len(tree) and start_level > tree.depth:
+        raise InvalidParameterError("start_level", start_level, f"at most {tree.depth}")
+    return {
+        tree.row[id_]
+        for id_, node in tree.nodes.items()
+        if node.level <= start_level
+        and all(tree.nodes[parent].level > start_level for parent in tree.parents[id_])
+    }
+
+
+def _children(tree: Tree, rows: Iterable[int]) -> Iterator[int]:
+    nodes = list(tree.nodes.values())
+    return (tree.row[child] for row in rows for child in nodes[row].children)
+
+
+def _best_first(values: Floats) -> list[int]:
+    order: list[int] = np.argsort(-values, kind="stable").tolist()
+    return order
+
+
+def _fitting(
+    nodes: Sequence[TreeNode],
+    order: Sequence[int],
+    token_budget: int | None,
+    passed_over: Callable[[TreeNode], bool],
+) -> Iterator[int]:
+    """Yield the rows that fit into what the ones before left of the budget."""
+    room = float("inf") if token_budget is None else token_budget
+    smallest = min((nodes[row].tokens for row in order), default=0)
+    for row in order:
+        if room < smallest:
+            return
+        if nodes[row].tokens <= room and not passed_over(nodes[row]):
+            room -= nodes[row].tokens
+            yield row
+
+
+def _checked_scores(tree: Tree, scores: ArrayLike) -> Floats:
+    values = np.asarray(scores)
+    if values.shape != (len(tree),) or values.dtype.kind not in "fiu":
+        raise InvalidParameterError(
+            "scores",
+            f"{values.dtype} of shape {values.shape}",
+            f"one number for each of the {len(tree)} nodes",
+        )
+    checked = values.astype(np.float64)
+    if not np.isfinite(checked).all():
+        row = int(np.flatnonzero(~np.isfinite(checked))[0])
+        raise InvalidParameterError(f"scores[{row}]", float(checked[row]), "a finite number")
+    return checked
+
+
+def _checked_levels(tree: Tree, levels: Collection[int] | None) -> frozenset[int]:
+    if levels is None:
+        return frozenset(range(tree.depth + 1))
+    if isinstance(levels, str) or not isinstance(levels, Collection) or not levels:
+        raise InvalidParameterError("levels", levels, "a collection of levels, not empty")
+    for level in levels:
+        _check_count("levels", level, 0)
+        if len(tree) and level > tree.depth:
+            raise InvalidParameterError("levels", level, f"at most {tree.depth}")
+    return frozenset(levels)
+
+
+def _check_count(parameter: str, value: object, least: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise InvalidParameterError(parameter, value, f"an integer of at least {least}")
+
+
+def _check_redundancy(redundancy: float | None) -> None:
+    if redundancy is not None and (
+        isinstance(redundancy, bool)
+        or not isinstance(redundancy, (int, float))
+        or not 0 <= redundancy <= 1
+    ):
+        raise InvalidParameterError("redundancy", redundancy, "None or a number from 0 to 1")
+
+
+def _content(text: str) -> Iterator[str]:
+    return (term for term, (a, b) in terms(text) if text[a:b].casefold() not in STOPWORDS)
