@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
+from statistics import fmean
 from types import MappingProxyType
 
 import numpy as np
@@ -11,6 +13,29 @@ from numpy.typing import NDArray
 
 from longrag.errors import IndexFormatError
 from longrag.types import TreeNode
+
+
+@dataclass(frozen=True, slots=True)
+class LevelStatistics:
+    """The means over the summaries of one level, or of all (RAPTOR, Appendix C).
+
+    ``compression`` is the mean of the ratios of a summary's tokens to those of all its children.
+    """
+
+    summaries: int
+    summary_tokens: float
+    child_tokens: float
+    children: float
+    compression: float
+
+
+@dataclass(frozen=True, slots=True)
+class TreeStatistics:
+    """What a tree is made of: nodes by level from the leaves up, and how summaries compress."""
+
+    nodes: tuple[int, ...]
+    levels: Mapping[int, LevelStatistics]
+    all_levels: LevelStatistics
 
 
 class Tree:
@@ -78,7 +103,46 @@ class Tree:
             found[node.id] = frozenset().union(*own) if node.children else frozenset((node.id,))
         return found
 
+    @cached_property
+    def _of_documents(self) -> Mapping[str, list[str]]:
+        found: dict[str, list[str]] = {}
+        for node in self.nodes.values():
+            if len(node.doc_ids) == 1:
+                found.setdefault(node.doc_ids[0], []).append(node.id)
+        return found
+
+    def of_document(self, doc_id: str) -> tuple[str, ...]:
+        """Return the ids of the nodes that were made from this document alone, in order."""
+        return tuple(self._of_documents.get(doc_id, ()))
+
     def leaves(self, node_id: str) -> tuple[TreeNode, ...]:
         """Return the leaves beneath a node, in the order of their documents."""
         own = sorted(self._leaf_ids[node_id], key=self.row.__getitem__)
         return tuple(self.nodes[id_] for id_ in own)
+
+    def statistics(self) -> TreeStatistics:
+        """Measure the tree (RAPTOR, Appendix C)."""
+        by_level: dict[int, list[TreeNode]] = {level: [] for level in range(self.depth + 1)}
+        for node in self.nodes.values():
+            by_level[node.level].append(node)
+        summaries = [node for node in self.nodes.values() if node.level]
+        return TreeStatistics(
+            nodes=tuple(len(nodes) for nodes in by_level.values()),
+            levels={level: self._measure(nodes) for level, nodes in by_level.items() if level},
+            all_levels=self._measure(summaries),
+        )
+
+    def _measure(self, summaries: Sequence[TreeNode]) -> LevelStatistics:
+        if not summaries:
+            return LevelStatistics(0, 0.0, 0.0, 0.0, 0.0)
+        children = [[self.nodes[child].tokens for child in node.children] for node in summaries]
+        return LevelStatistics(
+            summaries=len(summaries),
+            summary_tokens=fmean(node.tokens for node in summaries),
+            child_tokens=fmean(tokens for own in children for tokens in own),
+            children=fmean(map(len, children)),
+            compression=fmean(
+                node.tokens / max(sum(own), 1)
+                for node, own in zip(summaries, children, strict=True)
+            ),
+        )

@@ -254,12 +254,10 @@ class CorpusIndex:
             IndexFormatError: the folder holds something else; it is left as it was.
         """
         state = self._state
-        documents = [_to_json(document) for document in state.documents.values()]
-        content = json.dumps(documents, ensure_ascii=False).encode("utf-8", "surrogatepass")
         keys = sorted(state.vectors)
         rows = [state.vectors[key] for key in keys]
         arrays: dict[str, npt.NDArray[Any]] = {
-            "documents": np.frombuffer(content, np.uint8),
+            "documents": documents_to_json(state.documents.values()),
             "keys": np.frombuffer(b"".join(keys), np.uint8).reshape(-1, 32),
             "vectors": np.stack(rows) if rows else np.empty((0, 1), np.float32),
         }
@@ -288,14 +286,29 @@ class CorpusIndex:
             builder = UnitBuilder(**saved)
         _check_settings(builder, saved)
         loaded = cls(builder, normalize=meta["normalize"])
-        content = arrays["documents"].tobytes().decode("utf-8", "surrogatepass")
-        documents = [Document(**entry) for entry in json.loads(content)]
+        documents = documents_from_json(arrays["documents"])
         vectors = {
             bytes(key): vector
             for key, vector in zip(arrays["keys"], arrays["vectors"], strict=True)
         }
         loaded.restore(documents, lambda _, text: vectors.get(_text_key(text)), units=meta["units"])
         return loaded
+
+
+def documents_to_json(documents: Iterable[Document]) -> npt.NDArray[np.uint8]:
+    """Write documents as the bytes of a JSON list.
+
+    Raises:
+        InvalidDocumentError: a document's metadata is not JSON.
+    """
+    content = json.dumps([_to_json(document) for document in documents], ensure_ascii=False)
+    return np.frombuffer(content.encode("utf-8", "surrogatepass"), np.uint8)
+
+
+def documents_from_json(content: npt.NDArray[np.uint8]) -> list[Document]:
+    """Read what ``documents_to_json`` wrote."""
+    entries = json.loads(content.tobytes().decode("utf-8", "surrogatepass"))
+    return [Document(**entry) for entry in entries]
 
 
 def _to_json(document: Document) -> dict[str, Any]:

@@ -1,0 +1,258 @@
+"""A tree over documents that come, change and go (RAPTOR §3), and the searches in it."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from types import MappingProxyType
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from longrag.calls import Flow
+from longrag.errors import IndexFormatError, InvalidParameterError
+from longrag.indexing.storage import load_arrays, save_arrays
+from longrag.indexing.tree import Tree
+from longrag.indexing.tree_builder import TreeBuilder, build_tree, version
+from longrag.ingestion.units import check_documents
+from longrag.retrieval.corpus import documents_from_json, documents_to_json
+from longrag.types import Document, TreeNode
+
+_KIND = "tree"
+_VERSION = 1
+_SETTINGS: Final = ("scope", "chunk_size", "max_cluster_tokens", "max_levels", "random_state")
+
+
+@dataclass(frozen=True, slots=True)
+class TreeChange:
+    """What a change did: ids of documents, and how many nodes are new.
+
+    ``stale`` are the journal's sources of what was made from texts that are no longer there; give
+    them to ``Journal.purge``.
+    """
+
+    added: tuple[str, ...]
+    updated: tuple[str, ...]
+    deleted: tuple[str, ...]
+    new_leaves: int
+    new_summaries: int
+    stale: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _State:
+    """Everything the index is at one moment; a change puts another in its place at once."""
+
+    documents: Mapping[str, Document]
+    tree: Tree
+
+
+_EMPTY = _State(MappingProxyType({}), Tree([], np.empty((0, 1), np.float32)))
+
+
+class TreeIndex:
+    """A tree over documents that come, change and go in any order and in batches of any size.
+
+    A change pays only for summaries and vectors of nodes that were not there before; those that
+    stay keep ids, texts and vectors. With ``scope="document"``, or a clusterer that is history
+    independent, the tree is at every moment that of one build from the documents there are.
+    Otherwise the old clusters are kept as far as they go, and ``rebuild`` makes the tree of one
+    build. A deleted document leaves nothing behind here.
+
+    Searches may run beside changes, and changes beside each other; a change that fails changes
+    nothing.
+
+    Args:
+        builder: the settings of the tree.
+    """
+
+    def __init__(self, builder: TreeBuilder | None = None) -> None:
+        self.builder = builder or TreeBuilder()
+        self._lock = threading.Lock()
+        self._state = _EMPTY
+
+    @property
+    def documents(self) -> Mapping[str, Document]:
+        """The documents there are, by id; read-only."""
+        return self._state.documents
+
+    @property
+    def tree(self) -> Tree:
+        """The tree there is; later changes leave this value as it is."""
+        return self._state.tree
+
+    def snapshot(self) -> tuple[Mapping[str, Document], Tree]:
+        """Return the documents, in the order of their ids, and the tree of one moment."""
+        state = self._state
+        return state.documents, state.tree
+
+    def change(
+        self, *, upsert: Sequence[Document] = (), delete: Iterable[str] = ()
+    ) -> Flow[TreeChange]:
+        """Put documents in, in place of those of the same ids, and take others out, in one step.
+
+        Ids in ``delete`` that are not there are passed over; an id in both is put in.
+
+        Raises:
+            InvalidDocumentError: a document cannot be ingested; see ``check_documents``.
+            SummaryError: a cluster could not be summarised.
+            EmbeddingError: the embedder returned unusable vectors.
+        """
+        upsert = list(upsert)
+        check_documents(upsert)
+        new = {document.id: document for document in upsert}
+        gone = [id_ for id_ in dict.fromkeys(delete) if id_ not in new]
+
+        def changed(documents: Mapping[str, Document]) -> dict[str, Document]:
+            return {id_: d for id_, d in {**documents, **new}.items() if id_ not in gone}
+
+        return (yield from self._replace(changed, afresh=False))
+
+    def rebuild(self) -> Flow[TreeChange]:
+        """Cluster afresh, so that the tree is that of one build; pay for clusters that changed."""
+        return (yield from self._replace(dict, afresh=True))
+
+    def _replace(
+        self, changed: Callable[[Mapping[str, Document]], dict[str, Document]], *, afresh: bool
+    ) -> Flow[TreeChange]:
+        paid = Tree([], np.empty((0, 1), np.float32))
+        while True:
+            before = self._state
+            documents = changed(before.documents)
+            tree = yield from build_tree(
+                list(documents.values()),
+                self.builder,
+                before=before.tree,
+                paid=paid,
+                afresh=afresh,
+            )
+            with self._lock:
+                if self._state is before:
+                    ordered = {id_: documents[id_] for id_ in sorted(documents)}
+                    self._state = _State(MappingProxyType(ordered), tree)
+                    return _change(before, self._state)
+            paid = tree
+
+    def restore(self, documents: Sequence[Document], tree: Tree) -> None:
+        """Fill the index with documents and the tree that was built from them.
+
+        Raises:
+            IndexFormatError: the tree has other leaves than these documents have with the settings
+                of the builder, so that a later change would not find them.
+        """
+        check_documents(documents)
+        known = {document.id: document for document in documents}
+        leaves = {leaf.id for d in documents for leaf in self.builder.leaves(d)}
+        if leaves != {node.id for node in tree.nodes.values() if not node.level}:
+            raise IndexFormatError(
+                "the documents are cut into other leaves than were saved: the index was built with"
+                " another chunk size, tokenizer, splitter or metadata; use the same"
+            )
+        ordered = {id_: known[id_] for id_ in sorted(known)}
+        self._state = _State(MappingProxyType(ordered), tree)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write documents, tree and settings to a folder; see ``longrag.indexing.storage``.
+
+        Callables (clusterer, summarizer, tokenizer, splitter) are not saved.
+
+        Raises:
+            InvalidDocumentError: a document's metadata is not JSON; nothing is written.
+            IndexFormatError: the folder holds something else; it is left as it was.
+        """
+        state = self._state
+        arrays: dict[str, NDArray[Any]] = {
+            "documents": documents_to_json(state.documents.values()),
+            "nodes": nodes_to_json(state.tree),
+            "vectors": state.tree.vectors,
+        }
+        save_arrays(path, _KIND, _VERSION, arrays, _settings(self.builder))
+
+    @classmethod
+    def load(
+        cls, path: str | os.PathLike[str], *, builder: TreeBuilder | None = None
+    ) -> TreeIndex:
+        """Read an index that ``save`` wrote; its tree is the one it was saved with.
+
+        Args:
+            path: the folder.
+            builder: gives the callables; its other settings must be the saved ones. None takes the
+                default callables.
+
+        Raises:
+            IndexFormatError: the folder is missing, damaged or of another kind, or was built with
+                other callables than ``builder`` has.
+            InvalidParameterError: a setting of ``builder`` is not the saved one.
+        """
+        arrays, meta = load_arrays(path, _KIND, _VERSION, mmap=False)
+        saved = {name: meta[name] for name in _SETTINGS}
+        loaded = cls(builder or TreeBuilder(**saved))
+        check_tree_settings(loaded.builder, saved)
+        tree = tree_from_json(arrays["nodes"], arrays["vectors"])
+        loaded.restore(documents_from_json(arrays["documents"]), tree)
+        return loaded
+
+
+def _change(before: _State, after: _State) -> TreeChange:
+    old, new = before.documents, after.documents
+    fresh = [node for id_, node in after.tree.nodes.items() if id_ not in before.tree.nodes]
+    updated = [id_ for id_ in new if id_ in old and new[id_] is not old[id_]]
+    deleted = [id_ for id_ in old if id_ not in new]
+    replaced = [version(old[id_]) for id_ in updated if version(old[id_]) != version(new[id_])]
+    return TreeChange(
+        added=tuple(id_ for id_ in new if id_ not in old),
+        updated=tuple(updated),
+        deleted=tuple(deleted),
+        new_leaves=sum(not node.level for node in fresh),
+        new_summaries=sum(node.level > 0 for node in fresh),
+        stale=(*deleted, *replaced),
+    )
+
+
+def _settings(builder: TreeBuilder) -> dict[str, Any]:
+    return {name: getattr(builder, name) for name in _SETTINGS}
+
+
+def check_tree_settings(builder: TreeBuilder, known: Mapping[str, object]) -> None:
+    """Raise ``InvalidParameterError`` unless a builder's plain settings are the index's own."""
+    for name, value in known.items():
+        if getattr(builder, name) != value:
+            raise InvalidParameterError(
+                name, getattr(builder, name), f"{value!r}, as the index was built with"
+            )
+
+
+def nodes_to_json(tree: Tree) -> NDArray[np.uint8]:
+    """Write the nodes of a tree as the bytes of a JSON list."""
+    content = json.dumps([asdict(node) for node in tree.nodes.values()], ensure_ascii=False)
+    return np.frombuffer(content.encode("utf-8", "surrogatepass"), np.uint8)
+
+
+def tree_from_json(content: NDArray[np.uint8], vectors: NDArray[np.float32]) -> Tree:
+    """Read what ``nodes_to_json`` wrote.
+
+    Raises:
+        IndexFormatError: it is no list of nodes, or does not make a tree.
+    """
+    try:
+        entries = json.loads(content.tobytes().decode("utf-8", "surrogatepass"))
+        nodes = [_node(entry) for entry in entries]
+    except (ValueError, TypeError, KeyError) as error:
+        raise IndexFormatError(f"the nodes of the tree cannot be read: {error}") from error
+    return Tree(nodes, vectors)
+
+
+def _node(entry: Mapping[str, Any]) -> TreeNode:
+    span = entry["span"]
+    return TreeNode(
+        **{
+            **entry,
+            "doc_ids": tuple(entry["doc_ids"]),
+            "children": tuple(entry["children"]),
+            "span": None if span is None else tuple(span),
+        }
+    )
