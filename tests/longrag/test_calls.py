@@ -7,8 +7,20 @@ from contextvars import ContextVar
 
 import pytest
 
-from longrag.calls import Embed, Flow, Generate, arun, arun_all, ask, run, run_all
-from longrag.errors import InvalidParameterError
+from longrag.calls import (
+    CallLimit,
+    Compute,
+    Embed,
+    Flow,
+    Generate,
+    arun,
+    arun_all,
+    ask,
+    run,
+    run_all,
+    together,
+)
+from longrag.errors import CallLimitError, InvalidParameterError
 from longrag.journal import Journal
 
 
@@ -247,3 +259,111 @@ def test_embeddings_are_not_journalled(tmp_path):
     with Journal(tmp_path / "journal.db") as journal:
         assert run(flow(), lambda request: [[1.0]], journal=journal) == [[[1.0]]]
         assert len(journal) == 0
+
+
+def test_flows_together_have_all_their_calls_open_at_once():
+    met = threading.Barrier(3, timeout=10)
+
+    def together_at(request: Generate) -> str:
+        if not request.prompt.endswith("!"):
+            met.wait()
+        return answer(request)
+
+    flow = together([upper_twice("a"), upper_twice("b"), upper_twice("c")])
+    assert run(flow, together_at, max_in_flight=3) == ["A!", "B!", "C!"]
+
+
+def test_flows_together_may_be_none_and_of_any_length():
+    def at_once() -> Flow[str]:
+        return "now"
+        yield ()
+
+    assert run(together([]), answer) == []
+    flows = [at_once(), upper_twice("a"), fan_out("x"), fan_out()]
+    assert run(together(flows), answer) == ["now", "A!", ["X"], []]
+
+
+def test_one_of_flows_together_that_raises_closes_the_others_after_their_calls():
+    closed = []
+
+    def waiting() -> Flow[None]:
+        try:
+            yield (Generate("fine"),)
+            yield (Generate("never asked"),)
+        finally:
+            closed.append("waiting")
+
+    asked = []
+
+    def noting(request: Generate) -> str:
+        asked.append(request.prompt)
+        return answer(request)
+
+    with pytest.raises(TimeoutError, match="bad"):
+        run(together([upper_twice("bad"), waiting()]), noting)
+    assert asked == ["bad", "fine"]
+    assert closed == ["waiting"]
+
+
+async def test_computed_results_come_from_the_journal_the_second_time(tmp_path):
+    done = []
+
+    def flow() -> Flow[str]:
+        return (yield from ask(Compute("k", lambda: done.append(1) or f"made {len(done)}", ("d",))))
+
+    async def refuse(request: object) -> None:
+        raise AssertionError(request)
+
+    def refuse_sync(request: object) -> None:
+        raise AssertionError(request)
+
+    with Journal(tmp_path / "j") as journal:
+        assert await arun(flow(), refuse, journal=journal) == "made 1"
+        assert run(flow(), refuse_sync, journal=journal) == "made 1"
+        assert journal.purge("d") == 1
+        assert run(flow(), refuse_sync, journal=journal) == "made 2"
+    assert run(flow(), refuse_sync) == "made 3"
+
+
+async def test_only_texts_without_a_vector_are_embedded_again(tmp_path):
+    asked = []
+
+    def embed(request: Embed) -> list[list[float]]:
+        asked.append(request.texts)
+        return [[float(len(text)), 0.5] for text in request.texts]
+
+    async def aembed(request: Embed) -> list[list[float]]:
+        return embed(request)
+
+    def flow(*texts: str) -> Flow[list[list[float]]]:
+        request = Embed(texts, "document", tuple((f"doc {text}",) for text in texts))
+        return [list(vector) for vector in (yield from ask(request))]
+
+    with Journal(tmp_path / "j") as journal:
+        assert run(flow("a", "bb"), embed, journal=journal) == [[1, 0.5], [2, 0.5]]
+        expected = [[2, 0.5], [3, 0.5], [1, 0.5]]
+        assert await arun(flow("bb", "ccc", "a"), aembed, journal=journal) == expected
+        assert run(flow("a"), embed, journal=journal) == [[1, 0.5]]
+        assert asked == [("a", "bb"), ("ccc",)]
+        journal.purge("doc a")
+        run(flow("a", "bb"), embed, journal=journal)
+        assert asked[2:] == [("a",)]
+
+
+def test_a_query_is_not_kept_by_the_journal(tmp_path):
+    with Journal(tmp_path / "j") as journal:
+        run(ask(Embed(("q",), "query")), lambda request: [[1.0]], journal=journal)
+        assert len(journal) == 0
+
+
+def test_a_limit_refuses_calls_beyond_it():
+    limit = CallLimit(2)
+    limit.spend()
+    limit.spend()
+    with pytest.raises(CallLimitError, match="max_llm_calls=2"):
+        limit.spend()
+    assert limit.spent == 2
+    CallLimit().spend()
+    for wrong in (-1, 1.5, True, "3"):
+        with pytest.raises(InvalidParameterError, match="max_llm_calls"):
+            CallLimit(wrong)

@@ -8,9 +8,10 @@ import sys
 import threading
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from longrag.errors import GenerationError, JournalError
+from longrag.errors import EmbeddingError, GenerationError, JournalError
 from longrag.journal import Journal
 
 
@@ -181,3 +182,48 @@ def test_two_processes_write_one_journal(path):
     assert [writer.wait() for writer in writers] == [0, 0]
     with Journal(path) as journal:
         assert len(journal) == 80
+
+
+def test_vectors_are_kept_by_embedder_role_and_text_bit_by_bit(path):
+    rows = np.array([[0.1, -3e30], [1e-40, 2.0]], np.float32)
+    with Journal(path, embed_model="small") as journal:
+        stored = journal.put_vectors(["a", "b"], rows, role="document", sources=[["x"], ["y"]])
+        assert np.array_equal(np.stack(stored), rows)
+        again = journal.put_vectors(["a"], [[9, 9]], role="document", sources=[["x"]])
+        assert np.array_equal(again[0], rows[0])
+    with Journal(path, embed_model="small") as journal:
+        found = journal.get_vectors(["b", "c", "a"], role="document")
+        assert [None if one is None else one.tobytes() for one in found] == [
+            rows[1].tobytes(),
+            None,
+            rows[0].tobytes(),
+        ]
+        assert journal.get_vectors(["a"], role="query") == [None]
+        assert journal.purge("x", "y") == 2
+        assert journal.get_vectors(["a", "b"], role="document") == [None, None]
+    with Journal(path, embed_model="large") as journal:
+        assert journal.get_vectors(["a"], role="document") == [None]
+
+
+@pytest.mark.parametrize(
+    "vectors", [[[1.0]], [1.0, 2.0], [[1.0], [float("nan")]], [[1.0], [1.0, 2.0]], None, "no"]
+)
+def test_unusable_vectors_are_not_kept_as_paid_for(path, vectors):
+    with Journal(path) as journal:
+        with pytest.raises(EmbeddingError):
+            journal.put_vectors(["a", "b"], vectors, role="document", sources=[[], []])
+        assert journal.get_vectors(["a", "b"], role="document") == [None, None]
+
+
+def test_a_journal_of_the_first_version_is_read_on(path):
+    with Journal(path, model="m") as journal:
+        journal.put("prompt", "answer", sources=["d"])
+    with sqlite3.connect(path) as connection:
+        connection.execute("DROP TABLE vectors")
+        connection.execute("DROP INDEX sources_by_key")
+        connection.execute("PRAGMA user_version = 1")
+    connection.close()
+    with Journal(path, model="m") as journal:
+        assert journal.get("prompt") == "answer"
+        journal.put_vectors(["t"], [[1.0]], role="document", sources=[["d"]])
+        assert journal.purge("d") == 2
