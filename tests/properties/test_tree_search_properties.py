@@ -1,0 +1,186 @@
+"""What holds for searches of every tree: the budget, the order, and what is reached from what."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from longrag.indexing.tree import Tree
+from longrag.retrieval.tree_search import collapsed, node_scores, traverse
+from longrag.types import TreeNode
+
+
+@st.composite
+def trees(draw):
+    """Trees, forests and lone leaves, with overlapping clusters and promoted nodes."""
+    size = st.integers(0, 12)
+    nodes = [
+        TreeNode(f"leaf {at}", "", 0, draw(size), ("doc",), (), "", (at, at + 1))
+        for at in range(draw(st.integers(0, 8)))
+    ]
+    layer = [node.id for node in nodes]
+    for level in range(1, draw(st.integers(1, 4))):
+        if len(layer) < 2:
+            break
+        clusters = draw(
+            st.lists(
+                st.lists(st.sampled_from(layer), min_size=1, max_size=4, unique=True),
+                max_size=4,
+                unique_by=tuple,
+            )
+        )
+        parents = [
+            TreeNode(f"{level}.{at}", "", level, draw(size), ("doc",), tuple(sorted(children)))
+            for at, children in enumerate(clusters)
+        ]
+        clustered = {child for parent in parents for child in parent.children}
+        layer = [id_ for id_ in layer if id_ not in clustered] + [node.id for node in parents]
+        nodes += parents
+    width = draw(st.integers(1, 3))
+    numbers = st.integers(-3, 3)
+    vectors = [[draw(numbers) for _ in range(width)] for _ in nodes]
+    return Tree(nodes, np.array(vectors, np.float32).reshape(len(nodes), width))
+
+
+@st.composite
+def questions(draw):
+    tree = draw(trees())
+    # Few different values, so that there are ties.
+    values = st.sampled_from([-1e308, -0.0, 0.0, 0.5, 1.0, 1e308])
+    return tree, draw(st.lists(values, min_size=len(tree), max_size=len(tree)))
+
+
+budgets = st.none() | st.integers(1, 60)
+counts = st.integers(1, 5)
+
+
+def ids(found):
+    return [retrieved.node.id for retrieved in found]
+
+
+def ranked(tree, scores, rows):
+    """Best first, equal scores in the order of the nodes."""
+    return sorted(rows, key=lambda row: (-scores[row], row))
+
+
+def filled(tree, order, budget):
+    """Take what fits, one after another."""
+    nodes = list(tree.nodes.values())
+    taken, used = [], 0
+    for row in order:
+        if budget is None or used + nodes[row].tokens <= budget:
+            used += nodes[row].tokens
+            taken.append(nodes[row].id)
+    return taken
+
+
+def beneath(tree, id_):
+    node = tree.nodes[id_]
+    return {id_} if not node.children else set().union(*(beneath(tree, c) for c in node.children))
+
+
+@given(questions(), budgets, st.none() | counts, st.none() | st.sets(st.integers(0, 3), min_size=1))
+def test_collapsed_takes_what_fits_best_first(question, budget, top_k, levels):
+    tree, scores = question
+    if levels is not None:
+        levels = {level for level in levels if level <= tree.depth} or {0}
+    eligible = [
+        row
+        for row, node in enumerate(tree.nodes.values())
+        if levels is None or node.level in levels
+    ]
+    found = collapsed(
+        tree, scores, token_budget=budget, top_k=top_k, levels=levels, redundancy=None
+    )
+    assert ids(found) == filled(tree, ranked(tree, scores, eligible), budget)[:top_k]
+
+
+@given(questions())
+def test_collapsed_without_limits_takes_every_node_once(question):
+    tree, scores = question
+    found = collapsed(tree, scores, token_budget=None, redundancy=None)
+    assert sorted(ids(found)) == sorted(tree.nodes)
+
+
+def traversed(tree, scores, top_k, depth, start_level):
+    """The definition, layer by layer."""
+    start = tree.depth if start_level is None else start_level
+    row = list(tree.nodes).index
+    layer = [
+        id_
+        for id_, node in tree.nodes.items()
+        if node.level <= start
+        and not any(id_ in other.children and other.level <= start for other in tree.nodes.values())
+    ]
+    layers = []
+    while layer and len(layers) != depth:
+        best = sorted(layer, key=lambda id_: (-scores[row(id_)], row(id_)))[:top_k]
+        layers.append(best)
+        taken = sum(layers, [])
+        layer = [
+            id_
+            for id_ in tree.nodes
+            if id_ not in taken and any(id_ in tree.nodes[parent].children for parent in best)
+        ]
+    return layers
+
+
+@given(
+    questions(),
+    counts,
+    st.none() | counts,
+    st.none() | st.integers(0, 3),
+    budgets,
+)
+def test_traversal_takes_roots_and_children_of_the_taken_only(
+    question, top_k, depth, start_level, budget
+):
+    tree, scores = question
+    if start_level is not None and start_level > tree.depth:
+        start_level = None
+    layers = traversed(tree, scores, top_k, depth, start_level)
+    found = traverse(tree, scores, top_k=top_k, depth=depth, start_level=start_level)
+    assert ids(found) == sum(layers, [])
+    within = traverse(
+        tree, scores, top_k=top_k, depth=depth, start_level=start_level, token_budget=budget
+    )
+    rows = [tree.row[id_] for layer in layers for id_ in layer]
+    assert ids(within) == filled(tree, rows, budget)
+
+
+@given(questions())
+def test_traversal_with_room_for_all_reaches_every_node_from_any_level(question):
+    tree, scores = question
+    for level in range(tree.depth + 1):
+        found = ids(traverse(tree, scores, top_k=len(tree), start_level=level))
+        assert len(found) == len(set(found))
+        leaves = {id_ for id_, node in tree.nodes.items() if not node.children}
+        assert leaves <= set(found)
+        assert all(tree.nodes[id_].level <= level for id_ in found)
+
+
+@given(questions(), budgets)
+def test_a_retrieved_node_has_the_leaves_beneath_it_in_order(question, budget):
+    tree, scores = question
+    searches = (
+        collapsed(tree, scores, token_budget=budget),
+        traverse(tree, scores, token_budget=budget),
+    )
+    for found in searches:
+        assert sum(retrieved.node.tokens for retrieved in found) <= (budget or float("inf"))
+        for retrieved in found:
+            leaves = [leaf.id for leaf in retrieved.leaves]
+            assert set(leaves) == beneath(tree, retrieved.node.id)
+            assert leaves == sorted(set(leaves), key=list(tree.nodes).index)
+            assert retrieved.score == scores[tree.row[retrieved.node.id]]
+
+
+@given(trees(), st.data())
+def test_scores_are_cosines(tree, data):
+    width = tree.vectors.shape[1]
+    vector = data.draw(st.lists(st.integers(-3, 3), min_size=width, max_size=width))
+    found = node_scores(tree, vector)
+    for row, score in enumerate(found.tolist()):
+        lengths = np.linalg.norm(tree.vectors[row]) * np.linalg.norm(vector)
+        expected = tree.vectors[row] @ np.array(vector) / lengths if lengths else 0.0
+        assert score == pytest.approx(expected, abs=1e-6)
