@@ -1,5 +1,7 @@
 """What holds for searches of every tree: the budget, the order, and what is reached from what."""
 
+from itertools import chain
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -116,7 +118,7 @@ def traversed(tree, scores, top_k, depth, start_level):
     while layer and len(layers) != depth:
         best = sorted(layer, key=lambda id_: (-scores[row(id_)], row(id_)))[:top_k]
         layers.append(best)
-        taken = sum(layers, [])
+        taken = list(chain(*layers))
         layer = [
             id_
             for id_ in tree.nodes
@@ -140,7 +142,7 @@ def test_traversal_takes_roots_and_children_of_the_taken_only(
         start_level = None
     layers = traversed(tree, scores, top_k, depth, start_level)
     found = traverse(tree, scores, top_k=top_k, depth=depth, start_level=start_level)
-    assert ids(found) == sum(layers, [])
+    assert ids(found) == list(chain(*layers))
     within = traverse(
         tree, scores, top_k=top_k, depth=depth, start_level=start_level, token_budget=budget
     )

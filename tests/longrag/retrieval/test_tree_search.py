@@ -110,17 +110,18 @@ class TestNodeScores:
             node_scores(LONE_LEAF, [[1, 2], [3, 4]])
 
 
-class TestKeywordScores:
-    TEXTS = {
-        "a": "The keeper lit the lamp.",
-        "b": "A ship passed the lamps, lamps and lamps of the harbour in the rain of that night.",
-        "c": "茶馆建于1893年。",
-        "d": "",
-    }
+TEXTS = {
+    "a": "The keeper lit the lamp.",
+    "b": "A ship passed the lamps, lamps and lamps of the harbour in the rain of that night.",
+    "c": "茶馆建于1893年。",
+    "d": "",
+}
 
+
+class TestKeywordScores:
     @pytest.fixture
     def tree(self):
-        return make_tree(dict.fromkeys(self.TEXTS, 0), {}, texts=self.TEXTS)
+        return make_tree(dict.fromkeys(TEXTS, 0), {}, texts=TEXTS)
 
     def test_find_the_nodes_that_share_words_with_the_question(self, tree):
         found = keyword_scores(tree, "Who keeps a keeper?")
