@@ -17,11 +17,17 @@ STRUCT_TYPE = "longrag"
 
 
 @dataclass
-class LongRAGStruct(IndexStruct):
-    """What the index store keeps: settings, the document of every node, what the units were."""
+class LivingStruct(IndexStruct):
+    """What the index store keeps of every index of ours: settings, the document of every node."""
 
     settings: dict[str, Any] = field(default_factory=dict)
     documents: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass
+class LongRAGStruct(LivingStruct):
+    """What the index store keeps of long units: what they were, as well."""
+
     units: str = ""
 
     @classmethod

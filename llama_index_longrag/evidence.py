@@ -11,7 +11,7 @@ from llama_index.core.schema import IndexNode, NodeWithScore, QueryBundle
 
 from llama_index_longrag._bridge import embed
 from llama_index_longrag._nodes import to_result
-from llama_index_longrag.retrievers import LivingIndex
+from llama_index_longrag.retrievers import UnitsIndex
 from longrag.calls import Embed, Flow, Request, Steps, aperform, arun, perform, run
 from longrag.ingestion.relations import LinkSource
 from longrag.retrieval.assembly import check_token_budget
@@ -43,7 +43,7 @@ class EvidenceRetriever(BaseRetriever):
     def __init__(
         self,
         *,
-        index: LivingIndex,
+        index: UnitsIndex,
         token_budget: int | None = 2200,
         link_sources: Sequence[LinkSource] = LINK_SOURCES,
         callback_manager: CallbackManager | None = None,

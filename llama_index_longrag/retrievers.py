@@ -71,7 +71,7 @@ from longrag.types import RetrievedUnit
 T = TypeVar("T")
 
 
-class LivingIndex(Protocol):
+class UnitsIndex(Protocol):
     """A ``LongRAGIndex``: units that change, and the nodes of their documents."""
 
     corpus: CorpusIndex
@@ -122,7 +122,7 @@ class MaxPRetriever(BaseRetriever):
     def __init__(
         self,
         *,
-        index: VectorStoreIndex | LivingIndex | None = None,
+        index: VectorStoreIndex | UnitsIndex | None = None,
         nodes: Sequence[BaseNode] | None = None,
         embed_model: BaseEmbedding | None = None,
         similarity_top_k: int = 4,
