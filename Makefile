@@ -4,7 +4,7 @@ BIN := $(VENV)/bin
 # Files whose change makes the virtual environment stale.
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test lint bench fmt floor clean
+.PHONY: demo test lint bench chaos fmt floor clean
 
 demo: $(STAMP)
 	$(BIN)/python examples/00_demo.py
@@ -27,6 +27,10 @@ bench: $(STAMP)
 	$(BIN)/python benchmarks/grouping.py --undirected
 	$(BIN)/python benchmarks/maxp.py
 	$(BIN)/python benchmarks/retriever.py
+
+# Builds that are killed at random moments, ten times as many as in the tests.
+chaos: $(STAMP)
+	LONGRAG_KILLS=200 $(BIN)/python -m pytest tests/longrag/indexing/test_tree_kills.py
 
 # The unit tests once more, on the oldest versions the package says it works with.
 floor: .venv-floor/.installed

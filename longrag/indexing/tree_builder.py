@@ -277,9 +277,7 @@ class _Known:
         self._kept: dict[str, None] = {}
         self._places: dict[str, tuple[Any, ...]] = {}
         # Answers are purged by document or, when a document changes, by its text as it was.
-        self._sources = {
-            document.id: (document.id, version(document)) for document in documents
-        }
+        self._sources = {document.id: (document.id, version(document)) for document in documents}
 
     def add_leaves(self) -> list[str]:
         """Cut the documents into leaves and return the ids of all, in order."""
@@ -364,9 +362,7 @@ class _Known:
             for id_, cluster in zip(ids, clusters, strict=True)
             if id_ not in self.nodes
         }
-        texts = yield from together(
-            self._summary(cluster, level) for cluster in missing.values()
-        )
+        texts = yield from together(self._summary(cluster, level) for cluster in missing.values())
         for (id_, cluster), text in zip(missing.items(), texts, strict=True):
             self.nodes[id_] = TreeNode(
                 id=id_,
@@ -386,9 +382,7 @@ class _Known:
         passages = [Passage(self.nodes[id_].text, self.nodes[id_].title) for id_ in cluster]
         doc_ids = self._doc_ids(cluster)
         try:
-            text = yield from self.settings.summarizer(
-                passages, sources=self._sources_of(doc_ids)
-            )
+            text = yield from self.settings.summarizer(passages, sources=self._sources_of(doc_ids))
             if not isinstance(text, str) or not text.strip():
                 raise GenerationError(f"the summarizer returned {text!r}")
         except LongragError as error:

@@ -118,12 +118,7 @@ def regroup(
 def _cluster(
     layer: Layer, indices: Sequence[int], clusterer: Clusterer, max_tokens: int
 ) -> list[list[int]]:
-    part = Layer(
-        tuple(layer.ids[index] for index in indices),
-        layer.vectors[list(indices)],
-        tuple(layer.tokens[index] for index in indices),
-    )
-    groups = cluster_layer(clusterer, part, max_tokens=max_tokens)
+    groups = cluster_layer(clusterer, layer.take(indices), max_tokens=max_tokens)
     return [[indices[place] for place in group] for group in groups]
 
 

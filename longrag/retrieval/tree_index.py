@@ -173,9 +173,7 @@ class TreeIndex:
         save_arrays(path, _KIND, _VERSION, arrays, _settings(self.builder))
 
     @classmethod
-    def load(
-        cls, path: str | os.PathLike[str], *, builder: TreeBuilder | None = None
-    ) -> TreeIndex:
+    def load(cls, path: str | os.PathLike[str], *, builder: TreeBuilder | None = None) -> TreeIndex:
         """Read an index that ``save`` wrote; its tree is the one it was saved with.
 
         Args:

@@ -1,0 +1,425 @@
+"""Trees are built, grown and pruned: what they hold, what they cost, what a failure leaves."""
+
+import re
+import threading
+from dataclasses import replace
+from hashlib import sha256
+
+import numpy as np
+import pytest
+
+from longrag.calls import CallLimit, Embed, Generate, arun, run
+from longrag.errors import (
+    CallLimitError,
+    EmbeddingError,
+    InvalidDocumentError,
+    InvalidParameterError,
+    JournalError,
+    SummaryError,
+)
+from longrag.indexing.summaries import ExtractiveSummarizer, LlmSummarizer, check_summary
+from longrag.indexing.tree_builder import TreeBuilder, build_tree
+from longrag.journal import Journal
+from longrag.types import Document
+from tests.fakes import hash_vector
+
+TOPICS = ["harbour", "orchard", "railway", "glacier", "library", "foundry", "observatory"]
+
+
+def story(number: int, sentences: int = 24) -> Document:
+    topic = TOPICS[number % len(TOPICS)]
+    text = " ".join(
+        f"The {topic} of town {number} kept record {n} of the {topic} and its keepers in a"
+        f" {topic} book called volume{number}x{n}."
+        for n in range(sentences)
+    )
+    return Document(f"doc-{number:03d}", text, title=f"The {topic} {number}")
+
+
+CORPUS = [story(number) for number in range(14)]
+
+
+class Model:
+    """A language model and embedder that answer by the text alone, and count what they are paid."""
+
+    def __init__(self, fail=lambda prompt, calls: None):
+        self.prompts: list[str] = []
+        self.embedded: list[str] = []
+        self._fail = fail
+
+    def __call__(self, request):
+        if isinstance(request, Embed):
+            self.embedded += request.texts
+            return np.stack([hash_vector(text, 32) for text in request.texts])
+        assert isinstance(request, Generate)
+        self.prompts.append(request.prompt)
+        failure = self._fail(request.prompt, len(self.prompts))
+        if isinstance(failure, Exception):
+            raise failure
+        return check_summary(summary_of(request.prompt) if failure is None else failure)
+
+
+def summary_of(prompt: str) -> str:
+    topics = sorted(topic for topic in TOPICS if topic in prompt)
+    return f"About {' '.join(topics)}, note {sha256(prompt.encode()).hexdigest()[:12]}."
+
+
+def built(documents=CORPUS, model=None, before=None, journal=None, in_flight=1, **settings):
+    afresh = settings.pop("afresh", False)
+    flow = build_tree(documents, TreeBuilder(**settings), before=before, afresh=afresh)
+    return run(flow, model or Model(), max_in_flight=in_flight, journal=journal)
+
+
+def same(one, other) -> bool:
+    return list(one.nodes.items()) == list(other.nodes.items()) and np.array_equal(
+        one.vectors, other.vectors
+    )
+
+
+class TestWhatATreeHolds:
+    @pytest.mark.parametrize("clusterer", ["fast", "contiguous", "stable"])
+    def test_leaves_are_pieces_of_their_documents_and_summaries_read_their_children(
+        self, clusterer
+    ):
+        model = Model()
+        tree = built(model=model, clusterer=clusterer)
+        texts = {document.id: document.text for document in CORPUS}
+        leaves = [node for node in tree.nodes.values() if not node.level]
+        for leaf in leaves:
+            (doc_id,) = leaf.doc_ids
+            assert texts[doc_id][slice(*leaf.span)] == leaf.text
+            assert leaf.tokens <= 100
+        for document in CORPUS:
+            own = [leaf.text for leaf in leaves if leaf.doc_ids == (document.id,)]
+            assert " ".join(own) == document.text
+        summaries = [node for node in tree.nodes.values() if node.level]
+        assert len(model.prompts) == len(summaries) > len(CORPUS) // 2
+        for node in summaries:
+            assert len(node.children) >= 2
+            prompt = LlmSummarizer().render(
+                [self._passage(tree.nodes[child]) for child in node.children]
+            )
+            assert node.text == summary_of(prompt)
+            below = {d for child in node.children for d in tree.nodes[child].doc_ids}
+            assert node.doc_ids == tuple(sorted(below))
+            assert all(tree.nodes[child].level < node.level for child in node.children)
+        (root,) = tree.roots
+        assert {leaf.id for leaf in tree.leaves(root)} == {leaf.id for leaf in leaves}
+
+    def _passage(self, node):
+        from longrag.indexing.summaries import Passage
+
+        return Passage(node.text, node.title)
+
+    @pytest.mark.parametrize("clusterer", ["paper", "fast", "contiguous", "graph", "stable"])
+    def test_the_order_of_documents_and_a_second_build_change_nothing(self, clusterer):
+        one = built(clusterer=clusterer)
+        assert same(one, built(CORPUS[::-1], clusterer=clusterer, in_flight=3))
+        assert one.depth >= 2
+
+    def test_vectors_are_those_of_the_texts(self):
+        tree = built()
+        for id_, row in tree.row.items():
+            assert np.array_equal(tree.vectors[row], hash_vector(tree.nodes[id_].text, 32))
+
+    def test_nothing_is_summarised_where_there_is_nothing_to_put_together(self):
+        for documents in ([], [Document("a", " \n")], [Document("a", "One sentence.")]):
+            model = Model()
+            tree = built(documents, model)
+            assert model.prompts == []
+            assert len(tree) == sum(bool(d.text.strip()) for d in documents)
+        model = Model()
+        tree = built([Document("a", "One sentence."), Document("b", "Another one.")], model)
+        assert [node.level for node in tree.nodes.values()] == [0, 0, 1]
+        assert len(model.prompts) == 1
+
+    def test_identical_documents_are_leaves_of_their_own(self):
+        tree = built([Document(f"d{n}", "The same words in every one.") for n in range(40)])
+        assert sum(not node.level for node in tree.nodes.values()) == 40
+        assert len(tree.leaves(tree.roots[0])) == 40
+
+    def test_one_tree_a_document_never_mixes_documents(self):
+        tree = built(scope="document")
+        assert len(tree.roots) == len(CORPUS)
+        assert all(len(node.doc_ids) == 1 for node in tree.nodes.values())
+
+    def test_levels_can_be_limited(self):
+        assert built(clusterer="contiguous", max_levels=1).depth == 1
+
+    def test_a_document_can_be_one_leaf(self):
+        tree = built(chunk_size=None)
+        assert sum(not node.level for node in tree.nodes.values()) == len(CORPUS)
+
+    def test_no_cluster_is_over_its_budget(self):
+        tree = built(clusterer="contiguous", max_cluster_tokens=250)
+        for node in tree.nodes.values():
+            assert sum(tree.nodes[child].tokens for child in node.children) <= 250
+
+    def test_a_keyless_tree_quotes_its_leaves(self):
+        model = Model()
+        summarizer = ExtractiveSummarizer(summary_tokens=60)
+        tree = built(CORPUS[:4], model, summarizer=summarizer)
+        assert model.prompts == []
+        words = " ".join(document.text for document in CORPUS[:4])
+        for node in tree.nodes.values():
+            if node.level:
+                assert node.tokens <= 60
+                assert all(line in words for line in re.split(r"(?<=\.)\s", node.text))
+
+    @pytest.mark.parametrize(
+        "setting",
+        [
+            {"scope": "book"},
+            {"chunk_size": 0},
+            {"max_levels": 0},
+            {"max_cluster_tokens": True},
+            {"clusterer": "kmeans"},
+        ],
+    )
+    def test_settings_out_of_range_are_refused(self, setting):
+        with pytest.raises(InvalidParameterError, match=next(iter(setting))):
+            TreeBuilder(**setting)
+
+    def test_two_documents_with_one_id_are_refused(self):
+        with pytest.raises(InvalidDocumentError, match="same id"):
+            built([Document("a", "x"), Document("a", "y")])
+
+
+class TestChange:
+    @pytest.mark.parametrize("clusterer", ["fast", "contiguous", "stable", "graph"])
+    def test_a_document_more_pays_for_a_few_calls_a_level_and_leaves_the_rest(self, clusterer):
+        corpus = [story(number) for number in range(60)]
+        before = built(corpus, clusterer=clusterer)
+        model = Model()
+        after = built([*corpus, story(61, 6)], model, before=before, clusterer=clusterer)
+        new = [node for id_, node in after.nodes.items() if id_ not in before.nodes]
+        assert len(model.prompts) == sum(node.level > 0 for node in new)
+        if clusterer != "contiguous":
+            assert len(model.prompts) <= 4 * after.depth
+        kept = [id_ for id_ in after.nodes if id_ in before.nodes]
+        assert len(kept) >= 0.8 * len(before)
+        for id_ in kept:
+            assert after.nodes[id_] == before.nodes[id_]
+            assert np.array_equal(after.vectors[after.row[id_]], before.vectors[before.row[id_]])
+        assert sorted(model.embedded) == sorted(node.text for node in new)
+        assert {leaf.id for root in after.roots for leaf in after.leaves(root)} == {
+            node.id for node in after.nodes.values() if not node.level
+        }
+
+    @pytest.mark.parametrize("clusterer", ["fast", "contiguous", "stable"])
+    def test_a_deleted_document_leaves_no_node(self, clusterer):
+        before = built(clusterer=clusterer)
+        model = Model()
+        after = built(CORPUS[1:], model, before=before, clusterer=clusterer)
+        assert all("doc-000" not in node.doc_ids for node in after.nodes.values())
+        assert not any("town 0 " in text for text in (n.text for n in after.nodes.values()))
+        assert len(model.prompts) < len(before.nodes) - sum(
+            not node.level for node in before.nodes.values()
+        )
+
+    def test_everything_can_go_and_come_again(self):
+        before = built(clusterer="fast")
+        assert len(built([], before=before)) == 0
+        assert same(built(before=built([], before=before)), before)
+
+    def test_a_tree_of_one_document_is_touched_only_by_its_own_change(self):
+        before = built(scope="document")
+        model = Model()
+        changed = [replace(CORPUS[0], text=CORPUS[0].text + " One more."), *CORPUS[1:]]
+        after = built(changed, model, before=before, scope="document")
+        assert same(after, built(changed, scope="document"))
+        assert 0 < len(model.prompts) <= 3
+        assert all("town 0 " in prompt or "harbour" in prompt for prompt in model.prompts)
+
+    def test_a_tree_that_is_rebuilt_is_that_of_one_build_and_pays_for_what_differs(self):
+        corpus = [story(number) for number in range(40)]
+        grown = built(corpus[:30])
+        for end in (33, 36, 40):
+            grown = built(corpus[:end], before=grown)
+        model = Model()
+        rebuilt = built(corpus, model, before=grown, afresh=True)
+        assert same(rebuilt, built(corpus))
+        new = [node for id_, node in rebuilt.nodes.items() if id_ not in grown.nodes]
+        assert len(model.prompts) == len(new)
+
+    @pytest.mark.parametrize("settings", [{"clusterer": "stable"}, {"scope": "document"}])
+    def test_a_hundred_histories_end_in_the_tree_of_one_build(self, settings):
+        corpus = [story(number, 5) for number in range(24)]
+        random = np.random.default_rng(0)
+        for _ in range(100):
+            there: dict[str, Document] = {}
+            tree = None
+            for _ in range(int(random.integers(2, 6))):
+                for number in random.integers(0, 24, size=int(random.integers(1, 8))):
+                    document = corpus[number]
+                    if document.id in there and random.random() < 0.4:
+                        del there[document.id]
+                    else:
+                        there[document.id] = document
+                tree = built(list(there.values()), before=tree, **settings)
+            assert same(tree, built(list(there.values()), **settings))
+
+
+class TestFailure:
+    def test_a_cluster_that_cannot_be_summarised_is_named_and_the_rest_is_not_paid_again(
+        self, tmp_path
+    ):
+        whole = built()
+        model = Model(lambda prompt, calls: ConnectionError("gone") if calls == 3 else None)
+        with Journal(tmp_path / "j") as journal:
+            with pytest.raises(SummaryError, match=r"level 1.*ConnectionError: gone") as caught:
+                built(model=model, journal=journal)
+            assert isinstance(caught.value.__cause__, ConnectionError)
+            assert set(caught.value.children) <= set(whole.nodes)
+            level_one = sum(node.level == 1 for node in whole.nodes.values())
+            assert len(model.prompts) == level_one
+            again = Model()
+            assert same(built(model=again, journal=journal), whole)
+            paid = len(model.prompts) - 1 + len(again.prompts)
+            assert paid == sum(node.level > 0 for node in whole.nodes.values())
+            assert not set(again.embedded) & set(model.embedded)
+
+    @pytest.mark.parametrize("reply", ["", " \n", "...", 7])
+    def test_a_blank_answer_is_no_summary_and_is_asked_for_again(self, tmp_path, reply):
+        model = Model(lambda prompt, calls: reply if calls == 2 else None)
+        with Journal(tmp_path / "j") as journal:
+            with pytest.raises(SummaryError, match="GenerationError"):
+                built(model=model, journal=journal)
+            assert same(built(journal=journal), built())
+
+    @pytest.mark.parametrize("share", [0.01, 0.1, 0.5])
+    def test_a_build_ends_however_many_calls_fail_and_pays_for_each_answer_once(
+        self, tmp_path, share
+    ):
+        corpus = [story(number) for number in range(40)]
+        random = np.random.default_rng(1)
+        answered: list[str] = []
+
+        def fail(prompt, calls):
+            if random.random() < share:
+                return TimeoutError("429") if calls % 2 else ""
+            answered.append(prompt)
+            return None
+
+        with Journal(tmp_path / "j") as journal:
+            for _ in range(200):
+                try:
+                    tree = built(corpus, Model(fail), journal=journal, in_flight=4)
+                    break
+                except SummaryError:
+                    continue
+        assert same(tree, built(corpus))
+        assert len(answered) == len(set(answered))
+
+    async def test_calls_in_flight_are_as_many_as_allowed(self):
+        met = threading.Barrier(8, timeout=20)
+        model = Model()
+
+        def slow(request):
+            if isinstance(request, Generate) and len(model.prompts) < 8:
+                answer = model(request)
+                met.wait()
+                return answer
+            return model(request)
+
+        corpus = [story(number) for number in range(40)]
+        flow = build_tree(corpus, TreeBuilder(clusterer="contiguous"))
+        assert same(run(flow, slow, max_in_flight=8), built(corpus, clusterer="contiguous"))
+
+    async def test_the_async_driver_builds_the_same_tree(self, tmp_path):
+        model = Model()
+
+        async def answer(request):
+            return model(request)
+
+        with Journal(tmp_path / "j") as journal:
+            flow = build_tree(CORPUS, TreeBuilder())
+            assert same(await arun(flow, answer, max_in_flight=4, journal=journal), built())
+
+    def test_a_limit_on_calls_stops_cleanly_and_the_next_build_goes_on(self, tmp_path):
+        whole = built()
+        summaries = sum(node.level > 0 for node in whole.nodes.values())
+        rounds = 0
+        with Journal(tmp_path / "j") as journal:
+            while True:
+                rounds += 1
+                limit, model = CallLimit(4), Model()
+
+                def answer(request, limit=limit, model=model):
+                    if isinstance(request, Generate):
+                        limit.spend()
+                    return model(request)
+
+                flow = build_tree(CORPUS, TreeBuilder())
+                try:
+                    tree = run(flow, answer, max_in_flight=3, journal=journal)
+                    break
+                except CallLimitError:
+                    assert limit.spent == 4
+        assert same(tree, whole)
+        assert rounds == -(-summaries // 4)
+
+    def test_answers_of_other_settings_or_another_corpus_are_never_mixed_in(self, tmp_path):
+        with Journal(tmp_path / "j") as journal:
+            built(journal=journal)
+            other = built(CORPUS[:9], clusterer="contiguous", chunk_size=60, journal=journal)
+            assert same(other, built(CORPUS[:9], clusterer="contiguous", chunk_size=60))
+
+    def test_a_full_disk_is_an_error_of_the_journal(self, tmp_path, monkeypatch):
+        with Journal(tmp_path / "j") as journal:
+
+            def full(*args, **kwargs):
+                raise JournalError("disk is full")
+
+            monkeypatch.setattr(journal, "put", full)
+            with pytest.raises(JournalError, match="disk is full"):
+                built(journal=journal)
+
+    def test_unusable_vectors_are_refused(self):
+        def answer(request):
+            return [[float("nan")]] * len(request.texts)
+
+        with pytest.raises(EmbeddingError):
+            run(build_tree(CORPUS), answer)
+        with pytest.raises(EmbeddingError, match="1 vectors for"):
+            run(build_tree(CORPUS), lambda request: [[1.0, 2.0]])
+
+
+class TestEstimate:
+    @pytest.mark.parametrize("clusterer", ["contiguous", "fast", "stable"])
+    def test_the_cost_is_told_before_anything_is_paid(self, clusterer):
+        corpus = [story(number) for number in range(60)]
+        estimate = TreeBuilder(clusterer=clusterer).estimate(corpus)
+        model = Model()
+        tree = built(corpus, model, clusterer=clusterer)
+        assert estimate.leaves == sum(not node.level for node in tree.nodes.values())
+        assert estimate.llm_calls == pytest.approx(len(model.prompts), rel=0.34)
+        assert estimate.embedded_texts == estimate.leaves + estimate.llm_calls
+        assert estimate.completion_tokens == 100 * estimate.llm_calls
+
+    def test_the_count_is_exact_for_windows_of_neighbours(self):
+        corpus = [story(number) for number in range(60)]
+        builder = TreeBuilder(clusterer="contiguous", max_cluster_tokens=10**6)
+        model = Model()
+        built(corpus, model, clusterer="contiguous", max_cluster_tokens=10**6)
+        assert builder.estimate(corpus).llm_calls == len(model.prompts)
+
+    def test_a_keyless_tree_costs_no_call(self):
+        estimate = TreeBuilder(summarizer=ExtractiveSummarizer()).estimate(CORPUS)
+        assert estimate.llm_calls == 0
+        assert estimate.embedded_tokens > 0
+
+    def test_statistics_are_the_means_of_the_tree(self):
+        tree = built(clusterer="contiguous", max_levels=1)
+        statistics = tree.statistics()
+        assert statistics.nodes == (
+            sum(not n.level for n in tree.nodes.values()),
+            sum(n.level == 1 for n in tree.nodes.values()),
+        )
+        ratios = [
+            n.tokens / sum(tree.nodes[c].tokens for c in n.children)
+            for n in tree.nodes.values()
+            if n.level
+        ]
+        assert statistics.all_levels.compression == pytest.approx(np.mean(ratios))
+        assert statistics.levels[1] == statistics.all_levels

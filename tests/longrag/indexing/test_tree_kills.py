@@ -1,0 +1,131 @@
+"""A build that is killed at any moment goes on where it was, and pays for next to nothing twice."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[3]
+KILLS = int(os.environ.get("LONGRAG_KILLS", "20"))
+
+# One process imports everything once and forks the builds it kills.
+CODE = """
+import json, os, random, signal, sys, time
+from hashlib import sha256
+from pathlib import Path
+import numpy as np
+from longrag.calls import Embed, run
+from longrag.indexing.tree_builder import TreeBuilder, build_tree
+from longrag.journal import Journal
+from longrag.types import Document
+from tests.fakes import hash_vector
+
+folder, clusterer = Path(sys.argv[1]), sys.argv[2]
+kills, writers = int(sys.argv[3]), int(sys.argv[4])
+IN_FLIGHT = 4
+topics = ["harbour", "orchard", "railway", "glacier", "library", "foundry"]
+corpus = [
+    Document(f"doc-{n:02d}", " ".join(
+        f"The {topics[n % 6]} of town {n} kept record {i} in a {topics[n % 6]} book {n}x{i}."
+        for i in range(20))) for n in range(24)]
+log = os.open(folder / "paid", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+
+def answer(request):
+    if isinstance(request, Embed):
+        return np.stack([hash_vector(text, 16) for text in request.texts])
+    digest = sha256(request.prompt.encode()).hexdigest()
+    os.write(log, digest.encode() + b"\\n")
+    time.sleep(0.004)
+    return f"A summary of {digest[:16]} and {digest[16:32]}."
+
+def build(journal=None):
+    builder = TreeBuilder(clusterer=clusterer, chunk_size=40)
+    return run(build_tree(corpus, builder), answer, max_in_flight=IN_FLIGHT, journal=journal)
+
+def name(tree):
+    return sha256(repr((list(tree.nodes.items()), tree.vectors.tobytes())).encode()).hexdigest()
+
+def child():
+    try:
+        with Journal(folder / "journal") as journal:
+            (folder / f"done-{os.getpid()}").write_text(name(build(journal)))
+        os._exit(0)
+    except BaseException:
+        import traceback
+        traceback.print_exc()
+        os._exit(1)
+
+begin = time.perf_counter()
+expected = build()
+length = time.perf_counter() - begin
+summaries = sum(node.level > 0 for node in expected.nodes.values())
+os.truncate(folder / "paid", 0)
+rng = random.Random(kills)
+killed = failed = 0
+while killed < kills:
+    pids = []
+    for _ in range(writers):
+        pid = os.fork()
+        if not pid:
+            child()
+        pids.append(pid)
+    time.sleep(rng.random() * length * 0.2)
+    for pid in pids:
+        os.kill(pid, signal.SIGKILL)
+        _, status = os.waitpid(pid, 0)
+        killed += os.WIFSIGNALED(status)
+        failed += os.WIFEXITED(status) and os.WEXITSTATUS(status)
+    if (folder / "journal").exists() and list(folder.glob("done-*")):
+        for path in folder.glob("done-*"):
+            failed += path.read_text() != name(expected)
+            path.unlink()
+        for path in folder.glob("journal*"):
+            path.unlink()
+        done = open(folder / "paid").read().split()
+        assert len(set(done)) == summaries, (len(set(done)), summaries)
+        os.truncate(folder / "paid", 0)
+        print("finished after", killed, file=sys.stderr)
+with Journal(folder / "journal") as journal:
+    equal = name(build(journal)) == name(expected)
+paid = open(folder / "paid").read().split()
+print(json.dumps({"killed": killed, "failed": failed, "equal": equal, "summaries": summaries,
+    "paid": len(paid), "distinct": len(set(paid)), "in_flight": IN_FLIGHT}))
+"""
+
+
+def report(tmp_path, clusterer: str, writers: int) -> dict:
+    done = subprocess.run(
+        [sys.executable, "-c", CODE, str(tmp_path), clusterer, str(KILLS), str(writers)],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="kills are tried where processes fork")
+@pytest.mark.timeout(0 if KILLS > 20 else 120)
+@pytest.mark.parametrize("clusterer", ["fast", "stable"])
+def test_a_killed_build_ends_in_the_same_tree_and_pays_only_calls_in_flight_again(
+    tmp_path, clusterer
+):
+    seen = report(tmp_path, clusterer, writers=1)
+    assert seen["equal"]
+    assert (seen["killed"], seen["failed"]) == (KILLS, 0)
+    assert seen["distinct"] == seen["summaries"]
+    assert seen["paid"] <= seen["summaries"] + KILLS * seen["in_flight"]
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="kills are tried where processes fork")
+@pytest.mark.timeout(0 if KILLS > 20 else 120)
+def test_two_processes_on_one_journal_end_in_the_same_tree(tmp_path):
+    seen = report(tmp_path, "fast", writers=2)
+    assert seen["equal"]
+    assert seen["failed"] == 0
+    assert seen["distinct"] == seen["summaries"]
