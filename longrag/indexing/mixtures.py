@@ -1,0 +1,442 @@
+"""Clusterers that model a layer as a mixture: the paper's, and a fast one."""
+
+from __future__ import annotations
+
+import threading
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from longrag.errors import InvalidParameterError
+from longrag.indexing.neighbours import nearest_neighbours
+
+if TYPE_CHECKING:
+    from longrag.indexing.clustering import Layer
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+
+# The layout's compiled loops end the process when two threads are in them at once, on machines
+# where numba has only its own thread pool.
+_LAYOUT = threading.Lock()
+
+_EM_STEPS = 100
+_EM_TOLERANCE = 1e-3
+_LLOYD_STEPS = 12
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PaperClusterer:
+    """Clusters in two steps, global and local, as RAPTOR does (§3, `Clustering Algorithm`).
+
+    Each step reduces the vectors with UMAP (cosine), then fits Gaussian mixtures with full
+    covariances, keeps the one with the lowest BIC, and puts a node into every component whose
+    posterior is above ``threshold``. The global step looks at ``min(sqrt(n - 1), max_neighbors)``
+    neighbours, the local step at ``local_neighbors``.
+
+    Unlike the paper's code: neighbours are exact, fits are in float64, at most half as many
+    components as nodes are tried, the fit that BIC chose is the one that is used, and everything
+    follows from ``random_state``.
+
+    Args:
+        dimension: The width UMAP reduces to, at most n - 2. Clusters of up to ``dimension + 1``
+            nodes are not divided.
+        threshold: A posterior in [0, 1).
+        max_components: The most components tried in one fit.
+        max_neighbors: The most neighbours looked at in the global step.
+        local_neighbors: The neighbours looked at in the local step.
+        min_variance: Added to the variances of a component in every direction, in the units of
+            UMAP's layout, where the nodes of one cluster are of the order of 1 apart.
+        random_state: Seeds the layout and the first guess of each fit.
+    """
+
+    history_independent: ClassVar[bool] = False
+    typical_size: ClassVar[float] = 7.0
+    block_size: ClassVar[int] = 5000
+
+    dimension: int = 10
+    threshold: float = 0.1
+    max_components: int = 50
+    max_neighbors: int = 100
+    local_neighbors: int = 10
+    min_variance: float = 1e-6
+    random_state: int = 0
+
+    def __post_init__(self) -> None:
+        for name in ("dimension", "max_components"):
+            check_integer(name, getattr(self, name), at_least=1)
+        for name in ("max_neighbors", "local_neighbors"):
+            check_integer(name, getattr(self, name), at_least=2)
+        check_integer("random_state", self.random_state, at_least=0)
+        check_share("threshold", self.threshold)
+        if not 0 < self.min_variance < float("inf"):
+            raise InvalidParameterError("min_variance", self.min_variance, "a positive number")
+
+    def __call__(self, layer: Layer) -> list[list[int]]:
+        """Return groups of indices into the layer."""
+        unit = directions(layer.vectors)
+        everything = np.arange(len(unit))
+        if len(unit) <= self.dimension + 1:
+            return [everything.tolist()]
+        wide = min(int((len(unit) - 1) ** 0.5), self.max_neighbors)
+        return [
+            inside[local].tolist()
+            for inside in self._components(unit, wide)
+            for local in self._local(unit[inside])
+        ]
+
+    def _local(self, unit: NDArray[np.float32]) -> list[Integers]:
+        if len(unit) <= self.dimension + 1:
+            return [np.arange(len(unit))]
+        return self._components(unit, self.local_neighbors)
+
+    def _components(self, unit: NDArray[np.float32], neighbors: int) -> list[Integers]:
+        width = min(self.dimension, len(unit) - 2)
+        layout = reduce_dimension(
+            unit, neighbors=neighbors, width=width, random_state=self.random_state
+        )
+        most = max(min(self.max_components, len(unit) // 2), 1)
+        posterior = best_mixture(
+            layout, most=most, min_variance=self.min_variance, random_state=self.random_state
+        )
+        return memberships(posterior, self.threshold)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FastClusterer:
+    """Clusters without UMAP: principal components, Ward's linkage, and a spherical mixture.
+
+    A layer is divided by k-means into blocks of at most ``block`` nodes, so that time and memory
+    are near-linear. In each block Ward's linkage is cut where clusters have ``size`` nodes on
+    average. They are then the components of a mixture of spherical Gaussians with one variance,
+    and a node belongs to every component whose posterior is above ``threshold``. (BIC, which
+    decides the number in the paper, prefers clusters three to ten times as large where nothing
+    has been laid out by UMAP.) There is nothing random but the k-means.
+
+    Args:
+        size: The mean number of nodes in a cluster, at least 2; the paper's trees have 6.7.
+        dimension: How many principal components of the directions of the vectors are used.
+        threshold: A posterior in [0, 1).
+        block: The most nodes clustered at once.
+        random_state: Seeds the k-means.
+    """
+
+    history_independent: ClassVar[bool] = False
+    block_size: ClassVar[None] = None
+
+    size: int = 7
+    dimension: int = 64
+    threshold: float = 0.1
+    block: int = 1000
+    random_state: int = 0
+
+    def __post_init__(self) -> None:
+        check_integer("size", self.size, at_least=2)
+        check_integer("dimension", self.dimension, at_least=1)
+        check_integer("block", self.block, at_least=2 * self.size)
+        check_integer("random_state", self.random_state, at_least=0)
+        check_share("threshold", self.threshold)
+
+    @property
+    def typical_size(self) -> float:
+        """The expected mean number of nodes in a cluster."""
+        return float(self.size)
+
+    def __call__(self, layer: Layer) -> list[list[int]]:
+        """Return groups of indices into the layer."""
+        points = principal_components(directions(layer.vectors), self.dimension)
+        return [
+            inside[members].tolist()
+            for inside in divide(points, most=self.block, random_state=self.random_state)
+            for members in self._clusters(points[inside])
+        ]
+
+    def _clusters(self, points: Floats) -> list[Integers]:
+        number = max(round(len(points) / self.size), 1)
+        if number == 1:
+            return [np.arange(len(points))]
+        return memberships(_spherical_posterior(points, _ward(points, number)), self.threshold)
+
+
+def directions(vectors: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Return vectors of length 1; zero vectors, which have no direction, share an arbitrary one."""
+    largest = np.abs(vectors).max(axis=1, keepdims=True, initial=0)
+    # In float32 the squares of very small or large values would vanish or overflow.
+    scaled = np.where(largest > 0, vectors / np.where(largest > 0, largest, 1), 1)
+    unit: NDArray[np.float32] = (
+        scaled / np.linalg.norm(scaled, axis=1, keepdims=True).astype(np.float32)
+    ).astype(np.float32)
+    return unit
+
+
+def memberships(posterior: Floats, threshold: float) -> list[Integers]:
+    """Return the members of each component: those above the threshold, and those it fits best."""
+    member = posterior > threshold
+    member[np.arange(len(posterior)), posterior.argmax(axis=1)] = True
+    return [np.flatnonzero(column) for column in member.T if column.any()]
+
+
+def divide(points: NDArray[Any], *, most: int, random_state: int) -> Iterator[Integers]:
+    """Divide points into blocks of at most ``most`` near each other, by k-means over and over.
+
+    What k-means cannot divide, such as copies of one point, is divided by order.
+    """
+    waiting = [np.arange(len(points))]
+    while waiting:
+        inside = waiting.pop()
+        if len(inside) <= most:
+            yield inside
+            continue
+        parts = min(-(-2 * len(inside) // most), 16)
+        rng = np.random.default_rng(random_state)
+        labels = kmeans(points[inside], parts, rng)
+        pieces = [inside[labels == label] for label in range(parts)]
+        if max(len(piece) for piece in pieces) > 0.9 * len(inside):
+            pieces = np.array_split(inside, -(-len(inside) // most))
+        waiting.extend(piece for piece in reversed(pieces) if len(piece))
+
+
+def kmeans(points: NDArray[Any], count: int, rng: np.random.Generator) -> Integers:
+    """Label points by their nearest of ``count`` means: k-means++, then some steps of Lloyd's.
+
+    Labels may be fewer than asked for where points coincide.
+    """
+    means = _spread(points, count, rng)
+    labels = np.full(len(points), -1)
+    for _ in range(_LLOYD_STEPS):
+        nearest = np.argmin((means**2).sum(axis=1) - 2 * (points @ means.T), axis=1)
+        if np.array_equal(nearest, labels):
+            break
+        labels = nearest
+        sizes = np.bincount(labels, minlength=count)
+        order = np.argsort(labels, kind="stable")
+        used = np.flatnonzero(sizes)
+        starts = np.cumsum(sizes)[used] - sizes[used]
+        means[used] = np.add.reduceat(points[order], starts, axis=0) / sizes[used, np.newaxis]
+    return labels
+
+
+def _spread(points: NDArray[Any], count: int, rng: np.random.Generator) -> NDArray[Any]:
+    """Choose points far from each other, each at random by its squared distance (k-means++)."""
+    chosen = [int(rng.integers(len(points)))]
+    squares = (points**2).sum(axis=1, dtype=np.float64)
+    far = np.full(len(points), np.inf)
+    for _ in range(count - 1):
+        last = points[chosen[-1]]
+        far = np.minimum(far, squares + squares[chosen[-1]] - 2 * (points @ last))
+        far[far < 1e-9 * squares] = 0
+        total = np.cumsum(far)
+        draw = rng.random() * total[-1]
+        chosen.append(min(int(np.searchsorted(total, draw, side="right")), len(points) - 1))
+    return points[chosen].copy()
+
+
+def principal_components(unit: NDArray[np.float32], width: int) -> Floats:
+    """Project directions, less their mean, onto their main axes; shape (n, at most width)."""
+    centred = unit - unit.mean(axis=0, dtype=np.float64).astype(np.float32)
+    _, axes = np.linalg.eigh((centred.T @ centred).astype(np.float64))
+    return centred.astype(np.float64) @ axes[:, ::-1][:, :width]
+
+
+def _ward(points: Floats, number: int) -> Integers:
+    """Label points by the clusters of Ward's linkage that are left before the last merges."""
+    # scikit-learn takes a second to import.
+    from sklearn.cluster import ward_tree
+
+    count = len(points)
+    children = ward_tree(points)[0]
+    parent = np.arange(2 * count - 1)
+    for step in range(count - number):
+        parent[children[step]] = count + step
+    # A parent comes after its children, so one pass from the top finds every root.
+    for node in range(len(parent) - 1, -1, -1):
+        parent[node] = parent[parent[node]]
+    labels: Integers = np.unique(parent[:count], return_inverse=True)[1]
+    return labels
+
+
+def _spherical_posterior(points: Floats, labels: Integers) -> Floats:
+    member = labels[:, np.newaxis] == np.arange(labels.max() + 1)
+    sizes = member.sum(axis=0)
+    means = (member.T @ points) / sizes[:, np.newaxis]
+    squares = (points**2).sum(axis=1)[:, np.newaxis] + (means**2).sum(axis=1) - 2 * points @ means.T
+    within = np.maximum(squares[np.arange(len(points)), labels].sum(), 0)
+    free = max(len(points) - len(sizes), 1) * points.shape[1]
+    variance = max(within / free, 1e-12)
+    return _normalised(np.log(sizes) - squares / (2 * variance))[0]
+
+
+def _normalised(logs: Floats) -> tuple[Floats, Floats]:
+    """Turn joint log densities into posteriors and the log density of each row."""
+    top = logs.max(axis=1, keepdims=True)
+    shares = np.exp(logs - top)
+    total = shares.sum(axis=1, keepdims=True)
+    return shares / total, (top + np.log(total))[:, 0]
+
+
+def best_mixture(points: Floats, *, most: int, min_variance: float, random_state: int) -> Floats:
+    """Return the posteriors, shape (n, components), of the mixture with the lowest BIC.
+
+    Mixtures of 1 to ``most`` Gaussians with full covariances are tried; a fit that fails
+    numerically is passed over.
+    """
+    best, posterior = np.inf, np.ones((len(points), 1))
+    data = _Quadratic(points - points.mean(axis=0), min_variance)
+    for number in range(1, most + 1):
+        rng = np.random.default_rng((random_state, number))
+        try:
+            bic, candidate = data.fit(number, rng)
+        except np.linalg.LinAlgError:
+            continue
+        if bic < best:
+            best, posterior = bic, candidate
+    return posterior
+
+
+class _Quadratic:
+    """Points with the products of their coordinates, so that each step of EM is a matrix product.
+
+    A Gaussian's log density is linear in 1, x and the products x_i x_j (i <= j).
+    """
+
+    def __init__(self, points: Floats, min_variance: float) -> None:
+        self.points = points
+        self.width = points.shape[1]
+        self.min_variance = min_variance
+        self.rows, self.columns = np.triu_indices(self.width)
+        products = points[:, self.rows] * points[:, self.columns]
+        self.terms = np.hstack([np.ones((len(points), 1)), points, products])
+
+    def fit(self, number: int, rng: np.random.Generator) -> tuple[float, Floats]:
+        """Return the BIC and the posteriors of a mixture; LinAlgError where it cannot be fitted."""
+        labels = kmeans(self.points, number, rng)
+        posterior = (labels[:, np.newaxis] == np.arange(number)).astype(np.float64)
+        previous = -np.inf
+        for _ in range(_EM_STEPS):
+            posterior, logs = _normalised(self.terms @ self._densities(posterior))
+            likelihood = float(logs.mean())
+            if abs(likelihood - previous) < _EM_TOLERANCE:
+                break
+            previous = likelihood
+        if not np.isfinite(likelihood):
+            raise np.linalg.LinAlgError("the likelihood is not finite")
+        free = number * self.terms.shape[1] - 1
+        return -2 * likelihood * len(self.points) + free * np.log(len(self.points)), posterior
+
+    def _densities(self, posterior: Floats) -> Floats:
+        """Estimate the Gaussians; return the coefficients of their joint log densities."""
+        width = self.width
+        sums = posterior.T @ self.terms
+        sizes = sums[:, 0] + 10 * np.finfo(np.float64).eps
+        means = sums[:, 1 : width + 1] / sizes[:, np.newaxis]
+        covariances = np.empty((len(sizes), width, width))
+        covariances[:, self.rows, self.columns] = sums[:, width + 1 :] / sizes[:, np.newaxis]
+        covariances[:, self.columns, self.rows] = covariances[:, self.rows, self.columns]
+        covariances -= means[:, :, np.newaxis] * means[:, np.newaxis]
+        covariances[:, range(width), range(width)] += self.min_variance
+        factors = np.linalg.cholesky(covariances)
+        precisions = np.linalg.inv(covariances)
+        half = np.log(np.diagonal(factors, axis1=1, axis2=2)).sum(axis=1)
+        turned = np.einsum("kij,kj->ki", precisions, means)
+        constant = (
+            np.log(sizes / len(posterior))
+            - half
+            - width / 2 * np.log(2 * np.pi)
+            - (turned * means).sum(axis=1) / 2
+        )
+        double = np.where(self.rows == self.columns, 0.5, 1.0)
+        products = -precisions[:, self.rows, self.columns] * double
+        return np.hstack([constant[:, np.newaxis], turned, products]).T
+
+
+def reduce_dimension(
+    unit: NDArray[np.float32], *, neighbors: int, width: int, random_state: int
+) -> Floats:
+    """Reduce directions to a few dimensions with UMAP, shape (n, width).
+
+    UMAP's own functions lay out the graph of the exact nearest neighbours, in one thread, from the
+    principal components.
+    """
+    near, cosines = nearest_neighbours(unit, k=max(min(neighbors, len(unit)) - 1, 1))
+    indices = np.hstack([np.arange(len(unit))[:, np.newaxis], near]).astype(np.int32)
+    distances = np.hstack([np.zeros((len(unit), 1)), 1 - cosines]).astype(np.float32)
+    rng = np.random.RandomState(random_state)
+    start = _first_layout(unit, width, rng)
+    with _LAYOUT:
+        layout = _umap()(unit, indices, distances, start, rng)
+    return layout if np.isfinite(layout).all() else start.astype(np.float64)
+
+
+def _first_layout(
+    unit: NDArray[np.float32], width: int, rng: np.random.RandomState
+) -> NDArray[np.float32]:
+    """Scale principal components to 10, with the noise that UMAP gives its own first layouts."""
+    start = np.zeros((len(unit), width))
+    main = principal_components(unit, width)
+    start[:, : main.shape[1]] = main * (10 / max(float(np.abs(main).max()), 1e-12))
+    return (start + rng.normal(scale=1e-4, size=start.shape)).astype(np.float32)
+
+
+@cache
+def _umap() -> Any:
+    # UMAP takes seconds to import, and warns where TensorFlow is absent.
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Tensorflow not installed", ImportWarning)
+        from umap.umap_ import find_ab_params, fuzzy_simplicial_set, simplicial_set_embedding
+    import numba
+
+    curve = find_ab_params(1.0, 0.1)
+
+    def embed(
+        unit: NDArray[np.float32],
+        indices: NDArray[np.int32],
+        distances: NDArray[np.float32],
+        start: NDArray[np.float32],
+        rng: np.random.RandomState,
+    ) -> Floats:
+        threads = numba.get_num_threads()
+        # With more threads sums are added up in another order.
+        numba.set_num_threads(1)
+        try:
+            graph, *_ = fuzzy_simplicial_set(
+                unit, indices.shape[1], rng, "cosine", {}, indices, distances, angular=True
+            )
+            layout, _ = simplicial_set_embedding(
+                unit,
+                graph,
+                start.shape[1],
+                1.0,
+                *curve,
+                1.0,
+                5,
+                None,
+                start,
+                rng,
+                "cosine",
+                {},
+                False,
+                {},
+                False,
+            )
+        finally:
+            numba.set_num_threads(threads)
+        return np.asarray(layout, dtype=np.float64)
+
+    return embed
+
+
+def check_integer(name: str, value: object, *, at_least: int) -> None:
+    """Refuse a setting that is not an integer of at least ``at_least``."""
+    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < at_least:
+        raise InvalidParameterError(name, value, f"an integer of at least {at_least}")
+
+
+def check_share(name: str, value: object) -> None:
+    """Refuse a setting that is not a number in [0, 1)."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < 1:
+        raise InvalidParameterError(name, value, "a number in [0, 1)")
