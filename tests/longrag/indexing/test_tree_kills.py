@@ -10,6 +10,7 @@ import pytest
 
 ROOT = Path(__file__).parents[3]
 KILLS = int(os.environ.get("LONGRAG_KILLS", "20"))
+IN_FLIGHT = 4
 
 # One process imports everything once and forks the builds it kills.
 CODE = """
@@ -25,7 +26,6 @@ from tests.fakes import hash_vector
 
 folder, clusterer = Path(sys.argv[1]), sys.argv[2]
 kills, writers = int(sys.argv[3]), int(sys.argv[4])
-IN_FLIGHT = 4
 topics = ["harbour", "orchard", "railway", "glacier", "library", "foundry"]
 corpus = [
     Document(f"doc-{n:02d}", " ".join(
@@ -43,7 +43,7 @@ def answer(request):
 
 def build(journal=None):
     builder = TreeBuilder(clusterer=clusterer, chunk_size=40)
-    return run(build_tree(corpus, builder), answer, max_in_flight=IN_FLIGHT, journal=journal)
+    return run(build_tree(corpus, builder), answer, max_in_flight=4, journal=journal)
 
 def name(tree):
     return sha256(repr((list(tree.nodes.items()), tree.vectors.tobytes())).encode()).hexdigest()
@@ -58,41 +58,55 @@ def child():
         traceback.print_exc()
         os._exit(1)
 
+build()
 begin = time.perf_counter()
 expected = build()
 length = time.perf_counter() - begin
 summaries = sum(node.level > 0 for node in expected.nodes.values())
 os.truncate(folder / "paid", 0)
 rng = random.Random(kills)
-killed = failed = 0
-while killed < kills:
+killed = failed = midway = twice = 0
+
+def paid():
+    done = (folder / "paid").read_text().split()
+    return len(done), len(set(done))
+
+for _ in range(10 * kills if writers == 1 else 1):
     pids = []
     for _ in range(writers):
         pid = os.fork()
         if not pid:
             child()
         pids.append(pid)
-    time.sleep(rng.random() * length * 0.2)
+    time.sleep(rng.random() * length if writers == 1 else 0)
     for pid in pids:
-        os.kill(pid, signal.SIGKILL)
+        # Two writers are let to the end, side by side.
+        if writers == 1:
+            os.kill(pid, signal.SIGKILL)
         _, status = os.waitpid(pid, 0)
         killed += os.WIFSIGNALED(status)
         failed += os.WIFEXITED(status) and os.WEXITSTATUS(status)
     if (folder / "journal").exists() and list(folder.glob("done-*")):
-        for path in folder.glob("done-*"):
+        done = list(folder.glob("done-*"))
+        failed += writers == 2 and len(done) < 2
+        for path in done:
             failed += path.read_text() != name(expected)
             path.unlink()
         for path in folder.glob("journal*"):
             path.unlink()
-        done = open(folder / "paid").read().split()
-        assert len(set(done)) == summaries, (len(set(done)), summaries)
+        calls, distinct = paid()
+        assert distinct == summaries
+        twice += calls - distinct
         os.truncate(folder / "paid", 0)
-        print("finished after", killed, file=sys.stderr)
+    else:
+        midway += 0 < paid()[1] < summaries
+    if killed == kills:
+        break
 with Journal(folder / "journal") as journal:
     equal = name(build(journal)) == name(expected)
-paid = open(folder / "paid").read().split()
-print(json.dumps({"killed": killed, "failed": failed, "equal": equal, "summaries": summaries,
-    "paid": len(paid), "distinct": len(set(paid)), "in_flight": IN_FLIGHT}))
+calls, distinct = paid()
+print(json.dumps({"failed": failed, "equal": equal, "midway": midway, "killed": killed,
+    "all_asked": distinct == summaries, "twice": twice + calls - distinct}))
 """
 
 
@@ -117,15 +131,13 @@ def test_a_killed_build_ends_in_the_same_tree_and_pays_only_calls_in_flight_agai
 ):
     seen = report(tmp_path, clusterer, writers=1)
     assert seen["equal"]
-    assert (seen["killed"], seen["failed"]) == (KILLS, 0)
-    assert seen["distinct"] == seen["summaries"]
-    assert seen["paid"] <= seen["summaries"] + KILLS * seen["in_flight"]
+    assert (seen["failed"], seen["all_asked"]) == (0, True)
+    assert seen["midway"] >= 1
+    assert seen["twice"] <= seen["killed"] * IN_FLIGHT
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="kills are tried where processes fork")
 @pytest.mark.timeout(0 if KILLS > 20 else 120)
 def test_two_processes_on_one_journal_end_in_the_same_tree(tmp_path):
     seen = report(tmp_path, "fast", writers=2)
-    assert seen["equal"]
-    assert seen["failed"] == 0
-    assert seen["distinct"] == seen["summaries"]
+    assert (seen["failed"], seen["equal"]) == (0, True)
