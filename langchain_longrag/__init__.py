@@ -5,6 +5,7 @@ from langchain_longrag.chat_models import ExtractiveChatModel
 from langchain_longrag.embeddings import LocalEmbeddings
 from langchain_longrag.evidence import EvidenceRetriever
 from langchain_longrag.indexes import LongRAGIndex
+from langchain_longrag.raptor import RaptorIndex, RaptorRetriever
 from langchain_longrag.retrievers import MaxPRetriever
 from langchain_longrag.tools import create_longrag_tool
 from langchain_longrag.transformers import LongUnitTransformer
@@ -16,6 +17,8 @@ __all__ = [
     "LongRAGIndex",
     "LongUnitTransformer",
     "MaxPRetriever",
+    "RaptorIndex",
+    "RaptorRetriever",
     "ReaderSettings",
     "create_longrag_chain",
     "create_longrag_tool",

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, fields
 from numbers import Real
-from typing import Any
+from typing import Any, Final, cast
 
 from langchain_core.documents import Document
 from langchain_core.embeddings import Embeddings
@@ -23,6 +23,9 @@ from longrag.calls import Embed, Method, Steps
 from longrag.errors import InvalidDocumentError, StoreError
 from longrag.retrieval.assembly import unit_of_chunks
 from longrag.retrieval.units import Hit
+
+BY_VECTOR: Final = "similarity_search_with_score_by_vector"
+"""The method of stores that can be searched by a vector and give scores."""
 
 _UNIT_KEYS = ("doc_ids", "members")
 _CHUNK_KEYS = ("doc_id", "start_index")
@@ -315,6 +318,24 @@ def embed(model: Embeddings, request: Embed) -> Steps[Any]:
         vector = yield Method(model, "embed_query", (text,))
         vectors.append(vector)
     return vectors
+
+
+def search_store(
+    store: VectorStore, query: str, vector: Sequence[float] | None, kwargs: Mapping[str, Any]
+) -> Steps[Sequence[tuple[Document, float | None]]]:
+    """Search a store by a query's vector, when it is given, or by the query.
+
+    A store that has no scores gives None for each.
+    """
+    if vector is not None:
+        rows = yield Method(store, BY_VECTOR, (list(vector),), kwargs)
+        return cast("list[tuple[Document, float | None]]", rows)
+    try:
+        rows = yield Method(store, "similarity_search_with_score", (query,), kwargs)
+    except NotImplementedError:
+        documents = yield Method(store, "similarity_search", (query,), kwargs)
+        return [(document, None) for document in documents]
+    return cast("list[tuple[Document, float | None]]", rows)
 
 
 def fetch_units(

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from uuid import uuid4
+
 from langchain_core.embeddings import Embeddings
 
-from longrag.models.embedder import Embedder
+from longrag.models.embedder import Embedder, MiniLmEmbedder
 
 
 class LocalEmbeddings(Embeddings):
@@ -15,6 +17,12 @@ class LocalEmbeddings(Embeddings):
 
     def __init__(self, embedder: Embedder) -> None:
         self._embedder = embedder
+        fixed = isinstance(embedder, MiniLmEmbedder)
+        self.identity = type(embedder).__qualname__ if fixed else uuid4().hex
+        """Names its vectors in a journal: each embedder that may be fitted has a name of its own.
+
+        What it embedded is then asked for again by another process, which costs no calls.
+        """
 
     def embed_documents(self, texts: list[str]) -> list[list[float]]:
         """Embed texts to be searched."""

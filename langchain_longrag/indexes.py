@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import copy
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from langchain_core.callbacks import (
@@ -14,25 +13,23 @@ from langchain_core.callbacks import (
 )
 from langchain_core.documents import Document
 from langchain_core.embeddings import Embeddings
-from langchain_core.indexing import DeleteResponse, DocumentIndex, UpsertResponse
-from langchain_core.retrievers import LangSmithRetrieverParams
 from pydantic import ConfigDict, Field, PrivateAttr, SkipValidation
 
-from langchain_longrag._bridge import embed, from_result, to_core
+from langchain_longrag._bridge import embed, from_result
+from langchain_longrag._changing import ChangingIndex
 from longrag import types as core
 from longrag.calls import Embed, Flow, Request, Steps, aperform, arun, perform, run
-from longrag.errors import InvalidParameterError
 from longrag.ingestion.builder import UnitBuilder
 from longrag.ingestion.links import LinkExtractor
 from longrag.ingestion.resolving import LinkReport, LinkRule
 from longrag.models.tokens import count_tokens
 from longrag.retrieval.assembly import check_token_budget, fit_budget
-from longrag.retrieval.corpus import Change, CorpusIndex
+from longrag.retrieval.corpus import CorpusIndex
 from longrag.retrieval.units import check_k, retrieve
 from longrag.types import RetrievedUnit
 
 
-class LongRAGIndex(DocumentIndex):
+class LongRAGIndex(ChangingIndex):
     """Long units over documents that come, change and go, and the retriever over them.
 
     It owns the grouping: batches may arrive in any size and order, and the units are always those
@@ -67,7 +64,6 @@ class LongRAGIndex(DocumentIndex):
 
     model_config = ConfigDict(arbitrary_types_allowed=True, extra="forbid")
 
-    embedding: Embeddings
     k: SkipValidation[int] = 4
     token_budget: SkipValidation[int | None] = None
     max_tokens: SkipValidation[int] = 4096
@@ -77,7 +73,6 @@ class LongRAGIndex(DocumentIndex):
     split_oversized: bool = False
     link_extractor: SkipValidation[LinkExtractor | str] = "default"
     link_rules: Sequence[LinkRule] = ()
-    title_key: str = "title"
     length_function: Callable[[str], int] = count_tokens
     corpus: CorpusIndex | None = Field(default=None, repr=False)
     """The documents and units themselves; given, the index continues them, with their settings."""
@@ -97,52 +92,19 @@ class LongRAGIndex(DocumentIndex):
             self.corpus.check_settings(self._builder())
             self._corpus = self.corpus
 
-    @classmethod
-    def from_documents(
-        cls, documents: Sequence[Document], embedding: Embeddings, **settings: Any
-    ) -> LongRAGIndex:
-        """Build an index over documents; ``settings`` are those of the class."""
-        index = cls(embedding=embedding, **settings)
-        index.upsert(documents)
-        return index
+    def _documents(self) -> Mapping[str, core.Document]:
+        return self._corpus.documents
 
-    def upsert(self, items: Sequence[Document], /, **kwargs: Any) -> UpsertResponse:
-        """Put documents in, in place of those of the same ids; all of them or, on error, none.
+    def _change(
+        self, upsert: Sequence[core.Document], delete: Sequence[str], **kwargs: Any
+    ) -> Sequence[str]:
+        return run(self._corpus.change(upsert=upsert, delete=delete), self._answer).deleted
 
-        Raises:
-            InvalidDocumentError: two documents have one id, or metadata links are malformed.
-            EmbeddingError: the embedding model returned unusable vectors.
-        """
-        documents = self._to_core(items)
-        run(self._corpus.change(upsert=documents), self._answer)
-        return UpsertResponse(succeeded=[document.id for document in documents], failed=[])
-
-    async def aupsert(self, items: Sequence[Document], /, **kwargs: Any) -> UpsertResponse:
-        """Put documents in, as ``upsert`` does."""
-        documents = await asyncio.to_thread(self._to_core, items)
-        await arun(self._corpus.change(upsert=documents), self._aanswer)
-        return UpsertResponse(succeeded=[document.id for document in documents], failed=[])
-
-    def delete(self, ids: list[str] | None = None, **kwargs: Any) -> DeleteResponse:
-        """Take documents out with all that was derived from them; ids not there are passed over."""
-        return _deleted(run(self._corpus.change(delete=_given(ids)), self._answer))
-
-    async def adelete(self, ids: list[str] | None = None, **kwargs: Any) -> DeleteResponse:
-        """Take documents out, as ``delete`` does."""
-        return _deleted(await arun(self._corpus.change(delete=_given(ids)), self._aanswer))
-
-    def get(self, ids: Sequence[str], /, **kwargs: Any) -> list[Document]:
-        """Return copies of the documents with these ids, without those that are not there."""
-        known = self._corpus.documents
-        return [
-            Document(
-                id=id_,
-                page_content=known[id_].text,
-                metadata=copy.deepcopy(dict(known[id_].metadata)),
-            )
-            for id_ in ids
-            if id_ in known
-        ]
+    async def _achange(
+        self, upsert: Sequence[core.Document], delete: Sequence[str], **kwargs: Any
+    ) -> Sequence[str]:
+        flow = self._corpus.change(upsert=upsert, delete=delete)
+        return (await arun(flow, self._aanswer)).deleted
 
     def link_report(self) -> LinkReport:
         """Find and resolve the links there are; the report names what was not resolved."""
@@ -222,19 +184,6 @@ class LongRAGIndex(DocumentIndex):
             count_tokens=self.length_function,
         )
 
-    def _to_core(self, items: Sequence[Document]) -> list[core.Document]:
-        # The index outlives the call: what the caller does to a document later must not reach it.
-        copies = [copy.deepcopy(item) for item in items]
-        documents = to_core(copies, self.title_key, number_equal=False)
-        # Equal documents without an id are one, in one batch as in two; the last one stays.
-        pairs = list(zip(documents, copies, strict=True))
-        unnamed = {d.id: d for d, item in pairs if item.id is None}
-        return [
-            d if item.id is not None else unnamed.pop(d.id)
-            for d, item in pairs
-            if item.id is not None or d.id in unnamed
-        ]
-
     def _answer(self, request: Request) -> Any:
         return perform(self._steps(request))
 
@@ -245,20 +194,3 @@ class LongRAGIndex(DocumentIndex):
         if not isinstance(request, Embed):
             raise NotImplementedError(type(request).__name__)
         return (yield from embed(self.embedding, request))
-
-    def _get_ls_params(self, **kwargs: Any) -> LangSmithRetrieverParams:
-        params = super()._get_ls_params(**kwargs)
-        params["ls_embedding_provider"] = type(self.embedding).__name__
-        return params
-
-
-def _given(ids: list[str] | None) -> list[str]:
-    if ids is None:
-        raise InvalidParameterError("ids", None, "a list of document ids")
-    return ids
-
-
-def _deleted(change: Change) -> DeleteResponse:
-    return DeleteResponse(
-        num_deleted=len(change.deleted), succeeded=list(change.deleted), num_failed=0, failed=[]
-    )

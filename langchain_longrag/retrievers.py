@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from langchain_core.callbacks import (
     AsyncCallbackManagerForRetrieverRun,
@@ -18,11 +18,13 @@ from langchain_core.vectorstores import InMemoryVectorStore, VectorStore
 from pydantic import ConfigDict, Field, PrivateAttr, SkipValidation
 
 from langchain_longrag._bridge import (
+    BY_VECTOR,
     StoredUnits,
     embed,
     fetch_units,
     from_result,
     ranks_exactly,
+    search_store,
     units_of_documents,
 )
 from langchain_longrag.transformers import LongUnitTransformer
@@ -30,7 +32,6 @@ from longrag.calls import (
     Embed,
     Fetch,
     Flow,
-    Method,
     Request,
     Search,
     Steps,
@@ -51,8 +52,6 @@ from longrag.retrieval.units import (
     retrieve_from_store,
 )
 from longrag.types import RetrievedUnit
-
-_BY_VECTOR = "similarity_search_with_score_by_vector"
 
 UnitFilter = Callable[[Sequence[Any], Any], dict[str, Any]]
 
@@ -178,7 +177,7 @@ class MaxPRetriever(BaseRetriever):
             found = yield from retrieve([query], self._built(), k=k)
         else:
             vector = None
-            if hasattr(self.vectorstore, _BY_VECTOR) and self._embedding() is not None:
+            if hasattr(self.vectorstore, BY_VECTOR) and self._embedding() is not None:
                 # Otherwise the store would embed the query again for every search.
                 vector = (yield from embed_query([query])).tolist()
             search = Search(query, k, vector)
@@ -205,15 +204,7 @@ class MaxPRetriever(BaseRetriever):
     ) -> Steps[Sequence[tuple[Document, float | None]]]:
         filtered = self._filter(store, request, stored)
         kwargs = {**self.search_kwargs, **filtered, "k": request.top_k}
-        if request.vector is not None:
-            rows = yield Method(store, _BY_VECTOR, (list(request.vector),), kwargs)
-            return cast("list[tuple[Document, float | None]]", rows)
-        try:
-            rows = yield Method(store, "similarity_search_with_score", (request.query,), kwargs)
-        except NotImplementedError:
-            documents = yield Method(store, "similarity_search", (request.query,), kwargs)
-            return [(document, None) for document in documents]
-        return cast("list[tuple[Document, float | None]]", rows)
+        return (yield from search_store(store, request.query, request.vector, kwargs))
 
     def _filter(self, store: VectorStore, request: Search, stored: StoredUnits) -> dict[str, Any]:
         if self.unit_filter is not None:

@@ -35,6 +35,8 @@ EXPORTED = {
         "LongRAGIndex",
         "LongUnitTransformer",
         "MaxPRetriever",
+        "RaptorIndex",
+        "RaptorRetriever",
         "ReaderSettings",
         "create_longrag_chain",
         "create_longrag_tool",
