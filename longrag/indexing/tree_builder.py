@@ -8,7 +8,7 @@ vectors. All that differs between a first build and a change is where the cluste
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from typing import Any, Literal, TypeAlias, get_args
@@ -159,6 +159,7 @@ def build_tree(
     *,
     before: Tree | None = None,
     paid: Tree | None = None,
+    unchanged: Collection[str] = (),
     afresh: bool = False,
 ) -> Flow[Tree]:
     """Build the tree of a corpus: leaves, then layer by layer clusters, summaries and vectors.
@@ -173,6 +174,8 @@ def build_tree(
             independent and the scope is the corpus, its clusters are kept as far as they go, and
             changed only where leaves came or went.
         paid: a further tree whose nodes need not be paid for again.
+        unchanged: the ids of documents that ``before`` was built with as they are, so that they
+            need not be cut into leaves again.
         afresh: cluster every layer again even so; what comes out as before is still not paid for.
 
     Raises:
@@ -187,7 +190,7 @@ def build_tree(
     check_documents(documents)
     settings = builder or TreeBuilder()
     known = _Known(settings, documents, before, paid)
-    leaves = known.add_leaves()
+    leaves = known.add_leaves(unchanged)
     yield from known.embed(leaves)
     if settings.scope == "document":
         trees = [known.leaves_of(document) for document in documents]
@@ -279,13 +282,20 @@ class _Known:
         # Answers are purged by document or, when a document changes, by its text as it was.
         self._sources = {document.id: (document.id, version(document)) for document in documents}
 
-    def add_leaves(self) -> list[str]:
+    def add_leaves(self, unchanged: Collection[str]) -> list[str]:
         """Cut the documents into leaves and return the ids of all, in order."""
         for doc_id in sorted(self._documents):
+            if doc_id in unchanged:
+                self._leaves[doc_id] = self._leaves_before(doc_id)
+                continue
             leaves = self.settings.leaves(self._documents[doc_id])
             self.nodes |= {leaf.id: leaf for leaf in leaves}
             self._leaves[doc_id] = [leaf.id for leaf in leaves]
         return [id_ for own in self._leaves.values() for id_ in own]
+
+    def _leaves_before(self, doc_id: str) -> list[str]:
+        own = self._before.of_document(doc_id) if self._before else ()
+        return [id_ for id_ in own if not self.nodes[id_].level]
 
     def leaves_of(self, document: Document) -> list[str]:
         return self._leaves[document.id]
@@ -295,10 +305,9 @@ class _Known:
         if self._before is None or not leaves:
             return False
         (doc_id,) = self.nodes[leaves[0]].doc_ids
-        own = self._before.of_document(doc_id)
-        if [id_ for id_ in own if not self.nodes[id_].level] != list(leaves):
+        if self._leaves_before(doc_id) != list(leaves):
             return False
-        self.keep(own)
+        self.keep(self._before.of_document(doc_id))
         return True
 
     def keep(self, ids: Iterable[str]) -> None:

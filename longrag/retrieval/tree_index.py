@@ -128,6 +128,7 @@ class TreeIndex:
                 self.builder,
                 before=before.tree,
                 paid=paid,
+                unchanged={id_ for id_, d in documents.items() if before.documents.get(id_) is d},
                 afresh=afresh,
             )
             with self._lock:
