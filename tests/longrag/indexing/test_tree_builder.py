@@ -61,7 +61,8 @@ class Model:
 
 def summary_of(prompt: str) -> str:
     topics = sorted(topic for topic in TOPICS if topic in prompt)
-    return f"About {' '.join(topics)}, note {sha256(prompt.encode('utf-8', 'surrogatepass')).hexdigest()[:12]}."
+    note = sha256(prompt.encode("utf-8", "surrogatepass")).hexdigest()[:12]
+    return f"About {' '.join(topics)}, note {note}."
 
 
 def built(documents=CORPUS, model=None, before=None, journal=None, in_flight=1, **settings):
