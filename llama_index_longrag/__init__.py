@@ -5,6 +5,8 @@ from llama_index_longrag.evidence import EvidenceRetriever
 from llama_index_longrag.indices import LongRAGIndex
 from llama_index_longrag.llms import ExtractiveLLM
 from llama_index_longrag.node_parsers import LongUnitNodeParser
+from llama_index_longrag.raptor import RaptorIndex
+from llama_index_longrag.raptor_retriever import RaptorRetriever
 from llama_index_longrag.response_synthesizers import TwoTurnSynthesizer
 from llama_index_longrag.retrievers import MaxPRetriever
 from llama_index_longrag.tools import LongUnitTool
@@ -17,5 +19,7 @@ __all__ = [
     "LongUnitNodeParser",
     "LongUnitTool",
     "MaxPRetriever",
+    "RaptorIndex",
+    "RaptorRetriever",
     "TwoTurnSynthesizer",
 ]

@@ -66,10 +66,15 @@ def node_of(document: core.Document) -> BaseNode:
 
 def embedded_text(chunk: Chunk, metadata: Mapping[str, object]) -> str:
     """Write a chunk as its document would be embedded: with the metadata shown to embedders."""
+    return shown_text(chunk.text, metadata)
+
+
+def shown_text(text: str, metadata: Mapping[str, object]) -> str:
+    """Write a piece of a document with the metadata that the document shows to embedders."""
     known = cast("NodeMetadata", metadata)
     if not known.shown:
-        return chunk.text
-    return known.template.format(content=chunk.text, metadata_str=known.shown).strip()
+        return text
+    return known.template.format(content=text, metadata_str=known.shown).strip()
 
 
 def _whole(document: Document) -> TextNode:

@@ -372,16 +372,25 @@ class LivingIndex(BaseIndex[S]):
         return self._documents(nodes)
 
     def _documents(self, nodes: Sequence[BaseNode]) -> list[Document]:
-        title_key, there = self._title_key, self._living.documents
-        documents = []
-        for node in nodes:
-            id_ = document_id(node)
-            if id_ in there and node_of(there[id_]).node_id != node.node_id:
-                raise InvalidDocumentError(f"two nodes are document {id_!r}: delete one first")
-            text = node.get_content(metadata_mode=MetadataMode.NONE)
-            title = str(node.metadata.get(title_key) or "")
-            documents.append(Document(id_, text, title, NodeMetadata(node)))
+        there = self._living.documents
+        documents = core_documents(nodes, self._title_key)
+        for document in documents:
+            known = there.get(document.id)
+            if known is not None and node_of(known).node_id != node_of(document).node_id:
+                raise InvalidDocumentError(
+                    f"two nodes are document {document.id!r}: delete one first"
+                )
         return documents
+
+
+def core_documents(nodes: Sequence[BaseNode], title_key: str) -> list[Document]:
+    """Convert nodes; the title is the metadata value under ``title_key``."""
+    documents = []
+    for node in nodes:
+        text = node.get_content(metadata_mode=MetadataMode.NONE)
+        title = str(node.metadata.get(title_key) or "")
+        documents.append(Document(document_id(node), text, title, NodeMetadata(node)))
+    return documents
 
 
 def doc_ids(documents: Mapping[str, Document]) -> dict[str, str]:

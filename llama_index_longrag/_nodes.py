@@ -57,14 +57,14 @@ def to_unit_node(
     unit: LongUnit, sources: Mapping[str, BaseNode], *, with_metadata: bool = True
 ) -> TextNode:
     """Convert a unit; it keeps the metadata on which all its documents agree."""
-    shared = _shared(sources[doc_id] for doc_id in unit.doc_ids)
+    shared = shared_fields(sources[doc_id] for doc_id in unit.doc_ids)
     if not with_metadata:
         shared["metadata"] = {}
     shared["metadata"].update(_unit_metadata(unit))
-    return TextNode(id_=unit.id, text=unit.text, **_hidden(shared, UNIT_KEYS))
+    return TextNode(id_=unit.id, text=unit.text, **hide(shared, UNIT_KEYS))
 
 
-def _shared(nodes: Iterable[BaseNode]) -> dict[str, Any]:
+def shared_fields(nodes: Iterable[BaseNode]) -> dict[str, Any]:
     """Keep the metadata on which nodes agree, hidden from models where one of them hides it."""
     nodes = list(nodes)
     embed = [key for node in nodes for key in node.excluded_embed_metadata_keys]
@@ -76,7 +76,7 @@ def _shared(nodes: Iterable[BaseNode]) -> dict[str, Any]:
     }
 
 
-def _hidden(node_fields: dict[str, Any], keys: Iterable[str]) -> dict[str, Any]:
+def hide(node_fields: dict[str, Any], keys: Iterable[str]) -> dict[str, Any]:
     """Hide metadata keys from models."""
     for name in ("excluded_embed_metadata_keys", "excluded_llm_metadata_keys"):
         node_fields[name] = list(dict.fromkeys([*node_fields[name], *keys]))
@@ -128,7 +128,7 @@ def to_chunk_node(
         id_=chunk.id,
         text=chunk.text,
         relationships=relationships,
-        **_hidden(node_fields, CHUNK_KEYS),
+        **hide(node_fields, CHUNK_KEYS),
     )
 
 
@@ -393,7 +393,7 @@ def to_result(found: RetrievedUnit, known: Sequence[BaseNode] = ()) -> NodeWithS
     """
     best = asdict(found.best_chunk)
     del best["unit_id"]
-    node_fields = _shared(known or [TextNode()])
+    node_fields = shared_fields(known or [TextNode()])
     node_fields["metadata"] |= {
         **_unit_metadata(found.unit),
         "best_chunk": best,
@@ -403,6 +403,6 @@ def to_result(found: RetrievedUnit, known: Sequence[BaseNode] = ()) -> NodeWithS
     node = RetrievedUnitNode(
         id_=found.unit.id,
         text=found.unit.text,
-        **_hidden(node_fields, [*UNIT_KEYS, *RESULT_KEYS]),
+        **hide(node_fields, [*UNIT_KEYS, *RESULT_KEYS]),
     )
     return NodeWithScore(node=node, score=found.score)

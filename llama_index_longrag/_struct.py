@@ -64,17 +64,31 @@ def unit_settings(given: Mapping[str, Any], struct: LongRAGStruct | None) -> dic
         for name in ("max_tokens", "chunk_size", "granularity", "directed")
     }
     known["title_key"] = "title"
+    settings = filled_settings(
+        {name: value for name, value in given.items() if value is not None}, known, struct
+    )
+    if settings["granularity"] == "unit":
+        raise InvalidParameterError(
+            "granularity", "unit", "chunk or document", "A unit changes with its neighbours."
+        )
+    return settings
+
+
+def filled_settings(
+    given: Mapping[str, Any], defaults: Mapping[str, Any], struct: LivingStruct | None
+) -> dict[str, Any]:
+    """Fill in the defaults, or the saved settings.
+
+    Raises:
+        IndexFormatError: other settings were saved than there are.
+        InvalidParameterError: a given setting is not the saved one.
+    """
     if struct is None:
-        settings = known | {name: value for name, value in given.items() if value is not None}
-        if settings["granularity"] == "unit":
-            raise InvalidParameterError(
-                "granularity", "unit", "chunk or document", "A unit changes with its neighbours."
-            )
-        return settings
-    if struct.settings.keys() != known.keys():
+        return {**defaults, **given}
+    if struct.settings.keys() != defaults.keys():
         raise IndexFormatError("the saved index has other settings than this version knows")
     for name, value in given.items():
-        if value is not None and value != struct.settings[name]:
+        if value != struct.settings[name]:
             raise InvalidParameterError(
                 name, value, f"{struct.settings[name]!r}, as the index was saved with"
             )

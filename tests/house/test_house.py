@@ -26,6 +26,8 @@ EXPORTED = {
         "LongUnitNodeParser",
         "LongUnitTool",
         "MaxPRetriever",
+        "RaptorIndex",
+        "RaptorRetriever",
         "TwoTurnSynthesizer",
     ],
     "langchain_longrag": [

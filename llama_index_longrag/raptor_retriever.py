@@ -1,0 +1,185 @@
+"""The retriever that reads a tree of summaries: all levels at once, or from the roots down."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
+
+import numpy as np
+from llama_index.core.base.base_retriever import BaseRetriever
+from llama_index.core.base.embeddings.base import BaseEmbedding
+from llama_index.core.callbacks.base import CallbackManager
+from llama_index.core.schema import IndexNode, NodeWithScore, QueryBundle
+from numpy.typing import NDArray
+
+from llama_index_longrag._bridge import embed
+from llama_index_longrag._tree_nodes import to_tree_result
+from longrag.calls import Embed, Flow, Request, Steps, aperform, arun, perform, run
+from longrag.errors import InvalidParameterError
+from longrag.indexing.tree import Tree
+from longrag.retrieval.tree_search import collapsed, traverse
+from longrag.retrieval.units import check_k, embed_query
+from longrag.types import Document, RetrievedNode
+
+if TYPE_CHECKING:
+    from llama_index_longrag.raptor import RaptorIndex
+
+Mode: TypeAlias = Literal["collapsed", "traversal"]
+Scoring: TypeAlias = Literal["cosine", "bm25"]
+
+_SEARCH_SETTINGS: Mapping[str, tuple[str, ...]] = {
+    "collapsed": ("levels", "redundancy"),
+    "traversal": ("depth", "start_level"),
+}
+_TRAVERSAL_TOP_K = 5
+
+
+class RaptorRetriever(BaseRetriever):
+    """Retrieve nodes of a tree, leaves and summaries, within a token budget.
+
+    "collapsed" takes the best nodes of all levels; "traversal" takes the best roots, then the best
+    of their children, and so on. Both rank exactly: by the cosine of the query's vector, or by
+    BM25, which needs the extra ``bm25`` and no embedding.
+
+    The metadata of a node are ``level`` (0 for a leaf), ``children`` (ids), ``doc_ids``, ``leaves``
+    (for each source leaf its ``id``, ``doc_id``, ``start`` and ``end``), which no model is shown,
+    and the metadata on which its documents agree. A leaf has its document for SOURCE and its
+    characters there in ``start_char_idx`` and ``end_char_idx``.
+
+    Args:
+        index: a ``RaptorIndex``, whose later changes the retriever follows.
+        mode: "collapsed" or "traversal".
+        token_budget: most tokens to return in all, None for no limit; a node over what remains is
+            passed over and the search goes on.
+        similarity_top_k: most nodes to return (collapsed; no limit by default) or to take of each
+            layer (traversal; 5 by default).
+        levels: collapsed: the levels that are searched, all by default.
+        redundancy: collapsed: the largest share of a summary's leaves that may already be read; see
+            ``longrag.retrieval.tree_search.collapsed``.
+        depth: traversal: the most layers to go down, to the leaves by default.
+        start_level: traversal: the level to begin at, by default the roots.
+        scoring: "cosine" of the embeddings, or "bm25" over the texts.
+        embed_model: embeds queries, by default the index's model.
+
+    Raises:
+        InvalidParameterError: a setting is out of range, or not one of the mode.
+
+    Source: RAPTOR §3, Querying.
+    """
+
+    def __init__(
+        self,
+        *,
+        index: RaptorIndex,
+        mode: Mode = "collapsed",
+        token_budget: int | None = 2000,
+        similarity_top_k: int | None = None,
+        levels: Collection[int] | None = None,
+        redundancy: float | None = None,
+        depth: int | None = None,
+        start_level: int | None = None,
+        scoring: Scoring = "cosine",
+        embed_model: BaseEmbedding | None = None,
+        callback_manager: CallbackManager | None = None,
+        object_map: dict[str, Any] | None = None,
+        objects: list[IndexNode] | None = None,
+        verbose: bool = False,
+    ) -> None:
+        _check_name("mode", mode, Mode)
+        _check_name("scoring", scoring, Scoring)
+        settings: dict[str, Any] = {
+            "levels": levels,
+            "redundancy": redundancy,
+            "depth": depth,
+            "start_level": start_level,
+        }
+        self._search = {name: value for name, value in settings.items() if value is not None}
+        for name, value in self._search.items():
+            if name not in _SEARCH_SETTINGS[mode]:
+                raise InvalidParameterError(name, value, f"left out in mode {mode!r}")
+        self._mode = mode
+        self._token_budget = token_budget
+        self.similarity_top_k = similarity_top_k
+        self._scoring = scoring
+        # What is out of range is refused here, and not by the first search.
+        self._found(Tree([], np.empty((0, 1), np.float32)), np.zeros(0))
+        self._index = index
+        self._embed_model = embed_model or index.embed_model
+        super().__init__(
+            callback_manager=callback_manager or index._callback_manager,
+            object_map=object_map,
+            objects=objects,
+            verbose=verbose,
+        )
+
+    @property
+    def similarity_top_k(self) -> int | None:
+        """The most nodes to return, or to take of each layer."""
+        return self._similarity_top_k
+
+    @similarity_top_k.setter
+    def similarity_top_k(self, similarity_top_k: int | None) -> None:
+        if similarity_top_k is not None:
+            check_k(similarity_top_k, "similarity_top_k")
+        self._similarity_top_k = similarity_top_k
+
+    def _retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
+        flow = self._flow(query_bundle)
+        return run(flow, lambda request: perform(self._steps(request)))
+
+    async def _aretrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
+        flow = self._flow(query_bundle)
+        return await arun(flow, lambda request: aperform(self._steps(request)))
+
+    def _flow(self, bundle: QueryBundle) -> Flow[list[NodeWithScore]]:
+        documents, scorer = self._index.snapshot()
+        if not len(scorer.tree):
+            return []
+        if self._scoring == "bm25":
+            scores = scorer.keyword_scores(bundle.query_str)
+        else:
+            vector: Any = bundle.embedding
+            if vector is None:
+                vector = yield from embed_query(bundle.embedding_strs)
+            scores = scorer.node_scores(vector)
+        return self._results(self._found(scorer.tree, scores), documents)
+
+    def _found(self, tree: Tree, scores: NDArray[np.float64]) -> list[RetrievedNode]:
+        if self._mode == "traversal":
+            return traverse(
+                tree,
+                scores,
+                top_k=self._similarity_top_k or _TRAVERSAL_TOP_K,
+                token_budget=self._token_budget,
+                **self._search,
+            )
+        return collapsed(
+            tree,
+            scores,
+            top_k=self._similarity_top_k,
+            token_budget=self._token_budget,
+            **self._search,
+        )
+
+    def _results(
+        self, found: list[RetrievedNode], documents: Mapping[str, Document]
+    ) -> list[NodeWithScore]:
+        results = []
+        for node in found:
+            result = to_tree_result(node, documents)
+            if node.node.id in self.object_map:
+                index_node = IndexNode(**result.node.to_dict(), index_id=node.node.id)
+                result = NodeWithScore(node=index_node, score=node.score)
+            results.append(result)
+        return results
+
+    def _steps(self, request: Request) -> Steps[Any]:
+        if not isinstance(request, Embed):
+            raise NotImplementedError(type(request).__name__)
+        return (yield from embed(self._embed_model, request))
+
+
+def _check_name(parameter: str, value: object, kinds: Any) -> None:
+    if value not in get_args(kinds):
+        names = " or ".join(f'"{kind}"' for kind in get_args(kinds))
+        raise InvalidParameterError(parameter, value, names)
