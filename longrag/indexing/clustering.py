@@ -10,13 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from longrag.errors import InvalidParameterError
-from longrag.indexing.mixtures import (
-    FastClusterer,
-    PaperClusterer,
-    check_integer,
-    directions,
-    divide,
-)
+from longrag.indexing.geometry import check_integer, directions, divide
+from longrag.indexing.mixtures import FastClusterer, PaperClusterer
 from longrag.indexing.partitions import (
     ContiguousClusterer,
     GraphClusterer,
@@ -208,7 +203,8 @@ def _within_budget(
         if parts and max(len(part) for part in parts) <= 0.75 * len(group):
             waiting += [[group[row] for row in part] for part in parts]
         else:
-            yield from _filled(layer, group, max_tokens, size=len(group))
+            pieces = -(-_tokens(layer, group) // max_tokens)
+            yield from _filled(layer, group, max_tokens, size=-(-len(group) // pieces))
 
 
 def _tokens(layer: Layer, group: Iterable[int]) -> int:

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-import threading
-import warnings
-from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cache
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from longrag.errors import InvalidParameterError
-from longrag.indexing.neighbours import nearest_neighbours
+from longrag.indexing.geometry import (
+    check_integer,
+    check_share,
+    directions,
+    divide,
+    kmeans,
+    principal_components,
+)
+from longrag.indexing.layout import reduce_dimension
 
 if TYPE_CHECKING:
     from longrag.indexing.clustering import Layer
@@ -21,13 +25,8 @@ if TYPE_CHECKING:
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
-# The layout's compiled loops end the process when two threads are in them at once, on machines
-# where numba has only its own thread pool.
-_LAYOUT = threading.Lock()
-
 _EM_STEPS = 100
 _EM_TOLERANCE = 1e-3
-_LLOYD_STEPS = 12
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -163,84 +162,11 @@ class FastClusterer:
         return memberships(_spherical_posterior(points, _ward(points, number)), self.threshold)
 
 
-def directions(vectors: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Return vectors of length 1; zero vectors, which have no direction, share an arbitrary one."""
-    largest = np.abs(vectors).max(axis=1, keepdims=True, initial=0)
-    # In float32 the squares of very small or large values would vanish or overflow.
-    scaled = np.where(largest > 0, vectors / np.where(largest > 0, largest, 1), 1)
-    unit: NDArray[np.float32] = (
-        scaled / np.linalg.norm(scaled, axis=1, keepdims=True).astype(np.float32)
-    ).astype(np.float32)
-    return unit
-
-
 def memberships(posterior: Floats, threshold: float) -> list[Integers]:
     """Return the members of each component: those above the threshold, and those it fits best."""
     member = posterior > threshold
     member[np.arange(len(posterior)), posterior.argmax(axis=1)] = True
     return [np.flatnonzero(column) for column in member.T if column.any()]
-
-
-def divide(points: NDArray[Any], *, most: int, random_state: int) -> Iterator[Integers]:
-    """Divide points into blocks of at most ``most`` near each other, by k-means over and over.
-
-    What k-means cannot divide, such as copies of one point, is divided by order.
-    """
-    waiting = [np.arange(len(points))]
-    while waiting:
-        inside = waiting.pop()
-        if len(inside) <= most:
-            yield inside
-            continue
-        parts = min(-(-2 * len(inside) // most), 16)
-        rng = np.random.default_rng(random_state)
-        labels = kmeans(points[inside], parts, rng)
-        pieces = [inside[labels == label] for label in range(parts)]
-        if max(len(piece) for piece in pieces) > 0.9 * len(inside):
-            pieces = np.array_split(inside, -(-len(inside) // most))
-        waiting.extend(piece for piece in reversed(pieces) if len(piece))
-
-
-def kmeans(points: NDArray[Any], count: int, rng: np.random.Generator) -> Integers:
-    """Label points by their nearest of ``count`` means: k-means++, then some steps of Lloyd's.
-
-    Labels may be fewer than asked for where points coincide.
-    """
-    means = _spread(points, count, rng)
-    labels = np.full(len(points), -1)
-    for _ in range(_LLOYD_STEPS):
-        nearest = np.argmin((means**2).sum(axis=1) - 2 * (points @ means.T), axis=1)
-        if np.array_equal(nearest, labels):
-            break
-        labels = nearest
-        sizes = np.bincount(labels, minlength=count)
-        order = np.argsort(labels, kind="stable")
-        used = np.flatnonzero(sizes)
-        starts = np.cumsum(sizes)[used] - sizes[used]
-        means[used] = np.add.reduceat(points[order], starts, axis=0) / sizes[used, np.newaxis]
-    return labels
-
-
-def _spread(points: NDArray[Any], count: int, rng: np.random.Generator) -> NDArray[Any]:
-    """Choose points far from each other, each at random by its squared distance (k-means++)."""
-    chosen = [int(rng.integers(len(points)))]
-    squares = (points**2).sum(axis=1, dtype=np.float64)
-    far = np.full(len(points), np.inf)
-    for _ in range(count - 1):
-        last = points[chosen[-1]]
-        far = np.minimum(far, squares + squares[chosen[-1]] - 2 * (points @ last))
-        far[far < 1e-9 * squares] = 0
-        total = np.cumsum(far)
-        draw = rng.random() * total[-1]
-        chosen.append(min(int(np.searchsorted(total, draw, side="right")), len(points) - 1))
-    return points[chosen].copy()
-
-
-def principal_components(unit: NDArray[np.float32], width: int) -> Floats:
-    """Project directions, less their mean, onto their main axes; shape (n, at most width)."""
-    centred = unit - unit.mean(axis=0, dtype=np.float64).astype(np.float32)
-    _, axes = np.linalg.eigh((centred.T @ centred).astype(np.float64))
-    return centred.astype(np.float64) @ axes[:, ::-1][:, :width]
 
 
 def _ward(points: Floats, number: int) -> Integers:
@@ -352,91 +278,3 @@ class _Quadratic:
         double = np.where(self.rows == self.columns, 0.5, 1.0)
         products = -precisions[:, self.rows, self.columns] * double
         return np.hstack([constant[:, np.newaxis], turned, products]).T
-
-
-def reduce_dimension(
-    unit: NDArray[np.float32], *, neighbors: int, width: int, random_state: int
-) -> Floats:
-    """Reduce directions to a few dimensions with UMAP, shape (n, width).
-
-    UMAP's own functions lay out the graph of the exact nearest neighbours, in one thread, from the
-    principal components.
-    """
-    near, cosines = nearest_neighbours(unit, k=max(min(neighbors, len(unit)) - 1, 1))
-    indices = np.hstack([np.arange(len(unit))[:, np.newaxis], near]).astype(np.int32)
-    distances = np.hstack([np.zeros((len(unit), 1)), 1 - cosines]).astype(np.float32)
-    rng = np.random.RandomState(random_state)
-    start = _first_layout(unit, width, rng)
-    with _LAYOUT:
-        layout = _umap()(unit, indices, distances, start, rng)
-    return layout if np.isfinite(layout).all() else start.astype(np.float64)
-
-
-def _first_layout(
-    unit: NDArray[np.float32], width: int, rng: np.random.RandomState
-) -> NDArray[np.float32]:
-    """Scale principal components to 10, with the noise that UMAP gives its own first layouts."""
-    start = np.zeros((len(unit), width))
-    main = principal_components(unit, width)
-    start[:, : main.shape[1]] = main * (10 / max(float(np.abs(main).max()), 1e-12))
-    return (start + rng.normal(scale=1e-4, size=start.shape)).astype(np.float32)
-
-
-@cache
-def _umap() -> Any:
-    # UMAP takes seconds to import, and warns where TensorFlow is absent.
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "Tensorflow not installed", ImportWarning)
-        from umap.umap_ import find_ab_params, fuzzy_simplicial_set, simplicial_set_embedding
-    import numba
-
-    curve = find_ab_params(1.0, 0.1)
-
-    def embed(
-        unit: NDArray[np.float32],
-        indices: NDArray[np.int32],
-        distances: NDArray[np.float32],
-        start: NDArray[np.float32],
-        rng: np.random.RandomState,
-    ) -> Floats:
-        threads = numba.get_num_threads()
-        # With more threads sums are added up in another order.
-        numba.set_num_threads(1)
-        try:
-            graph, *_ = fuzzy_simplicial_set(
-                unit, indices.shape[1], rng, "cosine", {}, indices, distances, angular=True
-            )
-            layout, _ = simplicial_set_embedding(
-                unit,
-                graph,
-                start.shape[1],
-                1.0,
-                *curve,
-                1.0,
-                5,
-                None,
-                start,
-                rng,
-                "cosine",
-                {},
-                False,
-                {},
-                False,
-            )
-        finally:
-            numba.set_num_threads(threads)
-        return np.asarray(layout, dtype=np.float64)
-
-    return embed
-
-
-def check_integer(name: str, value: object, *, at_least: int) -> None:
-    """Refuse a setting that is not an integer of at least ``at_least``."""
-    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < at_least:
-        raise InvalidParameterError(name, value, f"an integer of at least {at_least}")
-
-
-def check_share(name: str, value: object) -> None:
-    """Refuse a setting that is not a number in [0, 1)."""
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < 1:
-        raise InvalidParameterError(name, value, "a number in [0, 1)")

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from longrag.errors import MissingExtraError
-from longrag.indexing.mixtures import check_integer, directions
+from longrag.indexing.geometry import check_integer, directions
 from longrag.indexing.neighbours import nearest_neighbour_links, nearest_neighbours
 
 if TYPE_CHECKING:
