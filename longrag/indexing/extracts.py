@@ -10,7 +10,8 @@ say than choice by centrality, which finds sentences that are typical rather tha
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -22,9 +23,11 @@ from longrag.models.words import CJK, content_terms, word_set
 
 _SHARE_OF_NEARNESS: Final = 0.3
 _NAME: Final = 2
-_LENGTH_POWER: Final = 0.75
+_LENGTH_POWER: Final = 0.65
 _WITHOUT_ANTECEDENT: Final = 0.7
+_SAME_TEXT: Final = 0.9
 _QUOTABLE: Final = 0.25
+_POOR: Final = 0.1
 _NEW_WORDS: Final = 0.2
 _BLOCK_ROWS: Final = 1024
 
@@ -34,7 +37,11 @@ _NAMES: Final = re.compile(r"(?<=[a-z,] )[A-Z][\w-]+|\d[\w.,]*")
 _FENCE: Final = re.compile(r"^[ ]{0,3}(?:```|~~~)(.*)$", re.MULTILINE)
 _HEADING: Final = re.compile(r"#{1,6}(?:\s|$|[\u3400-\u9fff])|[^\n]*\n(?:=+|-+)\s*$")
 _MARKER: Final = re.compile(r"(?:[-*+•]|\d{1,3}[.)]|>)[ \t]+")
-_TERMINATED: Final = re.compile(r"[.!?。！？…;:][\"'”’»」』）)\]*_]*$")
+_POINTER: Final = re.compile(
+    r"(?:For more|To learn more|See (?:also|the)?)\b|The following\b|.*\bas follows\b"
+)
+_SYMBOLS: Final = re.compile(r"[{}=$<>\\|]|::|\(\)")
+_TERMINATED: Final = re.compile(r"[.!?。！？…][\"'”’»」』）)\]*_]*$")
 _DENSE_END: Final = re.compile(r"[。！？…；：」』）]$")
 _LEANING: Final = word_set("""
     he she it they his her hers its their theirs him them this that these those such i we you
@@ -69,19 +76,19 @@ def list_sentences(texts: Sequence[str], split: SentenceSplitter) -> list[Senten
     found: dict[str, Sentence] = {}
     for source, text in enumerate(texts):
         follows = False
-        for quote, in_code in _quotes(text, split):
+        for quote, prose, marked in _quotes(text, split):
             key = " ".join(_WORD.findall(quote)).casefold() or quote
-            if key not in found:
-                weight = 0.1 if in_code else _quotability(quote)
+            new = key not in found
+            if new:
+                weight = _quotability(quote) if prose else _POOR
+                follows = follows and prose and not marked
                 found[key] = Sentence(quote, source, weight, _leans(quote), follows)
-                follows = True
-            else:
-                follows = False
+            follows = new and prose
     return list(found.values())
 
 
-def _quotes(text: str, split: SentenceSplitter) -> Iterator[tuple[str, bool]]:
-    """Yield each sentence on one line, and whether it is code."""
+def _quotes(text: str, split: SentenceSplitter) -> Iterator[tuple[str, bool, bool]]:
+    """Yield each sentence on one line, whether it is prose, and whether a list marker led it."""
     fences = _FENCE.findall(text)
     # A closing fence comes first where the text was cut out of a document inside its code.
     in_code = len(fences) % 2 == 1 and not fences[0].strip()
@@ -93,21 +100,23 @@ def _quotes(text: str, split: SentenceSplitter) -> Iterator[tuple[str, bool]]:
         piece = text[begin:stop] or text[start:end]
         quote = " ".join(_WRAPPED_CJK.sub("", piece).split())
         if quote:
-            yield quote, in_code or opened > 0 or heading is not None
+            yield quote, not (in_code or opened or heading), marker is not None
         in_code ^= opened % 2 == 1
 
 
 def _quotability(sentence: str) -> float:
     words = _WORD.findall(sentence)
-    if len(words) < 4:
-        return 0.1
+    if len(words) < 4 or sentence.startswith("---"):
+        return _POOR
     weight = 1.0
-    if not _TERMINATED.search(sentence):
-        weight *= 0.5
-    if sentence.count("|") > 1 or sentence.count("](") * 8 > len(words):
+    if not _TERMINATED.search(sentence) or words[0][0].islower():
         weight *= 0.5
     if sentence.endswith(("?", "？")):
         weight *= 0.6
+    if _POINTER.match(sentence) or sentence.count("](") * 8 > len(words):
+        weight *= 0.5
+    if len(_SYMBOLS.findall(sentence)) * 8 > len(words):
+        weight *= 0.5
     return weight
 
 
@@ -136,30 +145,72 @@ def choose(
         Indices of sentences; the best one alone, over the budget, when none that can be quoted
         fits. Equal worth goes to the lower index. Deterministic, whatever the number of threads.
     """
-    words = [frozenset(content_terms(sentence.text)) for sentence in sentences]
-    worth = _word_worth(sentences, words)
-    total = max(1, sum(worth.values()))
-    unit = _unit_length(vectors)
-    nearest = np.zeros(len(sentences))
+    # threadpoolctl looks through the loaded libraries when it is imported.
+    from threadpoolctl import threadpool_limits
+
     threshold = _QUOTABLE * max(sentence.weight for sentence in sentences)
-    left = [i for i, sentence in enumerate(sentences) if sentence.weight >= threshold]
-    chosen: list[int] = []
-    while fitting := [i for i in left if sizes[i] <= budget] or (left if not chosen else []):
-        gains = {}
-        for i, near in zip(fitting, _added_nearness(unit, nearest, fitting), strict=True):
-            added = sum(worth[word] for word in words[i]) / total
-            gain = (1 - _SHARE_OF_NEARNESS) * added + _SHARE_OF_NEARNESS * near
-            gain *= sentences[i].weight / max(1, sizes[i]) ** _LENGTH_POWER
-            if sentences[i].leans and not (sentences[i].follows and i - 1 in chosen):
+    left = [i for i, sentence in enumerate(sentences) if sentence.weight > threshold]
+    extract = _Extract(sentences, vectors)
+    # The order in which threads add up would otherwise show in the last bits.
+    with threadpool_limits(1, user_api="blas"):
+        while left and not (extract.chosen and budget < min(sizes[i] for i in left)):
+            fitting = [i for i in left if sizes[i] <= budget] or left
+            gains = extract.gains(fitting, sizes)
+            best = max(fitting, key=lambda i: (gains[i], -i))
+            extract.add(best)
+            budget -= sizes[best]
+            left = [i for i in left if i != best and extract.lacks(i)]
+    return extract.chosen
+
+
+class _Extract:
+    """The sentences chosen so far, and what others would add to them."""
+
+    def __init__(self, sentences: Sequence[Sentence], vectors: NDArray[np.float32]) -> None:
+        self.chosen: list[int] = []
+        self._sentences = sentences
+        self._words = [frozenset(content_terms(sentence.text)) for sentence in sentences]
+        self._worth = _word_worth(sentences, self._words)
+        self._total = max(1, sum(self._worth.values()))
+        self._unit = _unit_length(vectors)
+        self._nearest = np.zeros(len(sentences))
+
+    def add(self, i: int) -> None:
+        """Choose a sentence."""
+        self.chosen.append(i)
+        self._nearest = np.maximum(self._nearest, _cosines(self._unit, [i])[0])
+        self._worth.update(dict.fromkeys(self._words[i], 0))
+
+    def lacks(self, i: int) -> bool:
+        """Whether enough content words of a sentence are in no chosen one."""
+        new = sum(self._worth[word] > 0 for word in self._words[i])
+        return new > _NEW_WORDS * len(self._words[i])
+
+    def gains(self, rows: Sequence[int], sizes: Sequence[int]) -> dict[int, float]:
+        """Say what each of some sentences would add, for its length."""
+        gains: dict[int, float] = {}
+        quoted = Counter(self._sentences[i].source for i in self.chosen)
+        for i, near in zip(rows, self._added_nearness(rows), strict=True):
+            sentence = self._sentences[i]
+            new = sum(self._worth[word] for word in self._words[i]) / self._total
+            gain = (1 - _SHARE_OF_NEARNESS) * new + _SHARE_OF_NEARNESS * near
+            gain *= sentence.weight * _SAME_TEXT ** quoted[sentence.source]
+            if sentence.leans and not (sentence.follows and i - 1 in self.chosen):
                 gain *= _WITHOUT_ANTECEDENT
-            gains[i] = round(gain, 9)
-        best = max(fitting, key=lambda i: (gains[i], -i))
-        chosen.append(best)
-        budget -= sizes[best]
-        nearest = np.maximum(nearest, _cosines(unit, [best])[0])
-        worth.update(dict.fromkeys(words[best], 0))
-        left = [i for i in left if i != best and _says_more(words[i], worth)]
-    return chosen
+            gains[i] = round(gain / max(1, sizes[i]) ** _LENGTH_POWER, 9)
+        return gains
+
+    def _added_nearness(self, rows: Sequence[int]) -> list[float]:
+        """Say how much nearer all sentences come, on average, to what is chosen with each row.
+
+        Cosines are made anew for a block of rows at a time: those of all pairs would take
+        gigabytes for a cluster of ten thousand sentences.
+        """
+        added: list[float] = []
+        for first in range(0, len(rows), _BLOCK_ROWS):
+            cosines = _cosines(self._unit, rows[first : first + _BLOCK_ROWS])
+            added.extend(np.maximum(cosines - self._nearest, 0).mean(axis=1).tolist())
+        return added
 
 
 def _word_worth(sentences: Sequence[Sentence], words: Sequence[frozenset[str]]) -> dict[str, int]:
@@ -174,11 +225,6 @@ def _word_worth(sentences: Sequence[Sentence], words: Sequence[frozenset[str]]) 
     return {word: len(held) * (_NAME if word in names else 1) for word, held in holders.items()}
 
 
-def _says_more(words: frozenset[str], worth: Mapping[str, int]) -> bool:
-    """Whether enough of a sentence's content words are in no chosen sentence."""
-    return sum(worth[word] > 0 for word in words) > _NEW_WORDS * len(words)
-
-
 def _unit_length(vectors: NDArray[np.float32]) -> NDArray[np.float64]:
     wide = vectors.astype(np.float64)
     norms = np.linalg.norm(wide, axis=1, keepdims=True)
@@ -188,40 +234,24 @@ def _unit_length(vectors: NDArray[np.float32]) -> NDArray[np.float64]:
 
 def _cosines(unit: NDArray[np.float64], rows: Sequence[int]) -> NDArray[np.float64]:
     """Return the cosines of some rows to all, no less than 0; shape (rows, all)."""
-    # threadpoolctl looks through the loaded libraries when it is imported.
-    from threadpoolctl import threadpool_limits
-
-    with threadpool_limits(1, user_api="blas"):
-        products = unit[list(rows)] @ unit.T
+    products = unit[list(rows)] @ unit.T
     # Beyond six decimals products are rounding, which differs between machines.
     cosines: NDArray[np.float64] = np.clip(np.round(products, 6), 0, 1)
     return cosines
 
 
-def _added_nearness(
-    unit: NDArray[np.float64], nearest: NDArray[np.float64], rows: Sequence[int]
-) -> list[float]:
-    """Say how much nearer all sentences come, on average, to what is chosen with each of the rows.
+def join(sentences: Sequence[Sentence], chosen: Sequence[int]) -> str:
+    """Put chosen sentences together in their order, each on a line of its own.
 
-    Cosines are made anew for a block of rows at a time: those of all pairs would take gigabytes
-    for a cluster of ten thousand sentences.
+    Those that follow one another in a text share a line, Chinese ones without a space between.
     """
-    added: list[float] = []
-    for first in range(0, len(rows), _BLOCK_ROWS):
-        cosines = _cosines(unit, rows[first : first + _BLOCK_ROWS])
-        added.extend(np.maximum(cosines - nearest, 0).mean(axis=1).tolist())
-    return added
-
-
-def join(sentences: Sequence[Sentence]) -> str:
-    """Join sentences to a text: one paragraph a source, Chinese without spaces."""
     parts: list[str] = []
-    for number, sentence in enumerate(sentences):
-        if number:
-            before = sentences[number - 1]
-            if before.source != sentence.source or not _TERMINATED.search(before.text):
-                parts.append("\n")
-            elif not _DENSE_END.search(before.text):
-                parts.append(" ")
-        parts.append(sentence.text)
+    previous = -1
+    for i in sorted(chosen):
+        if parts:
+            last = sentences[previous].text
+            together = previous == i - 1 and sentences[i].follows and _TERMINATED.search(last)
+            parts.append(("" if _DENSE_END.search(last) else " ") if together else "\n")
+        parts.append(sentences[i].text)
+        previous = i
     return "".join(parts)

@@ -166,7 +166,7 @@ class ExtractiveSummarizer:
         else:
             order = fitting or [0]
         while order:
-            summary = join([sentences[i] for i in sorted(order)])
+            summary = join(sentences, order)
             if self.count_tokens(summary) <= self.summary_tokens:
                 return summary
             if len(order) == 1:
