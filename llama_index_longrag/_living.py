@@ -25,6 +25,7 @@ from llama_index.core.schema import Document as LlamaIndexDocument
 from llama_index.core.settings import Settings
 from llama_index.core.storage.docstore.types import RefDocInfo
 from llama_index.core.storage.storage_context import StorageContext
+from llama_index.core.vector_stores.types import BasePydanticVectorStore
 
 from llama_index_longrag._documents import (
     NodeMetadata,
@@ -144,8 +145,16 @@ class LivingIndex(BaseIndex[S]):
         return index
 
     @classmethod
-    def from_persist_dir(cls: type[I], persist_dir: str, **kwargs: Any) -> I:
+    def from_persist_dir(
+        cls: type[I],
+        persist_dir: str,
+        *,
+        vector_store: BasePydanticVectorStore | None = None,
+        **kwargs: Any,
+    ) -> I:
         """Load the one index of a folder that ``storage_context.persist`` wrote.
+
+        A ``vector_store`` that LlamaIndex does not read from there by itself is given.
 
         Raises:
             IndexFormatError: the folder is missing, damaged, or holds no index or several.
@@ -153,7 +162,9 @@ class LivingIndex(BaseIndex[S]):
                 other settings.
         """
         try:
-            storage_context = StorageContext.from_defaults(persist_dir=persist_dir)
+            storage_context = StorageContext.from_defaults(
+                persist_dir=persist_dir, vector_store=vector_store
+            )
             saved = storage_context.index_store.index_structs()
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise IndexFormatError(f"no index can be read from {persist_dir!r}: {error}") from error
@@ -188,17 +199,17 @@ class LivingIndex(BaseIndex[S]):
         return super().build_index_from_nodes(nodes, **build_kwargs)
 
     def insert_nodes(self, nodes: Sequence[BaseNode], **insert_kwargs: Any) -> None:
-        """Insert nodes; one that is there is replaced. If embedding fails, nothing has changed."""
+        """Insert nodes; one that is there is replaced. If a model fails, nothing has changed."""
         self._pay(nodes)
         self._store(**insert_kwargs)
 
     async def ainsert_nodes(self, nodes: Sequence[BaseNode], **insert_kwargs: Any) -> None:
-        """Insert nodes as ``insert_nodes`` does, with the embedding model's async calls."""
+        """Insert nodes as ``insert_nodes`` does, with the models' async calls."""
         await self._apay(nodes)
         await asyncio.to_thread(self._store, **insert_kwargs)
 
     def update_ref_doc(self, document: LlamaIndexDocument, **update_kwargs: Any) -> None:
-        """Put a document in its own place; only chunks that were not there are embedded."""
+        """Put a document in its own place; only what was not there is paid for."""
         with self._callback_manager.as_trace("update_ref_doc"):
             self._replace([document], **update_kwargs)
 
@@ -239,8 +250,9 @@ class LivingIndex(BaseIndex[S]):
     async def adelete_nodes(
         self, node_ids: list[str], delete_from_docstore: bool = True, **delete_kwargs: Any
     ) -> None:
-        """Delete nodes as ``delete_nodes`` does, off the event loop."""
-        await asyncio.to_thread(self.delete_nodes, node_ids, **delete_kwargs)
+        """Delete nodes as ``delete_nodes`` does, with the models' async calls."""
+        await self._apay([], node_ids)
+        await asyncio.to_thread(self._store)
 
     def delete_ref_doc(
         self, ref_doc_id: str, delete_from_docstore: bool = True, **delete_kwargs: Any
@@ -317,7 +329,7 @@ class LivingIndex(BaseIndex[S]):
         return [node_id for node_id in before if node_id not in new]
 
     def _pay(self, nodes: Sequence[BaseNode], gone: Sequence[str] = ()) -> None:
-        """Change the corpus, embedding what is new; on error nothing has changed."""
+        """Change the corpus, paying for what is new; on error nothing has changed."""
         self._run(self._change(nodes, gone))
 
     async def _apay(self, nodes: Sequence[BaseNode], gone: Sequence[str] = ()) -> None:

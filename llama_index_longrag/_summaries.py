@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from llama_index.core.base.embeddings.base import BaseEmbedding
+from llama_index.core.llms.custom import CustomLLM
 from llama_index.core.llms.llm import LLM
 from llama_index.core.prompts import BasePromptTemplate, PromptTemplate, PromptType
 from llama_index.core.utils import get_tqdm_iterable
@@ -98,11 +99,25 @@ def generate(llm: LLM, template: BasePromptTemplate, request: Generate) -> Steps
         slots = {"context_str": request.context, "max_words": request.max_words}
     else:
         template, slots = _VERBATIM, {"text": request.prompt}
-    reply = check_summary((yield Method(llm, "predict", (template,), slots)))
+    target = _OffTheLoop(llm) if _blocks(llm) else llm
+    reply = check_summary((yield Method(target, "predict", (template,), slots)))
     bar = _BAR.get()
     if bar is not None:
         bar.shown.update()
     return reply
+
+
+class _OffTheLoop:
+    """A language model without the async call, so that it is called in a thread instead."""
+
+    def __init__(self, llm: LLM) -> None:
+        self.predict = llm.predict
+
+
+def _blocks(llm: LLM) -> bool:
+    """Whether the async call of a model is the framework's own, which makes the sync one."""
+    name = "achat" if llm.metadata.is_chat_model else "acomplete"
+    return getattr(type(llm), name) is getattr(CustomLLM, name)
 
 
 class _Bar:

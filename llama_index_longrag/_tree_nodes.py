@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from llama_index.core.schema import (
@@ -88,9 +88,8 @@ class TreeStore:
         self._deletes_nodes = by_id not in (None, BasePydanticVectorStore.delete_nodes)
         # Such a store is in memory; one of FAISS numbers its rows by their count, so that rows that
         # are added after others were taken out would get the numbers of rows that are there.
-        self._rewrites = not getattr(store, "stores_text", False) and not isinstance(
-            store, SimpleVectorStore
-        )
+        keeps_text = getattr(store, "stores_text", False)
+        self._rewrites = not keeps_text and not isinstance(store, SimpleVectorStore)
         self._checked = self._deletes_nodes
         self._held: dict[str, tuple[Document, ...]] = {}
 
@@ -108,7 +107,13 @@ class TreeStore:
             self._delete(["no node of a tree has this id"])
             self._checked = True
 
-    def hold(self, tree: Tree, documents: Mapping[str, Document], shared: Collection[str]) -> None:
+    def hold(
+        self,
+        tree: Tree,
+        documents: Mapping[str, Document],
+        *,
+        shared: Callable[[], Collection[str]],
+    ) -> None:
         """Put in what is new of a tree and take out what is gone, unless it is ``shared``.
 
         Raises:
@@ -120,7 +125,8 @@ class TreeStore:
         gone = [id_ for id_ in before if id_ not in kept]
         if gone and self._rewrites:
             kept, gone = set(), list(before)
-        self._delete([id_ for id_ in gone if id_ in now or id_ not in shared])
+        others = shared() if gone else ()
+        self._delete([id_ for id_ in gone if id_ in now or id_ not in others])
         self._held = {id_: own for id_, own in before.items() if id_ in kept}
         new = [node for id_, node in tree.nodes.items() if id_ not in kept]
         for batch in iter_batch(new, _BATCH):
@@ -140,17 +146,17 @@ class TreeStore:
     def _delete(self, node_ids: Sequence[str]) -> None:
         if not node_ids:
             return
-        if self._deletes_nodes:
-            self._store.delete_nodes(list(node_ids))
-            return
-        for node_id in node_ids:
-            try:
+        try:
+            if self._deletes_nodes:
+                self._store.delete_nodes(list(node_ids))
+                return
+            for node_id in node_ids:
                 self._store.delete(node_id)
-            except NotImplementedError as error:
-                raise StoreError(
-                    f"{type(self._store).__name__} cannot take nodes out, so the index cannot"
-                    " change: use a store that can, such as FaissMapVectorStore for FAISS"
-                ) from error
+        except NotImplementedError as error:
+            raise StoreError(
+                f"{type(self._store).__name__} cannot take nodes out, so the index cannot change:"
+                " use a store that can, such as FaissMapVectorStore for FAISS"
+            ) from error
 
 
 def _versions(tree: Tree, documents: Mapping[str, Document]) -> dict[str, tuple[Document, ...]]:

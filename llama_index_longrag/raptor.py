@@ -294,7 +294,7 @@ class RaptorIndex(LivingIndex[RaptorStruct]):
 
     def _record(self, struct: RaptorStruct) -> None:
         documents, tree = self._trees.snapshot()
-        self._rows.hold(tree, documents, self._nodes_of_others(struct))
+        self._rows.hold(tree, documents, shared=lambda: self._nodes_of_others(struct))
         struct.documents = doc_ids(documents)
         struct.put(tree)
 
@@ -323,22 +323,25 @@ class RaptorIndex(LivingIndex[RaptorStruct]):
     def _store(self, hashes: Mapping[str, str] | None = None, **insert_kwargs: Any) -> None:
         super()._store(hashes, **insert_kwargs)
         with self._storing:
-            stale = list(dict.fromkeys(self._stale_sources))
+            stale = list(self._stale_sources)
             if stale:
-                with self._opened() as journal:
+                # What is removed is known by its source, whatever its models.
+                with self._opened(model="", embed_model="") as journal:
                     if journal is not None:
-                        journal.purge(*stale)
+                        journal.purge(*dict.fromkeys(stale))
                 del self._stale_sources[: len(stale)]
 
-    def _opened(self) -> AbstractContextManager[Journal | None]:
+    def _opened(self, **models: str) -> AbstractContextManager[Journal | None]:
         if self._journal is None or isinstance(self._journal, Journal):
             return nullcontext(self._journal)
+        return Journal(self._journal, **(models or self._models()))
+
+    def _models(self) -> dict[str, str]:
         llm = self._asked() if self._plan.asks_llm else self._llm
-        return Journal(
-            self._journal,
-            model="" if llm is None else llm_identity(llm),
-            embed_model=embed_identity(self._embed_model),
-        )
+        return {
+            "model": "" if llm is None else llm_identity(llm),
+            "embed_model": embed_identity(self._embed_model),
+        }
 
     def _asked(self) -> LLM:
         if self._llm is None and self._journal is not None and not self._plan.asks_llm:
