@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from functools import cached_property
+from itertools import islice
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 import numpy as np
@@ -133,6 +134,10 @@ def collapsed(
     remaining budget is passed over and the search goes on; the paper's printed pseudo-code stops
     there.
 
+    A summary says what its leaves say, so a node is put off while most of its words have been read
+    in nodes that it shares leaves with: it is taken only when nothing else fits. Nodes without a
+    leaf in common are never compared.
+
     Args:
         tree: the tree.
         scores: one finite number a node, in the order of the nodes.
@@ -140,12 +145,12 @@ def collapsed(
         top_k: the most nodes to take; None for no limit.
         levels: the levels that are searched, all by default. The start layer s and n layers of
             the paper's Table 8 are ``range(s - n + 1, s + 1)``.
-        redundancy: the largest share of a summary's leaves, from 0 to 1, that may lie beneath nodes
-            already taken; a summary with more is passed over. None takes every node, as the paper
-            does.
+        redundancy: the largest share of a node's distinct words, from 0 to 1 and function words
+            left out, that may stand in nodes already taken which share leaves with it. None
+            compares nothing, as in the paper.
 
     Returns:
-        The nodes, best first.
+        The nodes in the order in which they were taken: best first, then those put off, best first.
 
     Raises:
         InvalidParameterError: scores that are not one finite number a node, or a setting that is
@@ -159,22 +164,29 @@ def collapsed(
     _check_redundancy(redundancy)
     nodes = list(tree.nodes.values())
     order = [row for row in _best_first(values) if nodes[row].level in wanted]
-    taken: list[RetrievedNode] = []
-    read: set[str] = set()
+    accept = None if redundancy is None else _Reading(tree, redundancy).add
+    rows = islice(_fitting(nodes, order, token_budget, accept), top_k)
+    return [_retrieved(tree, nodes[row], values[row]) for row in rows]
 
-    def redundant(node: TreeNode) -> bool:
-        if redundancy is None or not node.children:
+
+class _Reading:
+    """What has been read so far, by the leaves it lies above."""
+
+    def __init__(self, tree: Tree, redundancy: float) -> None:
+        self._tree = tree
+        self._redundancy = redundancy
+        self._read: list[tuple[frozenset[str], frozenset[str]]] = []
+
+    def add(self, node: TreeNode) -> bool:
+        """Read a node, or tell that it mostly repeats what was read."""
+        leaves = frozenset(leaf.id for leaf in self._tree.leaves(node.id))
+        words = frozenset(_content(node.text))
+        related = (read for beneath, read in self._read if not beneath.isdisjoint(leaves))
+        repeated = words.intersection(frozenset().union(*related))
+        if len(repeated) > self._redundancy * len(words):
             return False
-        leaves = tree.leaves(node.id)
-        return sum(leaf.id in read for leaf in leaves) > redundancy * len(leaves)
-
-    for row in _fitting(nodes, order, token_budget, redundant):
-        leaves = tree.leaves(nodes[row].id)
-        taken.append(RetrievedNode(nodes[row], float(values[row]), leaves))
-        read.update(leaf.id for leaf in leaves)
-        if len(taken) == top_k:
-            break
-    return taken
+        self._read.append((leaves, words))
+        return True
 
 
 def traverse(
@@ -225,10 +237,12 @@ def traverse(
         layer = {row for row in _children(tree, best) if row not in taken}
         layers += 1
     nodes = list(tree.nodes.values())
-    return [
-        RetrievedNode(nodes[row], float(values[row]), tree.leaves(nodes[row].id))
-        for row in _fitting(nodes, list(taken), token_budget, lambda _: False)
-    ]
+    rows = _fitting(nodes, list(taken), token_budget)
+    return [_retrieved(tree, nodes[row], values[row]) for row in rows]
+
+
+def _retrieved(tree: Tree, node: TreeNode, score: float) -> RetrievedNode:
+    return RetrievedNode(node, float(score), tree.leaves(node.id))
 
 
 def _first_layer(tree: Tree, start_level: int | None) -> set[int]:
@@ -259,17 +273,23 @@ def _fitting(
     nodes: Sequence[TreeNode],
     order: Sequence[int],
     token_budget: int | None,
-    passed_over: Callable[[TreeNode], bool],
+    accept: Callable[[TreeNode], bool] | None = None,
 ) -> Iterator[int]:
-    """Yield the rows that fit into what the ones before left of the budget."""
+    """Yield the rows that fit into what is left of the budget, those not accepted at the end."""
     room = float("inf") if token_budget is None else token_budget
     smallest = min((nodes[row].tokens for row in order), default=0)
-    for row in order:
-        if room < smallest:
-            return
-        if nodes[row].tokens <= room and not passed_over(nodes[row]):
-            room -= nodes[row].tokens
-            yield row
+    later: list[int] = []
+    for accepts, rows in ((accept, order), (None, later)):
+        for row in rows:
+            if room < smallest:
+                return
+            if nodes[row].tokens > room:
+                continue
+            if accepts is None or accepts(nodes[row]):
+                room -= nodes[row].tokens
+                yield row
+            else:
+                later.append(row)
 
 
 def _checked_scores(tree: Tree, scores: ArrayLike) -> Floats:

@@ -11,13 +11,15 @@ from longrag.indexing.tree import Tree
 from longrag.retrieval.tree_search import collapsed, node_scores, traverse
 from longrag.types import TreeNode
 
+texts = st.lists(st.sampled_from(["red", "fox", "hen", "pike", "the"]), max_size=4).map(" ".join)
+
 
 @st.composite
 def trees(draw):
     """Trees, forests and lone leaves, with overlapping clusters and promoted nodes."""
     size = st.integers(0, 12)
     nodes = [
-        TreeNode(f"leaf {at}", "", 0, draw(size), ("doc",), (), "", (at, at + 1))
+        TreeNode(f"leaf {at}", draw(texts), 0, draw(size), ("doc",), (), "", (at, at + 1))
         for at in range(draw(st.integers(0, 8)))
     ]
     layer = [node.id for node in nodes]
@@ -32,7 +34,9 @@ def trees(draw):
             )
         )
         parents = [
-            TreeNode(f"{level}.{at}", "", level, draw(size), ("doc",), tuple(sorted(children)))
+            TreeNode(
+                f"{level}.{at}", draw(texts), level, draw(size), ("doc",), tuple(sorted(children))
+            )
             for at, children in enumerate(clusters)
         ]
         clustered = {child for parent in parents for child in parent.children}
@@ -102,6 +106,39 @@ def test_collapsed_without_limits_takes_every_node_once(question):
     tree, scores = question
     found = collapsed(tree, scores, token_budget=None, redundancy=None)
     assert sorted(ids(found)) == sorted(tree.nodes)
+
+
+def without_repetition(tree, order, budget, redundancy):
+    """The definition: what mostly repeats what was read of the same leaves comes last."""
+    nodes = list(tree.nodes.values())
+    taken, later = [], []
+
+    def fits(row):
+        return budget is None or sum(nodes[r].tokens for r in [*taken, row]) <= budget
+
+    for row in filter(fits, order):
+        words = set(nodes[row].text.split()) - {"the"}
+        read = {
+            word
+            for other in taken
+            if beneath(tree, nodes[other].id) & beneath(tree, nodes[row].id)
+            for word in nodes[other].text.split()
+        }
+        repeats = len(words & read) > redundancy * len(words)
+        (later if repeats else taken).append(row)
+    for row in later:
+        taken += [row] * fits(row)
+    return [nodes[row].id for row in taken]
+
+
+@given(questions(), budgets, st.sampled_from([0, 0.25, 0.5, 1]))
+def test_collapsed_puts_off_what_repeats_what_was_read(question, budget, redundancy):
+    tree, scores = question
+    found = collapsed(tree, scores, token_budget=budget, redundancy=redundancy)
+    order = ranked(tree, scores, range(len(tree)))
+    assert ids(found) == without_repetition(tree, order, budget, redundancy)
+    if budget is None:
+        assert sorted(ids(found)) == sorted(tree.nodes)
 
 
 def traversed(tree, scores, top_k, depth, start_level):

@@ -222,6 +222,7 @@ class TestCollapsed:
     @pytest.mark.parametrize(
         ("setting", "value"),
         [
+            *[("redundancy", value) for value in (-0.1, 1.1, float("nan"), True, "0.3")],
             *[("token_budget", value) for value in (0, -1, 2.5, True, "2000")],
             *[("top_k", value) for value in (0, -1, 1.0, True)],
             *[("levels", value) for value in ([], 1, "01", [-1], [3], [0, 3], [True], [0.0])],
@@ -244,6 +245,65 @@ class TestCollapsed:
     def test_refuses_scores_that_are_not_finite(self, overlapping, search, value):
         with pytest.raises(InvalidParameterError, match=r"^scores\[3\] must be a finite number"):
             search(overlapping, scored(d=value))
+
+
+def one_summary(*, tokens=None, **texts):
+    """Four leaves, of which a and b have a summary s."""
+    levels = dict.fromkeys("abcd", 0) | {"s": 1}
+    return make_tree(levels, {"s": ("a", "b")}, texts=texts, tokens=tokens)
+
+
+class TestRedundancy:
+    def test_puts_off_a_summary_whose_words_were_read_in_its_leaves(self):
+        tree = one_summary(a="red fox", b="blue hen", c="pike", d="roach", s="red fox, blue wren")
+        best_leaf_first = [5, 2, 3, 1, 4]
+        plain = collapsed(tree, best_leaf_first, token_budget=20, redundancy=None)
+        assert ids(plain) == ["a", "s"]
+        # Two of the summary's four words have been read.
+        found = collapsed(tree, best_leaf_first, token_budget=20, redundancy=0.4)
+        assert ids(found) == ["a", "c"]
+        found = collapsed(tree, best_leaf_first, token_budget=20, redundancy=0.5)
+        assert ids(found) == ["a", "s"]
+
+    def test_puts_off_a_leaf_that_the_summary_has_quoted(self):
+        tree = one_summary(a="red fox", b="blue hen", c="pike", d="roach", s="red fox, blue wren")
+        found = collapsed(tree, [4, 3, 2, 1, 5], token_budget=20, redundancy=0.5)
+        assert ids(found) == ["s", "b"]
+
+    def test_compares_with_all_that_was_read_of_the_same_leaves(self):
+        tree = one_summary(a="red fox", b="blue hen", c="pike", d="roach", s="fox and hen")
+        order = [5, 4, 2, 1, 3]
+        assert ids(collapsed(tree, order, top_k=3, redundancy=0.5)) == ["a", "b", "c"]
+        assert ids(collapsed(tree, order, top_k=3, redundancy=1)) == ["a", "b", "s"]
+
+    def test_takes_what_was_put_off_when_nothing_else_fits(self):
+        tree = one_summary(a="red fox", b="red fox", c="red fox", d="roach", s="red fox")
+        found = collapsed(tree, [5, 3, 2, 1, 4], redundancy=0)
+        assert ids(found) == ["a", "b", "c", "d", "s"]
+
+    def test_never_compares_nodes_without_a_common_leaf(self):
+        tree = one_summary(a="red fox", b="red fox", c="red fox", d="red fox", s="roach")
+        found = collapsed(tree, [5, 4, 3, 2, 1], redundancy=0)
+        assert ids(found) == ["a", "b", "c", "d", "s"]
+
+    def test_compares_clusters_that_overlap(self):
+        tree = make_tree(LEVELS, EDGES, texts={"s1": "red fox", "s2": "red foxes", "d": "pike"})
+        scores = scored(s1=9, s2=8, d=7)
+        assert ids(collapsed(tree, scores, top_k=2, redundancy=0.5)) == ["s1", "d"]
+        assert ids(collapsed(tree, scores, top_k=2, redundancy=None)) == ["s1", "s2"]
+
+    def test_does_not_mind_what_does_not_fit_anyway(self):
+        tree = one_summary(a="red fox", b="hen", c="pike", s="red fox", tokens={"s": 25})
+        assert ids(collapsed(tree, [1, 2, 3, 0, 9], token_budget=20, redundancy=0)) == ["c", "b"]
+
+    @pytest.mark.parametrize("text", ["", "...", "the of and"])
+    def test_takes_nodes_without_words_in_their_order(self, text):
+        tree = one_summary(a=text, b=text, c=text, d=text, s=text)
+        assert ids(collapsed(tree, [1, 2, 3, 4, 5], redundancy=0)) == ["s", "d", "c", "b", "a"]
+
+    def test_reads_chinese(self):
+        tree = one_summary(a="茶馆里的老板", b="国事", c="河", d="山", s="茶馆老板")
+        assert ids(collapsed(tree, [5, 1, 2, 3, 4], top_k=2, redundancy=0.5)) == ["a", "d"]
 
 
 class TestTraverse:
