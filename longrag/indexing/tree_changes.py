@@ -98,12 +98,14 @@ def regroup(
         groups += [(group, None) for group in own]
         taken = {index for group in own for index in group}
         rest = [index for index in rest if index not in taken]
+    before = [len(group) for group, _ in groups]
     _join(layer, groups, sorted(set(rest)), max_tokens)
     largest = _TOO_LARGE * getattr(clusterer, "typical_size", _USUAL_SIZE)
     result: dict[tuple[int, ...], int | None] = {}
-    for group, origin in groups:
-        size = sum(layer.tokens[index] for index in group)
-        fits = len(group) <= largest and size <= max_tokens
+    for (group, origin), size in zip(groups, before, strict=True):
+        # A group that was large from the beginning is cut only when it grows.
+        fits = len(group) <= max(largest, size)
+        fits = fits and sum(layer.tokens[index] for index in group) <= max_tokens
         for part in [group] if fits else _cluster(layer, group, clusterer, max_tokens):
             result.setdefault(tuple(sorted(part)), origin)
     ordered = sorted(result)
