@@ -3,8 +3,9 @@
 A sentence is worth what it adds to those chosen before it: content words that several texts share,
 names and numbers first, and nearness to sentences that nothing chosen is near to. Both are
 submodular, so that greedy choice is close to the best (Lin and Bilmes 2011; for words as concepts,
-Gillick and Favre 2009). On stories with human summaries this covers far more of what the summaries
-say than choice by centrality, which finds sentences that are typical rather than informative.
+Gillick and Favre 2009). Choice by centrality finds what is typical rather than what informs: on 24
+stories with human answers (SQuALITY) the second level of a tree covers 0.145 of the answers'
+content words with it, 0.151 with random sentences and 0.225 with these.
 """
 
 from __future__ import annotations
@@ -92,7 +93,7 @@ def _quotes(text: str, split: SentenceSplitter) -> Iterator[tuple[str, bool, boo
     fences = _FENCE.findall(text)
     # A closing fence comes first where the text was cut out of a document inside its code.
     in_code = len(fences) % 2 == 1 and not fences[0].strip()
-    for start, end in split(text):
+    for start, end in split(text) or [(0, len(text))]:
         opened = len(_FENCE.findall(text[start:end]))
         heading = _HEADING.match(text, start, end)
         marker = _MARKER.match(text, start, end)

@@ -9,7 +9,7 @@ from typing import Final, Protocol
 
 from longrag.calls import Embed, Flow, Generate, ask
 from longrag.errors import EmbeddingError, GenerationError, InvalidParameterError
-from longrag.indexing.extracts import choose, join, list_sentences
+from longrag.indexing.extracts import Sentence, choose, join, list_sentences
 from longrag.indexing.vectors import check_vectors
 from longrag.ingestion.chunking import check_size, chunk_spans
 from longrag.ingestion.sentences import SentenceSplitter, split_sentences
@@ -123,8 +123,9 @@ class LlmSummarizer:
 class ExtractiveSummarizer:
     """Quotes the sentences that say most of a cluster, without a language model.
 
-    Every sentence stands verbatim in a passage, and a sentence that several passages share is
-    quoted once. Deterministic for given vectors.
+    Every line of the summary stands verbatim, but for white space, in a passage; a new line says
+    that something was left out. A sentence that several passages share is quoted once, so that an
+    extract of extracts repeats none. Deterministic for given vectors.
 
     Args:
         summary_tokens: The most tokens a summary has.
@@ -145,8 +146,8 @@ class ExtractiveSummarizer:
     def __call__(self, passages: Sequence[Passage], *, sources: tuple[str, ...]) -> Flow[str]:
         """Embed the sentences of the passages and return the best of them in their order.
 
-        A sentence over the budget is cut at a clause or between words when nothing else fits.
-        Nothing is asked when all sentences fit.
+        The best sentence is cut at a clause or between words when none fits. Nothing is asked when
+        all of them fit.
 
         Raises:
             GenerationError: The passages hold no text.
@@ -154,31 +155,26 @@ class ExtractiveSummarizer:
         """
         texts = [passage.text for passage in _with_text(passages)]
         sentences = list_sentences(texts, self.split_sentences)
+        if not sentences:
+            raise GenerationError("split_sentences found no sentence in the passages")
         sizes = [self.count_tokens(sentence.text) for sentence in sentences]
-        fitting = [i for i, size in enumerate(sizes) if size <= self.summary_tokens]
-        if sum(sizes) > self.summary_tokens and len(sentences) > 1:
-            asked = tuple(sentence.text for sentence in sentences)
-            vectors = yield from ask(Embed(asked, "document", (sources,) * len(asked)))
-            checked = check_vectors(vectors, name="vectors of sentences")
-            if len(checked) != len(asked):
-                raise EmbeddingError(f"{len(checked)} vectors for {len(asked)} sentences")
-            order = choose(sentences, checked, sizes, self.summary_tokens)
-        else:
-            order = fitting or [0]
-        while order:
-            summary = join(sentences, order)
+        if sum(sizes) <= self.summary_tokens or len(sentences) == 1:
+            return self._fit(sentences, range(len(sentences)))
+        asked = tuple(sentence.text for sentence in sentences)
+        answer = yield from ask(Embed(asked, "document", (sources,) * len(asked)))
+        vectors = check_vectors(answer, name="vectors of sentences")
+        if len(vectors) != len(asked):
+            raise EmbeddingError(f"the embedder gave {len(vectors)} vectors for {len(asked)} texts")
+        return self._fit(sentences, choose(sentences, vectors, sizes, self.summary_tokens))
+
+    def _fit(self, sentences: Sequence[Sentence], order: Sequence[int]) -> str:
+        """Join sentences, without the last chosen where the whole counts more than its parts."""
+        for length in range(len(order), 0, -1):
+            summary = join(sentences, order[:length])
             if self.count_tokens(summary) <= self.summary_tokens:
                 return summary
-            if len(order) == 1:
-                return self._cut(summary)
-            order = order[:-1]
-        raise GenerationError("the passages hold no sentence")
-
-    def _cut(self, sentence: str) -> str:
-        spans = chunk_spans(
-            sentence, chunk_size=self.summary_tokens, count_tokens=self.count_tokens
-        )
-        return sentence[slice(*spans[0])]
+        spans = chunk_spans(summary, chunk_size=self.summary_tokens, count_tokens=self.count_tokens)
+        return summary[slice(*spans[0])]
 
 
 def _with_text(passages: Sequence[Passage]) -> list[Passage]:

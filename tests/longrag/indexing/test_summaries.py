@@ -303,6 +303,30 @@ def test_any_text_that_is_not_blank_has_an_extract(text):
         assert summary in squeeze(text)
 
 
+def test_code_tables_and_pointers_give_way_to_sentences():
+    texts = [
+        "See the page on mills in Oberau for the names of all 12 owners.",
+        "```python\nmill = Mill(owner='Keller', built=1790, town='Oberau')\n```",
+        "| Mill | Oberau | Keller | 1790 |",
+        "The owner of a mill is kept in its field.",
+    ]
+    assert extract(texts, summary_tokens=11) == texts[-1]
+    assert extract(texts[:3], summary_tokens=16) == texts[0]
+
+
+def test_the_rest_of_a_code_block_that_began_before_is_code():
+    texts = ["Oberau = mill in town of Keller.\n```\nBelow.", "The owner of a mill is kept here."]
+    assert extract(texts, summary_tokens=9) == texts[1]
+
+
+def test_a_gap_between_quoted_sentences_is_a_new_line():
+    text = "Anna Keller built a mill. Well, well, well, so it goes. Tom Reyes bought it in 1850."
+    nothing = lambda r: np.zeros((len(r.texts), 1))  # noqa: E731
+    assert extract([text], nothing, summary_tokens=14) == (
+        "Anna Keller built a mill.\nTom Reyes bought it in 1850."
+    )
+
+
 def test_an_abbreviation_does_not_end_a_sentence():
     text = "Reimers et al. trained the first model on pairs. Others came later and did better."
     assert extract([text], summary_tokens=12).endswith("on pairs.")
@@ -395,6 +419,18 @@ def test_a_splitter_of_one_s_own_is_used():
 
     text = "One old mill stands here; two new mills stand there"
     assert extract([text], summary_tokens=6, split_sentences=by_semicolon) in text.split("; ")
+
+
+def test_a_splitter_that_finds_no_sentence_leaves_the_text_whole():
+    text = "One old mill stands here; two new mills stand there"
+    assert extract([text], summary_tokens=7, split_sentences=lambda text: []) == (
+        "One old mill stands here;"
+    )
+
+
+def test_a_splitter_that_finds_only_white_space_is_an_error():
+    with pytest.raises(GenerationError, match="found no sentence"):
+        extract(["One  mill."], split_sentences=lambda text: [(3, 5)])
 
 
 def test_text_that_imitates_our_fields_is_quoted_as_it_is():
