@@ -12,6 +12,7 @@ from langchain_core.documents import Document
 from langchain_core.embeddings import Embeddings
 from langchain_core.indexing import DeleteResponse, DocumentIndex, UpsertResponse
 from langchain_core.retrievers import LangSmithRetrieverParams
+from pydantic import ConfigDict
 from typing_extensions import Self
 
 from langchain_longrag._bridge import to_core
@@ -26,6 +27,8 @@ class ChangingIndex(DocumentIndex):
     document replaces the one of the same id. What an index does with them is in its ``_change`` and
     ``_achange``.
     """
+
+    model_config = ConfigDict(arbitrary_types_allowed=True, extra="forbid")
 
     embedding: Embeddings
     title_key: str = "title"

@@ -185,7 +185,7 @@ def _fit(
             taken[id_] = row.model_copy(update={"metadata": metadata})
         if len(taken) == k:
             return list(taken.values()), True
-    return list(taken.values()), room < smallest
+    return list(taken.values()), smallest < float("inf") and room < smallest
 
 
 def _number(row: Document, key: str) -> int:

@@ -15,7 +15,7 @@ from langchain_core.embeddings import Embeddings
 from langchain_core.language_models import LanguageModelLike
 from langchain_core.prompt_values import PromptValue
 from langchain_core.prompts import BasePromptTemplate
-from langchain_core.runnables import RunnableConfig
+from langchain_core.runnables import RunnableConfig, ensure_config
 
 from langchain_longrag._bridge import embed
 from langchain_longrag._models import blocks_in_async, reply_text
@@ -106,9 +106,10 @@ class Models:
         self._embedding = embedding
         self._llm = llm
         self._limit = limit
+        # Also what a chain around the change was given, which a model's own config would hide.
+        self._config = ensure_config(config)
         # One run id cannot name several calls.
-        shared = {key: value for key, value in (config or {}).items() if key != "run_id"}
-        self._config = RunnableConfig(**shared) if config else None  # type: ignore[typeddict-item]
+        self._config.pop("run_id", None)
         self._max_concurrency = max_concurrency
         self._threads: ThreadPoolExecutor | None = None
         self._blocking = blocks_in_async(llm)

@@ -13,7 +13,7 @@ from langchain_core.callbacks import (
 )
 from langchain_core.documents import Document
 from langchain_core.embeddings import Embeddings
-from pydantic import ConfigDict, Field, PrivateAttr, SkipValidation
+from pydantic import Field, PrivateAttr, SkipValidation
 
 from langchain_longrag._bridge import embed, from_result
 from langchain_longrag._changing import ChangingIndex
@@ -61,8 +61,6 @@ class LongRAGIndex(ChangingIndex):
 
     Source: LongRAG §3.1.
     """
-
-    model_config = ConfigDict(arbitrary_types_allowed=True, extra="forbid")
 
     k: SkipValidation[int] = 4
     token_budget: SkipValidation[int | None] = None

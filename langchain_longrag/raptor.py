@@ -258,11 +258,15 @@ class RaptorIndex(TreeSearch, ChangingIndex):
 
     @asynccontextmanager
     async def _ajournalled(self, config: RunnableConfig | None) -> AsyncIterator[Journal | None]:
-        journal, first = await asyncio.to_thread(self._open, config), len(self._stale)
+        opening, first = (
+            asyncio.ensure_future(asyncio.to_thread(self._open, config)),
+            len(self._stale),
+        )
         try:
-            yield journal
+            yield await asyncio.shield(opening)
         finally:
-            await asyncio.to_thread(self._close, journal, first)
+            # On cancellation the file may still be opening.
+            await asyncio.to_thread(self._close, await opening, first)
 
     def _open(self, config: RunnableConfig | None) -> Journal | None:
         if self.journal is None or isinstance(self.journal, Journal):
@@ -282,7 +286,7 @@ class RaptorIndex(TreeSearch, ChangingIndex):
                 journal.purge(*stale)
         finally:
             if journal is not self.journal:
-                journal.close()
+                _close_when_idle(journal)
 
     def _changed(self, change: TreeChange) -> None:
         self._stale += change.stale
@@ -362,8 +366,9 @@ class RaptorRetriever(TreeSearch):
         depth: in traversal, the most layers to search; None goes on to the leaves.
         start_level: in traversal, the level to begin at instead of the roots.
         levels: in collapsed mode, the levels that are searched; all by default.
-        redundancy: in collapsed mode, the largest share of a summary's leaves, from 0 to 1, that
-            may lie beneath nodes already taken; None takes every node, as the paper does.
+        redundancy: in collapsed mode, the largest share of a node's words, from 0 to 1, that may
+            stand in nodes already taken that share leaves with it; a node with more is taken only
+            when nothing else fits. None compares nothing, as in the paper.
         scoring: "cosine" of the embeddings, or "bm25" over the texts (needs the extra ``bm25``).
         search_kwargs: passed to every search of the store, for instance a ``filter``.
 
@@ -393,7 +398,7 @@ class RaptorRetriever(TreeSearch):
                     name,
                     getattr(self, name),
                     f"{allowed!r} with a vectorstore",
-                    "A store knows neither the texts' words nor the edges: pass index.",
+                    "A store knows neither all texts nor the edges: pass index.",
                 )
         if "k" in self.search_kwargs:
             raise InvalidParameterError("search_kwargs", self.search_kwargs, "without k", "Pass k.")
@@ -437,3 +442,11 @@ class RaptorRetriever(TreeSearch):
         if model is not None:
             params["ls_embedding_provider"] = type(model).__name__
         return params
+
+
+def _close_when_idle(journal: Journal) -> None:
+    # After a cancellation a thread may still be writing.
+    with journal._lock:
+        connection, journal._connection = journal._connection, None
+    if connection is not None:
+        connection.close()
