@@ -190,7 +190,7 @@ def test_an_extract_keeps_to_its_budget_and_quotes(budget):
 
 
 def test_the_sentences_that_carry_names_and_numbers_are_quoted_in_their_order():
-    summary = extract(MILL, lambda r: np.zeros((len(r.texts), 2)), summary_tokens=55)
+    summary = extract(MILL, blind, summary_tokens=55)
     assert summary == (
         "Anna Keller et al. built the mill at Oberau in 1790.\n"
         "The river Inn drives the two wheels of the mill.\n"
@@ -321,8 +321,7 @@ def test_the_rest_of_a_code_block_that_began_before_is_code():
 
 def test_a_gap_between_quoted_sentences_is_a_new_line():
     text = "Anna Keller built a mill. Well, well, well, so it goes. Tom Reyes bought it in 1850."
-    nothing = lambda r: np.zeros((len(r.texts), 1))  # noqa: E731
-    assert extract([text], nothing, summary_tokens=14) == (
+    assert extract([text], blind, summary_tokens=14) == (
         "Anna Keller built a mill.\nTom Reyes bought it in 1850."
     )
 
@@ -340,13 +339,73 @@ def test_equal_sentences_in_worth_go_by_their_order():
         assert summary == "\n".join(texts[:2])
 
 
-def test_a_sentence_that_leans_on_another_comes_after_one_that_stands_alone():
-    texts = ["He built the grey mill in Oberau.", "Anna built the white mill in Passau."]
-    assert extract(texts, summary_tokens=8) == texts[1]
+def blind(request):
+    """Vectors that tell nothing, so that words decide."""
+    return np.zeros((len(request.texts), 2))
+
+
+@pytest.mark.parametrize(
+    ("texts", "best"),
+    [
+        (["The wall hides behind some bridge.", "The wall hides behind some Oberau."], 1),
+        (["The wall hides behind some bridge.", "The wall hides behind some 1850."], 1),
+        (["He sold the grey mill in Oberau.", "Keepers sold a mill in Passau again."], 1),
+        (["他在北京开了一家茶馆。", "王在南京开了一家酒馆。"], 1),
+        (["Was a mill sold in Oberau again?", "Keepers sold a mill in Passau again."], 1),
+        (
+            [
+                "Red stones roll on hills.",
+                "Blue leaves drift on fields.",
+                "blue leaves drift fields",
+            ],
+            1,
+        ),
+        (
+            [
+                "Keller came, and that was all there was to be had of it then.",
+                "Keller came to town.",
+            ],
+            1,
+        ),
+        (["Keepers sold a mill in Passau again.", "Millers sold a barn in Oberau again."], 0),
+    ],
+    ids=["name", "number", "pronoun", "他", "question", "shared", "length", "order"],
+)
+def test_what_makes_one_sentence_better_than_another(texts, best):
+    assert extract(texts, blind, summary_tokens=count_tokens(texts[best]) + 1) == texts[best]
+
+
+def test_of_equal_sentences_one_from_a_text_not_yet_quoted_is_better():
+    first = "Anna Keller built red mills near Oberau in 1790."
+    texts = [
+        f"{first} Blue towers stand beside tall bridges.",
+        "Green barns lie beneath wide rivers.",
+    ]
+    assert extract(texts, blind, summary_tokens=20) == f"{first}\n{texts[1]}"
+
+
+def test_a_sentence_near_to_what_is_quoted_adds_less():
+    texts = [
+        "Red stones roll here now.",
+        "Blue leaves drift here now.",
+        "Green birds sing here now.",
+    ]
+
+    def near(request):
+        return np.eye(2)[[0, 0, 1, 0, 0, 0, 1]]
+
+    summary = extract([*texts, "a b.", "c d.", "e f.", "g h."], near, summary_tokens=12)
+    assert summary == f"{texts[0]}\n{texts[2]}"
+
+
+def test_the_middle_of_a_long_code_block_is_code():
+    lines = [f"Keller built mill {i} near Oberau in {i + 1000}." for i in range(90)]
+    text = "\n".join(["The owner of a mill is kept here.", "", "```", *lines, "```"])
+    assert extract([text], summary_tokens=15) == "The owner of a mill is kept here."
 
 
 def test_vectors_of_no_length_leave_the_choice_to_the_words():
-    zero = extract(MILL, lambda r: np.zeros((len(r.texts), 4)), summary_tokens=25)
+    zero = extract(MILL, blind, summary_tokens=25)
     assert "Keller" in zero
     assert count_tokens(zero) <= 25
 
