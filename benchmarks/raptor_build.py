@@ -217,8 +217,8 @@ def compare(options: argparse.Namespace) -> None:
             layers = "/".join(map(str, result["layers"]))
             print(
                 f"  {system:<16} {result['cpu']:6.2f}  {result['wall']:7.2f}"
-                f"   {result['peak']:8.0f}  {result['cosine']:.3f}  {result['size']:4.1f} ({result['largest']:>3})"
-                f"      {layers}",
+                f"   {result['peak']:8.0f}  {result['cosine']:.3f}"
+                f"  {result['size']:4.1f} ({result['largest']:>3})      {layers}",
                 flush=True,
             )
 

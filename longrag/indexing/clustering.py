@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from longrag.errors import InvalidParameterError
-from longrag.indexing.geometry import check_integer, directions, divide
+from longrag.indexing.geometry import check_integer, check_seed, directions, divide
 from longrag.indexing.mixtures import FastClusterer, PaperClusterer
 from longrag.indexing.partitions import (
     ContiguousClusterer,
@@ -84,7 +84,7 @@ def clusterer(name: str | Clusterer, *, random_state: int = 0) -> Clusterer:
         InvalidParameterError: Another name, or a seed that is not allowed.
         MissingExtraError: ``"graph"`` without networkx.
     """
-    check_integer("random_state", random_state, at_least=0)
+    check_seed(random_state)
     if isinstance(name, str) and name in _CLUSTERERS:
         return _CLUSTERERS[name](random_state)
     if isinstance(name, str) or not callable(name):
@@ -106,8 +106,8 @@ def cluster_layer(clusterer: Clusterer, layer: Layer, *, max_tokens: int) -> Gro
       as well, by size. Only where the budget allows no such grouping is the next layer larger, but
       it is always smaller than this one.
 
-    Runs on one BLAS thread. The groups of a clusterer that is ``history_independent`` do not
-    depend on the order of the layer, unless they must be windows.
+    Runs on one BLAS thread. The nodes are put in the order of their ids for a clusterer that is
+    ``history_independent``, so that its groups do not depend on the order of the layer.
 
     Args:
         clusterer: A callable as described by ``Clusterer``.
@@ -136,9 +136,10 @@ def cluster_layer(clusterer: Clusterer, layer: Layer, *, max_tokens: int) -> Gro
     order = list(range(count))
     if getattr(clusterer, "history_independent", False):
         order.sort(key=lambda row: (checked.ids[row], checked.vectors[row].tobytes()))
+    ordered = checked.take(order)
     with threadpool_limits(1):
-        groups = _clustered(clusterer, checked.take(order), max_tokens)
-    return _shrinking(_tidy([order[row] for row in group] for group in groups), checked, max_tokens)
+        groups = _shrinking(_clustered(clusterer, ordered, max_tokens), ordered, max_tokens)
+    return _tidy([order[row] for row in group] for group in groups)
 
 
 def _checked(layer: Layer) -> Layer:

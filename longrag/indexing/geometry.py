@@ -105,3 +105,16 @@ def check_share(name: str, value: object) -> None:
     """Refuse a setting that is not a number in [0, 1)."""
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < 1:
         raise InvalidParameterError(name, value, "a number in [0, 1)")
+
+
+def check_positive(name: str, value: object) -> None:
+    """Refuse a setting that is not a finite number above 0."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < np.inf:
+        raise InvalidParameterError(name, value, "a number above 0")
+
+
+def check_seed(value: object) -> None:
+    """Refuse a ``random_state`` that numpy's generators would not all take."""
+    check_integer("random_state", value, at_least=0)
+    if isinstance(value, int) and value >= 2**32:
+        raise InvalidParameterError("random_state", value, "below 2**32")

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from longrag.errors import InvalidParameterError
 from longrag.indexing.geometry import (
     check_integer,
+    check_positive,
+    check_seed,
     check_share,
     directions,
     divide,
@@ -71,10 +72,9 @@ class PaperClusterer:
             check_integer(name, getattr(self, name), at_least=1)
         for name in ("max_neighbors", "local_neighbors"):
             check_integer(name, getattr(self, name), at_least=2)
-        check_integer("random_state", self.random_state, at_least=0)
+        check_seed(self.random_state)
         check_share("threshold", self.threshold)
-        if not 0 < self.min_variance < float("inf"):
-            raise InvalidParameterError("min_variance", self.min_variance, "a positive number")
+        check_positive("min_variance", self.min_variance)
 
     def __call__(self, layer: Layer) -> list[list[int]]:
         """Return groups of indices into the layer."""
@@ -138,7 +138,7 @@ class FastClusterer:
         check_integer("size", self.size, at_least=2)
         check_integer("dimension", self.dimension, at_least=1)
         check_integer("block", self.block, at_least=2 * self.size)
-        check_integer("random_state", self.random_state, at_least=0)
+        check_seed(self.random_state)
         check_share("threshold", self.threshold)
 
     @property
@@ -175,6 +175,9 @@ def _ward(points: Floats, number: int) -> Integers:
     from sklearn.cluster import ward_tree
 
     count = len(points)
+    if count == points.shape[1]:
+        # As many columns as rows might be taken for distances, which scipy warns of.
+        points = np.hstack([points, np.zeros((count, 1))])
     children = ward_tree(points)[0]
     parent = np.arange(2 * count - 1)
     for step in range(count - number):

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from longrag.errors import MissingExtraError
-from longrag.indexing.geometry import check_integer, directions
+from longrag.indexing.geometry import check_integer, check_positive, check_seed, directions
 from longrag.indexing.neighbours import nearest_neighbour_links, nearest_neighbours
 
 if TYPE_CHECKING:
@@ -78,7 +78,8 @@ class GraphClusterer:
 
     def __post_init__(self) -> None:
         check_integer("neighbors", self.neighbors, at_least=1)
-        check_integer("random_state", self.random_state, at_least=0)
+        check_positive("resolution", self.resolution)
+        check_seed(self.random_state)
         if find_spec("networkx") is None:
             raise MissingExtraError("GraphClusterer", "graph")
 
@@ -135,7 +136,7 @@ class StableClusterer:
         check_integer("least", self.least, at_least=1)
         check_integer("most", self.most, at_least=max(2 * self.least, 2))
         check_integer("block", self.block, at_least=2)
-        check_integer("random_state", self.random_state, at_least=0)
+        check_seed(self.random_state)
 
     def __call__(self, layer: Layer) -> list[list[int]]:
         """Return groups of indices into the layer."""
