@@ -360,19 +360,18 @@ def blind(request):
             ],
             1,
         ),
-        (
-            [
-                "Keller came, and that was all there was to be had of it then.",
-                "Keller came to town.",
-            ],
-            1,
-        ),
         (["Keepers sold a mill in Passau again.", "Millers sold a barn in Oberau again."], 0),
     ],
-    ids=["name", "number", "pronoun", "他", "question", "shared", "length", "order"],
+    ids=["name", "number", "pronoun", "他", "question", "shared", "order"],
 )
 def test_what_makes_one_sentence_better_than_another(texts, best):
     assert extract(texts, blind, summary_tokens=count_tokens(texts[best]) + 1) == texts[best]
+
+
+def test_of_equal_sentences_the_shorter_one_is_better():
+    texts = ["Keller came to the town, and that was all there was to be had of it then."]
+    texts.append("Barns stood in the wind.")
+    assert extract(texts, blind, summary_tokens=count_tokens(texts[0])) == texts[1]
 
 
 def test_of_equal_sentences_one_from_a_text_not_yet_quoted_is_better():
@@ -401,7 +400,7 @@ def test_a_sentence_near_to_what_is_quoted_adds_less():
 def test_the_middle_of_a_long_code_block_is_code():
     lines = [f"Keller built mill {i} near Oberau in {i + 1000}." for i in range(90)]
     text = "\n".join(["The owner of a mill is kept here.", "", "```", *lines, "```"])
-    assert extract([text], summary_tokens=15) == "The owner of a mill is kept here."
+    assert extract([text], summary_tokens=400) == "The owner of a mill is kept here."
 
 
 def test_vectors_of_no_length_leave_the_choice_to_the_words():
