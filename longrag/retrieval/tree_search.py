@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 Floats: TypeAlias = NDArray[np.float64]
 
-# Rows whose float64 copies stay in the processor's cache.
-_BLOCK_ROWS: Final = 2048
+# Rows whose float64 copy stays in the processor's cache.
+_BLOCK_ROWS: Final = 512
 
 
 class TreeScorer:
@@ -59,10 +59,9 @@ class TreeScorer:
         if length == 0:
             return scores
         direction = query[0].astype(np.float64) / length
-        for start in range(0, len(scores), _BLOCK_ROWS):
-            block = self.tree.vectors[start : start + _BLOCK_ROWS].astype(np.float64)
+        for rows, block in self._blocks():
             # Not BLAS, whose last bits depend on the number of threads.
-            scores[start : start + _BLOCK_ROWS] = np.einsum("ij,j->i", block, direction)
+            scores[rows] = np.einsum("ij,j->i", block, direction)
         return scores / self._lengths
 
     def keyword_scores(self, question: str) -> Floats:
@@ -88,11 +87,19 @@ class TreeScorer:
     @cached_property
     def _lengths(self) -> Floats:
         lengths = np.empty(len(self.tree))
-        for start in range(0, len(lengths), _BLOCK_ROWS):
-            block = self.tree.vectors[start : start + _BLOCK_ROWS].astype(np.float64)
-            lengths[start : start + _BLOCK_ROWS] = np.linalg.norm(block, axis=1)
+        for rows, block in self._blocks():
+            lengths[rows] = np.sqrt(np.einsum("ij,ij->i", block, block))
         lengths[lengths == 0] = 1
         return lengths
+
+    def _blocks(self) -> Iterator[tuple[slice, Floats]]:
+        """Yield the vectors in float64, some rows at a time, in one piece of memory."""
+        vectors = self.tree.vectors
+        wide = np.empty((min(_BLOCK_ROWS, len(vectors)), vectors.shape[1]))
+        for start in range(0, len(vectors), _BLOCK_ROWS):
+            block = vectors[start : start + _BLOCK_ROWS]
+            wide[: len(block)] = block
+            yield slice(start, start + len(block)), wide[: len(block)]
 
     @cached_property
     def _keywords(self) -> BM25 | None:
@@ -163,7 +170,9 @@ def collapsed(
     wanted = _checked_levels(tree, levels)
     _check_redundancy(redundancy)
     nodes = list(tree.nodes.values())
-    order = [row for row in _best_first(values) if nodes[row].level in wanted]
+    order = _best_first(values)
+    if levels is not None:
+        order = [row for row in order if nodes[row].level in wanted]
     accept = None if redundancy is None else _Reading(tree, redundancy).add
     rows = islice(_fitting(nodes, order, token_budget, accept), top_k)
     return [_retrieved(tree, nodes[row], values[row]) for row in rows]
