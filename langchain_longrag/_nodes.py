@@ -92,7 +92,8 @@ class StoreMirror:
         """
         while True:
             documents, tree = snapshot()
-            wanted = {n.id: row_metadata(n, documents) for n in tree.nodes.values()}
+            # As a call it is made in a thread where there is an event loop.
+            wanted = yield Method(self, "metadata", (documents, tree))
             if self._held is None:
                 held = yield from self._look(list(wanted))
                 # Another call may have looked, and gone on, in the meantime.
@@ -115,6 +116,12 @@ class StoreMirror:
                     raise StoreError(f"the vector store did not delete {len(ids)} rows")
                 for id_ in ids:
                     self._held.pop(id_, None)
+
+    def metadata(
+        self, documents: Mapping[str, core.Document], tree: Tree
+    ) -> dict[str, dict[str, Any]]:
+        """Return the metadata of the row of each node."""
+        return {node.id: row_metadata(node, documents) for node in tree.nodes.values()}
 
     def _look(self, ids: Sequence[str]) -> Steps[list[str]]:
         found: list[str] = []

@@ -30,6 +30,10 @@ Mode: TypeAlias = Literal["collapsed", "traversal"]
 Scoring: TypeAlias = Literal["cosine", "bm25"]
 
 _LAYER_NODES: Final = 5
+_OF_MODE: Final = {
+    "collapsed": ("levels", "redundancy"),
+    "traversal": ("depth", "start_level"),
+}
 _EMPTY: Final = Tree([], np.empty((0, 1), np.float32))
 
 
@@ -56,6 +60,12 @@ class TreeSearch(BaseRetriever):
                 if getattr(self, name) not in get_args(kinds):
                     allowed = " or ".join(f'"{kind}"' for kind in get_args(kinds))
                     raise InvalidParameterError(name, getattr(self, name), allowed)
+            for mode, names in _OF_MODE.items():
+                for name in names:
+                    if mode != self.mode and getattr(self, name) is not None:
+                        raise InvalidParameterError(
+                            name, getattr(self, name), f"None unless mode is {mode!r}"
+                        )
             self._collapsed(_EMPTY, np.zeros(0), self.k)
             self._traverse(_EMPTY, np.zeros(0), self.k)
             self._prepare()

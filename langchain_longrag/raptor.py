@@ -82,9 +82,9 @@ class RaptorIndex(TreeSearch, ChangingIndex):
         title_key: the metadata key of a document's title.
         max_concurrency: the calls in flight.
         max_llm_calls: the most calls of ``llm`` in one change, None for no limit.
-        vectorstore: gets one row a node, which it embeds itself, and is kept in step; see
-            ``RaptorRetriever``. A failure of the store leaves the change made, and the next change,
-            even an empty one, makes up for it.
+        vectorstore: gets one row a node and is kept in step; see ``RaptorRetriever``. It embeds the
+            rows itself: give both an embedding model that caches to pay once. A failure of the
+            store leaves the change made, and the next change, even an empty one, makes up for it.
         mode, token_budget, k, depth, start_level, levels, redundancy, scoring: the search, as in
             ``RaptorRetriever``.
 
@@ -373,8 +373,8 @@ class RaptorRetriever(TreeSearch):
         search_kwargs: passed to every search of the store, for instance a ``filter``.
 
     Raises:
-        InvalidParameterError: a setting is out of range, or not exactly one of ``index`` and
-            ``vectorstore`` is given.
+        InvalidParameterError: a setting is out of range or not one of the mode, or not exactly one
+            of ``index`` and ``vectorstore`` is given.
         StoreError: a row of the store is not that of a node.
         EmbeddingError: the embedding model returned unusable vectors.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -807,6 +808,34 @@ async def test_sync_calls_work_inside_a_running_loop():
     )
 
 
+async def test_a_build_does_not_block_the_event_loop():
+    gaps, done = [], asyncio.Event()
+
+    async def tick() -> None:
+        last = time.perf_counter()
+        while not done.is_set():
+            await asyncio.sleep(0.005)
+            now = time.perf_counter()
+            gaps.append(now - last)
+            last = now
+
+    def write(prompt: Any) -> str:
+        time.sleep(0.1)
+        return summary(str(prompt))
+
+    store = ListStore(HashEmbeddings())
+    built = RaptorIndex(
+        embedding=HashEmbeddings(), llm=RunnableLambda(write), vectorstore=store, **SETTINGS
+    )
+    ticking = asyncio.create_task(tick())
+    await built.aupsert(PAGES)
+    done.set()
+    await ticking
+    assert max(gaps) < 0.25
+    assert len(gaps) > 20
+    assert len(store.rows) == len(built.tree)
+
+
 async def test_changes_from_many_tasks_are_all_kept():
     store = InMemoryVectorStore(HashEmbeddings())
     changed = RaptorIndex(
@@ -1149,7 +1178,7 @@ async def test_an_empty_index_finds_nothing_and_asks_nobody():
     empty = RaptorIndex(embedding=embedding)
     for mode in ("collapsed", "traversal"):
         for scoring in ("cosine", "bm25"):
-            retriever = RaptorRetriever(index=empty, mode=mode, scoring=scoring, levels=[0])
+            retriever = RaptorRetriever(index=empty, mode=mode, scoring=scoring)
             assert retriever.invoke("anything") == await retriever.ainvoke("anything") == []
     assert not embedding.calls
     built = RaptorIndex(embedding=embedding, llm=model())
@@ -1168,8 +1197,12 @@ async def test_an_empty_index_finds_nothing_and_asks_nobody():
         ({"token_budget": 0}, "token_budget must be"),
         ({"k": 0}, "top_k must be|k must be"),
         ({"k": True}, "top_k must be|k must be"),
-        ({"depth": 0}, "depth must be"),
-        ({"start_level": -1}, "start_level must be"),
+        ({"mode": "traversal", "depth": 0}, "depth must be an integer"),
+        ({"mode": "traversal", "start_level": -1}, "start_level must be an integer"),
+        ({"depth": 1}, "depth must be None unless mode is 'traversal'"),
+        ({"start_level": 1}, "start_level must be None unless mode is 'traversal'"),
+        ({"mode": "traversal", "levels": [1]}, "levels must be None unless mode is 'collapsed'"),
+        ({"mode": "traversal", "redundancy": 1.0}, "redundancy must be None unless"),
         ({"levels": []}, "levels must be"),
         ({"redundancy": 2}, "redundancy must be"),
     ],
