@@ -1,1 +1,36 @@
-"""What is built once and searched often. No questions and no prompts here."""
+"""What is built once and searched often: vectors, and trees of summaries. No questions here."""
+
+from longrag.indexing.clustering import Clusterer, Layer, cluster_layer, clusterer
+from longrag.indexing.mixtures import FastClusterer, PaperClusterer
+from longrag.indexing.partitions import ContiguousClusterer, GraphClusterer, StableClusterer
+from longrag.indexing.summaries import (
+    ExtractiveSummarizer,
+    LlmSummarizer,
+    Passage,
+    Summarizer,
+    check_summary,
+)
+from longrag.indexing.tree import Tree, TreeStatistics
+from longrag.indexing.tree_builder import TreeBuilder, TreeEstimate, build_tree
+
+__all__ = [
+    "Clusterer",
+    "ContiguousClusterer",
+    "ExtractiveSummarizer",
+    "FastClusterer",
+    "GraphClusterer",
+    "Layer",
+    "LlmSummarizer",
+    "PaperClusterer",
+    "Passage",
+    "StableClusterer",
+    "Summarizer",
+    "Tree",
+    "TreeBuilder",
+    "TreeEstimate",
+    "TreeStatistics",
+    "build_tree",
+    "check_summary",
+    "cluster_layer",
+    "clusterer",
+]

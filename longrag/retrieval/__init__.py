@@ -5,6 +5,8 @@ from longrag.retrieval.corpus import Change, CorpusIndex
 from longrag.retrieval.corpus_evidence import CorpusEvidence
 from longrag.retrieval.evidence import Evidence, EvidenceIndex, embed_evidence, retrieve_evidence
 from longrag.retrieval.maxp import MaxPIndex
+from longrag.retrieval.tree_index import TreeChange, TreeIndex
+from longrag.retrieval.tree_search import TreeScorer, collapsed, traverse
 from longrag.retrieval.units import (
     Hit,
     UnitIndex,
@@ -21,12 +23,17 @@ __all__ = [
     "EvidenceIndex",
     "Hit",
     "MaxPIndex",
+    "TreeChange",
+    "TreeIndex",
+    "TreeScorer",
     "UnitIndex",
+    "collapsed",
     "embed_evidence",
     "embed_units",
     "fit_budget",
     "retrieve",
     "retrieve_evidence",
     "retrieve_from_store",
+    "traverse",
     "unit_of_chunks",
 ]

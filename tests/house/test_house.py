@@ -52,7 +52,9 @@ def test_the_adapters_export_exactly_these_names(name):
     assert importlib.import_module(name).__all__ == EXPORTED[name]
 
 
-@pytest.mark.parametrize("name", ["ingestion", "retrieval", "synthesis", "models", "evaluation"])
+@pytest.mark.parametrize(
+    "name", ["ingestion", "indexing", "retrieval", "synthesis", "models", "evaluation"]
+)
 def test_every_exported_name_exists_and_is_in_order(name):
     module = importlib.import_module(f"longrag.{name}")
     assert module.__all__ == sorted(module.__all__)
