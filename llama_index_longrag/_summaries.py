@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Iterator, Sequence
+from concurrent.futures import Executor
 from contextlib import contextmanager
-from contextvars import ContextVar
+from contextvars import ContextVar, copy_context
 from dataclasses import dataclass
+from functools import partial
+from inspect import getattr_static
 from typing import Any
 
 from llama_index.core.base.embeddings.base import BaseEmbedding
@@ -93,13 +97,18 @@ def _has_slot(template: BasePromptTemplate) -> bool:
     return any("context_str" in (names or ()) for names in given)
 
 
-def generate(llm: LLM, template: BasePromptTemplate, request: Generate) -> Steps[str]:
-    """Ask by the model's own prompt wrapping, callbacks, events, retries and rate limiter."""
+def generate(
+    llm: LLM, template: BasePromptTemplate, request: Generate, threads: Executor
+) -> Steps[str]:
+    """Ask by the model's own prompt wrapping, callbacks, events, retries and rate limiter.
+
+    ``threads`` are for a model without an async call of its own, when it is asked by that.
+    """
     if isinstance(request, Summarize):
         slots = {"context_str": request.context, "max_words": request.max_words}
     else:
         template, slots = _VERBATIM, {"text": request.prompt}
-    target = _OffTheLoop(llm) if _blocks(llm) else llm
+    target = _InThreads(llm, threads) if _blocks(llm) else llm
     reply = check_summary((yield Method(target, "predict", (template,), slots)))
     bar = _BAR.get()
     if bar is not None:
@@ -107,17 +116,23 @@ def generate(llm: LLM, template: BasePromptTemplate, request: Generate) -> Steps
     return reply
 
 
-class _OffTheLoop:
-    """A language model without the async call, so that it is called in a thread instead."""
+class _InThreads:
+    """A language model whose async call is its sync one, off the event loop."""
 
-    def __init__(self, llm: LLM) -> None:
+    def __init__(self, llm: LLM, threads: Executor) -> None:
         self.predict = llm.predict
+        self._threads = threads
+
+    async def apredict(self, *args: Any, **kwargs: Any) -> str:
+        call = partial(copy_context().run, self.predict, *args, **kwargs)
+        return await asyncio.get_running_loop().run_in_executor(self._threads, call)
 
 
 def _blocks(llm: LLM) -> bool:
     """Whether the async call of a model is the framework's own, which makes the sync one."""
     name = "achat" if llm.metadata.is_chat_model else "acomplete"
-    return getattr(type(llm), name) is getattr(CustomLLM, name)
+    # The framework wraps methods anew at each look.
+    return getattr_static(type(llm), name) is getattr_static(CustomLLM, name)
 
 
 class _Bar:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, TypeVar
 
 from llama_index.core.base.base_retriever import BaseRetriever
@@ -355,32 +356,43 @@ class RaptorIndex(LivingIndex[RaptorStruct]):
 
         def answer(request: Request) -> Any:
             if not isinstance(request, Embed):
-                return perform(self._steps(request, limit))
+                return perform(self._steps(request, limit, threads))
             # Local models cannot be called from several threads; remote ones take batches.
             with self._embedding:
-                return perform(self._steps(request, limit))
+                return perform(self._steps(request, limit, threads))
 
-        with self._opened() as journal, progress(self._shows):
+        with self._opened() as journal, progress(self._shows), self._threads() as threads:
             return run_flow(flow, answer, max_in_flight=self._num_workers, journal=journal)
 
     async def _arun(self, flow: Flow[T]) -> T:
         limit = CallLimit(self._max_llm_calls)
-        with await asyncio.to_thread(self._opened) as journal, progress(self._shows):
+        journal_of = await asyncio.to_thread(self._opened)
+        with journal_of as journal, progress(self._shows), self._threads() as threads:
             return await arun(
                 flow,
-                lambda request: aperform(self._steps(request, limit)),
+                lambda request: aperform(self._steps(request, limit, threads)),
                 max_in_flight=self._num_workers,
                 journal=journal,
             )
 
-    def _steps(self, request: Request, limit: CallLimit) -> Steps[Any]:
+    @contextmanager
+    def _threads(self) -> Iterator[Executor]:
+        """Give threads to call a model in; the event loop's own may be fewer than the workers."""
+        threads = ThreadPoolExecutor(self._num_workers)
+        try:
+            yield threads
+        finally:
+            # What was cancelled is not waited for.
+            threads.shutdown(wait=False, cancel_futures=True)
+
+    def _steps(self, request: Request, limit: CallLimit, threads: Executor) -> Steps[Any]:
         match request:
             case Embed():
                 return (yield from embed(self._embed_model, request))
             case Generate():
                 llm = self._asked()
                 limit.spend()
-                return (yield from generate(llm, self._plan.template, request))
+                return (yield from generate(llm, self._plan.template, request, threads))
             case _:
                 raise NotImplementedError(type(request).__name__)
 
