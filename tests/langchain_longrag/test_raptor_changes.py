@@ -1,0 +1,309 @@
+"""A tree that documents come to, change in and go from; cancelled, saved and loaded."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import threading
+import time
+from collections import Counter
+from typing import Any
+
+import pytest
+from langchain_core.documents import Document
+from langchain_core.indexing import InMemoryRecordManager, aindex, index
+from langchain_core.outputs import ChatResult
+from langchain_core.runnables import RunnableLambda
+from langchain_core.vectorstores import InMemoryVectorStore
+
+from langchain_longrag import (
+    RaptorIndex,
+)
+from longrag.errors import (
+    IndexFormatError,
+    InvalidDocumentError,
+    InvalidParameterError,
+)
+from tests.langchain_longrag.conftest import (
+    HashEmbeddings,
+    ListStore,
+    ScriptedChatModel,
+)
+from tests.langchain_longrag.trees import (
+    PAGES,
+    SETTINGS,
+    build,
+    model,
+    page,
+    prompts_of,
+    state,
+    summary,
+)
+
+# The framework's own notice about the class the index extends.
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:The class `DocumentIndex` is in beta"
+    ":langchain_core._api.beta_decorator.LangChainBetaWarning"
+)
+
+
+# index() and its clean-up modes
+
+FIRST = PAGES[:20]
+FINAL = [*PAGES[:14], *(page(n, 1) for n in range(14, 18)), page(31)]
+"""Pages 18 and 19 have vanished, four have changed, one is new."""
+
+
+@pytest.mark.parametrize("asynchronous", [False, True], ids=["index", "aindex"])
+@pytest.mark.parametrize("batch_size", [4, 100])
+@pytest.mark.parametrize("cleanup", [None, "incremental", "full", "scoped_full"])
+def test_indexing_ends_in_the_tree_of_one_build(cleanup, batch_size, asynchronous):
+    settings = {**SETTINGS, "clusterer": "stable"}
+    store = InMemoryVectorStore(HashEmbeddings())
+    destination = RaptorIndex(
+        embedding=HashEmbeddings(), llm=model(), vectorstore=store, **settings
+    )
+    records = InMemoryRecordManager("pages")
+    records.create_schema()
+
+    def feed(documents: list[Document]) -> tuple[int, ...]:
+        unnamed = [document.model_copy(update={"id": None}) for document in documents]
+        shared: dict[str, Any] = {
+            "cleanup": cleanup,
+            "batch_size": batch_size,
+            "source_id_key": "source",
+            "key_encoder": "blake2b",
+        }
+        if asynchronous:
+            done = asyncio.run(aindex(unnamed, records, destination, **shared))
+        else:
+            done = index(unnamed, records, destination, **shared)
+        return done["num_added"], done["num_skipped"], done["num_deleted"]
+
+    assert feed(FIRST) == (20, 0, 0)
+    paid = len(prompts_of(destination))
+    assert feed(FIRST) == (0, 20, 0)
+    assert len(prompts_of(destination)) == paid
+    gone = {None: 0, "incremental": 4, "scoped_full": 4, "full": 6}[cleanup]
+    assert feed(FINAL) == (5, 14, gone)
+    kept = destination.get(sorted(destination._index.documents))
+    assert len(kept) == 25 - gone
+    assert state(destination) == state(build(kept, **settings))
+    assert set(store.store) == set(destination.tree.nodes)
+
+
+# changes
+
+
+def test_any_history_with_the_stable_clusterer_ends_in_the_tree_of_one_build():
+    settings = {**SETTINGS, "clusterer": "stable"}
+    for seed in range(6):
+        draw, there = random.Random(seed), {}
+        changed = RaptorIndex(embedding=HashEmbeddings(), llm=model(), **settings)
+        for _ in range(5):
+            new = [page(n, draw.randrange(3)) for n in draw.sample(range(25), 6)]
+            changed.upsert(new)
+            there.update({document.id: document for document in new})
+            gone = draw.sample(sorted(map(str, there)), len(there) // 4)
+            assert changed.delete([*gone, "unknown"])["succeeded"] == sorted(gone)
+            for id_ in gone:
+                del there[id_]
+        assert state(changed) == state(build(list(there.values()), **settings)), seed
+
+
+def test_a_change_pays_for_its_path_and_a_rebuild_for_what_moved():
+    built = build([page(n) for n in range(60)])
+    paid, before = len(prompts_of(built)), set(built.tree.nodes)
+    built.upsert([page(60)])
+    assert 0 < len(prompts_of(built)) - paid <= 8
+    assert len(before - set(built.tree.nodes)) <= 6
+    paid = len(prompts_of(built))
+    change = built.rebuild()
+    assert len(prompts_of(built)) - paid == change.new_summaries
+    assert (change.added, change.updated, change.deleted) == ((), (), ())
+    assert state(built) == state(build([page(n) for n in range(61)]))
+    assert asyncio.run(built.arebuild()).new_summaries == 0
+
+
+def test_documents_are_returned_equal_and_nothing_done_to_them_reaches_the_index():
+    given = page(1).model_copy(deep=True)
+    given.metadata["tags"] = ["old"]
+    original = given.model_copy(deep=True)
+    built = build([given, page(2)])
+    before = state(built)
+    given.page_content = "Nothing."
+    given.metadata["tags"].append("new")
+    (got,) = built.get(["page-1"])
+    assert got == original
+    got.metadata["tags"].clear()
+    for found in built.invoke("boats"):
+        found.metadata.get("tags", []).append("found")
+        found.metadata["leaves"].clear()
+        found.metadata["doc_ids"].clear()
+    assert built.get(["page-1"]) == [original]
+    assert state(built) == before
+
+
+async def test_ids_that_are_not_there_are_passed_over_and_none_at_all_is_refused():
+    built = build(PAGES[:3])
+    nothing = {"num_deleted": 0, "succeeded": [], "num_failed": 0, "failed": []}
+    assert built.delete(["nowhere"]) == nothing
+    assert await built.adelete([]) == nothing
+    assert built.get(["nowhere"]) == []
+    with pytest.raises(InvalidParameterError, match="ids must be a list of document ids"):
+        built.delete()
+    with pytest.raises(ValueError, match="ids must be a list"):
+        await built.adelete()
+    with pytest.raises(InvalidDocumentError, match="same id 'page-4'"):
+        built.upsert([page(4), page(4, 1)])
+    assert sorted(built._index.documents) == ["page-0", "page-1", "page-2"]
+
+
+async def test_a_cancelled_build_changes_nothing_and_is_resumed(tmp_path):
+    started = asyncio.Event()
+
+    class Slow(ScriptedChatModel):
+        async def _agenerate(self, messages: Any, *args: Any, **kwargs: Any) -> ChatResult:
+            if len(self.prompts) >= 6:
+                started.set()
+                await asyncio.sleep(60)
+            return self._generate(messages)
+
+    path, slow, store = (
+        tmp_path / "j.db",
+        Slow(reply=summary),
+        InMemoryVectorStore(HashEmbeddings()),
+    )
+    built = RaptorIndex(
+        embedding=HashEmbeddings(), llm=slow, journal=path, vectorstore=store, **SETTINGS
+    )
+    building = asyncio.create_task(built.aupsert(PAGES))
+    await started.wait()
+    building.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await building
+    assert (len(built.tree), built.get(["page-1"]), store.store) == (0, [], {})
+    paid = len(slow.prompts)
+    assert paid >= 6
+    # The sync driver goes on where the other was; calls in flight may be paid for again.
+    built.upsert(PAGES)
+    assert len(set(slow.prompts)) == 16
+    assert len(slow.prompts) <= 16 + built.max_concurrency
+    assert state(built) == state(build())
+
+
+async def test_cancelling_does_not_wait_for_a_call_that_cannot_be_cancelled():
+    entered, release = threading.Event(), threading.Event()
+
+    def wait(_: Any) -> str:
+        entered.set()
+        release.wait(60)
+        return "Late."
+
+    built = RaptorIndex(embedding=HashEmbeddings(), llm=RunnableLambda(wait), **SETTINGS)
+    building = asyncio.create_task(built.aupsert(PAGES))
+    await asyncio.to_thread(entered.wait, 20)
+    building.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await asyncio.wait_for(building, 10)
+    release.set()
+    assert len(built.tree) == 0
+
+
+async def test_sync_calls_work_inside_a_running_loop():
+    built = build(journal=None, max_concurrency=3)
+    built.upsert([page(31)])
+    assert built.invoke("boats in the harbour", k=1)[0].metadata["level"] >= 0
+    assert state(build(PAGES[:9])) == state(
+        await RaptorIndex.afrom_documents(PAGES[:9], HashEmbeddings(), llm=model(), **SETTINGS)
+    )
+
+
+async def test_a_build_does_not_block_the_event_loop():
+    gaps, done = [], asyncio.Event()
+
+    async def tick() -> None:
+        last = time.perf_counter()
+        while not done.is_set():
+            await asyncio.sleep(0.005)
+            now = time.perf_counter()
+            gaps.append(now - last)
+            last = now
+
+    def write(prompt: Any) -> str:
+        time.sleep(0.1)
+        return summary(str(prompt))
+
+    store = ListStore(HashEmbeddings())
+    built = RaptorIndex(
+        embedding=HashEmbeddings(), llm=RunnableLambda(write), vectorstore=store, **SETTINGS
+    )
+    ticking = asyncio.create_task(tick())
+    await built.aupsert(PAGES)
+    done.set()
+    await ticking
+    assert max(gaps) < 0.25
+    assert len(gaps) > 20
+    assert len(store.rows) == len(built.tree)
+
+
+async def test_changes_from_many_tasks_are_all_kept():
+    store = InMemoryVectorStore(HashEmbeddings())
+    changed = RaptorIndex(
+        embedding=HashEmbeddings(),
+        llm=model(),
+        vectorstore=store,
+        **{**SETTINGS, "clusterer": "stable"},
+    )
+    await asyncio.gather(*(changed.aupsert([page(n)]) for n in range(8)))
+    assert state(changed) == state(build(PAGES[:8], clusterer="stable"))
+    assert set(store.store) == set(changed.tree.nodes)
+
+
+# save and load
+
+
+def test_a_saved_index_is_loaded_equal_without_a_model_and_goes_on(tmp_path):
+    store = InMemoryVectorStore(HashEmbeddings())
+    built = build(vectorstore=store)
+    built.save(tmp_path / "tree")
+    embedding, asked = HashEmbeddings(), Counter(store.embedding.calls)  # type: ignore[attr-defined]
+    loaded = RaptorIndex.load(tmp_path / "tree", embedding, vectorstore=store, **SETTINGS)
+    assert (embedding.calls, store.embedding.calls) == (Counter(), asked)  # type: ignore[attr-defined]
+    assert state(loaded) == state(built)
+    assert loaded.statistics() == built.statistics()
+    with pytest.raises(InvalidParameterError, match="llm must be a language model"):
+        loaded.upsert([page(31)])
+
+    llm = model()
+    loaded = RaptorIndex.load(tmp_path / "tree", embedding, llm=llm, vectorstore=store, **SETTINGS)
+    for changed in (built, loaded):
+        changed.upsert([page(31)])
+    assert state(loaded) == state(built)
+    assert 0 < len(llm.prompts) < 8
+    assert set(store.store) == set(loaded.tree.nodes)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [{"chunk_size": 21}, {"scope": "document"}, {"max_levels": 1}, {"max_cluster_tokens": 500}],
+)
+def test_loading_with_another_setting_is_refused(other, tmp_path):
+    build(PAGES[:3]).save(tmp_path / "tree")
+    (name,) = other
+    with pytest.raises(InvalidParameterError, match=f"{name} must be"):
+        RaptorIndex.load(tmp_path / "tree", HashEmbeddings(), **{**SETTINGS, **other})
+    with pytest.raises(InvalidParameterError, match=f"{name} must be"):
+        RaptorIndex(
+            embedding=HashEmbeddings(),
+            tree_index=build(PAGES[:3]).tree_index,
+            **{**SETTINGS, **other},
+        )
+
+
+def test_a_folder_without_a_tree_or_of_another_tokenizer_is_refused(tmp_path):
+    with pytest.raises(IndexFormatError):
+        RaptorIndex.load(tmp_path, HashEmbeddings())
+    build(PAGES[:3]).save(tmp_path / "tree")
+    with pytest.raises(IndexFormatError, match="other leaves"):
+        RaptorIndex.load(tmp_path / "tree", HashEmbeddings(), length_function=len, **SETTINGS)
