@@ -196,7 +196,7 @@ def test_a_node_between_two_clusters_is_in_both():
     weights = np.array([4, 3]) * np.exp(-squares / 2 / (7.3075 / 5))
     assert posterior[3] == pytest.approx(weights / weights.sum(), rel=1e-3)
     groups = mixtures.memberships(posterior, 0.1)
-    assert [group.tolist() for group in groups] == [[0, 1, 2, 3], [3, 4, 5, 6]]
+    assert [group.tolist() for group in groups] == [[0, 1, 2, 3, 4], [3, 4, 5, 6]]
 
 
 def test_wards_linkage_takes_a_matrix_that_looks_like_distances():

@@ -1,0 +1,22 @@
+"""The package's own clusterers, and one as a user might write it, do what a clusterer has to do."""
+
+import pytest
+
+from longrag.indexing.clustering import clusterer as by_name
+from tests.conformance.clusterers import ClustererSuite
+
+
+class TestOurs(ClustererSuite):
+    @pytest.fixture(params=["paper", "fast", "contiguous", "graph", "stable"])
+    def clusterer(self, request):
+        return by_name(request.param)
+
+
+class TestAFunction(ClustererSuite):
+    @pytest.fixture
+    def clusterer(self):
+        def by_first_coordinates(layer):
+            order = sorted(range(len(layer.ids)), key=lambda row: tuple(layer.vectors[row]))
+            return [order[first : first + 7] for first in range(0, len(order), 7)]
+
+        return by_first_coordinates
