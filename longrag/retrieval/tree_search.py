@@ -133,7 +133,7 @@ def collapsed(
     token_budget: int | None = 2000,
     top_k: int | None = None,
     levels: Collection[int] | None = None,
-    redundancy: float | None = None,
+    redundancy: float | None = 0.3,
 ) -> list[RetrievedNode]:
     """Take the best nodes of all levels within a token budget (RAPTOR §3, collapsed tree).
 
@@ -154,7 +154,8 @@ def collapsed(
             the paper's Table 8 are ``range(s - n + 1, s + 1)``.
         redundancy: the largest share of a node's distinct words, from 0 to 1 and function words
             left out, that may stand in nodes already taken which share leaves with it. None
-            compares nothing, as in the paper.
+            compares nothing, as in the paper. The default was chosen on summaries that quote: it
+            keeps a tree of them from reading less of the answers than its leaves alone would.
 
     Returns:
         The nodes in the order in which they were taken: best first, then those put off, best first.

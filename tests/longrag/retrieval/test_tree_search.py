@@ -31,7 +31,7 @@ def make_tree(levels, edges, *, tokens=None, texts=None, vectors=None):
     nodes = [
         TreeNode(
             id=id_,
-            text=(texts or {}).get(id_, f"text {id_}"),
+            text=(texts or {}).get(id_, f"{id_}{id_}"),
             level=level,
             tokens=(tokens or {}).get(id_, 10),
             doc_ids=("doc",),
@@ -269,6 +269,13 @@ class TestRedundancy:
         tree = one_summary(a="red fox", b="blue hen", c="pike", d="roach", s="red fox, blue wren")
         found = collapsed(tree, [4, 3, 2, 1, 5], token_budget=20, redundancy=0.5)
         assert ids(found) == ["s", "b"]
+
+    @pytest.mark.parametrize(
+        ("summary", "second"), [("fox, wren, hen, owl", "s"), ("fox, hen, owl", "c")]
+    )
+    def test_is_three_tenths_unless_told_otherwise(self, summary, second):
+        tree = one_summary(a="red fox", b="roe", c="pike", s=summary)
+        assert ids(collapsed(tree, [5, 1, 3, 2, 4], top_k=2)) == ["a", second]
 
     def test_compares_with_all_that_was_read_of_the_same_leaves(self):
         tree = one_summary(a="red fox", b="blue hen", c="pike", d="roach", s="fox and hen")
