@@ -108,7 +108,7 @@ def test_collapsed_without_limits_takes_every_node_once(question):
     assert sorted(ids(found)) == sorted(tree.nodes)
 
 
-def without_repetition(tree, order, budget, redundancy):
+def without_repetition(tree, order, budget, redundancy, compare):
     """The definition: what mostly repeats what was read of the same leaves comes last."""
     nodes = list(tree.nodes.values())
     taken, later = [], []
@@ -121,7 +121,7 @@ def without_repetition(tree, order, budget, redundancy):
         read = {
             word
             for other in taken
-            if beneath(tree, nodes[other].id) & beneath(tree, nodes[row].id)
+            if compare == "all" or beneath(tree, nodes[other].id) & beneath(tree, nodes[row].id)
             for word in nodes[other].text.split()
         }
         repeats = len(words & read) > redundancy * len(words)
@@ -131,12 +131,14 @@ def without_repetition(tree, order, budget, redundancy):
     return [nodes[row].id for row in taken]
 
 
-@given(questions(), budgets, st.sampled_from([0, 0.25, 0.5, 1]))
-def test_collapsed_puts_off_what_repeats_what_was_read(question, budget, redundancy):
+@given(
+    questions(), budgets, st.sampled_from([0, 0.25, 0.5, 1]), st.sampled_from(["related", "all"])
+)
+def test_collapsed_puts_off_what_repeats_what_was_read(question, budget, redundancy, compare):
     tree, scores = question
-    found = collapsed(tree, scores, token_budget=budget, redundancy=redundancy)
+    found = collapsed(tree, scores, token_budget=budget, redundancy=redundancy, compare=compare)
     order = ranked(tree, scores, range(len(tree)))
-    assert ids(found) == without_repetition(tree, order, budget, redundancy)
+    assert ids(found) == without_repetition(tree, order, budget, redundancy, compare)
     if budget is None:
         assert sorted(ids(found)) == sorted(tree.nodes)
 

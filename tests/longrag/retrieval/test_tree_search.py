@@ -222,6 +222,7 @@ class TestCollapsed:
     @pytest.mark.parametrize(
         ("setting", "value"),
         [
+            *[("compare", value) for value in ("", "leaves", None, 1)],
             *[("redundancy", value) for value in (-0.1, 1.1, float("nan"), True, "0.3")],
             *[("token_budget", value) for value in (0, -1, 2.5, True, "2000")],
             *[("top_k", value) for value in (0, -1, 1.0, True)],
@@ -288,10 +289,18 @@ class TestRedundancy:
         found = collapsed(tree, [5, 3, 2, 1, 4], redundancy=0)
         assert ids(found) == ["a", "b", "c", "d", "s"]
 
-    def test_never_compares_nodes_without_a_common_leaf(self):
+    def test_compares_nodes_without_a_common_leaf_only_when_asked_to(self):
         tree = one_summary(a="red fox", b="red fox", c="red fox", d="red fox", s="roach")
         found = collapsed(tree, [5, 4, 3, 2, 1], redundancy=0)
         assert ids(found) == ["a", "b", "c", "d", "s"]
+        found = collapsed(tree, [5, 4, 3, 2, 1], redundancy=0, compare="all")
+        assert ids(found) == ["a", "s", "b", "c", "d"]
+
+    def test_compares_with_all_nodes_that_were_read_together(self):
+        tree = one_summary(a="red fox", b="blue hen", c="fox, hen", d="roach", s="pike")
+        order = [5, 4, 3, 2, 1]
+        assert ids(collapsed(tree, order, top_k=3, compare="all")) == ["a", "b", "d"]
+        assert ids(collapsed(tree, order, top_k=3, redundancy=None, compare="all")) == list("abc")
 
     def test_compares_clusters_that_overlap(self):
         tree = make_tree(LEVELS, EDGES, texts={"s1": "red fox", "s2": "red foxes", "d": "pike"})
