@@ -1,6 +1,7 @@
 """How much of the reference answers is read: flat chunks, collapsed tree and traversal.
 
     python benchmarks/raptor_quality.py --cache CACHE
+    python benchmarks/raptor_quality.py --cache CACHE --rare
     python benchmarks/raptor_quality.py --cache CACHE --sweep
     python benchmarks/raptor_quality.py --cache CACHE --summaries my_models:gpt
     python benchmarks/raptor_quality.py --cache CACHE --reading http://localhost:8000/v1#qwen
@@ -10,7 +11,8 @@ language model the summaries are quoted sentences. What is measured is the share
 answer's distinct content words, by stem, that the context holds: the mean over the references of a
 question, then over questions. Questions that are answered by yes or no, or not at all, are left
 out. "Flat chunks" are the leaves alone, best first within the same budget of tokens; traversal
-takes the largest k whose nodes fit into it. Behind each share stands its difference to flat chunks
+takes the largest k whose nodes fit into it. With --rare a word counts only when it stands in the
+document and in at most a fifth of all: common words are read whatever is chosen. Behind each share stands its difference to flat chunks
 with a 95 % interval from a paired bootstrap over the questions.
 
 --sweep repeats Figure 3: traversal with k nodes a layer and the collapsed tree with budgets, each
@@ -31,8 +33,9 @@ import os
 import re
 import sys
 import urllib.request
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from itertools import count
 from pathlib import Path
@@ -225,9 +228,7 @@ class Bench:
         return [
             Case(
                 question=question,
-                references=[
-                    frozenset(found) for found in map(content_terms, question.references) if found
-                ],
+                references=[frozenset(content_terms(text)) for text in question.references],
                 tree=trees[question.doc_id],
                 scores=scorers[question.doc_id].node_scores(vector),
                 keywords=keyword_scores(scorers[question.doc_id], question.text),
@@ -251,13 +252,35 @@ def show_progress(text: str) -> None:
         print(f"\r{text:60}\r", end="", file=sys.stderr, flush=True)
 
 
-def scored(cases: Sequence[Case]) -> list[Case]:
-    """Leave out questions whose answer is not in words of the document."""
-    return [
-        case
-        for case in cases
-        if case.references and case.question.kind not in ("yes_no", "unanswerable")
-    ]
+def scored(cases: Sequence[Case], *, rare: bool) -> list[Case]:
+    """Leave out questions whose answer is not in words of the document, or words that are common.
+
+    With ``rare`` only words count that stand in the document and in a fifth of all at most.
+    """
+    kept = [case for case in cases if case.question.kind not in ("yes_no", "unanswerable")]
+    if rare:
+        held = {case.question.doc_id: words_of_leaves(case) for case in cases}
+        spread = Counter(word for words in held.values() for word in words)
+        common = {word for word, number in spread.items() if 5 * number > len(held)}
+        kept = [
+            replace(
+                case,
+                references=[
+                    (words & held[case.question.doc_id]) - common for words in case.references
+                ],
+            )
+            for case in kept
+        ]
+    kept = [replace(case, references=list(filter(None, case.references))) for case in kept]
+    return [case for case in kept if case.references]
+
+
+def words_of_leaves(case: Case) -> Words:
+    """Return the content words of a document."""
+    nodes = case.tree.nodes.values()
+    return frozenset().union(
+        *(words for words, node in zip(case.words, nodes, strict=True) if not node.level)
+    )
 
 
 def coverage(case: Case, found: Sequence[RetrievedNode]) -> float:
@@ -279,6 +302,11 @@ def plain(case: Case, budget: int) -> list[RetrievedNode]:
 def without_repetition(case: Case, budget: int, redundancy: float = 0.3) -> list[RetrievedNode]:
     """Read the best nodes that do not repeat what was read of the same leaves."""
     return collapsed(case.tree, case.scores, token_budget=budget, redundancy=redundancy)
+
+
+def nothing_twice(case: Case, budget: int) -> list[RetrievedNode]:
+    """Read the best nodes that do not repeat what was read of any leaves."""
+    return collapsed(case.tree, case.scores, token_budget=budget, redundancy=0.4, compare="all")
 
 
 def fullest_traversal(case: Case, budget: int) -> list[RetrievedNode]:
@@ -305,8 +333,9 @@ def tokens(found: Sequence[RetrievedNode]) -> int:
 
 def searches(cases: Sequence[Case]) -> Iterator[tuple[str, Search]]:
     """Yield what is compared on the trees of one clusterer."""
-    yield "collapsed, redundancy=None", plain
-    yield "collapsed, redundancy=0.3", without_repetition
+    yield "collapsed, as in the paper", plain
+    yield "collapsed", without_repetition
+    yield "collapsed, 0.4 of all", nothing_twice
     yield "traversal", fullest_traversal
     if cases[0].keywords is not None:
         yield "flat chunks, BM25", lambda case, budget: by_keywords(case, budget, [0])
@@ -387,10 +416,10 @@ def shape(cases: Sequence[Case], clusterer: str) -> str:
     )
 
 
-def compare(bench: Bench, clusterers: Sequence[str]) -> None:
+def compare(bench: Bench, clusterers: Sequence[str], *, rare: bool) -> None:
     """Print the main table of one set."""
     for number, clusterer in enumerate(clusterers):
-        cases = scored(bench.cases(clusterer))
+        cases = scored(bench.cases(clusterer), rare=rare)
         table = Lines(cases)
         if not number:
             print(title(bench, cases))
@@ -403,16 +432,16 @@ def compare(bench: Bench, clusterers: Sequence[str]) -> None:
                 print("\n".join(table.lines(f"  {label}", search)), flush=True)
 
 
-def sweep(bench: Bench, clusterer: str) -> None:
+def sweep(bench: Bench, clusterer: str, *, rare: bool) -> None:
     """Print Figure 3 for one set."""
-    cases = scored(bench.cases(clusterer))
+    cases = scored(bench.cases(clusterer), rare=rare)
     print(title(bench, cases) + f", {clusterer}")
     print(f"{'':36}{'tokens':>8}  share   beside flat chunks of as many tokens")
     settings: list[tuple[str, Search]] = [
         (f"traversal, k={k}", lambda case, _, k=k: traverse(case.tree, case.scores, top_k=k))  # type: ignore[misc]
         for k in SWEEP_K
     ]
-    for label, search in (("collapsed", plain), ("collapsed, redundancy=0.3", without_repetition)):
+    for label, search in (("as in the paper", plain), ("collapsed", without_repetition)):
         settings += [
             (f"{label}, {budget:,} tokens", lambda case, _, s=search, b=budget: s(case, b))  # type: ignore[misc]
             for budget in SWEEP_BUDGETS
@@ -502,6 +531,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--set", action="append", choices=SETS, help="may be repeated")
     parser.add_argument("--clusterer", action="append", help="may be repeated")
     parser.add_argument("--documents", type=int, help="only the first documents of each set")
+    parser.add_argument("--rare", action="store_true", help="count only words of few documents")
     parser.add_argument("--summaries", metavar="MODEL", help="has this model write the summaries")
     parser.add_argument("--max-in-flight", type=int, default=1, help="calls at a time")
 
@@ -520,11 +550,11 @@ def main() -> None:
     for name in options.set or SETS:
         bench = Bench(options, name)
         if options.sweep:
-            sweep(bench, clusterers[0])
+            sweep(bench, clusterers[0], rare=options.rare)
         if options.reading:
             read(bench, clusterers[0], options.reading, options.budget, options.max_in_flight)
         if not (options.sweep or options.reading):
-            compare(bench, clusterers)
+            compare(bench, clusterers, rare=options.rare)
 
 
 if __name__ == "__main__":

@@ -141,17 +141,16 @@ def fresh(
     return taken
 
 
-def new_words(most: float, *, summaries: bool) -> Search:
+def new_words(most: float, levels: Sequence[int] | None) -> Search:
     """Put off a node when this share of its words was read anywhere, of the same leaves or not."""
-
-    def search(case: Case, budget: int) -> list[RetrievedNode]:
-        nodes = list(case.tree.nodes.values())
-        order: list[int] = np.argsort(-case.scores, kind="stable").tolist()
-        order = [row for row in order if summaries or not nodes[row].level]
-        taken = fresh(order, case.words, most, [node.tokens for node in nodes], budget)
-        return [RetrievedNode(nodes[row], float(case.scores[row]), ()) for row in taken]
-
-    return search
+    return lambda case, budget: collapsed(
+        case.tree,
+        case.scores,
+        token_budget=budget,
+        levels=levels,
+        redundancy=most,
+        compare="all",
+    )
 
 
 def attempts(cases: Sequence[Case]) -> Iterator[tuple[str, Search]]:
@@ -173,18 +172,18 @@ def attempts(cases: Sequence[Case]) -> Iterator[tuple[str, Search]]:
         for weight in (0.25, 0.5):
             yield f"leaves + {weight} x BM25", leaves_by(with_keywords, weight)
     for most in (0.3, 0.4, 0.5):
-        yield f"leaves, at most {most} of words read", new_words(most, summaries=False)
+        yield f"leaves, at most {most} of words anywhere", new_words(most, [0])
     for most in (0.4, 0.5):
-        yield f"collapsed, at most {most} of words read", new_words(most, summaries=True)
+        yield f"collapsed, at most {most} of words anywhere", new_words(most, None)
 
 
-def try_all(bench: Bench, clusterer: str) -> None:
+def try_all(bench: Bench, clusterer: str, *, rare: bool) -> None:
     """Print what was tried on one set."""
-    cases = scored(bench.cases(clusterer))
+    cases = scored(bench.cases(clusterer), rare=rare)
     table = Lines(cases)
     print(title(bench, cases) + f", {clusterer}")
     print(table.head())
-    for label, search in [("collapsed, redundancy=None", plain), *attempts(cases)]:
+    for label, search in [("collapsed, as in the paper", plain), *attempts(cases)]:
         print("\n".join(table.lines(label, search)), flush=True)
 
 
@@ -206,7 +205,7 @@ def several_passages(data: Path) -> None:
                 for most in (1.0, 0.5, 0.4)
             }
             cells = [
-                f"at most {most} of words read {np.mean(values[most]):.3f} "
+                f"at most {most} of words anywhere {np.mean(values[most]):.3f} "
                 + signed(paired_difference_interval(values[most], values[1.0]))
                 for most in (0.5, 0.4)
             ]
@@ -222,7 +221,7 @@ def main() -> None:
     options = parser.parse_args()
     for name in options.set or SETS:
         for clusterer in options.clusterer or ["fast"]:
-            try_all(Bench(options, name), clusterer)
+            try_all(Bench(options, name), clusterer, rare=options.rare)
     several_passages(options.data)
 
 
