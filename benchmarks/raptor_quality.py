@@ -10,10 +10,12 @@ SQuALITY, QuALITY and QASPER; one tree a document, as in the paper; MiniLM vecto
 language model the summaries are quoted sentences. What is measured is the share of a reference
 answer's distinct content words, by stem, that the context holds: the mean over the references of a
 question, then over questions. Questions that are answered by yes or no, or not at all, are left
-out. "Flat chunks" are the leaves alone, best first within the same budget of tokens; traversal
-takes the largest k whose nodes fit into it. With --rare a word counts only when it stands in the
-document and in at most a fifth of all: common words are read whatever is chosen. Behind each share stands its difference to flat chunks
-with a 95 % interval from a paired bootstrap over the questions.
+out. With --rare a word counts only when it stands in the document and in at most a fifth of all:
+common words are read whatever is chosen.
+
+"Flat chunks" are the leaves alone, best first within the same budget of tokens; traversal takes the
+largest k whose nodes fit into it. Behind each share stands its difference to flat chunks with a
+95 % interval from a paired bootstrap over the questions.
 
 --sweep repeats Figure 3: traversal with k nodes a layer and the collapsed tree with budgets, each
 beside flat chunks of as many tokens.
