@@ -145,6 +145,23 @@ class LivingIndex(BaseIndex[S]):
         return index
 
     @classmethod
+    async def afrom_documents(
+        cls: type[I],
+        documents: Sequence[LlamaIndexDocument],
+        storage_context: StorageContext | None = None,
+        **kwargs: Any,
+    ) -> I:
+        """Build an index over documents with the models' async calls; see ``from_documents``."""
+        storage_context = storage_context or StorageContext.from_defaults()
+        make = cast("Callable[..., I]", cls)
+        index = await asyncio.to_thread(make, [], storage_context=storage_context, **kwargs)
+        # Until it is paid for, nothing of the index may be found in the storage.
+        storage_context.index_store.delete_index_struct(index.index_id)
+        with index._callback_manager.as_trace("index_construction"):
+            await index._areplace(documents)
+        return index
+
+    @classmethod
     def from_persist_dir(
         cls: type[I],
         persist_dir: str,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from llama_index.core.schema import (
@@ -112,9 +112,11 @@ class TreeStore:
         tree: Tree,
         documents: Mapping[str, Document],
         *,
-        shared: Callable[[], Collection[str]],
+        shared: Collection[str],
     ) -> None:
-        """Put in what is new of a tree and take out what is gone, unless it is ``shared``.
+        """Put in what is new of a tree and take out what is gone.
+
+        Nodes in ``shared`` are another tree's as well: they are there, and stay.
 
         Raises:
             StoreError: the store cannot take nodes out.
@@ -122,13 +124,13 @@ class TreeStore:
         now, before = _versions(tree, documents), self._held
         # A node whose metadata changed is another row.
         kept = {id_ for id_, own in now.items() if _same(before.get(id_), own)}
-        gone = [id_ for id_ in before if id_ not in kept]
-        if gone and self._rewrites:
-            kept, gone = set(), list(before)
-        others = shared() if gone else ()
-        self._delete([id_ for id_ in gone if id_ in now or id_ not in others])
+        if self._rewrites and len(kept) < len(before):
+            kept = set()
+        gone = [id_ for id_ in before if id_ not in kept and (id_ in now or id_ not in shared)]
+        self._delete(gone)
         self._held = {id_: own for id_, own in before.items() if id_ in kept}
-        new = [node for id_, node in tree.nodes.items() if id_ not in kept]
+        there = kept | (set(shared) - set(gone))
+        new = [node for id_, node in tree.nodes.items() if id_ not in there]
         for batch in iter_batch(new, _BATCH):
             self._store.add([self._row(node, tree, documents) for node in batch])
         self._held = now

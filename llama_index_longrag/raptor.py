@@ -201,22 +201,6 @@ class RaptorIndex(LivingIndex[RaptorStruct]):
         )
 
     @classmethod
-    async def afrom_documents(
-        cls,
-        documents: Sequence[LlamaIndexDocument],
-        storage_context: StorageContext | None = None,
-        **kwargs: Any,
-    ) -> RaptorIndex:
-        """Build an index over documents with the models' async calls; see ``from_documents``."""
-        storage_context = storage_context or StorageContext.from_defaults()
-        index = cls([], storage_context=storage_context, **kwargs)
-        # An index there is no tree for must not be found in the storage.
-        storage_context.index_store.delete_index_struct(index.index_id)
-        with index._callback_manager.as_trace("index_construction"):
-            await index._areplace(documents)
-        return index
-
-    @classmethod
     def estimate(
         cls,
         documents: Sequence[LlamaIndexDocument],
@@ -295,7 +279,7 @@ class RaptorIndex(LivingIndex[RaptorStruct]):
 
     def _record(self, struct: RaptorStruct) -> None:
         documents, tree = self._trees.snapshot()
-        self._rows.hold(tree, documents, shared=lambda: self._nodes_of_others(struct))
+        self._rows.hold(tree, documents, shared=self._nodes_of_others(struct))
         struct.documents = doc_ids(documents)
         struct.put(tree)
 

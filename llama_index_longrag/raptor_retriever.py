@@ -101,6 +101,8 @@ class RaptorRetriever(BaseRetriever):
         self._token_budget = token_budget
         self.similarity_top_k = similarity_top_k
         self._scoring = scoring
+        if not hasattr(index, "tree"):
+            raise InvalidParameterError("index", type(index).__name__, "a RaptorIndex")
         # What is out of range is refused here, and not by the first search.
         self._found(Tree([], np.empty((0, 1), np.float32)), np.zeros(0))
         self._index = index

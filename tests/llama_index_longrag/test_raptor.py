@@ -1076,6 +1076,16 @@ class TestVectorStores:
         ]
         assert set(versions) == {5}
 
+    def test_two_trees_in_one_strict_store_share_their_leaves(self):
+        store = StrictStore()
+        context = StorageContext.from_defaults(vector_store=store)
+        one = build(storage_context=context)
+        two = build(storage_context=context, clusterer=ContiguousClusterer(size=3))
+        for index in (one, two, one, two):
+            for doc_id in list(index.ref_doc_info)[:2]:
+                index.delete_ref_doc(doc_id)
+            assert store.rows.keys() == one.tree.nodes.keys() | two.tree.nodes.keys()
+
     def test_leaves_name_their_document_in_a_store_that_deletes_nodes(self):
         store = StrictStore()
         index = build(storage_context=StorageContext.from_defaults(vector_store=store))

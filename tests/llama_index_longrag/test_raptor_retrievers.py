@@ -20,7 +20,7 @@ from llama_index.core.selectors import LLMSingleSelector
 from llama_index.core.tools import QueryEngineTool, RetrieverTool
 from llama_index.core.vector_stores.types import MetadataFilter, MetadataFilters
 
-from llama_index_longrag import RaptorIndex, RaptorRetriever
+from llama_index_longrag import LongRAGIndex, RaptorIndex, RaptorRetriever
 from longrag.errors import EmbeddingError, InvalidParameterError
 from longrag.retrieval.tree_search import collapsed, keyword_scores, node_scores, traverse
 from longrag.types import RetrievedNode
@@ -167,6 +167,11 @@ class TestSearch:
     def test_a_setting_that_is_not_allowed_is_refused_when_it_is_given(self, settings, name, index):
         with pytest.raises(InvalidParameterError, match=re.escape(name)):
             index.as_retriever(**settings)
+
+    def test_another_index_is_refused(self):
+        other = LongRAGIndex.from_documents(STORIES, embed_model=HashEmbedding())
+        with pytest.raises(InvalidParameterError, match="a RaptorIndex, got 'LongRAGIndex'"):
+            RaptorRetriever(index=other)
 
     def test_settings_of_query_engines_are_passed_over(self, index):
         retriever = index.as_retriever(vector_store_query_mode="default", streaming=True)
