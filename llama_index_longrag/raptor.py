@@ -51,6 +51,7 @@ _RETRIEVER_SETTINGS = (
     "similarity_top_k",
     "levels",
     "redundancy",
+    "compare",
     "depth",
     "start_level",
     "scoring",

@@ -13,11 +13,12 @@ from llama_index.core.schema import IndexNode, NodeWithScore, QueryBundle
 from numpy.typing import NDArray
 
 from llama_index_longrag._bridge import embed
+from llama_index_longrag._raptor_settings import UNSET
 from llama_index_longrag._tree_nodes import to_tree_result
 from longrag.calls import Embed, Flow, Request, Steps, aperform, arun, perform, run
 from longrag.errors import InvalidParameterError
 from longrag.indexing.tree import Tree
-from longrag.retrieval.tree_search import collapsed, traverse
+from longrag.retrieval.tree_search import Compare, collapsed, traverse
 from longrag.retrieval.units import check_k, embed_query
 from longrag.types import Document, RetrievedNode
 
@@ -28,7 +29,7 @@ Mode: TypeAlias = Literal["collapsed", "traversal"]
 Scoring: TypeAlias = Literal["cosine", "bm25"]
 
 _SEARCH_SETTINGS: Mapping[str, tuple[str, ...]] = {
-    "collapsed": ("levels", "redundancy"),
+    "collapsed": ("levels", "redundancy", "compare"),
     "traversal": ("depth", "start_level"),
 }
 _TRAVERSAL_TOP_K = 5
@@ -54,8 +55,11 @@ class RaptorRetriever(BaseRetriever):
         similarity_top_k: most nodes to return (collapsed; no limit by default) or to take of each
             layer (traversal; 5 by default).
         levels: collapsed: the levels that are searched, all by default.
-        redundancy: collapsed: the largest share of a summary's leaves that may already be read; see
-            ``longrag.retrieval.tree_search.collapsed``.
+        redundancy: collapsed: the largest share of a node's words, from 0 to 1, that may have been
+            read in nodes that share leaves with it (0.3); a node with more is put off until nothing
+            else fits. None compares nothing, as in the paper.
+        compare: collapsed: "related" (the default) compares with nodes that share leaves, "all"
+            with all nodes taken.
         depth: traversal: the most layers to go down, to the leaves by default.
         start_level: traversal: the level to begin at, by default the roots.
         scoring: "cosine" of the embeddings, or "bm25" over the texts.
@@ -75,7 +79,8 @@ class RaptorRetriever(BaseRetriever):
         token_budget: int | None = 2000,
         similarity_top_k: int | None = None,
         levels: Collection[int] | None = None,
-        redundancy: float | None = None,
+        redundancy: float | None = UNSET,
+        compare: Compare | None = None,
         depth: int | None = None,
         start_level: int | None = None,
         scoring: Scoring = "cosine",
@@ -89,11 +94,13 @@ class RaptorRetriever(BaseRetriever):
         _check_name("scoring", scoring, Scoring)
         settings: dict[str, Any] = {
             "levels": levels,
-            "redundancy": redundancy,
+            "compare": compare,
             "depth": depth,
             "start_level": start_level,
         }
         self._search = {name: value for name, value in settings.items() if value is not None}
+        if redundancy is not UNSET:
+            self._search["redundancy"] = redundancy
         for name, value in self._search.items():
             if name not in _SEARCH_SETTINGS[mode]:
                 raise InvalidParameterError(name, value, f"left out in mode {mode!r}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import re
 from typing import Any
 
@@ -58,7 +59,9 @@ class TestSearch:
             {"token_budget": None},
             {"levels": [1, 2], "token_budget": 300},
             {"levels": [0], "similarity_top_k": 3},
-            {"redundancy": 0.5},
+            {"redundancy": 0.8},
+            {"redundancy": None, "token_budget": 300},
+            {"redundancy": 0, "compare": "all", "token_budget": 300},
         ],
         ids=str,
     )
@@ -92,6 +95,13 @@ class TestSearch:
         scores = keyword_scores(index.tree, QUESTION)
         assert texts_of(results) == plain(collapsed(index.tree, scores, token_budget=200))
         assert len(model.asked) == before
+
+    def test_redundancy_and_comparison_change_what_is_read(self, index):
+        read = [
+            texts_of(index.as_retriever(token_budget=300, **settings).retrieve(QUESTION))
+            for settings in ({}, {"redundancy": None}, {"redundancy": 0, "compare": "all"})
+        ]
+        assert all(one != other for one, other in itertools.combinations(read, 2))
 
     def test_the_budget_is_kept_in_tokens_of_the_index(self, index):
         results = index.as_retriever(token_budget=90).retrieve(QUESTION)
@@ -156,7 +166,10 @@ class TestSearch:
             ({"mode": "traversal", "levels": [1]}, "levels must be left out"),
             ({"mode": "traversal", "redundancy": 0.5}, "redundancy must be left out"),
             ({"mode": "traversal", "depth": 0}, "depth"),
+            ({"mode": "traversal", "redundancy": None}, "redundancy must be left out"),
+            ({"mode": "traversal", "compare": "all"}, "compare must be left out"),
             ({"redundancy": 2}, "redundancy"),
+            ({"compare": "some"}, "compare"),
             ({"levels": []}, "levels"),
             ({"filters": MetadataFilters(filters=[MetadataFilter(key="a", value=1)])}, "filters"),
             ({"node_ids": ["a"]}, "node_ids"),
