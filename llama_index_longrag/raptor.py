@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Executor, ThreadPoolExecutor
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from llama_index.core.base.base_retriever import BaseRetriever
@@ -15,7 +12,6 @@ from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_index.core.callbacks.base import CallbackManager
 from llama_index.core.embeddings.utils import EmbedType, resolve_embed_model
 from llama_index.core.ingestion.pipeline import run_transformations
-from llama_index.core.llms.llm import LLM
 from llama_index.core.llms.utils import LLMType, resolve_llm
 from llama_index.core.prompts import BasePromptTemplate
 from llama_index.core.schema import BaseNode, IndexNode, TransformComponent
@@ -23,22 +19,19 @@ from llama_index.core.schema import Document as LlamaIndexDocument
 from llama_index.core.settings import Settings
 from llama_index.core.storage.storage_context import StorageContext
 
-from llama_index_longrag._bridge import embed
 from llama_index_longrag._documents import WholeDocuments
 from llama_index_longrag._living import LivingIndex, core_documents, doc_ids, register_class
 from llama_index_longrag._raptor_settings import GIVEN, UNSET, TreeSettings
 from llama_index_longrag._raptor_struct import RaptorStruct
-from llama_index_longrag._summaries import embed_identity, generate, llm_identity, progress
+from llama_index_longrag._tree_models import TreeModels
 from llama_index_longrag._tree_nodes import TreeStore
 from llama_index_longrag.raptor_retriever import Mode, RaptorRetriever
-from longrag.calls import CallLimit, Embed, Flow, Generate, Request, Steps, aperform, arun, perform
-from longrag.calls import run as run_flow
+from longrag.calls import Flow
 from longrag.errors import InvalidParameterError
 from longrag.indexing.clustering import Clusterer
 from longrag.indexing.summaries import Summarizer
 from longrag.indexing.tree import Tree, TreeStatistics
 from longrag.indexing.tree_builder import Scope, TreeEstimate
-from longrag.ingestion.chunking import check_size
 from longrag.journal import Journal
 from longrag.retrieval.tree_index import TreeChange, TreeIndex
 from longrag.retrieval.tree_search import TreeScorer
@@ -171,24 +164,25 @@ class RaptorIndex(LivingIndex[RaptorStruct]):
             "title_key": title_key,
         }
         self._plan = TreeSettings(given, index_struct)
-        check_size("num_workers", num_workers)
-        CallLimit(max_llm_calls)
-        if not isinstance(journal, str | os.PathLike | Journal | None):
-            raise InvalidParameterError("journal", journal, "a path, a Journal or None")
         manager = callback_manager or Settings.callback_manager
-        self._llm = resolve_llm(llm, callback_manager=manager) if llm is not None else None
         self._embed_model = resolve_embed_model(
             embed_model or Settings.embed_model, callback_manager=manager
         )
-        self._journal, self._num_workers = journal, num_workers
-        self._max_llm_calls, self._shows = max_llm_calls, show_progress
+        self._models = TreeModels(
+            self._plan,
+            llm=resolve_llm(llm, callback_manager=manager) if llm is not None else None,
+            embed_model=self._embed_model,
+            journal=journal,
+            num_workers=num_workers,
+            max_llm_calls=max_llm_calls,
+            show_progress=show_progress,
+        )
         self._trees = TreeIndex(self._plan.builder)
         self._scorer = TreeScorer(self._trees.tree)
         storage_context = storage_context or StorageContext.from_defaults()
         self._rows = TreeStore(storage_context.vector_store)
         # What a journal still has to forget.
         self._stale_sources: list[str] = []
-        self._embedding = threading.Lock()
         super().__init__(
             self._trees,
             title_key=self._plan.values["title_key"],
@@ -311,75 +305,14 @@ class RaptorIndex(LivingIndex[RaptorStruct]):
         with self._storing:
             stale = list(self._stale_sources)
             if stale:
-                # What is removed is known by its source, whatever its models.
-                with self._opened(model="", embed_model="") as journal:
-                    if journal is not None:
-                        journal.purge(*dict.fromkeys(stale))
+                self._models.forget(stale)
                 del self._stale_sources[: len(stale)]
 
-    def _opened(self, **models: str) -> AbstractContextManager[Journal | None]:
-        if self._journal is None or isinstance(self._journal, Journal):
-            return nullcontext(self._journal)
-        return Journal(self._journal, **(models or self._models()))
-
-    def _models(self) -> dict[str, str]:
-        llm = self._asked() if self._plan.asks_llm else self._llm
-        return {
-            "model": "" if llm is None else llm_identity(llm),
-            "embed_model": embed_identity(self._embed_model),
-        }
-
-    def _asked(self) -> LLM:
-        if self._llm is None and self._journal is not None and not self._plan.asks_llm:
-            raise InvalidParameterError(
-                "llm", None, "given, since the summarizer asks it and the journal is to know which"
-            )
-        return self._llm or Settings.llm
-
     def _run(self, flow: Flow[T]) -> T:
-        limit = CallLimit(self._max_llm_calls)
-
-        def answer(request: Request) -> Any:
-            if not isinstance(request, Embed):
-                return perform(self._steps(request, limit, threads))
-            # Local models cannot be called from several threads; remote ones take batches.
-            with self._embedding:
-                return perform(self._steps(request, limit, threads))
-
-        with self._opened() as journal, progress(self._shows), self._threads() as threads:
-            return run_flow(flow, answer, max_in_flight=self._num_workers, journal=journal)
+        return self._models.run(flow)
 
     async def _arun(self, flow: Flow[T]) -> T:
-        limit = CallLimit(self._max_llm_calls)
-        journal_of = await asyncio.to_thread(self._opened)
-        with journal_of as journal, progress(self._shows), self._threads() as threads:
-            return await arun(
-                flow,
-                lambda request: aperform(self._steps(request, limit, threads)),
-                max_in_flight=self._num_workers,
-                journal=journal,
-            )
-
-    @contextmanager
-    def _threads(self) -> Iterator[Executor]:
-        """Give threads to call a model in; the event loop's own may be fewer than the workers."""
-        threads = ThreadPoolExecutor(self._num_workers)
-        try:
-            yield threads
-        finally:
-            # What was cancelled is not waited for.
-            threads.shutdown(wait=False, cancel_futures=True)
-
-    def _steps(self, request: Request, limit: CallLimit, threads: Executor) -> Steps[Any]:
-        match request:
-            case Embed():
-                return (yield from embed(self._embed_model, request))
-            case Generate():
-                llm = self._asked()
-                limit.spend()
-                return (yield from generate(llm, self._plan.template, request, threads))
-            case _:
-                raise NotImplementedError(type(request).__name__)
+        return await self._models.arun(flow)
 
 
 def register() -> None:
