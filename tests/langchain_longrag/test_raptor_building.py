@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from typing import Any
+from uuid import UUID
 
 import pytest
 from langchain_core.callbacks import BaseCallbackHandler
@@ -206,23 +207,26 @@ class Watch(BaseCallbackHandler):
     def __init__(self) -> None:
         self.starts: list[list[str]] = []
         self.parents: list[Any] = []
+        self.runs: list[Any] = []
 
     def on_chat_model_start(self, serialized: Any, messages: Any, **kwargs: Any) -> None:
         self.starts.append(kwargs["tags"])
         self.parents.append(kwargs["parent_run_id"])
+        self.runs.append(kwargs["run_id"])
 
 
 async def test_callbacks_and_config_reach_every_call_of_the_model():
     bound, given, around = Watch(), Watch(), Watch()
     llm = model().with_config(callbacks=[bound], tags=["bound"])
     index = RaptorIndex(embedding=HashEmbeddings(), llm=llm, **SETTINGS)
-    config = {"callbacks": [given], "tags": ["given"], "run_id": "0" * 32}
+    config = {"callbacks": [given], "tags": ["given"], "run_id": UUID(int=7)}
     index.upsert(PAGES[:5], config=config)
     await index.aupsert(PAGES[5:7], config=config)
     index.delete(["page-6"], config=config)
     index.rebuild(config=config)
     assert len(bound.starts) == len(given.starts) > 5
     assert all({"bound", "given"} <= set(tags) for tags in given.starts)
+    assert len(set(given.runs)) == len(given.runs)
 
     step = RunnableLambda(index.upsert)
     step.invoke([page(9)], {"callbacks": [around], "tags": ["around"]})

@@ -26,6 +26,7 @@ from tests.langchain_longrag.conftest import (
 )
 from tests.langchain_longrag.trees import (
     PAGES,
+    SETTINGS,
     build,
     page,
     prompts_of,
