@@ -138,7 +138,9 @@ def blocks_in_async(llm: LanguageModelLike | None) -> bool:
     Those are few, so that the calls in flight would be fewer than were asked for.
     """
     leaves = list(_leaves(llm))
-    return any(_only_sync(leaf) for leaf in leaves) and not any(map(_only_async, leaves))
+    # Functions around a model take no time; alone, one may be the model.
+    models = [leaf for leaf in leaves if isinstance(leaf, BaseLanguageModel)] or leaves
+    return any(map(_only_sync, models)) and not any(map(_only_async, leaves))
 
 
 def _leaves(model: object) -> Iterator[object]:

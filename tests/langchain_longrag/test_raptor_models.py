@@ -177,6 +177,8 @@ class SyncLLM(LLM):
         (replying(str).with_fallbacks([SyncLLM()]), True),
         (replying(str) | RunnableLambda(_native), False),
         (SyncLLM() | RunnableLambda(_native), False),
+        (replying(str) | RunnableLambda(_one), False),
+        (SyncLLM() | RunnableLambda(_one), True),
         (RunnableLambda(_one), True),
         (RunnableLambda(_native), False),
         (RunnableLambda(_one, afunc=_native), False),
