@@ -114,12 +114,12 @@ class FastClusterer:
     are near-linear. In each block Ward's linkage is cut where clusters have ``size`` nodes on
     average. They are then the components of a mixture of spherical Gaussians with one variance,
     and a node belongs to every component whose posterior is above ``threshold``. (BIC, which
-    decides the number in the paper, prefers clusters three to ten times as large where nothing
-    has been laid out by UMAP.) There is nothing random but the k-means.
+    decides the number in the paper, asks for much larger clusters where UMAP has not laid out the
+    nodes first.) There is nothing random but the k-means.
 
     Args:
         size: The mean number of nodes in a cluster, at least 2; the paper's trees have 6.7.
-        dimension: How many principal components of the directions of the vectors are used.
+        dimension: How many principal components of the directions in a block are used.
         threshold: A posterior in [0, 1).
         block: The most nodes clustered at once.
         random_state: Seeds the k-means.
@@ -148,17 +148,18 @@ class FastClusterer:
 
     def __call__(self, layer: Layer) -> list[list[int]]:
         """Return groups of indices into the layer."""
-        points = principal_components(directions(layer.vectors), self.dimension)
+        unit = directions(layer.vectors)
         return [
             inside[members].tolist()
-            for inside in divide(points, most=self.block, random_state=self.random_state)
-            for members in self._clusters(points[inside])
+            for inside in divide(unit, most=self.block, random_state=self.random_state)
+            for members in self._clusters(unit[inside])
         ]
 
-    def _clusters(self, points: Floats) -> list[Integers]:
-        number = max(round(len(points) / self.size), 1)
+    def _clusters(self, unit: NDArray[np.float32]) -> list[Integers]:
+        number = max(round(len(unit) / self.size), 1)
         if number == 1:
-            return [np.arange(len(points))]
+            return [np.arange(len(unit))]
+        points = principal_components(unit, self.dimension)
         return memberships(_spherical_posterior(points, _ward(points, number)), self.threshold)
 
 

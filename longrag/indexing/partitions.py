@@ -122,13 +122,13 @@ class StableClusterer:
     """
 
     history_independent: ClassVar[bool] = True
-    typical_size: ClassVar[float] = 6.5
+    typical_size: ClassVar[float] = 7.0
     block_size: ClassVar[None] = None
 
     neighbors: int = 14
-    least: int = 3
+    least: int = 4
     most: int = 12
-    block: int = 4000
+    block: int = 10_000
     random_state: int = 0
 
     def __post_init__(self) -> None:
