@@ -18,7 +18,7 @@ largest k whose nodes fit into it. Behind each share stands its difference to fl
 95 % interval from a paired bootstrap over the questions.
 
 --sweep repeats Figure 3: traversal with k nodes a layer and the collapsed tree with budgets, each
-beside flat chunks of as many tokens.
+beside flat chunks within as many tokens.
 
 --summaries and --reading name a function from prompt to text as module:function, or an endpoint
 that speaks OpenAI's protocol as URL#model, with its key in OPENAI_API_KEY. With --reading, answers
