@@ -160,9 +160,9 @@ def collapsed(
             compares nothing, as in the paper. The default was chosen on summaries that quote: it
             keeps a tree of them from reading less of the answers than its leaves alone would.
         compare: "related" compares a node with those taken that share leaves with it, "all" with
-            all of them. Within one long document "all" with a ``redundancy`` of 0.4 reads more of
-            the answers. In a corpus it passes over passages that belong together: of a hundred
-            questions that need several it loses 5 to 21.
+            all of them. "all" with a ``redundancy`` of 0.4 reads more of answers that go over the
+            whole of one long document. In a corpus it passes over passages that belong together: of
+            a hundred questions that need several it loses 5 to 21.
 
     Returns:
         The nodes in the order in which they were taken: best first, then those put off, best first.
