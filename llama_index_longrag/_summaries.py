@@ -186,14 +186,18 @@ class WatchedSummarizer:
         return summary
 
 
-def llm_identity(llm: LLM) -> str:
-    """Name a language model by what changes its answers, for a journal."""
+def llm_identity(llm: LLM, template: BasePromptTemplate | None = None) -> str:
+    """Name a language model by what changes its answers, for a journal.
+
+    A ``template`` is part of it as the model selects it.
+    """
     wrapper = llm.query_wrapper_prompt
     return _identity(
         llm,
         _ANSWER_SETTINGS,
         name=llm.metadata.model_name,
         wrapper=None if wrapper is None else wrapper.get_template(),
+        template=None if template is None else template.get_template(llm=llm),
     )
 
 

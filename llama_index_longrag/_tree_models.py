@@ -101,7 +101,7 @@ class TreeModels:
     def _names(self) -> dict[str, str]:
         llm = self._asked() if self._plan.asks_llm else self.llm
         return {
-            "model": "" if llm is None else llm_identity(llm),
+            "model": "" if llm is None else llm_identity(llm, self._plan.template),
             "embed_model": embed_identity(self._embed_model),
         }
 

@@ -26,7 +26,7 @@ from llama_index.core.instrumentation.event_handlers import BaseEventHandler
 from llama_index.core.llms.callbacks import llm_completion_callback
 from llama_index.core.llms.custom import CustomLLM
 from llama_index.core.node_parser import SentenceSplitter
-from llama_index.core.prompts import ChatPromptTemplate
+from llama_index.core.prompts import ChatPromptTemplate, RichPromptTemplate, SelectorPromptTemplate
 from llama_index.core.rate_limiter import BaseRateLimiter
 from llama_index.core.schema import MetadataMode, TextNode
 
@@ -193,6 +193,22 @@ class TestSummarizers:
         index = build(llm=llm, summary_template=template)
         assert llm.prompts[0].startswith("system: You shorten.\nuser: <passage")
         assert summaries(index) == len(llm.prompts)
+
+    @pytest.mark.parametrize(
+        "template",
+        [
+            RichPromptTemplate("Shorten to {{ max_words }}: {{ context_str }}"),
+            PromptTemplate(
+                "Shorten to {most}: {text}",
+                template_var_mappings={"context_str": "text", "max_words": "most"},
+            ),
+        ],
+        ids=["rich", "mapped"],
+    )
+    def test_templates_of_every_kind_are_taken(self, template):
+        llm = writer()
+        build(llm=llm, summary_template=template)
+        assert all(prompt.startswith("Shorten to 75: <passage") for prompt in llm.prompts)
 
     def test_slots_in_a_document_stay_text(self):
         llm = writer()
@@ -392,11 +408,11 @@ def fails_at(*numbers: int, error: Exception | None = None) -> ScriptedLLM:
 
 
 class TestFailures:
-    def test_a_failed_build_names_the_cluster_and_touches_no_store(self, tmp_path):
+    def test_a_failed_build_names_the_cluster_and_touches_no_store(self):
         context = StorageContext.from_defaults()
         before = json.dumps(context.to_dict())
         with pytest.raises(SummaryError, match="too slow") as caught:
-            build(llm=fails_at(2), storage_context=context, journal=tmp_path / "journal")
+            build(llm=fails_at(2), storage_context=context, num_workers=1)
         assert caught.value.level == 1
         assert len(caught.value.children) == 7
         assert isinstance(caught.value.__cause__, TimeoutError)
@@ -571,6 +587,16 @@ class TestJournals:
         llm = writer()
         index = build(llm=llm, summary_template=template, journal=tmp_path / "journal")
         assert len(llm.prompts) == summaries(index)
+
+    def test_a_template_is_known_as_the_model_selects_it(self, tmp_path):
+        other = PromptTemplate("By default {context_str}")
+        for words in ("Shorten", "Condense"):
+            llm = writer()
+            chosen = PromptTemplate(f"{words} {{context_str}}")
+            template = SelectorPromptTemplate(other, [(lambda llm: True, chosen)])
+            index = build(llm=llm, summary_template=template, journal=tmp_path / "journal")
+            assert len(llm.prompts) == summaries(index)
+            assert all(prompt.startswith(words) for prompt in llm.prompts)
 
     def test_vectors_of_another_embedding_model_are_not_taken(self, tmp_path):
         build(journal=tmp_path / "journal")
