@@ -359,16 +359,26 @@ async def test_what_a_change_asked_about_a_document_deleted_meanwhile_is_purged(
             return self._generate(messages)
 
     path = tmp_path / "j.db"
-    built = build(PAGES[:15], llm=Waiting(reply=summary), journal=path)
+    # Without a root, no summary is made from both of those that are deleted.
+    there = build(PAGES[:15], max_levels=1)
+    there.upsert([page(15)])
+    beside = {
+        doc_id
+        for node in there.tree.nodes.values()
+        if node.level and "page-15" in node.doc_ids
+        for doc_id in node.doc_ids
+    }
+    near = min(beside - {"page-15"})
+    far = min({f"page-{n}" for n in range(15)} - beside)
+
+    built = build(PAGES[:15], llm=Waiting(reply=summary), journal=path, max_levels=1)
     inserting = asyncio.create_task(built.aupsert([page(15)]))
     await asked.wait()
-    await built.adelete(["page-14"])
-    await built.adelete(["page-3"])
+    await built.adelete([near])
+    await built.adelete([far])
     go_on.set()
     await inserting
-    assert sorted(built._index.documents) == sorted(
-        f"page-{n}" for n in range(16) if n not in (3, 14)
-    )
-    assert b"secret14v0" not in _bytes(path)
-    assert b"secret3v0" not in _bytes(path)
+    assert set(built._index.documents) == {f"page-{n}" for n in range(16)} - {near, far}
+    for gone in (near, far):
+        assert f"{gone.replace('page-', 'secret')}v0".encode() not in _bytes(path)
     assert b"secret15v0" in _bytes(path)
