@@ -301,7 +301,7 @@ def plain(case: Case, budget: int) -> list[RetrievedNode]:
     return collapsed(case.tree, case.scores, token_budget=budget, redundancy=None)
 
 
-def without_repetition(case: Case, budget: int, redundancy: float = 0.3) -> list[RetrievedNode]:
+def without_repetition(case: Case, budget: int, redundancy: float = 0.25) -> list[RetrievedNode]:
     """Read the best nodes that do not repeat what was read of the same leaves."""
     return collapsed(case.tree, case.scores, token_budget=budget, redundancy=redundancy)
 

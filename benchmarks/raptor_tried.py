@@ -155,7 +155,7 @@ def new_words(most: float, levels: Sequence[int] | None) -> Search:
 
 def attempts(cases: Sequence[Case]) -> Iterator[tuple[str, Search]]:
     """Yield what was tried with scores and repetition."""
-    for most in (0.1, 0.2, 0.3, 0.5, 0.7):
+    for most in (0.1, 0.2, 0.25, 0.3, 0.5, 0.7):
         yield (
             f"collapsed, redundancy={most}",
             lambda case, budget, most=most: without_repetition(case, budget, most),

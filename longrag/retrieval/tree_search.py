@@ -136,7 +136,7 @@ def collapsed(
     token_budget: int | None = 2000,
     top_k: int | None = None,
     levels: Collection[int] | None = None,
-    redundancy: float | None = 0.3,
+    redundancy: float | None = 0.25,
     compare: Compare = "related",
 ) -> list[RetrievedNode]:
     """Take the best nodes of all levels within a token budget (RAPTOR §3, collapsed tree).
