@@ -197,10 +197,11 @@ class Journal:
             return int(connection.execute("SELECT count(*) FROM answers").fetchone()[0])
 
     def close(self) -> None:
-        """Close the file; closing twice is harmless."""
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None
+        """Close the file, after what is being written; closing twice is harmless."""
+        with self._lock:
+            if self._connection is not None:
+                self._connection.close()
+                self._connection = None
 
     def __enter__(self) -> Journal:
         return self
