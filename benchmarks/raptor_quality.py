@@ -325,7 +325,7 @@ def fullest_traversal(case: Case, budget: int) -> list[RetrievedNode]:
 def by_keywords(case: Case, budget: int, levels: Sequence[int] | None = None) -> Any:
     """Read the nodes of some levels by BM25 ("BM25 with RAPTOR")."""
     assert case.keywords is not None
-    return collapsed(case.tree, case.keywords, token_budget=budget, levels=levels, redundancy=None)
+    return collapsed(case.tree, case.keywords, token_budget=budget, levels=levels)
 
 
 def tokens(found: Sequence[RetrievedNode]) -> int:
