@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -32,12 +32,15 @@ class Layer:
     """The nodes of a tree that are clustered together, in the order of their documents.
 
     ``ids`` depend on the nodes' content alone. ``vectors`` are float32 of shape (nodes, width), as
-    the embedder gave them; ``tokens`` are the sizes of the nodes' texts.
+    the embedder gave them; ``tokens`` are the sizes of the nodes' texts. ``anchors`` stands for
+    each node by one leaf beneath it, which stays the same when other leaves come or go: the layer
+    of these leaves, or None where the nodes stand for themselves.
     """
 
     ids: tuple[str, ...]
     vectors: NDArray[np.float32]
     tokens: tuple[int, ...]
+    anchors: Layer | None = None
 
     def take(self, rows: Sequence[int]) -> Layer:
         """Return the layer of some of the nodes, in the given order."""
@@ -45,6 +48,7 @@ class Layer:
             tuple(self.ids[row] for row in rows),
             self.vectors[list(rows)],
             tuple(self.tokens[row] for row in rows),
+            None if self.anchors is None else self.anchors.take(rows),
         )
 
 
@@ -147,7 +151,7 @@ def _checked(layer: Layer) -> Layer:
     if not len(layer.ids) == len(vectors) == len(layer.tokens):
         received = (len(layer.ids), len(vectors), len(layer.tokens))
         raise InvalidParameterError("layer", received, "ids, vectors and tokens of one length")
-    return Layer(layer.ids, vectors, layer.tokens)
+    return replace(layer, vectors=vectors)
 
 
 def _clustered(clusterer: Clusterer, layer: Layer, max_tokens: int) -> Groups:

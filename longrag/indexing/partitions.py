@@ -108,7 +108,8 @@ class StableClusterer:
     is not linked to a leader becomes a leader; the others belong to the nearest leader they are
     linked to. Links are between mutual nearest neighbours. Clusters below ``least`` nodes are then
     given to their neighbours, and those above ``most`` are halved. So what a change does stays
-    among its neighbours.
+    among its neighbours; and since a summary stands where its anchor does, it does not move when
+    its text changes, and the layers above change little more than the path to the root.
 
     Layers above ``block`` nodes are first divided by the sides of random hyperplanes on which the
     nodes are, which depend on ``random_state`` and the width alone, so that time is near-linear.
@@ -139,7 +140,8 @@ class StableClusterer:
         check_seed(self.random_state)
 
     def __call__(self, layer: Layer) -> list[list[int]]:
-        """Return groups of indices into the layer."""
+        """Return groups of indices into the layer, by the anchors of its nodes."""
+        layer = layer.anchors or layer
         order = sorted(
             range(len(layer.ids)), key=lambda row: (layer.ids[row], layer.vectors[row].tobytes())
         )

@@ -279,6 +279,7 @@ class _Known:
         self._leaves: dict[str, list[str]] = {}
         self._kept: dict[str, None] = {}
         self._places: dict[str, tuple[Any, ...]] = {}
+        self._anchors: dict[str, str] = {}
         # Answers are purged by document or, when a document changes, by its text as it was.
         self._sources = {document.id: (document.id, version(document)) for document in documents}
 
@@ -331,11 +332,22 @@ class _Known:
         return self._places[id_]
 
     def layer(self, ids: Sequence[str]) -> Layer:
+        anchors = [self._anchor(id_) for id_ in ids]
+        return replace(self._layer(ids), anchors=self._layer(anchors))
+
+    def _layer(self, ids: Sequence[str]) -> Layer:
         return Layer(
             tuple(ids),
             np.stack([self.vectors[id_] for id_ in ids]),
             tuple(self.nodes[id_].tokens for id_ in ids),
         )
+
+    def _anchor(self, id_: str) -> str:
+        """Return the leaf beneath a node that comes first in an order that is as good as random."""
+        if id_ not in self._anchors:
+            children = self.nodes[id_].children
+            self._anchors[id_] = min(map(self._anchor, children)) if children else id_
+        return self._anchors[id_]
 
     def embed(self, ids: Sequence[str]) -> Flow[None]:
         """Embed the nodes that have no vector yet."""
