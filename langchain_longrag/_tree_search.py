@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Collection, Sequence
+from inspect import signature
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, get_args
 
 import numpy as np
@@ -22,7 +23,7 @@ from langchain_longrag._nodes import Snapshot, from_node
 from longrag.calls import Embed, Flow, Request, Steps, aperform, arun, perform, run
 from longrag.errors import InvalidParameterError
 from longrag.indexing.tree import Tree
-from longrag.retrieval.tree_search import TreeScorer, collapsed, traverse
+from longrag.retrieval.tree_search import Compare, TreeScorer, collapsed, traverse
 from longrag.retrieval.units import embed_query
 from longrag.types import RetrievedNode
 
@@ -31,9 +32,10 @@ Scoring: TypeAlias = Literal["cosine", "bm25"]
 
 _LAYER_NODES: Final = 5
 _OF_MODE: Final = {
-    "collapsed": ("levels", "redundancy"),
+    "collapsed": ("levels", "redundancy", "compare"),
     "traversal": ("depth", "start_level"),
 }
+_REDUNDANCY: Final[float | None] = signature(collapsed).parameters["redundancy"].default
 _EMPTY: Final = Tree([], np.empty((0, 1), np.float32))
 
 
@@ -48,7 +50,8 @@ class TreeSearch(BaseRetriever):
     depth: SkipValidation[int | None] = None
     start_level: SkipValidation[int | None] = None
     levels: SkipValidation[Collection[int] | None] = None
-    redundancy: SkipValidation[float | None] = None
+    redundancy: SkipValidation[float | None] = _REDUNDANCY
+    compare: SkipValidation[Compare] = "related"
     scoring: SkipValidation[Scoring] = "cosine"
 
     if not TYPE_CHECKING:
@@ -62,13 +65,17 @@ class TreeSearch(BaseRetriever):
                     raise InvalidParameterError(name, getattr(self, name), allowed)
             for mode, names in _OF_MODE.items():
                 for name in names:
-                    if mode != self.mode and getattr(self, name) is not None:
-                        raise InvalidParameterError(
-                            name, getattr(self, name), f"None unless mode is {mode!r}"
-                        )
+                    if mode != self.mode:
+                        self._check_left_out(name, f"unless mode is {mode!r}")
             self._collapsed(_EMPTY, np.zeros(0), self.k)
             self._traverse(_EMPTY, np.zeros(0), self.k)
             self._prepare()
+
+    def _check_left_out(self, name: str, when: str, remedy: str = "") -> None:
+        # Not by what was set: a runnable with other settings is made by setting all of them.
+        value, default = getattr(self, name), type(self).model_fields[name].default
+        if value is not None and (type(value) is not type(default) or value != default):
+            raise InvalidParameterError(name, value, f"left out {when}", remedy)
 
     def _prepare(self) -> None:
         """Refuse what else is out of range."""
@@ -115,6 +122,7 @@ class TreeSearch(BaseRetriever):
             top_k=k,
             levels=self.levels,
             redundancy=self.redundancy,
+            compare=self.compare,
         )
 
     def _traverse(

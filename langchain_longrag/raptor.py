@@ -85,8 +85,8 @@ class RaptorIndex(TreeSearch, ChangingIndex):
         vectorstore: gets one row a node and is kept in step; see ``RaptorRetriever``. It embeds the
             rows itself: give both an embedding model that caches to pay once. A failure of the
             store leaves the change made, and the next change, even an empty one, makes up for it.
-        mode, token_budget, k, depth, start_level, levels, redundancy, scoring: the search, as in
-            ``RaptorRetriever``.
+        mode, token_budget, k, depth, start_level, levels, redundancy, compare, scoring: the search,
+            as in ``RaptorRetriever``.
 
     Raises:
         InvalidParameterError: a setting is out of range.
@@ -286,7 +286,7 @@ class RaptorIndex(TreeSearch, ChangingIndex):
                 journal.purge(*stale)
         finally:
             if journal is not self.journal:
-                _close_when_idle(journal)
+                journal.close()
 
     def _changed(self, change: TreeChange) -> None:
         self._stale += change.stale
@@ -368,7 +368,9 @@ class RaptorRetriever(TreeSearch):
         levels: in collapsed mode, the levels that are searched; all by default.
         redundancy: in collapsed mode, the largest share of a node's words, from 0 to 1, that may
             stand in nodes already taken that share leaves with it; a node with more is taken only
-            when nothing else fits. None compares nothing, as in the paper.
+            when nothing else fits. None compares nothing, as in the paper and over a store.
+        compare: in collapsed mode, "related" compares with nodes that share leaves, "all" with all
+            nodes taken; see ``longrag.retrieval.tree_search.collapsed``.
         scoring: "cosine" of the embeddings, or "bm25" over the texts (needs the extra ``bm25``).
         search_kwargs: passed to every search of the store, for instance a ``filter``.
 
@@ -392,14 +394,12 @@ class RaptorRetriever(TreeSearch):
             )
         if self.vectorstore is None:
             return
-        for name, allowed in (("mode", "collapsed"), ("scoring", "cosine"), ("redundancy", None)):
-            if getattr(self, name) != allowed:
-                raise InvalidParameterError(
-                    name,
-                    getattr(self, name),
-                    f"{allowed!r} with a vectorstore",
-                    "A store knows neither all texts nor the edges: pass index.",
-                )
+        for name in ("mode", "scoring", "redundancy", "compare"):
+            self._check_left_out(
+                name,
+                "with a vectorstore",
+                "A store knows neither all texts nor the edges: pass index.",
+            )
         if "k" in self.search_kwargs:
             raise InvalidParameterError("search_kwargs", self.search_kwargs, "without k", "Pass k.")
 
@@ -442,11 +442,3 @@ class RaptorRetriever(TreeSearch):
         if model is not None:
             params["ls_embedding_provider"] = type(model).__name__
         return params
-
-
-def _close_when_idle(journal: Journal) -> None:
-    # After a cancellation a thread may still be writing.
-    with journal._lock:
-        connection, journal._connection = journal._connection, None
-    if connection is not None:
-        connection.close()

@@ -110,7 +110,9 @@ def test_collapsed_takes_the_best_of_all_levels_that_fit():
         if node.tokens <= room:
             best.append(node.id)
             room -= node.tokens
-    found = RaptorRetriever(index=built, token_budget=150).invoke("boats in the harbour")
+    found = RaptorRetriever(index=built, token_budget=150, redundancy=None).invoke(
+        "boats in the harbour"
+    )
     scores = [document.metadata["score"] for document in found]
     assert sorted(scores, reverse=True) == scores
     assert sum(document.metadata["tokens"] for document in found) <= 150
@@ -190,6 +192,9 @@ def test_redundancy_puts_off_what_repeats_the_nodes_before_it():
         own = collapsed(built.tree, scores, redundancy=redundancy, token_budget=200)
         assert taken[redundancy] == [found.node.id for found in own]
     assert taken[None] != taken[0.3]
+    by_default = RaptorRetriever(index=built, token_budget=200).invoke(question)
+    own = collapsed(built.tree, scores, token_budget=200)
+    assert [document.id for document in by_default] == [found.node.id for found in own]
 
 
 async def test_the_index_answers_as_its_retriever_does_and_the_retriever_follows_it():
@@ -229,12 +234,16 @@ async def test_an_empty_index_finds_nothing_and_asks_nobody():
         ({"k": True}, "top_k must be|k must be"),
         ({"mode": "traversal", "depth": 0}, "depth must be an integer"),
         ({"mode": "traversal", "start_level": -1}, "start_level must be an integer"),
-        ({"depth": 1}, "depth must be None unless mode is 'traversal'"),
-        ({"start_level": 1}, "start_level must be None unless mode is 'traversal'"),
-        ({"mode": "traversal", "levels": [1]}, "levels must be None unless mode is 'collapsed'"),
-        ({"mode": "traversal", "redundancy": 1.0}, "redundancy must be None unless"),
+        ({"depth": 1}, "depth must be left out unless mode is 'traversal'"),
+        ({"start_level": 1}, "start_level must be left out unless mode is 'traversal'"),
+        (
+            {"mode": "traversal", "levels": [1]},
+            "levels must be left out unless mode is 'collapsed'",
+        ),
+        ({"mode": "traversal", "redundancy": 1.0}, "redundancy must be left out unless"),
         ({"levels": []}, "levels must be"),
         ({"redundancy": 2}, "redundancy must be"),
+        ({"compare": "none"}, "compare must be"),
     ],
 )
 def test_a_search_setting_out_of_range_is_refused(settings, message):
@@ -286,8 +295,9 @@ def test_unknown_settings_and_two_or_no_sources_are_refused():
     for sources in ({}, {"index": empty, "vectorstore": store}):
         with pytest.raises(InvalidParameterError, match="vectorstore must be given when index"):
             RaptorRetriever(**sources)
-    for settings in ({"mode": "traversal"}, {"scoring": "bm25"}, {"redundancy": 0.5}):
-        with pytest.raises(InvalidParameterError, match="with a vectorstore"):
+    other = ({"mode": "traversal"}, {"scoring": "bm25"}, {"redundancy": 0.5}, {"compare": "all"})
+    for settings in other:
+        with pytest.raises(InvalidParameterError, match="must be left out with a vectorstore"):
             RaptorRetriever(vectorstore=store, **settings)
 
 
