@@ -429,7 +429,7 @@ def compare(bench: Bench, clusterers: Sequence[str], *, rare: bool) -> None:
             print("\n".join(table.flat_lines()))
         print(shape(cases, clusterer))
         for label, search in searches(cases):
-            # Flat chunks are the same whatever is built above them.
+            # What is built above flat chunks changes BM25 alone, and that little.
             if not number or not label.startswith("flat"):
                 print("\n".join(table.lines(f"  {label}", search)), flush=True)
 

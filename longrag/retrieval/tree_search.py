@@ -154,7 +154,7 @@ def collapsed(
         token_budget: tokens of all nodes together; None for no limit.
         top_k: the most nodes to take; None for no limit.
         levels: the levels that are searched, all by default. The start layer s and n layers of
-            the paper's Table 8 are ``range(s - n + 1, s + 1)``.
+            the paper's Table 8 are ``range(s - n + 1, s + 1)``. The tree need not reach them all.
         redundancy: the largest share of a node's distinct words, from 0 to 1 and function words
             left out, that may stand in nodes already taken which share leaves with it. None
             compares nothing, as in the paper. The default was chosen on summaries that quote: it
@@ -269,8 +269,6 @@ def _first_layer(tree: Tree, start_level: int | None) -> set[int]:
     if start_level is None:
         return {tree.row[id_] for id_ in tree.roots}
     _check_count("start_level", start_level, 0)
-    if len(tree) and start_level > tree.depth:
-        raise InvalidParameterError("start_level", start_level, f"at most {tree.depth}")
     return {
         tree.row[id_]
         for id_, node in tree.nodes.items()
@@ -332,10 +330,9 @@ def _checked_levels(tree: Tree, levels: Collection[int] | None) -> frozenset[int
         return frozenset(range(tree.depth + 1))
     if isinstance(levels, str) or not isinstance(levels, Collection) or not levels:
         raise InvalidParameterError("levels", levels, "a collection of levels, not empty")
+    # A level may be there or not, as the tree grows and shrinks.
     for level in levels:
         _check_count("levels", level, 0)
-        if len(tree) and level > tree.depth:
-            raise InvalidParameterError("levels", level, f"at most {tree.depth}")
     return frozenset(levels)
 
 
