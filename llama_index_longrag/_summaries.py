@@ -23,7 +23,13 @@ from llama_index_longrag._settings import identify
 from llama_index_longrag.embeddings import LocalEmbedding
 from longrag.calls import Flow, Generate, Method, Steps, ask
 from longrag.errors import InvalidParameterError
-from longrag.indexing.summaries import LlmSummarizer, Passage, Summarizer, check_summary
+from longrag.indexing.summaries import (
+    LlmSummarizer,
+    Passage,
+    Summarizer,
+    check_summary,
+    summarize,
+)
 from longrag.prompts import SUMMARIZE
 
 SUMMARY_TEMPLATE = PromptTemplate(
@@ -180,7 +186,7 @@ class WatchedSummarizer:
         bar = _BAR.get()
         if bar is not None:
             bar.start()
-        summary = yield from self._summarizer(passages, sources=sources)
+        summary = yield from summarize(self._summarizer, passages, sources=sources)
         if bar is not None:
             bar.end()
         return summary

@@ -62,6 +62,7 @@ class TreeModels:
 
     def run(self, flow: Flow[T]) -> T:
         """Drive a flow by the models' sync calls, in as many threads as there are workers."""
+        self._check_llm()
         limit = CallLimit(self._max_llm_calls)
 
         def answer(request: Request) -> Any:
@@ -76,6 +77,7 @@ class TreeModels:
 
     async def arun(self, flow: Flow[T]) -> T:
         """Drive a flow by the models' async calls, as many at a time as there are workers."""
+        self._check_llm()
         limit = CallLimit(self._max_llm_calls)
         opened = await asyncio.to_thread(self._opened)
         with opened as journal, progress(self._shows), self._threads() as threads:
@@ -110,7 +112,23 @@ class TreeModels:
             raise InvalidParameterError(
                 "llm", None, "given, since the summarizer asks it and the journal is to know which"
             )
-        return self.llm or Settings.llm
+        if self.llm is not None:
+            return self.llm
+        try:
+            return Settings.llm
+        except (ImportError, ValueError) as error:
+            # The framework's default model is not installed, or has no key.
+            raise InvalidParameterError(
+                "llm",
+                None,
+                "given, or set in Settings.llm",
+                'Or pass summarizer="extractive", which asks no language model.',
+            ) from error
+
+    def _check_llm(self) -> None:
+        """Refuse to begin without a model, before anything is paid for."""
+        if self._plan.asks_llm:
+            self._asked()
 
     @contextmanager
     def _threads(self) -> Iterator[Executor]:

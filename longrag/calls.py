@@ -349,7 +349,8 @@ async def _aoutcome(answer: AsyncAnswer, journal: Journal | None, request: Reque
             return await answer(request)
         asked, finish = await asyncio.to_thread(_recall, request, journal)
         value = None if asked is None else await answer(asked)
-        return await asyncio.to_thread(finish, value)
+        # What was paid for is written even when the build is cancelled meanwhile.
+        return await _in_thread(partial(finish, value))
     except Exception as error:  # noqa: BLE001 - an outcome is a value or an exception
         return error
 

@@ -37,8 +37,19 @@ class Passage:
 class Summarizer(Protocol):
     """Writes the summary of one cluster."""
 
-    def __call__(self, passages: Sequence[Passage], *, sources: tuple[str, ...]) -> Flow[str]:
-        """Return a summary; ``sources`` are passed on to every request that is made for it."""
+    def __call__(self, passages: Sequence[Passage], *, sources: tuple[str, ...]) -> Flow[str] | str:
+        """Return a summary, or a flow that comes to one and passes ``sources`` on to its requests.
+
+        What returns a string works in the build's own thread, one summary after the other.
+        """
+
+
+def summarize(
+    summarizer: Summarizer, passages: Sequence[Passage], *, sources: tuple[str, ...]
+) -> Flow[str]:
+    """Have a summarizer of either kind write one summary."""
+    made = summarizer(passages, sources=sources)
+    return made if isinstance(made, str) else (yield from made)
 
 
 def check_summary(text: object) -> str:

@@ -26,7 +26,7 @@ from longrag.errors import (
 )
 from longrag.indexing.clustering import Clusterer, Layer, clusterer
 from longrag.indexing.partitions import ContiguousClusterer
-from longrag.indexing.summaries import LlmSummarizer, Passage, Summarizer
+from longrag.indexing.summaries import LlmSummarizer, Passage, Summarizer, summarize
 from longrag.indexing.tree import Tree
 from longrag.indexing.tree_changes import Groups, History, regroup
 from longrag.indexing.vectors import check_vectors
@@ -232,7 +232,8 @@ def _group(
     settings = known.settings
     grouping = settings.clustering()
     value = known.layer(layer)
-    old = history.groups(layer, level) if history is not None else None
+    nodes = [known.nodes[id_] for id_ in layer]
+    old = history.groups(nodes, level) if history is not None else None
     key = stable_id(
         "clusters",
         _name(grouping),
@@ -246,7 +247,7 @@ def _group(
     def work() -> str:
         return json.dumps(regroup(value, old, grouping, max_tokens=settings.max_cluster_tokens))
 
-    sources = sorted({doc_id for id_ in layer for doc_id in known.nodes[id_].doc_ids})
+    sources = sorted({doc_id for node in nodes for doc_id in node.doc_ids})
     text = yield from ask(Compute(key, work, tuple(sources)))
     groups, origins = json.loads(text)
     return groups, origins
@@ -403,7 +404,9 @@ class _Known:
         passages = [Passage(self.nodes[id_].text, self.nodes[id_].title) for id_ in cluster]
         doc_ids = self._doc_ids(cluster)
         try:
-            text = yield from self.settings.summarizer(passages, sources=self._sources_of(doc_ids))
+            text = yield from summarize(
+                self.settings.summarizer, passages, sources=self._sources_of(doc_ids)
+            )
             if not isinstance(text, str) or not text.strip():
                 raise GenerationError(f"the summarizer returned {text!r}")
         except LongragError as error:

@@ -15,6 +15,7 @@ import numpy as np
 
 from longrag.indexing.clustering import Clusterer, Layer, cluster_layer
 from longrag.indexing.tree import Tree
+from longrag.types import TreeNode
 
 Groups: TypeAlias = tuple[list[list[int]], list[int | None]]
 """Groups of indices into a layer, and for each the number of the old group it came from."""
@@ -23,18 +24,19 @@ Groups: TypeAlias = tuple[list[list[int]], list[int | None]]
 _TOO_LARGE = 3.0
 _USUAL_SIZE = 7.0
 
-# Newcomers that are fewer join the groups there are.
+# Newcomers of one document that are fewer join the groups there are.
 _OWN_GROUP = 4
 
 
 class OldGroups(NamedTuple):
     """The groups of a layer as they stood, in terms of the layer as it is.
 
-    ``newcomers`` are the indices of nodes that were not there. Nodes of neither were in no group.
+    ``newcomers`` are the indices of nodes that were not there, those of the same documents
+    together. Nodes of neither were in no group.
     """
 
     groups: list[list[int]]
-    newcomers: list[int]
+    newcomers: list[list[int]]
 
 
 class History:
@@ -45,9 +47,9 @@ class History:
         self._moved: dict[str, list[str]] = {}
         self._parents: list[str] = []
 
-    def groups(self, layer: Sequence[str], level: int) -> OldGroups:
+    def groups(self, layer: Sequence[TreeNode], level: int) -> OldGroups:
         """Return the groups that the summaries of a level stood for."""
-        place = {id_: index for index, id_ in enumerate(layer)}
+        place = {node.id: index for index, node in enumerate(layer)}
         self._parents = [n.id for n in self._before.nodes.values() if n.level == level]
         groups = [
             sorted(
@@ -62,12 +64,12 @@ class History:
         ]
         followed = {now for moved in self._moved.values() for now in moved}
         grouped = {index for group in groups for index in group}
-        newcomers = [
-            index
-            for id_, index in place.items()
-            if index not in grouped and id_ not in self._before.nodes and id_ not in followed
-        ]
-        return OldGroups(groups, newcomers)
+        newcomers: dict[tuple[str, ...], list[int]] = {}
+        for index, node in enumerate(layer):
+            known = node.id in self._before.nodes or node.id in followed
+            if index not in grouped and not known:
+                newcomers.setdefault(node.doc_ids, []).append(index)
+        return OldGroups(groups, list(newcomers.values()))
 
     def record(self, made: Iterable[tuple[int | None, str]]) -> None:
         """Remember which summaries came of which group, by the numbers ``groups`` gave them."""
@@ -83,8 +85,8 @@ def regroup(
     """Group a layer by its old groups, or afresh where there are none.
 
     Newcomers are fitted in, what grew too large is cut, and what shrank to one node is dissolved.
-    Enough newcomers that belong together are groups of their own; others join the group whose mean
-    is nearest and has room.
+    Enough newcomers of one document are groups of their own, so that a document is paid for once;
+    others join the group whose mean is nearest and has room.
     """
     if old is None or not any(old.groups):
         fresh = cluster_layer(clusterer, layer, max_tokens=max_tokens)
@@ -92,14 +94,15 @@ def regroup(
     made = [(sorted(group), number) for number, group in enumerate(old.groups) if group]
     alone = [group[0] for group, _ in made if len(group) == 1]
     groups: list[tuple[list[int], int | None]] = [(g, number) for g, number in made if len(g) > 1]
-    rest = [*old.newcomers, *alone]
-    if len(old.newcomers) >= _OWN_GROUP:
-        own = _cluster(layer, old.newcomers, clusterer, max_tokens)
-        groups += [(group, None) for group in own]
-        taken = {index for group in own for index in group}
-        rest = [index for index in rest if index not in taken]
+    rest = set(alone)
+    for newcomers in old.newcomers:
+        rest.update(newcomers)
+        if len(newcomers) >= _OWN_GROUP:
+            own = _cluster(layer, newcomers, clusterer, max_tokens)
+            groups += [(group, None) for group in own]
+            rest.difference_update(*own)
     before = [len(group) for group, _ in groups]
-    _join(layer, groups, sorted(set(rest)), max_tokens)
+    _join(layer, groups, sorted(rest), max_tokens)
     largest = _TOO_LARGE * getattr(clusterer, "typical_size", _USUAL_SIZE)
     result: dict[tuple[int, ...], int | None] = {}
     for (group, origin), size in zip(groups, before, strict=True):

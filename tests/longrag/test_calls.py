@@ -367,3 +367,24 @@ def test_a_limit_refuses_calls_beyond_it():
     for wrong in (-1, 1.5, True, "3"):
         with pytest.raises(InvalidParameterError, match="max_llm_calls"):
             CallLimit(wrong)
+
+
+async def test_an_answer_that_came_is_written_even_when_the_build_is_cancelled(
+    tmp_path, monkeypatch
+):
+    writing = threading.Event()
+    with Journal(tmp_path / "j") as journal:
+        put = journal.put
+
+        def slow(*args, **kwargs):
+            writing.set()
+            time.sleep(0.2)
+            return put(*args, **kwargs)
+
+        monkeypatch.setattr(journal, "put", slow)
+        task = asyncio.create_task(arun(upper_twice("a"), aanswer, journal=journal))
+        await asyncio.to_thread(writing.wait, 10)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert journal.get("a") == "A"

@@ -424,3 +424,30 @@ class TestEstimate:
         ]
         assert statistics.all_levels.compression == pytest.approx(np.mean(ratios))
         assert statistics.levels[1] == statistics.all_levels
+
+
+def test_a_function_that_returns_a_text_is_a_summarizer():
+    def first_words(passages, *, sources):
+        return " ".join(passage.text[:20] for passage in passages)
+
+    tree = built(CORPUS[:3], summarizer=first_words)
+    for node in tree.nodes.values():
+        if node.level:
+            assert node.text == " ".join(tree.nodes[child].text[:20] for child in node.children)
+    with pytest.raises(SummaryError, match="GenerationError"):
+        built(CORPUS[:3], summarizer=lambda passages, *, sources: " ")
+
+
+def test_newcomers_of_other_documents_join_what_they_belong_to():
+    def page(topic, n):
+        return Document(f"{topic}-{n}", f"{topic} " * 12 + f"number {n}.")
+
+    corpus = [page(topic, n) for topic in TOPICS for n in range(8)]
+    before = built(corpus, chunk_size=None)
+    new = [page(topic, 9) for topic in TOPICS]
+    after = built([*corpus, *new], before=before, chunk_size=None)
+    for document in new:
+        (leaf,) = (n for n in after.nodes.values() if n.doc_ids == (document.id,))
+        topic = document.id.split("-")[0]
+        for parent in after.parents[leaf.id]:
+            assert all(one.startswith(topic) for one in after.nodes[parent].doc_ids)
