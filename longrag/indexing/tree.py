@@ -96,12 +96,13 @@ class Tree:
         return max((node.level for node in self.nodes.values()), default=-1)
 
     @cached_property
-    def _leaf_ids(self) -> Mapping[str, frozenset[str]]:
-        found: dict[str, frozenset[str]] = {}
-        for node in self.nodes.values():
-            own = (found[child] for child in node.children)
-            found[node.id] = frozenset().union(*own) if node.children else frozenset((node.id,))
-        return found
+    def _leaves(self) -> Mapping[str, tuple[TreeNode, ...]]:
+        rows: dict[str, tuple[int, ...]] = {}
+        for row, node in enumerate(self.nodes.values()):
+            beneath = {leaf for child in node.children for leaf in rows[child]}
+            rows[node.id] = tuple(sorted(beneath)) if node.children else (row,)
+        nodes = tuple(self.nodes.values())
+        return {id_: tuple(nodes[row] for row in own) for id_, own in rows.items()}
 
     @cached_property
     def _of_documents(self) -> Mapping[str, list[str]]:
@@ -117,8 +118,7 @@ class Tree:
 
     def leaves(self, node_id: str) -> tuple[TreeNode, ...]:
         """Return the leaves beneath a node, in the order of their documents."""
-        own = sorted(self._leaf_ids[node_id], key=self.row.__getitem__)
-        return tuple(self.nodes[id_] for id_ in own)
+        return self._leaves[node_id]
 
     def statistics(self) -> TreeStatistics:
         """Measure the tree (RAPTOR, Appendix C)."""
