@@ -204,12 +204,22 @@ def _within_budget(
             yield group
             continue
         parts = _asked(clusterer, layer.take(group))
-        # Parts nearly as large as the whole could go on for as many rounds as there are nodes.
-        if parts and max(len(part) for part in parts) <= 0.75 * len(group):
+        if _helps(parts, len(group)):
             waiting += [[group[row] for row in part] for part in parts]
         else:
             pieces = -(-_tokens(layer, group) // max_tokens)
             yield from _filled(layer, group, max_tokens, size=-(-len(group) // pieces))
+
+
+def _helps(parts: Groups, count: int) -> bool:
+    """Whether the parts of a group are so much smaller that they may be divided further.
+
+    Parts nearly as large as the whole could go on for as many rounds as there are nodes. Parts that
+    overlap by much would be more in every round; where squares add up to less they are not.
+    """
+    largest = max((len(part) for part in parts), default=count)
+    squares = sum(len(part) ** 2 for part in parts)
+    return largest <= 0.75 * count and squares <= 0.75 * count**2
 
 
 def _tokens(layer: Layer, group: Iterable[int]) -> int:

@@ -368,6 +368,21 @@ def test_a_clusterer_that_peels_off_one_node_at_a_time_comes_to_an_end():
     assert {row for group in groups for row in group} == set(range(3000))
 
 
+def test_a_clusterer_whose_groups_overlap_by_much_comes_to_an_end():
+    rng = np.random.default_rng(0)
+    asked = 0
+
+    def four_of_most(part):
+        nonlocal asked
+        asked += 1
+        size = int(0.7 * len(part.ids))
+        return [rng.choice(len(part.ids), size, replace=False) for _ in range(4)]
+
+    groups = cluster_layer(four_of_most, layer(topics(100, 4)[0]), max_tokens=3500)
+    assert asked <= 5
+    assert {row for group in groups for row in group} == set(range(400))
+
+
 def test_a_node_alone_joins_the_nearest_group_with_room():
     rows = np.zeros((12, 3))
     rows[:6] = [1, 0, 0]
