@@ -91,7 +91,8 @@ class Compute:
     """Do work in this process whose result must survive it; answered by the driver with a string.
 
     ``key`` names all that the result depends on: a journal that knows it gives the result without
-    the work. The work runs in the driver's threads, so that it never blocks an event loop.
+    the work, and with an empty key none keeps it. The work runs in the driver's threads, so that it
+    never blocks an event loop.
     """
 
     key: str
@@ -365,6 +366,8 @@ def _recall(
     """Return what of a request is still to be asked, and what makes its outcome of the answer."""
     match request:
         case _ if journal is None:
+            return request, _as_it_is
+        case Compute(key=""):
             return request, _as_it_is
         case Generate(prompt=key) | Compute(key=key):
             known = journal.get(key)

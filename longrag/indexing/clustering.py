@@ -58,7 +58,9 @@ class Clusterer(Protocol):
     Any callable will do. Three attributes are read where they exist. ``history_independent``
     (False): the groups depend on the set of nodes alone, and little on any one of them.
     ``typical_size`` (7): the expected mean size of a group, for estimates. ``block_size`` (5,000):
-    the most nodes given at once, None for any number; larger layers are divided first.
+    the most nodes given at once, None for any number; larger layers are divided first. Its ``repr``
+    tells it and its settings from others, as a dataclass's does: by this a journal knows its groups
+    again when a build is resumed. One that shows only where it is in memory is asked again.
     """
 
     def __call__(self, layer: Layer) -> Sequence[Sequence[int]]:

@@ -8,10 +8,11 @@ vectors. All that differs between a first build and a change is where the cluste
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
-from typing import Any, Literal, TypeAlias, get_args
+from typing import Any, Final, Literal, TypeAlias, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,6 +41,9 @@ Scope: TypeAlias = Literal["corpus", "document"]
 """What becomes one tree: the whole corpus, or each document (the protocol of the paper)."""
 
 Vector: TypeAlias = NDArray[np.float32]
+
+# What Python shows of an object that does not show itself.
+_ADDRESS: Final = re.compile(r" at 0x[0-9a-fA-F]+")
 
 # Texts embedded in one request, so that a kill loses at most so many.
 _EMBED_TEXTS = 256
@@ -234,9 +238,10 @@ def _group(
     value = known.layer(layer)
     nodes = [known.nodes[id_] for id_ in layer]
     old = history.groups(nodes, level) if history is not None else None
-    key = stable_id(
+    name = _name(grouping)
+    key = name and stable_id(
         "clusters",
-        _name(grouping),
+        name,
         settings.max_cluster_tokens,
         json.dumps(old),
         *value.ids,
@@ -254,8 +259,9 @@ def _group(
 
 
 def _name(clusterer: Clusterer) -> str:
-    kind = type(clusterer)
-    return f"{kind.__module__}.{kind.__qualname__} {clusterer!r}"
+    """Name a clusterer with its settings; "" where it can be told from another by address alone."""
+    kind, shown = type(clusterer), repr(clusterer)
+    return "" if _ADDRESS.search(shown) else f"{kind.__module__}.{kind.__qualname__} {shown}"
 
 
 class _Known:

@@ -325,6 +325,21 @@ async def test_computed_results_come_from_the_journal_the_second_time(tmp_path):
     assert run(flow(), refuse_sync) == "made 3"
 
 
+async def test_work_without_a_key_is_kept_by_no_journal(tmp_path):
+    done = []
+
+    def flow() -> Flow[str]:
+        return (yield from ask(Compute("", lambda: done.append(1) or f"made {len(done)}", ("d",))))
+
+    async def refuse(request: object) -> None:
+        raise AssertionError(request)
+
+    with Journal(tmp_path / "j") as journal:
+        assert await arun(flow(), refuse, journal=journal) == "made 1"
+        assert run(flow(), lambda request: None, journal=journal) == "made 2"
+        assert len(journal) == 0
+
+
 async def test_only_texts_without_a_vector_are_embedded_again(tmp_path):
     asked = []
 

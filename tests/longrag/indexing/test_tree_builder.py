@@ -366,6 +366,20 @@ class TestFailure:
             other = built(CORPUS[:9], clusterer="contiguous", chunk_size=60, journal=journal)
             assert same(other, built(CORPUS[:9], clusterer="contiguous", chunk_size=60))
 
+    def test_a_clusterer_is_never_taken_for_one_that_stood_at_its_address(self, tmp_path):
+        class Windows:
+            def __init__(self, size):
+                self.size = size
+
+            def __call__(self, layer):
+                count = len(layer.ids)
+                return [range(n, min(n + self.size, count)) for n in range(0, count, self.size)]
+
+        wanted = {size: built(clusterer=Windows(size)) for size in (3, 9)}
+        with Journal(tmp_path / "j") as journal:
+            for size in (3, 9) * 8:
+                assert same(built(clusterer=Windows(size), journal=journal), wanted[size])
+
     def test_a_full_disk_is_an_error_of_the_journal(self, tmp_path, monkeypatch):
         with Journal(tmp_path / "j") as journal:
 
