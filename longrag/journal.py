@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from hashlib import sha256
 from pathlib import Path
 from types import TracebackType
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -25,6 +25,9 @@ from longrag.errors import EmbeddingError, GenerationError, JournalError
 from longrag.types import stable_id
 
 Vector: TypeAlias = NDArray[np.float32]
+
+ANY_DOCUMENT: Final = "\x00any document"
+"""The source of what was made from too many documents to name: it goes with any that is purged."""
 
 _VERSION = 2
 _APPLICATION_ID = 0x4C52_4A31
@@ -174,11 +177,13 @@ class Journal:
     def purge(self, *sources: str) -> int:
         """Remove all that was made from any of these documents, whatever its model.
 
+        What names ``ANY_DOCUMENT`` as its source is removed too, unless there are no documents.
         Returns how many answers and vectors these were.
         """
+        every = (*sources, ANY_DOCUMENT) if sources else ()
         with self._use() as connection:
             with connection:
-                removed = sum(self._remove(connection, source) for source in sources)
+                removed = sum(self._remove(connection, source) for source in every)
             # Deleted text would otherwise live on in the write-ahead log.
             connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         return removed

@@ -34,6 +34,7 @@ from longrag.indexing.vectors import check_vectors
 from longrag.ingestion.chunking import check_size, chunk_spans
 from longrag.ingestion.sentences import SentenceSplitter, split_sentences, strip_span
 from longrag.ingestion.units import check_documents
+from longrag.journal import ANY_DOCUMENT
 from longrag.models.tokens import count_tokens
 from longrag.types import Document, Span, TokenCounter, TreeNode, stable_id
 
@@ -44,6 +45,9 @@ Vector: TypeAlias = NDArray[np.float32]
 
 # What Python shows of an object that does not show itself.
 _ADDRESS: Final = re.compile(r" at 0x[0-9a-fA-F]+")
+
+# What is made from more documents names none of them: the root's alone would be most of a journal.
+_NAMED_DOCUMENTS = 256
 
 # Texts embedded in one request, so that a kill loses at most so many.
 _EMBED_TEXTS = 256
@@ -252,8 +256,7 @@ def _group(
     def work() -> str:
         return json.dumps(regroup(value, old, grouping, max_tokens=settings.max_cluster_tokens))
 
-    sources = sorted({doc_id for node in nodes for doc_id in node.doc_ids})
-    text = yield from ask(Compute(key, work, tuple(sources)))
+    text = yield from ask(Compute(key, work, known.sources(layer)))
     groups, origins = json.loads(text)
     return groups, origins
 
@@ -287,8 +290,7 @@ class _Known:
         self._kept: dict[str, None] = {}
         self._places: dict[str, tuple[Any, ...]] = {}
         self._anchors: dict[str, str] = {}
-        # Answers are purged by document or, when a document changes, by its text as it was.
-        self._sources = {document.id: (document.id, version(document)) for document in documents}
+        self._versions: dict[str, str] = {}
 
     def add_leaves(self, unchanged: Collection[str]) -> list[str]:
         """Cut the documents into leaves and return the ids of all, in order."""
@@ -362,7 +364,7 @@ class _Known:
         for first in range(0, len(missing), _EMBED_TEXTS):
             some = missing[first : first + _EMBED_TEXTS]
             texts = tuple(self._shown(self.nodes[id_]) for id_ in some)
-            sources = tuple(self._sources_of(self.nodes[id_].doc_ids) for id_ in some)
+            sources = tuple(self.sources((id_,)) for id_ in some)
             vectors = check_vectors(
                 (yield from ask(Embed(texts, "document", sources))),
                 name="vectors",
@@ -379,8 +381,18 @@ class _Known:
             return node.text
         return self.settings.embedding_text(node, self._documents[node.doc_ids[0]].metadata)
 
-    def _sources_of(self, doc_ids: Sequence[str]) -> tuple[str, ...]:
-        return tuple(source for doc_id in doc_ids for source in self._sources[doc_id])
+    def sources(self, ids: Iterable[str]) -> tuple[str, ...]:
+        """Return the sources by which a journal purges what was made from some nodes."""
+        doc_ids = self._doc_ids(ids)
+        if len(doc_ids) > _NAMED_DOCUMENTS:
+            return (ANY_DOCUMENT,)
+        # By document or, when a document changes, by its text as it was.
+        return tuple(source for id_ in doc_ids for source in (id_, self._version(id_)))
+
+    def _version(self, doc_id: str) -> str:
+        if doc_id not in self._versions:
+            self._versions[doc_id] = version(self._documents[doc_id])
+        return self._versions[doc_id]
 
     def summarize(self, clusters: Sequence[tuple[str, ...]], level: int) -> Flow[list[str]]:
         """Make the parents of clusters, asking for those that are not known, and embed them."""
@@ -403,7 +415,7 @@ class _Known:
         yield from self.embed(ids)
         return ids
 
-    def _doc_ids(self, cluster: Sequence[str]) -> tuple[str, ...]:
+    def _doc_ids(self, cluster: Iterable[str]) -> tuple[str, ...]:
         return tuple(sorted({doc_id for id_ in cluster for doc_id in self.nodes[id_].doc_ids}))
 
     def _summary(self, cluster: tuple[str, ...], level: int) -> Flow[str]:
@@ -411,7 +423,7 @@ class _Known:
         doc_ids = self._doc_ids(cluster)
         try:
             text = yield from summarize(
-                self.settings.summarizer, passages, sources=self._sources_of(doc_ids)
+                self.settings.summarizer, passages, sources=self.sources(cluster)
             )
             if not isinstance(text, str) or not text.strip():
                 raise GenerationError(f"the summarizer returned {text!r}")

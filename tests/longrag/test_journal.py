@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from longrag.errors import EmbeddingError, GenerationError, JournalError
-from longrag.journal import Journal
+from longrag.journal import ANY_DOCUMENT, Journal
 
 
 @pytest.fixture
@@ -70,6 +70,17 @@ def test_purging_a_document_removes_what_was_made_from_it_and_its_bytes(path):
         assert len(journal) == 2
         for file in path.parent.iterdir():
             assert b"SECRET-ONE" not in file.read_bytes()
+
+
+def test_what_was_made_from_too_many_documents_to_name_goes_with_any_of_them(path):
+    with Journal(path) as journal:
+        journal.put("root", "of all", sources=[ANY_DOCUMENT])
+        journal.put("one", "of one", sources=["a"])
+        assert journal.purge() == 0
+        assert journal.get("root") == "of all"
+        assert journal.purge("b") == 1
+        assert journal.get("root") is None
+        assert journal.get("one") == "of one"
 
 
 def test_a_closed_journal_says_so(path):

@@ -366,6 +366,27 @@ class TestFailure:
             other = built(CORPUS[:9], clusterer="contiguous", chunk_size=60, journal=journal)
             assert same(other, built(CORPUS[:9], clusterer="contiguous", chunk_size=60))
 
+    def test_a_journal_grows_with_the_documents_and_not_with_the_levels_above_them(self, tmp_path):
+        corpus = [Document(f"d{n}", f"The mark of {n} is xyzzy{n:04d}q.") for n in range(700)]
+
+        def answer(request):
+            if isinstance(request, Generate):
+                return " ".join(re.findall(r"xyzzy\d{4}q", request.prompt))
+            return np.stack([hash_vector(text, 8) for text in request.texts])
+
+        builder = TreeBuilder(clusterer="contiguous", max_cluster_tokens=10**6)
+        with Journal(tmp_path / "j") as journal:
+            tree = run(build_tree(corpus, builder), answer, journal=journal)
+            assert tree.depth == 4
+            with journal._use() as connection:
+                (rows,) = connection.execute("SELECT count(*) FROM sources").fetchone()
+            # Leaves have one text, the documents beneath 7 and 49 leaves a summary and its vector.
+            assert rows < 700 * 2 * (1 + 2 + 2 + 2)
+            paid = len(journal)
+            assert journal.purge("d650") > 0
+            assert paid - len(journal) < 20
+        assert not any(b"xyzzy0650q" in file.read_bytes() for file in tmp_path.iterdir())
+
     def test_a_clusterer_is_never_taken_for_one_that_stood_at_its_address(self, tmp_path):
         class Windows:
             def __init__(self, size):
