@@ -105,7 +105,9 @@ class TreeIndex:
         upsert = list(upsert)
         check_documents(upsert)
         new = {document.id: document for document in upsert}
-        gone = [id_ for id_ in dict.fromkeys(delete) if id_ not in new]
+        if isinstance(delete, str):
+            raise InvalidParameterError("delete", delete, "a collection of ids, not one id")
+        gone = set(delete).difference(new)
 
         def changed(documents: Mapping[str, Document]) -> dict[str, Document]:
             return {id_: d for id_, d in {**documents, **new}.items() if id_ not in gone}

@@ -52,6 +52,13 @@ def test_what_is_in_both_lists_is_put_in():
     assert "doc-000" in index.documents
 
 
+def test_one_id_is_not_taken_for_the_ids_of_its_characters():
+    index = index_of([Document("a", "One."), Document("ab", "Two.")])
+    with pytest.raises(InvalidParameterError, match="not one id"):
+        index.change(delete="ab").send(None)
+    assert list(index.documents) == ["a", "ab"]
+
+
 def test_a_change_that_fails_changes_nothing():
     index = index_of(CORPUS[:5])
     before = index.snapshot()
