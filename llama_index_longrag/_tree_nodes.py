@@ -8,6 +8,7 @@ from typing import Any
 
 from llama_index.core.schema import (
     BaseNode,
+    MetadataMode,
     NodeRelationship,
     NodeWithScore,
     RelatedNodeInfo,
@@ -18,7 +19,7 @@ from llama_index.core.vector_stores.simple import SimpleVectorStore
 from llama_index.core.vector_stores.types import BasePydanticVectorStore
 
 from llama_index_longrag._documents import document_id, node_of
-from llama_index_longrag._nodes import hide, look, shared_fields
+from llama_index_longrag._nodes import hide, look, parent_id, shared_fields
 from longrag.errors import StoreError
 from longrag.indexing.tree import Tree
 from longrag.types import Document, RetrievedNode, TreeNode
@@ -68,11 +69,26 @@ def _source_id(node: BaseNode) -> str:
 
 def _place(span: tuple[int, int], source: BaseNode) -> dict[str, int]:
     """Return the characters of a leaf in its source; nothing where that is not known."""
-    first = getattr(source, "start_char_idx", None)
     whole = source.ref_doc_id is None or document_id(source) != source.node_id
-    if first is None and not whole:
-        return {}
-    return {"start_char_idx": (first or 0) + span[0], "end_char_idx": (first or 0) + span[1]}
+    first = 0 if whole else _start(source)
+    return (
+        {}
+        if first is None
+        else {"start_char_idx": first + span[0], "end_char_idx": first + span[1]}
+    )
+
+
+def _start(chunk: BaseNode) -> int | None:
+    """Return where a chunk begins in its document, None where that is not known.
+
+    A chunk of a parent has its place in the parent, unless our own parser made it; one of another
+    length than its place was written anew after it was cut.
+    """
+    start, end = (getattr(chunk, f"{side}_char_idx", None) for side in ("start", "end"))
+    if start is None or (parent_id(chunk) is not None and "unit_id" not in chunk.metadata):
+        return None
+    content = chunk.get_content(metadata_mode=MetadataMode.NONE)
+    return int(start) if end is None or end - start == len(content) else None
 
 
 class TreeStore:

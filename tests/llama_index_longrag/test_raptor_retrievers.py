@@ -13,7 +13,7 @@ from llama_index.core import Document, QueryBundle, Settings
 from llama_index.core.chat_engine.types import ChatMode
 from llama_index.core.indices.query.query_transform import HyDEQueryTransform
 from llama_index.core.memory import ChatMemoryBuffer
-from llama_index.core.node_parser import SentenceSplitter
+from llama_index.core.node_parser import HierarchicalNodeParser, SentenceSplitter
 from llama_index.core.query_engine import RetrieverQueryEngine, RouterQueryEngine
 from llama_index.core.retrievers import QueryFusionRetriever, TransformRetriever
 from llama_index.core.schema import MetadataMode, NodeWithScore, TextNode
@@ -266,6 +266,33 @@ class TestNodes:
         results = index.as_retriever(levels=[0]).retrieve("piece")
         assert {result.node.ref_doc_id for result in results} == {STORIES[0].id_}
         assert [result.node.start_char_idx for result in results] == [None] * 3
+
+    def test_a_chunk_of_a_chunk_claims_no_place_in_the_document(self):
+        parser = HierarchicalNodeParser.from_defaults(
+            node_parser_ids=["large", "small"],
+            node_parser_map={
+                name: SentenceSplitter(chunk_size=size, chunk_overlap=0, tokenizer=tokenizer)
+                for name, size in (("large", 60), ("small", 24))
+            },
+        )
+        index = build(transformations=[parser])
+        texts = {document.id_: document.text for document in STORIES}
+        results = index.as_retriever(levels=[0], token_budget=None).retrieve(QUESTION)
+        placed = [result.node for result in results if result.node.start_char_idx is not None]
+        assert 0 < len(placed) < len(results)
+        for node in placed:
+            assert texts[node.ref_doc_id][node.start_char_idx : node.end_char_idx] == node.text
+
+    def test_a_chunk_whose_text_was_rewritten_claims_no_place_in_the_document(self):
+        chunks = SentenceSplitter(chunk_size=40, chunk_overlap=0, tokenizer=tokenizer)(STORIES)
+        for chunk in chunks[::2]:
+            chunk.set_content(chunk.text.replace("The ", ""))
+        index = build([])
+        index.insert_nodes(chunks)
+        rewritten = {chunk.node_id for chunk in chunks[::2]}
+        for result in index.as_retriever(levels=[0], token_budget=None).retrieve(QUESTION):
+            (chunk_id,) = result.metadata["doc_ids"]
+            assert (result.node.start_char_idx is None) is (chunk_id in rewritten)
 
     def test_nodes_survive_serialisation(self, index):
         for result in index.as_retriever().retrieve(QUESTION):
