@@ -34,13 +34,15 @@ class Layer:
     ``ids`` depend on the nodes' content alone. ``vectors`` are float32 of shape (nodes, width), as
     the embedder gave them; ``tokens`` are the sizes of the nodes' texts. ``anchors`` stands for
     each node by one leaf beneath it, which stays the same when other leaves come or go: the layer
-    of these leaves, or None where the nodes stand for themselves.
+    of these leaves, or None where the nodes stand for themselves. ``documents`` are the ids of the
+    documents the nodes were made from, empty for a node made from several; or there are none.
     """
 
     ids: tuple[str, ...]
     vectors: NDArray[np.float32]
     tokens: tuple[int, ...]
     anchors: Layer | None = None
+    documents: tuple[str, ...] = ()
 
     def take(self, rows: Sequence[int]) -> Layer:
         """Return the layer of some of the nodes, in the given order."""
@@ -49,6 +51,7 @@ class Layer:
             self.vectors[list(rows)],
             tuple(self.tokens[row] for row in rows),
             None if self.anchors is None else self.anchors.take(rows),
+            tuple(self.documents[row] for row in rows) if self.documents else (),
         )
 
 

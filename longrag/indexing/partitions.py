@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from importlib.util import find_spec
@@ -103,6 +103,9 @@ class GraphClusterer:
 class StableClusterer:
     """Clusters that depend on the set of nodes alone, and of which a change changes few.
 
+    The nodes of one document are clustered among themselves, where there are at least ``least`` of
+    them, and all others together: so a document has a subtree of its own, which no other touches.
+
     The nodes are visited in an order that is random but fixed by their ids (of all orders, the one
     in which a greedy choice changes least when nodes come and go: one node on average). A node that
     is not linked to a leader becomes a leader; the others belong to the nearest leader they are
@@ -141,17 +144,30 @@ class StableClusterer:
 
     def __call__(self, layer: Layer) -> list[list[int]]:
         """Return groups of indices into the layer, by the anchors of its nodes."""
-        layer = layer.anchors or layer
-        order = sorted(
-            range(len(layer.ids)), key=lambda row: (layer.ids[row], layer.vectors[row].tobytes())
-        )
+        anchors = layer.anchors or layer
+        return [group for rows in self._parts(layer) for group in self._grouped(anchors, rows)]
+
+    def _parts(self, layer: Layer) -> list[list[int]]:
+        """Divide the rows into those of each document that has enough of them, and all others."""
+        if not layer.documents:
+            return [list(range(len(layer.ids)))]
+        parts: defaultdict[str, list[int]] = defaultdict(list)
+        for row, document in enumerate(layer.documents):
+            parts[document].append(row)
+        others = parts.pop("", [])
+        own = [rows for rows in parts.values() if len(rows) >= self.least]
+        others += [row for rows in parts.values() if len(rows) < self.least for row in rows]
+        return [*own, others]
+
+    def _grouped(self, layer: Layer, rows: Sequence[int]) -> Iterator[list[int]]:
+        order = sorted(rows, key=lambda row: (layer.ids[row], layer.vectors[row].tobytes()))
+        if not order:
+            return
         unit = directions(layer.vectors[order])
         turns = np.array([self._turn(layer.ids[row]) for row in order], np.uint64)
-        return [
-            sorted(order[row] for row in cell[group])
-            for cell in self._cells(unit, turns)
-            for group in self._clusters(unit[cell], turns[cell])
-        ]
+        for cell in self._cells(unit, turns):
+            for group in self._clusters(unit[cell], turns[cell]):
+                yield sorted(order[row] for row in cell[group])
 
     def _turn(self, node: str) -> int:
         text = f"{self.random_state}:{node}".encode("utf-8", "surrogatepass")

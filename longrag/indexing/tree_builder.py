@@ -341,8 +341,12 @@ class _Known:
         return self._places[id_]
 
     def layer(self, ids: Sequence[str]) -> Layer:
-        anchors = [self._anchor(id_) for id_ in ids]
-        return replace(self._layer(ids), anchors=self._layer(anchors))
+        doc_ids = [self.nodes[id_].doc_ids for id_ in ids]
+        return replace(
+            self._layer(ids),
+            anchors=self._layer([self._anchor(id_) for id_ in ids]),
+            documents=tuple(own[0] if len(own) == 1 else "" for own in doc_ids),
+        )
 
     def _layer(self, ids: Sequence[str]) -> Layer:
         return Layer(
