@@ -213,7 +213,19 @@ class LivingIndex(BaseIndex[S]):
     def build_index_from_nodes(self, nodes: Sequence[BaseNode], **build_kwargs: Any) -> S:
         """Build the index; the stores are touched only when everything is paid for."""
         self._pay(nodes)
+        nodes = [self._storable(node) for node in nodes]
         return super().build_index_from_nodes(nodes, **build_kwargs)
+
+    def _storable(self, node: BaseNode) -> BaseNode:
+        """Return a node that a docstore takes; the index remembers what a node stands for."""
+        if not isinstance(node, IndexNode) or node.obj is None:
+            return node
+        try:
+            node.dict()
+        except ValueError:
+            self._object_map[node.index_id] = node.obj
+            node = node.model_copy(update={"obj": None})
+        return node
 
     def insert_nodes(self, nodes: Sequence[BaseNode], **insert_kwargs: Any) -> None:
         """Insert nodes; one that is there is replaced. If a model fails, nothing has changed."""

@@ -267,6 +267,7 @@ class RaptorIndex(LivingIndex[RaptorStruct]):
                 raise InvalidParameterError(name, kwargs[name], "left out with a RaptorIndex")
         mode: Mode = kwargs.get("retriever_mode") or kwargs.get("mode") or "collapsed"
         own = {name: kwargs[name] for name in _RETRIEVER_SETTINGS if name in kwargs}
+        own["object_map"] = {**self._object_map, **(own.get("object_map") or {})}
         return RaptorRetriever(index=self, mode=mode, **own)
 
     def _new_struct(self) -> RaptorStruct:

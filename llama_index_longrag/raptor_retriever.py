@@ -13,6 +13,7 @@ from llama_index.core.schema import IndexNode, NodeWithScore, QueryBundle
 from numpy.typing import NDArray
 
 from llama_index_longrag._bridge import embed
+from llama_index_longrag._documents import node_of
 from llama_index_longrag._raptor_settings import UNSET
 from llama_index_longrag._tree_nodes import to_tree_result
 from longrag.calls import Embed, Flow, Request, Steps, aperform, arun, perform, run
@@ -20,7 +21,7 @@ from longrag.errors import InvalidParameterError
 from longrag.indexing.tree import Tree
 from longrag.retrieval.tree_search import Compare, collapsed, traverse
 from longrag.retrieval.units import check_k, embed_query
-from longrag.types import Document, RetrievedNode
+from longrag.types import Document, RetrievedNode, TreeNode
 
 if TYPE_CHECKING:
     from llama_index_longrag.raptor import RaptorIndex
@@ -45,7 +46,8 @@ class RaptorRetriever(BaseRetriever):
     The metadata of a node are ``level`` (0 for a leaf), ``children`` (ids), ``doc_ids``, ``leaves``
     (for each source leaf its ``id``, ``doc_id``, ``start`` and ``end``), which no model is shown,
     and the metadata on which its documents agree. A leaf has its document for SOURCE and its
-    characters there in ``start_char_idx`` and ``end_char_idx``.
+    characters there in ``start_char_idx`` and ``end_char_idx``. A leaf of an ``IndexNode`` is one,
+    and what that stands for is asked in its place, once.
 
     Args:
         index: a ``RaptorIndex``, whose later changes the retriever follows.
@@ -56,8 +58,8 @@ class RaptorRetriever(BaseRetriever):
             layer (traversal; 5 by default).
         levels: collapsed: the levels that are searched, all by default.
         redundancy: collapsed: the largest share of a node's words, from 0 to 1, that may have been
-            read in nodes that share leaves with it (0.3); a node with more is put off until nothing
-            else fits. None compares nothing, as in the paper.
+            read in nodes that share leaves with it (0.25); a node with more is put off until
+            nothing else fits. None compares nothing, as in the paper.
         compare: collapsed: "related" (the default) compares with nodes that share leaves, "all"
             with all nodes taken.
         depth: traversal: the most layers to go down, to the leaves by default.
@@ -173,14 +175,31 @@ class RaptorRetriever(BaseRetriever):
     def _results(
         self, found: list[RetrievedNode], documents: Mapping[str, Document]
     ) -> list[NodeWithScore]:
-        results = []
+        results, entered = [], set()
         for node in found:
             result = to_tree_result(node, documents)
-            if node.node.id in self.object_map:
-                index_node = IndexNode(**result.node.to_dict(), index_id=node.node.id)
+            reference = self._reference(node.node, documents)
+            if reference is not None:
+                index_id, target = reference
+                if target is not None and index_id in entered:
+                    continue  # its best leaf has asked it already
+                entered.add(index_id)
+                fields = result.node.to_dict()
+                index_node = IndexNode(**fields, index_id=index_id, obj=target)
                 result = NodeWithScore(node=index_node, score=node.score)
             results.append(result)
         return results
+
+    def _reference(
+        self, node: TreeNode, documents: Mapping[str, Document]
+    ) -> tuple[str, Any] | None:
+        """Return the id and the object that a node stands for: its own, or its document's."""
+        if node.id in self.object_map:
+            return node.id, self.object_map[node.id]
+        source = None if node.level else node_of(documents[node.doc_ids[0]])
+        if not isinstance(source, IndexNode):
+            return None
+        return source.index_id, source.obj or self.object_map.get(source.index_id)
 
     def _steps(self, request: Request) -> Steps[Any]:
         if not isinstance(request, Embed):
