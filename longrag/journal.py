@@ -29,6 +29,9 @@ Vector: TypeAlias = NDArray[np.float32]
 ANY_DOCUMENT: Final = "\x00any document"
 """The source of what was made from too many documents to name: it goes with any that is purged."""
 
+LARGEST_VALUE: Final = 1e15
+"""The largest magnitude of a value in a vector: products of larger ones would leave float32."""
+
 _VERSION = 2
 _APPLICATION_ID = 0x4C52_4A31
 
@@ -104,7 +107,7 @@ class Journal:
             row = connection.execute(
                 "SELECT answer FROM answers WHERE key = ?", (self._key(prompt),)
             ).fetchone()
-        return None if row is None else str(row[0])
+        return None if row is None else _read(row[0])
 
     def put(self, prompt: str, answer: str, *, sources: Iterable[str] = ()) -> str:
         """Commit an answer and return it; the first answer stored for a prompt stays.
@@ -120,15 +123,17 @@ class Journal:
         key = self._key(prompt)
         with self._use() as connection:
             with connection:
-                connection.execute("INSERT OR IGNORE INTO answers VALUES (?, ?)", (key, answer))
+                connection.execute(
+                    "INSERT OR IGNORE INTO answers VALUES (?, ?)", (key, _written(answer))
+                )
                 connection.executemany(
                     "INSERT OR IGNORE INTO sources VALUES (?, ?)",
-                    ((source, key) for source in sources),
+                    ((_written(source), key) for source in sources),
                 )
             (stored,) = connection.execute(
                 "SELECT answer FROM answers WHERE key = ?", (key,)
             ).fetchone()
-        return str(stored)
+        return _read(stored)
 
     def get_vectors(self, texts: Sequence[str], *, role: str) -> list[Vector | None]:
         """Return the stored vector of each text, or None where it was never paid for."""
@@ -170,7 +175,11 @@ class Journal:
             )
             connection.executemany(
                 "INSERT OR IGNORE INTO sources VALUES (?, ?)",
-                [(one, key) for key, own in zip(keys, sources, strict=True) for one in own],
+                [
+                    (_written(source), key)
+                    for key, own in zip(keys, sources, strict=True)
+                    for source in own
+                ],
             )
         return self.get_vectors(texts, role=role)
 
@@ -189,7 +198,9 @@ class Journal:
         return removed
 
     def _remove(self, connection: sqlite3.Connection, source: str) -> int:
-        keys = connection.execute("SELECT key FROM sources WHERE source = ?", (source,)).fetchall()
+        keys = connection.execute(
+            "SELECT key FROM sources WHERE source = ?", (_written(source),)
+        ).fetchall()
         removed = 0
         for table in ("answers", "vectors"):
             statement = f"DELETE FROM {table} WHERE key = ?"
@@ -235,19 +246,38 @@ class Journal:
                 raise JournalError(f"the journal {self.path} is closed")
             try:
                 yield self._connection
-            except (sqlite3.Error, UnicodeEncodeError) as error:
+            except sqlite3.Error as error:
                 raise JournalError(f"the journal {self.path} failed: {error}") from error
+
+
+def _written(text: str) -> str | bytes:
+    """Return what SQLite can hold of a text: half a character pair, as models cut them, is none."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-8", "surrogatepass")
+    return text
+
+
+def _read(stored: str | bytes) -> str:
+    return stored if isinstance(stored, str) else stored.decode("utf-8", "surrogatepass")
 
 
 def _rows(vectors: ArrayLike, count: int) -> Vector:
     """Return usable vectors; what is not must not be kept as paid for."""
     try:
-        rows: Vector = np.asarray(vectors, dtype=np.float32)
+        rows = np.asarray(vectors)
     except (TypeError, ValueError) as error:
         raise EmbeddingError(f"vectors are not rows of numbers of one width: {error}") from error
-    if rows.ndim != 2 or len(rows) != count or not np.isfinite(rows).all():
+    if rows.dtype.kind not in "fiu":
+        raise EmbeddingError(f"vectors must be real numbers, got values of type {rows.dtype}")
+    if rows.ndim != 2 or len(rows) != count or 0 in rows.shape[1:]:
         raise EmbeddingError(
-            f"the embedder returned an array of shape {rows.shape} for {count} texts, or values"
-            " that are not finite"
+            f"the embedder returned an array of shape {rows.shape} for {count} texts"
         )
-    return rows
+    # A comparison with NaN is false.
+    if not (np.abs(rows) <= LARGEST_VALUE).all():
+        raise EmbeddingError(
+            f"the embedder returned values that are not finite or beyond {LARGEST_VALUE:g}"
+        )
+    return rows.astype(np.float32)

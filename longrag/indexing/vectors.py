@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from longrag.errors import EmbeddingError, InvalidParameterError
+from longrag.journal import LARGEST_VALUE
 
 Storage: TypeAlias = Literal["float32", "float16"]
 """How vectors are kept: float16 takes half the memory and rounds each value to 11 bits."""
@@ -22,8 +23,7 @@ Storage: TypeAlias = Literal["float32", "float16"]
 BLOCK_ROWS = 8192
 """Rows handled at a time, so that what is computed beside them stays a few megabytes."""
 
-# Products of larger values would leave the float32 range for some widths in use.
-_LARGEST = {"float32": 1e15, "float16": 65504.0}
+_LARGEST = {"float32": LARGEST_VALUE, "float16": 65504.0}
 
 # From here on one matrix product is faster than a matrix-vector product per query.
 _MATRIX_QUERIES = 4

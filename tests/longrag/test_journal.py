@@ -83,6 +83,16 @@ def test_what_was_made_from_too_many_documents_to_name_goes_with_any_of_them(pat
         assert journal.get("one") == "of one"
 
 
+def test_halves_of_character_pairs_are_kept_and_purged_as_they_are(path):
+    with Journal(path) as journal:
+        assert journal.put("p\ud83d", "cut \ud83d", sources=["a\udcff"]) == "cut \ud83d"
+        journal.put_vectors(["t\ud83d"], [[1.0]], role="document", sources=[["a\udcff"]])
+        assert journal.get("p\ud83d") == "cut \ud83d"
+        assert journal.purge("a\udcfe", "a\\udcff") == 0
+        assert journal.purge("a\udcff") == 2
+        assert journal.get("p\ud83d") is None
+
+
 def test_a_closed_journal_says_so(path):
     journal = Journal(path)
     journal.close()
@@ -196,7 +206,7 @@ def test_two_processes_write_one_journal(path):
 
 
 def test_vectors_are_kept_by_embedder_role_and_text_bit_by_bit(path):
-    rows = np.array([[0.1, -3e30], [1e-40, 2.0]], np.float32)
+    rows = np.array([[0.1, -3e14], [1e-40, 2.0]], np.float32)
     with Journal(path, embed_model="small") as journal:
         stored = journal.put_vectors(["a", "b"], rows, role="document", sources=[["x"], ["y"]])
         assert np.array_equal(np.stack(stored), rows)
@@ -217,7 +227,20 @@ def test_vectors_are_kept_by_embedder_role_and_text_bit_by_bit(path):
 
 
 @pytest.mark.parametrize(
-    "vectors", [[[1.0]], [1.0, 2.0], [[1.0], [float("nan")]], [[1.0], [1.0, 2.0]], None, "no"]
+    "vectors",
+    [
+        [[1.0]],
+        [1.0, 2.0],
+        [[1.0], [float("nan")]],
+        [[1.0], [1.0, 2.0]],
+        [[], []],
+        [[1e20], [1.0]],
+        [["1"], ["2"]],
+        [[True], [False]],
+        [[1j], [1.0]],
+        None,
+        "no",
+    ],
 )
 def test_unusable_vectors_are_not_kept_as_paid_for(path, vectors):
     with Journal(path) as journal:
