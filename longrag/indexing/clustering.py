@@ -167,6 +167,8 @@ def _clustered(clusterer: Clusterer, layer: Layer, max_tokens: int) -> Groups:
 def _asked(clusterer: Clusterer, layer: Layer) -> Groups:
     """Ask a clusterer for groups, in blocks where the layer is larger than it takes at once."""
     block = getattr(clusterer, "block_size", _BLOCK)
+    if block is not None:
+        check_integer("block_size", block, at_least=1)
     if block is None or len(layer.ids) <= block:
         return _valid(clusterer, clusterer(layer), len(layer.ids))
     groups: Groups = []

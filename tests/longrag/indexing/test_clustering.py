@@ -437,6 +437,14 @@ def test_a_large_layer_is_given_in_blocks_and_a_linear_clusterer_gets_it_whole()
     assert [len(part.ids) for part in whole.layers] == [400]
 
 
+@pytest.mark.parametrize("block", [0, -1, 2.5, True])
+def test_a_block_size_that_is_no_positive_integer_is_refused(block):
+    asked = Fixed([])
+    asked.block_size = block
+    with pytest.raises(InvalidParameterError, match="block_size"):
+        cluster_layer(asked, layer(np.eye(20)), max_tokens=1000)
+
+
 def test_a_block_has_the_ids_vectors_and_tokens_of_its_nodes():
     vectors, _ = topics(10, 8)
     seen = []
