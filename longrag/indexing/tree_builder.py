@@ -12,6 +12,7 @@ import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
+from operator import index
 from typing import Any, Final, Literal, TypeAlias, get_args
 
 import numpy as np
@@ -115,6 +116,24 @@ class TreeBuilder:
         """Return the clusterer itself."""
         return clusterer(self.clusterer, random_state=self.random_state)
 
+    def tokens(self, text: str) -> int:
+        """Count the tokens of a text.
+
+        Raises:
+            InvalidParameterError: ``count_tokens`` gave something else than an integer from 0 on.
+        """
+        tokens = self.count_tokens(text)
+        try:
+            # numpy's integers are no JSON.
+            counted = index(tokens)
+        except TypeError:
+            counted = -1
+        if counted < 0:
+            raise InvalidParameterError(
+                "count_tokens", tokens, "a function that returns integers of at least 0"
+            )
+        return counted
+
     def leaves(self, document: Document) -> list[TreeNode]:
         """Cut a document into leaves of whole sentences, with their characters in it."""
         found = []
@@ -124,7 +143,7 @@ class TreeBuilder:
                 id="",
                 text=text,
                 level=0,
-                tokens=self.count_tokens(text),
+                tokens=self.tokens(text),
                 doc_ids=(document.id,),
                 title=document.title,
                 span=(start, end),
@@ -141,7 +160,7 @@ class TreeBuilder:
         return chunk_spans(
             text,
             chunk_size=self.chunk_size,
-            count_tokens=self.count_tokens,
+            count_tokens=self.tokens,
             split_sentences=self.split_sentences,
         )
 
@@ -412,7 +431,7 @@ class _Known:
                 id=id_,
                 text=text,
                 level=level,
-                tokens=self.settings.count_tokens(text),
+                tokens=self.settings.tokens(text),
                 doc_ids=self._doc_ids(cluster),
                 children=cluster,
             )
@@ -429,8 +448,6 @@ class _Known:
             text = yield from summarize(
                 self.settings.summarizer, passages, sources=self.sources(cluster)
             )
-            if not isinstance(text, str) or not text.strip():
-                raise GenerationError(f"the summarizer returned {text!r}")
         except LongragError as error:
             if not isinstance(error, GenerationError):
                 raise
@@ -462,7 +479,7 @@ class _Tally:
     """Answers requests with stand-ins and counts what they would have cost."""
 
     def __init__(self, builder: TreeBuilder) -> None:
-        self._count = builder.count_tokens
+        self._count = builder.tokens
         # A summarizer of another make may not tell the length of what it writes.
         self._length = int(getattr(builder.summarizer, "summary_tokens", 100))
         self.calls = self.prompt = self.texts = self.embedded = 0

@@ -181,6 +181,19 @@ class TestWhatATreeHolds:
         with pytest.raises(InvalidParameterError, match=next(iter(setting))):
             TreeBuilder(**setting)
 
+    @pytest.mark.parametrize(
+        "count", [lambda text: len(text) / 4, lambda text: -1, lambda text: "7"]
+    )
+    @pytest.mark.parametrize("chunk_size", [100, None])
+    def test_a_counter_that_gives_no_count_is_refused(self, count, chunk_size):
+        with pytest.raises(InvalidParameterError, match=r"count_tokens.*integers"):
+            built(count_tokens=count, chunk_size=chunk_size)
+
+    def test_a_counter_may_give_numbers_of_numpy(self):
+        tree = built(CORPUS[:3], count_tokens=lambda text: np.int64(len(text.split())))
+        assert same(tree, built(CORPUS[:3], count_tokens=lambda text: len(text.split())))
+        assert {type(node.tokens) for node in tree.nodes.values()} == {int}
+
     def test_two_documents_with_one_id_are_refused(self):
         with pytest.raises(InvalidDocumentError, match="same id"):
             built([Document("a", "x"), Document("a", "y")])
@@ -471,6 +484,21 @@ def test_a_function_that_returns_a_text_is_a_summarizer():
             assert node.text == " ".join(tree.nodes[child].text[:20] for child in node.children)
     with pytest.raises(SummaryError, match="GenerationError"):
         built(CORPUS[:3], summarizer=lambda passages, *, sources: " ")
+
+
+@pytest.mark.parametrize("made", [None, ["A summary."], ("A", "summary."), b"A summary.", 7, ""])
+def test_what_is_neither_a_text_nor_a_flow_is_told_as_it_is(made):
+    def returns(passages, *, sources):
+        return made
+
+    def comes_to(passages, *, sources):
+        return made
+        yield
+
+    for summarizer in (returns, comes_to):
+        with pytest.raises(SummaryError) as caught:
+            built(CORPUS[:3], summarizer=summarizer)
+        assert f"GenerationError: the summarizer returned {made!r}, which" in str(caught.value)
 
 
 def test_newcomers_of_other_documents_join_what_they_belong_to():
