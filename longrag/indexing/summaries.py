@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
@@ -47,9 +47,16 @@ class Summarizer(Protocol):
 def summarize(
     summarizer: Summarizer, passages: Sequence[Passage], *, sources: tuple[str, ...]
 ) -> Flow[str]:
-    """Have a summarizer of either kind write one summary."""
+    """Have a summarizer of either kind write one summary.
+
+    Raises:
+        GenerationError: it returned neither a text nor a flow, or its flow came to no text.
+    """
     made = summarizer(passages, sources=sources)
-    return made if isinstance(made, str) else (yield from made)
+    summary = (yield from made) if isinstance(made, Generator) else made
+    if not isinstance(summary, str) or not summary.strip():
+        raise GenerationError(f"the summarizer returned {summary!r:.80}, which is no summary")
+    return summary
 
 
 def check_summary(text: object) -> str:
