@@ -29,7 +29,7 @@ UNSET: Final[Any] = _Unset()
 """Stands for a setting that is not given where None is one of its values."""
 
 _DEFAULTS: Final[Mapping[str, Any]] = {
-    "clusterer": "fast",
+    "clusterer": "stable",
     "random_state": 0,
     "summarizer": "llm",
     "summary_tokens": 100,

@@ -89,8 +89,8 @@ class RaptorIndex(LivingIndex[RaptorStruct]):
         nodes: nodes to build from, each of which is a document; see ``from_documents``.
         llm: writes summaries, by default ``Settings.llm`` when one is asked for.
         embed_model: embeds nodes and queries, by default ``Settings.embed_model``.
-        clusterer: groups the nodes of a layer: a name ("fast", the default, "paper", "contiguous",
-            "graph", "stable") or your own.
+        clusterer: groups the nodes of a layer: a name ("stable", the default, "fast", "paper",
+            "graph", "contiguous") or your own.
         random_state: seeds a clusterer given by name (0).
         journal: the path of a journal, which is opened for each operation, or a journal.
         summarizer: "llm" (the default), "extractive" for sentences of the text, which asks no

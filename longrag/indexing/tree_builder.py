@@ -92,7 +92,7 @@ class TreeBuilder:
     Source: RAPTOR §3; 100 tokens a leaf and 3,500 a cluster are the authors' defaults.
     """
 
-    clusterer: Clusterer | str = "fast"
+    clusterer: Clusterer | str = "stable"
     summarizer: Summarizer = field(default_factory=LlmSummarizer)
     scope: Scope = "corpus"
     chunk_size: int | None = 100
