@@ -1,9 +1,9 @@
-"""The nodes of a tree as LangChain's documents, and as rows of a vector store."""
+"""The nodes of a tree as LangChain's documents, and as rows of a vector store that is searched."""
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from numbers import Real
 from typing import Any, Final, TypeAlias
 
@@ -17,9 +17,6 @@ from longrag.errors import StoreError
 from longrag.indexing.tree import Tree
 
 Snapshot: TypeAlias = tuple[Mapping[str, core.Document], Tree]
-
-# Rows that one call puts into a store or takes out of it.
-_BATCH: Final = 256
 
 # The first search of a store asks for so many rows, each further one for so many times as many.
 _FIRST_ROWS: Final = 32
@@ -65,78 +62,6 @@ def row_metadata(node: core.TreeNode, documents: Mapping[str, core.Document]) ->
     if node.span is not None:
         own |= {"start_index": node.span[0], "end_index": node.span[1]}
     return flat | own
-
-
-class StoreMirror:
-    """Keeps the rows of a vector store in step with the nodes of a tree.
-
-    Other rows of the store are left alone. What a failed call left undone is made up for by the
-    next one. Calls may overlap, in threads and event loops alike: none waits for another, each goes
-    on until the store holds the nodes there are at its end.
-
-    Args:
-        store: gets one row a node, under the node's id, and embeds it itself.
-        filled: whether a store that cannot be asked for its rows is taken to hold the nodes.
-    """
-
-    def __init__(self, store: VectorStore, *, filled: bool) -> None:
-        self._store = store
-        self._filled = filled
-        self._held: dict[str, dict[str, Any]] | None = None
-
-    def follow(self, snapshot: Callable[[], Snapshot]) -> Steps[None]:
-        """Put in and take out rows until they are those of a tree's nodes.
-
-        Raises:
-            StoreError: the store says that it did not delete rows.
-        """
-        while True:
-            documents, tree = snapshot()
-            # As a call it is made in a thread where there is an event loop.
-            wanted = yield Method(self, "metadata", (documents, tree))
-            if self._held is None:
-                held = yield from self._look(list(wanted))
-                # Another call may have looked, and gone on, in the meantime.
-                self._held = self._held or {id_: wanted[id_] for id_ in held}
-            held_now = dict(self._held)
-            missing = [id_ for id_ in wanted if id_ not in held_now]
-            gone = [id_ for id_, metadata in held_now.items() if wanted.get(id_) != metadata]
-            if not missing and not gone:
-                return
-            for ids in _batches(missing):
-                rows = [
-                    Document(id=id_, page_content=tree.nodes[id_].text, metadata=dict(wanted[id_]))
-                    for id_ in ids
-                ]
-                yield Method(self._store, "add_documents", (rows,), {"ids": ids})
-                self._held.update((id_, wanted[id_]) for id_ in ids)
-            # A row whose metadata changed is put in again, since not every store overwrites one.
-            for ids in _batches(gone):
-                if (yield Method(self._store, "delete", (ids,))) is False:
-                    raise StoreError(f"the vector store did not delete {len(ids)} rows")
-                for id_ in ids:
-                    self._held.pop(id_, None)
-
-    def metadata(
-        self, documents: Mapping[str, core.Document], tree: Tree
-    ) -> dict[str, dict[str, Any]]:
-        """Return the metadata of the row of each node."""
-        return {node.id: row_metadata(node, documents) for node in tree.nodes.values()}
-
-    def _look(self, ids: Sequence[str]) -> Steps[list[str]]:
-        found: list[str] = []
-        try:
-            for some in _batches(ids):
-                rows = yield Method(self._store, "get_by_ids", (some,))
-                found += [row.id for row in rows]
-        except NotImplementedError:
-            return list(ids) if self._filled else []
-        there = set(found)
-        return [id_ for id_ in ids if id_ in there]
-
-
-def _batches(ids: Sequence[str]) -> Iterable[list[str]]:
-    return (list(ids[first : first + _BATCH]) for first in range(0, len(ids), _BATCH))
 
 
 def search_rows(

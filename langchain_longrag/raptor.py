@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, closing, contextmanager
 from typing import Any, Final, Literal, cast
 
 from langchain_core.callbacks import (
@@ -22,8 +22,9 @@ from langchain_core.vectorstores import VectorStore
 from pydantic import Field, PrivateAttr, SkipValidation
 
 from langchain_longrag._changing import ChangingIndex
+from langchain_longrag._mirror import StoreMirror
 from langchain_longrag._models import embedder_identity, llm_identity
-from langchain_longrag._nodes import Snapshot, StoreMirror, search_rows
+from langchain_longrag._nodes import Snapshot, search_rows
 from langchain_longrag._summarizing import Models, PromptSummarizer
 from langchain_longrag._tree_search import TreeSearch
 from longrag import types as core
@@ -65,7 +66,7 @@ class RaptorIndex(TreeSearch, ChangingIndex):
         embedding: embeds leaves, summaries and queries.
         llm: writes the summaries: any chat model or LLM, or a runnable that is one, such as one
             with retries or fallbacks. Not needed to search.
-        clusterer: groups the nodes of a layer: "fast", "paper", "contiguous", "graph", "stable" or
+        clusterer: groups the nodes of a layer: "stable", "fast", "paper", "contiguous", "graph" or
             your own.
         random_state: seeds a clusterer that is given by name.
         journal: a path, opened for each change under the names of ``llm`` and ``embedding``, or a
@@ -181,8 +182,9 @@ class RaptorIndex(TreeSearch, ChangingIndex):
     ) -> RaptorIndex:
         """Read an index that ``save`` wrote; give the settings it was built with.
 
-        No model is called. A ``vectorstore`` is asked which nodes it holds and given the others; of
-        one that cannot tell it is taken that it holds all.
+        No model is called. A ``vectorstore`` is asked which nodes it holds, and given those that it
+        lacks or has with another text or metadata; of one that cannot tell it is taken that it
+        holds all.
 
         Raises:
             IndexFormatError: the folder is missing, damaged or of another kind.
@@ -190,7 +192,8 @@ class RaptorIndex(TreeSearch, ChangingIndex):
         """
         index = cls(embedding=embedding, **settings)
         index._attach(TreeIndex.load(path, builder=index._builder()))
-        perform(index._follow())
+        with closing(index._follow()) as steps:
+            perform(steps)
         return index
 
     def _documents(self) -> Mapping[str, core.Document]:
@@ -221,7 +224,8 @@ class RaptorIndex(TreeSearch, ChangingIndex):
         with self._models(config) as models, self._journalled(config) as journal:
             change = run(flow, models.answer, max_in_flight=self.max_concurrency, journal=journal)
             self._changed(change)
-            perform(self._follow())
+            with closing(self._follow()) as steps:
+                perform(steps)
         return change
 
     async def _apay(self, flow: Flow[TreeChange], config: RunnableConfig | None) -> TreeChange:
@@ -231,7 +235,8 @@ class RaptorIndex(TreeSearch, ChangingIndex):
                     flow, models.aanswer, max_in_flight=self.max_concurrency, journal=journal
                 )
                 self._changed(change)
-                await aperform(self._follow())
+                with closing(self._follow()) as steps:
+                    await aperform(steps)
         return change
 
     def _models(self, config: RunnableConfig | None) -> Models:

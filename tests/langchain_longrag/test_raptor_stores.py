@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import random
+import time
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -23,13 +25,16 @@ from longrag.errors import (
 from tests.langchain_longrag.conftest import (
     HashEmbeddings,
     ListStore,
+    replying,
 )
 from tests.langchain_longrag.trees import (
     PAGES,
     SETTINGS,
     build,
+    model,
     page,
     prompts_of,
+    summary,
 )
 
 # The framework's own notice about the class the index extends.
@@ -162,6 +167,128 @@ async def test_overlapping_changes_leave_the_store_in_step():
             asyncio.to_thread(changed.upsert, [page(1)]),
         )
         assert set(store.store) == set(changed.tree.nodes)
+
+
+class KnownStore(StrictStore):
+    """Can be asked for its rows, as most stores can."""
+
+    def get_by_ids(self, ids: Sequence[str], /) -> list[Document]:
+        return [row for row, _ in self.rows if row.id in ids]
+
+
+@pytest.mark.parametrize("store_class", [ListStore, KnownStore])
+@pytest.mark.parametrize("written", [0.5, 1.0])
+@pytest.mark.parametrize("failing", range(1, 9))
+def test_what_a_failed_call_wrote_does_not_stay_behind(store_class, written, failing):
+    class Breaking(store_class):
+        made = 0
+
+        def _part(self, items: list[Any]) -> list[Any]:
+            self.made += 1
+            return items[: int(len(items) * written)] if self.made == failing else items
+
+        def add_documents(self, documents: list[Document], **kwargs: Any) -> list[str]:
+            part = self._part(documents)
+            known = {document.id for document in part}
+            if store_class is ListStore:
+                self.rows = [row for row in self.rows if row[0].id not in known]
+            super().add_documents(part, ids=[document.id for document in part])
+            if self.made == failing:
+                raise TimeoutError("no answer")
+            return [str(document.id) for document in documents]
+
+        def delete(self, ids: list[str] | None = None, **kwargs: Any) -> bool:
+            assert ids is not None
+            part = set(self._part(ids))
+            self.rows = [row for row in self.rows if row[0].id not in part]
+            if self.made == failing:
+                raise TimeoutError("no answer")
+            return True
+
+    store = Breaking(HashEmbeddings())
+    changed = build([], vectorstore=store)
+    changes = [([page(n) for n in range(9)], []), ([page(3, 1)], []), ([], ["page-3", "page-4"])]
+    failures = 0
+    for upsert, delete in [*changes, ([page(10)], ["page-0"])]:
+        try:
+            changed.upsert(upsert) if upsert else changed.delete(delete)
+        except TimeoutError:
+            failures += 1
+    changed.upsert([])
+    assert failures == (store.made >= failing)
+    assert rows_of(store) == nodes_of(changed)
+    assert len(store.rows) == len(changed.tree)
+
+
+@pytest.mark.parametrize("asynchronous", [False, True], ids=["threads", "tasks"])
+def test_no_row_is_put_in_or_taken_out_twice_by_overlapping_changes(asynchronous):
+    class Slow(StrictStore):
+        def add_documents(self, documents: list[Document], **kwargs: Any) -> list[str]:
+            time.sleep(0.01)
+            return super().add_documents(documents, **kwargs)
+
+    store = Slow(HashEmbeddings())
+    changed = RaptorIndex(embedding=HashEmbeddings(), llm=model(), vectorstore=store, **SETTINGS)
+
+    async def together() -> None:
+        await asyncio.gather(*(changed.aupsert([page(n)]) for n in range(12)))
+
+    if asynchronous:
+        asyncio.run(together())
+    else:
+        with ThreadPoolExecutor(12) as threads:
+            list(threads.map(lambda n: changed.upsert([page(n)]), range(12)))
+    assert len(store.rows) == len(changed.tree)
+    assert rows_of(store) == nodes_of(changed)
+
+
+async def test_a_change_cancelled_at_the_store_lets_the_next_one_go_on():
+    class Stuck(InMemoryVectorStore):
+        asked = 0
+
+        async def aadd_documents(self, documents: list[Document], **kwargs: Any) -> list[str]:
+            self.asked += 1
+            if self.asked == 1:
+                self.add_documents(documents, **kwargs)
+                await asyncio.sleep(3600)
+            return self.add_documents(documents, **kwargs)
+
+    store = Stuck(HashEmbeddings())
+    changed = build([], vectorstore=store)
+    tasks = [asyncio.create_task(changed.aupsert([page(n)])) for n in range(3)]
+    while not store.asked or len(changed._documents()) < 3:
+        await asyncio.sleep(0.01)
+    for task in tasks[:2]:
+        task.cancel()
+    done = await asyncio.gather(*tasks, return_exceptions=True)
+    assert [type(outcome) for outcome in done[:2]] == [asyncio.CancelledError] * 2
+    await asyncio.wait_for(changed.adelete(["page-0"]), 20)
+    assert set(store.store) == set(changed.tree.nodes)
+
+
+def test_a_store_that_outlived_its_index_is_brought_up_to_date():
+    store = KnownStore(HashEmbeddings())
+    odd = {"nothing": float("nan")}
+    pages = [Document(p.page_content, id=p.id, metadata=p.metadata | odd) for p in PAGES[:12]]
+    build(pages[:6], vectorstore=store)
+    embedded = len(store.embedding.embedded)
+    again = build([], vectorstore=store)
+    for first in (0, 3):
+        again.upsert(pages[first : first + 3])
+    again.rebuild()
+    assert nodes_of(again).items() <= rows_of(store).items()
+    leaves = {node.text for node in again.tree.nodes.values() if not node.level}
+    assert leaves.isdisjoint(store.embedding.embedded[embedded:])
+
+    moved = [p.model_copy(update={"metadata": {"source": "moved.md"}}) for p in pages[:6]]
+    llm = replying(lambda prompt: f"Otherwise: {summary(prompt)}")
+    other = build(moved, vectorstore=store, llm=llm)
+    own = {str(row.id): row for row, _ in store.rows if row.id in other.tree.nodes}
+    assert {id_: row.page_content for id_, row in own.items()} == nodes_of(other)
+    assert {row.metadata["source"] for row in own.values()} == {"moved.md"}
+    embedded = len(store.embedding.embedded)
+    build(moved, vectorstore=store, llm=llm)
+    assert len(store.embedding.embedded) == embedded
 
 
 def test_a_loaded_index_fills_a_store_that_lacks_its_nodes(tmp_path):
