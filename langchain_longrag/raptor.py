@@ -96,7 +96,7 @@ class RaptorIndex(TreeSearch, ChangingIndex):
     """
 
     llm: SkipValidation[LanguageModelLike | None] = None
-    clusterer: SkipValidation[Clusterer | str] = "fast"
+    clusterer: SkipValidation[Clusterer | str] = "stable"
     random_state: SkipValidation[int] = 0
     journal: SkipValidation[str | os.PathLike[str] | Journal | None] = None
     summarizer: SkipValidation[Summarizer | Literal["extractive"] | None] = None
@@ -117,6 +117,7 @@ class RaptorIndex(TreeSearch, ChangingIndex):
     _mirror: StoreMirror | None = PrivateAttr(default=None)
     _scorer: TreeScorer | None = PrivateAttr(default=None)
     _stale: list[str] = PrivateAttr(default_factory=list)
+    _purged: int = PrivateAttr(default=0)
 
     def _prepare(self) -> None:
         check_k(self.max_concurrency, "max_concurrency")
@@ -255,7 +256,7 @@ class RaptorIndex(TreeSearch, ChangingIndex):
     @contextmanager
     def _journalled(self, config: RunnableConfig | None) -> Iterator[Journal | None]:
         """Open the journal for a change, and at its end purge what is no longer there."""
-        journal, first = self._open(config), len(self._stale)
+        journal, first = self._open(config)
         try:
             yield journal
         finally:
@@ -263,35 +264,49 @@ class RaptorIndex(TreeSearch, ChangingIndex):
 
     @asynccontextmanager
     async def _ajournalled(self, config: RunnableConfig | None) -> AsyncIterator[Journal | None]:
-        opening, first = (
-            asyncio.ensure_future(asyncio.to_thread(self._open, config)),
-            len(self._stale),
-        )
+        opening = asyncio.ensure_future(asyncio.to_thread(self._open, config))
         try:
-            yield await asyncio.shield(opening)
+            journal, _ = await asyncio.shield(opening)
+            yield journal
         finally:
             # On cancellation the file may still be opening.
-            await asyncio.to_thread(self._close, await opening, first)
+            await asyncio.to_thread(self._close, *(await opening))
 
-    def _open(self, config: RunnableConfig | None) -> Journal | None:
+    def _open(self, config: RunnableConfig | None) -> tuple[Journal | None, int]:
+        """Open the journal, and tell how much was stale before the change."""
+        first = len(self._stale)
         if self.journal is None or isinstance(self.journal, Journal):
-            return self.journal
-        return Journal(
-            self.journal,
-            model=llm_identity(self.llm, config),
-            embed_model=embedder_identity(self.embedding),
-        )
+            journal = self.journal
+        else:
+            journal = Journal(
+                self.journal,
+                model=llm_identity(self.llm, config),
+                embed_model=embedder_identity(self.embedding),
+            )
+        try:
+            # What could not be purged so far, for instance from a file that was locked.
+            self._purge(journal, self._purged)
+        except BaseException:
+            self._shut(journal)
+            raise
+        return journal, first
 
     def _close(self, journal: Journal | None, first: int) -> None:
-        if journal is None:
-            return
         try:
             # Also what changes beside this one took out, which it may have asked about again.
-            if stale := self._stale[first:]:
-                journal.purge(*stale)
+            self._purge(journal, first)
         finally:
-            if journal is not self.journal:
-                journal.close()
+            self._shut(journal)
+
+    def _purge(self, journal: Journal | None, first: int) -> None:
+        stale = self._stale[first:]
+        if journal is not None and stale:
+            journal.purge(*stale)
+            self._purged = max(self._purged, first + len(stale))
+
+    def _shut(self, journal: Journal | None) -> None:
+        if journal is not None and journal is not self.journal:
+            journal.close()
 
     def _changed(self, change: TreeChange) -> None:
         self._stale += change.stale

@@ -344,6 +344,48 @@ def test_a_deleted_document_leaves_nothing_in_index_store_or_journal(asynchronou
     assert b"secret8v1" in _bytes(path)
 
 
+@pytest.mark.parametrize("asynchronous", [False, True], ids=["sync", "async"])
+@pytest.mark.parametrize("own", [False, True], ids=["path", "Journal"])
+def test_what_could_not_be_purged_is_purged_before_the_next_change(
+    own, asynchronous, tmp_path, monkeypatch
+):
+    path = tmp_path / "j.db"
+    built = build(journal=Journal(path) if own else path)
+    purge = Journal.purge
+
+    def locked(journal: Journal, *sources: str) -> int:
+        raise JournalError("database is locked")
+
+    monkeypatch.setattr(Journal, "purge", locked)
+    with pytest.raises(JournalError, match="is locked"):
+        built.delete(["page-7"])
+    assert "page-7" not in built._index.documents
+    with pytest.raises(JournalError, match="is locked"):
+        built.upsert([page(7, 1)])
+    assert b"secret7v0" in _bytes(path)
+    monkeypatch.setattr(Journal, "purge", purge)
+    if asynchronous:
+        asyncio.run(built.aupsert([page(7, 2)]))
+    else:
+        built.upsert([page(7, 2)])
+    assert b"secret7v0" not in _bytes(path)
+    assert b"secret7v2" in _bytes(path)
+    if own:
+        assert isinstance(built.journal, Journal)
+        built.journal.close()
+
+
+def test_what_was_deleted_without_the_journal_is_purged_once_it_is_given(tmp_path):
+    path = tmp_path / "j.db"
+    built = build(journal=path)
+    built.journal = None
+    built.delete(["page-7"])
+    assert b"secret7v0" in _bytes(path)
+    built.journal = path
+    built.upsert([])
+    assert b"secret7v0" not in _bytes(path)
+
+
 def _bytes(path: Any) -> bytes:
     return b"".join(file.read_bytes() for file in path.parent.glob(f"{path.name}*"))
 
