@@ -18,6 +18,12 @@ from longrag.indexing.tree import Tree
 
 Snapshot: TypeAlias = tuple[Mapping[str, core.Document], Tree]
 
+# What the metadata of a node says of the node, and never of what it was made from.
+_OWN: Final = frozenset(
+    ("level", "tokens", "score", "children", "leaves", "doc_id", "doc_ids")
+    + ("start_index", "end_index")
+)
+
 # The first search of a store asks for so many rows, each further one for so many times as many.
 _FIRST_ROWS: Final = 32
 _MORE: Final = 4
@@ -46,7 +52,9 @@ def _leaf(leaf: core.TreeNode) -> dict[str, Any]:
 
 
 def _shared(node: core.TreeNode, documents: Mapping[str, core.Document]) -> dict[str, Any]:
-    return core.shared_metadata(documents[doc_id].metadata for doc_id in node.doc_ids)
+    shared = core.shared_metadata(documents[doc_id].metadata for doc_id in node.doc_ids)
+    # Chunks that become documents bring such places of their own, which are not those of the node.
+    return {key: value for key, value in shared.items() if key not in _OWN}
 
 
 def row_metadata(node: core.TreeNode, documents: Mapping[str, core.Document]) -> dict[str, Any]:

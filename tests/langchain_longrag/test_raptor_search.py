@@ -146,6 +146,25 @@ def test_every_document_tells_where_its_text_comes_from():
     assert levels == {0, 1, 2, 3}
 
 
+def test_a_summary_has_no_place_of_its_chunks():
+    inner = {"doc_id": "book", "start_index": 0, "end_index": 9, "leaves": "oak", "children": 3}
+    pages = [Document(p.page_content, id=p.id, metadata=p.metadata | inner) for p in PAGES[:9]]
+    store = InMemoryVectorStore(HashEmbeddings())
+    built = build(pages, vectorstore=store)
+    found = RaptorRetriever(index=built, redundancy=None).invoke("boats")
+    rows = RaptorRetriever(vectorstore=store).invoke("boats")
+    assert {document.metadata["level"] for document in found} > {0}
+    for document in found:
+        own = {"doc_id", "start_index", "end_index"} & set(document.metadata)
+        assert len(own) == (0 if document.metadata["level"] else 3)
+        assert document.metadata["children"] == list(built.tree.nodes[document.id].children)
+        assert document.metadata.get("doc_id") != "book"
+    for row in rows:
+        assert ("start_index" in row.metadata) == (row.metadata["level"] == 0)
+        assert not {"leaves", "children"} & set(row.metadata)
+        assert row.metadata.get("doc_id") != "book"
+
+
 async def test_traversal_goes_down_from_the_roots_by_the_best_of_each_layer():
     built = build()
     walk = RaptorRetriever(index=built, mode="traversal", token_budget=None)
