@@ -232,7 +232,7 @@ class TestChange:
         )
 
     def test_everything_can_go_and_come_again(self):
-        before = built(clusterer="fast")
+        before = built()
         assert len(built([], before=before)) == 0
         assert same(built(before=built([], before=before)), before)
 
