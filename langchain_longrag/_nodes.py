@@ -20,8 +20,7 @@ Snapshot: TypeAlias = tuple[Mapping[str, core.Document], Tree]
 
 # What the metadata of a node says of the node, and never of what it was made from.
 _OWN: Final = frozenset(
-    ("level", "tokens", "score", "children", "leaves", "doc_id", "doc_ids")
-    + ("start_index", "end_index")
+    "level tokens score children leaves doc_id doc_ids start_index end_index".split()
 )
 
 # The first search of a store asks for so many rows, each further one for so many times as many.

@@ -60,7 +60,8 @@ class RaptorIndex(TreeSearch, ChangingIndex):
 
     Documents without an id are named by their source and text, so equal ones are one document; a
     document replaces the one of the same id. Everything is in memory; ``save`` and ``load`` keep
-    it.
+    it. Settings of the tree, and the store, cannot be assigned later; those of models, the journal
+    and the search can.
 
     Args:
         embedding: embeds leaves, summaries and queries.
@@ -96,20 +97,24 @@ class RaptorIndex(TreeSearch, ChangingIndex):
     """
 
     llm: SkipValidation[LanguageModelLike | None] = None
-    clusterer: SkipValidation[Clusterer | str] = "stable"
-    random_state: SkipValidation[int] = 0
+    clusterer: SkipValidation[Clusterer | str] = Field(default="stable", frozen=True)
+    random_state: SkipValidation[int] = Field(default=0, frozen=True)
     journal: SkipValidation[str | os.PathLike[str] | Journal | None] = None
-    summarizer: SkipValidation[Summarizer | Literal["extractive"] | None] = None
-    summary_tokens: SkipValidation[int] = 100
-    summary_prompt: SkipValidation[BasePromptTemplate[Any] | None] = None
-    scope: SkipValidation[Scope] = "corpus"
-    chunk_size: SkipValidation[int | None] = 100
-    max_cluster_tokens: SkipValidation[int] = 3500
-    max_levels: SkipValidation[int | None] = None
-    length_function: Callable[[str], int] = count_tokens
+    summarizer: SkipValidation[Summarizer | Literal["extractive"] | None] = Field(
+        default=None, frozen=True
+    )
+    summary_tokens: SkipValidation[int] = Field(default=100, frozen=True)
+    summary_prompt: SkipValidation[BasePromptTemplate[Any] | None] = Field(
+        default=None, frozen=True
+    )
+    scope: SkipValidation[Scope] = Field(default="corpus", frozen=True)
+    chunk_size: SkipValidation[int | None] = Field(default=100, frozen=True)
+    max_cluster_tokens: SkipValidation[int] = Field(default=3500, frozen=True)
+    max_levels: SkipValidation[int | None] = Field(default=None, frozen=True)
+    length_function: Callable[[str], int] = Field(default=count_tokens, frozen=True)
     max_concurrency: SkipValidation[int] = 4
     max_llm_calls: SkipValidation[int | None] = None
-    vectorstore: VectorStore | None = None
+    vectorstore: VectorStore | None = Field(default=None, frozen=True)
     tree_index: TreeIndex | None = Field(default=None, repr=False)
     """The documents and the tree; given, the index continues them, with their settings."""
 

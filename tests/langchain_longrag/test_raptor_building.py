@@ -15,6 +15,8 @@ from langchain_core.messages import AIMessage, HumanMessage, SystemMessage
 from langchain_core.outputs import ChatResult
 from langchain_core.prompts import ChatPromptTemplate, PromptTemplate
 from langchain_core.runnables import RunnableLambda
+from langchain_core.vectorstores import InMemoryVectorStore
+from pydantic import ValidationError
 
 from langchain_longrag import (
     RaptorIndex,
@@ -146,6 +148,34 @@ def test_a_tree_a_document_shares_no_summary():
     built = build(scope="document")
     assert len(built.tree.roots) == 30
     assert {len(node.doc_ids) for node in built.tree.nodes.values()} == {1}
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("clusterer", "stable"),
+        ("random_state", 1),
+        ("summarizer", "extractive"),
+        ("summary_tokens", 5),
+        ("summary_prompt", PromptTemplate.from_template("Shorten: {context}")),
+        ("scope", "document"),
+        ("chunk_size", 50),
+        ("max_cluster_tokens", 500),
+        ("max_levels", 1),
+        ("length_function", len),
+        ("vectorstore", InMemoryVectorStore(HashEmbeddings())),
+    ],
+)
+def test_what_a_tree_is_made_with_cannot_be_assigned_and_so_passed_over(name, value):
+    built = build(PAGES[:3])
+    before = getattr(built, name)
+    with pytest.raises(ValidationError, match="Field is frozen"):
+        setattr(built, name, value)
+    assert getattr(built, name) is before
+    built.llm, built.k, built.max_llm_calls = replying(lambda prompt: "Another model."), 1, 50
+    built.upsert([page(20)])
+    assert "Another model." in summaries(built)
+    assert len(built.invoke("boats")) == 1
 
 
 def test_an_estimate_is_what_a_build_then_asks_for():
