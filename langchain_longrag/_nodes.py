@@ -19,9 +19,10 @@ from longrag.indexing.tree import Tree
 Snapshot: TypeAlias = tuple[Mapping[str, core.Document], Tree]
 
 # What the metadata of a node says of the node, and never of what it was made from.
-_OWN: Final = frozenset(
-    "level tokens score children leaves doc_id doc_ids start_index end_index".split()
-)
+_OWN: Final = {
+    *("level", "tokens", "score", "children", "leaves"),
+    *("doc_id", "doc_ids", "start_index", "end_index"),
+}
 
 # The first search of a store asks for so many rows, each further one for so many times as many.
 _FIRST_ROWS: Final = 32
