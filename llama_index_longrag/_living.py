@@ -287,6 +287,9 @@ class LivingIndex(BaseIndex[S]):
         self, ref_doc_id: str, delete_from_docstore: bool = True, **delete_kwargs: Any
     ) -> None:
         """Delete a document with all that was derived from it, from the docstore in every case."""
+        if self._stands_alone(ref_doc_id):
+            self.delete_nodes([ref_doc_id], **delete_kwargs)
+            return
         # The nodes take the document with them; those of another index in one docstore stay.
         super().delete_ref_doc(ref_doc_id, delete_from_docstore=False, **delete_kwargs)
 
@@ -294,7 +297,17 @@ class LivingIndex(BaseIndex[S]):
         self, ref_doc_id: str, delete_from_docstore: bool = True, **delete_kwargs: Any
     ) -> None:
         """Delete a document as ``delete_ref_doc`` does."""
+        if await asyncio.to_thread(self._stands_alone, ref_doc_id):
+            await self.adelete_nodes([ref_doc_id], **delete_kwargs)
+            return
         await super().adelete_ref_doc(ref_doc_id, delete_from_docstore=False, **delete_kwargs)
+
+    def _stands_alone(self, ref_doc_id: str) -> bool:
+        """Whether this is a node without a source, which ``ref_doc_info`` has as its own."""
+        return (
+            ref_doc_id in self._index_struct.documents
+            and self.docstore.get_ref_doc_info(ref_doc_id) is None
+        )
 
     def _build_index_from_nodes(self, nodes: Sequence[BaseNode], **build_kwargs: Any) -> S:
         struct = self._new_struct()

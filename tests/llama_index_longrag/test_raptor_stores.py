@@ -19,6 +19,7 @@ from llama_index.core import (
 from llama_index.core.bridge.pydantic import Field
 from llama_index.core.data_structs.registry import INDEX_STRUCT_TYPE_TO_INDEX_STRUCT_CLASS
 from llama_index.core.indices.registry import INDEX_STRUCT_TYPE_TO_INDEX_CLASS
+from llama_index.core.schema import TextNode
 from llama_index.core.vector_stores.types import BasePydanticVectorStore
 from llama_index.core.vector_stores.utils import node_to_metadata_dict
 
@@ -177,6 +178,18 @@ class TestChange:
         index.insert_nodes(WholeDocuments()(STORIES[4:]))
         index.rebuild()
         assert same(index, build())
+
+    async def test_a_node_without_a_source_is_deleted_by_the_name_it_is_listed_under(self):
+        nodes = [TextNode(id_=f"n{n}", text=f"Node {n} of none. " * 9) for n in range(4)]
+        index = build([])
+        index.insert_nodes(nodes)
+        assert sorted(index.ref_doc_info) == ["n0", "n1", "n2", "n3"]
+        index.delete_ref_doc("n0")
+        await index.adelete_ref_doc("n1")
+        expected = build([])
+        expected.insert_nodes(nodes[2:])
+        index.rebuild()
+        assert stored(index) == stored(expected)
 
     def test_nothing_the_caller_does_later_reaches_the_index(self):
         documents = [story(n, tags=["old"]) for n in range(4)]
