@@ -77,7 +77,8 @@ class RaptorIndex(LivingIndex[RaptorStruct]):
 
     With a ``journal``, answers and vectors are kept as they come: a build that failed or was killed
     goes on when it is run again with the same journal, and pays again only for calls that were in
-    flight. Give it again when a saved index is loaded, or deletions cannot reach it.
+    flight. Give it again when a saved index is loaded, or deletions cannot reach it. Documents and
+    nodes need ids that stay the same from run to run; random ones make each run another build.
 
     Documents are kept in the docstore, the tree with its vectors in the index store, so that any
     vector store will do: search is exact and in memory. The nodes are also put into the vector
