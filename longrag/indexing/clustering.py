@@ -254,17 +254,35 @@ def _joined(layer: Layer, groups: Groups, max_tokens: int) -> Groups:
     alone = [group[0] for group in groups if len(group) == 1 and group[0] not in placed]
     if not kept or not alone:
         return kept
+    return _tidy(join_nearest(layer, kept, alone, max_tokens))
+
+
+def join_nearest(
+    layer: Layer, groups: Sequence[Sequence[int]], rows: Iterable[int], max_tokens: int
+) -> Groups:
+    """Put rows of a layer, one by one, into the group whose mean is nearest and has room.
+
+    The means are those of the groups as given, and equally near ones go to the first group. A row
+    for which none has room is in none.
+
+    Returns:
+        The groups, each with what it took at its end.
+    """
+    joined = [list(group) for group in groups]
+    if not joined:
+        return joined
     unit = directions(layer.vectors)
-    means = directions(np.stack([unit[group].mean(axis=0) for group in kept]))
-    room = np.array([max_tokens - _tokens(layer, group) for group in kept])
-    for row in alone:
-        # Beyond six decimals float32 products are rounding.
-        nearness = np.where(room >= layer.tokens[row], np.round(means @ unit[row], 6), -np.inf)
+    means = directions(np.stack([unit[group].mean(axis=0) for group in joined]))
+    room = np.array([max_tokens - _tokens(layer, group) for group in joined])
+    for row in rows:
+        # Not BLAS, whose threads add up in any order; beyond six decimals products are rounding.
+        cosines = np.round(np.einsum("ij,j->i", means, unit[row]), 6)
+        nearness = np.where(room >= layer.tokens[row], cosines, -np.inf)
         nearest = int(nearness.argmax())
         if room[nearest] >= layer.tokens[row]:
             room[nearest] -= layer.tokens[row]
-            kept[nearest] = [*kept[nearest], row]
-    return _tidy(kept)
+            joined[nearest].append(row)
+    return joined
 
 
 def _shrinking(groups: Groups, layer: Layer, max_tokens: int) -> Groups:

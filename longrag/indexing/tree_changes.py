@@ -11,9 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple, TypeAlias
 
-import numpy as np
-
-from longrag.indexing.clustering import Clusterer, Layer, cluster_layer
+from longrag.indexing.clustering import Clusterer, Layer, cluster_layer, join_nearest
 from longrag.indexing.tree import Tree
 from longrag.types import TreeNode
 
@@ -31,11 +29,13 @@ _OWN_GROUP = 4
 class OldGroups(NamedTuple):
     """The groups of a layer as they stood, in terms of the layer as it is.
 
-    ``newcomers`` are the indices of nodes that were not there, those of the same documents
-    together. Nodes of neither were in no group.
+    ``sizes`` are those they had, before members went or were cut in two. ``newcomers`` are the
+    indices of nodes that were not there, those of the same documents together. Nodes of neither
+    were in no group.
     """
 
     groups: list[list[int]]
+    sizes: list[int]
     newcomers: list[list[int]]
 
 
@@ -69,7 +69,8 @@ class History:
             known = node.id in self._before.nodes or node.id in followed
             if index not in grouped and not known:
                 newcomers.setdefault(node.doc_ids, []).append(index)
-        return OldGroups(groups, list(newcomers.values()))
+        sizes = [len(self._before.nodes[parent].children) for parent in self._parents]
+        return OldGroups(groups, sizes, list(newcomers.values()))
 
     def record(self, made: Iterable[tuple[int | None, str]]) -> None:
         """Remember which summaries came of which group, by the numbers ``groups`` gave them."""
@@ -88,36 +89,43 @@ def regroup(
     Enough newcomers of one document are groups of their own, so that a document is paid for once;
     others join the group whose mean is nearest and has room.
     """
-    if old is None or not any(old.groups):
-        fresh = cluster_layer(clusterer, layer, max_tokens=max_tokens)
-        return fresh, [None] * len(fresh)
-    made = [(sorted(group), number) for number, group in enumerate(old.groups) if group]
-    alone = [group[0] for group, _ in made if len(group) == 1]
-    groups: list[tuple[list[int], int | None]] = [(g, number) for g, number in made if len(g) > 1]
-    rest = set(alone)
+    if old is not None and any(old.groups):
+        adapted = _adapted(layer, old, clusterer, max_tokens)
+        groups = sorted(adapted)
+        # Groups that share most of their nodes would pile up layers without end.
+        if len(groups) < len({index for group in groups for index in group}):
+            return [list(group) for group in groups], [adapted[group] for group in groups]
+    fresh = cluster_layer(clusterer, layer, max_tokens=max_tokens)
+    return fresh, [None] * len(fresh)
+
+
+def _adapted(
+    layer: Layer, old: OldGroups, clusterer: Clusterer, max_tokens: int
+) -> dict[tuple[int, ...], int | None]:
+    """Return the old groups as they have become, each with its number."""
+    kept = [(group, number) for number, group in enumerate(old.groups) if len(group) > 1]
+    groups = [group for group, _ in kept]
+    origins: list[int | None] = [number for _, number in kept]
+    sizes = [old.sizes[number] for _, number in kept]
+    rest = {index for group in old.groups for index in group}.difference(*groups)
     for newcomers in old.newcomers:
         rest.update(newcomers)
         if len(newcomers) >= _OWN_GROUP:
             own = _cluster(layer, newcomers, clusterer, max_tokens)
-            groups += [(group, None) for group in own]
+            groups += own
+            origins += [None] * len(own)
+            sizes += map(len, own)
             rest.difference_update(*own)
-    before = [len(group) for group, _ in groups]
-    _join(layer, groups, sorted(rest), max_tokens)
     largest = _TOO_LARGE * getattr(clusterer, "typical_size", _USUAL_SIZE)
-    result: dict[tuple[int, ...], int | None] = {}
-    for (group, origin), size in zip(groups, before, strict=True):
+    adapted: dict[tuple[int, ...], int | None] = {}
+    joined = join_nearest(layer, groups, sorted(rest), max_tokens)
+    for group, origin, size in zip(joined, origins, sizes, strict=True):
         # A group that was large from the beginning is cut only when it grows.
         fits = len(group) <= max(largest, size)
         fits = fits and sum(layer.tokens[index] for index in group) <= max_tokens
         for part in [group] if fits else _cluster(layer, group, clusterer, max_tokens):
-            result.setdefault(tuple(sorted(part)), origin)
-    ordered = sorted(result)
-    grouped = {index for group in ordered for index in group}
-    if len(ordered) + len(layer.ids) - len(grouped) >= len(layer.ids):
-        # Groups that share most of their nodes would pile up layers without end.
-        fresh = cluster_layer(clusterer, layer, max_tokens=max_tokens)
-        return fresh, [None] * len(fresh)
-    return [list(group) for group in ordered], [result[group] for group in ordered]
+            adapted.setdefault(tuple(sorted(part)), origin)
+    return adapted
 
 
 def _cluster(
@@ -125,30 +133,3 @@ def _cluster(
 ) -> list[list[int]]:
     groups = cluster_layer(clusterer, layer.take(indices), max_tokens=max_tokens)
     return [[indices[place] for place in group] for group in groups]
-
-
-def _join(
-    layer: Layer,
-    groups: list[tuple[list[int], int | None]],
-    rest: Sequence[int],
-    max_tokens: int,
-) -> None:
-    """Put each node into the nearest group with room; without one it stays in none."""
-    if not groups or not rest:
-        return
-    norms = np.linalg.norm(layer.vectors.astype(np.float64), axis=1, keepdims=True)
-    unit = layer.vectors / np.where(norms > 0, norms, 1)
-    means = np.stack([unit[group].mean(axis=0) for group, _ in groups])
-    lengths = np.linalg.norm(means, axis=1, keepdims=True)
-    means /= np.where(lengths > 0, lengths, 1)
-    sizes = [sum(layer.tokens[index] for index in group) for group, _ in groups]
-    for index in rest:
-        # Einsum adds each row in one order, whatever BLAS there is.
-        near = np.round(np.einsum("ij,j->i", means, unit[index]), 6)
-        for number in np.argsort(-near, kind="stable"):
-            group, _ = groups[number]
-            if sizes[number] + layer.tokens[index] <= max_tokens:
-                if index not in group:
-                    group.append(index)
-                    sizes[number] += layer.tokens[index]
-                break
