@@ -128,6 +128,7 @@ class LivingIndex(BaseIndex[S]):
         storage_context = storage_context or StorageContext.from_defaults()
         callback_manager = callback_manager or Settings.callback_manager
         transformations = transformations or [WholeDocuments()]
+        documents = list(documents)
         hashes = {document.id_: document.hash for document in documents}
         make = cast("Callable[..., I]", cls)
         with callback_manager.as_trace("index_construction"):
@@ -158,7 +159,7 @@ class LivingIndex(BaseIndex[S]):
         # Until it is paid for, nothing of the index may be found in the storage.
         storage_context.index_store.delete_index_struct(index.index_id)
         with index._callback_manager.as_trace("index_construction"):
-            await index._areplace(documents)
+            await index._areplace(list(documents))
         return index
 
     @classmethod
@@ -212,6 +213,7 @@ class LivingIndex(BaseIndex[S]):
 
     def build_index_from_nodes(self, nodes: Sequence[BaseNode], **build_kwargs: Any) -> S:
         """Build the index; the stores are touched only when everything is paid for."""
+        nodes = list(nodes)
         self._pay(nodes)
         nodes = [self._storable(node) for node in nodes]
         return super().build_index_from_nodes(nodes, **build_kwargs)
@@ -251,6 +253,7 @@ class LivingIndex(BaseIndex[S]):
         self, documents: Sequence[LlamaIndexDocument], **update_kwargs: Any
     ) -> list[bool]:
         """Insert new documents and replace changed ones, in one step; tell which these were."""
+        documents = list(documents)
         with self._callback_manager.as_trace("refresh_ref_docs"):
             changed = self._changed(documents)
             self._replace(_last(documents, changed), **update_kwargs.get("update_kwargs", {}))
@@ -260,6 +263,7 @@ class LivingIndex(BaseIndex[S]):
         self, documents: Sequence[LlamaIndexDocument], **update_kwargs: Any
     ) -> list[bool]:
         """Insert new documents and replace changed ones, as ``refresh_ref_docs`` does."""
+        documents = list(documents)
         with self._callback_manager.as_trace("arefresh_ref_docs"):
             changed = await asyncio.to_thread(self._changed, documents)
             new = _last(documents, changed)
@@ -419,7 +423,7 @@ class LivingIndex(BaseIndex[S]):
     def _saved_documents(self, struct: S, storage_context: StorageContext) -> list[Document]:
         try:
             nodes = storage_context.docstore.get_nodes(list(struct.documents))
-        except ValueError as error:
+        except (ValueError, TypeError, LookupError, AttributeError) as error:
             raise IndexFormatError(
                 f"the docstore lacks a document of the index: {error}"
             ) from error

@@ -179,6 +179,17 @@ class TestChange:
         index.rebuild()
         assert same(index, build())
 
+    async def test_documents_may_come_one_by_one(self):
+        settings = {**SETTINGS, "llm": writer(), "embed_model": HashEmbedding()}
+        index = RaptorIndex.from_documents(iter(STORIES), **settings)
+        assert stored(index) == stored(build())
+        assert same(await RaptorIndex.afrom_documents(iter(STORIES), **settings), index)
+        newer = [story(number, version=1) for number in range(3)]
+        assert index.refresh_ref_docs(iter(newer[:2])) == [True, True]
+        assert await index.arefresh_ref_docs(iter(newer)) == [False, False, True]
+        index.rebuild()
+        assert same(index, build([*newer, *STORIES[3:]]))
+
     async def test_a_node_without_a_source_is_deleted_by_the_name_it_is_listed_under(self):
         nodes = [TextNode(id_=f"n{n}", text=f"Node {n} of none. " * 9) for n in range(4)]
         index = build([])
@@ -325,9 +336,10 @@ class TestSaving:
         with pytest.raises(IndexFormatError, match="cut into other leaves"):
             RaptorIndex.from_persist_dir(str(tmp_path), embed_model=HashEmbedding())
         content["docstore/data"].popitem()
-        file.write_text(json.dumps(content), "utf-8")
-        with pytest.raises(IndexFormatError, match="docstore lacks a document"):
-            RaptorIndex.from_persist_dir(str(tmp_path), embed_model=HashEmbedding())
+        for damaged in (content, [], {"docstore/data": []}):
+            file.write_text(json.dumps(damaged), "utf-8")
+            with pytest.raises(IndexFormatError, match="docstore"):
+                RaptorIndex.from_persist_dir(str(tmp_path), embed_model=HashEmbedding())
 
     def test_a_folder_of_another_index_is_refused(self, tmp_path):
         SummaryIndex.from_documents([story(1)]).storage_context.persist(tmp_path)
