@@ -178,8 +178,8 @@ class CallLimit:
         with self._lock:
             if self.spent == self._max_calls:
                 raise CallLimitError(
-                    f"max_llm_calls={self._max_calls} is reached. What was paid for is kept by the"
-                    " journal: run the build again with the same journal to go on."
+                    f"max_llm_calls={self._max_calls} is reached. A journal keeps what was paid"
+                    " for: with one, run the build again with the same journal to go on."
                 )
             self.spent += 1
 

@@ -463,8 +463,8 @@ class _Known:
         return SummaryError(
             f"the summary {stable_id('summary', level, *cluster)} of level {level}, of"
             f" {len(cluster)} nodes from {some}, could not be made:"
-            f" {type(error).__name__}: {error}. Summaries that were made are kept by the journal:"
-            " run the build again to go on",
+            f" {type(error).__name__}: {error}. A journal keeps the summaries that were made: with"
+            " one, run the build again to go on",
             level=level,
             children=cluster,
         )
