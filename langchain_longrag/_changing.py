@@ -17,7 +17,7 @@ from typing_extensions import Self
 
 from langchain_longrag._bridge import to_core
 from longrag import types as core
-from longrag.errors import InvalidParameterError
+from longrag.errors import InvalidDocumentError, InvalidParameterError
 
 
 class ChangingIndex(DocumentIndex):
@@ -78,6 +78,8 @@ class ChangingIndex(DocumentIndex):
 
     def get(self, ids: Sequence[str], /, **kwargs: Any) -> list[Document]:
         """Return copies of the documents with these ids, without those that are not there."""
+        if isinstance(ids, str):
+            raise InvalidParameterError("ids", ids, "a list of document ids")
         known = self._documents()
         return [
             Document(
@@ -106,6 +108,13 @@ class ChangingIndex(DocumentIndex):
         """Make a change, as ``_change`` does."""
 
     def _to_core(self, items: Sequence[Document]) -> list[core.Document]:
+        items = list(items)
+        for number, item in enumerate(items):
+            if not isinstance(item, Document):
+                raise InvalidDocumentError(
+                    f"item {number} is a {type(item).__name__}, where a Document is expected:"
+                    " hand over a list of documents"
+                )
         # The index outlives the call: what the caller does to a document later must not reach it.
         copies = [copy.deepcopy(item) for item in items]
         documents = to_core(copies, self.title_key, number_equal=False)
@@ -125,8 +134,8 @@ class ChangingIndex(DocumentIndex):
 
 
 def _given(ids: list[str] | None) -> list[str]:
-    if ids is None:
-        raise InvalidParameterError("ids", None, "a list of document ids")
+    if ids is None or isinstance(ids, str):
+        raise InvalidParameterError("ids", ids, "a list of document ids")
     return ids
 
 

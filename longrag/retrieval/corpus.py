@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import reprlib
 import threading
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -318,14 +319,22 @@ def _to_json(document: Document) -> dict[str, Any]:
         "title": document.title,
         "metadata": dict(document.metadata),
     }
+    odd = [item for item in document.metadata.items() if not _is_json(dict([item]))]
+    if odd:
+        ((key, value), *_) = odd
+        raise InvalidDocumentError(
+            f"the metadata of document {document.id!r} cannot be saved: its values must be JSON,"
+            f" but {key!r} has a {type(value).__name__}, {reprlib.repr(value)}. Change it, for"
+            " instance a date to a string, and put the document in again."
+        )
+    return fields
+
+
+def _is_json(metadata: dict[str, Any]) -> bool:
     try:
-        if json.loads(json.dumps(fields["metadata"])) == fields["metadata"]:
-            return fields
+        return bool(json.loads(json.dumps(metadata)) == metadata)
     except (TypeError, ValueError):
-        pass
-    raise InvalidDocumentError(
-        f"the metadata of document {document.id!r} cannot be saved: its values must be JSON"
-    )
+        return False
 
 
 def _settings(builder: UnitBuilder) -> dict[str, Any]:

@@ -7,6 +7,7 @@ import random
 import threading
 import time
 from collections import Counter
+from datetime import date
 from typing import Any
 
 import pytest
@@ -142,6 +143,25 @@ def test_documents_are_returned_equal_and_nothing_done_to_them_reaches_the_index
         found.metadata["doc_ids"].clear()
     assert built.get(["page-1"]) == [original]
     assert state(built) == before
+
+
+async def test_one_id_and_what_is_no_document_are_refused_and_not_taken_apart():
+    built = build(PAGES[:2])
+    for ids in ("page-1", None):
+        with pytest.raises(InvalidParameterError, match="ids must be a list of document ids"):
+            built.delete(ids)
+        with pytest.raises(InvalidParameterError, match="ids must be a list of document ids"):
+            await built.adelete(ids)
+    with pytest.raises(InvalidParameterError, match="ids must be a list of document ids"):
+        built.get("page-1")
+    for items, wrong in ((["a text"], "item 0 is a str"), (page(3), "item 0 is a tuple")):
+        with pytest.raises(InvalidDocumentError, match=wrong):
+            built.upsert(items)
+        with pytest.raises(InvalidDocumentError, match=wrong):
+            await built.aupsert(items)
+        with pytest.raises(InvalidDocumentError, match=wrong):
+            built.estimate(items)
+    assert set(built._index.documents) == {"page-0", "page-1"}
 
 
 async def test_ids_that_are_not_there_are_passed_over_and_none_at_all_is_refused():
@@ -282,6 +302,24 @@ def test_a_saved_index_is_loaded_equal_without_a_model_and_goes_on(tmp_path):
     assert state(loaded) == state(built)
     assert 0 < len(llm.prompts) < 8
     assert set(store.store) == set(loaded.tree.nodes)
+
+
+@pytest.mark.parametrize(
+    ("value", "named"),
+    [(date(2026, 1, 2), r"'when' has a date, datetime\.date"), (float("nan"), "a float, nan")],
+)
+def test_metadata_that_cannot_be_saved_is_named_and_nothing_is_written(value, named, tmp_path):
+    document = page(1)
+    document.metadata["when"] = value
+    built = build([document])
+    with pytest.raises(InvalidDocumentError, match=f"'page-1' cannot be saved.*{named}"):
+        built.save(tmp_path / "tree")
+    assert not (tmp_path / "tree").exists()
+    document.metadata["when"] = str(value)
+    paid = len(prompts_of(built))
+    built.upsert([document])
+    assert len(prompts_of(built)) == paid
+    built.save(tmp_path / "tree")
 
 
 @pytest.mark.parametrize(
