@@ -32,16 +32,21 @@ ANY_DOCUMENT: Final = "\x00any document"
 LARGEST_VALUE: Final = 1e15
 """The largest magnitude of a value in a vector: products of larger ones would leave float32."""
 
-_VERSION = 2
+_VERSION = 3
 _APPLICATION_ID = 0x4C52_4A31
 
 _SCHEMA = (
-    "CREATE TABLE IF NOT EXISTS answers (key BLOB PRIMARY KEY, answer TEXT NOT NULL) WITHOUT ROWID",
-    "CREATE TABLE IF NOT EXISTS vectors (key BLOB PRIMARY KEY, vector BLOB NOT NULL)",
+    "CREATE TABLE IF NOT EXISTS answers"
+    " (key BLOB PRIMARY KEY, answer TEXT NOT NULL, checksum BLOB) WITHOUT ROWID",
+    "CREATE TABLE IF NOT EXISTS vectors"
+    " (key BLOB PRIMARY KEY, vector BLOB NOT NULL, checksum BLOB)",
     "CREATE TABLE IF NOT EXISTS sources (source TEXT, key BLOB, PRIMARY KEY (source, key))"
     " WITHOUT ROWID",
     "CREATE INDEX IF NOT EXISTS sources_by_key ON sources (key)",
 )
+
+_ANSWER = "SELECT answer, checksum FROM answers WHERE key = ?"
+_VECTOR = "SELECT vector, checksum FROM vectors WHERE key = ?"
 
 
 class Journal:
@@ -69,7 +74,7 @@ class Journal:
             os.close(os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600))
             self._connection = sqlite3.connect(self.path, timeout=30, check_same_thread=False)
             self._prepare(self._connection)
-        except (OSError, sqlite3.Error) as error:
+        except (OSError, sqlite3.Error, UnicodeError) as error:
             self.close()
             raise JournalError(f"cannot open the journal {self.path}: {error}") from error
         except JournalError:
@@ -85,6 +90,11 @@ class Journal:
             self._check(connection)
             for statement in _SCHEMA:
                 connection.execute(statement)
+            for table in ("answers", "vectors"):
+                # Until version 3 there were no checksums.
+                columns = connection.execute(f"PRAGMA table_info({table})").fetchall()
+                if len(columns) < 3:
+                    connection.execute(f"ALTER TABLE {table} ADD COLUMN checksum BLOB")
             connection.execute(f"PRAGMA application_id = {_APPLICATION_ID}")
             connection.execute(f"PRAGMA user_version = {_VERSION}")
         connection.execute("PRAGMA journal_mode = WAL")
@@ -104,10 +114,8 @@ class Journal:
     def get(self, prompt: str) -> str | None:
         """Return the stored answer to a prompt, or None when it was never paid for."""
         with self._use() as connection:
-            row = connection.execute(
-                "SELECT answer FROM answers WHERE key = ?", (self._key(prompt),)
-            ).fetchone()
-        return None if row is None else _read(row[0])
+            stored = self._stored(connection, _ANSWER, self._key(prompt))
+        return None if stored is None else stored.decode("utf-8", "surrogatepass")
 
     def put(self, prompt: str, answer: str, *, sources: Iterable[str] = ()) -> str:
         """Commit an answer and return it; the first answer stored for a prompt stays.
@@ -123,27 +131,25 @@ class Journal:
         key = self._key(prompt)
         with self._use() as connection:
             with connection:
+                written = _written(answer)
                 connection.execute(
-                    "INSERT OR IGNORE INTO answers VALUES (?, ?)", (key, _written(answer))
+                    "INSERT OR IGNORE INTO answers VALUES (?, ?, ?)",
+                    (key, written, _checksum(written)),
                 )
                 connection.executemany(
                     "INSERT OR IGNORE INTO sources VALUES (?, ?)",
                     ((_written(source), key) for source in sources),
                 )
-            (stored,) = connection.execute(
-                "SELECT answer FROM answers WHERE key = ?", (key,)
-            ).fetchone()
-        return _read(stored)
+            stored = self._stored(connection, _ANSWER, key)
+        return answer if stored is None else stored.decode("utf-8", "surrogatepass")
 
     def get_vectors(self, texts: Sequence[str], *, role: str) -> list[Vector | None]:
         """Return the stored vector of each text, or None where it was never paid for."""
         found: list[Vector | None] = []
         with self._use() as connection:
             for text in texts:
-                row = connection.execute(
-                    "SELECT vector FROM vectors WHERE key = ?", (self._vector_key(text, role),)
-                ).fetchone()
-                found.append(None if row is None else np.frombuffer(row[0], dtype="<f4"))
+                stored = self._stored(connection, _VECTOR, self._vector_key(text, role))
+                found.append(None if stored is None else np.frombuffer(stored, dtype="<f4"))
         return found
 
     def put_vectors(
@@ -153,7 +159,7 @@ class Journal:
         *,
         role: str,
         sources: Sequence[Iterable[str]],
-    ) -> list[Vector | None]:
+    ) -> list[Vector]:
         """Commit the vectors of texts and return what is stored; the first of a text stays.
 
         Args:
@@ -166,12 +172,12 @@ class Journal:
             EmbeddingError: there is not one finite vector of one width for each text.
             JournalError: they could not be written.
         """
-        rows = _rows(vectors, len(texts))
+        rows = [row.astype("<f4").tobytes() for row in _rows(vectors, len(texts))]
         keys = [self._vector_key(text, role) for text in texts]
         with self._use() as connection, connection:
             connection.executemany(
-                "INSERT OR IGNORE INTO vectors VALUES (?, ?)",
-                [(key, row.astype("<f4").tobytes()) for key, row in zip(keys, rows, strict=True)],
+                "INSERT OR IGNORE INTO vectors VALUES (?, ?, ?)",
+                [(key, row, _checksum(row)) for key, row in zip(keys, rows, strict=True)],
             )
             connection.executemany(
                 "INSERT OR IGNORE INTO sources VALUES (?, ?)",
@@ -181,7 +187,11 @@ class Journal:
                     for source in own
                 ],
             )
-        return self.get_vectors(texts, role=role)
+        # Another process may have purged them since.
+        return [
+            np.frombuffer(row, dtype="<f4") if stored is None else stored
+            for row, stored in zip(rows, self.get_vectors(texts, role=role), strict=True)
+        ]
 
     def purge(self, *sources: str) -> int:
         """Remove all that was made from any of these documents, whatever its model.
@@ -230,6 +240,19 @@ class Journal:
     ) -> None:
         self.close()
 
+    def _stored(self, connection: sqlite3.Connection, statement: str, key: bytes) -> bytes | None:
+        """Return what is stored under a key as it was written; SQLite itself checks no content."""
+        row = connection.execute(statement, (key,)).fetchone()
+        if row is None:
+            return None
+        content, checksum = row
+        if checksum is not None and checksum != _checksum(content):
+            raise JournalError(
+                f"the journal {self.path} is damaged: an answer is not what was written. Restore"
+                " the file from a copy, or remove it and pay again"
+            )
+        return content.encode() if isinstance(content, str) else bytes(content)
+
     def _key(self, prompt: str) -> bytes:
         digest = sha256(len(self._model).to_bytes(8, "big"))
         digest.update(self._model.encode("utf-8", "surrogatepass"))
@@ -246,7 +269,7 @@ class Journal:
                 raise JournalError(f"the journal {self.path} is closed")
             try:
                 yield self._connection
-            except sqlite3.Error as error:
+            except (sqlite3.Error, UnicodeError) as error:
                 raise JournalError(f"the journal {self.path} failed: {error}") from error
 
 
@@ -259,8 +282,8 @@ def _written(text: str) -> str | bytes:
     return text
 
 
-def _read(stored: str | bytes) -> str:
-    return stored if isinstance(stored, str) else stored.decode("utf-8", "surrogatepass")
+def _checksum(content: str | bytes) -> bytes:
+    return sha256(content.encode() if isinstance(content, str) else content).digest()[:8]
 
 
 def _rows(vectors: ArrayLike, count: int) -> Vector:

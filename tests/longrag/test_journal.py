@@ -109,6 +109,30 @@ def test_a_damaged_file_is_refused_and_left_alone(path):
     assert path.read_bytes() == before
 
 
+@pytest.mark.parametrize("content", [b"an answer", np.float32(1.5).tobytes()])
+def test_what_is_not_as_it_was_written_is_never_given_out(path, content):
+    with Journal(path) as journal:
+        journal.put("prompt", "an answer")
+        journal.put_vectors(["text"], [[1.5, 2.5]], role="document", sources=[[]])
+    damaged = bytearray(path.read_bytes())
+    damaged[damaged.index(content)] ^= 1
+    path.write_bytes(damaged)
+
+    def read(journal):
+        return journal.get("prompt"), journal.get_vectors(["text"], role="document")
+
+    with Journal(path) as journal, pytest.raises(JournalError, match="is damaged"):
+        read(journal)
+
+
+def test_what_another_process_purges_meanwhile_is_returned_all_the_same(path, monkeypatch):
+    with Journal(path) as journal:
+        monkeypatch.setattr(journal, "_stored", lambda *args: None)
+        assert journal.put("prompt", "answer", sources=["d"]) == "answer"
+        (vector,) = journal.put_vectors(["t"], [[1.5]], role="document", sources=[["d"]])
+        assert vector.tolist() == [1.5]
+
+
 def test_an_sqlite_file_of_another_kind_is_refused(path):
     connection = sqlite3.connect(path)
     connection.execute("CREATE TABLE users (name)")
@@ -255,6 +279,10 @@ def test_a_journal_of_the_first_version_is_read_on(path):
     with sqlite3.connect(path) as connection:
         connection.execute("DROP TABLE vectors")
         connection.execute("DROP INDEX sources_by_key")
+        connection.execute("CREATE TABLE old (key BLOB PRIMARY KEY, answer TEXT) WITHOUT ROWID")
+        connection.execute("INSERT INTO old SELECT key, answer FROM answers")
+        connection.execute("DROP TABLE answers")
+        connection.execute("ALTER TABLE old RENAME TO answers")
         connection.execute("PRAGMA user_version = 1")
     connection.close()
     with Journal(path, model="m") as journal:
