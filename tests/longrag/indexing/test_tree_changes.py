@@ -120,3 +120,32 @@ def test_history_follows_groups_through_the_summaries_they_became():
     ]
     old = history.groups([*made, *halves], 2)
     assert old == OldGroups([list(range(7))], [7], [[7]])
+    # A node that was there and in no group of the level is no newcomer.
+    assert History(before).groups(leaves, 2).newcomers == []
+
+
+def test_a_group_made_of_newcomers_is_not_cut_at_once():
+    layer = layer_of(*range(32))
+    groups, origins = regrouped(
+        layer, [[0, 1]], [list(range(2, 32))], clusterer=lambda part: [range(len(part.ids))]
+    )
+    assert (groups, origins) == ([[0, 1], list(range(2, 32))], [0, None])
+
+    calls = []
+
+    def whole_then_pairs(part):
+        calls.append(len(part.ids))
+        return [range(len(part.ids))] if len(calls) == 1 else in_pairs(part)
+
+    assert len(regrouped(layer, [[0, 1]], [list(range(2, 32))], clusterer=whole_then_pairs)[0]) == 2
+    assert calls == [30]
+
+
+def test_groups_that_have_become_one_go_on_as_the_first():
+    assert regrouped(layer_of(0, 1, 90, 91), [[0, 1], [2, 3], [0, 1]])[1] == [0, 1]
+
+
+def test_the_room_of_a_group_is_used_once():
+    layer = layer_of(0, 1, 90, 91, 2, 3)
+    groups, _ = regrouped(layer, [[0, 1], [2, 3]], [[4], [5]], max_tokens=30)
+    assert groups == [[0, 1, 4], [2, 3, 5]]
