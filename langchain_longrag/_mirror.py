@@ -52,15 +52,18 @@ class StoreMirror:
         """
         yield Method(self._turn, "claim")
         try:
-            while (yield from self._step(snapshot)):
-                pass
+            written, documents, tree = True, None, None
+            while written:
+                seen, (documents, tree) = (documents, tree), snapshot()
+                if seen[0] is not documents or seen[1] is not tree:
+                    # As a call it is made in a thread where there is an event loop.
+                    wanted = yield Method(self, "rows", (documents, tree))
+                written = yield from self._step(wanted)
         finally:
             self._turn.release()
 
-    def _step(self, snapshot: Callable[[], Snapshot]) -> Steps[bool]:
+    def _step(self, wanted: Mapping[str, Document]) -> Steps[bool]:
         """Write what differs, and tell whether anything did."""
-        # As a call it is made in a thread where there is an event loop.
-        wanted = yield Method(self, "rows", snapshot())
         yield from self._look(wanted)
         missing = [row for id_, row in wanted.items() if id_ not in self._held]
         gone = [row for id_, row in self._held.items() if wanted.get(id_) != row]
