@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
@@ -137,6 +138,7 @@ class TreeBuilder:
     def leaves(self, document: Document) -> list[TreeNode]:
         """Cut a document into leaves of whole sentences, with their characters in it."""
         found = []
+        alike: Counter[tuple[str, ...]] = Counter()
         for start, end in self._spans(document.text):
             text = document.text[start:end]
             leaf = TreeNode(
@@ -149,9 +151,11 @@ class TreeBuilder:
                 span=(start, end),
             )
             # What is embedded is part of a leaf's identity, so that a vector is known by the id.
+            # Its place is not: what is written before a leaf is no reason to pay for it again.
             shown = self.embedding_text(leaf, document.metadata)
-            id_ = stable_id("leaf", document.id, document.title, start, end, text, shown)
-            found.append(replace(leaf, id=id_))
+            own = ("leaf", document.id, document.title, text, shown)
+            found.append(replace(leaf, id=stable_id(*own, alike[own])))
+            alike[own] += 1
         return found
 
     def _spans(self, text: str) -> list[Span]:

@@ -149,8 +149,8 @@ class TreeIndex:
         """
         check_documents(documents)
         known = {document.id: document for document in documents}
-        leaves = {leaf.id for d in documents for leaf in self.builder.leaves(d)}
-        if leaves != {node.id for node in tree.nodes.values() if not node.level}:
+        leaves = {(leaf.id, leaf.span) for d in documents for leaf in self.builder.leaves(d)}
+        if leaves != {(node.id, node.span) for node in tree.nodes.values() if not node.level}:
             raise IndexFormatError(
                 "the documents are cut into other leaves than were saved: the index was built with"
                 " another chunk size, tokenizer, splitter or metadata; use the same"

@@ -69,6 +69,46 @@ def test_a_change_that_fails_changes_nothing():
     assert index.snapshot() == before
 
 
+@pytest.mark.parametrize("scope", ["corpus", "document"])
+@pytest.mark.parametrize("clusterer", ["contiguous", "stable"])
+def test_what_is_written_before_a_leaf_does_not_make_it_another(clusterer, scope):
+    sentences = [f"Sentence {n % 49} is about keeper {n % 7} of the harbour." for n in range(80)]
+    old = Document("long", "\n\n".join(sentences), "Harbour")
+    new = replace(old, text=f"A word before it.\n\n \n{old.text}")
+    settings = {"clusterer": clusterer, "scope": scope, "chunk_size": 12}
+    model = Model()
+    index = index_of([*CORPUS[:2], old], model, **settings)
+    before, asked, embedded = index.tree, len(model.prompts), len(model.embedded)
+    assert len(before.nodes) - asked > 80  # sentences that say the same are leaves of their own
+
+    run(index.change(upsert=[new]), model)
+    after = index.tree
+    leaves = [text for text in model.embedded[embedded:] if not text.startswith("About")]
+    assert leaves == ["A word before it."]
+    if scope == "corpus":
+        assert len(model.prompts) - asked < asked / 2
+    for node in after.nodes.values():
+        if not node.level and node.doc_ids == ("long",):
+            assert new.text[slice(*node.span)] == node.text
+    kept = [id_ for id_, node in before.nodes.items() if not node.level]
+    assert all(
+        np.array_equal(after.vectors[after.row[i]], before.vectors[before.row[i]]) for i in kept
+    )
+
+    run(index.rebuild(), model)
+    fresh = index_of([*CORPUS[:2], new], model, **settings)
+    assert same(index.tree, fresh.tree)
+
+
+def test_a_tree_is_not_restored_over_leaves_that_stand_elsewhere():
+    index = index_of(CORPUS[:3])
+    moved = [replace(document, text=f"\n{document.text}") for document in CORPUS[:3]]
+    other = TreeIndex()
+    other.restore(CORPUS[:3], index.tree)
+    with pytest.raises(IndexFormatError, match="other leaves"):
+        other.restore(moved, index.tree)
+
+
 def test_unchanged_documents_are_not_cut_again():
     cut = []
 
