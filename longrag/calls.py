@@ -22,7 +22,7 @@ from itertools import chain, islice
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias, TypeVar, cast
 
-from longrag.errors import CallLimitError, InvalidParameterError
+from longrag.errors import CallLimitError, InvalidParameterError, JournalError
 
 if TYPE_CHECKING:
     from longrag.journal import Journal
@@ -256,6 +256,7 @@ def run_all(
 
     Raises:
         InvalidParameterError: ``max_in_flight`` is below 1.
+        JournalError: an answer could not be written or read; nothing more is asked.
         Exception: whatever a flow raises; the other flows are closed first.
     """
     merged = _Merged(flows, max_in_flight)
@@ -338,6 +339,9 @@ def _outcome(answer: Answer, journal: Journal | None, request: Request) -> Outco
         if asked is None:
             return finish(None)
         return finish(asked.work() if isinstance(asked, Compute) else answer(asked))
+    except JournalError:
+        # Whatever is asked after it would be paid for and lost.
+        raise
     except Exception as error:  # noqa: BLE001 - an outcome is a value or an exception
         return error
 
@@ -352,6 +356,9 @@ async def _aoutcome(answer: AsyncAnswer, journal: Journal | None, request: Reque
         value = None if asked is None else await answer(asked)
         # What was paid for is written even when the build is cancelled meanwhile.
         return await _in_thread(partial(finish, value))
+    except JournalError:
+        # Whatever is asked after it would be paid for and lost.
+        raise
     except Exception as error:  # noqa: BLE001 - an outcome is a value or an exception
         return error
 

@@ -20,7 +20,7 @@ from longrag.calls import (
     run_all,
     together,
 )
-from longrag.errors import CallLimitError, InvalidParameterError
+from longrag.errors import CallLimitError, InvalidParameterError, JournalError
 from longrag.journal import Journal
 
 
@@ -338,6 +338,32 @@ async def test_work_without_a_key_is_kept_by_no_journal(tmp_path):
         assert await arun(flow(), refuse, journal=journal) == "made 1"
         assert run(flow(), lambda request: None, journal=journal) == "made 2"
         assert len(journal) == 0
+
+
+@pytest.mark.parametrize("in_flight", [1, 3])
+async def test_nothing_more_is_asked_once_a_journal_cannot_be_written(tmp_path, in_flight):
+    asked = []
+
+    def flow() -> Flow[list[object]]:
+        return (yield tuple(Generate(f"{number} " * 1000) for number in range(40)))
+
+    def answered(request: Generate) -> str:
+        asked.append(request)
+        return request.prompt
+
+    async def aanswered(request: Generate) -> str:
+        return answered(request)
+
+    with Journal(tmp_path / "j") as journal:
+        with journal._use() as connection:
+            connection.execute("PRAGMA max_page_count = 12")
+        with pytest.raises(JournalError, match="full"):
+            run(flow(), answered, max_in_flight=in_flight, journal=journal)
+        assert len(asked) <= len(journal) + 2 * in_flight
+        asked.clear()
+        with pytest.raises(JournalError, match="full"):
+            await arun(flow(), aanswered, max_in_flight=in_flight, journal=journal)
+        assert len(asked) <= 2 * in_flight
 
 
 async def test_only_texts_without_a_vector_are_embedded_again(tmp_path):
