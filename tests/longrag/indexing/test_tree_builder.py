@@ -245,6 +245,33 @@ class TestChange:
         assert 0 < len(model.prompts) <= 3
         assert all("town 0 " in prompt or "harbour" in prompt for prompt in model.prompts)
 
+    def test_trees_of_documents_that_stay_are_not_clustered_again(self):
+        asked = []
+
+        def pairs(layer):
+            asked.append(len(layer.ids))
+            return [[n, n + 1] for n in range(0, len(layer.ids) - 1, 2)]
+
+        settings = {"scope": "document", "clusterer": pairs, "chunk_size": 20}
+        before = built(**settings)
+        asked.clear()
+        after = built([*CORPUS, story(20, 12)], before=before, **settings)
+        assert 0 < len(asked) <= 2
+        assert after.nodes.keys() > before.nodes.keys()
+
+    def test_what_is_embedded_of_a_leaf_is_embedded_anew_where_it_changed(self):
+        def with_place(leaf, metadata):
+            return f"{metadata.get('place')}: {leaf.text}"
+
+        corpus = [replace(document, metadata={"place": "north"}) for document in CORPUS[:4]]
+        before = built(corpus, embedding_text=with_place)
+        moved = [replace(corpus[0], metadata={"place": "south"}), *corpus[1:]]
+        model = Model()
+        after = built(moved, model, before=before, embedding_text=with_place)
+        own = [n for n in after.nodes.values() if not n.level and n.doc_ids == ("doc-000",)]
+        assert {f"south: {leaf.text}" for leaf in own} <= set(model.embedded)
+        assert not any(text.startswith("north") for text in model.embedded)
+
     def test_a_tree_that_is_rebuilt_is_that_of_one_build_and_pays_for_what_differs(self):
         corpus = [story(number) for number in range(40)]
         grown = built(corpus[:30])
@@ -379,6 +406,27 @@ class TestFailure:
             other = built(CORPUS[:9], clusterer="contiguous", chunk_size=60, journal=journal)
             assert same(other, built(CORPUS[:9], clusterer="contiguous", chunk_size=60))
 
+    def test_groups_in_a_journal_are_those_of_the_same_vectors_budget_and_history(self, tmp_path):
+        class Other(Model):
+            def __call__(self, request):
+                if isinstance(request, Embed):
+                    return np.stack([hash_vector(text[-5:], 32) for text in request.texts])
+                return super().__call__(request)
+
+        windows = {"clusterer": "contiguous"}
+        cases = [
+            (Model, {}),
+            (Model, {"max_cluster_tokens": 320}),
+            (Model, windows),
+            (Model, {**windows, "before": built(CORPUS[1:], **windows)}),
+            (Other, {}),
+        ]
+        wanted = [built(model=model(), **settings) for model, settings in cases]
+        assert len({tuple(tree.nodes) for tree in wanted}) == 5
+        for (model, settings), tree in zip(cases, wanted, strict=True):
+            with Journal(tmp_path / "j", embed_model=model.__name__) as journal:
+                assert same(built(model=model(), journal=journal, **settings), tree)
+
     def test_a_journal_grows_with_the_documents_and_not_with_the_levels_above_them(self, tmp_path):
         corpus = [Document(f"d{n}", f"The mark of {n} is xyzzy{n:04d}q.") for n in range(700)]
 
@@ -432,6 +480,14 @@ class TestFailure:
             run(build_tree(CORPUS), answer)
         with pytest.raises(EmbeddingError, match="1 vectors for"):
             run(build_tree(CORPUS), lambda request: [[1.0, 2.0]])
+        model = Model()
+
+        def narrow(request):
+            summaries = isinstance(request, Embed) and request.texts[0].startswith("About")
+            return model(request)[:, :16] if summaries else model(request)
+
+        with pytest.raises(EmbeddingError, match="16 values each, where 32"):
+            run(build_tree(CORPUS), narrow)
 
 
 class TestEstimate:
