@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from longrag.errors import InvalidParameterError
+from longrag.indexing.geometry import check_integer, directions
 from longrag.indexing.vectors import check_vectors
 
 # Similarities held at a time: 16 MB as float32, and as much again twice over while ranked.
@@ -40,10 +41,9 @@ def nearest_neighbours(
     # threadpoolctl looks through the loaded libraries when it is imported.
     from threadpoolctl import threadpool_limits
 
-    if isinstance(k, bool) or not isinstance(k, (int, np.integer)) or k < 1:
-        raise InvalidParameterError("k", k, "an integer of at least 1")
+    check_integer("k", k, at_least=1)
     checked = check_vectors(vectors, name="vectors")
-    unit, directed = _unit_length(checked)
+    unit, directed = directions(checked), (checked != 0).any(axis=1)
     count = len(unit)
     width = max(min(int(k), count - 1), 0)
     indices = np.full((count, width), -1, np.int64)
@@ -95,16 +95,6 @@ def nearest_neighbour_links(
     if mutual:
         pairs = {(a, b) for a, b in pairs if a < b and (b, a) in pairs}
     return sorted(pairs)
-
-
-def _unit_length(vectors: NDArray[np.float32]) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
-    # In float32 the squares of very small or large values would vanish or overflow.
-    largest = np.abs(vectors).max(axis=1, keepdims=True, initial=0)
-    directed: NDArray[np.bool_] = largest[:, 0] > 0
-    scaled = vectors / np.where(largest > 0, largest, 1)
-    norms = np.linalg.norm(scaled, axis=1, keepdims=True)
-    unit: NDArray[np.float32] = (scaled / np.where(norms > 0, norms, 1)).astype(np.float32)
-    return unit, directed
 
 
 def _ranks(

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from longrag.errors import InvalidParameterError, MissingExtraError
+from longrag.indexing.geometry import check_integer
 from longrag.indexing.tree import Tree
 from longrag.indexing.vectors import check_vectors
 from longrag.models.words import STOPWORDS, content_terms, terms
@@ -174,7 +175,7 @@ def collapsed(
     values = _checked_scores(tree, scores)
     check_token_budget(token_budget)
     if top_k is not None:
-        _check_count("top_k", top_k, 1)
+        check_integer("top_k", top_k, at_least=1)
     wanted = _checked_levels(tree, levels)
     _check_redundancy(redundancy, compare)
     nodes = list(tree.nodes.values())
@@ -244,9 +245,9 @@ def traverse(
             not allowed.
     """
     values = _checked_scores(tree, scores)
-    _check_count("top_k", top_k, 1)
+    check_integer("top_k", top_k, at_least=1)
     if depth is not None:
-        _check_count("depth", depth, 1)
+        check_integer("depth", depth, at_least=1)
     check_token_budget(token_budget)
     layer = _first_layer(tree, start_level)
     taken: dict[int, None] = {}
@@ -268,7 +269,7 @@ def _retrieved(tree: Tree, node: TreeNode, score: float) -> RetrievedNode:
 def _first_layer(tree: Tree, start_level: int | None) -> set[int]:
     if start_level is None:
         return {tree.row[id_] for id_ in tree.roots}
-    _check_count("start_level", start_level, 0)
+    check_integer("start_level", start_level, at_least=0)
     return {
         tree.row[id_]
         for id_, node in tree.nodes.items()
@@ -332,13 +333,8 @@ def _checked_levels(tree: Tree, levels: Collection[int] | None) -> frozenset[int
         raise InvalidParameterError("levels", levels, "a collection of levels, not empty")
     # A level may be there or not, as the tree grows and shrinks.
     for level in levels:
-        _check_count("levels", level, 0)
+        check_integer("levels", level, at_least=0)
     return frozenset(levels)
-
-
-def _check_count(parameter: str, value: object, least: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        raise InvalidParameterError(parameter, value, f"an integer of at least {least}")
 
 
 def _check_redundancy(redundancy: float | None, compare: str) -> None:
