@@ -52,6 +52,15 @@ def test_what_is_in_both_lists_is_put_in():
     assert "doc-000" in index.documents
 
 
+def test_what_was_made_from_a_text_is_not_stale_when_only_its_metadata_changes():
+    index = index_of(CORPUS[:4])
+    change = run(index.change(upsert=[replace(CORPUS[0], metadata={"a": 1})]), Model())
+    assert (change.updated, change.stale) == (("doc-000",), ())
+    retitled = replace(CORPUS[0], title="Another")
+    change = run(index.change(upsert=[retitled]), Model())
+    assert change.stale == (version(CORPUS[0]),)
+
+
 def test_one_id_is_not_taken_for_the_ids_of_its_characters():
     index = index_of([Document("a", "One."), Document("ab", "Two.")])
     with pytest.raises(InvalidParameterError, match="not one id"):
