@@ -1,0 +1,123 @@
+"""What holds of a tree after any history of changes, whatever clusters it."""
+
+from zlib import crc32
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from longrag.calls import Embed, run
+from longrag.indexing.summaries import LlmSummarizer, Passage
+from longrag.indexing.tree_builder import TreeBuilder
+from longrag.retrieval.tree_index import TreeIndex
+from longrag.types import Document
+
+
+class ThirdParty:
+    """A clusterer that keeps to nothing but the types."""
+
+    def __init__(self, kind, seed):
+        self.kind = kind
+        self.rng = np.random.default_rng(seed)
+
+    def __call__(self, layer):
+        count = len(layer.ids)
+        match self.kind:
+            case "overlapping":
+                size = max(2, count // 3)
+                return [self.rng.choice(count, size, replace=False) for _ in range(12)]
+            case "giant":
+                return np.arange(count)[np.newaxis]
+            case "alone":
+                return [[row] for row in range(count)]
+            case "chain":
+                return ((row, (row + 1) % count) for row in range(count))
+            case "nested":
+                return [range(size) for size in range(2, min(count, 40))]
+            case _:
+                return []
+
+
+KINDS = ["overlapping", "giant", "alone", "chain", "nested", "nothing"]
+NAMES = ["fast", "contiguous", "graph", "stable"]
+# What is put in, by the number of the document and its sentences; none takes it out.
+CHANGES = st.lists(
+    st.lists(st.tuples(st.integers(0, 25), st.sampled_from([0, 0, 1, 2, 9, 30])), max_size=12),
+    min_size=2,
+    max_size=8,
+)
+
+
+def summary_of(prompt, longest):
+    digest = crc32(prompt.encode())
+    return f"Summary {digest} " + "word " * (digest % longest)
+
+
+def vector_of(text, scale):
+    rng = np.random.default_rng(crc32(text.encode()))
+    topic = np.random.default_rng(crc32(text.split()[1].encode()) % 5).standard_normal(8)
+    return scale * (topic + 0.4 * rng.standard_normal(8))
+
+
+@settings(max_examples=120, deadline=None)
+@given(
+    changes=CHANGES,
+    clusterer=st.sampled_from([*NAMES, *KINDS]),
+    budget=st.sampled_from([3500, 400, 150]),
+    chunk_size=st.sampled_from([15, 100, None]),
+    longest=st.sampled_from([1, 300]),
+    scale=st.sampled_from([1, 0, 1e13]),
+    seed=st.integers(0, 99),
+)
+def test_a_tree_stays_whole_and_pays_for_new_summaries_alone(
+    *, changes, clusterer, budget, chunk_size, longest, scale, seed
+):
+    prompts = []
+
+    def answer(request):
+        if isinstance(request, Embed):
+            return [list(vector_of(text, scale)) for text in request.texts]
+        prompts.append(request.prompt)
+        return summary_of(request.prompt, longest)
+
+    index = TreeIndex(
+        TreeBuilder(
+            clusterer=ThirdParty(clusterer, seed) if clusterer in KINDS else clusterer,
+            max_cluster_tokens=budget,
+            chunk_size=chunk_size,
+        )
+    )
+    for step, change in enumerate(changes):
+        before, sizes = index.tree, dict(change)
+        upsert = [
+            Document(f"d{number}", " ".join(f"Text {number} says {step} {n}." for n in range(size)))
+            for number, size in sizes.items()
+            if size
+        ]
+        prompts.clear()
+        run(
+            index.change(upsert=upsert, delete=[f"d{n}" for n, size in sizes.items() if not size]),
+            answer,
+        )
+        check(index, before, budget, longest, len(prompts))
+
+
+def check(index, before, budget, longest, paid):
+    tree = index.tree
+    leaves = {leaf.id for d in index.documents.values() for leaf in index.builder.leaves(d)}
+    assert {id_ for id_, node in tree.nodes.items() if not node.level} == leaves
+    assert {leaf.id for root in tree.roots for leaf in tree.leaves(root)} == leaves
+    summaries = [node for node in tree.nodes.values() if node.level]
+    for node in summaries:
+        children = [tree.nodes[child] for child in node.children]
+        prompt = LlmSummarizer().render([Passage(child.text, child.title) for child in children])
+        assert node.text == summary_of(prompt, longest).strip()
+        assert len(children) >= 2
+        assert sum(child.tokens for child in children) <= budget
+        assert set(node.doc_ids) == {doc_id for child in children for doc_id in child.doc_ids}
+    for id_ in tree.nodes.keys() & before.nodes.keys():
+        assert tree.nodes[id_].text == before.nodes[id_].text
+        assert np.array_equal(tree.vectors[tree.row[id_]], before.vectors[before.row[id_]])
+    assert paid == sum(node.id not in before.nodes for node in summaries)
+    assert len(summaries) <= 1.5 * len(leaves)
+    assert tree.depth <= 4 + 2.5 * np.log2(max(len(leaves), 1))
