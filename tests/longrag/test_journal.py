@@ -72,6 +72,17 @@ def test_purging_a_document_removes_what_was_made_from_it_and_its_bytes(path):
             assert b"SECRET-ONE" not in file.read_bytes()
 
 
+def test_purging_leaves_no_name_of_a_document_that_nothing_is_made_from(path):
+    with Journal(path) as journal:
+        journal.put("one", "text", sources=["name-of-a", "name-of-b"])
+        journal.put("two", "text", sources=["name-of-c"])
+        journal.purge("name-of-a")
+    content = path.read_bytes()
+    assert b"name-of-a" not in content
+    assert b"name-of-b" not in content
+    assert b"name-of-c" in content
+
+
 def test_what_was_made_from_too_many_documents_to_name_goes_with_any_of_them(path):
     with Journal(path) as journal:
         journal.put("root", "of all", sources=[ANY_DOCUMENT])
