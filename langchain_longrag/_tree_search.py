@@ -115,7 +115,7 @@ class TreeSearch(BaseRetriever):
     def _collapsed(
         self, tree: Tree, scores: NDArray[np.float64], k: int | None
     ) -> Sequence[RetrievedNode]:
-        return collapsed(
+        found = collapsed(
             tree,
             scores,
             token_budget=self.token_budget,
@@ -124,6 +124,8 @@ class TreeSearch(BaseRetriever):
             redundancy=self.redundancy,
             compare=self.compare,
         )
+        # A node that shares no word with the question would only fill the budget.
+        return [node for node in found if node.score > 0 or self.scoring == "cosine"]
 
     def _traverse(
         self, tree: Tree, scores: NDArray[np.float64], k: int | None

@@ -62,7 +62,6 @@ class TreeModels:
 
     def run(self, flow: Flow[T]) -> T:
         """Drive a flow by the models' sync calls, in as many threads as there are workers."""
-        self._check_llm()
         limit = CallLimit(self._max_llm_calls)
 
         def answer(request: Request) -> Any:
@@ -77,7 +76,6 @@ class TreeModels:
 
     async def arun(self, flow: Flow[T]) -> T:
         """Drive a flow by the models' async calls, as many at a time as there are workers."""
-        self._check_llm()
         limit = CallLimit(self._max_llm_calls)
         opened = await asyncio.to_thread(self._opened)
         with opened as journal, progress(self._shows), self._threads() as threads:
@@ -125,11 +123,6 @@ class TreeModels:
                 'Or pass summarizer="extractive", which asks no language model.',
             ) from error
 
-    def _check_llm(self) -> None:
-        """Refuse to begin without a model, before anything is paid for."""
-        if self._plan.asks_llm:
-            self._asked()
-
     @contextmanager
     def _threads(self) -> Iterator[Executor]:
         """Give threads to call a model in; the event loop's own may be fewer than the workers."""
@@ -143,6 +136,9 @@ class TreeModels:
     def _steps(self, request: Request, limit: CallLimit, threads: Executor) -> Steps[Any]:
         match request:
             case Embed():
+                if self._plan.asks_llm:
+                    # Without a language model nothing is to be paid for.
+                    self._asked()
                 return (yield from embed(self._embed_model, request))
             case Generate():
                 llm = self._asked()

@@ -164,13 +164,15 @@ class RaptorRetriever(BaseRetriever):
                 token_budget=self._token_budget,
                 **self._search,
             )
-        return collapsed(
+        found = collapsed(
             tree,
             scores,
             top_k=self._similarity_top_k,
             token_budget=self._token_budget,
             **self._search,
         )
+        # A node that shares no word with the question would only fill the budget.
+        return [node for node in found if node.score > 0 or self._scoring == "cosine"]
 
     def _results(
         self, found: list[RetrievedNode], documents: Mapping[str, Document]

@@ -359,3 +359,11 @@ async def test_an_agents_tool_gives_nodes_within_its_budget():
     for message in (tool.invoke(call), await tool.ainvoke(call)):
         assert message.artifact
         assert all("leaves" in document.metadata for document in message.artifact)
+
+
+def test_by_words_nothing_is_returned_that_shares_none_with_the_question():
+    built = build()
+    found = RaptorRetriever(index=built, scoring="bm25", token_budget=None).invoke("secret7v0")
+    assert found
+    assert all(document.metadata["score"] > 0 for document in found)
+    assert RaptorRetriever(index=built, scoring="bm25").invoke("xylophone") == []

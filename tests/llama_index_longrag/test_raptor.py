@@ -161,6 +161,16 @@ class TestSummarizers:
         index = build(llm=None, summarizer=summarizer)
         assert len(Settings.llm.prompts) == summaries(index)
 
+    def test_without_a_language_model_nothing_is_paid_for(self, monkeypatch):
+        def missing(self):
+            raise ImportError("llama-index-llms-openai is not installed")
+
+        monkeypatch.setattr(type(Settings), "llm", property(missing))
+        embed_model = HashEmbedding()
+        with pytest.raises(InvalidParameterError, match='summarizer="extractive"'):
+            build(llm=None, embed_model=embed_model)
+        assert embed_model.asked == []
+
     def test_a_summarizer_of_ones_own_asks_the_model_it_is_given(self):
         def short(passages, *, sources):
             return (yield from ask(Generate(f"{{text}} {len(passages)} passages", sources)))

@@ -91,6 +91,12 @@ class TestSearch:
         assert texts_of(retriever.retrieve(QUESTION)) == expected
         assert len(expected) > 0
 
+    def test_by_words_nothing_is_returned_that_shares_none_with_the_question(self, index):
+        found = index.as_retriever(scoring="bm25", token_budget=None).retrieve(QUESTION)
+        assert found
+        assert all(node.score > 0 for node in found)
+        assert index.as_retriever(scoring="bm25").retrieve("xylophone") == []
+
     def test_bm25_needs_no_embedding(self):
         model = HashEmbedding()
         index = build(embed_model=model)
