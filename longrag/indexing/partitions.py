@@ -69,7 +69,7 @@ class GraphClusterer:
     """
 
     history_independent: ClassVar[bool] = False
-    typical_size: ClassVar[float] = 7.0
+    typical_size: ClassVar[float] = 6.0
     block_size: ClassVar[int] = 5000
 
     neighbors: int = 7

@@ -491,7 +491,7 @@ class TestFailure:
 
 
 class TestEstimate:
-    @pytest.mark.parametrize("clusterer", ["contiguous", "fast", "stable"])
+    @pytest.mark.parametrize("clusterer", ["contiguous", "fast", "graph", "stable"])
     def test_the_cost_is_told_before_anything_is_paid(self, clusterer):
         corpus = [story(number) for number in range(60)]
         estimate = TreeBuilder(clusterer=clusterer).estimate(corpus)
