@@ -30,7 +30,7 @@ from langchain_longrag._tree_search import TreeSearch
 from longrag import types as core
 from longrag.calls import CallLimit, Flow, Steps, aperform, arun, perform, run
 from longrag.errors import InvalidParameterError
-from longrag.indexing.clustering import Clusterer
+from longrag.indexing.layers import Clusterer
 from longrag.indexing.summaries import ExtractiveSummarizer, LlmSummarizer, Summarizer
 from longrag.indexing.tree import Tree, TreeStatistics
 from longrag.indexing.tree_builder import Scope, TreeBuilder, TreeEstimate

@@ -28,7 +28,7 @@ from llama_index_longrag._tree_nodes import TreeStore
 from llama_index_longrag.raptor_retriever import Mode, RaptorRetriever
 from longrag.calls import Flow
 from longrag.errors import InvalidParameterError
-from longrag.indexing.clustering import Clusterer
+from longrag.indexing.layers import Clusterer
 from longrag.indexing.summaries import Summarizer
 from longrag.indexing.tree import Tree, TreeStatistics
 from longrag.indexing.tree_builder import Scope, TreeEstimate

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
+from typing import Any, Literal, Protocol, TypeAlias, get_args
 
 import numpy as np
 from llama_index.core.base.base_retriever import BaseRetriever
@@ -19,12 +19,9 @@ from llama_index_longrag._tree_nodes import to_tree_result
 from longrag.calls import Embed, Flow, Request, Steps, aperform, arun, perform, run
 from longrag.errors import InvalidParameterError
 from longrag.indexing.tree import Tree
-from longrag.retrieval.tree_search import Compare, collapsed, traverse
+from longrag.retrieval.tree_search import Compare, TreeScorer, collapsed, traverse
 from longrag.retrieval.units import check_k, embed_query
 from longrag.types import Document, RetrievedNode, TreeNode
-
-if TYPE_CHECKING:
-    from llama_index_longrag.raptor import RaptorIndex
 
 Mode: TypeAlias = Literal["collapsed", "traversal"]
 Scoring: TypeAlias = Literal["cosine", "bm25"]
@@ -34,6 +31,19 @@ _SEARCH_SETTINGS: Mapping[str, tuple[str, ...]] = {
     "traversal": ("depth", "start_level"),
 }
 _TRAVERSAL_TOP_K = 5
+
+
+class TreesIndex(Protocol):
+    """A ``RaptorIndex``: documents that change, and the tree over them."""
+
+    _callback_manager: CallbackManager
+
+    @property
+    def embed_model(self) -> BaseEmbedding:
+        """The model that embeds nodes and queries."""
+
+    def snapshot(self) -> tuple[Mapping[str, Document], TreeScorer]:
+        """Return the documents, and what scores the nodes of their tree, of one moment."""
 
 
 class RaptorRetriever(BaseRetriever):
@@ -76,7 +86,7 @@ class RaptorRetriever(BaseRetriever):
     def __init__(
         self,
         *,
-        index: RaptorIndex,
+        index: TreesIndex,
         mode: Mode = "collapsed",
         token_budget: int | None = 2000,
         similarity_top_k: int | None = None,

@@ -1,6 +1,7 @@
 """What is built once and searched often: vectors, and trees of summaries. No questions here."""
 
-from longrag.indexing.clustering import Clusterer, Layer, cluster_layer, clusterer
+from longrag.indexing.clustering import cluster_layer, clusterer
+from longrag.indexing.layers import Clusterer, Layer
 from longrag.indexing.mixtures import FastClusterer, PaperClusterer
 from longrag.indexing.partitions import ContiguousClusterer, GraphClusterer, StableClusterer
 from longrag.indexing.summaries import (

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,10 +18,8 @@ from longrag.indexing.geometry import (
     kmeans,
     principal_components,
 )
+from longrag.indexing.layers import Layer
 from longrag.indexing.layout import reduce_dimension
-
-if TYPE_CHECKING:
-    from longrag.indexing.clustering import Layer
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]

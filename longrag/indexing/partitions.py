@@ -7,17 +7,15 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from longrag.errors import MissingExtraError
 from longrag.indexing.geometry import check_integer, check_positive, check_seed, directions
+from longrag.indexing.layers import Layer
 from longrag.indexing.neighbours import nearest_neighbour_links, nearest_neighbours
-
-if TYPE_CHECKING:
-    from longrag.indexing.clustering import Layer
 
 Integers = NDArray[np.int64]
 

@@ -27,7 +27,8 @@ from longrag.errors import (
     LongragError,
     SummaryError,
 )
-from longrag.indexing.clustering import Clusterer, Layer, clusterer
+from longrag.indexing.clustering import clusterer
+from longrag.indexing.layers import Clusterer, Layer
 from longrag.indexing.partitions import ContiguousClusterer
 from longrag.indexing.summaries import LlmSummarizer, Passage, Summarizer, summarize
 from longrag.indexing.tree import Tree

@@ -11,7 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple, TypeAlias
 
-from longrag.indexing.clustering import Clusterer, Layer, cluster_layer, join_nearest
+from longrag.indexing.clustering import cluster_layer, join_nearest
+from longrag.indexing.layers import Clusterer, Layer
 from longrag.indexing.tree import Tree
 from longrag.types import TreeNode
 

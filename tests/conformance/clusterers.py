@@ -11,7 +11,8 @@ import copy
 import numpy as np
 import pytest
 
-from longrag.indexing.clustering import Layer, cluster_layer
+from longrag.indexing.clustering import cluster_layer
+from longrag.indexing.layers import Layer
 
 
 def make_layer(vectors):

@@ -4,7 +4,8 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from longrag.indexing.clustering import Layer, cluster_layer, clusterer
+from longrag.indexing.clustering import cluster_layer, clusterer
+from longrag.indexing.layers import Layer
 
 
 @st.composite

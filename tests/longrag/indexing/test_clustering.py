@@ -18,8 +18,9 @@ from sklearn.mixture import GaussianMixture
 
 from longrag.errors import EmbeddingError, InvalidParameterError, MissingExtraError
 from longrag.indexing import mixtures
-from longrag.indexing.clustering import Layer, cluster_layer, clusterer
+from longrag.indexing.clustering import cluster_layer, clusterer
 from longrag.indexing.geometry import directions, divide, kmeans, principal_components
+from longrag.indexing.layers import Layer
 from longrag.indexing.layout import reduce_dimension
 from longrag.indexing.mixtures import FastClusterer, PaperClusterer, best_mixture
 from longrag.indexing.partitions import ContiguousClusterer, GraphClusterer, StableClusterer
@@ -552,7 +553,8 @@ def test_the_papers_clusterer_takes_the_smallest_layers(count):
 SCRIPT = """
     import json, sys
     import numpy as np
-    from longrag.indexing.clustering import Layer, cluster_layer, clusterer
+    from longrag.indexing.clustering import cluster_layer, clusterer
+    from longrag.indexing.layers import Layer
     vectors = np.random.default_rng(0).standard_normal((150, 40)).astype(np.float32)
     layer = Layer(tuple(f"node {row}" for row in range(150)), vectors, (100,) * 150)
     names = ("paper", "fast", "graph", "stable")

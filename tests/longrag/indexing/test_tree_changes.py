@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from longrag.calls import run
-from longrag.indexing.clustering import Layer
+from longrag.indexing.layers import Layer
 from longrag.indexing.tree_builder import TreeBuilder, build_tree
 from longrag.indexing.tree_changes import History, OldGroups, regroup
 from longrag.types import Document
