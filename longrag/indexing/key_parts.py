@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from longrag.indexing.fm_index import FMIndex
 from longrag.indexing.key_arrays import KeyArray
-from longrag.indexing.key_runs import Alive, Content, Integers, Runs, Segment, frozen
+from longrag.indexing.key_runs import Alive, Content, Integers, Runs, Segment, check_lengths, frozen
 from longrag.indexing.key_sources import KeySources
 from longrag.indexing.suffix_array import SuffixArray
 from longrag.indexing.token_ids import TokenIds, concatenate
@@ -138,7 +138,7 @@ def load_parts(arrays: Mapping[str, NDArray[Any]], count: int, settings: Setting
 def _load_part(arrays: Mapping[str, NDArray[Any]], settings: Settings) -> Part:
     names = KeySources.names()
     form = {name: array for name, array in arrays.items() if name not in names}
-    for name, array in form.items():
+    for name, array in arrays.items():
         if array.dtype.kind not in "iu" or array.ndim != (2 if name in ("bits", "ranks") else 1):
             raise ValueError(f"{name} is of type {array.dtype} and shape {array.shape}")
     segment: Segment
@@ -150,8 +150,8 @@ def _load_part(arrays: Mapping[str, NDArray[Any]], settings: Settings) -> Part:
         segment = FMIndex(form, min_length=settings.min_length)
     segment.check()
     sources = KeySources({name: arrays[name] for name in names})
-    if len(sources) != segment.size:
-        raise ValueError(f"{segment.size} keys with {len(sources)} sources")
+    sources.check()
+    check_lengths(sources=(len(sources), segment.size))
     return Part(segment, sources)
 
 

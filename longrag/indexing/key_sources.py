@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from longrag.errors import InvalidParameterError
+from longrag.indexing.key_runs import check_lengths
 from longrag.indexing.token_ids import TokenIds, concatenate
 from longrag.types import Key
 
@@ -131,6 +132,19 @@ class KeySources:
     def arrays(self) -> dict[str, NDArray[Any]]:
         """Return all there is to save."""
         return self._arrays
+
+    def check(self) -> None:
+        """Raise ``ValueError`` where loaded arrays are not of lengths that fit together."""
+        count = len(self)
+        check_lengths(
+            texts=(len(self._texts), count),
+            **{name: (len(self._arrays[name]), count) for name in _NUMBERS},
+        )
+        for table in (self._texts, self._documents, self._passages):
+            check_lengths(strings=(int(table.offsets[-1]), len(table.flat)))
+        for table, name in ((self._documents, "document_of"), (self._passages, "passage_of")):
+            if count and int(self._arrays[name].max()) >= len(table):
+                raise ValueError(f"{name} leads beyond {len(table)} strings")
 
     @staticmethod
     def names() -> tuple[str, ...]:

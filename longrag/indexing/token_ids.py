@@ -100,10 +100,10 @@ def token_ids(ids: TokenIds | Iterable[Sequence[int]], vocab_size: int) -> Token
 
 
 def _flatten(ids: Iterable[Sequence[int]]) -> TokenIds:
-    sequences = list(ids)
-    lengths = np.fromiter(map(len, sequences), np.int64, len(sequences))
-    offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
     try:
+        sequences = list(ids)
+        lengths = np.fromiter(map(len, sequences), np.int64, len(sequences))
+        offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
         if sequences and all(isinstance(sequence, np.ndarray) for sequence in sequences):
             return TokenIds(np.concatenate(sequences), offsets)
         flat = np.array(list(chain.from_iterable(sequences)))

@@ -65,8 +65,7 @@ def answers(index):
         following = index.continuations(state).tolist()
         sources = [(o.key, o.start, o.end) for o in index.sources(state)]
         found[prefix] = (following, index.may_close(state), index.count(state), sources)
-        for token in following:
-            waiting.append(((*prefix, token), index.advance(state, token)))
+        waiting.extend(((*prefix, token), index.advance(state, token)) for token in following)
     return found
 
 
