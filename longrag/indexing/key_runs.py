@@ -120,8 +120,10 @@ def find_runs(values: Callable[[Integers], Integers], lo: int, hi: int) -> Runs:
         none = np.empty(0, np.int64)
         return Runs(none, none, none)
     rows, found = _borders(values, lo, hi)
-    starts = np.concatenate([rows[:1], rows[1:][found[1:] != found[:-1]]])
     kept = np.concatenate([[True], found[1:] != found[:-1]])
+    starts = rows[kept]
+    # The first gap may lie behind many rows of the first value.
+    starts[0] = lo
     return Runs(found[kept], starts, np.append(starts[1:], hi))
 
 
@@ -136,11 +138,10 @@ def _borders(values: Callable[[Integers], Integers], lo: int, hi: int) -> tuple[
         gaps = np.flatnonzero(found[1:] != found[:-1])
         if not len(gaps):
             break
-        inner = rows[gaps][:, np.newaxis] + np.arange(finer, step + finer, finer)
-        inner = np.minimum(inner, rows[gaps + 1][:, np.newaxis]).ravel()
-        # The samples on either side of a gap stay, so that no border falls between two gaps.
-        rows = np.concatenate([rows[:1], inner])
-        found = np.concatenate([found[:1], values(inner)])
+        # Both samples of a gap are read again, so that no border falls between two gaps.
+        inner = rows[gaps][:, np.newaxis] + np.arange(0, step + finer, finer)
+        rows = np.minimum(inner, rows[gaps + 1][:, np.newaxis]).ravel()
+        found = values(rows)
     return rows, found
 
 

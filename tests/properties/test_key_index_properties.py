@@ -213,12 +213,16 @@ def test_the_suffix_array_sorts_every_suffix(values, largest):
     assert suffix_array(np.array(scaled, np.uint32), largest).tolist() == expected
 
 
-@settings(max_examples=100, deadline=None)
-@given(st.lists(st.tuples(st.integers(0, 50), st.integers(1, 3000)), max_size=20), st.data())
-def test_runs_of_long_intervals_are_those_of_a_full_look(runs, data):
-    values = np.sort(np.repeat(*np.array(runs or [(0, 0)], np.int64).T))
-    hi = data.draw(st.integers(0, len(values)))
-    lo = data.draw(st.integers(0, hi))
+@settings(max_examples=200, deadline=None)
+@given(
+    st.lists(st.sampled_from([1, 2, 31, 33, 900, 1024, 1025, 2100, 5000]), min_size=1, max_size=25),
+    st.integers(0, 3000),
+    st.integers(0, 3000),
+)
+def test_runs_of_long_intervals_are_those_of_a_full_look(lengths, skipped, left):
+    values = np.repeat(np.arange(len(lengths)), lengths)
+    lo = min(skipped, len(values))
+    hi = max(lo, len(values) - left)
     read = []
 
     def at(rows):
@@ -230,7 +234,7 @@ def test_runs_of_long_intervals_are_those_of_a_full_look(runs, data):
     assert found.tokens.tolist() == distinct.tolist()
     assert found.lo.tolist() == (lo + first).tolist()
     assert found.hi.tolist() == (lo + first + counts).tolist()
-    assert sum(read) <= 2048 + (hi - lo) / 1024 + 64 * len(distinct)
+    assert sum(read) <= 2048 + (hi - lo) / 1024 + 70 * len(distinct)
 
 
 @settings(max_examples=60, deadline=None)

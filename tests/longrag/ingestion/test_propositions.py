@@ -120,7 +120,7 @@ def test_a_failing_call_is_raised_as_it_is_and_other_than_text_is_refused():
 
 
 def test_a_prompt_of_ones_own_needs_its_slot_and_may_hold_braces():
-    with pytest.raises(InvalidParameterError, match="a string with the slot {context}"):
+    with pytest.raises(InvalidParameterError, match=r"a string with the slot \{context\}"):
         next(proposition_keys(DOCS, prompt="List the facts."))
     (first, *_) = next(proposition_keys(DOCS, prompt='{"facts": {context}}'))
     assert first.prompt.startswith('{"facts": <passage title="The mill">\nIt was built')
@@ -131,7 +131,4 @@ def test_a_passage_can_neither_end_its_field_nor_fill_a_slot():
     (request,) = next(proposition_keys([Document("d", text)]))
     assert request.prompt.count("</passage>") == 1
     assert request.prompt.count("{context}") == 1
-    assert (
-        request.prompt.split("<passage>")[0]
-        == PROPOSITIONS.split("{context}")[0].split("<passage>")[0]
-    )
+    assert request.prompt.endswith(PROPOSITIONS.partition("{context}")[2])
