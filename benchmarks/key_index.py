@@ -35,6 +35,7 @@ from longrag.indexing import KeyIndex, TokenIds  # noqa: E402
 
 PIECE = re.compile(r"\s?\w+|\s?[^\w\s]+|\s+")
 SENTENCE_END = re.compile(r"(?<=[.!?])\s+")
+SPECIAL = re.compile(r"[\\.+*?()|\[\]{}^$/]")
 DEPTHS = 5
 STATES = 300
 BEAMS = 10
@@ -123,7 +124,8 @@ def walk(index: KeyIndex, ids: TokenIds, seed: int = 1) -> list[tuple[float, flo
 
 def report(name: str, ids: TokenIds, vocab_size: int, mode: str) -> KeyIndex:
     """Build one index twice, the first time small to compile, and print its row."""
-    KeyIndex.from_token_ids([[0, 1, 0]], vocab_size=vocab_size, mode=mode)  # type: ignore[arg-type]
+    small = TokenIds(ids.flat[:500], np.array([0, 500]))
+    KeyIndex.from_token_ids(small, vocab_size=vocab_size, mode=mode)  # type: ignore[arg-type]
     # Numbering the sources is Python's own string formatting, and is timed with the build.
     build, index = seconds(
         lambda: KeyIndex.from_token_ids(ids, vocab_size=vocab_size, mode=mode)  # type: ignore[arg-type]
@@ -196,12 +198,12 @@ def masks(index: KeyIndex, ids: TokenIds, tokenizer: WordPieces, texts: list[str
     before = resident()
     wrapped = llguidance.TokenizerWrapper(_Guided(tokenizer))
     guided = llguidance.LLTokenizer(wrapped, n_vocab=tokenizer.vocab_size + 1)
-    pattern = "|".join(re.sub(r"([^\w\s])", r"\\\1", f" {text}") for text in texts)
+    pattern = "|".join(SPECIAL.sub(r"\\\g<0>", f" {text}") for text in texts)
     grammar = llguidance.LLMatcher.grammar_from_regex(pattern)
     limits = llguidance.LLParserLimits(initial_lexer_fuel=10**10, step_lexer_fuel=10**9)
     took, matcher = seconds(lambda: llguidance.LLMatcher(guided, grammar, limits=limits))
     if matcher.is_error():
-        print(f"llguidance does not compile: {matcher.get_error()[:200]}")
+        print(f"llguidance does not compile: {matcher.get_error()[-300:]}")
         return
     bitmask = llguidance.numpy.allocate_token_bitmask(1, tokenizer.vocab_size + 1)
     times = []

@@ -12,7 +12,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from longrag.indexing.key_runs import Alive, Content, Integers, Runs, check_lengths, find_runs
+from longrag.indexing.key_runs import (
+    Alive,
+    Content,
+    Integers,
+    Runs,
+    check_lengths,
+    find_runs,
+    one_row,
+)
 from longrag.indexing.token_ids import TokenIds
 
 # Below so many keys that begin alike, comparing them whole is cheaper than another round.
@@ -54,6 +62,10 @@ class KeyArray:
         if depth == 0:
             rows = self._first_rows.astype(np.int64)
             return Runs(self._first.astype(np.int64), rows[:-1], rows[1:])
+        if hi - lo == 1:
+            place = int(self._offsets[lo]) + depth
+            ended = place >= int(self._offsets[hi])
+            return one_row(lo, None if ended else int(self._flat[place]))
         runs = find_runs(lambda rows: self._values(rows, depth), lo, hi)
         if len(runs.tokens) and runs.tokens[0] == 0:
             runs = Runs(*(array[1:] for array in runs))

@@ -145,6 +145,13 @@ def _borders(values: Callable[[Integers], Integers], lo: int, hi: int) -> tuple[
     return rows, found
 
 
+def one_row(row: int, token: int | None) -> Runs:
+    """Return the runs of a single row: those of its token, or none where it has ended."""
+    if token is None:
+        return Runs(*np.empty((3, 0), np.int64))
+    return Runs(*np.array([[token], [row], [row + 1]], np.int64))
+
+
 def check_lengths(**lengths: tuple[int, int]) -> None:
     """Compare pairs of lengths.
 

@@ -57,7 +57,7 @@ class KeySources:
     @classmethod
     def numbered(cls, count: int) -> KeySources:
         """Make each key a document of its own, named by its number, without a text."""
-        names = strings_of(map(str, range(count)))
+        names = _decimals(count)
         blank = np.zeros(count, np.int64)
         numbers = {"document_of": np.arange(count), "start_of": blank, "end_of": blank}
         texts = TokenIds(np.empty(0, np.uint8), np.zeros(count + 1, np.int64))
@@ -158,6 +158,16 @@ def strings_of(texts: Iterable[str]) -> TokenIds:
     offsets = np.zeros(len(encoded) + 1, np.int64)
     np.cumsum(np.fromiter(map(len, encoded), np.int64, len(encoded)), out=offsets[1:])
     return TokenIds(np.frombuffer(b"".join(encoded), np.uint8), offsets)
+
+
+def _decimals(count: int) -> TokenIds:
+    """Return the numbers from 0 on in decimal digits, a million of them in a tenth of a second."""
+    powers = 10 ** np.arange(len(str(max(count - 1, 0))))[::-1]
+    leading = np.arange(count)[:, np.newaxis] // powers
+    shown = leading > 0
+    shown[:, -1] = True
+    offsets = np.concatenate([[0], np.cumsum(shown.sum(axis=1))])
+    return TokenIds((leading % 10 + ord("0")).astype(np.uint8)[shown], offsets)
 
 
 def _string(table: TokenIds, place: int) -> str:

@@ -19,6 +19,7 @@ from longrag.indexing.key_runs import (
     Runs,
     check_lengths,
     find_runs,
+    one_row,
     pieces,
 )
 from longrag.indexing.suffix_sorting import suffix_array
@@ -64,6 +65,9 @@ class SuffixArray:
         if depth == 0:
             rows = self._first_rows.astype(np.int64)
             return Runs(self._first.astype(np.int64), rows[:-1], rows[1:])
+        if hi - lo == 1:
+            value = int(self._text[int(self._rows[lo]) + depth])
+            return one_row(lo, value - 1 if value else None)
         runs = find_runs(lambda rows: self._values(rows, depth), lo, hi)
         if len(runs.tokens) and runs.tokens[0] == 0:
             runs = Runs(*(array[1:] for array in runs))

@@ -96,7 +96,7 @@ def token_ids(ids: TokenIds | Iterable[Sequence[int]], vocab_size: int) -> Token
             f"from 0 to {vocab_size - 1}",
             "Tokenise the keys with the tokenizer whose vocab_size this is.",
         )
-    return TokenIds(flat.astype(np.min_scalar_type(vocab_size)), offsets)
+    return TokenIds(flat.astype(np.min_scalar_type(vocab_size), copy=False), offsets)
 
 
 def _flatten(ids: Iterable[Sequence[int]]) -> TokenIds:

@@ -8,7 +8,9 @@ import pytest
 
 from longrag.errors import IndexFormatError, InvalidParameterError, TokenizerError
 from longrag.indexing import KeyIndex, TokenIds
+from longrag.indexing.key_arrays import sort_keys
 from longrag.indexing.storage import MANIFEST, load_arrays, save_arrays
+from longrag.indexing.token_ids import token_ids
 from longrag.types import Key
 
 MODES = ("keys", "substring", "fm")
@@ -228,6 +230,12 @@ def test_texts_become_keys_with_a_leading_space_and_keep_their_sources(mode):
     assert index.doc_ids == ("copy", "mill", "odd", "磨坊")
 
 
+def test_keys_without_sources_are_documents_named_by_their_numbers():
+    index = KeyIndex.from_token_ids([[n % 7, n // 7] for n in range(1011)], vocab_size=200)
+    assert index.doc_ids == tuple(sorted(str(n) for n in range(1011)))
+    assert docs(index, [3, 143]) == [str(143 * 7 + 3)]
+
+
 def test_a_string_is_a_document_of_its_own():
     tokenizer = Bytes()
     index = KeyIndex.from_keys(["rye", "oats"], tokenizer=tokenizer)
@@ -442,3 +450,50 @@ def test_the_fingerprint_changes_with_keys_sources_tokenizer_and_settings():
     ]
     assert len({index.fingerprint for index in made}) == len(made)
     assert small("fm").fingerprint == small("fm").fingerprint
+
+
+def prefixes(keys, mode, depth, ends=()):
+    """Count every prefix by looking at every place: (occurrences, next tokens, may close)."""
+    found = {}
+    for number, key in enumerate(keys):
+        for start in range(1 if mode == "keys" else len(key)):
+            for size in range(min(depth, len(key) - start) + 1):
+                own = found.setdefault(tuple(key[start : start + size]), [0, set(), False])
+                own[0] += 1
+                own[1].update(key[start + size : start + size + 1])
+                whole = start + size == len(key)
+                own[2] |= size > 0 and (whole or (mode != "keys" and start + size in ends[number]))
+    return {
+        prefix: (count, sorted(after), closes) for prefix, (count, after, closes) in found.items()
+    }
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_intervals_of_many_thousand_rows_answer_as_a_count_does_before_and_after_removals(mode):
+    random = np.random.default_rng(3)
+    # A few tokens stand almost everywhere, so that one interval holds most rows.
+    draw = np.minimum(random.zipf(1.6, (9000, 4)) - 1, 999)
+    keys = [row[: 1 + number % 4].tolist() for number, row in enumerate(draw)]
+    ends = [[1] if number % 500 == 0 else [] for number in range(len(keys))]
+    index = KeyIndex.from_token_ids(
+        keys, vocab_size=1000, mode=mode, sentence_ends=ends, min_length=1
+    )
+    gone = {str(number) for number in range(0, 9000, 3)}
+    left = [number for number in range(9000) if number % 3]
+    for own, rows in ((index, range(9000)), (index.without_documents(gone), left)):
+        expected = prefixes([keys[n] for n in rows], mode, 3, [ends[n] for n in rows])
+        for prefix, (count, after, closes) in expected.items():
+            state = own.find(prefix)
+            assert own.continuations(state).tolist() == after, prefix
+            assert (own.count(state), own.may_close(state)) == (count, closes), prefix
+        assert max(count for prefix, (count, *_) in expected.items() if prefix) > 2048
+
+
+@pytest.mark.parametrize("vocab_size", [200, 40_000, 2**31 - 2])
+def test_thousands_of_keys_that_begin_alike_are_sorted_stably(vocab_size):
+    random = np.random.default_rng(4)
+    head = [vocab_size - 1] * 30
+    tails = random.integers(0, 3, (12_000, 5)).tolist()
+    keys = [head + tail[: 1 + number % 5] for number, tail in enumerate(tails)]
+    order = sort_keys(token_ids(keys, vocab_size), vocab_size)
+    assert order.tolist() == sorted(range(len(keys)), key=keys.__getitem__)
