@@ -116,18 +116,20 @@ class FMIndex:
         offsets = self._offsets.astype(np.int64)
         return keys, offsets[keys + 1] - offsets[keys] - behind - depth
 
-    def keys_of_rows(self) -> Integers:
-        """Return the key of every row; -1 for rows of no key."""
-        _, rows = self._matrix.read(self.tokens + self.size)
-        offsets = self._offsets.astype(np.int64)
-        keys = np.full(int(self._before[-1]), -1, np.int64)
-        keys[rows] = np.repeat(np.arange(self.size), np.diff(offsets) + 1)
-        keys[: self.root[0]] = -1
-        return keys
+    def rows_of_keys(self, chosen: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        """Tell of each row whether it is of a chosen key; only the chosen ones are read."""
+        found = np.zeros(int(self._before[-1]), np.bool_)
+        keys = np.flatnonzero(chosen)
+        # A key is read from the separator before it on, the first from the start of the text.
+        behind = np.zeros(self.size + 1, np.int64)
+        behind[self._key_of.astype(np.int64) + 1] = self._before[_SEPARATOR] + np.arange(self.size)
+        lengths = np.diff(self._offsets.astype(np.int64))[keys]
+        found[self._matrix.read(behind[keys], lengths)[1]] = True
+        return found
 
     def content(self) -> Content:
         """Read the keys and the ends of their sentences back out of the index."""
-        symbols, rows = self._matrix.read(self.tokens + self.size)
+        symbols, rows = self._matrix.read([0], [self.tokens + self.size])
         inside = symbols >= _TOKENS
         flat = self._alphabet[symbols[inside] - _TOKENS]
         ends = np.unpackbits(self._ends, count=int(self._before[-1])).astype(np.bool_)

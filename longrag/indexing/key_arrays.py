@@ -113,9 +113,9 @@ class KeyArray:
         """Return the key of each row, and 0: a key is read from its start."""
         return rows, np.zeros_like(rows)
 
-    def keys_of_rows(self) -> Integers:
-        """Return the key of every row, which is the row."""
-        return np.arange(self.size)
+    def rows_of_keys(self, chosen: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        """Tell of each row whether it is of a chosen key, which is the row."""
+        return chosen
 
     def content(self) -> Content:
         """Return the keys in their order."""

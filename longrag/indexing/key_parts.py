@@ -41,13 +41,10 @@ class Settings:
 class Part:
     """A segment of which some keys may have been removed; it answers for the others."""
 
-    def __init__(
-        self, segment: Segment, sources: KeySources, dead: NDArray[np.bool_] | None = None
-    ) -> None:
-        self.segment, self.sources, self.dead = segment, sources, dead
-        alive = None if dead is None else Alive(dead, segment.keys_of_rows())
-        self._alive = alive
-        self.size = segment.size if dead is None else int((~dead).sum())
+    def __init__(self, segment: Segment, sources: KeySources, alive: Alive | None = None) -> None:
+        self.segment, self.sources, self._alive = segment, sources, alive
+        self.dead = None if alive is None else alive.dead_keys
+        self.size = segment.size if self.dead is None else int((~self.dead).sum())
         # Not a method: a cache that held the part would keep both from being freed at once.
         self.expand = lru_cache(_KEPT)(lambda lo, hi, depth: _expand(segment, alive, lo, hi, depth))
 
@@ -87,13 +84,18 @@ class Part:
         """Return the keys that were not removed."""
         return np.arange(self.segment.size) if self.dead is None else np.flatnonzero(~self.dead)
 
-    def without(self, doc_ids: frozenset[str]) -> Part:
-        """Return the part without the keys of some documents; itself where it has none."""
-        gone = self.sources.of_documents(doc_ids)
-        dead = gone if self.dead is None else gone | self.dead
-        if not gone.any() or (self.dead is not None and (dead == self.dead).all()):
-            return self
-        return Part(self.segment, self.sources, dead)
+    def without(self, doc_ids: frozenset[str]) -> tuple[Part, set[str]]:
+        """Return the part without some documents, and which of them it had."""
+        codes = self.sources.codes(doc_ids)
+        gone = self.sources.of_documents(codes)
+        if self.dead is not None:
+            gone &= ~self.dead
+        if not gone.any():
+            return self, set()
+        had = set(self.sources.doc_ids(np.flatnonzero(gone)))
+        rows = self.segment.rows_of_keys(gone)
+        alive = Alive(gone, rows) if self._alive is None else self._alive.without(gone, rows)
+        return Part(self.segment, self.sources, alive), had
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """Return all there is to save of a part without removed keys."""

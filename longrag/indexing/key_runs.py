@@ -45,13 +45,14 @@ class Content:
 class Alive:
     """Which keys and rows of a segment still count, after documents were removed."""
 
-    def __init__(self, dead_keys: NDArray[np.bool_], keys_of_rows: Integers) -> None:
+    def __init__(self, dead_keys: NDArray[np.bool_], dead_rows: NDArray[np.bool_]) -> None:
         self.dead_keys = dead_keys
-        dead = np.zeros(len(keys_of_rows), np.bool_)
-        # Rows of no key, as an FM-index has, are numbered -1.
-        dead[keys_of_rows >= 0] = dead_keys[keys_of_rows[keys_of_rows >= 0]]
-        self._before = np.zeros(len(dead) + 1, np.int32)
-        np.cumsum(dead, out=self._before[1:])
+        self._before = np.zeros(len(dead_rows) + 1, np.int32)
+        np.cumsum(dead_rows, out=self._before[1:])
+
+    def without(self, keys: NDArray[np.bool_], rows: NDArray[np.bool_]) -> Alive:
+        """Return what is alive when some more keys, and their rows, no longer count."""
+        return Alive(self.dead_keys | keys, rows | (np.diff(self._before) == 1))
 
     def counts(self, lo: Any, hi: Any) -> Any:
         """Count the rows of intervals that are alive."""
@@ -92,8 +93,8 @@ class Segment(Protocol):
     def closing_rows(self, lo: int, hi: int, depth: int) -> tuple[int, int]:
         """Return the rows that count as found at the end of ``depth`` tokens."""
 
-    def keys_of_rows(self) -> Integers:
-        """Return the key of every row; -1 for rows of no key."""
+    def rows_of_keys(self, chosen: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        """Tell of each row whether it is of a chosen key."""
 
     def content(self) -> Content:
         """Return what the segment was built from."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -91,11 +92,20 @@ class KeySources:
         codes = np.unique(self._arrays["document_of"][places])
         return [_string(self._documents, int(code)) for code in codes]
 
-    def of_documents(self, doc_ids: frozenset[str]) -> NDArray[np.bool_]:
-        """Tell of each key whether its document is among some."""
-        names = (_string(self._documents, code) for code in range(len(self._documents)))
-        chosen = np.fromiter((name in doc_ids for name in names), np.bool_, len(self._documents))
+    def codes(self, doc_ids: Iterable[str]) -> list[int]:
+        """Return the numbers of those documents that are known here, rising."""
+        return sorted(self._codes[id_] for id_ in doc_ids if id_ in self._codes)
+
+    def of_documents(self, codes: Sequence[int]) -> NDArray[np.bool_]:
+        """Tell of each key whether its document has one of some numbers."""
+        chosen = np.zeros(len(self._documents), np.bool_)
+        chosen[list(codes)] = True
         return np.asarray(chosen[self._arrays["document_of"]], np.bool_)
+
+    @cached_property
+    def _codes(self) -> dict[str, int]:
+        names = (_string(self._documents, code) for code in range(len(self._documents)))
+        return {name: code for code, name in enumerate(names)}
 
     def take(self, places: Integers) -> KeySources:
         """Return some of the keys in the order given, and nothing of the others."""

@@ -207,7 +207,7 @@ class KeyIndex:
         return self._of(settle((*self._parts, part), self._settings))
 
     def without_documents(self, doc_ids: Iterable[str]) -> KeyIndex:
-        """Return an index without the keys of some documents.
+        """Return an index without the keys of some documents, or of one.
 
         Their tokens stay in memory until the part they are in is built again, at the latest when
         the index is saved: a saved index holds nothing of them.
@@ -216,11 +216,11 @@ class KeyIndex:
             InvalidParameterError: a document that has no key here.
         """
         gone = frozenset([doc_ids] if isinstance(doc_ids, str) else doc_ids)
-        unknown = sorted(gone.difference(self.doc_ids))
+        kept = [part.without(gone) for part in self._parts]
+        unknown = sorted(gone.difference(*(had for _, had in kept)))
         if unknown:
             raise InvalidParameterError("doc_ids", unknown[0], "a document with keys in the index")
-        kept = tuple(part.without(gone) for part in self._parts)
-        return self._of(settle(kept, self._settings))
+        return self._of(settle([part for part, _ in kept], self._settings))
 
     def _of(self, parts: Sequence[Part]) -> KeyIndex:
         return KeyIndex(parts, self._settings, self.tokenizer_fingerprint)

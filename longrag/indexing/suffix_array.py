@@ -114,9 +114,9 @@ class SuffixArray:
         keys = np.searchsorted(self._starts, places, side="right").astype(np.int64) - 1
         return keys, places - self._starts[keys]
 
-    def keys_of_rows(self) -> Integers:
-        """Return the key of every row."""
-        return self.places(np.arange(self.tokens), 1)[0]
+    def rows_of_keys(self, chosen: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        """Tell of each row whether it is of a chosen key."""
+        return np.asarray(np.repeat(chosen, np.diff(self._starts))[self._rows])
 
     def content(self) -> Content:
         """Return the keys and the ends of their sentences."""

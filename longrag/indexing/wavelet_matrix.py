@@ -12,7 +12,7 @@ from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 # Words of 64 bits between two stored counts.
 _BLOCK = 4
@@ -85,9 +85,11 @@ class WaveletMatrix:
         """Step from each row until ``stop`` is met; returns the rows of ``stop``, and the steps."""
         return _kernels().walk(self._arrays, np.asarray(rows, np.int64), stop)
 
-    def read(self, length: int) -> tuple[Int64, Int64]:
-        """Step ``length`` times from row 0 on; returns the symbols met and their rows."""
-        return _kernels().read(self._arrays, length)
+    def read(self, rows: ArrayLike, lengths: ArrayLike) -> tuple[Int64, Int64]:
+        """Step from each row so many times; returns all symbols met, and their rows."""
+        return _kernels().read(
+            self._arrays, np.asarray(rows, np.int64), np.asarray(lengths, np.int64)
+        )
 
 
 def _read_only(array: NDArray[Any]) -> NDArray[Any]:
@@ -200,12 +202,16 @@ def _kernels() -> _Kernels:  # noqa: C901, PLR0915 - compiled functions that cal
         return found, steps
 
     @njit(nogil=True)
-    def read(matrix, length):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
-        symbols, rows = np.empty(length, np.int64), np.empty(length, np.int64)
-        row = np.int64(0)
-        for index in range(length):
-            symbol, row = step(matrix, row)
-            symbols[index], rows[index] = symbol, row
+    def read(matrix, starts, lengths):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+        total = lengths.sum()
+        symbols, rows = np.empty(total, np.int64), np.empty(total, np.int64)
+        place = 0
+        for index in range(len(starts)):
+            row = starts[index]
+            for _ in range(lengths[index]):
+                symbol, row = step(matrix, row)
+                symbols[place], rows[place] = symbol, row
+                place += 1
         return symbols, rows
 
     return _Kernels(follow, distinct, walk, read)

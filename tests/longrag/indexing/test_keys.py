@@ -1,7 +1,11 @@
 """The constraint index by hand: what follows what, where spans close, and what it refuses."""
 
 import json
+import os
+import subprocess
+import sys
 import threading
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -497,3 +501,28 @@ def test_thousands_of_keys_that_begin_alike_are_sorted_stably(vocab_size):
     keys = [head + tail[: 1 + number % 5] for number, tail in enumerate(tails)]
     order = sort_keys(token_ids(keys, vocab_size), vocab_size)
     assert order.tolist() == sorted(range(len(keys)), key=keys.__getitem__)
+
+
+FINGERPRINTS = """
+from longrag.indexing import KeyIndex
+from longrag.types import Key
+keys = [Key("", f"d{n % 7}", n, n, f"p{n % 5}") for n in range(60)]
+ids = [[n % 3, n % 4, n % 5][: 1 + n % 3] for n in range(60)]
+for mode in ("keys", "substring", "fm"):
+    index = KeyIndex.from_token_ids(ids, vocab_size=9, mode=mode, sources=keys)
+    print(index.without_documents(["d1", "d4"]).fingerprint)
+"""
+
+
+def test_equal_builds_are_equal_to_the_byte_whatever_the_hash_seed(capsys):
+    exec(compile(FINGERPRINTS, "here", "exec"), {})  # the same lines, in this process
+    done = subprocess.run(
+        [sys.executable, "-c", FINGERPRINTS],
+        cwd=Path(__file__).parents[3],
+        env={**os.environ, "PYTHONHASHSEED": "1"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout == capsys.readouterr().out
+    assert len(set(done.stdout.split())) == 3
