@@ -25,6 +25,8 @@ from longrag.indexing.token_ids import TokenIds
 
 # Below so many keys that begin alike, comparing them whole is cheaper than another round.
 _FEW = 4096
+# Keys packed at a time, so that what is computed beside the words stays small.
+_PACKED = 1 << 16
 
 
 class KeyArray:
@@ -146,40 +148,43 @@ def sort_keys(ids: TokenIds, vocab_size: int) -> Integers:
     are still alike go into the next round.
     """
     bits = int(vocab_size).bit_length()
-    order = np.arange(len(ids))
-    starts, stops = (part.astype(np.int64) for part in (ids.offsets[:-1], ids.offsets[1:]))
-    active, group, depth = order.copy(), np.zeros(len(ids), np.uint64), 0
-    while len(active) > (_FEW if depth else 0):
-        room = 64 - int(group[-1]).bit_length()
-        width = min(room // bits, 64 // bits)
-        keys = order[active]
-        words, last = _pack(ids.flat, starts[keys] + depth, stops[keys], width, bits)
-        words |= group << np.uint64(width * bits) if depth else np.uint64(0)
-        sorting = np.argsort(words, kind="stable")
-        order[active], words, last = keys[sorting], words[sorting], last[sorting]
-        fresh = np.concatenate([[True], words[1:] != words[:-1]])
-        alone = fresh & np.concatenate([fresh[1:], [True]])
+    last = np.uint64((1 << bits) - 1)
+    width = 64 // bits
+    words = _pack(ids, np.arange(len(ids)), 0, width, bits)
+    order = np.argsort(words, kind="stable")
+    active, depth = np.arange(len(ids)), 0
+    words = words[order]
+    while True:
+        fresh = np.concatenate([[True], words[1:] != words[:-1]])[: len(words)]
+        alone = fresh & np.concatenate([fresh[1:], [True]])[: len(words)]
         # A key that has ended equals all others in its group, so that its place is final.
-        open_ = ~alone & (last > 0)
+        open_ = ~alone & (words & last > 0)
         active, depth = active[open_], depth + width
         group = _renumber(np.cumsum(fresh)[open_])
+        if len(active) <= _FEW:
+            break
+        keys = order[active]
+        width = (64 - int(group[-1]).bit_length()) // bits
+        words = _pack(ids, keys, depth, width, bits) | group << np.uint64(width * bits)
+        sorting = np.argsort(words, kind="stable")
+        order[active], words = keys[sorting], words[sorting]
     _sort_few(ids, order, active, group, depth)
     return order
 
 
-def _pack(
-    flat: NDArray[Any], places: Integers, stops: Integers, width: int, bits: int
-) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
-    """Pack ``width`` tokens a key into words, 0 behind a key's end; also the last one alone."""
-    words = np.zeros(len(places), np.uint64)
-    value = words
-    end = len(flat) - 1
-    for shift in range(width):
-        places_now = places + shift
-        value = flat[np.minimum(places_now, end)].astype(np.uint64) + np.uint64(1)
-        value *= places_now < stops
-        words = (words << np.uint64(bits)) | value
-    return words, value
+def _pack(ids: TokenIds, keys: Integers, depth: int, width: int, bits: int) -> NDArray[np.uint64]:
+    """Pack ``width`` tokens of each key from ``depth`` on into a word, 0 behind the key's end."""
+    words = np.zeros(len(keys), np.uint64)
+    for first in range(0, len(keys), _PACKED):
+        own = keys[first : first + _PACKED]
+        places = ids.offsets[own].astype(np.int64) + depth
+        stops = ids.offsets[own + 1].astype(np.int64)
+        for shift in range(width):
+            inside = np.minimum(places + shift, len(ids.flat) - 1)
+            value = ids.flat[inside].astype(np.uint64) + np.uint64(1)
+            value *= places + shift < stops
+            words[first : first + _PACKED] |= value << np.uint64(bits * (width - 1 - shift))
+    return words
 
 
 def _renumber(groups: Integers) -> NDArray[np.uint64]:

@@ -16,6 +16,9 @@ from longrag.types import Key
 
 Integers = NDArray[np.int64]
 
+# Numbers written out at a time.
+_NUMBERED = 1 << 16
+
 _STRINGS = ("texts", "documents", "passages")
 _NUMBERS = ("document_of", "passage_of", "start_of", "end_of")
 
@@ -173,11 +176,14 @@ def strings_of(texts: Iterable[str]) -> TokenIds:
 def _decimals(count: int) -> TokenIds:
     """Return the numbers from 0 on in decimal digits, a million of them in a tenth of a second."""
     powers = 10 ** np.arange(len(str(max(count - 1, 0))))[::-1]
-    leading = np.arange(count)[:, np.newaxis] // powers
-    shown = leading > 0
-    shown[:, -1] = True
-    offsets = np.concatenate([[0], np.cumsum(shown.sum(axis=1))])
-    return TokenIds((leading % 10 + ord("0")).astype(np.uint8)[shown], offsets)
+    digits, lengths = [np.empty(0, np.uint8)], [np.zeros(1, np.int64)]
+    for first in range(0, count, _NUMBERED):
+        leading = np.arange(first, min(first + _NUMBERED, count))[:, np.newaxis] // powers
+        shown = leading > 0
+        shown[:, -1] = True
+        digits.append((leading % 10 + ord("0")).astype(np.uint8)[shown])
+        lengths.append(shown.sum(axis=1))
+    return TokenIds(np.concatenate(digits), np.cumsum(np.concatenate(lengths)))
 
 
 def _string(table: TokenIds, place: int) -> str:

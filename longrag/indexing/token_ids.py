@@ -36,15 +36,13 @@ class TokenIds:
 
     def take(self, places: NDArray[np.int64]) -> TokenIds:
         """Return some of the sequences, in the order given."""
-        offsets = self.offsets.astype(np.int64)
-        lengths = np.diff(offsets)[places]
         taken = np.zeros(len(places) + 1, np.int64)
-        np.cumsum(lengths, out=taken[1:])
-        return TokenIds(take_ranges(self.flat, offsets[:-1][places], taken), taken)
+        np.cumsum(np.diff(self.offsets)[places], out=taken[1:])
+        return TokenIds(take_ranges(self.flat, self.offsets[places], taken), taken)
 
 
 def take_ranges(
-    flat: NDArray[Any], starts: NDArray[np.int64], offsets: NDArray[np.int64]
+    flat: NDArray[Any], starts: NDArray[Any], offsets: NDArray[np.int64]
 ) -> NDArray[Any]:
     """Gather one range of values per start; range i has ``offsets[i + 1] - offsets[i]`` values."""
     taken = np.empty(int(offsets[-1]), flat.dtype)
@@ -53,7 +51,7 @@ def take_ranges(
     for first in range(0, len(starts), piece):
         last = min(first + piece, len(starts))
         begin, end = int(offsets[first]), int(offsets[last])
-        shift = starts[first:last] - offsets[first:last]
+        shift = starts[first:last].astype(np.int64) - offsets[first:last]
         places = np.repeat(shift, np.diff(offsets[first : last + 1]))
         places += np.arange(begin, end)
         np.take(flat, places, out=taken[begin:end])

@@ -238,6 +238,10 @@ def test_keys_without_sources_are_documents_named_by_their_numbers():
     index = KeyIndex.from_token_ids([[n % 7, n // 7] for n in range(1011)], vocab_size=200)
     assert index.doc_ids == tuple(sorted(str(n) for n in range(1011)))
     assert docs(index, [3, 143]) == [str(143 * 7 + 3)]
+    many = KeyIndex.from_token_ids(np.arange(70_000)[:, np.newaxis], vocab_size=70_000)
+    assert [docs(many, [n]) for n in (0, 9, 65_535, 65_536, 69_999)] == [
+        ["0"], ["9"], ["65535"], ["65536"], ["69999"]
+    ]  # fmt: skip
 
 
 def test_a_string_is_a_document_of_its_own():
