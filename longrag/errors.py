@@ -4,6 +4,7 @@ LongragError
 ├── InvalidParameterError (ValueError)   a setting or argument that is not allowed
 ├── InvalidDocumentError (ValueError)    a corpus that cannot be ingested as given
 ├── EmbeddingError (ValueError)          vectors that are not finite or not of one width
+├── TokenizerError (ValueError)          a tokenizer that does not fit an index of keys
 ├── GenerationError                      a language model that gave nothing usable
 │   └── SummaryError                     a cluster of a tree that could not be summarised
 ├── CallLimitError                       a build that reached the calls it was allowed
@@ -36,6 +37,10 @@ class InvalidDocumentError(LongragError, ValueError):
 
 class EmbeddingError(LongragError, ValueError):
     """An embedder returned vectors that are not finite, not numeric or not of one width."""
+
+
+class TokenizerError(LongragError, ValueError):
+    """A tokenizer cuts a key differently in context, or is not the one an index was made with."""
 
 
 class GenerationError(LongragError):

@@ -141,6 +141,23 @@ class RetrievedNode:
     leaves: tuple[TreeNode, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class Key:
+    """A text that may be decoded as evidence, with the place in the corpus it stands for.
+
+    ``text`` is the key's own text. The characters ``[start, end)`` of document ``doc_id`` are what
+    it is evidence of: the same words for a sentence, a whole paragraph for a title or a
+    proposition. ``passage_id`` names the passage it was made from, where there is one. Several
+    keys may have one text (RICHES §3.4).
+    """
+
+    text: str
+    doc_id: str
+    start: int
+    end: int
+    passage_id: str = ""
+
+
 def shared_metadata(metadata: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
     """Keep what all of at least one mapping agree on.
 

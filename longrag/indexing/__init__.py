@@ -1,6 +1,7 @@
-"""What is built once and searched often: vectors, and trees of summaries. No questions here."""
+"""What is built once and searched often: vectors, trees, keys to decode. No questions here."""
 
 from longrag.indexing.clustering import cluster_layer, clusterer
+from longrag.indexing.keys import KeyIndex, KeyState, Occurrence
 from longrag.indexing.layers import Clusterer, Layer
 from longrag.indexing.mixtures import FastClusterer, PaperClusterer
 from longrag.indexing.partitions import ContiguousClusterer, GraphClusterer, StableClusterer
@@ -11,6 +12,7 @@ from longrag.indexing.summaries import (
     Summarizer,
     check_summary,
 )
+from longrag.indexing.token_ids import TokenIds
 from longrag.indexing.tree import Tree, TreeStatistics
 from longrag.indexing.tree_builder import TreeBuilder, TreeEstimate, build_tree
 
@@ -20,12 +22,16 @@ __all__ = [
     "ExtractiveSummarizer",
     "FastClusterer",
     "GraphClusterer",
+    "KeyIndex",
+    "KeyState",
     "Layer",
     "LlmSummarizer",
+    "Occurrence",
     "PaperClusterer",
     "Passage",
     "StableClusterer",
     "Summarizer",
+    "TokenIds",
     "Tree",
     "TreeBuilder",
     "TreeEstimate",

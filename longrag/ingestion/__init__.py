@@ -3,6 +3,13 @@
 from longrag.ingestion.builder import UnitBuilder
 from longrag.ingestion.chunking import chunk_spans
 from longrag.ingestion.grouping import group_documents
+from longrag.ingestion.keys_of import (
+    Paragraph,
+    paragraph_keys,
+    paragraphs,
+    sentence_keys,
+    title_keys,
+)
 from longrag.ingestion.links import (
     CombinedLinkExtractor,
     DefaultLinkExtractor,
@@ -13,6 +20,7 @@ from longrag.ingestion.links import (
     WikiLinkExtractor,
     link_extractor,
 )
+from longrag.ingestion.propositions import Propositions, proposition_keys
 from longrag.ingestion.relations import (
     CitationKeys,
     FolderHierarchy,
@@ -38,7 +46,9 @@ __all__ = [
     "LinkSource",
     "MarkdownLinkExtractor",
     "MetadataLinkExtractor",
+    "Paragraph",
     "PrefixRule",
+    "Propositions",
     "SectionHierarchy",
     "SentenceSplitter",
     "SharedEntities",
@@ -52,7 +62,12 @@ __all__ = [
     "group_documents",
     "link_extractor",
     "long_units",
+    "paragraph_keys",
+    "paragraphs",
+    "proposition_keys",
     "read_documents",
     "resolve_links",
+    "sentence_keys",
     "split_sentences",
+    "title_keys",
 ]

@@ -1,0 +1,126 @@
+"""Many sequences of token ids in one flat array, checked at the border."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from longrag.errors import InvalidParameterError
+
+MAX_VOCABULARY = 2**31 - 2
+"""The largest vocabulary: ids shifted by one must fit 32 bits."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TokenIds:
+    """Sequences of token ids one after another: sequence i is ``flat[offsets[i]:offsets[i + 1]]``.
+
+    Attributes:
+        flat: all ids, of any integer type.
+        offsets: one more than there are sequences, from 0 to ``len(flat)``, not falling.
+    """
+
+    flat: NDArray[Any]
+    offsets: NDArray[Any]
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    def __getitem__(self, place: int) -> NDArray[Any]:
+        return self.flat[int(self.offsets[place]) : int(self.offsets[place + 1])]
+
+    def take(self, places: NDArray[np.int64]) -> TokenIds:
+        """Return some of the sequences, in the order given."""
+        taken = np.zeros(len(places) + 1, np.int64)
+        np.cumsum(np.diff(self.offsets)[places], out=taken[1:])
+        return TokenIds(take_ranges(self.flat, self.offsets[places], taken), taken)
+
+
+def take_ranges(
+    flat: NDArray[Any], starts: NDArray[Any], offsets: NDArray[np.int64]
+) -> NDArray[Any]:
+    """Gather one range of values per start; range i has ``offsets[i + 1] - offsets[i]`` values."""
+    taken = np.empty(int(offsets[-1]), flat.dtype)
+    # In pieces, so that the places of what is gathered stay a few megabytes.
+    piece = 1 << 16
+    for first in range(0, len(starts), piece):
+        last = min(first + piece, len(starts))
+        begin, end = int(offsets[first]), int(offsets[last])
+        shift = starts[first:last].astype(np.int64) - offsets[first:last]
+        places = np.repeat(shift, np.diff(offsets[first : last + 1]))
+        places += np.arange(begin, end)
+        np.take(flat, places, out=taken[begin:end])
+    return taken
+
+
+def concatenate(parts: Sequence[TokenIds]) -> TokenIds:
+    """Join several collections of sequences."""
+    flat = np.concatenate([part.flat for part in parts])
+    lengths = np.concatenate([np.diff(part.offsets.astype(np.int64)) for part in parts])
+    return TokenIds(flat, np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64))
+
+
+def check_vocabulary(vocab_size: object) -> int:
+    """Return the size of a vocabulary, or say what is wrong with it."""
+    if isinstance(vocab_size, bool) or not isinstance(vocab_size, int | np.integer):
+        raise InvalidParameterError("vocab_size", vocab_size, "an integer")
+    if not 1 <= vocab_size <= MAX_VOCABULARY:
+        raise InvalidParameterError("vocab_size", vocab_size, f"from 1 to {MAX_VOCABULARY}")
+    return int(vocab_size)
+
+
+def token_ids(ids: TokenIds | Iterable[Sequence[int]], vocab_size: int) -> TokenIds:
+    """Return sequences as unsigned ids of the smallest type that also holds ``vocab_size``.
+
+    Raises:
+        InvalidParameterError: a sequence is empty, or an id is no integer below ``vocab_size``.
+    """
+    found = ids if isinstance(ids, TokenIds) else _flatten(ids)
+    flat, offsets = found.flat, np.asarray(found.offsets, np.int64)
+    if flat.ndim != 1 or (flat.dtype.kind not in "iu" and flat.size):
+        raise InvalidParameterError("ids", f"{flat.dtype} {flat.shape}", "sequences of integers")
+    _check_offsets(offsets, len(flat))
+    if len(flat) and not (flat.min() >= 0 and flat.max() < vocab_size):
+        place = int(np.flatnonzero((flat < 0) | (flat >= vocab_size))[0])
+        key = int(np.searchsorted(offsets, place, side="right")) - 1
+        raise InvalidParameterError(
+            f"ids[{key}][{place - offsets[key]}]",
+            int(flat[place]),
+            f"from 0 to {vocab_size - 1}",
+            "Tokenise the keys with the tokenizer whose vocab_size this is.",
+        )
+    return TokenIds(flat.astype(np.min_scalar_type(vocab_size), copy=False), offsets)
+
+
+def _flatten(ids: Iterable[Sequence[int]]) -> TokenIds:
+    try:
+        sequences = list(ids)
+        lengths = np.fromiter(map(len, sequences), np.int64, len(sequences))
+        offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+        if sequences and all(isinstance(sequence, np.ndarray) for sequence in sequences):
+            return TokenIds(np.concatenate(sequences), offsets)
+        flat = np.array(list(chain.from_iterable(sequences)))
+    except (TypeError, ValueError, OverflowError) as error:
+        remedy = f"Give each key as a list of token ids: {error}."
+        raise InvalidParameterError("ids", type(ids), "sequences of integers", remedy) from error
+    return TokenIds(flat if len(flat) else flat.astype(np.int64), offsets)
+
+
+def _check_offsets(offsets: NDArray[np.int64], total: int) -> None:
+    if not (offsets.ndim == 1 and len(offsets) and offsets[0] == 0 and offsets[-1] == total):
+        raise InvalidParameterError(
+            "offsets", offsets.shape, f"one-dimensional, from 0 to the {total} ids"
+        )
+    empty = np.flatnonzero(offsets[1:] <= offsets[:-1])
+    if len(empty):
+        raise InvalidParameterError(
+            f"ids[{int(empty[0])}]",
+            "no tokens",
+            "a key of at least one token",
+            "Leave out keys that are empty.",
+        )

@@ -1,0 +1,114 @@
+"""Propositions: facts that stand alone, written by a language model (RICHES §3.4).
+
+Chen et al.: "Dense X Retrieval: What Retrieval Granularity Should We Use?", 2023, is what the paper
+takes its propositions from.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from longrag.calls import Flow, Generate, ask, together
+from longrag.errors import GenerationError, InvalidParameterError
+from longrag.ingestion.keys_of import Paragraph, one_line, paragraphs, sentences_of
+from longrag.ingestion.sentences import SentenceSplitter, split_sentences
+from longrag.prompts import PROPOSITIONS, field
+from longrag.types import Document, Key
+
+_SLOT: Final = "{context}"
+
+# Brackets at which a list is looked for, so that an answer of brackets alone takes no time.
+_TRIES: Final = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Propositions:
+    """The propositions of a corpus as keys, in the order of its passages.
+
+    ``fallbacks`` counts the passages whose answers could not be read: their sentences are the keys.
+    """
+
+    keys: tuple[Key, ...]
+    passages: int
+    fallbacks: int
+
+
+def proposition_keys(
+    documents: Sequence[Document],
+    *,
+    prompt: str = PROPOSITIONS,
+    split_sentences: SentenceSplitter = split_sentences,
+) -> Flow[Propositions]:
+    """Have a language model write the facts of each passage; a key's characters are the passage's.
+
+    One call a passage, all of them open at the same time, each with its document as its source. An
+    answer is a JSON list of strings, alone or among other words. One that is not falls back to the
+    passage's sentences and is counted; an empty list says that there is nothing to state.
+
+    Args:
+        documents: the corpus.
+        prompt: a template with the slot ``{context}``; other braces stand for themselves.
+        split_sentences: gives the sentences to fall back to.
+
+    Raises:
+        InvalidDocumentError: a document cannot be ingested.
+        InvalidParameterError: the prompt is no string with ``{context}``.
+        GenerationError: an answer is not a string. What a call raised is raised as it is.
+    """
+    if not isinstance(prompt, str) or _SLOT not in prompt:
+        raise InvalidParameterError("prompt", prompt, f"a string with the slot {_SLOT}")
+    found = paragraphs(documents)
+    answers = yield from together(
+        ask(Generate(_render(prompt, passage), (passage.doc_id,))) for passage in found
+    )
+    keys: list[Key] = []
+    fallbacks = 0
+    for passage, answer in zip(found, answers, strict=True):
+        facts = parse_propositions(answer)
+        if facts is None:
+            fallbacks += 1
+            keys.extend(sentences_of(passage, split_sentences))
+            continue
+        keys.extend(
+            Key(fact, passage.doc_id, passage.start, passage.end, passage.id) for fact in facts
+        )
+    return Propositions(tuple(keys), len(found), fallbacks)
+
+
+def parse_propositions(answer: object) -> list[str] | None:
+    """Return the facts of an answer, each on one line and once; None where there is no such list.
+
+    Raises:
+        GenerationError: the answer is not a string.
+    """
+    if not isinstance(answer, str):
+        raise GenerationError(f"propositions must be a string, got {type(answer).__name__}")
+    for value in _lists(answer):
+        facts = [one_line(item) for item in value if isinstance(item, str) and item.strip()]
+        if len(facts) == len(value):
+            return list(dict.fromkeys(facts))
+    return None
+
+
+def _lists(answer: str) -> Iterator[list[object]]:
+    """Yield the JSON lists that stand in a text and in no other list of it."""
+    decoder = json.JSONDecoder()
+    place = answer.find("[")
+    for _ in range(_TRIES):
+        if place < 0:
+            return
+        try:
+            value, end = decoder.raw_decode(answer, place)
+        except (ValueError, RecursionError):
+            end = place + 1
+        else:
+            yield value
+        place = answer.find("[", end)
+
+
+def _render(prompt: str, passage: Paragraph) -> str:
+    # Not a format: braces of the passage, and of a template's example, are text.
+    return prompt.replace(_SLOT, field("passage", passage.text, title=passage.heading))
