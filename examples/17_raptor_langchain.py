@@ -1,7 +1,7 @@
 """Ask a tree of summaries over the manual in a chain of LangChain, from above and all at once.
 
 Runs without a key: summaries quote sentences. Give `llm=` your own and leave `summarizer` out for
-written ones.
+written ones. BM25 needs `pip install "longrag[bm25]"`.
 """
 
 import warnings
