@@ -49,9 +49,12 @@ def name(tree):
     return sha256(repr((list(tree.nodes.items()), tree.vectors.tobytes())).encode()).hexdigest()
 
 def child():
+    half = folder / f"half-{os.getpid()}"
     try:
         with Journal(folder / "journal") as journal:
-            (folder / f"done-{os.getpid()}").write_text(name(build(journal)))
+            half.write_text(name(build(journal)))
+        # In one step, since a kill may come between a file's making and its writing.
+        os.replace(half, folder / f"done-{os.getpid()}")
         os._exit(0)
     except BaseException:
         import traceback
