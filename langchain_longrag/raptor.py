@@ -6,7 +6,7 @@ import asyncio
 import os
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, closing, contextmanager
-from typing import Any, Final, Literal, cast
+from typing import Any, Literal, cast
 
 from langchain_core.callbacks import (
     AsyncCallbackManagerForRetrieverRun,
@@ -36,11 +36,9 @@ from longrag.indexing.tree import Tree, TreeStatistics
 from longrag.indexing.tree_builder import Scope, TreeBuilder, TreeEstimate
 from longrag.journal import Journal
 from longrag.models.tokens import count_tokens
-from longrag.retrieval.tree_index import TreeChange, TreeIndex, check_tree_settings
+from longrag.retrieval.tree_index import TreeChange, TreeIndex
 from longrag.retrieval.tree_search import TreeScorer
 from longrag.retrieval.units import check_k
-
-_SETTINGS: Final = ("scope", "chunk_size", "max_cluster_tokens", "max_levels", "random_state")
 
 
 class RaptorIndex(TreeSearch, ChangingIndex):
@@ -135,7 +133,7 @@ class RaptorIndex(TreeSearch, ChangingIndex):
         if self.tree_index is None:
             # As a field it goes along when a runnable with other settings is made of this one.
             self.tree_index = TreeIndex(builder)
-        check_tree_settings(builder, {k: getattr(self.tree_index.builder, k) for k in _SETTINGS})
+        self.tree_index.check_settings(builder)
         self._attach(self.tree_index)
 
     def _attach(self, tree_index: TreeIndex) -> None:

@@ -40,10 +40,10 @@ def clusterer(name: str | Clusterer, *, random_state: int = 0) -> Clusterer:
     """Make a clusterer by name; one that was made already comes back as it is.
 
     Args:
-        name: ``"paper"`` (UMAP and Gaussian mixtures), ``"fast"`` (Ward's linkage and BIC),
-            ``"contiguous"`` (windows of 7 in the order of the documents), ``"graph"`` (communities
-            of nearest neighbours; needs networkx) or ``"stable"`` (a change to the nodes changes
-            few groups, and the same nodes always have the same groups).
+        name: ``"stable"`` (the same nodes always have the same groups, and a change to them changes
+            few), ``"fast"`` (Ward's linkage and spherical Gaussians), ``"paper"`` (UMAP and
+            Gaussian mixtures), ``"contiguous"`` (windows of 7 in the order of the documents) or
+            ``"graph"`` (communities of nearest neighbours; needs networkx).
         random_state: An integer of at least 0 that seeds what is random.
 
     Raises:

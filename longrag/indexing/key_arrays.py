@@ -18,7 +18,8 @@ from longrag.indexing.key_runs import (
     Integers,
     Runs,
     check_lengths,
-    find_runs,
+    find_tokens,
+    first_runs,
     one_row,
 )
 from longrag.indexing.token_ids import TokenIds
@@ -62,16 +63,12 @@ class KeyArray:
     def expand(self, lo: int, hi: int, depth: int) -> Runs:
         """Return the tokens that follow an interval's first ``depth`` tokens."""
         if depth == 0:
-            rows = self._first_rows.astype(np.int64)
-            return Runs(self._first.astype(np.int64), rows[:-1], rows[1:])
+            return first_runs(self._first, self._first_rows)
         if hi - lo == 1:
             place = int(self._offsets[lo]) + depth
             ended = place >= int(self._offsets[hi])
             return one_row(lo, None if ended else int(self._flat[place]))
-        runs = find_runs(lambda rows: self._values(rows, depth), lo, hi)
-        if len(runs.tokens) and runs.tokens[0] == 0:
-            runs = Runs(*(array[1:] for array in runs))
-        return runs._replace(tokens=runs.tokens - 1)
+        return find_tokens(lambda rows: self._values(rows, depth), lo, hi)
 
     def _values(self, rows: Integers, depth: int) -> Integers:
         """Return one more than the token at ``depth`` of each key, 0 where the key has ended."""

@@ -128,6 +128,19 @@ def find_runs(values: Callable[[Integers], Integers], lo: int, hi: int) -> Runs:
     return Runs(found[kept], starts, np.append(starts[1:], hi))
 
 
+def find_tokens(values: Callable[[Integers], Integers], lo: int, hi: int) -> Runs:
+    """Split rows by the token that follows: ``values`` are one more, 0 where a key has ended."""
+    runs = find_runs(values, lo, hi)
+    ended = int(len(runs.tokens) > 0 and runs.tokens[0] == 0)
+    return Runs(runs.tokens[ended:] - 1, runs.lo[ended:], runs.hi[ended:])
+
+
+def first_runs(tokens: NDArray[Any], rows: NDArray[Any]) -> Runs:
+    """Return the runs of a whole index, kept as their tokens and the rows where they begin."""
+    borders = rows.astype(np.int64)
+    return Runs(tokens.astype(np.int64), borders[:-1], borders[1:])
+
+
 def _borders(values: Callable[[Integers], Integers], lo: int, hi: int) -> tuple[Integers, Integers]:
     """Return rows, among them the first of every run, and their values."""
     if hi - lo <= _DIRECT:

@@ -102,7 +102,7 @@ class StableClusterer:
     """Clusters that depend on the set of nodes alone, and of which a change changes few.
 
     The nodes of one document are clustered among themselves, where there are at least ``least`` of
-    them, and all others together: so a document has a subtree of its own, which no other touches.
+    them, and all others together: so most of a document's tree is made of it alone.
 
     The nodes are visited in an order that is random but fixed by their ids (of all orders, the one
     in which a greedy choice changes least when nodes come and go: one node on average). A node that

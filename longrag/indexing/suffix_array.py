@@ -18,7 +18,8 @@ from longrag.indexing.key_runs import (
     Integers,
     Runs,
     check_lengths,
-    find_runs,
+    find_tokens,
+    first_runs,
     one_row,
     pieces,
 )
@@ -63,15 +64,11 @@ class SuffixArray:
     def expand(self, lo: int, hi: int, depth: int) -> Runs:
         """Return the tokens that follow an interval's first ``depth`` tokens."""
         if depth == 0:
-            rows = self._first_rows.astype(np.int64)
-            return Runs(self._first.astype(np.int64), rows[:-1], rows[1:])
+            return first_runs(self._first, self._first_rows)
         if hi - lo == 1:
             value = int(self._text[int(self._rows[lo]) + depth])
             return one_row(lo, value - 1 if value else None)
-        runs = find_runs(lambda rows: self._values(rows, depth), lo, hi)
-        if len(runs.tokens) and runs.tokens[0] == 0:
-            runs = Runs(*(array[1:] for array in runs))
-        return runs._replace(tokens=runs.tokens - 1)
+        return find_tokens(lambda rows: self._values(rows, depth), lo, hi)
 
     def _values(self, rows: Integers, depth: int) -> Integers:
         places = self._rows[rows].astype(np.int64) + depth

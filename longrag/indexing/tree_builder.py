@@ -181,8 +181,8 @@ class TreeBuilder:
         size = getattr(self.clustering(), "typical_size", ContiguousClusterer().size)
         dry = replace(self, clusterer=ContiguousClusterer(size=max(round(size), 2)))
         tally = _Tally(self)
-        run(build_tree(documents, dry), tally.answer)
-        return tally.estimate(sum(len(self.leaves(document)) for document in documents))
+        tree = run(build_tree(documents, dry), tally.answer)
+        return tally.estimate(sum(not node.level for node in tree.nodes.values()))
 
 
 def build_tree(

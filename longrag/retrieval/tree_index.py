@@ -24,7 +24,7 @@ from longrag.types import Document, TreeNode
 
 _KIND = "tree"
 _VERSION = 1
-_SETTINGS: Final = ("scope", "chunk_size", "max_cluster_tokens", "max_levels", "random_state")
+_PLAIN: Final = ("scope", "chunk_size", "max_cluster_tokens", "max_levels", "random_state")
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +140,10 @@ class TreeIndex:
                     return _change(before, self._state)
             paid = tree
 
+    def check_settings(self, builder: TreeBuilder) -> None:
+        """Raise ``InvalidParameterError`` unless a builder's plain settings are the index's own."""
+        _check_settings(builder, _settings(self.builder))
+
     def restore(self, documents: Sequence[Document], tree: Tree) -> None:
         """Fill the index with documents and the tree that was built from them.
 
@@ -161,7 +165,7 @@ class TreeIndex:
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write documents, tree and settings to a folder; see ``longrag.indexing.storage``.
 
-        Callables (clusterer, summarizer, tokenizer, splitter) are not saved.
+        Callables (a clusterer of your own, summarizer, tokenizer, splitter) are not saved.
 
         Raises:
             InvalidDocumentError: a document's metadata is not JSON; nothing is written.
@@ -190,9 +194,9 @@ class TreeIndex:
             InvalidParameterError: a setting of ``builder`` is not the saved one.
         """
         arrays, meta = load_arrays(path, _KIND, _VERSION, mmap=False)
-        saved = {name: meta[name] for name in _SETTINGS}
+        saved = {name: meta[name] for name in ("clusterer", *_PLAIN)}
         loaded = cls(builder or TreeBuilder(**saved))
-        check_tree_settings(loaded.builder, saved)
+        _check_settings(loaded.builder, saved)
         tree = tree_from_json(arrays["nodes"], arrays["vectors"])
         loaded.restore(documents_from_json(arrays["documents"]), tree)
         return loaded
@@ -215,15 +219,18 @@ def _change(before: _State, after: _State) -> TreeChange:
 
 
 def _settings(builder: TreeBuilder) -> dict[str, Any]:
-    return {name: getattr(builder, name) for name in _SETTINGS}
+    kind, plain = type(builder.clusterer), {name: getattr(builder, name) for name in _PLAIN}
+    # With another clusterer the next change would pay for most of the tree.
+    named = isinstance(builder.clusterer, str)
+    own = builder.clusterer if named else f"{kind.__module__}.{kind.__qualname__}"
+    return {"clusterer": own, **plain}
 
 
-def check_tree_settings(builder: TreeBuilder, known: Mapping[str, object]) -> None:
-    """Raise ``InvalidParameterError`` unless a builder's plain settings are the index's own."""
-    for name, value in known.items():
-        if getattr(builder, name) != value:
+def _check_settings(builder: TreeBuilder, known: Mapping[str, object]) -> None:
+    for name, value in _settings(builder).items():
+        if value != known[name]:
             raise InvalidParameterError(
-                name, getattr(builder, name), f"{value!r}, as the index was built with"
+                name, value, f"{known[name]!r}, as the index was built with"
             )
 
 

@@ -14,6 +14,7 @@ from longrag.errors import (
     InvalidParameterError,
     SummaryError,
 )
+from longrag.indexing.partitions import ContiguousClusterer
 from longrag.indexing.tree import Tree
 from longrag.indexing.tree_builder import TreeBuilder, version
 from longrag.journal import Journal
@@ -262,3 +263,20 @@ class TestTree:
         for broken in (b"[", b"[1]", b'[{"id": "x"}]', json.dumps([{"span": 3}]).encode()):
             with pytest.raises(IndexFormatError):
                 tree_from_json(np.frombuffer(broken, np.uint8), np.empty((1, 2), np.float32))
+
+
+def test_an_index_is_not_continued_with_another_clusterer(tmp_path):
+    index_of(clusterer="fast").save(tmp_path / "index")
+    assert TreeIndex.load(tmp_path / "index").builder.clusterer == "fast"
+    with pytest.raises(InvalidParameterError, match="clusterer must be 'fast'"):
+        TreeIndex.load(tmp_path / "index", builder=TreeBuilder(clusterer="stable"))
+
+    own = TreeBuilder(clusterer=ContiguousClusterer(size=5))
+    index = TreeIndex(own)
+    run(index.change(upsert=CORPUS[:5]), Model())
+    index.save(tmp_path / "own")
+    assert same(TreeIndex.load(tmp_path / "own", builder=own).tree, index.tree)
+    with pytest.raises(InvalidParameterError, match="ContiguousClusterer"):
+        TreeIndex.load(tmp_path / "own")
+    with pytest.raises(InvalidParameterError, match="clusterer"):
+        index.check_settings(TreeBuilder())
