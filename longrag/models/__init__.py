@@ -1,7 +1,18 @@
 """Small protocols for what the outside provides, and local backends that need no key."""
 
 from longrag.models.embedder import Embedder, LsaEmbedder, MiniLmEmbedder
+from longrag.models.language_model import LanguageModel, Next, Scores, Session
 from longrag.models.tokenizer import Tokenizer
 from longrag.models.tokens import count_tokens
 
-__all__ = ["Embedder", "LsaEmbedder", "MiniLmEmbedder", "Tokenizer", "count_tokens"]
+__all__ = [
+    "Embedder",
+    "LanguageModel",
+    "LsaEmbedder",
+    "MiniLmEmbedder",
+    "Next",
+    "Scores",
+    "Session",
+    "Tokenizer",
+    "count_tokens",
+]

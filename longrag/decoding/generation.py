@@ -1,0 +1,78 @@
+"""What a decoder gives back: text, and the spans of it that were retrieved, with their sources."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+FinishReason = Literal["stop", "length", "stuck"]
+"""Why an output ends: the model or a stop string ended it, the tokens it was allowed are used up,
+or nothing in the corpus could follow."""
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """One place in the corpus that a span is evidence of.
+
+    The characters ``[start, end)`` of document ``doc_id``. ``verbatim`` tells that they are the
+    span's own words, white space apart; otherwise they are the passage that the span stands for,
+    as a proposition or a heading does. ``score`` ranks the passages under one heading, None where
+    nothing was to be ranked.
+    """
+
+    doc_id: str
+    start: int
+    end: int
+    passage_id: str = ""
+    verbatim: bool = True
+    score: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RetrievedSpan:
+    """A key of the corpus that was decoded between the markers.
+
+    It stands at the characters ``[start, end)`` of the generation's text. ``logprob`` is that of
+    its tokens and of the closing marker. ``proved`` tells that no other key was more probable there
+    (``search="exact"``). ``sources`` are in the order of documents and offsets, or ranked.
+    """
+
+    text: str
+    start: int
+    end: int
+    logprob: float
+    sources: tuple[Source, ...]
+    proved: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What a generation took: tokens, calls of the model, and the rows scored in them."""
+
+    prompt_tokens: int
+    new_tokens: int
+    calls: int
+    rows: int
+
+
+@dataclass(frozen=True, slots=True)
+class Generation:
+    """A decoded text: thoughts, and between markers what was retrieved.
+
+    Only ``spans`` were retrieved: they are what the constraint let pass, whatever the text between
+    them looks like. ``logprob`` is the sum over all tokens (RICHES, Equation 2, without its Z).
+    ``alternatives`` are the other hypotheses that ended, best first.
+    """
+
+    text: str
+    spans: tuple[RetrievedSpan, ...]
+    logprob: float
+    finish_reason: FinishReason
+    usage: Usage
+    alternatives: tuple[Generation, ...] = ()
+
+    @property
+    def doc_ids(self) -> tuple[str, ...]:
+        """The documents that the spans are from, in the order in which they were retrieved."""
+        found = (source.doc_id for span in self.spans for source in span.sources)
+        return tuple(dict.fromkeys(found))
