@@ -164,3 +164,124 @@ Reply with a JSON list of strings and nothing else, for instance:
 ["Ada Brandt was born in Lund in 1884.", "Ada Brandt designed the bridge over the Nissan."]
 Reply with [] if the passage states no fact."""
 """The propositions of one passage: atomic, stand-alone, decontextualised (RICHES §3.4)."""
+
+
+_EVIDENCE = """\
+Answer each question from evidence that you write down first. On the line "passage:", write one to \
+{count} pieces of evidence, each as a hint keyword, behind "keyword:", and then a passage between \
+<< and >>. A passage is one complete sentence that can be understood by itself: it names what it \
+is about in full instead of saying "it", "he" or "there". Give each passage a keyword of its own \
+and write no passage twice. The last line is the short answer, behind "answer:".
+
+"""
+
+_SINGLE_HOP = """\
+question: which metal has the chemical symbol w
+passage: keyword: element with the symbol W << Tungsten is the chemical element with the symbol \
+W. >>
+answer: tungsten
+
+question: is the danube longer than the rhine
+passage: keyword: length of the Danube << The Danube is about 2,850 kilometres long. >> keyword: \
+length of the Rhine << The Rhine is about 1,230 kilometres long. >>
+answer: yes
+
+question: when did people first reach the deepest point of the ocean
+passage: keyword: deepest point of the ocean << The Challenger Deep is the deepest known point of \
+the ocean. >> keyword: first dive to the Challenger Deep << The bathyscaphe Trieste reached the \
+bottom of the Challenger Deep in January 1960. >>
+answer: January 1960
+
+"""
+
+_MULTI_HOP = """\
+question: What is the capital of the country whose flag shows a cedar?
+passage: keyword: flag with a cedar << The flag of Lebanon shows a green cedar. >> keyword: \
+capital of Lebanon << Beirut is the capital of Lebanon. >>
+answer: Beirut
+
+question: Were the composers of The Magic Flute and of The Flying Dutchman born in the same city?
+passage: keyword: composer of The Magic Flute << The Magic Flute is an opera by Wolfgang Amadeus \
+Mozart. >> keyword: birthplace of Mozart << Wolfgang Amadeus Mozart was born in Salzburg. >> \
+keyword: composer of The Flying Dutchman << The Flying Dutchman is an opera by Richard Wagner. >> \
+keyword: birthplace of Wagner << Richard Wagner was born in Leipzig. >>
+answer: no
+
+question: Into which sea flows the river on which the city where Johannes Kepler died stands?
+passage: keyword: place where Kepler died << Johannes Kepler died in Regensburg in 1630. >> \
+keyword: river of Regensburg << Regensburg stands on the Danube. >> keyword: mouth of the Danube \
+<< The Danube flows into the Black Sea. >>
+answer: the Black Sea
+
+"""
+
+_ASKED = "question: {question}\npassage:"
+
+RICHES_SINGLE_HOP = _EVIDENCE.replace("{count}", "three") + _SINGLE_HOP + _ASKED
+"""Keywords, evidence between markers, then the answer: one fact is asked for (RICHES §5.3, A.1)."""
+
+RICHES_MULTI_HOP = _EVIDENCE.replace("{count}", "four") + _MULTI_HOP + _ASKED
+"""The same for questions that facts from several passages answer together (RICHES §5.3, A.1)."""
+
+RICHES_STOP = ("\nquestion:", "\nQuestion:")
+"""Where an output is over: the model begins another question.
+
+The end of a line would not do, since the answer stands on the second, nor would a blank one, which
+some models put before the answer.
+"""
+
+RICHES_UNANSWERABLE = "cannot be answered"
+"""What the reader says when the passage does not answer the question."""
+
+RICHES_READER = """\
+Answer the question from the passage alone, in a few words. If the passage does not say it, or is \
+about something else, write "cannot be answered", even where you know the answer.
+
+question: is the danube longer than the rhine
+passage: The Danube is about 2,850 kilometres long. The Rhine is about 1,230 kilometres long.
+answer: yes
+
+question: who built the lighthouse of genoa
+passage: The Lanterna is the lighthouse of the port of Genoa and is 77 metres tall.
+answer: cannot be answered
+
+question: when did people first reach the deepest point of the ocean
+passage: The bathyscaphe Trieste reached the bottom of the Challenger Deep in January 1960.
+answer: January 1960
+
+question: {question}
+passage: {passage}
+answer:"""
+"""The reader behind a retriever: answer from the passage alone or decline (RICHES A.1)."""
+
+RICHES_DECOMPOSE = """\
+Each question below needs several facts. Write the next line: behind "query:", a simple question \
+that asks for one fact that is still missing, or behind "answer:", the short answer, once the \
+passages hold all that is needed. Each query is answered with a passage.
+
+question: What is the capital of the country whose flag shows a cedar?
+query: Which country's flag shows a cedar?
+passage: The flag of Lebanon shows a green cedar.
+query: What is the capital of Lebanon?
+passage: Beirut is the capital of Lebanon.
+answer: Beirut
+
+question: Were Wolfgang Amadeus Mozart and Richard Wagner born in the same city?
+query: Where was Wolfgang Amadeus Mozart born?
+passage: Wolfgang Amadeus Mozart was born in Salzburg.
+query: Where was Richard Wagner born?
+passage: Richard Wagner was born in Leipzig.
+answer: no
+
+question: Into which sea flows the river on which the city where Johannes Kepler died stands?
+query: In which city did Johannes Kepler die?
+passage: Johannes Kepler died in Regensburg in 1630.
+query: On which river does Regensburg stand?
+passage: Regensburg stands on the Danube.
+query: Into which sea does the Danube flow?
+passage: The Danube flows into the Black Sea.
+answer: the Black Sea
+
+question: {question}
+{steps}"""
+"""The next single query or the answer, for retrieval step by step (RICHES §5.4 and A.1)."""
