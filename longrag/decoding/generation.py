@@ -46,6 +46,17 @@ class RetrievedSpan:
 
 
 @dataclass(frozen=True, slots=True)
+class Delta:
+    """The next piece of an output, which nothing that follows can change.
+
+    ``span`` is a span that is complete with this piece, if one is; its closing marker may follow.
+    """
+
+    text: str
+    span: RetrievedSpan | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Usage:
     """What a generation took: tokens, calls of the model, and the rows scored in them."""
 

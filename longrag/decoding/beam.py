@@ -1,0 +1,71 @@
+"""Beam search under a constraint, wide in spans and greedy in free text (RICHES §3.1 and §3.3)."""
+
+from __future__ import annotations
+
+from longrag.decoding.constraint import Constraint
+from longrag.decoding.search import Hypothesis, Questions, Search, Step, certain
+
+
+def beam(
+    constraint: Constraint,
+    *,
+    prompt: int,
+    end_ids: frozenset[int],
+    beam_size: int,
+    adaptive: bool,
+    max_new_tokens: int,
+    n_best: int = 1,
+) -> Search:
+    """Search for the most probable outputs, and return those that ended, best first.
+
+    Probabilities are not renormalised (RICHES, Equation 2), so a total only falls, and the search
+    is over when ``n_best`` ended hypotheses are at least as probable as the best that goes on: more
+    steps could not change them. Where none ended, the best that ran out of tokens are returned, or
+    else the best that nothing in the corpus could follow. Deterministic: equals are in the order of
+    their parents, then of their tokens.
+    """
+    questions = Questions(constraint, prompt, end_ids)
+    live = [Hypothesis((), (), constraint.start())]
+    ended: list[Hypothesis] = []
+    stuck: Hypothesis | None = None
+    for _ in range(max_new_tokens):
+        asked = questions.about(live, free=1 if adaptive else beam_size, inside=beam_size)
+        if asked:
+            known = certain([*live, *ended[:n_best]])
+            questions.learn(asked, (yield Step(asked, live[0], known)))
+        before, live = live, []
+        grown = [
+            (own.score + logprob, rank, own, token, logprob)
+            for rank, own in enumerate(before)
+            for logprob, token in questions.candidates(own)
+        ]
+        if not grown:
+            stuck = before[0]
+            break
+        grown.sort(key=lambda one: (-one[0], one[1]))
+        for rank, (_, _, own, token, logprob) in enumerate(grown[: 2 * beam_size]):
+            child = questions.child(own, token, logprob)
+            if child.reason == "length":
+                live.append(child)
+            elif rank < beam_size:
+                ended.append(child)
+            if len(live) == beam_size:
+                break
+        ended.sort(key=lambda own: -own.score)
+        del ended[max(n_best, beam_size) :]
+        if not live or (len(ended) >= n_best and ended[n_best - 1].score >= live[0].score):
+            break
+        for own in before:
+            questions.known.pop(own.tokens, None)
+    return _outcome(ended, live, stuck, n_best)
+
+
+def _outcome(
+    ended: list[Hypothesis], live: list[Hypothesis], stuck: Hypothesis | None, n_best: int
+) -> list[Hypothesis]:
+    if ended:
+        return ended[:n_best]
+    if live:
+        return live[:n_best]
+    assert stuck is not None  # nothing ended and nothing lives, so the last step grew nothing
+    return [Hypothesis(stuck.tokens, stuck.totals, stuck.place, "stuck", stuck.proved)]

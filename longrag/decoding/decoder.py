@@ -1,0 +1,305 @@
+"""Text from a language model that can only quote the corpus (RICHES)."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Literal, TypeAlias, get_args
+
+from longrag.decoding.beam import beam
+from longrag.decoding.constraint import Constraint
+from longrag.decoding.driver import Outcome, drive, finish
+from longrag.decoding.exact import best_keys, exact
+from longrag.decoding.generation import Delta, Generation, RetrievedSpan, Usage
+from longrag.decoding.search import Hypothesis, Questions, Search, Step
+from longrag.decoding.writer import Stream, Writer
+from longrag.errors import InvalidParameterError
+from longrag.indexing import KeyIndex
+from longrag.models.language_model import LanguageModel
+from longrag.models.tokenizer import MARKERS
+from longrag.types import Document
+
+SearchMode: TypeAlias = Literal["beam", "exact"]
+
+
+class RichesDecoder:
+    """A language model whose output is free text and, between markers, keys of a corpus.
+
+    One decoding pass writes thoughts, evidence and the answer. Evidence can only be keys of the
+    index, so it is verbatim, and each span knows its sources (RICHES §3).
+
+    Deterministic for one model on one platform. Safe to use from several threads, as far as the
+    model is.
+
+    Args:
+        language_model: scores tokens.
+        key_index: made with the model's tokenizer.
+        beam_size: hypotheses that go on at once; 10 in the paper.
+        adaptive: write free text greedily, so that the whole beam is left to the spans (§3.3).
+        search: "beam" is the paper's; "exact" writes greedily and finds in each span the key that
+            is most probable there, with proof.
+        max_new_tokens: the tokens of an output, markers included.
+        max_span_tokens: the tokens of one span.
+        min_spans: the spans before the model may end its output.
+        max_spans: the spans of one output.
+        repeat_keys: whether one output may retrieve a key twice.
+        stop: strings in free text that end the output; they are cut off.
+        markers: what opens and closes a span.
+        max_rows: the prefixes scored in search of one exact key, after which the best found is
+            taken without proof.
+        documents: the corpus, to find the characters of a quote and to rank the passages under a
+            heading.
+
+    Raises:
+        InvalidParameterError: a setting.
+        TokenizerError: the index was made with another tokenizer than the model's.
+    """
+
+    def __init__(
+        self,
+        language_model: LanguageModel,
+        key_index: KeyIndex,
+        *,
+        beam_size: int = 10,
+        adaptive: bool = True,
+        search: SearchMode = "beam",
+        max_new_tokens: int = 256,
+        max_span_tokens: int | None = None,
+        min_spans: int = 0,
+        max_spans: int | None = None,
+        repeat_keys: bool = False,
+        stop: Sequence[str] = (),
+        markers: tuple[str, str] = MARKERS,
+        max_rows: int = 20_000,
+        documents: Sequence[Document] = (),
+    ) -> None:
+        if search not in get_args(SearchMode):
+            raise InvalidParameterError("search", search, '"beam" or "exact"')
+        self.language_model = language_model
+        self.key_index = key_index
+        self.beam_size = _count("beam_size", beam_size)
+        self.adaptive = adaptive
+        self.search = search
+        self.max_new_tokens = _count("max_new_tokens", max_new_tokens)
+        self.max_rows = _count("max_rows", max_rows)
+        self.stop = _strings("stop", stop)
+        self.markers = markers
+        self._texts = {document.id: document.text for document in documents}
+        self._constrain = partial(
+            Constraint,
+            key_index,
+            language_model.tokenizer,
+            markers=markers,
+            end_ids=language_model.end_ids,
+            min_spans=min_spans,
+            max_spans=max_spans,
+            max_span_tokens=max_span_tokens,
+            repeat_keys=repeat_keys,
+        )
+        self._constrain(stop=self.stop)
+
+    def generate(
+        self,
+        prompt: str,
+        *,
+        query: str = "",
+        n_best: int = 1,
+        stop: Sequence[str] | None = None,
+        max_new_tokens: int | None = None,
+    ) -> Generation:
+        """Continue a prompt.
+
+        Args:
+            prompt: ends where the output is to begin.
+            query: what the passages under one heading are ranked by; without it, by the text
+                before the span.
+            n_best: how many outputs are wanted, the best and its ``alternatives``; at most
+                ``beam_size``, and 1 for an exact search.
+            stop: instead of the decoder's.
+            max_new_tokens: instead of the decoder's.
+
+        Raises:
+            InvalidParameterError: a setting, or a prompt too long for the model.
+            GenerationError: the model failed.
+        """
+        task = self._task([prompt], [query], stop, max_new_tokens, _count("n_best", n_best))
+        (outcome,) = finish(task.run(self.language_model))
+        return task.generation(0, outcome)
+
+    def batch(
+        self,
+        prompts: Sequence[str],
+        *,
+        queries: Sequence[str] | None = None,
+        stop: Sequence[str] | None = None,
+        max_new_tokens: int | None = None,
+    ) -> list[Generation]:
+        """Continue several prompts side by side: one call of the model serves them all.
+
+        The outputs are those of ``generate``, as far as the model scores a row alike whatever
+        stands beside it. ``queries`` has one for each prompt; see ``generate``.
+        """
+        if queries is None:
+            queries = [""] * len(prompts)
+        if len(queries) != len(prompts):
+            raise InvalidParameterError("queries", len(queries), f"one for each of {len(prompts)}")
+        if not prompts:
+            return []
+        task = self._task(prompts, queries, stop, max_new_tokens)
+        outcomes = finish(task.run(self.language_model))
+        return [task.generation(number, outcome) for number, outcome in enumerate(outcomes)]
+
+    def stream(
+        self,
+        prompt: str,
+        *,
+        query: str = "",
+        stop: Sequence[str] | None = None,
+        max_new_tokens: int | None = None,
+    ) -> Iterator[Delta | Generation]:
+        """Continue a prompt, yielding text as soon as it is certain, and at last the generation.
+
+        Certain is what all hypotheses begin with that may still win. The pieces make up the
+        generation's text. There is a piece for every call of the model, with an empty text where
+        nothing became certain: closing the iterator stops the model there. See ``generate``.
+        """
+        task = self._task([prompt], [query], stop, max_new_tokens)
+        stream = Stream(task.writers[0], task.constraint)
+        run = task.run(self.language_model)
+        try:
+            while True:
+                (step,) = next(run)
+                yield from stream.upto(step)
+        except StopIteration as over:
+            (outcome,) = over.value
+        finally:
+            run.close()
+        generation = task.generation(0, outcome)
+        yield from stream.rest(generation)
+        yield generation
+
+    def keys(self, prompt: str, k: int) -> list[RetrievedSpan]:
+        """Return the k most probable keys, if a span were opened right behind a prompt.
+
+        Best first, and proved unless ``max_rows`` did not suffice. Fewer than k only where the
+        index has fewer that fit into ``max_new_tokens``. ``start`` and ``end`` of these spans count
+        from the beginning of the span.
+
+        Raises:
+            InvalidParameterError: ``k`` is below 1, or the prompt is too long.
+            GenerationError: the model failed.
+        """
+        wanted = _count("k", k)
+        task = self._task([prompt], [""], (), None)
+        search = best_keys(
+            Questions(task.constraint, 0, frozenset()),
+            Hypothesis((), (), task.constraint.start(inside=True)),
+            wanted=wanted,
+            beam_size=self.beam_size,
+            max_rows=self.max_rows,
+            last=self.max_new_tokens,
+        )
+        opening = self.language_model.tokenizer.encode(f" {self.markers[0]}")
+        task = replace(task, prompts=[[*task.prompts[0], *opening]], searches=[search])
+        (outcome,) = finish(task.run(self.language_model))
+        return [
+            span
+            for own in outcome.hypotheses
+            for span in task.generation(0, replace(outcome, hypotheses=[own])).spans
+        ]
+
+    def _task(
+        self,
+        prompts: Sequence[str],
+        queries: Sequence[str],
+        stop: Sequence[str] | None,
+        max_new_tokens: int | None,
+        n_best: int = 1,
+    ) -> _Task:
+        ends = self.stop if stop is None else _strings("stop", stop)
+        length = self.max_new_tokens
+        if max_new_tokens is not None:
+            length = _count("max_new_tokens", max_new_tokens)
+        if n_best > (self.beam_size if self.search == "beam" else 1):
+            allowed = f"at most the beam_size of {self.beam_size}, and 1 in an exact search"
+            raise InvalidParameterError("n_best", n_best, allowed)
+        constraint = self._constrain(stop=ends)
+        ids = [self._prompt_ids(prompt, length) for prompt in prompts]
+        return _Task(
+            constraint=constraint,
+            prompts=ids,
+            searches=[
+                self._search(constraint, number, length, n_best) for number in range(len(ids))
+            ],
+            writers=[
+                Writer(self.key_index, self.language_model.tokenizer, self._texts, ends, query)
+                for query in queries
+            ],
+        )
+
+    def _search(self, constraint: Constraint, prompt: int, length: int, n_best: int) -> Search:
+        end_ids = frozenset(self.language_model.end_ids)
+        if self.search == "exact":
+            return exact(
+                constraint,
+                prompt=prompt,
+                end_ids=end_ids,
+                beam_size=self.beam_size,
+                max_new_tokens=length,
+                max_rows=self.max_rows,
+            )
+        return beam(
+            constraint,
+            prompt=prompt,
+            end_ids=end_ids,
+            beam_size=self.beam_size,
+            adaptive=self.adaptive,
+            max_new_tokens=length,
+            n_best=n_best,
+        )
+
+    def _prompt_ids(self, prompt: str, length: int) -> list[int]:
+        if not isinstance(prompt, str):
+            raise InvalidParameterError("prompt", prompt, "a string")
+        ids = list(self.language_model.prompt_ids(prompt))
+        window = self.language_model.context_window
+        if window is not None and len(ids) + length > window:
+            raise InvalidParameterError(
+                "prompt",
+                f"{len(ids)} tokens",
+                f"at most {window - length} tokens: the model has a window of {window}, of which "
+                f"max_new_tokens takes {length}",
+            )
+        return ids
+
+
+@dataclass(frozen=True, slots=True)
+class _Task:
+    """Prompts that are continued together."""
+
+    constraint: Constraint
+    prompts: list[list[int]]
+    searches: list[Search]
+    writers: list[Writer]
+
+    def run(self, model: LanguageModel) -> Generator[list[Step], None, list[Outcome]]:
+        return drive(model, self.prompts, self.searches)
+
+    def generation(self, number: int, outcome: Outcome) -> Generation:
+        usage = Usage(len(self.prompts[number]), 0, outcome.calls, outcome.rows)
+        return self.writers[number].generation(outcome.hypotheses, usage)
+
+
+def _count(name: str, value: int) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise InvalidParameterError(name, value, "an integer of at least 1")
+    return value
+
+
+def _strings(name: str, value: Sequence[str]) -> tuple[str, ...]:
+    found = (value,) if isinstance(value, str) else tuple(value)
+    for string in found:
+        if not isinstance(string, str) or not string:
+            raise InvalidParameterError(name, string, "strings that are not empty")
+    return found

@@ -1,0 +1,63 @@
+"""Runs searches against a language model, several side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass, field
+
+from longrag.decoding.search import Hypothesis, Search, Step
+from longrag.models.language_model import LanguageModel, Scores
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What a search found, and what it asked of the model."""
+
+    hypotheses: list[Hypothesis] = field(default_factory=list)
+    calls: int = 0
+    rows: int = 0
+
+
+def drive(
+    model: LanguageModel, prompts: Sequence[Sequence[int]], searches: Sequence[Search]
+) -> Generator[list[Step], None, list[Outcome]]:
+    """Run one search a prompt, yielding their steps before each call of the model.
+
+    One call answers all searches that are not over. Closing the generator ends them all.
+    """
+    outcomes = [Outcome() for _ in searches]
+    waiting: dict[int, Step] = {}
+
+    def go_on(number: int, answers: Sequence[Scores] | None) -> None:
+        try:
+            if answers is None:
+                waiting[number] = next(searches[number])
+            else:
+                waiting[number] = searches[number].send(answers)
+        except StopIteration as over:
+            waiting.pop(number, None)
+            outcomes[number].hypotheses = over.value
+
+    with model.session(prompts) as session:
+        for number in range(len(searches)):
+            go_on(number, None)
+        while waiting:
+            yield list(waiting.values())
+            answers = session.score([one for step in waiting.values() for one in step.asked])
+            done = 0
+            for number, step in list(waiting.items()):
+                count = len(step.asked)
+                outcomes[number].calls += 1
+                outcomes[number].rows += count
+                go_on(number, answers[done : done + count])
+                done += count
+    return outcomes
+
+
+def finish(run: Generator[list[Step], None, list[Outcome]]) -> list[Outcome]:
+    """Run to the end and return the outcomes."""
+    while True:
+        try:
+            next(run)
+        except StopIteration as over:
+            return list(over.value)

@@ -1,0 +1,106 @@
+"""From the hypotheses of a search to what a reader is given."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from longrag.decoding.attribution import sources
+from longrag.decoding.constraint import Constraint
+from longrag.decoding.generation import Delta, Generation, RetrievedSpan, Usage
+from longrag.decoding.search import Hypothesis, Step
+from longrag.decoding.transcript import Transcript, cut, held_back, transcribe
+from longrag.indexing import KeyIndex
+from longrag.models.tokenizer import Tokenizer
+
+
+@dataclass(frozen=True, slots=True)
+class Writer:
+    """Writes hypotheses out.
+
+    ``texts`` are those of the corpus's documents, by id, and ``query`` is what passages under one
+    heading are ranked by.
+    """
+
+    index: KeyIndex
+    tokenizer: Tokenizer
+    texts: Mapping[str, str]
+    stop: Sequence[str]
+    query: str = ""
+
+    def generation(self, found: Sequence[Hypothesis], usage: Usage) -> Generation:
+        """Write the hypotheses of a search, best first: the first, with the others beside it."""
+        best, *others = (self._generation(own, usage) for own in found)
+        return replace(best, alternatives=tuple(others))
+
+    def _generation(self, own: Hypothesis, usage: Usage) -> Generation:
+        script = transcribe(self.tokenizer, own.tokens, own.place.spans)
+        return Generation(
+            text=cut(script, self.stop) if own.place.finished else script.text,
+            spans=tuple(self.spans(own, script)),
+            logprob=own.score,
+            finish_reason=own.reason,
+            usage=replace(usage, new_tokens=len(own.tokens)),
+        )
+
+    def spans(self, own: Hypothesis, script: Transcript, first: int = 0) -> Iterator[RetrievedSpan]:
+        """Yield the spans of a hypothesis from number ``first`` on."""
+        totals = (0.0, *own.totals)
+        for number in range(first, len(script.spans)):
+            closed, quoted = own.place.spans[number], script.spans[number]
+            yield RetrievedSpan(
+                text=script.text[quoted.start : quoted.end],
+                start=quoted.start,
+                end=quoted.end,
+                logprob=totals[closed.closed] - totals[closed.start],
+                sources=sources(
+                    self.index,
+                    closed.state,
+                    tokenizer=self.tokenizer,
+                    query=self.query or script.text[: quoted.start],
+                    texts=self.texts,
+                ),
+                proved=number in own.proved,
+            )
+
+
+class Stream:
+    """Writes what is certain of a search that goes on, each character and each span once."""
+
+    def __init__(self, writer: Writer, constraint: Constraint) -> None:
+        self._writer = writer
+        self._constraint = constraint
+        self._place = constraint.start()
+        self._count = self._shown = self._spans = 0
+
+    def upto(self, step: Step) -> Iterator[Delta]:
+        """Yield what became certain with a step; one empty piece where nothing did."""
+        if step.certain == self._count:
+            yield Delta("")
+            return
+        tokens = step.leader.tokens[: step.certain]
+        for token in tokens[self._count :]:
+            self._place = self._constraint.advance(self._place, token)
+        self._count = step.certain
+        own = replace(
+            step.leader,
+            tokens=tokens,
+            totals=step.leader.totals[: step.certain],
+            place=self._place,
+        )
+        script = transcribe(self._writer.tokenizer, tokens, self._place.spans)
+        held = held_back(script, self._writer.stop) if self._place.free else 0
+        spans = self._writer.spans(own, script, self._spans)
+        yield from self._pieces(script.text[: len(script.text) - held], spans)
+
+    def rest(self, generation: Generation) -> Iterator[Delta]:
+        """Yield what is left when the search is over."""
+        yield from self._pieces(generation.text, generation.spans[self._spans :])
+
+    def _pieces(self, text: str, spans: Iterable[RetrievedSpan]) -> Iterator[Delta]:
+        for span in spans:
+            shown, self._shown = self._shown, max(self._shown, span.end)
+            self._spans += 1
+            yield Delta(text[shown : self._shown], span)
+        shown, self._shown = self._shown, max(self._shown, len(text))
+        yield Delta(text[shown:])
