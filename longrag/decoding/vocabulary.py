@@ -1,0 +1,193 @@
+"""What the texts of a vocabulary's tokens mean for markers: which open a span, which close it.
+
+Markers are recognised in the text, whatever the tokens it is written in: a marker may be one token,
+several, or the end of a longer one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import NamedTuple
+from weakref import WeakKeyDictionary
+
+import numpy as np
+
+from longrag.errors import TokenizerError
+from longrag.models.language_model import TokenArray
+from longrag.models.tokenizer import Tokenizer
+
+Decode = Callable[[Sequence[int]], str]
+
+BROKEN = "\ufffd"
+"""Stands in a token's text for bytes that are only a part of a character."""
+
+# A character has at most four bytes, and a token at least one.
+_PIECES = 4
+
+
+class Tail(NamedTuple):
+    """The end of a free text, as far as an opening marker may go on it.
+
+    ``matched`` characters of the marker have been written. ``pending`` are tokens that end inside
+    a character, of whose text ``read`` characters were looked at.
+    """
+
+    matched: int = 0
+    pending: tuple[int, ...] = ()
+    read: int = 0
+
+
+def decoder_in_context(tokenizer: Tokenizer, closing: str) -> Decode:
+    """Return a function that gives the text of tokens as they stand behind others.
+
+    Some tokenizers drop the space before a text's first word; so the tokens are decoded behind a
+    closing marker, whose text is cut off. Bytes that are no text come back as U+FFFD.
+    """
+    before = list(tokenizer.encode(f" {closing}"))
+    start = tokenizer.decode(before)
+
+    def decode(ids: Sequence[int]) -> str:
+        try:
+            text = tokenizer.decode([*before, *ids])
+            return text[len(start) :] if text.startswith(start) else tokenizer.decode(ids)
+        except UnicodeDecodeError:
+            return BROKEN
+
+    return decode
+
+
+class Vocabulary:
+    """The tokens of a vocabulary and what they do to a text in which markers are looked for.
+
+    Attributes:
+        texts: the text of each token, in the order of ids.
+        opens: for each number of matched characters the tokens with which the opening marker ends.
+        overruns: for each the tokens with which it would end and other text begin.
+        closes: the tokens that are the closing marker, with or without white space around it.
+        closing_ids: the closing marker as it is written behind a key.
+    """
+
+    def __init__(
+        self, texts: tuple[str, ...], markers: tuple[str, str], ids: Sequence[int]
+    ) -> None:
+        self.texts = texts
+        self._opening, self._closing = markers
+        self.opened = len(self._opening)
+        self._borders = _borders(self._opening)
+        self._steps = [self._steps_from(matched) for matched in range(self.opened)]
+        self.opens = [_ids_of(steps, self.opened) for steps in self._steps]
+        self.overruns = [_ids_of(steps, self.opened + 1) for steps in self._steps]
+        self.closes = _rising(self._closing_tokens())
+        self.closing_ids = tuple(int(id_) for id_ in ids)
+        self.broken = _rising(i for i, text in enumerate(texts) if text.startswith(BROKEN))
+
+    def after_closing(self, token: int) -> str:
+        """Return the white space that a closing token puts behind the marker."""
+        return self.texts[token].partition(self._closing)[2]
+
+    def read(self, tail: Tail, token: int, decode: Decode | None) -> tuple[Tail, str]:
+        """Return the tail one token further, and the characters that became readable.
+
+        With ``matched`` of ``opened`` the marker ended with the token; one more means that other
+        text would begin in the same token.
+
+        Args:
+            tail: the end of the text so far.
+            token: an id of the vocabulary.
+            decode: decodes characters that are spread over tokens; None where no marker and no stop
+                string has characters outside ASCII, which never are.
+        """
+        own, lost = self.texts[token], ""
+        if tail.pending and not own.startswith(BROKEN):
+            # The character that had begun will never be complete.
+            tail, lost = Tail(), BROKEN
+        if decode is None or not (tail.pending or own.endswith(BROKEN)):
+            return Tail(self._steps[tail.matched].get(token, 0)), lost + own
+        ids = (*tail.pending, token)
+        text = decode(ids) if tail.pending else own
+        whole = text.rstrip(BROKEN)
+        if whole == text or len(ids) == _PIECES:
+            return Tail(self._feed(tail.matched, text[tail.read :])), lost + text[tail.read :]
+        found = self._feed(tail.matched, whole[tail.read :])
+        further = Tail(found + (found == self.opened), ids, max(tail.read, len(whole)))
+        return further, lost + whole[tail.read :]
+
+    def _feed(self, matched: int, text: str) -> int:
+        """Return how much of the opening marker a text ends with; see ``read``."""
+        for place, char in enumerate(text):
+            while matched and self._opening[matched] != char:
+                matched = self._borders[matched]
+            matched += self._opening[matched] == char
+            if matched == self.opened:
+                return matched + (place + 1 < len(text))
+        return matched
+
+    def _steps_from(self, matched: int) -> dict[int, int]:
+        """Return what each token makes of so many matched characters, where that is not none."""
+        first, next_ = self._opening[0], self._opening[: matched + 1]
+        found = {
+            id_: self._feed(matched, text)
+            for id_, text in enumerate(self.texts)
+            if first in text or text[:1] in next_
+        }
+        return {id_: step for id_, step in found.items() if step}
+
+    def _closing_tokens(self) -> Iterator[int]:
+        for id_, text in enumerate(self.texts):
+            if self._closing in text and text.strip() == self._closing:
+                yield id_
+
+
+def _borders(marker: str) -> list[int]:
+    """Return for each number of matched characters how many still match without the first ones."""
+    found = [0]
+    for size in range(1, len(marker) + 1):
+        own = marker[:size]
+        found.append(next(n for n in range(size - 1, -1, -1) if own.endswith(own[:n])))
+    return found
+
+
+def _ids_of(steps: dict[int, int], wanted: int) -> TokenArray:
+    return _rising(id_ for id_, step in steps.items() if step == wanted)
+
+
+def _rising(ids: Iterable[int]) -> TokenArray:
+    found = np.array(sorted(ids), np.int64)
+    found.setflags(write=False)
+    return found
+
+
+_kept: WeakKeyDictionary[Tokenizer, dict[tuple[str, str], Vocabulary]] = WeakKeyDictionary()
+
+
+def read_vocabulary(tokenizer: Tokenizer, markers: tuple[str, str]) -> Vocabulary:
+    """Return what the tokens mean for a pair of markers; made once for a tokenizer and kept.
+
+    Raises:
+        TokenizerError: the tokenizer does not give the closing marker back as it is written.
+    """
+    try:
+        kept = _kept.setdefault(tokenizer, {})
+    except TypeError:
+        # A tokenizer that cannot be hashed or referred to weakly is read each time.
+        kept = {}
+    if markers not in kept:
+        ids = tokenizer.encode(f" {markers[1]}")
+        _check_closing(tokenizer.decode(ids), markers[1])
+        others = next(iter(kept.values()), None)
+        texts = _texts(tokenizer, markers[1]) if others is None else others.texts
+        kept[markers] = Vocabulary(texts, markers, ids)
+    return kept[markers]
+
+
+def _texts(tokenizer: Tokenizer, closing: str) -> tuple[str, ...]:
+    decode = decoder_in_context(tokenizer, closing)
+    return tuple(decode((id_,)) for id_ in range(tokenizer.vocab_size))
+
+
+def _check_closing(text: str, closing: str) -> None:
+    if text.strip() != closing:
+        raise TokenizerError(
+            f"the tokenizer gives the closing marker {closing!r} back as {text!r}, so no span "
+            "could be closed. Use other markers."
+        )
