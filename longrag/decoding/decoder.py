@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -179,18 +180,18 @@ class RichesDecoder:
         yield from stream.rest(generation)
         yield generation
 
-    def keys(self, prompt: str, k: int) -> list[RetrievedSpan]:
-        """Return the k most probable keys, if a span were opened right behind a prompt.
+    def keys(self, prompt: str, k: int | None = None) -> Iterator[RetrievedSpan]:
+        """Yield the keys of the corpus as a span behind a prompt, from the most probable on.
 
-        Best first, and proved unless ``max_rows`` did not suffice. Fewer than k only where the
-        index has fewer that fit into ``max_new_tokens``. ``start`` and ``end`` of these spans count
-        from the beginning of the span.
+        All keys that fit into ``max_new_tokens``, or the first k. Each is proved to be the next,
+        until ``max_rows`` prefixes were scored. ``start`` and ``end`` of these spans count from the
+        opening marker. The model is asked only as far as the keys are taken.
 
         Raises:
             InvalidParameterError: ``k`` is below 1, or the prompt is too long.
             GenerationError: the model failed.
         """
-        wanted = _count("k", k)
+        wanted = sys.maxsize if k is None else _count("k", k)
         task = self._task([prompt], [""], (), None)
         search = best_keys(
             Questions(task.constraint, 0, frozenset()),
@@ -202,12 +203,9 @@ class RichesDecoder:
         )
         opening = self.language_model.tokenizer.encode(f" {self.markers[0]}")
         task = replace(task, prompts=[[*task.prompts[0], *opening]], searches=[search])
-        (outcome,) = finish(task.run(self.language_model))
-        return [
-            span
-            for own in outcome.hypotheses
-            for span in task.generation(0, replace(outcome, hypotheses=[own])).spans
-        ]
+        for number, own in enumerate(_found(task.run(self.language_model))):
+            if own.place.spans and number < wanted:
+                yield from task.generation(0, Outcome([own])).spans
 
     def _task(
         self,
@@ -289,6 +287,21 @@ class _Task:
     def generation(self, number: int, outcome: Outcome) -> Generation:
         usage = Usage(len(self.prompts[number]), 0, outcome.calls, outcome.rows)
         return self.writers[number].generation(outcome.hypotheses, usage)
+
+
+def _found(run: Generator[list[Step], None, list[Outcome]]) -> Iterator[Hypothesis]:
+    """Yield what a search has found as soon as it has, each hypothesis once."""
+    count = 0
+    try:
+        while True:
+            (step,) = next(run)
+            yield from step.found[count:]
+            count = len(step.found)
+    except StopIteration as over:
+        (outcome,) = over.value
+    finally:
+        run.close()
+    yield from outcome.hypotheses[count:]
 
 
 def _count(name: str, value: int) -> int:

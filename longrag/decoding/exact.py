@@ -71,11 +71,12 @@ def best_keys(
     None is longer than ``last`` tokens.
     """
     frontier = _Frontier(questions)
+    number = len(start.place.spans)
     found: list[Hypothesis] = []
     too_long: list[Hypothesis] = []
     batch, rows = [start], 0
     while batch:
-        rows += yield from _learn(questions, batch, start)
+        rows += yield from _learn(questions, batch, start, found)
         for own in batch:
             frontier.expand(own)
         batch = []
@@ -83,16 +84,14 @@ def best_keys(
             best = frontier.pop()
             if best is None:
                 break
-            if questions.free(best):
-                if batch:
-                    # The batch is more probable so far, and some of it may stay so.
-                    frontier.put_back(best)
-                    break
-                found.append(best)
-            else:
+            if not questions.free(best):
                 (batch if len(best.tokens) < last else too_long).append(best)
-    number = len(start.place.spans)
-    found = [replace(own, proved=own.proved | {number}) for own in found]
+            elif not batch:
+                found.append(replace(best, proved=best.proved | {number}))
+            else:
+                # The batch is more probable so far, and some of it may stay so.
+                frontier.put_back(best)
+                break
     while len(found) < wanted and rows >= max_rows:
         unproved = yield from _dive(questions, frontier, start, last)
         if unproved is None:
@@ -102,11 +101,15 @@ def best_keys(
 
 
 def _learn(
-    questions: Questions, wanted: Sequence[Hypothesis], leader: Hypothesis
+    questions: Questions,
+    wanted: Sequence[Hypothesis],
+    leader: Hypothesis,
+    found: Sequence[Hypothesis] = (),
 ) -> Generator[Step, Sequence[Scores], int]:
     asked = questions.about(wanted, free=1, inside=_ALL)
     if asked:
-        questions.learn(asked, (yield Step(asked, leader, len(leader.tokens))))
+        step = Step(asked, leader, len(leader.tokens), tuple(found))
+        questions.learn(asked, (yield step))
     return len(asked)
 
 
@@ -115,9 +118,12 @@ def _dive(
 ) -> Generator[Step, Sequence[Scores], Hypothesis | None]:
     """Close the span by the best token at each step, from the best prefix there is."""
     own = frontier.pop()
-    while own is not None and not questions.free(own) and len(own.tokens) < last:
-        yield from _learn(questions, [own], start)
-        own = frontier.descend(own)
+    while own is not None and not questions.free(own):
+        if len(own.tokens) < last:
+            yield from _learn(questions, [own], start)
+            own = frontier.descend(own)
+        else:
+            own = frontier.pop()
     return own
 
 

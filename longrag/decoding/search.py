@@ -51,12 +51,14 @@ class Hypothesis:
 class Step(NamedTuple):
     """The questions of one step, and what is certain before they are answered.
 
-    Every outcome of the search begins with the first ``certain`` tokens of ``leader``.
+    Every outcome of the search begins with the first ``certain`` tokens of ``leader``. ``found``
+    are hypotheses that no other can come before.
     """
 
     asked: list[Next]
     leader: Hypothesis
     certain: int
+    found: tuple[Hypothesis, ...] = ()
 
 
 Search: TypeAlias = Generator[Step, Sequence[Scores], list[Hypothesis]]

@@ -3,6 +3,7 @@
 from longrag.ingestion.builder import UnitBuilder
 from longrag.ingestion.chunking import chunk_spans
 from longrag.ingestion.grouping import group_documents
+from longrag.ingestion.key_kinds import KeyKind, make_keys
 from longrag.ingestion.keys_of import (
     Paragraph,
     paragraph_keys,
@@ -40,6 +41,7 @@ __all__ = [
     "DefaultLinkExtractor",
     "FolderHierarchy",
     "HtmlLinkExtractor",
+    "KeyKind",
     "LinkExtractor",
     "LinkReport",
     "LinkResolver",
@@ -62,6 +64,7 @@ __all__ = [
     "group_documents",
     "link_extractor",
     "long_units",
+    "make_keys",
     "paragraph_keys",
     "paragraphs",
     "proposition_keys",

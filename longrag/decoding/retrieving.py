@@ -1,0 +1,55 @@
+"""Retrieval by decoding: the passages that a model quotes for a question."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import islice
+from typing import NamedTuple
+
+from longrag.decoding.answers import riches_prompt
+from longrag.decoding.decoder import RichesDecoder
+from longrag.decoding.generation import RetrievedSpan, Source
+from longrag.errors import InvalidParameterError
+from longrag.prompts import RICHES_MULTI_HOP, RICHES_STOP
+
+
+class Retrieved(NamedTuple):
+    """A passage, and the span that was decoded to find it."""
+
+    source: Source
+    span: RetrievedSpan
+
+
+def retrieve(
+    decoder: RichesDecoder, question: str, *, k: int, template: str = RICHES_MULTI_HOP
+) -> list[Retrieved]:
+    """Return k passages of the corpus, fewer only where it has fewer.
+
+    First those of the spans that the model writes on its way to an answer, in their order, then
+    those of the keys that are most probable right behind the prompt. A passage that several keys
+    stand for comes once, for the first of them.
+
+    Raises:
+        InvalidParameterError: ``k`` is below 1, or the question is too long.
+        GenerationError: the model failed.
+    """
+    if isinstance(k, bool) or not isinstance(k, int) or k < 1:
+        raise InvalidParameterError("k", k, "an integer of at least 1")
+    return list(islice(_distinct(_spans(decoder, question, template)), k))
+
+
+def _spans(decoder: RichesDecoder, question: str, template: str) -> Iterator[RetrievedSpan]:
+    prompt = riches_prompt(question, template)
+    yield from decoder.generate(prompt, query=question, stop=RICHES_STOP).spans
+    yield from decoder.keys(prompt)
+
+
+def _distinct(spans: Iterator[RetrievedSpan]) -> Iterator[Retrieved]:
+    seen: set[tuple[str, str, int, int]] = set()
+    for span in spans:
+        for source in span.sources:
+            place = (0, 0) if source.passage_id else (source.start, source.end)
+            name = (source.doc_id, source.passage_id, *place)
+            if name not in seen:
+                seen.add(name)
+                yield Retrieved(source, span)
