@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -36,7 +36,7 @@ class Next:
     tokens: tuple[int, ...]
     k: int
     allowed: TokenArray | None = None
-    banned: TokenArray = NO_TOKENS
+    banned: TokenArray = field(default_factory=lambda: NO_TOKENS)
 
 
 class Scores(NamedTuple):
