@@ -1,0 +1,250 @@
+"""From what was decoded to where it stands: characters of documents, passages in a ranking."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby
+from operator import attrgetter
+from typing import Final
+
+from longrag.decoding.generation import Source
+from longrag.errors import InvalidParameterError
+from longrag.indexing import KeyIndex, KeyState, Occurrence
+from longrag.models.tokenizer import Tokenizer, encode_key
+from longrag.models.words import STOPWORDS, terms
+from longrag.types import Key, Span
+
+MAX_RANKED: Final = 1000
+"""Passages of one key that are ranked: some tenths of a second."""
+
+# What a tokenizer writes for bytes that are no whole character.
+_BROKEN: Final = "\ufffd"
+# A character has four bytes, and no tokenizer takes more tokens than bytes for it.
+_LONGEST: Final = 8
+
+
+def sources(
+    index: KeyIndex,
+    state: KeyState,
+    *,
+    tokenizer: Tokenizer,
+    query: str = "",
+    texts: Mapping[str, str] | None = None,
+    max_ranked: int = MAX_RANKED,
+) -> tuple[Source, ...]:
+    """Return where the tokens of a state stand in the corpus, each place once.
+
+    With whole keys, the places of the keys. Otherwise the characters of the stretch itself, and
+    the whole passage where these cannot be told: the stretch is of a proposition, reaches into a
+    heading, or begins or ends within a character.
+
+    With ``texts``, a source is verbatim exactly where its characters are the decoded words, white
+    space apart. For documents without a text there, a place that is as long as its key is taken to
+    hold the key's words.
+
+    Passages that are not verbatim, such as those under a heading, are ranked where there is a query
+    and a text to compare: by the cosine of TF-IDF vectors, whose weights are those of the passages
+    ranked (RICHES Table 3, "Title"), equal ones in the order of documents and offsets. Nothing is
+    left out: passages beyond the first ``max_ranked``, and those without a text, follow behind the
+    ranked ones without a score.
+
+    Args:
+        index: the index that made the state.
+        state: where a span was closed.
+        tokenizer: the one the index was made with.
+        query: what the passages are ranked by, usually the question.
+        texts: the documents' texts by id; others than the keys' documents do not matter.
+        max_ranked: the passages that are compared with the query.
+
+    Raises:
+        InvalidParameterError: a setting, or a state of another index.
+    """
+    if isinstance(max_ranked, bool) or not isinstance(max_ranked, int) or max_ranked < 1:
+        raise InvalidParameterError("max_ranked", max_ranked, "an integer of at least 1")
+    if not isinstance(query, str):
+        raise InvalidParameterError("query", query, "a string")
+    found = index.sources(state)
+    words = None if index.mode == "keys" else _words(index, state, found, tokenizer)
+    # The occurrences of one key stand together.
+    placed = [
+        source
+        for key, places in groupby(found, key=attrgetter("key"))
+        for source in _of_key(key, list(places), words, tokenizer, texts or {})
+    ]
+    ordered = sorted(dict.fromkeys(placed), key=_order)
+    if not query.strip() or not texts or all(source.verbatim for source in ordered):
+        return tuple(ordered)
+    return tuple(_ranked(ordered, query, texts, max_ranked))
+
+
+def _order(source: Source) -> tuple[str, int, int, str, bool]:
+    return source.doc_id, source.start, source.end, source.passage_id, not source.verbatim
+
+
+def _words(
+    index: KeyIndex, state: KeyState, found: Sequence[Occurrence], tokenizer: Tokenizer
+) -> str:
+    """Return the text of a stretch; empty where the keys' texts do not tell it."""
+    if not found:
+        return ""
+    first = found[0]
+    ids = list(encode_key(tokenizer, first.key.text))[first.start : first.end]
+    # An index of token ids may have been given others than this tokenizer's.
+    if max(ids, default=index.vocab_size) >= index.vocab_size or index.find(ids) != state:
+        return ""
+    return tokenizer.decode(ids).strip()
+
+
+def _of_key(
+    key: Key,
+    places: Sequence[Occurrence],
+    words: str | None,
+    tokenizer: Tokenizer,
+    texts: Mapping[str, str],
+) -> Iterator[Source]:
+    body = _body(key, texts.get(key.doc_id))
+    if words is None:
+        verbatim = body is not None and body.shift == 0
+        yield Source(key.doc_id, key.start, key.end, key.passage_id, verbatim)
+        return
+    ranges = _ranges(key.text, places, words, tokenizer) if body else [None] * len(places)
+    for characters in ranges:
+        span = body.span(*characters) if body and characters else None
+        start, end = span or (key.start, key.end)
+        yield Source(key.doc_id, start, end, key.passage_id, span is not None)
+
+
+@dataclass(frozen=True, slots=True)
+class _Body:
+    """How a key's text lies in its document: from character ``shift`` on, it is the document's.
+
+    Where white space was collapsed, ``shown`` and ``own`` are the first characters of each word in
+    the one line and in the document.
+    """
+
+    start: int
+    shift: int = 0
+    shown: Sequence[int] = (0,)
+    own: Sequence[int] = (0,)
+
+    def span(self, first: int, last: int) -> Span | None:
+        """Return where characters of the key's text, not blank at the ends, stand; None if not."""
+        if first < self.shift:
+            return None
+        return self._at(first - self.shift), self._at(last - 1 - self.shift) + 1
+
+    def _at(self, place: int) -> int:
+        word = bisect_right(self.shown, place) - 1
+        return self.start + self.own[word] + place - self.shown[word]
+
+
+def _body(key: Key, text: str | None) -> _Body | None:
+    if text is None:
+        return _Body(key.start) if key.end - key.start == len(key.text) else None
+    own = text[key.start : key.end]
+    if own == key.text:
+        return _Body(key.start)
+    words = own.split()
+    line = " ".join(words)
+    if not line or not key.text.endswith(line):
+        return None
+    shown, begun, stop = [], [], 0
+    length = 0
+    for word in words:
+        begun.append(own.index(word, stop))
+        shown.append(length)
+        stop, length = begun[-1] + len(word), length + len(word) + 1
+    return _Body(key.start, len(key.text) - len(line), shown, begun)
+
+
+def _ranges(
+    text: str, places: Sequence[Occurrence], words: str, tokenizer: Tokenizer
+) -> Sequence[Span | None]:
+    """Return the characters of a key's text that each place of the stretch is, or None."""
+    found = _occurrences(text, words)
+    # Each place of the tokens is one of the words, so as many of both are the same in order.
+    if len(found) == len(places) and _BROKEN not in words:
+        return [(at, at + len(words)) for at in found]
+    if not found:
+        return [None] * len(places)
+    ends = _ends(tokenizer, text)
+    return [_range(text, words, ends[place.start], ends[place.end]) for place in places]
+
+
+def _occurrences(text: str, words: str) -> list[int]:
+    found = []
+    at = text.find(words) if words else -1
+    while at >= 0:
+        found.append(at)
+        at = text.find(words, at + 1)
+    return found
+
+
+def _range(text: str, words: str, start: int | None, end: int | None) -> Span | None:
+    if start is None or end is None:
+        return None
+    decoded = f" {text}"[start:end]
+    if decoded.strip() != words:
+        return None
+    first = start + len(decoded) - len(decoded.lstrip()) - 1
+    return first, first + len(words)
+
+
+def _ends(tokenizer: Tokenizer, text: str) -> list[int | None]:
+    """Return where each token of a key ends in its text behind a space; None within a character.
+
+    The first number is where the first token begins.
+    """
+    ids = list(encode_key(tokenizer, text))
+    line = f" {text}"
+    ends: list[int | None] = [0] + [None] * len(ids)
+    first = at = 0
+    for token in range(1, len(ids) + 1):
+        if token - first > _LONGEST:
+            break
+        piece = tokenizer.decode(ids[first:token])
+        # Some tokenizers leave out the space that a piece begins with.
+        begin = at if line.startswith(piece, at) else at + line.startswith(" ", at)
+        if not piece or not line.startswith(piece, begin):
+            continue
+        # A broken character may look like a real U+FFFD of the text until its bytes are complete.
+        grown = ids[first : token + 1] if piece.endswith(_BROKEN) else ()
+        if len(grown) > token - first and tokenizer.decode(grown) == piece:
+            continue
+        first, at = token, begin + len(piece)
+        ends[token] = at
+    return ends
+
+
+def _ranked(
+    found: Sequence[Source], query: str, texts: Mapping[str, str], max_ranked: int
+) -> list[Source]:
+    known = [source for source in found if source.doc_id in texts][:max_ranked]
+    passages = [texts[source.doc_id][source.start : source.end] for source in known]
+    scored = [
+        replace(source, score=score)
+        for source, score in zip(known, _cosines(query, passages), strict=True)
+    ]
+    # Sorting is stable, so equal scores stay in the order of documents.
+    ranked = sorted(scored, key=lambda source: -(source.score or 0.0))
+    chosen = frozenset(known)
+    return ranked + [source for source in found if source not in chosen]
+
+
+def _cosines(query: str, passages: Sequence[str]) -> list[float]:
+    # scikit-learn takes a second to import and is needed for headings alone.
+    from sklearn.feature_extraction.text import TfidfVectorizer
+
+    tokens = [_terms(passage) for passage in passages]
+    if not any(tokens):
+        return [0.0] * len(passages)
+    vectorizer = TfidfVectorizer(analyzer=list)
+    weights = vectorizer.fit_transform(tokens)
+    cosines = weights @ vectorizer.transform([_terms(query)]).T
+    return [float(value) for value in cosines.toarray()[:, 0]]
+
+
+def _terms(text: str) -> list[str]:
+    return [term for term, (i, j) in terms(text) if text[i:j].casefold() not in STOPWORDS]
