@@ -170,6 +170,7 @@ class Constraint:
         )
         self.repeat_keys = bool(repeat_keys)
         self._vocabulary = read_vocabulary(tokenizer, self.markers)
+        self.vocab_size = len(self._vocabulary.texts)
         self._prepare(decoder_in_context(tokenizer, closing))
 
     def _prepare(self, decode: Decode) -> None:

@@ -1,0 +1,140 @@
+"""The constraint as a logits processor, for transformers' own ``generate()``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from longrag.decoding.constraint import Closed, Constraint, Place
+from longrag.errors import InvalidParameterError
+from longrag.models.language_model import TokenArray
+
+if TYPE_CHECKING:
+    import torch
+
+# Finite, so that a greedy search ends an output that is stuck, and so low that a beam search ranks
+# it behind all others: as transformers marks what it does not want.
+_STUCK = -1e9
+
+
+class RichesLogitsProcessor:
+    """Lets ``generate()`` write nothing between the markers but keys of the corpus.
+
+    Put it last in ``logits_processor``. A search with beams gives it log-probabilities, which stay
+    as they are, so hypotheses are scored by RICHES, Equation 2, with ``length_penalty=0.0``. What
+    stands in the prompt is not constrained. An output in which a stop string was written is ended,
+    and so is one that is stuck, as a last resort. One processor is for one call of ``generate()``;
+    ``reset`` makes it ready for another. Not safe across threads.
+
+    Args:
+        constraint: what the outputs may be; it needs ``end_ids``, those of the model.
+        adaptive: follow only the best token in free text (RICHES §3.3).
+
+    Raises:
+        InvalidParameterError: a constraint without end tokens.
+    """
+
+    def __init__(self, constraint: Constraint, *, adaptive: bool = True) -> None:
+        if not constraint.end_ids:
+            raise InvalidParameterError(
+                "constraint", (), "a constraint with end_ids", "Give it the model's end tokens."
+            )
+        self._constraint, self._adaptive = constraint, adaptive
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget the prompt and its outputs."""
+        self._prompt = self._width = -1
+        self._places: dict[tuple[int, ...], Place | None] = {}
+
+    def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
+        """Return the scores with -inf for every token that may not follow.
+
+        Args:
+            input_ids: prompts and what was written behind them; shape (rows, tokens).
+            scores: logits or log-probabilities; shape (rows, vocabulary). They are not changed.
+
+        Raises:
+            InvalidParameterError: the tokens are not one more than at the last call.
+        """
+        width = int(input_ids.shape[1])
+        if self._prompt < 0:
+            self._prompt, self._width = width, width - 1
+        if width != self._width + 1:
+            allowed = f"{self._width + 1} tokens a row, one more than before"
+            remedy = "Use a new processor for each call of generate(), or reset() this one."
+            raise InvalidParameterError("input_ids", f"{width} tokens", allowed, remedy)
+        self._width = width
+        rows = [tuple(row) for row in input_ids[:, self._prompt :].tolist()]
+        # A row goes on one of the last call's: older places are not asked for again.
+        self._places = {tokens: self._find(tokens) for tokens in rows}
+        kept = scores.new_full(scores.shape, float("-inf"))
+        for tokens, own, masked in zip(rows, scores, kept, strict=True):
+            self._keep(self._places[tokens], own, masked)
+        return kept
+
+    def spans(self, output: Iterable[int]) -> tuple[Closed, ...]:
+        """Return the spans of one row of what ``generate()`` returned, prompt included.
+
+        Their positions count from the end of the prompt.
+
+        Raises:
+            InvalidParameterError: nothing was generated yet, or not under this constraint.
+        """
+        if self._prompt < 0:
+            raise InvalidParameterError("output", "no call yet", "what generate() returned")
+        place = self._constraint.start()
+        for token in list(map(int, output))[self._prompt :]:
+            if token in self._constraint.end_ids:
+                break
+            place = self._constraint.advance(place, token)
+        return place.spans
+
+    def _find(self, tokens: tuple[int, ...]) -> Place | None:
+        """Return the place after some tokens; None where they cannot have been written.
+
+        Searches with beams keep rows of probability 0 in reserve, and go on with rows that ended.
+        """
+        if not tokens:
+            return self._constraint.start()
+        before = self._places.get(tokens[:-1])
+        if before is None:
+            return None
+        try:
+            return self._constraint.advance(before, tokens[-1])
+        except InvalidParameterError:
+            return None
+
+    def _keep(self, place: Place | None, scores: torch.Tensor, kept: torch.Tensor) -> None:
+        """Write into a row of -inf what may follow."""
+        end = self._constraint.end_ids[0]
+        if place is None:
+            kept[end] = _STUCK
+            return
+        if place.finished:
+            # The stop string ended it: the end token costs nothing.
+            kept[end] = 0.0
+            return
+        moves = self._constraint.moves(place)
+        if moves.allowed is None:
+            self._keep_free(moves.banned, scores, kept)
+            return
+        closers = sorted(moves.closers)
+        best = [closers[int(scores[closers].argmax())]] if closers else []
+        left = np.setdiff1d(moves.allowed, np.array(closers, np.int64)).tolist() + best
+        if left:
+            kept[left] = scores[left]
+        else:
+            kept[end] = _STUCK
+
+    def _keep_free(self, banned: TokenArray, scores: torch.Tensor, kept: torch.Tensor) -> None:
+        known = self._constraint.vocab_size
+        kept[:known] = scores[:known]
+        kept[banned.tolist()] = float("-inf")
+        if self._adaptive:
+            best = int(kept.argmax())
+            score = kept[best].clone()
+            kept.fill_(float("-inf"))
+            kept[best] = score
