@@ -4,6 +4,8 @@ from longrag.models.embedder import Embedder, LsaEmbedder, MiniLmEmbedder
 from longrag.models.language_model import LanguageModel, Next, Scores, Session
 from longrag.models.tokenizer import Tokenizer
 from longrag.models.tokens import count_tokens
+from longrag.models.transformers_model import TransformersLanguageModel
+from longrag.models.transformers_tokenizer import TransformersTokenizer
 
 __all__ = [
     "Embedder",
@@ -14,5 +16,7 @@ __all__ = [
     "Scores",
     "Session",
     "Tokenizer",
+    "TransformersLanguageModel",
+    "TransformersTokenizer",
     "count_tokens",
 ]

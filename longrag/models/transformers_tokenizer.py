@@ -1,0 +1,113 @@
+"""A tokenizer of transformers as constraints see it: text is text, and nothing is added."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from typing import Any
+
+
+class TransformersTokenizer:
+    """A tokenizer of transformers, fast or slow.
+
+    Text is encoded as it is: no special tokens, no space before it, and what looks like a special
+    token ("</s>") is spelled out, so that no document can end an output. Decoding leaves spaces
+    and special tokens in. A fast tokenizer is copied and may be used by several threads; a slow one
+    may add a space, which ``check_splices`` finds.
+
+    Args:
+        tokenizer: a tokenizer as ``AutoTokenizer`` loads it.
+    """
+
+    def __init__(self, tokenizer: Any) -> None:
+        vocabulary: dict[str, int] = tokenizer.get_vocab()
+        self._slow = tokenizer
+        self._fast = _plain_copy(tokenizer)
+        self._vocab_size = max(vocabulary.values(), default=-1) + 1
+        said = json.dumps([type(tokenizer).__name__, sorted(vocabulary.items())])
+        if self._fast is not None:
+            said = self._fast.to_str()
+        self._fingerprint = hashlib.sha256(said.encode()).hexdigest()
+        self._opening = _opening(tokenizer)
+
+    @property
+    def vocab_size(self) -> int:
+        """One more than the largest token id, added tokens included."""
+        return self._vocab_size
+
+    @property
+    def fingerprint(self) -> str:
+        """A hash of all that the tokenizer consists of."""
+        return self._fingerprint
+
+    def encode(self, text: str, /) -> list[int]:
+        """Return the ids of a text, without special tokens and without adding a space."""
+        if self._fast is not None:
+            ids: list[int] = self._fast.encode(text, add_special_tokens=False).ids
+            return ids
+        return list(
+            self._slow.encode(text, add_special_tokens=False, split_special_tokens=True)
+        )  # fmt: skip
+
+    def decode(self, ids: Sequence[int], /) -> str:
+        """Return the text of some ids, special tokens and all spaces included."""
+        numbers = [int(token) for token in ids]
+        if self._fast is not None:
+            return str(self._fast.decode(numbers, skip_special_tokens=False))
+        return str(
+            self._slow.decode(
+                numbers, skip_special_tokens=False, clean_up_tokenization_spaces=False
+            )
+        )
+
+    def encode_prompt(self, prompt: str) -> list[int]:
+        """Return the ids of a prompt as the tokenizer gives them, without those put behind it."""
+        return [*self._opening, *self._slow.encode(prompt, add_special_tokens=False)]
+
+
+def _opening(tokenizer: Any) -> list[int]:
+    """Return the special tokens that are put before a text."""
+    whole = list(tokenizer.encode("a"))
+    plain = list(tokenizer.encode("a", add_special_tokens=False))
+    for begin in range(len(whole) - len(plain) + 1):
+        if plain and whole[begin : begin + len(plain)] == plain:
+            return whole[:begin]
+    return []
+
+
+def _plain_copy(tokenizer: Any) -> Any:
+    """Return a fast tokenizer's own copy that adds, cuts and pads nothing; None for a slow one."""
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    if backend is None or not hasattr(backend, "to_str"):
+        return None
+    from tokenizers import Tokenizer
+
+    settings = json.loads(backend.to_str())
+    for part in ("normalizer", "pre_tokenizer", "decoder"):
+        settings[part] = _without_space(settings.get(part))
+    copy = Tokenizer.from_str(json.dumps(settings))
+    copy.no_truncation()
+    copy.no_padding()
+    copy.encode_special_tokens = True
+    return copy
+
+
+def _without_space(part: Any) -> Any:
+    """Return a part of a tokenizer that neither adds a first space to a text nor takes it away."""
+    if not isinstance(part, dict):
+        return part
+    changed = dict(part)
+    for several in ("normalizers", "pretokenizers", "decoders"):
+        if several in changed:
+            parts = [_without_space(it) for it in changed[several]]
+            changed[several] = [it for it in parts if it is not None]
+    if changed.get("type") == "Prepend":
+        return None
+    if changed.get("type") == "Strip" and "start" in changed:
+        changed["start"] = 0
+    if "add_prefix_space" in changed:
+        changed["add_prefix_space"] = False
+    if "prepend_scheme" in changed:
+        changed["prepend_scheme"] = "never"
+    return changed
