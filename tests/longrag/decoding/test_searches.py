@@ -116,7 +116,8 @@ def test_a_narrow_beam_is_the_textbooks_and_its_early_stop_changes_nothing(
     )
     (found,) = outcome.hypotheses
     if expected is None:
-        assert found.reason == "length" and len(found.tokens) == length
+        assert found.reason == "length"
+        assert len(found.tokens) == length
     else:
         assert found.tokens == expected[1]
         assert math.isclose(found.score, expected[0])
@@ -171,7 +172,8 @@ def test_an_exact_search_never_finds_a_less_probable_key_than_a_beam(seed, keys,
     table, grammar = model(seed, 3.0), constraint(keys, max_spans=1)
     best_score, best_tokens = all_keys(table, grammar)[0]
     (found,) = keys_of(table, grammar).hypotheses
-    assert found.tokens == best_tokens and math.isclose(found.score, best_score)
+    assert found.tokens == best_tokens
+    assert math.isclose(found.score, best_score)
 
 
 @given(seed=st.integers(0, 10**6), budget=st.integers(1, 30))
