@@ -1,5 +1,38 @@
 """Decoding that can only quote the corpus (RICHES): constraint, search, attribution."""
 
-from longrag.decoding.generation import FinishReason, Generation, RetrievedSpan, Source, Usage
+from longrag.decoding.answers import parse_answer, riches_prompt, thoughts
+from longrag.decoding.attribution import sources
+from longrag.decoding.constraint import Closed, Constraint, Moves, Place
+from longrag.decoding.decoder import RichesDecoder, SearchMode
+from longrag.decoding.generation import (
+    Delta,
+    FinishReason,
+    Generation,
+    RetrievedSpan,
+    Source,
+    Usage,
+)
+from longrag.decoding.processor import RichesLogitsProcessor
+from longrag.decoding.retrieving import Retrieved, retrieve
 
-__all__ = ["FinishReason", "Generation", "RetrievedSpan", "Source", "Usage"]
+__all__ = [
+    "Closed",
+    "Constraint",
+    "Delta",
+    "FinishReason",
+    "Generation",
+    "Moves",
+    "Place",
+    "Retrieved",
+    "RetrievedSpan",
+    "RichesDecoder",
+    "RichesLogitsProcessor",
+    "SearchMode",
+    "Source",
+    "Usage",
+    "parse_answer",
+    "retrieve",
+    "riches_prompt",
+    "sources",
+    "thoughts",
+]
