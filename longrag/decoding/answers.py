@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import deque
 from collections.abc import Iterator, Mapping
+from types import MappingProxyType
 from typing import Final
 
 from longrag.decoding.generation import Generation
@@ -17,9 +18,7 @@ LABELS: Final = ("question", "passage", "keyword", "query", "answer")
 """What the lines and parts of a prompt begin with, before a colon."""
 
 _LABEL: Final = re.compile(rf"({'|'.join(LABELS)})(?=[:\uff1a])", re.IGNORECASE)
-_ANSWER: Final = re.compile(
-    r"(?<!\w)([*_]{0,3})answer[*_]{0,3}[ \t]{0,8}[:\uff1a]([^\n]*)", re.IGNORECASE
-)
+_ANSWER: Final = re.compile(r"(?<!\w)([*_]{0,3})answer[*_]{0,3}[ \t]{0,8}[:\uff1a]", re.IGNORECASE)
 _WRAPPED: Final = re.compile(r"(\*{1,3}|`{1,3})([^*`]+)\1")
 
 
@@ -38,22 +37,34 @@ def defuse(text: str, *, markers: tuple[str, str] = MARKERS) -> str:
     return line
 
 
-def fill(template: str, slots: Mapping[str, str], *, markers: tuple[str, str] = MARKERS) -> str:
+def fill(
+    template: str,
+    slots: Mapping[str, str],
+    *,
+    raw: Mapping[str, str] = MappingProxyType({}),
+    markers: tuple[str, str] = MARKERS,
+) -> str:
     """Put texts into the slots of a template, defused; other braces stand for themselves.
+
+    Args:
+        template: a text with a slot ``{name}`` for each text.
+        slots: the texts by the names of their slots.
+        raw: texts that have the form of the prompt already and are put in as they are.
+        markers: what a text may not hold.
 
     Raises:
         InvalidParameterError: the template is no string with each of the slots, or a text is no
             string.
     """
-    for name, text in slots.items():
+    for name, text in (*slots.items(), *raw.items()):
         if not isinstance(text, str):
             raise InvalidParameterError(name, text, "a string")
         if not isinstance(template, str) or f"{{{name}}}" not in template:
             raise InvalidParameterError("template", template, f"a string with the slot {{{name}}}")
+    texts = {name: defuse(text, markers=markers) for name, text in slots.items()} | dict(raw)
     # All at once: a text that holds the name of another slot is not filled in its turn.
-    names = re.compile("|".join(rf"\{{({re.escape(name)})\}}" for name in slots))
-    safe = {name: defuse(text, markers=markers) for name, text in slots.items()}
-    return names.sub(lambda found: safe[found[0][1:-1]], template)
+    names = re.compile("|".join(rf"\{{{re.escape(name)}\}}" for name in texts))
+    return names.sub(lambda found: texts[found[0][1:-1]], template)
 
 
 def riches_prompt(
@@ -86,13 +97,13 @@ def parse_answer(output: str | Generation, *, markers: tuple[str, str] = MARKERS
     found = deque(_ANSWER.finditer(free), maxlen=1)
     if not found:
         return ""
-    last = found[0]
-    value = last[2]
-    if not value.strip(" \t*_"):
-        value = free[last.end() :].lstrip().partition("\n")[0]
+    rest = free[found[0].end() :]
+    value, _, below = rest.partition("\n")
+    if not value.strip(" \t\r*_"):
+        value = below.lstrip().partition("\n")[0]
         if _LABEL.match(value.lstrip(" \t*_#")):
             return ""
-    return _plain(value.strip(), last[1])
+    return _plain(value.strip(), found[0][1])
 
 
 def thoughts(generation: Generation, *, markers: tuple[str, str] = MARKERS) -> tuple[str, ...]:

@@ -95,6 +95,8 @@ def test_slots_are_filled_at_once_and_other_braces_stand_for_themselves():
     template = '{"x": 1} {question} {passage}'
     filled = fill(template, {"question": "{passage}", "passage": "\\g<0> answer: {question}"})
     assert filled == '{"x": 1} {passage} \\g<0> answer : {question}'
+    raw = {"steps": "query: {question}\n"}
+    assert fill("{question}|{steps}", {"question": "{steps}"}, raw=raw) == "{steps}|" + raw["steps"]
 
 
 @pytest.mark.parametrize("template", ["no slot", None, "{Question}"])
@@ -151,6 +153,7 @@ def test_an_output_is_stopped_by_the_next_question_and_not_before_its_answer_end
         ("answer:\n\n  Lund \nmore", "Lund"),
         ("answer:\nquestion: and now", ""),
         ("answer: a\nno\nanswer: b", "b"),
+        ("answer: answer: b", "b"),
         ("answer:北京", "北京"),
         ("answer: b << The answer: c. >>", "b"),
         ("<< The answer: is 5. >>", ""),
@@ -198,7 +201,7 @@ def test_each_span_has_the_thought_before_it():
 
 
 def test_reading_an_answer_is_linear():
-    assert parse_answer("answer:" * 50_000) == "answer:" * 49_999
+    assert parse_answer("answer: 1 " * 50_000) == "1"
     assert parse_answer("<<" * 100_000) == ""
     assert parse_answer("*" * 200_000) == ""
     assert len(defuse("<" * 100_000 + "answer:" * 20_000)) == 199_999 + 160_000
