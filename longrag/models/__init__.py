@@ -6,6 +6,7 @@ from longrag.models.tokenizer import Tokenizer
 from longrag.models.tokens import count_tokens
 from longrag.models.transformers_model import TransformersLanguageModel
 from longrag.models.transformers_tokenizer import TransformersTokenizer
+from longrag.models.vllm_model import VllmLanguageModel
 
 __all__ = [
     "Embedder",
@@ -18,5 +19,6 @@ __all__ = [
     "Tokenizer",
     "TransformersLanguageModel",
     "TransformersTokenizer",
+    "VllmLanguageModel",
     "count_tokens",
 ]

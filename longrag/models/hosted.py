@@ -1,0 +1,92 @@
+"""What cannot be constrained to a corpus is refused, and told what is needed instead."""
+
+from __future__ import annotations
+
+from inspect import getattr_static
+from typing import Final
+from urllib.parse import urlsplit
+
+from longrag.errors import InvalidParameterError
+
+NEEDED: Final = (
+    "Decoding under a constraint asks for the log-probability of any token id behind any token ids,"
+    " which hosted APIs and chat models do not tell. Load the weights with"
+    " TransformersLanguageModel or LlamaCppLanguageModel, or serve them with vLLM and use"
+    " VllmLanguageModel."
+)
+
+_HOSTED: Final = (
+    "ai21.com",
+    "amazonaws.com",
+    "anthropic.com",
+    "azure.com",
+    "cerebras.ai",
+    "cohere.com",
+    "deepinfra.com",
+    "deepseek.com",
+    "fireworks.ai",
+    "googleapis.com",
+    "groq.com",
+    "mistral.ai",
+    "nvidia.com",
+    "openai.com",
+    "openrouter.ai",
+    "perplexity.ai",
+    "replicate.com",
+    "together.ai",
+    "together.xyz",
+    "x.ai",
+)
+
+_MEMBERS: Final = ("name", "tokenizer", "end_ids", "context_window", "prompt_ids", "session")
+
+
+def check_base_url(base_url: object) -> str:
+    """Return the URL of a server without its last slash.
+
+    Raises:
+        InvalidParameterError: it is no URL of a server, or that of a hosted API which is known to
+            tell too little.
+    """
+    allowed = "the URL of a vLLM server, such as 'http://localhost:8000/v1'"
+    if not isinstance(base_url, str):
+        raise InvalidParameterError("base_url", _type_name(base_url), allowed, NEEDED)
+    parts = urlsplit(base_url)
+    host = (parts.hostname or "").rstrip(".")
+    if parts.scheme not in ("http", "https") or not host:
+        raise InvalidParameterError("base_url", base_url, allowed)
+    if parts.username or parts.password:
+        # The URL is not repeated: it holds a password.
+        raise InvalidParameterError(
+            "base_url", "a URL with a user", f"{allowed}, without a user", "Give api_key instead."
+        )
+    if any(host == known or host.endswith(f".{known}") for known in _HOSTED):
+        raise InvalidParameterError("base_url", base_url, allowed, NEEDED)
+    return base_url.rstrip("/")
+
+
+def check_language_model(language_model: object) -> None:
+    """Check that an object has what a ``LanguageModel`` has, without asking it anything.
+
+    Raises:
+        InvalidParameterError: it has not, as the chat models of frameworks and of hosted APIs.
+    """
+    missing = [name for name in _MEMBERS if not _has(language_model, name)]
+    if missing:
+        raise InvalidParameterError(
+            "language_model",
+            _type_name(language_model),
+            f"a LanguageModel, which has {', '.join(_MEMBERS)}",
+            f"It lacks {', '.join(missing)}. {NEEDED}",
+        )
+
+
+def _has(candidate: object, name: str) -> bool:
+    # A property may ask a server, so it is looked up and not called.
+    absent = object()
+    return getattr_static(candidate, name, absent) is not absent
+
+
+def _type_name(value: object) -> str:
+    kind = type(value)
+    return f"{kind.__module__}.{kind.__qualname__}"

@@ -1,0 +1,273 @@
+"""vLLM's HTTP completions of one token, and the log-probabilities told with them."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Mapping, Sequence
+from email.utils import parsedate_to_datetime
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from longrag.errors import GenerationError, InvalidParameterError, MissingExtraError
+from longrag.models.hosted import NEEDED, check_base_url
+
+if TYPE_CHECKING:
+    import httpx
+
+NO_PROBABILITY: Final = -9999.0
+"""What vLLM writes for the logarithm of zero, since JSON has no infinity."""
+
+_ONE_TOKEN: Final[Mapping[str, Any]] = {
+    "max_tokens": 1,
+    "temperature": 0,
+    "add_special_tokens": False,
+    "return_tokens_as_token_ids": True,
+    # A server may have others as defaults; where it tells processed log-probabilities, they count.
+    "repetition_penalty": 1.0,
+    "presence_penalty": 0.0,
+    "frequency_penalty": 0.0,
+}
+
+_TRY_AGAIN: Final = (429, 500, 502, 503, 504)
+_LONGEST_WAIT: Final = 60.0
+
+_LIMITS: Final = (
+    ("sample logprobs of", "max_logprobs", "Give that, or start it with --max-logprobs"),
+    ("logprob_token_ids of length", "max_token_ids", "Give that"),
+    ("prompt list length", "max_prompts", "Give that, or set VLLM_MAX_COMPLETION_PROMPTS there"),
+)
+_UNKNOWN_FIELD: Final = ("unrecognized", "not permitted", "unknown field", "unsupported parameter")
+
+
+class Completion(NamedTuple):
+    """The token that a server would put behind a prompt, and the log-probabilities it told."""
+
+    sampled: int
+    logprobs: dict[int, float]
+
+
+class VllmClient:
+    """Asks one vLLM server; any thread may.
+
+    What a try again may mend (a connection that fails, a timeout, the statuses 429, 500, 502, 503
+    and 504) is tried ``max_retries`` times more, after ``retry_wait`` seconds and twice as long
+    each time, or after what ``Retry-After`` says if that is at most a minute.
+    """
+
+    def __init__(
+        self,
+        base_url: str,
+        *,
+        model: str,
+        api_key: str | None,
+        timeout: float,
+        max_retries: int,
+        retry_wait: float,
+        http_client: httpx.Client | None,
+    ) -> None:
+        try:
+            import httpx
+        except ImportError as error:
+            raise MissingExtraError("VllmLanguageModel", "vllm") from error
+        self.url = check_base_url(base_url)
+        self.model = model
+        self._failures = httpx.RequestError
+        self._headers = {} if api_key is None else {"Authorization": f"Bearer {api_key}"}
+        self._timeout = timeout
+        self._max_retries = max_retries
+        self._retry_wait = retry_wait
+        self._owned = http_client is None
+        self._http = httpx.Client() if http_client is None else http_client
+
+    def close(self) -> None:
+        """Close the connections, unless they are those of a client that was given."""
+        if self._owned:
+            self._http.close()
+
+    def complete(self, prompts: Sequence[Sequence[int]], **fields: Any) -> list[Completion]:
+        """Return the next token of each prompt of token ids, in their order.
+
+        ``fields`` are further ones of vLLM's ``/v1/completions``; ``logprobs`` is needed.
+
+        Raises:
+            GenerationError: the server cannot be reached, refuses, or answers as vLLM does not.
+            InvalidParameterError: a limit of the server's is below that of the model.
+        """
+        body = {
+            "model": self.model,
+            "prompt": [list(prompt) for prompt in prompts],
+            **_ONE_TOKEN,
+            **fields,
+        }
+        return _completions(self._request("POST", f"{self.url}/completions", body), len(prompts))
+
+    def max_model_len(self) -> int | None:
+        """Return the context window of the served model in tokens, None where it is not told.
+
+        Raises:
+            InvalidParameterError: the server serves no model of that name.
+        """
+        answer = self._request("GET", f"{self.url}/models")
+        try:
+            served = {card["id"]: card.get("max_model_len") for card in answer["data"]}
+        except (AttributeError, KeyError, TypeError) as error:
+            raise GenerationError(
+                f"{self.url}/models does not list models: {_short(answer)}"
+            ) from error
+        if self.model not in served:
+            names = ", ".join(map(repr, served))
+            raise InvalidParameterError("model", self.model, f"one that is served: {names}")
+        length = served[self.model]
+        return int(length) if isinstance(length, int) else None
+
+    def tokenize(self, text: str, *, chat: bool = False) -> list[int]:
+        """Return the ids that the server makes of a prompt, or of a user's message to answer.
+
+        Raises:
+            GenerationError: the server cannot be reached, or has no ``/tokenize``.
+        """
+        root = self.url.removesuffix("/v1")
+        asked: dict[str, Any] = {"prompt": text, "add_special_tokens": True}
+        if chat:
+            message = {"role": "user", "content": text}
+            asked = {"messages": [message], "add_generation_prompt": True}
+        answer = self._request("POST", f"{root}/tokenize", {"model": self.model, **asked})
+        try:
+            return [int(token) for token in answer["tokens"]]
+        except (KeyError, TypeError, ValueError) as error:
+            raise GenerationError(f"{root}/tokenize told no tokens: {_short(answer)}") from error
+
+    def _request(self, method: str, url: str, body: Mapping[str, Any] | None = None) -> Any:
+        wait, tries = self._retry_wait, 0
+        while True:
+            pause = wait
+            tries += 1
+            try:
+                response = self._http.request(
+                    method, url, json=body, headers=self._headers, timeout=self._timeout
+                )
+            except self._failures as error:
+                failure, cause = f"{type(error).__name__} {error}".rstrip(), error
+            else:
+                if response.status_code not in _TRY_AGAIN:
+                    return _read(response, body)
+                failure, cause = f"status {response.status_code}, {_message(response)}", None
+                pause = _retry_after(response, wait)
+            if tries > self._max_retries or pause > _LONGEST_WAIT:
+                raise GenerationError(
+                    f"{url} gave no answer in {tries} tries of at most {self._timeout} seconds:"
+                    f" {failure}"
+                ) from cause
+            time.sleep(pause)
+            wait *= 2
+
+
+def _retry_after(response: httpx.Response, usual: float) -> float:
+    """Return the seconds to wait, which a header gives as such or as a date."""
+    said = response.headers.get("Retry-After")
+    if said is None:
+        return usual
+    try:
+        return max(0.0, float(said))
+    except ValueError:
+        pass
+    try:
+        return max(0.0, parsedate_to_datetime(said).timestamp() - time.time())
+    except ValueError:
+        return usual
+
+
+def _read(response: httpx.Response, body: Mapping[str, Any] | None) -> Any:
+    if response.is_success:
+        try:
+            return response.json()
+        except ValueError as error:
+            raise GenerationError(
+                f"{response.url} answered with no JSON: {_short(response.text)}"
+            ) from error
+    message = _message(response)
+    if response.status_code == 400 and body is not None:
+        _refuse_limits(message, body)
+    if any(words in message.lower() for words in _UNKNOWN_FIELD):
+        message = f"{message} It cannot be constrained. {NEEDED}"
+    remedy = {
+        401: " Give the api_key that the server was started with.",
+        403: " Give an api_key that the server accepts.",
+        404: " base_url goes up to and with /v1, and model is the name that is served.",
+    }.get(response.status_code, "")
+    raise GenerationError(
+        f"{response.url} refused with status {response.status_code}: {message}{remedy}"
+    )
+
+
+def _refuse_limits(message: str, body: Mapping[str, Any]) -> None:
+    sent = {
+        "max_logprobs": body.get("logprobs"),
+        "max_token_ids": len(body.get("logprob_token_ids", ())),
+        "max_prompts": len(body.get("prompt", ())),
+    }
+    for words, parameter, remedy in _LIMITS:
+        if words in message:
+            raise InvalidParameterError(
+                parameter,
+                sent[parameter],
+                "at most what the server allows",
+                f"The server says: {message} {remedy}.",
+            )
+
+
+def _message(response: httpx.Response) -> str:
+    """Return what a server says of an error: vLLM's message, that of older ones, or its text."""
+    try:
+        answer = response.json()
+        error = answer.get("error", answer)
+        said = error if isinstance(error, str) else error.get("message", answer.get("detail"))
+    except (ValueError, AttributeError):
+        said = None
+    return _short(response.text if said is None else said)
+
+
+def _short(value: object) -> str:
+    text = value if isinstance(value, str) else repr(value)
+    return text if len(text) <= 300 else f"{text[:300]}..."
+
+
+def _completions(answer: Any, count: int) -> list[Completion]:
+    try:
+        choices = {int(choice["index"]): choice.get("logprobs") for choice in answer["choices"]}
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise GenerationError(
+            f"the answer is none of vLLM's completions: {_short(answer)}"
+        ) from error
+    if sorted(choices) != list(range(count)):
+        raise GenerationError(f"the answer has the choices {sorted(choices)} for {count} prompts")
+    return [_completion(choices[index]) for index in range(count)]
+
+
+def _completion(told: Any) -> Completion:
+    try:
+        logprobs = {
+            _token_id(token): float(logprob) for token, logprob in told["top_logprobs"][0].items()
+        }
+        sampled = _token_id(told["tokens"][0])
+        logprobs[sampled] = float(told["token_logprobs"][0])
+    except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
+        raise GenerationError(
+            "the server did not tell log-probabilities by token id, so it cannot be constrained:"
+            f" {_short(told)}. {NEEDED}"
+        ) from error
+    if not all(logprob < 1e-3 for logprob in logprobs.values()):
+        worst = next(logprob for logprob in logprobs.values() if not logprob < 1e-3)
+        what = "NaN" if math.isnan(worst) else f"{worst}, which is no logarithm of a probability"
+        raise GenerationError(
+            f"the server told a log-probability of {what}. Start it with --logprobs-mode"
+            " raw_logprobs, which is its default."
+        )
+    return Completion(sampled, logprobs)
+
+
+def _token_id(token: str) -> int:
+    name, _, number = token.partition("token_id:")
+    if name:
+        raise ValueError(token)
+    return int(number)
