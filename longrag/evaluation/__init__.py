@@ -6,5 +6,28 @@ imports this package.
 """
 
 from longrag.evaluation import metrics
+from longrag.evaluation.attributed import auto_ais, cross_encoder, lexical_stand_in
+from longrag.evaluation.losses import IndexedKeys, loss, loss_counts, needs_context
+from longrag.evaluation.riches_baselines import (
+    BaselineAnswer,
+    KeySearch,
+    iterative,
+    no_retrieval,
+    search_and_generate,
+)
 
-__all__ = ["metrics"]
+__all__ = [
+    "BaselineAnswer",
+    "IndexedKeys",
+    "KeySearch",
+    "auto_ais",
+    "cross_encoder",
+    "iterative",
+    "lexical_stand_in",
+    "loss",
+    "loss_counts",
+    "metrics",
+    "needs_context",
+    "no_retrieval",
+    "search_and_generate",
+]

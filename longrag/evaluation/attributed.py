@@ -1,0 +1,130 @@
+"""AutoAIS: whether the evidence that was retrieved entails the answer that was given.
+
+Attributable to identified sources: Rashkin et al. 2021; scored by a model of natural language
+inference, as Bohnet et al. 2022 and RICHES §5.2 and A.2 do. F1 says that an answer is right, and
+AutoAIS that it follows from what was retrieved; either goes without the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+
+from longrag.errors import InvalidParameterError
+from longrag.evaluation.text_metrics import check_text
+from longrag.models.words import content_terms
+
+Entails: TypeAlias = Callable[[str, str], float]
+"""Tells with a number from 0 to 1 whether a premise entails a hypothesis."""
+
+# The words of the hypothesis that come from no question and no answer.
+_FRAME: Final = frozenset(content_terms("The answer to the question"))
+
+
+def auto_ais(question: str, answer: str, evidence: Sequence[str], entails: Entails) -> float:
+    """Return how far the evidence entails that this is the answer, from 0 to 1.
+
+    The premise is the retrieved keys in their order, and the hypothesis is "The answer to the
+    question '...' is '...'"; what the model thought between them is no evidence. RICHES A.2 prints
+    the two names the other way round. No answer, or no evidence, is attributed to nothing and
+    scores 0 without a call.
+
+    The paper averages over questions: see ``bootstrap_interval``.
+
+    Args:
+        question: the question, as it was asked.
+        answer: the predicted answer.
+        evidence: the texts of the spans, or of whatever passages a reader was given.
+        entails: called with premise and hypothesis; see ``cross_encoder``.
+
+    Raises:
+        InvalidParameterError: something is not a string, the question is blank, or ``entails`` gave
+            something other than a number from 0 to 1.
+    """
+    if not check_text("question", question).strip():
+        raise InvalidParameterError("question", question, "not blank")
+    if isinstance(evidence, str) or not isinstance(evidence, Sequence):
+        raise InvalidParameterError("evidence", evidence, "a list of strings")
+    shown = [check_text(f"evidence[{at}]", text).strip() for at, text in enumerate(evidence)]
+    premise = " ".join(filter(None, shown))
+    if not check_text("answer", answer).strip() or not premise:
+        return 0.0
+    hypothesis = f"The answer to the question '{question.strip()}' is '{answer.strip()}'"
+    score = entails(premise, hypothesis)
+    number = isinstance(score, (bool, int, float, np.bool_, np.number))
+    if not (number and 0 <= score <= 1):
+        raise InvalidParameterError("entails", score, "a function to a number from 0 to 1")
+    return float(score)
+
+
+def cross_encoder(model: Any, *, label: str | int = "entailment") -> Entails:
+    """Make a model of natural language inference the judge of ``auto_ais``.
+
+    Args:
+        model: a ``CrossEncoder`` of sentence-transformers, or a text-classification pipeline of
+            transformers, loaded by the caller. A model with one output gives it as the score.
+        label: the model's name for entailment, in capitals or not, or its number for a
+            ``CrossEncoder`` whose configuration names it otherwise.
+
+    Raises:
+        InvalidParameterError: the model has no such label, or is neither of the two.
+    """
+    # A pipeline has a method of that name as well.
+    if isinstance(getattr(model, "task", None), str) and callable(model):
+        return _classifying(model, label)
+    if hasattr(model, "predict"):
+        return _predicting(model, label)
+    raise InvalidParameterError("model", type(model).__name__, "a CrossEncoder or a pipeline")
+
+
+def _classifying(model: Any, label: str | int) -> Entails:
+    def classify(premise: str, hypothesis: str) -> float:
+        # Too long a premise is cut; the hypothesis is always read whole.
+        pair = {"text": premise, "text_pair": hypothesis}
+        found = model(pair, top_k=None, truncation="only_first")
+        rows = found[0] if found and isinstance(found[0], list) else found
+        scores = {row["label"]: float(row["score"]) for row in rows}
+        names = list(scores)
+        return scores[names[_number(dict(enumerate(names)), str(label))]]
+
+    return classify
+
+
+def _predicting(model: Any, label: str | int) -> Entails:
+    config = getattr(model, "config", None) or getattr(
+        getattr(model, "model", None), "config", None
+    )
+    names: Mapping[int, str] = getattr(config, "id2label", {})
+    # A model with one output has no names that mean anything.
+    wanted = 0 if len(names) == 1 else _number(names, label)
+
+    def predict(premise: str, hypothesis: str) -> float:
+        settings = {"apply_softmax": True} if len(names) != 1 else {}
+        scores = model.predict([(premise, hypothesis)], show_progress_bar=False, **settings)
+        return float(np.atleast_1d(np.asarray(scores)[0])[wanted])
+
+    return predict
+
+
+def _number(names: Mapping[int, str], label: str | int) -> int:
+    if len(names) == 1:
+        return next(iter(names))
+    wanted = str(label).casefold()
+    found = [n for n, name in names.items() if label == n or name.casefold() == wanted]
+    if not found:
+        raise InvalidParameterError("label", label, f"one of the model's, {dict(names)}")
+    return found[0]
+
+
+def lexical_stand_in(premise: str, hypothesis: str) -> float:
+    """Return the share of the hypothesis's content words that stand in the premise, as stems.
+
+    No measure of entailment: it reads neither order nor negation, and an answer of yes or no is
+    missing from any premise. It stands in for a model so that an evaluation can be run through
+    offline; do not report its numbers as AutoAIS.
+    """
+    wanted = [term for term in content_terms(hypothesis) if term not in _FRAME]
+    held = frozenset(content_terms(premise))
+    return sum(term in held for term in wanted) / len(wanted) if wanted else 0.0
