@@ -5,6 +5,7 @@ are refused and with what words, that the sampled token comes first and on top o
 that the logarithm of zero is -9999, and that log-probabilities are those before any processing.
 """
 
+import itertools
 import json
 import threading
 import time
@@ -15,6 +16,7 @@ import httpx
 import numpy as np
 
 MAX_LOGPROB_TOKEN_IDS = 128
+_NUMBERS = itertools.count()
 
 
 class Refused(Exception):
@@ -56,7 +58,7 @@ class VllmStandIn:
         self.open = 0
         self.most_open = 0
         self.lock = threading.Lock()
-        self.path = str(folder / "vllm.sock")
+        self.path = str(folder / f"{next(_NUMBERS)}.sock")
         self._server = _Server(self.path, _Handler)
         self._server.stand_in = self
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.01,))

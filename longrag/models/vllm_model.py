@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from longrag.errors import InvalidParameterError, TokenizerError
 from longrag.models.language_model import Session
+from longrag.models.questions import Bounds
 from longrag.models.tokenizer import Tokenizer
 from longrag.models.vllm_client import VllmClient
 from longrag.models.vllm_session import Limits, VllmSession
@@ -119,7 +120,7 @@ class VllmLanguageModel:
         self._context_window = context_window
         self._max_in_flight = max_in_flight
         size = tokenizer.vocab_size
-        self._limits = Limits(size, min(max_logprobs, size), max_token_ids, max_prompts)
+        self._limits = (min(max_logprobs, size), max_token_ids, max_prompts)
         self._client = VllmClient(
             base_url,
             model=model,
@@ -177,10 +178,17 @@ class VllmLanguageModel:
 
     @contextmanager
     def session(self, prompts: Sequence[Sequence[int]], /) -> Iterator[Session]:
-        """Begin to continue prompts; the requests of one session run in threads of its own."""
-        rows = [tuple(int(token) for token in prompt) for prompt in prompts]
+        """Begin to continue prompts; the requests of one session run in threads of its own.
+
+        Raises:
+            InvalidParameterError: there is no prompt, or one is empty, longer than the context
+                window or has ids that the tokenizer does not know.
+        """
+        bounds = Bounds(self.tokenizer.vocab_size, self.context_window)
+        limits = Limits(bounds, *self._limits)
+        rows = bounds.prompts(prompts)
         with ThreadPoolExecutor(self._max_in_flight) as pool:
-            yield VllmSession(self._client, self._limits, rows, pool)
+            yield VllmSession(self._client, limits, rows, pool)
 
 
 def _end_ids(tokenizer: Tokenizer, given: Sequence[int] | None) -> tuple[int, ...]:

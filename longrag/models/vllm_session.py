@@ -12,6 +12,7 @@ import numpy as np
 from longrag.errors import GenerationError
 from longrag.models.hosted import NEEDED
 from longrag.models.language_model import Next, Scores, TokenArray, best
+from longrag.models.questions import Bounds
 from longrag.models.vllm_client import NO_PROBABILITY, Completion, VllmClient
 
 _MAX_BARRED: Final = 1024
@@ -28,10 +29,15 @@ _Told = dict[_Row, dict[int, float]]
 class Limits:
     """What one request may ask for: most probable tokens, given ids, and prompts."""
 
-    vocab_size: int
+    bounds: Bounds
     max_logprobs: int
     max_token_ids: int
     max_prompts: int
+
+    @property
+    def vocab_size(self) -> int:
+        """The ids that the tokenizer knows."""
+        return self.bounds.vocab_size
 
 
 class _Question(NamedTuple):
@@ -61,6 +67,8 @@ class VllmSession:
 
     def score(self, asked: Sequence[Next], /) -> Sequence[Scores]:
         """Answer each question; see ``Session``."""
+        for one in asked:
+            self._limits.bounds.check(self._prompts, one)
         questions = [self._question(one) for one in asked]
         wide = [index for index, question in enumerate(questions) if self._is_wide(question)]
         narrow = [question for question in questions if not self._is_wide(question)]
@@ -70,6 +78,8 @@ class VllmSession:
             for index in wide
         }
         left = [index for index in wide if found[index] is None]
+        for index in left:
+            questions[index] = self._with_ids(questions[index], tops[questions[index].row])
         bounded = [questions[index] for index in left if questions[index].ids is not None]
         free = [index for index in left if questions[index].ids is None]
         further = [
@@ -91,6 +101,15 @@ class VllmSession:
 
     def _is_wide(self, question: _Question) -> bool:
         return question.ids is None or len(question.ids) > self._limits.max_token_ids
+
+    def _with_ids(self, question: _Question, top: Completion) -> _Question:
+        """Return a question in free text with all ids where that takes fewer requests."""
+        size = self._limits.vocab_size
+        listed, floor = _listed(top, self._limits)
+        missing = question.k - len(_above(question, listed, floor, size))
+        if question.ids is not None or self._limits.max_token_ids * missing <= size:
+            return question
+        return question._replace(ids=np.setdiff1d(np.arange(size), sorted(question.banned)))
 
     def _first_round(
         self, wide: Sequence[_Question], narrow: Sequence[_Question]

@@ -18,6 +18,7 @@ from longrag.errors import (
     TokenizerError,
 )
 from longrag.models import LanguageModel, Next, VllmLanguageModel
+from tests.conformance.language_models import LanguageModelSuite
 from tests.tiny_models import CharacterTokenizer, TableModel, random_table
 from tests.vllm_stand_in import VllmStandIn, answers, hangs
 
@@ -45,6 +46,7 @@ def serve(tmp_path):
             "model": "served",
             "end_ids": (stand_in.tokenizer.vocab_size - 1,),
             "retry_wait": 0.0,
+            "context_window": 500,
             **settings,
         }
         return VllmLanguageModel("http://vllm/v1", http_client=client, **given)
@@ -224,7 +226,7 @@ def test_requests_are_in_flight_together_and_bounded(serve):
 
 
 def test_where_all_probable_tokens_are_banned_others_are_asked_for_one_by_one(serve):
-    stand_in, model = serve(server={"max_logprobs": 4}, max_logprobs=4)
+    stand_in, model = serve(server={"max_logprobs": 4}, max_logprobs=4, max_token_ids=4)
     order = np.argsort(-TABLE((1,)))
     assert_as_the_table(model, [[1]], [Next(0, (), 2, banned=ids(*order[:6].tolist()))])
     biases = [body["logit_bias"] for body in stand_in.completions()[1:]]
@@ -248,6 +250,12 @@ def test_an_older_server_that_tells_too_few_tokens_is_an_error(serve):
     last = int(np.argmin(TABLE((1,))))
     with pytest.raises(GenerationError, match="Start the server with --max-logprobs -1"):
         score(model, [[1]], [Next(0, (), 1, allowed=ids(last))])
+
+
+def test_all_tokens_of_free_text_are_asked_for_by_id_where_that_takes_fewer_requests(serve):
+    stand_in, model = serve(max_token_ids=10)
+    assert_as_the_table(model, [[1]], [Next(0, (), SIZE, banned=ids(4, 5))])
+    assert ["logit_bias" in body for body in stand_in.completions()] == [False] * 5
 
 
 def test_sessions_of_several_threads_do_not_disturb_one_another(serve):
@@ -301,7 +309,7 @@ def test_a_server_without_tokenize_is_told_of(serve):
 
 
 def test_the_context_window_is_the_servers_unless_given(serve):
-    stand_in, model = serve(server={"max_model_len": 77})
+    stand_in, model = serve(server={"max_model_len": 77}, context_window=None)
     assert (model.context_window, model.context_window) == (77, 77)
     assert stand_in.paths == ["/v1/models"]
     assert model.name == "served"
@@ -315,22 +323,23 @@ def test_a_given_context_window_and_name_ask_nothing(serve):
 
 
 def test_a_model_that_is_not_served_is_refused_by_name(serve):
-    _, model = serve(model="other")
+    _, model = serve(model="other", context_window=None)
     with pytest.raises(InvalidParameterError, match="one that is served: 'served'"):
-        _ = model.context_window
+        score(model, [[1]], [Next(0, (), 1)])
+    _, model = serve(model="other")
     with pytest.raises(GenerationError, match="`other` does not exist"):
         score(model, [[1]], [Next(0, (), 1)])
 
 
 def test_an_endpoint_that_tells_no_context_window_leaves_it_open(serve):
-    stand_in, model = serve()
+    stand_in, model = serve(context_window=None)
     stand_in.faults = [answers(200, {"data": [{"id": "served"}]})]
     assert model.context_window is None
 
 
 @pytest.mark.parametrize("answer", [[], {"data": 3}, {"data": [None]}, {"models": []}])
 def test_a_list_of_models_that_is_none_is_an_error(serve, answer):
-    stand_in, model = serve()
+    stand_in, model = serve(context_window=None)
     stand_in.faults = [answers(200, answer)]
     with pytest.raises(GenerationError, match="does not list models"):
         _ = model.context_window
@@ -397,6 +406,7 @@ def test_a_server_that_is_not_there_is_told_by_its_address():
             model="served",
             tokenizer=TOKENIZER,
             end_ids=(),
+            context_window=500,
             http_client=client,
             retry_wait=0.0,
         )
@@ -519,7 +529,7 @@ def test_a_server_that_does_not_do_as_asked_is_found_out(serve, server, asked, w
     rare = int(np.argmin(TABLE((1,))))
     if asked.allowed is not None:
         asked = Next(0, (), 1, allowed=ids(rare))
-    _, model = serve(server=server)
+    _, model = serve(server=server, max_token_ids=5)
     with pytest.raises(GenerationError, match=words):
         score(model, [[1]], [asked])
 
@@ -618,7 +628,9 @@ def test_a_given_client_stays_open_and_an_own_one_is_closed(serve):
     _, model = serve()
     model.close()
     assert_as_the_table(model, [[1]], ONE)
-    own = VllmLanguageModel("http://vllm/v1", model="m", tokenizer=TOKENIZER, end_ids=())
+    own = VllmLanguageModel(
+        "http://vllm/v1", model="m", tokenizer=TOKENIZER, end_ids=(), context_window=9
+    )
     own.close()
     with pytest.raises(RuntimeError, match="closed"):
         score(own, [[1]], ONE)
@@ -628,3 +640,18 @@ def test_it_is_a_language_model(serve):
     _, model = serve()
     typed: LanguageModel = model
     assert typed.end_ids == (SIZE - 1,)
+
+
+class TestSuite(LanguageModelSuite):
+    """The suite of all language models, over a server that tells twenty tokens at most."""
+
+    tokenizer = CharacterTokenizer(ALPHABET + "A", extra=300 - len(ALPHABET) - 1)
+
+    @pytest.fixture
+    def model(self, serve):
+        table = random_table(300, seed=8)
+        return serve(table, tokenizer=self.tokenizer, context_window=None)[1]
+
+    @pytest.fixture
+    def oracle(self):
+        return TableModel(self.tokenizer, random_table(300, seed=8)).logprobs
