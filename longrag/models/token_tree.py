@@ -71,11 +71,13 @@ class TokenTree:
         for first, last in self._runs(begin, end):
             rows = seen[first - begin : last - begin]
             rows[:, self._path(self._parents[first])] = True
-            rows[:, first:last] = np.tri(last - first, dtype=np.bool_)
+            rows[:, first:last] = np.tri(last - first, dtype=np.bool_) if len(rows) > 1 else True
         return seen
 
     def is_wasteful(self, least: int, factor: int) -> bool:
         """Whether slots outside the prompts and the last prefixes are too many to be kept."""
+        if len(self) <= least:
+            return False
         prompts = len(self._union(self._prompt_ends()))
         generated = len(self) - prompts
         if generated <= least:

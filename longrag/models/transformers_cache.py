@@ -19,6 +19,17 @@ if TYPE_CHECKING:
 CHUNK = 512
 """Tokens that are fed at once: what bounds the size of masks and activations."""
 
+_WINDOWS = (
+    "attention_window",
+    "attention_window_size",
+    "keep_window_size",
+    "local_attention",
+    "local_attention_window_len",
+    "sliding_window_size",
+    "window_size",
+)
+"""Windows that some models apply themselves, by slots, whatever mask they are given."""
+
 _LEAST_WASTE = 1024
 _WASTE_FACTOR = 4
 
@@ -55,9 +66,14 @@ class Network:
             return False
         from transformers.cache_utils import DynamicLayer
 
-        attention = getattr(self.config, "_attn_implementation", None)
-        layers = self.new_cache().layers
-        return attention in ("sdpa", "eager") and all(type(it) is DynamicLayer for it in layers)
+        config = self.config.get_text_config()
+        kinds = set(getattr(config, "layer_types", None) or ())
+        return (
+            getattr(config, "_attn_implementation", None) in ("sdpa", "eager")
+            and kinds <= {"full_attention"}
+            and not any(getattr(config, name, None) for name in _WINDOWS)
+            and all(type(layer) is DynamicLayer for layer in self.new_cache().layers)
+        )
 
     def new_cache(self) -> Any:
         """Return an empty cache that fits the model's layers."""

@@ -178,15 +178,16 @@ class _Session:
         known: int,
         window: int | None,
     ) -> None:
-        self._make = lambda: cache(network, prompts)
-        self._cache: Cache = self._make()
+        self._kind = cache
+        self._network = network
+        self._cache: Cache = cache(network, prompts)
         self._prompts = prompts
         self._known = known
         self._window = window
 
     def close(self) -> None:
         """Free what was kept."""
-        self._cache = self._make()
+        self._cache = self._kind(self._network, self._prompts)
 
     def check_lengths(self, prefixes: Sequence[Prefix]) -> None:
         """Refuse prefixes that are longer than the context window."""
@@ -242,13 +243,12 @@ class _Session:
 
 
 def _finite(question: Next, scores: Scores, normaliser: float) -> Scores:
-    logprobs = scores.logprobs - normaliser
-    if not np.isfinite(logprobs).all():
+    if not (np.isfinite(normaliser) and np.isfinite(scores.logprobs).all()):
         raise GenerationError(
             f"the model gave no finite probability behind prompt {question.prompt} and the tokens "
             f"{list(question.tokens)[-8:]} ({len(question.tokens)} in all)"
         )
-    return Scores(scores.ids, logprobs)
+    return Scores(scores.ids, scores.logprobs - normaliser)
 
 
 def _end_ids(model: Any, tokenizer: Any, known: int) -> tuple[int, ...]:
