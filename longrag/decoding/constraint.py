@@ -10,7 +10,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from longrag.decoding.vocabulary import Decode, Tail, decoder_in_context, read_vocabulary
+from longrag.decoding.vocabulary import (
+    Decode,
+    Tail,
+    decoder_in_context,
+    read_vocabulary,
+    rising,
+)
 from longrag.errors import InvalidParameterError, TokenizerError
 from longrag.indexing import KeyIndex, KeyState
 from longrag.models.language_model import NO_TOKENS, TokenArray
@@ -239,10 +245,13 @@ class Constraint:
         known, matched = self._vocabulary, 0 if tail.pending else tail.matched
         opens, overruns = known.opens[matched], known.overruns[matched]
         if tail.pending and self._marker_splits:
-            steps = [(t, known.read(tail, t, self._decode)[0].matched) for t in known.broken]
-            whole = np.setdiff1d(opens, known.broken), np.setdiff1d(overruns, known.broken)
-            opens = np.union1d(whole[0], [t for t, step in steps if step == known.opened])
-            overruns = np.union1d(whole[1], [t for t, step in steps if step > known.opened])
+            steps = [
+                (t, known.read(tail, t, self._decode)[0].matched) for t in known.broken.tolist()
+            ]
+            ending = rising(t for t, step in steps if step == known.opened)
+            beyond = rising(t for t, step in steps if step > known.opened)
+            opens = np.union1d(np.setdiff1d(opens, known.broken), ending)
+            overruns = np.union1d(np.setdiff1d(overruns, known.broken), beyond)
         ends = np.array(self.end_ids, np.int64)
         banned = np.setdiff1d(overruns if may_open else np.union1d(opens, overruns), ends)
         return Moves(None, _frozen(banned if may_end else np.union1d(banned, ends)))

@@ -51,7 +51,7 @@ def decoder_in_context(tokenizer: Tokenizer, closing: str) -> Decode:
             text = tokenizer.decode([*before, *ids])
             return text[len(start) :] if text.startswith(start) else tokenizer.decode(ids)
         except UnicodeDecodeError:
-            return BROKEN
+            return BROKEN + (decode(ids[1:]) if ids[1:] else "")
 
     return decode
 
@@ -77,9 +77,9 @@ class Vocabulary:
         self._steps = [self._steps_from(matched) for matched in range(self.opened)]
         self.opens = [_ids_of(steps, self.opened) for steps in self._steps]
         self.overruns = [_ids_of(steps, self.opened + 1) for steps in self._steps]
-        self.closes = _rising(self._closing_tokens())
+        self.closes = rising(self._closing_tokens())
         self.closing_ids = tuple(int(id_) for id_ in ids)
-        self.broken = _rising(i for i, text in enumerate(texts) if text.startswith(BROKEN))
+        self.broken = rising(i for i, text in enumerate(texts) if text.startswith(BROKEN))
 
     def after_closing(self, token: int) -> str:
         """Return the white space that a closing token puts behind the marker."""
@@ -106,11 +106,17 @@ class Vocabulary:
         ids = (*tail.pending, token)
         text = decode(ids) if tail.pending else own
         whole = text.rstrip(BROKEN)
-        if whole == text or len(ids) == _PIECES:
-            return Tail(self._feed(tail.matched, text[tail.read :])), lost + text[tail.read :]
-        found = self._feed(tail.matched, whole[tail.read :])
-        further = Tail(found + (found == self.opened), ids, max(tail.read, len(whole)))
-        return further, lost + whole[tail.read :]
+        found, more = self._feed(tail.matched, whole[tail.read :]), lost + whole[tail.read :]
+        if whole == text:
+            return Tail(found), more
+        if found >= self.opened:
+            # A part of a character stands behind the marker in one token.
+            return Tail(self.opened + 1), more
+        if len(ids) < _PIECES:
+            return Tail(found, ids, max(tail.read, len(whole))), more
+        # The first token's character would be complete by now: it never will be.
+        left = ids[1:]
+        return Tail(0, left, len(decode(left).rstrip(BROKEN))), more + BROKEN
 
     def _feed(self, matched: int, text: str) -> int:
         """Return how much of the opening marker a text ends with; see ``read``."""
@@ -148,10 +154,11 @@ def _borders(marker: str) -> list[int]:
 
 
 def _ids_of(steps: dict[int, int], wanted: int) -> TokenArray:
-    return _rising(id_ for id_, step in steps.items() if step == wanted)
+    return rising(id_ for id_, step in steps.items() if step == wanted)
 
 
-def _rising(ids: Iterable[int]) -> TokenArray:
+def rising(ids: Iterable[int]) -> TokenArray:
+    """Return ids in their order, as an array that cannot be written to."""
     found = np.array(sorted(ids), np.int64)
     found.setflags(write=False)
     return found
