@@ -62,7 +62,7 @@ class TransformersLanguageModel:
             )
         if chat and not getattr(tokenizer, "chat_template", None):
             raise InvalidParameterError("chat", chat, "False where there is no chat template")
-        model.eval()
+        model.train(False)
         self._network = Network(model)
         self._hf_tokenizer = tokenizer
         self._chat = chat
@@ -87,24 +87,18 @@ class TransformersLanguageModel:
 
         Raises:
             MissingExtraError: the extra ``riches`` is not installed.
-            InvalidParameterError: transformers itself has no causal model of this kind.
+            InvalidParameterError: transformers itself has no such model or tokenizer.
         """
         _needs_extra()
-        from transformers import AutoModelForCausalLM, AutoTokenizer, PretrainedConfig
-        from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+        from transformers import AutoModelForCausalLM, AutoTokenizer
 
-        # A model of a kind that transformers does not know would bring code of its own.
-        kind = PretrainedConfig.get_config_dict(path_or_name)[0].get("model_type")
-        if kind not in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES:
-            raise InvalidParameterError(
-                "path_or_name", f"{path_or_name} ({kind})", "a causal model that transformers has"
-            )
+        _refuse_code(path_or_name)
         model = AutoModelForCausalLM.from_pretrained(
             path_or_name, use_safetensors=True, dtype=dtype if dtype is not None else "auto"
         )
         if device is not None:
             model = model.to(device)
-        tokenizer = AutoTokenizer.from_pretrained(path_or_name)
+        tokenizer = AutoTokenizer.from_pretrained(path_or_name, config=model.config)
         return cls(model, tokenizer, chat=chat)
 
     @property
@@ -257,6 +251,25 @@ def _end_ids(model: Any, tokenizer: Any, known: int) -> tuple[int, ...]:
     several = named if isinstance(named, list | tuple) else [named]
     ids = {it for it in (*several, tokenizer.eos_token_id) if it is not None and 0 <= it < known}
     return tuple(sorted(ids))
+
+
+def _refuse_code(path_or_name: str) -> None:
+    """Refuse what transformers could only load, or would ask to load, with code of its own."""
+    from transformers import PretrainedConfig
+    from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+    from transformers.models.auto.tokenization_auto import (
+        TOKENIZER_MAPPING_NAMES,
+        get_tokenizer_config,
+    )
+
+    kind = PretrainedConfig.get_config_dict(path_or_name)[0].get("model_type")
+    known = kind in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+    if not known or (
+        kind not in TOKENIZER_MAPPING_NAMES and "auto_map" in get_tokenizer_config(path_or_name)
+    ):
+        raise InvalidParameterError(
+            "path_or_name", f"{path_or_name} ({kind})", "a causal model that transformers has"
+        )
 
 
 def _needs_extra() -> None:

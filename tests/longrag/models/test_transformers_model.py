@@ -1,5 +1,7 @@
 """Models and tokenizers of transformers behind the protocols: ids, edges, and what is refused."""
 
+import contextlib
+import json
 import subprocess
 import sys
 
@@ -409,6 +411,22 @@ class TestBorders:
         (tmp_path / "mine.py").write_text("raise SystemExit('it ran')\n")
         with pytest.raises(InvalidParameterError, match=r"path_or_name .*\(mine\)"):
             TransformersLanguageModel.load(str(tmp_path))
+
+    def test_a_tokenizer_that_brings_its_own_code_does_not_run_it(
+        self, llama, tmp_path, monkeypatch
+    ):
+        monkeypatch.setattr("builtins.input", lambda _: "y")
+        llama.save_pretrained(tmp_path)
+        TOKENIZER.save_pretrained(tmp_path)
+        settings = json.loads((tmp_path / "tokenizer_config.json").read_text())
+        settings |= {"tokenizer_class": "Mine", "auto_map": {"AutoTokenizer": ["mine.Mine", None]}}
+        (tmp_path / "tokenizer_config.json").write_text(json.dumps(settings))
+        (tmp_path / "mine.py").write_text(
+            f"import pathlib\npathlib.Path({str(tmp_path / 'ran')!r}).touch()\nclass Mine: pass\n"
+        )
+        with contextlib.suppress(ValueError):
+            TransformersLanguageModel.load(str(tmp_path))
+        assert not (tmp_path / "ran").exists()
 
     def test_without_torch_the_extra_is_named(self, llama, monkeypatch):
         monkeypatch.setitem(sys.modules, "torch", None)
