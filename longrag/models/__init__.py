@@ -2,6 +2,7 @@
 
 from longrag.models.embedder import Embedder, LsaEmbedder, MiniLmEmbedder
 from longrag.models.language_model import LanguageModel, Next, Scores, Session
+from longrag.models.llama_cpp_model import LlamaCppLanguageModel, LlamaCppTokenizer
 from longrag.models.tokenizer import Tokenizer
 from longrag.models.tokens import count_tokens
 from longrag.models.transformers_model import TransformersLanguageModel
@@ -11,6 +12,8 @@ from longrag.models.vllm_model import VllmLanguageModel
 __all__ = [
     "Embedder",
     "LanguageModel",
+    "LlamaCppLanguageModel",
+    "LlamaCppTokenizer",
     "LsaEmbedder",
     "MiniLmEmbedder",
     "Next",

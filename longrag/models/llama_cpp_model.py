@@ -1,0 +1,286 @@
+"""A language model in a GGUF file, which llama.cpp reads in this process."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import cached_property
+from pathlib import Path
+from threading import Lock
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from longrag.errors import (
+    GenerationError,
+    InvalidParameterError,
+    MissingExtraError,
+    TokenizerError,
+)
+from longrag.models.language_model import Next, Scores, Session, best
+from longrag.models.questions import Bounds
+from longrag.models.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    from llama_cpp import Llama
+
+_PROBE = " << Ünïted 1684, 磨坊's \t<b>mills</b>...\n\n >> "
+
+
+class LlamaCppTokenizer:
+    """The tokenizer in a GGUF file as constraints see it: text is text, and nothing is added.
+
+    What looks like a special token ("</s>") is spelled out. The space that SentencePiece models put
+    before a text is left out. Tokens that are no whole UTF-8 by themselves decode to U+FFFD.
+
+    Args:
+        llama: a loaded ``llama_cpp.Llama``, with its vocabulary at least.
+    """
+
+    def __init__(self, llama: Llama) -> None:
+        self._llama = llama
+        self._adds_space = self.decode(self._ids(b"a")) == " a"
+
+    @property
+    def vocab_size(self) -> int:
+        """One more than the largest token id."""
+        return int(self._llama.n_vocab())
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """A hash of all tokens, of the tokenizer's settings, and of how it cuts a short text.
+
+        llama.cpp tells no merges, so two tokenizers that differ in these alone may look the same.
+        """
+        named = sorted(self._llama.metadata.items())
+        told = [pair for pair in named if pair[0].startswith("tokenizer.ggml.")]
+        pieces = [piece.hex() for piece in self._pieces]
+        said = json.dumps([told, pieces, self.encode(_PROBE)])
+        return hashlib.sha256(said.encode()).hexdigest()
+
+    def encode(self, text: str, /) -> list[int]:
+        """Return the ids of a text, without special tokens and without adding a space.
+
+        Raises:
+            TokenizerError: the text holds half of a surrogate pair, which no token spells.
+        """
+        spelled = _utf8(text)
+        if not self._adds_space or not text:
+            return self._ids(spelled)
+        # Behind a line break there is a text's begin no more, and nothing joins with one.
+        guard = self._ids(b"\n")
+        return self._ids(b"\n" + spelled)[len(guard) :]
+
+    def decode(self, ids: Sequence[int], /) -> str:
+        """Return the text of some ids, special tokens and all spaces included."""
+        return b"".join(self._pieces[int(token)] for token in ids).decode("utf-8", "replace")
+
+    def _ids(self, spelled: bytes) -> list[int]:
+        ids = self._llama.tokenize(spelled, add_bos=False, special=False)
+        return [int(token) for token in ids]
+
+    @cached_property
+    def _pieces(self) -> list[bytes]:
+        # Llama.detokenize drops tokens of more than 32 bytes and, behind a <s>, a space.
+        import ctypes
+
+        import llama_cpp
+
+        vocabulary = llama_cpp.llama_model_get_vocab(self._llama.model)
+        pieces = []
+        size = 1024
+        buffer = ctypes.create_string_buffer(size)
+        for token in range(self.vocab_size):
+            length = llama_cpp.llama_token_to_piece(vocabulary, token, buffer, size, 0, True)
+            if length < 0:
+                size = -length
+                buffer = ctypes.create_string_buffer(size)
+                length = llama_cpp.llama_token_to_piece(vocabulary, token, buffer, size, 0, True)
+            pieces.append(buffer.raw[:length])
+        return pieces
+
+
+class LlamaCppLanguageModel:
+    """Scores next tokens with a loaded ``llama_cpp.Llama``.
+
+    It keeps the keys and values of one text: a question that goes on the last one reads its own
+    tokens alone, and any other goes back to what both begin with and reads the rest again. That is
+    what a greedy search asks (``beam_size=1``); a beam works, and reads each hypothesis again from
+    where it leaves the one before. A model that cannot go back, as Mamba, reads a text from its
+    begin each time it leaves it. Questions asked together are answered in the order in which least
+    is read.
+
+    One call is made at a time, whichever session or thread it is from. Sessions keep nothing, and
+    calls of the same ``Llama`` from elsewhere may come between them, but not at the same time. The
+    last bits of a number depend on what was read in one piece.
+
+    Written against llama-cpp-python 0.3.36, of which it uses ``Llama._ctx`` to go back and to read
+    logits, for which there is no public way unless ``logits_all`` is set.
+
+    Args:
+        llama: the model, loaded without ``embedding`` and with ``swa_full`` as it is by default.
+        tokenizer: one for the same ids; that of the file if None.
+        end_ids: the tokens that end an output; those that the file says end a generation if None.
+        name: names the weights; the name of the file if None.
+
+    Raises:
+        InvalidParameterError: ``llama`` is no ``llama_cpp.Llama``, or was loaded so that it cannot
+            score tokens.
+        MissingExtraError: llama-cpp-python is not installed.
+    """
+
+    def __init__(
+        self,
+        llama: Llama,
+        *,
+        tokenizer: Tokenizer | None = None,
+        end_ids: Sequence[int] | None = None,
+        name: str | None = None,
+    ) -> None:
+        _check_llama(llama)
+        self._llama = llama
+        self._lock = Lock()
+        self.tokenizer = LlamaCppTokenizer(llama) if tokenizer is None else tokenizer
+        self.name = Path(llama.model_path).name if name is None else name
+        ending = _end_ids(llama) if end_ids is None else {int(token) for token in end_ids}
+        self.end_ids = tuple(sorted(ending))
+
+    @property
+    def context_window(self) -> int:
+        """The tokens that prompt and output may have together: ``n_ctx``."""
+        return int(self._llama.n_ctx())
+
+    def prompt_ids(self, prompt: str, /) -> Sequence[int]:
+        """Return the ids of a prompt, in which special tokens may be spelled, behind its ``<s>``.
+
+        There is one where the file asks for it and the prompt does not spell it.
+
+        Raises:
+            TokenizerError: the prompt holds half of a surrogate pair.
+        """
+        ids = [int(token) for token in self._llama.tokenize(_utf8(prompt), False, True)]
+        begin = [int(self._llama.token_bos())]
+        if self._llama.tokenize(b"", True, True)[:1] == begin and ids[:1] != begin:
+            return begin + ids
+        return ids
+
+    @contextmanager
+    def session(self, prompts: Sequence[Sequence[int]], /) -> Iterator[Session]:
+        """Begin to continue prompts.
+
+        Raises:
+            InvalidParameterError: there is no prompt, or one is empty, longer than the context
+                window or has ids outside the vocabulary.
+        """
+        known = min(int(self._llama.n_vocab()), self.tokenizer.vocab_size)
+        bounds = Bounds(known, self.context_window)
+        yield _LlamaCppSession(self._llama, self._lock, bounds, bounds.prompts(prompts))
+
+
+class _LlamaCppSession:
+    def __init__(
+        self, llama: Llama, lock: Lock, bounds: Bounds, prompts: Sequence[tuple[int, ...]]
+    ) -> None:
+        self._llama = llama
+        self._lock = lock
+        self._bounds = bounds
+        self._prompts = prompts
+
+    def score(self, asked: Sequence[Next], /) -> Sequence[Scores]:
+        for one in asked:
+            self._bounds.check(self._prompts, one)
+        about: dict[tuple[int, ...], list[int]] = {}
+        for index, one in enumerate(asked):
+            row = (*self._prompts[one.prompt], *(int(token) for token in one.tokens))
+            about.setdefault(row, []).append(index)
+        found: dict[int, Scores] = {}
+        with self._lock:
+            # In this order every text stands behind those that it goes on, next to its likes.
+            for row in sorted(about):
+                logprobs = self._logprobs(row)
+                found.update((index, _best_of(asked[index], logprobs)) for index in about[row])
+        return [found[index] for index in range(len(asked))]
+
+    def _logprobs(self, row: tuple[int, ...]) -> NDArray[np.float64]:
+        """Read what is new in a text, and return the log-probabilities of the next token."""
+        llama = self._llama
+        known = np.asarray(llama.input_ids[: llama.n_tokens])
+        shared = min(len(known), len(row) - 1)
+        differ = np.flatnonzero(known[:shared] != np.array(row[:shared]))
+        kept = int(differ[0]) if len(differ) else shared
+        try:
+            if kept < llama.n_tokens:
+                if kept and llama._ctx.kv_cache_seq_rm(-1, kept, -1):
+                    llama.n_tokens = kept
+                else:
+                    kept = 0
+                    llama.reset()
+            llama.eval(row[kept:])
+            # The logits of the last token alone are kept, unless logits_all is set.
+            told = np.ctypeslib.as_array(llama._ctx.get_logits_ith(-1), (llama.n_vocab(),))
+        except (RuntimeError, ValueError) as error:
+            llama.reset()
+            raise GenerationError(
+                f"llama.cpp could not read {len(row) - kept} tokens behind {kept}: {error}"
+            ) from error
+        logits = told.astype(np.float64)
+        if np.isnan(logits).any() or not np.isfinite(logits.max()):
+            raise GenerationError(f"the model told no finite logits behind {len(row)} tokens")
+        logits -= logits.max()
+        normalised: NDArray[np.float64] = logits - np.log(np.exp(logits).sum())
+        return normalised[: self._bounds.vocab_size]
+
+
+def _utf8(text: str) -> bytes:
+    try:
+        return text.encode()
+    except UnicodeEncodeError as error:
+        raise TokenizerError(f"the text cannot be written as UTF-8: {error}") from error
+
+
+def _best_of(asked: Next, logprobs: NDArray[np.float64]) -> Scores:
+    ids = np.arange(len(logprobs)) if asked.allowed is None else asked.allowed
+    ids = np.setdiff1d(ids, asked.banned).astype(np.int64)
+    scores = best(ids, logprobs[ids], asked.k)
+    if not np.isfinite(scores.logprobs).all():
+        raise GenerationError(
+            f"the model gives no probability to token {int(scores.ids[-1])}, which may follow"
+        )
+    return scores
+
+
+def _check_llama(llama: Any) -> None:
+    try:
+        import llama_cpp
+    except ImportError as error:
+        raise MissingExtraError("LlamaCppLanguageModel", "llama-cpp") from error
+    if not isinstance(llama, llama_cpp.Llama):
+        kind = type(llama)
+        raise InvalidParameterError(
+            "llama",
+            f"{kind.__module__}.{kind.__qualname__}",
+            "a loaded llama_cpp.Llama",
+            "The frameworks' classes for llama.cpp hold one.",
+        )
+    if llama.context_params.embeddings:
+        raise InvalidParameterError("llama", "embedding=True", "loaded without embedding")
+    sliding = llama_cpp.llama_model_n_swa(llama.model) > 0
+    if sliding and not llama.context_params.swa_full:
+        raise InvalidParameterError(
+            "llama",
+            "swa_full=False",
+            "loaded with swa_full=True",
+            "What has left the sliding window would be missing when a search goes back.",
+        )
+
+
+def _end_ids(llama: Llama) -> set[int]:
+    import llama_cpp
+
+    vocabulary = llama_cpp.llama_model_get_vocab(llama.model)
+    return {
+        token for token in range(llama.n_vocab()) if llama_cpp.llama_vocab_is_eog(vocabulary, token)
+    }
