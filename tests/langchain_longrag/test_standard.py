@@ -19,13 +19,16 @@ from langchain_tests.integration_tests import (
 from langchain_tests.unit_tests import ChatModelUnitTests, EmbeddingsUnitTests
 
 from langchain_longrag import (
+    ChatRiches,
     ExtractiveChatModel,
     LocalEmbeddings,
     LongUnitTransformer,
     MaxPRetriever,
+    RichesRetriever,
 )
 from longrag.models.embedder import LsaEmbedder
 from tests.langchain_longrag.conftest import HashEmbeddings, chunk, list_store, memory_store
+from tests.langchain_longrag.reading import PAGES, quoting, writing
 
 CORPUS = [
     Document(id=f"page {n}", page_content=f"Town {n} keeps {n * 3} boats. The harbour {n} is old.")
@@ -65,6 +68,44 @@ class TestMaxPRetrieverOverAStoreWithoutFilters(_Retrievers):
     @property
     def retriever_constructor_params(self) -> dict[str, Any]:
         return {"vectorstore": list_store(CHUNKS, HashEmbeddings())}
+
+
+# Neither suite changes what a decoder is made of.
+DECODER = RichesRetriever.from_documents(PAGES, language_model=writing(quoting)).decoder
+
+
+class TestRichesRetriever(_Retrievers):
+    @property
+    def retriever_constructor(self) -> type[BaseRetriever]:
+        return RichesRetriever
+
+    @property
+    def retriever_constructor_params(self) -> dict[str, Any]:
+        return {"decoder": DECODER, "documents": PAGES}
+
+
+class _Riches:
+    @property
+    def chat_model_class(self) -> type[BaseChatModel]:
+        return ChatRiches
+
+    @property
+    def chat_model_params(self) -> dict[str, Any]:
+        return {"decoder": DECODER, "documents": PAGES}
+
+
+class TestChatRichesUnit(_Riches, ChatModelUnitTests):
+    pass
+
+
+class TestChatRichesIntegration(_Riches, ChatModelIntegrationTests):
+    pass
+
+
+class TestChatRichesAnswersAlone(_Riches, ChatModelIntegrationTests):
+    @property
+    def chat_model_params(self) -> dict[str, Any]:
+        return {"decoder": DECODER, "documents": PAGES, "output": "answer"}
 
 
 class _Quoting(ExtractiveChatModel):
