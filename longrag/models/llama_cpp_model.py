@@ -206,7 +206,7 @@ class _LlamaCppSession:
 
     def _logprobs(self, row: tuple[int, ...]) -> NDArray[np.float64]:
         """Read what is new in a text, and return the log-probabilities of the next token."""
-        llama = self._llama
+        llama, read = self._llama, self._llama.eval
         known = np.asarray(llama.input_ids[: llama.n_tokens])
         shared = min(len(known), len(row) - 1)
         differ = np.flatnonzero(known[:shared] != np.array(row[:shared]))
@@ -218,7 +218,7 @@ class _LlamaCppSession:
                 else:
                     kept = 0
                     llama.reset()
-            llama.eval(row[kept:])
+            read(row[kept:])
             # The logits of the last token alone are kept, unless logits_all is set.
             told = np.ctypeslib.as_array(llama._ctx.get_logits_ith(-1), (llama.n_vocab(),))
         except (RuntimeError, ValueError) as error:
