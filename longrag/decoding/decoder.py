@@ -5,8 +5,8 @@ from __future__ import annotations
 import sys
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
-from typing import Literal, TypeAlias, get_args
+from functools import lru_cache, partial
+from typing import Final, Literal, TypeAlias, get_args
 
 from longrag.decoding.beam import beam
 from longrag.decoding.constraint import Constraint
@@ -22,6 +22,8 @@ from longrag.models.tokenizer import MARKERS
 from longrag.types import Document
 
 SearchMode: TypeAlias = Literal["beam", "exact"]
+
+_KEPT: Final = 8
 
 
 class RichesDecoder:
@@ -87,7 +89,7 @@ class RichesDecoder:
         self.stop = _strings("stop", stop)
         self.markers = markers
         self._texts = {document.id: document.text for document in documents}
-        self._constrain = partial(
+        constrain = partial(
             Constraint,
             key_index,
             language_model.tokenizer,
@@ -98,7 +100,9 @@ class RichesDecoder:
             max_span_tokens=max_span_tokens,
             repeat_keys=repeat_keys,
         )
-        self._constrain(stop=self.stop)
+        # A constraint remembers what may follow, so one is kept for each way to stop.
+        self._constraint = lru_cache(_KEPT)(lambda stop: constrain(stop=stop))
+        self._constraint(self.stop)
 
     def generate(
         self,
@@ -222,7 +226,7 @@ class RichesDecoder:
         if n_best > (self.beam_size if self.search == "beam" else 1):
             allowed = f"at most the beam_size of {self.beam_size}, and 1 in an exact search"
             raise InvalidParameterError("n_best", n_best, allowed)
-        constraint = self._constrain(stop=ends)
+        constraint = self._constraint(ends)
         ids = [self._prompt_ids(prompt, length) for prompt in prompts]
         return _Task(
             constraint=constraint,

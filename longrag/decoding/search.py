@@ -15,7 +15,7 @@ from longrag.decoding.constraint import Constraint, Place
 from longrag.decoding.generation import FinishReason
 from longrag.models.language_model import Next, Scores
 
-LOOK_AHEAD: Final = 16
+LOOK_AHEAD: Final = 8
 """How many tokens that cannot but follow are asked about in one call of the model."""
 
 
