@@ -228,7 +228,8 @@ class _Session:
         if question.tokens:
             self._check_ids("tokens", min(question.tokens), max(question.tokens))
         if question.allowed is not None and len(question.allowed):
-            self._check_ids("allowed", int(question.allowed[0]), int(question.allowed[-1]))
+            lowest, highest = int(question.allowed.min()), int(question.allowed.max())
+            self._check_ids("allowed", lowest, highest)
 
     def _check_ids(self, name: str, lowest: int, highest: int) -> None:
         if lowest < 0 or highest >= self._known:
