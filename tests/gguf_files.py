@@ -85,9 +85,56 @@ def gguf_name(name):
         "input_layernorm": "attn_norm",
         "post_attention_layernorm": "ffn_norm",
     }
+    return renamed(name, parts)
+
+
+def renamed(name, parts):
     for theirs, ours in parts.items():
         name = name.replace(theirs, ours)
     return name
+
+
+def write_mamba(path, model, tokenizer):
+    """Write a Mamba, which cannot go back in a text."""
+    import gguf
+
+    config = model.config
+    writer = gguf.GGUFWriter(str(path), "mamba")
+    writer.add_context_length(512)
+    writer.add_embedding_length(config.hidden_size)
+    writer.add_feed_forward_length(0)
+    writer.add_head_count(0)
+    writer.add_block_count(config.num_hidden_layers)
+    writer.add_ssm_conv_kernel(config.conv_kernel)
+    writer.add_ssm_inner_size(config.intermediate_size)
+    writer.add_ssm_state_size(config.state_size)
+    writer.add_ssm_time_step_rank(config.time_step_rank)
+    writer.add_layer_norm_rms_eps(config.layer_norm_epsilon)
+    writer.add_vocab_size(config.vocab_size)
+    add_tokenizer(writer, tokenizer, config.vocab_size, True)
+    names = {
+        "backbone.embeddings": "token_embd",
+        "backbone.norm_f": "output_norm",
+        "lm_head": "output",
+        "backbone.layers": "blk",
+        ".norm.weight": ".attn_norm.weight",
+        "mixer.A_log": "ssm_a",
+        "mixer.D": "ssm_d",
+        "mixer.conv1d": "ssm_conv1d",
+        "mixer.in_proj": "ssm_in",
+        "mixer.x_proj": "ssm_x",
+        "mixer.dt_proj": "ssm_dt",
+        "mixer.out_proj": "ssm_out",
+    }
+    for name, weights in model.state_dict().items():
+        array = weights.float().numpy()
+        if name.endswith("A_log"):
+            array = -np.exp(array)
+        writer.add_tensor(renamed(name, names), np.ascontiguousarray(array.squeeze()))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
 
 
 def write_sentencepiece(path, words):

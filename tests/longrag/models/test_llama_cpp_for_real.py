@@ -3,8 +3,11 @@
 import numpy as np
 import pytest
 import torch
+from transformers import MambaConfig, MambaForCausalLM
 
+from longrag.decoding import RichesDecoder
 from longrag.errors import InvalidParameterError
+from longrag.indexing import KeyIndex
 from longrag.models import (
     LlamaCppLanguageModel,
     LlamaCppTokenizer,
@@ -13,8 +16,8 @@ from longrag.models import (
 )
 from longrag.models.tokenizer import check_splices
 from tests.conformance.language_models import LanguageModelSuite
-from tests.gguf_files import write_gguf, write_sentencepiece
-from tests.tiny_models import byte_tokenizer, tiny_llama
+from tests.gguf_files import write_gguf, write_mamba, write_sentencepiece
+from tests.tiny_models import byte_tokenizer, tiny, tiny_llama
 
 llama_cpp = pytest.importorskip(
     "llama_cpp", reason="llama-cpp-python compiles when installed, and no test group has it"
@@ -83,6 +86,49 @@ class TestLlamaCpp(LanguageModelSuite):
             model._llama.create_completion("Ada Lind", max_tokens=3, temperature=0)
             asked = [Next(0, (5, 6, 7), width), Next(1, (), width)]
             check(asked, session.score(asked))
+
+
+@pytest.fixture(scope="module")
+def mamba(tmp_path_factory):
+    tokenizer = byte_tokenizer(bos=True)
+    shape = {"hidden_size": 32, "num_hidden_layers": 2, "state_size": 4, "time_step_rank": 2}
+    network = tiny(MambaConfig, MambaForCausalLM, len(tokenizer), **shape)
+    path = tmp_path_factory.mktemp("gguf") / "mamba.gguf"
+    write_mamba(path, network, tokenizer)
+    llama = load(path)
+    yield LlamaCppLanguageModel(llama), network
+    llama.close()
+
+
+class TestMamba(LanguageModelSuite):
+    @pytest.fixture
+    def model(self, mamba):
+        return mamba[0]
+
+    @pytest.fixture
+    def oracle(self, mamba):
+        def logprobs(tokens):
+            with torch.inference_mode():
+                logits = mamba[1](input_ids=torch.tensor([tokens]), use_cache=False).logits
+            return logits[0, -1].double().log_softmax(0).numpy()
+
+        return logprobs
+
+
+@pytest.mark.parametrize("beam_size", [1, 4])
+def test_a_decoder_writes_over_llama_cpp_what_it_writes_over_transformers(
+    loaded, reference, beam_size
+):
+    keys = [f"The mill of {town} burned down in 16{year}." for town in ("Ada", "Oslo")
+            for year in range(80, 90)]  # fmt: skip
+    found = []
+    for model in (loaded, reference):
+        index = KeyIndex.from_keys(keys, tokenizer=model.tokenizer)
+        decoder = RichesDecoder(model, index, beam_size=beam_size, max_new_tokens=40)
+        written = decoder.generate("The mill burned down in 1684. << The mill burned")
+        found.append((written.text, [span.text for span in decoder.keys("Ada Lind", 3)]))
+    assert found[0] == found[1]
+    assert set(found[0][1]) <= set(keys)
 
 
 def test_the_fingerprint_tells_tokenizers_apart(path, weights, tmp_path):
