@@ -608,3 +608,41 @@ def test_every_ids_sequence_of_a_small_alphabet_has_the_spans_that_its_text_show
     assert shown["<< a >>b"] == [(1, 2, 3)]
     assert shown["ab >> >>"] == []
     assert not any(text.startswith(("<<<<", "<<a", "<< >>")) for text in shown)
+
+
+@pytest.mark.parametrize("scheme", ["never", "always"])
+def test_a_unigram_tokenizer_writes_and_closes_keys(scheme):
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+
+    pieces = ["▁", "<", "▁<", "<<", "▁<<", ">>", "▁>>", "a", "▁a", "b", "▁b", "ab", "▁磨", "坊"]
+    own = Tokenizer(models.Unigram([("<unk>", 0.0), *((p, -1.0) for p in pieces)], 0, False))
+    own.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme=scheme)
+    own.decoder = decoders.Metaspace(prepend_scheme="always")
+
+    class Metaspace:
+        vocab_size, fingerprint = len(pieces) + 1, "metaspace"
+
+        def encode(self, text):
+            return own.encode(text).ids
+
+        def decode(self, ids):
+            return own.decode(list(ids))
+
+    tokenizer = Metaspace()
+    constraint = over(["a b", "ab", "磨坊"], tokenizer)
+    text = " a << a b >> b << 磨坊 >> < <"
+    place = written(constraint, text, tokenizer=tokenizer)
+    ids = tokenizer.encode(text)
+    found = [tokenizer.decode(ids[span.start : span.end]) for span in place.spans]
+    assert (found, place.free) == (["a b", "磨坊"], True)
+
+
+def test_a_tokenizer_that_cuts_keys_differently_between_markers_is_refused_by_the_index():
+    class Joins(Bytes):
+        """It has one token for a full stop and the closing marker."""
+
+        def encode(self, text):
+            return list(text.replace(". >>", "\x01").encode())
+
+    with pytest.raises(TokenizerError, match="differently between the markers"):
+        over(["It stands."], Joins())
