@@ -19,7 +19,7 @@ import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from public_data import add_data_option, rows
@@ -33,6 +33,8 @@ from longrag.types import Key
 SENTENCE_END = re.compile(r"(?<=[.!?])\s+")
 BEAMS = 10
 PACE = 8
+
+T = TypeVar("T")
 
 
 def corpus(options: argparse.Namespace) -> tuple[list[str], list[str]]:
@@ -102,14 +104,29 @@ class Timed:
         self.model = model
         self.seconds = 0.0
         self.calls = self.rows = 0
-        for name in ("name", "tokenizer", "end_ids", "context_window", "prompt_ids"):
+        for name in ("name", "tokenizer", "end_ids", "context_window"):
             setattr(self, name, getattr(model, name))
+
+    def timed(self, work: Callable[[], T]) -> T:
+        """Do some work on the model's account."""
+        start = time.perf_counter()
+        done = work()
+        self.seconds += time.perf_counter() - start
+        return done
+
+    def prompt_ids(self, prompt: str) -> Sequence[int]:
+        """Return the ids of a prompt."""
+        return self.timed(lambda: self.model.prompt_ids(prompt))
 
     @contextmanager
     def session(self, prompts: Sequence[Sequence[int]]) -> Iterator[_TimedSession]:
         """Begin to continue prompts."""
-        with self.model.session(prompts) as session:
+        opened = self.model.session(prompts)
+        session = self.timed(opened.__enter__)
+        try:
             yield _TimedSession(self, session)
+        finally:
+            self.timed(lambda: opened.__exit__(None, None, None))
 
 
 class _TimedSession:
@@ -117,11 +134,9 @@ class _TimedSession:
         self._timed, self._session = timed, session
 
     def score(self, asked: Sequence[Next]) -> Sequence[Scores]:
-        start = time.perf_counter()
-        found: Sequence[Scores] = self._session.score(asked)
-        self._timed.seconds += time.perf_counter() - start
         self._timed.calls += 1
         self._timed.rows += len(asked)
+        found: Sequence[Scores] = self._timed.timed(lambda: self._session.score(asked))
         return found
 
 

@@ -69,10 +69,13 @@ def constrained(
     decoder: RichesDecoder, questions: Sequence[Question], *, form: str = "passage"
 ) -> list[Graded]:
     """Answer with evidence decoded from the corpus."""
-    outputs = (
-        decoder.generate(prompt_for(question.text, form), query=question.text)
-        for question in questions
-    )
+    prompts = [prompt_for(question.text, form) for question in questions]
+    texts = [question.text for question in questions]
+    outputs = [
+        output
+        for first in range(0, len(prompts), 24)
+        for output in decoder.batch(prompts[first : first + 24], queries=texts[first : first + 24])
+    ]
     return [grade(question, output) for question, output in zip(questions, outputs, strict=True)]
 
 

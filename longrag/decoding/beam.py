@@ -56,7 +56,7 @@ def beam(
         if not live or (len(ended) >= n_best and ended[n_best - 1].score >= live[0].score):
             break
         for own in before:
-            questions.known.pop(own.tokens, None)
+            questions.forget(own)
     return _outcome(ended, live, stuck, n_best)
 
 

@@ -11,7 +11,7 @@ from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple, TypeAlias
 
-from longrag.decoding.constraint import Constraint, Place
+from longrag.decoding.constraint import Constraint, Moves, Place
 from longrag.decoding.generation import FinishReason
 from longrag.models.language_model import Next, Scores
 
@@ -76,6 +76,8 @@ class Questions:
     prompt: int
     end_ids: frozenset[int]
     known: dict[tuple[int, ...], Scores] = field(default_factory=dict)
+    _moves: dict[tuple[int, ...], Moves] = field(default_factory=dict)
+    _places: dict[tuple[int, ...], Place] = field(default_factory=dict)
 
     def about(self, hypotheses: Sequence[Hypothesis], *, free: int, inside: int) -> list[Next]:
         """Return what must be asked to go on with some hypotheses, one token at least.
@@ -95,7 +97,7 @@ class Questions:
     def _chain(self, own: Hypothesis, free: int, inside: int) -> Iterator[Next]:
         tokens, place = own.tokens, own.place
         for _ in range(LOOK_AHEAD):
-            moves = self.constraint.moves(place)
+            moves = self._moves[tokens] = self.constraint.moves(place)
             if moves.allowed is None:
                 yield Next(self.prompt, tokens, free, banned=moves.banned)
                 return
@@ -107,10 +109,12 @@ class Questions:
                 return
             token = int(moves.allowed[0])
             tokens, place = (*tokens, token), self.constraint.advance(place, token)
+            self._places[tokens] = place
 
     def free(self, own: Hypothesis) -> bool:
         """Tell whether free text may follow."""
-        return self.constraint.moves(own.place).allowed is None
+        moves = self._moves.get(own.tokens) or self.constraint.moves(own.place)
+        return moves.allowed is None
 
     def learn(self, asked: Sequence[Next], answers: Sequence[Scores]) -> None:
         """Keep the answers."""
@@ -122,7 +126,7 @@ class Questions:
         answer = self.known.get(own.tokens)
         if answer is None:
             return
-        closers = self.constraint.moves(own.place).closers
+        closers = self._moves[own.tokens].closers
         closed = False
         for token, logprob in zip(answer.ids.tolist(), answer.logprobs.tolist(), strict=True):
             if token in closers:
@@ -142,7 +146,13 @@ class Questions:
         """Return a hypothesis one token further, or ended."""
         if token in self.end_ids and self.free(own):
             return own.ended(logprob)
-        return own.after(token, logprob, self.constraint.advance(own.place, token))
+        place = self._places.pop((*own.tokens, token), None)
+        return own.after(token, logprob, place or self.constraint.advance(own.place, token))
+
+    def forget(self, own: Hypothesis) -> None:
+        """Forget the answers about a hypothesis that is not gone on with again."""
+        self.known.pop(own.tokens, None)
+        self._moves.pop(own.tokens, None)
 
 
 def certain(outcomes: Sequence[Hypothesis]) -> int:

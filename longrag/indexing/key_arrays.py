@@ -22,7 +22,7 @@ from longrag.indexing.key_runs import (
     first_runs,
     one_row,
 )
-from longrag.indexing.token_ids import TokenIds
+from longrag.indexing.token_ids import TokenIds, take_ranges
 
 # Below so many keys that begin alike, comparing them whole is cheaper than another round.
 _FEW = 4096
@@ -47,16 +47,15 @@ class KeyArray:
     def build(cls, content: Content, vocab_size: int) -> tuple[KeyArray, Integers]:
         """Sort keys; returns the segment, and the place each of its keys had before."""
         order = sort_keys(content.ids, vocab_size)
-        ids = content.ids.take(order)
-        width = np.uint32 if len(ids.flat) < 2**32 else np.int64
+        ids = _reordered(content.ids, order)
         heads = ids.flat[ids.offsets[:-1]]
         changes = np.flatnonzero(heads[1:] != heads[:-1]) + 1
         starts = np.concatenate([np.zeros(min(1, len(heads)), np.int64), changes])
         arrays = {
             "tokens": ids.flat,
-            "offsets": ids.offsets.astype(width),
+            "offsets": ids.offsets,
             "first": heads[starts],
-            "first_rows": np.append(starts, len(ids)).astype(width),
+            "first_rows": np.append(starts, len(ids)).astype(ids.offsets.dtype),
         }
         return cls(arrays), order
 
@@ -138,6 +137,17 @@ class KeyArray:
         )
 
 
+def _reordered(ids: TokenIds, order: Integers) -> TokenIds:
+    """Return the keys in another order, with offsets as they are stored."""
+    width = np.uint32 if len(ids.flat) < 2**32 else np.int64
+    offsets: NDArray[Any] = np.zeros(len(order) + 1, width)
+    for first in range(0, len(order), _PACKED):
+        own = order[first : first + _PACKED]
+        offsets[first + 1 : first + len(own) + 1] = ids.offsets[own + 1] - ids.offsets[own]
+    np.cumsum(offsets, dtype=width, out=offsets)
+    return TokenIds(take_ranges(ids.flat, ids.offsets[order], offsets), offsets)
+
+
 def sort_keys(ids: TokenIds, vocab_size: int) -> Integers:
     """Return the places of keys in lexicographic order, equal keys in the order given.
 
@@ -147,17 +157,19 @@ def sort_keys(ids: TokenIds, vocab_size: int) -> Integers:
     bits = int(vocab_size).bit_length()
     last = np.uint64((1 << bits) - 1)
     width = 64 // bits
-    words = _pack(ids, np.arange(len(ids)), 0, width, bits)
+    words = _pack(ids, None, 0, width, bits)
     order = np.argsort(words, kind="stable")
-    active, depth = np.arange(len(ids)), 0
     words = words[order]
+    active, depth = None, 0
     while True:
         fresh = np.concatenate([[True], words[1:] != words[:-1]])[: len(words)]
         alone = fresh & np.concatenate([fresh[1:], [True]])[: len(words)]
         # A key that has ended equals all others in its group, so that its place is final.
-        open_ = ~alone & (words & last > 0)
-        active, depth = active[open_], depth + width
-        group = _renumber(np.cumsum(fresh)[open_])
+        open_ = np.flatnonzero(~alone & (words & last > 0))
+        # Beside the order, nothing that is as long as all keys is kept while the rest is sorted.
+        del words, alone
+        active, depth = open_ if active is None else active[open_], depth + width
+        group = _groups(fresh, open_)
         if len(active) <= _FEW:
             break
         keys = order[active]
@@ -169,25 +181,37 @@ def sort_keys(ids: TokenIds, vocab_size: int) -> Integers:
     return order
 
 
-def _pack(ids: TokenIds, keys: Integers, depth: int, width: int, bits: int) -> NDArray[np.uint64]:
-    """Pack ``width`` tokens of each key from ``depth`` on into a word, 0 behind the key's end."""
-    words = np.zeros(len(keys), np.uint64)
-    for first in range(0, len(keys), _PACKED):
-        own = keys[first : first + _PACKED]
+def _pack(
+    ids: TokenIds, keys: Integers | None, depth: int, width: int, bits: int
+) -> NDArray[np.uint64]:
+    """Pack ``width`` tokens of each key from ``depth`` on into a word, 0 behind the key's end.
+
+    All keys where ``keys`` is None.
+    """
+    count = len(ids) if keys is None else len(keys)
+    words = np.zeros(count, np.uint64)
+    for first in range(0, count, _PACKED):
+        last = min(first + _PACKED, count)
+        own = np.arange(first, last) if keys is None else keys[first:last]
         places = ids.offsets[own].astype(np.int64) + depth
         stops = ids.offsets[own + 1].astype(np.int64)
         for shift in range(width):
             inside = np.minimum(places + shift, len(ids.flat) - 1)
             value = ids.flat[inside].astype(np.uint64) + np.uint64(1)
             value *= places + shift < stops
-            words[first : first + _PACKED] |= value << np.uint64(bits * (width - 1 - shift))
+            words[first:last] |= value << np.uint64(bits * (width - 1 - shift))
     return words
 
 
-def _renumber(groups: Integers) -> NDArray[np.uint64]:
-    if not len(groups):
-        return groups.astype(np.uint64)
-    return np.concatenate([[0], np.cumsum(groups[1:] != groups[:-1])]).astype(np.uint64)
+def _groups(fresh: NDArray[np.bool_], rows: Integers) -> NDArray[np.uint64]:
+    """Return the number of the group of each row, from 0 on and without gaps.
+
+    ``fresh`` tells of each row whether a group begins with it.
+    """
+    begun = np.cumsum(fresh, dtype=np.uint32 if len(fresh) < 2**32 else np.int64)[rows]
+    groups = np.zeros(len(rows), np.uint64)
+    np.cumsum(begun[1:] != begun[:-1], out=groups[1:])
+    return groups
 
 
 def _sort_few(

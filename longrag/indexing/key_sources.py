@@ -62,11 +62,13 @@ class KeySources:
     def numbered(cls, count: int) -> KeySources:
         """Make each key a document of its own, named by its number, without a text."""
         names = _decimals(count)
-        blank = np.zeros(count, np.int64)
-        numbers = {"document_of": np.arange(count), "start_of": blank, "end_of": blank}
-        texts = TokenIds(np.empty(0, np.uint8), np.zeros(count + 1, np.int64))
+        # Memory that was never written to takes none: a number a key that is 0 costs nothing.
+        blank = np.zeros(count, np.uint32)
+        order = np.arange(count, dtype=np.uint32 if count < 2**32 else np.int64)
+        numbers = {"document_of": order, "start_of": blank, "end_of": blank, "passage_of": blank}
+        texts = TokenIds(np.empty(0, np.uint8), np.zeros(count + 1, np.uint32))
         strings = {"texts": texts, "documents": names, "passages": strings_of([""][:count])}
-        return cls._of(strings, numbers | {"passage_of": blank})
+        return cls._of(strings, numbers)
 
     @classmethod
     def _of(
@@ -112,14 +114,17 @@ class KeySources:
 
     def take(self, places: Integers) -> KeySources:
         """Return some of the keys in the order given, and nothing of the others."""
-        numbers = {name: self._arrays[name][places] for name in _NUMBERS}
-        strings = {"texts": self._texts.take(places)}
+        numbers = {name: _take(self._arrays[name], places) for name in _NUMBERS}
+        blank = TokenIds(self._texts.flat, np.zeros(len(places) + 1, np.uint32))
+        strings = {"texts": self._texts.take(places) if len(self._texts.flat) else blank}
         for name, codes in (("documents", "document_of"), ("passages", "passage_of")):
             table: TokenIds = getattr(self, f"_{name}")
             used = np.zeros(len(table), np.bool_)
             used[numbers[codes]] = True
-            strings[name] = table if used.all() else table.take(np.flatnonzero(used))
-            numbers[codes] = (np.cumsum(used) - 1)[numbers[codes]]
+            strings[name] = table
+            if not used.all():
+                strings[name] = table.take(np.flatnonzero(used))
+                numbers[codes] = (np.cumsum(used) - 1)[numbers[codes]]
         return self._of(strings, numbers)
 
     @classmethod
@@ -176,24 +181,29 @@ def strings_of(texts: Iterable[str]) -> TokenIds:
 def _decimals(count: int) -> TokenIds:
     """Return the numbers from 0 on in decimal digits, a million of them in a tenth of a second."""
     powers = 10 ** np.arange(len(str(max(count - 1, 0))))[::-1]
-    digits, lengths = [np.empty(0, np.uint8)], [np.zeros(1, np.int64)]
+    digits = [np.empty(0, np.uint8)]
+    offsets = np.zeros(count + 1, np.int64)
     for first in range(0, count, _NUMBERED):
         leading = np.arange(first, min(first + _NUMBERED, count))[:, np.newaxis] // powers
         shown = leading > 0
         shown[:, -1] = True
         digits.append((leading % 10 + ord("0")).astype(np.uint8)[shown])
-        lengths.append(shown.sum(axis=1))
-    return TokenIds(np.concatenate(digits), np.cumsum(np.concatenate(lengths)))
+        offsets[first + 1 : first + len(shown) + 1] = shown.sum(axis=1)
+    return TokenIds(np.concatenate(digits), np.cumsum(offsets, out=offsets))
 
 
 def _string(table: TokenIds, place: int) -> str:
     return table[place].tobytes().decode("utf-8", "surrogatepass")
 
 
+def _take(array: NDArray[Any], places: Integers) -> NDArray[Any]:
+    return array[places] if array.any() else np.zeros(len(places), array.dtype)
+
+
 def _narrow(array: NDArray[Any]) -> NDArray[Any]:
     """Store numbers from 0 on in 32 bits where they fit."""
     fits = not len(array) or int(array.max()) < 2**32
-    return array.astype(np.uint32 if fits else np.int64)
+    return array.astype(np.uint32 if fits else np.int64, copy=False)
 
 
 def _check(key: object, place: int) -> None:

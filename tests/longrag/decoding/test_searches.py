@@ -229,10 +229,10 @@ def _closings(table, grammar, place, prefix, score=0.0):
     ]
 
 
-def test_a_chain_of_tokens_that_cannot_but_follow_takes_one_call():
+def test_tokens_that_cannot_but_follow_are_asked_about_eight_at_a_time():
     grammar = constraint(["abababab"])
     outcome = keys_of(model(0), grammar)
-    assert (outcome.calls, outcome.rows) == (1, 10)
+    assert (outcome.calls, outcome.rows) == (2, 10)
     (found,) = outcome.hypotheses
     assert TOKENIZER.decode(found.tokens[:9]) == " abababab"
 
