@@ -1,0 +1,102 @@
+"""Streams of an engine that retrieves while it writes: the way to the answer, then the answer."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Iterator
+from dataclasses import dataclass
+from typing import Any, TypeAlias, cast
+
+from llama_index.core.base.llms.types import CompletionResponse, CompletionResponseGen
+from llama_index.core.base.response.schema import AsyncStreamingResponse, StreamingResponse
+
+Fill: TypeAlias = Callable[[CompletionResponse | None], str]
+"""Reads the last response of a model, None where it was not asked, and returns the answer."""
+
+
+@dataclass
+class RichesStreamingResponse(StreamingResponse):
+    """A streaming response that also streams the way to the answer."""
+
+    def trace_gen(self) -> Iterator[str]:
+        """Yield the whole output as it becomes certain; call it before ``response_gen`` is read."""
+        return cast("Tokens", self.response_gen).trace()
+
+
+@dataclass
+class AsyncRichesStreamingResponse(AsyncStreamingResponse):
+    """An async streaming response that also streams the way to the answer."""
+
+    def trace_gen(self) -> AsyncIterator[str]:
+        """Yield the whole output as it becomes certain; call it before ``response_gen`` is read."""
+        return cast("AsyncTokens", self.response_gen).trace()
+
+
+class Tokens(Generator[str, None, None]):
+    """The answer of an output, once it is complete; the output itself by ``trace`` before it."""
+
+    def __init__(self, responses: CompletionResponseGen, fill: Fill) -> None:
+        self._responses = responses
+        self._last: CompletionResponse | None = None
+        self._answer = self._finish(fill)
+
+    def trace(self) -> Iterator[str]:
+        """Yield what is new of the output."""
+        for response in self._responses:
+            self._last = response
+            if response.delta:
+                yield response.delta
+
+    def _finish(self, fill: Fill) -> Generator[str, None, None]:
+        for _ in self.trace():
+            pass
+        yield fill(self._last)
+
+    def send(self, value: None, /) -> str:
+        """Return the answer."""
+        return self._answer.send(value)
+
+    def throw(self, *error: Any) -> str:
+        """Stop the model and raise."""
+        self._responses.close()
+        return self._answer.throw(*error)
+
+
+class AsyncTokens(AsyncGenerator[str, None]):
+    """The answer of an output, once it is complete; the output itself by ``trace`` before it."""
+
+    def __init__(self, responses: AsyncGenerator[CompletionResponse, None], fill: Fill) -> None:
+        self._responses = responses
+        self._last: CompletionResponse | None = None
+        self._answer = self._finish(fill)
+
+    async def trace(self) -> AsyncIterator[str]:
+        """Yield what is new of the output."""
+        async for response in self._responses:
+            self._last = response
+            if response.delta:
+                yield response.delta
+
+    async def _finish(self, fill: Fill) -> AsyncGenerator[str, None]:
+        async for _ in self.trace():
+            pass
+        yield fill(self._last)
+
+    async def asend(self, value: None, /) -> str:
+        """Return the answer."""
+        return await self._answer.asend(value)
+
+    async def athrow(self, *error: Any) -> str:
+        """Stop the model and raise."""
+        await self._responses.aclose()
+        return await self._answer.athrow(*error)
+
+
+def nothing() -> CompletionResponseGen:
+    """Yield the responses of a model that is not asked."""
+    yield from ()
+
+
+async def anothing() -> AsyncGenerator[CompletionResponse, None]:
+    """Yield the responses of a model that is not asked."""
+    for response in list[CompletionResponse]():
+        yield response
