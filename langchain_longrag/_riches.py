@@ -251,10 +251,12 @@ class Building:
             journal.close()
 
 
-def decoding_settings(decoder: RichesDecoder) -> dict[str, Any]:
+def decoding_settings(decoder: RichesDecoder) -> list[str]:
     """Return what changes the outputs of a decoder, beside its model and its index."""
     names = ("beam_size", "adaptive", "search", "max_new_tokens", "max_rows", "stop", "markers")
     limits = ("min_spans", "max_spans", "max_span_tokens", "repeat_keys")
-    own = {name: getattr(decoder, name) for name in names}
     constraint = decoder._constraint(decoder.stop)
-    return {**own, **{name: getattr(constraint, name) for name in limits}}
+    found = [(name, getattr(decoder, name)) for name in names]
+    found += [(name, getattr(constraint, name)) for name in limits]
+    # Text: of a mapping, what names a key would be taken for a secret and left out of a journal.
+    return [f"{name}={value!r}" for name, value in found]

@@ -105,7 +105,7 @@ class ChatRiches(OverCorpus, BaseChatModel):
         return {
             "model_name": decoder.language_model.name,
             "tokenizer": decoder.language_model.tokenizer.fingerprint,
-            "key_index": decoder.key_index.fingerprint,
+            "index": decoder.key_index.fingerprint,
             "documents": self._corpus.fingerprint,
             "decoding": decoding_settings(decoder),
             "prompt": self.prompt,

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from langchain_core.callbacks import (
     AsyncCallbackManagerForRetrieverRun,
     CallbackManagerForRetrieverRun,
@@ -16,7 +14,7 @@ from langchain_longrag._conversation import check_template
 from langchain_longrag._decoding_threads import in_thread
 from langchain_longrag._riches_base import OverCorpus
 from longrag.decoding.decoder import RichesDecoder
-from longrag.decoding.retrieving import Retrieved, retrieve
+from longrag.decoding.retrieving import retrieve
 from longrag.errors import InvalidParameterError
 from longrag.prompts import RICHES_MULTI_HOP
 from longrag.retrieval.units import check_k
@@ -72,7 +70,7 @@ class RichesRetriever(OverCorpus, BaseRetriever):
         run_manager: CallbackManagerForRetrieverRun,
         k: int | None = None,
     ) -> list[Document]:
-        return self._results(self._retrieve(self.decoder, query, k))
+        return self._retrieve(self.decoder, query, k)
 
     async def _aget_relevant_documents(
         self,
@@ -81,11 +79,8 @@ class RichesRetriever(OverCorpus, BaseRetriever):
         run_manager: AsyncCallbackManagerForRetrieverRun,
         k: int | None = None,
     ) -> list[Document]:
-        found = await in_thread(self.decoder, lambda own: self._retrieve(own, query, k))
-        return self._results(found)
+        return await in_thread(self.decoder, lambda own: self._retrieve(own, query, k))
 
-    def _retrieve(self, decoder: RichesDecoder, query: str, k: int | None) -> list[Retrieved]:
-        return retrieve(decoder, query, k=self.k if k is None else k, template=self.prompt)
-
-    def _results(self, found: Sequence[Retrieved]) -> list[Document]:
+    def _retrieve(self, decoder: RichesDecoder, query: str, k: int | None) -> list[Document]:
+        found = retrieve(decoder, query, k=self.k if k is None else k, template=self.prompt)
         return [self._corpus.document(one) for one in found]

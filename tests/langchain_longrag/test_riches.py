@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import time
 from concurrent.futures import ThreadPoolExecutor
 
@@ -21,10 +22,12 @@ from langchain_core.messages import (
 )
 from langchain_core.output_parsers import StrOutputParser
 from langchain_core.prompts import ChatPromptTemplate
+from langchain_core.runnables import ConfigurableField
 from pydantic import ValidationError
 
 from langchain_longrag import ChatRiches
 from langchain_longrag._conversation import ask
+from langchain_longrag._models import llm_identity
 from longrag.decoding.decoder import RichesDecoder
 from longrag.errors import (
     GenerationError,
@@ -36,9 +39,10 @@ from longrag.indexing import KeyIndex
 from longrag.journal import Journal
 from longrag.models.tokenizer import MARKERS
 from longrag.prompts import RICHES_SINGLE_HOP
+from longrag.types import Key
 from tests.langchain_longrag.conftest import replying
 from tests.langchain_longrag.reading import FACTS, PAGES, quoting, writing
-from tests.tiny_models import CharacterTokenizer
+from tests.tiny_models import CharacterTokenizer, TableModel, random_table
 
 QUESTION = "When did the mill burn down?"
 WHOLE = " keyword: fact << The mill burned down in 1684. >>\nanswer: 1684"
@@ -318,6 +322,79 @@ async def test_what_is_no_question_is_refused(messages, match):
             await chat().ainvoke(messages)
 
 
+def test_a_response_is_plain_data():
+    written = json.loads(json.dumps(chat().invoke(QUESTION).model_dump()))
+    assert written["content"][0]["annotations"][0]["extras"]["doc_id"] == "mill"
+
+
+def test_settings_of_a_call_can_be_configured():
+    model = chat().configurable_fields(
+        output=ConfigurableField(id="output"), max_tokens=ConfigurableField(id="most")
+    )
+    assert model.invoke(QUESTION).text == WHOLE
+    assert model.invoke(QUESTION, {"configurable": {"output": "answer"}}).text == "1684"
+    assert model.with_config(configurable={"most": 5}).invoke(QUESTION).text == WHOLE[:5]
+
+
+# any model
+
+
+KEYS = ["a b", "ab", "b", "ba a", "bb ab"]
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(0, 10**6), st.integers(1, 3), st.booleans(), st.integers(1, 30))
+def test_whatever_a_model_writes_its_citations_are_the_corpus(seed, beam_size, adaptive, length):
+    tokenizer = CharacterTokenizer("ab []:")
+    table = TableModel(tokenizer, random_table(tokenizer.vocab_size, seed))
+    pages = [Document(f"{key} {key}", id=key) for key in KEYS]
+    index = KeyIndex.from_keys(
+        [Key(key, key, 0, len(key)) for key in KEYS], tokenizer=tokenizer, markers=("[", "]")
+    )
+    decoder = RichesDecoder(
+        table,
+        index,
+        beam_size=beam_size,
+        adaptive=adaptive,
+        max_new_tokens=length,
+        markers=("[", "]"),
+    )
+    model = ChatRiches(decoder=decoder, documents=pages, prompt=None, stop=["a:b"])
+    message, streamed = model.invoke("ab:"), merged(list(model.stream("ab:")))
+    assert streamed.text == message.text
+    assert block(streamed).get("annotations", []) == block(message)["annotations"]
+    generation = decoder.generate("ab:", query="ab:", stop=["a:b"])
+    assert cited(message) == [(span.text,) * 3 for span in generation.spans]
+    assert all(quote in KEYS for quote, _, _ in cited(message))
+
+
+async def test_a_network_says_the_same_in_every_way():
+    torch = pytest.importorskip("torch", reason="needs torch")
+    pytest.importorskip("transformers", reason="needs transformers")
+    from longrag.models import TransformersLanguageModel
+    from tests.tiny_models import byte_tokenizer, tiny_llama
+
+    torch.set_num_threads(1)
+    tokenizer = byte_tokenizer(" ".join(FACTS.values()))
+    model = ChatRiches.from_documents(
+        PAGES,
+        language_model=TransformersLanguageModel(tiny_llama(len(tokenizer)), tokenizer),
+        prompt=TEMPLATE,
+        min_spans=2,
+        max_new_tokens=90,
+    )
+    message = model.invoke(QUESTION)
+    streamed = [
+        merged(list(model.stream(QUESTION))),
+        merged([chunk async for chunk in model.astream(QUESTION)]),
+    ]
+    for other in (await model.ainvoke(QUESTION), *await model.abatch([QUESTION] * 2), *streamed):
+        assert other.text == message.text
+        assert cited(other) == cited(message)
+    corpus = {name: " ".join(text.split()) for name, text in FACTS.items()}
+    assert all(quote == source and quote in corpus[name] for quote, source, name in cited(message))
+
+
 # forgery
 
 
@@ -525,6 +602,15 @@ def test_a_cache_spares_the_model_the_same_question():
     assert model.decoder.language_model.calls == calls
     # What is known by another name is another model.
     assert told(PAGES, model.cache, name="other").response_metadata["model_name"] == "other"
+
+
+def test_a_journal_tells_models_apart_by_corpus_and_settings():
+    names = [
+        llm_identity(model)
+        for model in (chat(), chat(documents=PAGES[:2]), chat(repeat_keys=True), chat(stop=["x"]))
+    ]
+    assert len(set(names)) == 4
+    assert llm_identity(chat()) == names[0]
 
 
 # threads, loops, cancellation

@@ -18,7 +18,7 @@ MARKS = ("[", "]")
 INDEX = KeyIndex.from_keys(
     ["ab.", "aba.", "b a.", "bb.", "wxyz.", "wab."], tokenizer=TOKENIZER, markers=MARKS
 )
-SEEDS = range(12)
+SEEDS = range(6)
 
 
 def written(model, **settings):
