@@ -378,8 +378,10 @@ async def test_a_network_says_the_same_in_every_way():
     tokenizer = byte_tokenizer(" ".join(FACTS.values()))
     model = ChatRiches.from_documents(
         PAGES,
-        language_model=TransformersLanguageModel(tiny_llama(len(tokenizer)), tokenizer),
+        # Random weights that happen to write the first marker.
+        language_model=TransformersLanguageModel(tiny_llama(len(tokenizer), 5), tokenizer),
         prompt=TEMPLATE,
+        markers=("]", "["),
         min_spans=2,
         max_new_tokens=90,
     )
@@ -391,8 +393,10 @@ async def test_a_network_says_the_same_in_every_way():
     for other in (await model.ainvoke(QUESTION), *await model.abatch([QUESTION] * 2), *streamed):
         assert other.text == message.text
         assert cited(other) == cited(message)
-    corpus = {name: " ".join(text.split()) for name, text in FACTS.items()}
-    assert all(quote == source and quote in corpus[name] for quote, source, name in cited(message))
+    assert len(cited(message)) > 1
+    for quote, source, name in cited(message):
+        assert quote == source
+        assert quote in FACTS[name]
 
 
 # forgery
