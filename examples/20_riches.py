@@ -10,6 +10,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
+from transformers.utils import logging
+
 from examples.riches_world.answering import MAX_NEW_TOKENS, constrained, share, unconstrained
 from examples.riches_world.train import load_or_train
 from examples.riches_world.world import ask_questions, make_world, without_answers
@@ -19,6 +21,7 @@ from longrag.models import TransformersLanguageModel
 
 SHOWN, COUNTED = 2, 40
 
+logging.disable_progress_bar()
 print("The model is trained where the folder .riches does not hold it yet: two minutes or so.")
 model, tokenizer = load_or_train(Path(".riches") / "seed-0", seed=0)
 language_model = TransformersLanguageModel(model, tokenizer)

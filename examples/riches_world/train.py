@@ -168,11 +168,14 @@ def _padded(rows: list[tuple[list[int], int]], end: int) -> tuple[Any, Any]:
 
 def main() -> None:
     """Train one seed from the command line."""
+    from transformers.utils import logging
+
     parser = argparse.ArgumentParser(description="Train the small model of the world.")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--steps", type=int, default=STEPS)
     parser.add_argument("--out", type=Path, required=True)
     options = parser.parse_args()
+    logging.disable_progress_bar()
     began = time.process_time()
     train(make_world(options.seed), options.out, seed=options.seed, steps=options.steps)
     print(f"trained in {time.process_time() - began:.0f} seconds of CPU: {options.out}")
