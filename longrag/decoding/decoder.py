@@ -49,8 +49,8 @@ class RichesDecoder:
         repeat_keys: whether one output may retrieve a key twice.
         stop: strings in free text that end the output; they are cut off.
         markers: what opens and closes a span.
-        max_rows: the prefixes scored in search of one exact key, after which the best found is
-            taken without proof.
+        max_rows: the prefixes scored in search of one exact key, after which a beam's best is taken
+            without proof.
         documents: the corpus, to find the characters of a quote and to rank the passages under a
             heading.
 
@@ -74,7 +74,7 @@ class RichesDecoder:
         repeat_keys: bool = False,
         stop: Sequence[str] = (),
         markers: tuple[str, str] = MARKERS,
-        max_rows: int = 20_000,
+        max_rows: int = 2_000,
         documents: Sequence[Document] = (),
     ) -> None:
         if search not in get_args(SearchMode):

@@ -33,7 +33,7 @@ def exact(
     """Write free text greedily, and in each span the most probable key there is.
 
     ``beam_size`` prefixes are scored at once. A span for which ``max_rows`` prefixes did not
-    suffice gets the best key found by then, and is not proved.
+    suffice gets the best key of a beam, and is not proved.
     """
     questions = Questions(constraint, prompt, end_ids)
     own = Hypothesis((), (), constraint.start())
@@ -67,8 +67,10 @@ def best_keys(
 ) -> Generator[Step, Sequence[Scores], list[Hypothesis]]:
     """Find the most probable ways to close the span in which a hypothesis stands, best first.
 
-    A hypothesis whose key is proved to be among the ``wanted`` best names its span in ``proved``.
-    None is longer than ``last`` tokens.
+    A hypothesis whose key is proved to be the next best names its span in ``proved``. When
+    ``max_rows`` prefixes were scored, those of a beam follow, so that the first is no worse than a
+    beam's, and then what is found by the best token at each step. None is longer than ``last``
+    tokens.
     """
     frontier = _Frontier(questions)
     number = len(start.place.spans)
@@ -92,12 +94,30 @@ def best_keys(
                 # The batch is more probable so far, and some of it may stay so.
                 frontier.put_back(best)
                 break
-    while len(found) < wanted and rows >= max_rows:
-        unproved = yield from _dive(questions, frontier, start, last)
-        if unproved is None:
-            break
-        found.append(unproved)
+    if len(found) < wanted and rows >= max_rows:
+        yield from _without_proof(questions, frontier, start, found, wanted, beam_size, last)
     return found or too_long[:1]
+
+
+def _without_proof(  # noqa: PLR0917
+    questions: Questions,
+    frontier: _Frontier,
+    start: Hypothesis,
+    found: list[Hypothesis],
+    wanted: int,
+    beam_size: int,
+    last: int,
+) -> Generator[Step, Sequence[Scores], None]:
+    """Add further keys to those found, until there are as many as are wanted."""
+    seen = {own.tokens for own in found}
+    closed = yield from _beam(questions, start, beam_size, last)
+    while len(found) < wanted:
+        own = closed.pop(0) if closed else (yield from _dive(questions, frontier, start, last))
+        if own is None:
+            return
+        if own.tokens not in seen:
+            seen.add(own.tokens)
+            found.append(own)
 
 
 def _learn(
@@ -111,6 +131,27 @@ def _learn(
         step = Step(asked, leader, len(leader.tokens), tuple(found))
         questions.learn(asked, (yield step))
     return len(asked)
+
+
+def _beam(
+    questions: Questions, start: Hypothesis, beam_size: int, last: int
+) -> Generator[Step, Sequence[Scores], list[Hypothesis]]:
+    """Return the ways to close the span that stay on a beam, best first."""
+    live, closed = [start], list[Hypothesis]()
+    while live and not (closed and max(own.score for own in closed) >= live[0].score):
+        yield from _learn(questions, live, start)
+        grown = [
+            (own.score + logprob, own, token, logprob)
+            for own in live
+            for logprob, token in questions.candidates(own)
+        ]
+        grown.sort(key=lambda one: -one[0])
+        children = [
+            questions.child(own, token, logprob) for _, own, token, logprob in grown[:beam_size]
+        ]
+        closed += [own for own in children if questions.free(own)]
+        live = [own for own in children if not questions.free(own) and len(own.tokens) < last]
+    return sorted(closed, key=lambda own: -own.score)
 
 
 def _dive(

@@ -192,6 +192,27 @@ def test_a_search_out_of_budget_still_gives_as_many_keys_as_are_wanted_but_prove
         assert not proved
 
 
+@given(seed=st.integers(0, 10**6), beam_size=st.integers(1, 5), budget=st.integers(1, 9))
+@settings(max_examples=60, deadline=None)
+def test_a_search_out_of_budget_finds_no_worse_a_key_than_a_beam(seed, beam_size, budget):
+    keys = [f"{a}{b}{c}" for a in "ab" for b in "ab" for c in "ab"]
+    table, grammar = model(seed), constraint(keys)
+    live, closed = [(0.0, (), grammar.start(inside=True))], []
+    while live:
+        grown = sorted(
+            (
+                (score + logprob, (*tokens, token), grammar.advance(place, token))
+                for score, tokens, place in live
+                for token, logprob in followed(table, grammar.moves(place), tokens)
+            ),
+            key=lambda one: -one[0],
+        )[:beam_size]
+        closed += [score for score, _, place in grown if grammar.moves(place).allowed is None]
+        live = [one for one in grown if grammar.moves(one[2]).allowed is not None]
+    found = keys_of(table, grammar, max_rows=budget, beam_size=beam_size).hypotheses
+    assert found[0].score >= max(closed) - 1e-9
+
+
 @settings(max_examples=40, deadline=None)
 @given(seed=st.integers(0, 10**6))
 def test_an_exact_search_writes_greedily_and_quotes_the_best_key_in_each_span(seed):
