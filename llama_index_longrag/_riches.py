@@ -168,6 +168,8 @@ class Corpus:
                 "start_char": source.start,
                 "end_char": source.end,
                 "verbatim": source.verbatim,
+                "logprob": span.logprob,
+                "proved": span.proved,
             }
             if quote not in result.node.metadata["quotes"]:
                 result.node.metadata["quotes"].append(quote)

@@ -41,7 +41,7 @@ from longrag.journal import Journal
 from longrag.models.hosted import check_language_model
 from longrag.models.language_model import LanguageModel
 from longrag.models.tokenizer import MARKERS
-from longrag.prompts import RICHES_MULTI_HOP, RICHES_STOP
+from longrag.prompts import RICHES_SINGLE_HOP, RICHES_STOP
 from longrag.retrieval.units import check_k
 from longrag.synthesis.two_turn import EMPTY_ANSWER
 
@@ -56,9 +56,10 @@ class RichesQueryEngine(BaseQueryEngine):
 
     ``source_nodes`` are the passages that were quoted, each once, in the order in which they were:
     nodes as they were given, and of LlamaIndex documents the paragraph. ``metadata["quotes"]`` of
-    each has the ``text`` that was decoded and the characters ``[start_char, end_char)`` of the
-    document or node it stands for. Where a quote only stands for passages, as a title does, the one
-    ranked best is taken. The score is the log-probability of the first quote.
+    each has the ``text`` that was decoded, the characters ``[start_char, end_char)`` it stands for
+    in the document or node, whether they are its words (``verbatim``), its ``logprob``, and whether
+    it is ``proved`` that no other key was more probable. Where a quote only stands for passages, as
+    a title does, the one ranked best is taken. The score is the ``logprob`` of the first quote.
 
     ``metadata`` of the response holds ``text``, the whole output; ``trace``, each quote with the
     thought before it and all its sources; ``finish_reason``, ``logprob`` and ``usage``; and as
@@ -71,8 +72,9 @@ class RichesQueryEngine(BaseQueryEngine):
         decoder: see ``from_documents``, which makes it.
         nodes: the documents or nodes its keys were made from.
         prompt: asks for evidence and an answer: a template with the slot ``query_str``, or a
-            string with ``{question}`` such as ``longrag.prompts.RICHES_SINGLE_HOP``. Also replaced
-            by ``update_prompts`` under ``riches``.
+            string with ``{question}``; by default ``longrag.prompts.RICHES_SINGLE_HOP``, and
+            ``RICHES_MULTI_HOP`` is for questions that take several facts. Also replaced by
+            ``update_prompts`` under ``riches``.
         streaming: answer with a streaming response.
         similarity_top_k: the passages that ``retrieve`` returns; all where there are fewer.
         empty_response: the answer when there is none.
@@ -91,7 +93,7 @@ class RichesQueryEngine(BaseQueryEngine):
         decoder: RichesDecoder,
         nodes: Sequence[BaseNode] = (),
         *,
-        prompt: BasePromptTemplate | str = RICHES_MULTI_HOP,
+        prompt: BasePromptTemplate | str = RICHES_SINGLE_HOP,
         streaming: bool = False,
         similarity_top_k: int = 4,
         empty_response: str = EMPTY_ANSWER,
@@ -124,7 +126,7 @@ class RichesQueryEngine(BaseQueryEngine):
         llm: LLMType | None = None,
         journal: str | os.PathLike[str] | Journal | None = None,
         num_workers: int = 4,
-        prompt: BasePromptTemplate | str = RICHES_MULTI_HOP,
+        prompt: BasePromptTemplate | str = RICHES_SINGLE_HOP,
         streaming: bool = False,
         similarity_top_k: int = 4,
         empty_response: str = EMPTY_ANSWER,

@@ -64,6 +64,8 @@ def test_the_answer_is_parsed_and_the_sources_are_the_paragraphs_that_were_quote
                 "start_char": 21,
                 "end_char": 44,
                 "verbatim": True,
+                "logprob": first.score,
+                "proved": False,
             }
         ],
     }
@@ -265,11 +267,11 @@ async def test_queries_retrievals_and_calls_are_seen_once():
 
 def test_the_prompt_is_replaced_as_elsewhere():
     model = Scripted({BURNED: TOLD})
-    engine = make(model=model, prompt=RICHES_SINGLE_HOP)
+    engine = make(model=model, prompt=RICHES_MULTI_HOP)
     assert RICHES_MULTI_HOP.count("<<") > RICHES_SINGLE_HOP.count("<<")
     default = RichesQueryEngine.from_documents(documents(), language_model=model)
     shown = default.get_prompts()["riches"].get_template()
-    assert shown.replace("{query_str}", "{question}") == RICHES_MULTI_HOP
+    assert shown.replace("{query_str}", "{question}") == RICHES_SINGLE_HOP
     assert default.query(BURNED).response == engine.query(BURNED).response == "1684"
     assert "{query_str}" in engine.get_prompts()["riches"].get_template()
     long = engine.query(BURNED).metadata["usage"]["prompt_tokens"]
