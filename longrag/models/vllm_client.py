@@ -139,6 +139,7 @@ class VllmClient:
 
     def _request(self, method: str, url: str, body: Mapping[str, Any] | None = None) -> Any:
         wait, tries = self._retry_wait, 0
+        cause: Exception | None
         while True:
             pause = wait
             tries += 1
