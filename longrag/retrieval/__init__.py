@@ -5,6 +5,12 @@ from longrag.retrieval.corpus import Change, CorpusIndex
 from longrag.retrieval.corpus_evidence import CorpusEvidence
 from longrag.retrieval.evidence import Evidence, EvidenceIndex, embed_evidence, retrieve_evidence
 from longrag.retrieval.maxp import MaxPIndex
+from longrag.retrieval.query_classifier import Gate, QueryClassifier
+from longrag.retrieval.query_gates import (
+    EmbeddingQueryClassifier,
+    PromptedQueryClassifier,
+    classify_query,
+)
 from longrag.retrieval.tree_index import TreeChange, TreeIndex
 from longrag.retrieval.tree_search import TreeScorer, collapsed, traverse
 from longrag.retrieval.units import (
@@ -19,14 +25,19 @@ __all__ = [
     "Change",
     "CorpusEvidence",
     "CorpusIndex",
+    "EmbeddingQueryClassifier",
     "Evidence",
     "EvidenceIndex",
+    "Gate",
     "Hit",
     "MaxPIndex",
+    "PromptedQueryClassifier",
+    "QueryClassifier",
     "TreeChange",
     "TreeIndex",
     "TreeScorer",
     "UnitIndex",
+    "classify_query",
     "collapsed",
     "embed_evidence",
     "embed_units",

@@ -1,0 +1,110 @@
+"""Compare the query classifiers side by side on queries that none was trained or tuned on.
+
+    python benchmarks/query_classifier/compare.py
+    python benchmarks/query_classifier/compare.py --by-task --errors
+    python benchmarks/query_classifier/compare.py --generate mymodule:ask
+
+For each: accuracy on all queries, on those that need retrieval (recall), on those that do not, in
+English and in Chinese, precision, and milliseconds a query. ``--generate`` names a function from a
+prompt to a language model's text; without it no language model is measured. MiniLM is measured
+where the extra ``local`` is installed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import time
+from collections.abc import Callable, Iterator
+
+from queries import Query, read
+
+from longrag.errors import MissingExtraError
+from longrag.models import LsaEmbedder, MiniLmEmbedder
+from longrag.retrieval import (
+    EmbeddingQueryClassifier,
+    Gate,
+    PromptedQueryClassifier,
+    QueryClassifier,
+)
+
+Verdicts = list[tuple[Query, bool]]
+
+GROUPS: dict[str, Callable[[Query], bool]] = {
+    "all": lambda query: True,
+    "needs": lambda query: query.retrieval,
+    "needs none": lambda query: not query.retrieval,
+    "en": lambda query: query.language == "en",
+    "zh": lambda query: query.language == "zh",
+}
+
+
+def gates(generate: str) -> Iterator[tuple[str, Gate]]:
+    """Yield each classifier with its name."""
+    yield "n-grams", QueryClassifier.load_default()
+    training = read("train")
+    texts = [query.text for query in training]
+    labels = [query.retrieval for query in training]
+    yield "LSA", EmbeddingQueryClassifier.fit(LsaEmbedder(texts), texts, labels)
+    try:
+        yield "MiniLM", EmbeddingQueryClassifier.fit(MiniLmEmbedder(), texts, labels)
+    except MissingExtraError as missing:
+        print(f"MiniLM is left out: {missing}")
+    if generate:
+        module, _, name = generate.partition(":")
+        function = getattr(importlib.import_module(module), name)
+        yield generate, PromptedQueryClassifier(function)
+
+
+def accuracy(verdicts: Verdicts, belongs: Callable[[Query], bool]) -> str:
+    """Return the share that is right among the queries that belong."""
+    right = [query.retrieval == verdict for query, verdict in verdicts if belongs(query)]
+    return f"{sum(right) / len(right):.3f}"
+
+
+def precision(verdicts: Verdicts) -> str:
+    """Return the share that needs retrieval among the queries said to."""
+    said = [query.retrieval for query, verdict in verdicts if verdict]
+    return f"{sum(said) / len(said):.3f}" if said else "-"
+
+
+def by_task(verdicts: Verdicts) -> None:
+    """Print one line for each type of task."""
+    for task in dict.fromkeys(query.task for query, _ in verdicts):
+        own = [(query, verdict) for query, verdict in verdicts if query.task == task]
+        print(f"    {task:<15}{len(own):>4}  {accuracy(own, GROUPS['all'])}")
+
+
+def errors(verdicts: Verdicts) -> None:
+    """Print the queries that were taken for the other class."""
+    for query, verdict in verdicts:
+        if query.retrieval != verdict:
+            print(f"    {query.task:<15}{'needs' if query.retrieval else 'none':<6}{query.text!r}")
+
+
+def main() -> None:
+    """Print one line for each classifier."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--set", default="test", choices=["dev", "test"])
+    parser.add_argument("--generate", default="", help="module:function, from prompt to text")
+    parser.add_argument("--by-task", action="store_true")
+    parser.add_argument("--errors", action="store_true")
+    options = parser.parse_args()
+    queries = read(options.set)
+    print(f"{len(queries)} queries")
+    print(f"{'':<12}{''.join(f'{name:>12}' for name in GROUPS)}{'precision':>12}{'ms':>8}")
+    for name, gate in gates(options.generate):
+        gate.needs_retrieval("Is this the first call?")
+        start = time.perf_counter()
+        verdicts = [(query, gate.needs_retrieval(query.text)) for query in queries]
+        spent = 1000 * (time.perf_counter() - start) / len(queries)
+        shares = "".join(f"{accuracy(verdicts, belongs):>12}" for belongs in GROUPS.values())
+        print(f"{name:<12}{shares}{precision(verdicts):>12}{spent:>8.2f}")
+        if options.by_task:
+            by_task(verdicts)
+        if options.errors:
+            errors(verdicts)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,32 @@
+"""The labelled queries, read from the files beside this one."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+FOLDER = Path(__file__).parent
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """One query with its label, its type of task and its language."""
+
+    text: str
+    retrieval: bool
+    task: str
+    language: str
+
+
+def read(name: str) -> list[Query]:
+    """Return the queries of ``train``, ``dev`` or ``test``."""
+    return list(_rows(FOLDER / f"{name}.jsonl"))
+
+
+def _rows(path: Path) -> Iterator[Query]:
+    with path.open(encoding="utf-8") as file:
+        for line in file:
+            row = json.loads(line)
+            yield Query(row["query"], row["retrieval"], row["task"], row["language"])

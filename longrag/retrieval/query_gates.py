@@ -1,0 +1,213 @@
+"""The query gate on embeddings, and with a language model (Best Practices §3.1).
+
+Both answer the question of `longrag.retrieval.query_classifier` and fit its protocol ``Gate``.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from longrag.calls import Flow, Generate, Request, ask, run
+from longrag.errors import EmbeddingError, GenerationError, IndexFormatError
+from longrag.indexing.storage import load_arrays, save_arrays
+from longrag.models.embedder import Embedder
+from longrag.prompts import CLASSIFY_QUERY, quote
+from longrag.retrieval.query_classifier import (
+    check_query,
+    check_threshold,
+    check_training,
+    logistic_regression,
+    sigmoid,
+)
+
+_KIND = "embedding_query_classifier"
+_VERSION = 1
+
+_YES = r"yes|y|true|是的?|需要|对"
+_NO = r"no|n|false|否|不是|不需要|不用|不"
+_LABEL = r"(?:(?:final\s+)?(?:answer|verdict|retrieval)|答案|回答)\s*(?:is\b|[:：是为])"
+_END = r"(?![^\W\d_\u3400-\u9fff])"
+_THOUGHT = re.compile(r"<think>.*?</think>", re.DOTALL | re.IGNORECASE)
+_FIRST = re.compile(rf"[\W_]*(?:(?P<no>{_NO})|(?P<yes>{_YES})){_END}", re.IGNORECASE)
+_LABELLED = re.compile(
+    rf"(?:^|\b|(?<=[\u3400-\u9fff])){_LABEL}[\W_]*(?:(?P<no>{_NO})|(?P<yes>{_YES})){_END}",
+    re.IGNORECASE,
+)
+
+
+@dataclass(frozen=True, eq=False)
+class EmbeddingQueryClassifier:
+    """A logistic regression on the embeddings of queries.
+
+    Made by ``fit`` or ``load``. As long as the embedder is deterministic, so is it. Which part of a
+    long query counts is up to the embedder.
+
+    Args:
+        embedder: embeds queries, in the role ``"query"``.
+        weights: a coefficient for each dimension.
+        intercept: the constant term.
+        threshold: from which probability on a query needs retrieval, between 0 and 1.
+
+    Raises:
+        InvalidParameterError: the threshold is not between 0 and 1.
+    """
+
+    embedder: Embedder
+    weights: NDArray[np.float64] = field(repr=False)
+    intercept: float
+    threshold: float = 0.5
+
+    def __post_init__(self) -> None:
+        check_threshold(self.threshold)
+
+    @classmethod
+    def fit(
+        cls,
+        embedder: Embedder,
+        queries: Sequence[str],
+        labels: Sequence[bool],
+        *,
+        threshold: float = 0.5,
+        inverse_strength: float = 10.0,
+    ) -> EmbeddingQueryClassifier:
+        """Embed queries in one call and train on them; see ``QueryClassifier.fit``.
+
+        Raises:
+            InvalidParameterError: as ``QueryClassifier.fit``.
+            EmbeddingError: the vectors are not finite, or not one a query.
+        """
+        answers = check_training(queries, labels, inverse_strength)
+        vectors = _embed(embedder, queries)
+        weights, intercept = logistic_regression(vectors, answers, inverse_strength)
+        return cls(embedder, weights, intercept, threshold)
+
+    def probability(self, query: str) -> float:
+        """Return how likely the query is to need retrieval, between 0 and 1.
+
+        Raises:
+            InvalidParameterError: the query is blank or not a string.
+            EmbeddingError: the vector is not finite or not of the width trained on.
+        """
+        check_query(query)
+        (vector,) = _embed(self.embedder, [query])
+        if vector.shape != self.weights.shape:
+            raise EmbeddingError(
+                f"the embedder gives vectors of width {vector.size}, and the classifier was"
+                f" trained on width {self.weights.size}: give the embedder it was trained with"
+            )
+        return sigmoid(self.intercept + float(vector @ self.weights))
+
+    def needs_retrieval(self, query: str) -> bool:
+        """Tell whether the probability reaches the threshold; raises as ``probability``."""
+        return self.probability(query) >= self.threshold
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the coefficients, not the embedder, to a folder of their own.
+
+        Raises:
+            IndexFormatError: the path holds something else; it is left as it was.
+        """
+        meta = {"intercept": self.intercept, "threshold": self.threshold}
+        save_arrays(path, _KIND, _VERSION, {"weights": self.weights}, meta)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str], *, embedder: Embedder) -> EmbeddingQueryClassifier:
+        """Read what ``save`` wrote, for the embedder it was trained with.
+
+        Raises:
+            IndexFormatError: nothing there, damaged, or of another kind or version.
+        """
+        arrays, meta = load_arrays(path, _KIND, _VERSION, mmap=False)
+        try:
+            weights = arrays["weights"].astype(np.float64, casting="safe")
+            return cls(embedder, weights, float(meta["intercept"]), float(meta["threshold"]))
+        except (KeyError, TypeError, ValueError) as error:
+            raise IndexFormatError(f"{path} holds no query classifier: {error}") from error
+
+
+@dataclass(frozen=True)
+class PromptedQueryClassifier:
+    """Asks a language model whether a query needs retrieval.
+
+    Args:
+        generate: the language model, from a prompt to its text.
+        prompt: a template with the slot ``{query}``.
+        fallback: what an answer that is neither yes nor no comes to. True, the default, retrieves:
+            a needless search costs time, a missing one the answer. None raises instead.
+    """
+
+    generate: Callable[[str], str]
+    prompt: str = CLASSIFY_QUERY
+    fallback: bool | None = True
+
+    def needs_retrieval(self, query: str) -> bool:
+        """Ask once for one query; raises as ``classify_query``, and what the model raises."""
+        flow = classify_query(query, prompt=self.prompt, fallback=self.fallback)
+        return run(flow, self._answer)
+
+    def _answer(self, request: Request) -> str:
+        if not isinstance(request, Generate):
+            raise NotImplementedError(type(request).__name__)
+        return self.generate(request.prompt)
+
+
+def classify_query(
+    query: str, *, prompt: str = CLASSIFY_QUERY, fallback: bool | None = True
+) -> Flow[bool]:
+    """Ask a language model whether a query needs retrieval, in one call.
+
+    The query stands in a field of its own, whole: nothing in it ends the field.
+
+    Args:
+        query: what the user wrote.
+        prompt: a template with the slot ``{query}``.
+        fallback: see ``PromptedQueryClassifier``.
+
+    Returns:
+        A flow: drive it with ``longrag.calls.run`` or ``arun``.
+
+    Raises:
+        InvalidParameterError: the query is blank or not a string.
+        GenerationError: the answer is neither yes nor no, and ``fallback`` is None.
+    """
+    check_query(query)
+    answer = yield from ask(Generate(prompt.format(query=quote(query))))
+    verdict = parse_verdict(answer)
+    if verdict is None and fallback is None:
+        raise GenerationError(
+            f"the language model was asked whether a query needs retrieval and answered"
+            f" {str(answer)[:80]!r}, which is neither yes nor no. Set fallback to go on."
+        )
+    return bool(fallback if verdict is None else verdict)
+
+
+def parse_verdict(answer: object) -> bool | None:
+    """Read a yes or a no, in English or Chinese, or None where there is neither.
+
+    What stands in ``<think>`` is passed over. The answer is the first word, or the word behind the
+    last label such as "Answer:"; a yes or no elsewhere in a sentence is none.
+    """
+    if not isinstance(answer, str):
+        return None
+    text = _THOUGHT.sub("", answer)
+    labelled = list(_LABELLED.finditer(text))
+    found = labelled[-1] if labelled else _FIRST.match(text)
+    return None if found is None else found["yes"] is not None
+
+
+def _embed(embedder: Embedder, queries: Sequence[str]) -> NDArray[np.float64]:
+    vectors = np.asarray(embedder(list(queries), "query"), dtype=np.float64)
+    if vectors.ndim != 2 or len(vectors) != len(queries):
+        raise EmbeddingError(
+            f"an embedder must return one vector a query: {len(queries)} queries, an array of"
+            f" shape {vectors.shape}"
+        )
+    if not np.isfinite(vectors).all():
+        raise EmbeddingError("an embedder must return finite vectors")
+    return vectors
