@@ -1,8 +1,8 @@
 """Does a query need retrieval, or does the user's own text suffice? (Best Practices §3.1).
 
-The paper fine-tunes BERT on fifteen types of task. This is a logistic regression on n-grams, shipped
-as coefficients: it loads in milliseconds and needs no model. `longrag.retrieval.query_gates` has
-the same on embeddings and with a language model.
+The paper fine-tunes BERT on fifteen types of task. This is a logistic regression on n-grams,
+shipped as coefficients: it loads in milliseconds and needs no model. The same on embeddings and
+with a language model stands in `longrag.retrieval.query_gates`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ import os
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from numbers import Real
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
@@ -126,6 +125,10 @@ class QueryClassifier:
             raise InvalidParameterError("min_count", min_count, "an integer from 1 on")
         parsed = [blocks(query) for query in queries]
         terms, counts = _vocabulary(parsed, min_count)
+        if not terms:
+            raise InvalidParameterError(
+                "min_count", min_count, "small enough for some feature to stand in so many queries"
+            )
         matrix = _matrix(parsed, terms, _inverse_frequency(counts, len(parsed)))
         weights, intercept = logistic_regression(matrix, answers, inverse_strength)
         return cls(
@@ -160,7 +163,7 @@ class QueryClassifier:
             IndexFormatError: the path holds something else; it is left as it was.
         """
         text = "\n".join(self.terms).encode("utf-8", "surrogatepass")
-        arrays = {
+        arrays: dict[str, NDArray[Any]] = {
             "terms": np.frombuffer(text, dtype=np.uint8),
             "counts": self.counts,
             "weights": self.weights,
@@ -212,13 +215,13 @@ def check_query(query: object) -> None:
         raise InvalidParameterError("query", query, "a string that is not blank")
 
 
-def check_threshold(threshold: object) -> None:
+def check_threshold(threshold: float) -> None:
     """Refuse what is no probability.
 
     Raises:
         InvalidParameterError: it is not a number between 0 and 1.
     """
-    if isinstance(threshold, bool) or not isinstance(threshold, Real) or not 0 <= threshold <= 1:
+    if not (_is_number(threshold) and 0 <= threshold <= 1):
         raise InvalidParameterError("threshold", threshold, "a number between 0 and 1")
 
 
@@ -242,7 +245,7 @@ def check_training(
     answers = np.fromiter(labels, dtype=np.bool_, count=len(labels))
     if answers.all() or not answers.any():
         raise InvalidParameterError("labels", answers[:1].tolist(), "of both classes")
-    if not (isinstance(inverse_strength, Real) and 0 < inverse_strength < math.inf):
+    if not (_is_number(inverse_strength) and 0 < inverse_strength < math.inf):
         raise InvalidParameterError("inverse_strength", inverse_strength, "a number above 0")
     return answers
 
@@ -263,6 +266,10 @@ def logistic_regression(
     with threadpool_limits(limits=1):
         model.fit(matrix, answers)
     return model.coef_[0], float(model.intercept_[0])
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
 
 
 def sigmoid(score: float) -> float:
@@ -300,19 +307,16 @@ def _values(block: Block, places: dict[str, int], idf: Floats) -> tuple[NDArray[
 
 
 def _matrix(parsed: Sequence[tuple[Block, ...]], terms: Sequence[str], idf: Floats) -> Any:
-    from scipy.sparse import csr_matrix
+    """Return a sparse matrix of shape (queries, terms)."""
+    from sklearn.feature_extraction import DictVectorizer
 
     places = {term: place for place, term in enumerate(terms)}
-    rows = [
-        tuple(
-            np.concatenate(part)
-            for part in zip(*(_values(block, places, idf) for block in found), strict=True)
-        )
-        for found in parsed
-    ]
-    starts = np.cumsum([0, *(len(columns) for columns, _ in rows)])
-    columns = np.concatenate([columns for columns, _ in rows])
-    values = np.concatenate([values for _, values in rows])
-    matrix = csr_matrix((values, columns, starts), shape=(len(parsed), len(terms)))
-    matrix.sort_indices()
-    return matrix
+    rows: list[dict[str, float]] = []
+    for found in parsed:
+        row: dict[str, float] = {}
+        for block in found:
+            where, values = _values(block, places, idf)
+            row.update(zip((terms[place] for place in where), values.tolist(), strict=True))
+        rows.append(row)
+    # It sorts its columns by name, as the terms are.
+    return DictVectorizer().fit_transform(rows)

@@ -41,9 +41,10 @@ _YEAR = re.compile(r"(?<!\d)(?:1[5-9]|20)\d\d(?!\d)")
 _ARITHMETIC = re.compile(r"\d\s*[-+*/^×÷%=]")
 _SENTENCE_END = re.compile(r"[.!?。](?:\s|$|[\"”])|[。！]")
 _AFTER_STOP = frozenset('.!?:"“')
-_QUESTION_WORDS = frozenset(
-    "who what when where which why how whose whom is are was were does do did can".split()
-)
+_QUESTION_WORDS = frozenset({
+    "who", "what", "when", "where", "which", "why", "how", "whose", "whom",
+    "is", "are", "was", "were", "does", "do", "did", "can",
+})  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +61,8 @@ def blocks(query: str) -> tuple[Block, ...]:
     The first letter of a feature names its kind. Of a query of more than ``READ_FIRST`` +
     ``READ_LAST`` characters only its beginning and its end are read.
     """
-    text = normalize("NFKC", _window(query)).replace("’", "'").strip()
+    # Normalising can make one character eighteen, so what comes out of it is bounded too.
+    text = _window(normalize("NFKC", _window(query))).replace("’", "'").strip()
     instruction, body = _split(text)
     words = _words(instruction)
     pasted = _words(body)
