@@ -399,6 +399,19 @@ async def test_a_network_says_the_same_in_every_way():
         assert quote in FACTS[name]
 
 
+def test_a_history_too_long_for_the_model_is_refused():
+    model = ChatRiches.from_documents(
+        PAGES,
+        language_model=writing(quoting, context_window=200),
+        prompt=TEMPLATE,
+        max_new_tokens=70,
+    )
+    first = model.invoke(QUESTION)
+    assert first.text == WHOLE
+    with pytest.raises(InvalidParameterError, match="window of 200"):
+        model.invoke([HumanMessage(QUESTION), first, HumanMessage(QUESTION)])
+
+
 # forgery
 
 
@@ -577,6 +590,15 @@ def test_a_cache_never_answers_from_another_corpus():
     assert cited(told(later, cache))[0][1] == "The mill burned down in 1799."
     (citation,) = block(told(retitled, cache))["annotations"]
     assert citation["title"] == "M"
+
+
+def test_a_cache_tells_indexes_apart_without_their_documents():
+    cache = InMemoryCache()
+    later = [Document("The mill burned down in 1799.", id="mill")]
+    for documents, said in ((PAGES, "in 1684."), (later, "in 1799.")):
+        decoder = chat(documents=documents).decoder
+        message = ChatRiches(decoder=decoder, prompt=TEMPLATE, cache=cache).invoke(QUESTION)
+        assert cited(message)[0][0].endswith(said)
 
 
 @pytest.mark.parametrize(
