@@ -2,6 +2,7 @@
 
 from longrag.indexing.clustering import cluster_layer, clusterer
 from longrag.indexing.keys import KeyIndex, KeyState, Occurrence
+from longrag.indexing.keywords import KeywordIndex
 from longrag.indexing.layers import Clusterer, Layer
 from longrag.indexing.mixtures import FastClusterer, PaperClusterer
 from longrag.indexing.partitions import ContiguousClusterer, GraphClusterer, StableClusterer
@@ -24,6 +25,7 @@ __all__ = [
     "GraphClusterer",
     "KeyIndex",
     "KeyState",
+    "KeywordIndex",
     "Layer",
     "LlmSummarizer",
     "Occurrence",

@@ -21,6 +21,12 @@ from longrag.ingestion.links import (
     WikiLinkExtractor,
     link_extractor,
 )
+from longrag.ingestion.metadata import (
+    ChunkMetadata,
+    DescribedChunks,
+    describe_chunks,
+    described_text,
+)
 from longrag.ingestion.propositions import Propositions, proposition_keys
 from longrag.ingestion.relations import (
     CitationKeys,
@@ -36,9 +42,11 @@ from longrag.ingestion.sources import read_documents
 from longrag.ingestion.units import build_units, chunk_unit, embedding_text, long_units
 
 __all__ = [
+    "ChunkMetadata",
     "CitationKeys",
     "CombinedLinkExtractor",
     "DefaultLinkExtractor",
+    "DescribedChunks",
     "FolderHierarchy",
     "HtmlLinkExtractor",
     "KeyKind",
@@ -60,6 +68,8 @@ __all__ = [
     "build_units",
     "chunk_spans",
     "chunk_unit",
+    "describe_chunks",
+    "described_text",
     "embedding_text",
     "group_documents",
     "link_extractor",

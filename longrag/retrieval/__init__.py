@@ -4,7 +4,10 @@ from longrag.retrieval.assembly import fit_budget, unit_of_chunks
 from longrag.retrieval.corpus import Change, CorpusIndex
 from longrag.retrieval.corpus_evidence import CorpusEvidence
 from longrag.retrieval.evidence import Evidence, EvidenceIndex, embed_evidence, retrieve_evidence
+from longrag.retrieval.fusion import fuse
+from longrag.retrieval.hybrid import DenseRetriever, HybridHit, hybrid
 from longrag.retrieval.maxp import MaxPIndex
+from longrag.retrieval.queries import QueryTexts, decompose, hyde, merge, rewrite
 from longrag.retrieval.query_classifier import Gate, QueryClassifier
 from longrag.retrieval.query_gates import (
     EmbeddingQueryClassifier,
@@ -25,26 +28,35 @@ __all__ = [
     "Change",
     "CorpusEvidence",
     "CorpusIndex",
+    "DenseRetriever",
     "EmbeddingQueryClassifier",
     "Evidence",
     "EvidenceIndex",
     "Gate",
     "Hit",
+    "HybridHit",
     "MaxPIndex",
     "PromptedQueryClassifier",
     "QueryClassifier",
+    "QueryTexts",
     "TreeChange",
     "TreeIndex",
     "TreeScorer",
     "UnitIndex",
     "classify_query",
     "collapsed",
+    "decompose",
     "embed_evidence",
     "embed_units",
     "fit_budget",
+    "fuse",
+    "hybrid",
+    "hyde",
+    "merge",
     "retrieve",
     "retrieve_evidence",
     "retrieve_from_store",
+    "rewrite",
     "traverse",
     "unit_of_chunks",
 ]

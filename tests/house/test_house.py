@@ -57,8 +57,10 @@ def test_the_adapters_export_exactly_these_names(name):
 
 
 @pytest.mark.parametrize(
-    "name", ["ingestion", "indexing", "retrieval", "decoding", "synthesis", "models", "evaluation"]
-)
+    "name",
+    ["ingestion", "indexing", "retrieval", "refinement", "decoding", "synthesis", "models",
+     "evaluation"],
+)  # fmt: skip
 def test_every_exported_name_exists_and_is_in_order(name):
     module = importlib.import_module(f"longrag.{name}")
     assert module.__all__ == sorted(module.__all__)

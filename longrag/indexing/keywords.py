@@ -1,0 +1,274 @@
+"""Keyword search by BM25, over bm25s (best practices, §3.4: the sparse retriever)."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from longrag.errors import (
+    IndexFormatError,
+    InvalidDocumentError,
+    InvalidParameterError,
+    MissingExtraError,
+)
+from longrag.indexing.storage import load_arrays, save_arrays
+from longrag.models.words import terms
+
+Tokenizer: TypeAlias = Callable[[str], Iterable[str]]
+"""Gives the words of a text or a query in the form in which they are compared."""
+
+Arrays: TypeAlias = dict[str, NDArray[Any]]
+
+_KIND: Final = "keywords"
+_VERSION: Final = 1
+
+# How much more of the ranking is sorted when the part that was sorted is used up.
+_GROWTH: Final = 4
+
+
+def words(text: str) -> Iterator[str]:
+    """Yield the stems of the words of a text, and the overlapping character pairs of CJK ones."""
+    return (term for term, _ in terms(text))
+
+
+class KeywordIndex:
+    """Texts by id, ranked by the words they share with a query: BM25 in Lucene's form.
+
+    k1 is 1.5 and b is 0.75. A word that is twice in a query counts twice, and a function word
+    counts little because it is in many texts. Results are the same whatever the order in which the
+    texts came and the number of threads.
+
+    An index is never changed: how rare a word is depends on all texts, so other texts make another
+    index. Searches may run in several threads. Make one with ``build`` or ``load``.
+    """
+
+    def __init__(
+        self, ids: Sequence[str], vocabulary: Sequence[str], arrays: Arrays, tokenizer: Tokenizer
+    ) -> None:
+        self.ids = tuple(ids)
+        self._arrays = arrays
+        self._tokenizer = tokenizer
+        self._number = {word: number for number, word in enumerate(vocabulary)}
+
+    @classmethod
+    def build(
+        cls, ids: Sequence[str], texts: Sequence[str], *, tokenizer: Tokenizer | None = None
+    ) -> KeywordIndex:
+        """Index texts.
+
+        Args:
+            ids: Distinct ids, one a text.
+            texts: The texts; a blank one is never found.
+            tokenizer: Gives the words of texts and queries. By default words are compared by their
+                stems, and runs of Chinese, Japanese and Korean by overlapping character pairs, so
+                that a single such character is found only where it stands alone.
+
+        Raises:
+            InvalidDocumentError: An id or a text that is not a string, or a repeated id.
+            InvalidParameterError: Not as many ids as texts, or a tokenizer that does not give
+                strings.
+            MissingExtraError: The extra ``bm25`` is not installed.
+        """
+        bm25 = _bm25()
+        ids, texts = list(ids), list(texts)
+        _check_texts(ids, texts)
+        cut = words if tokenizer is None else tokenizer
+        # In the order of the ids, so that the order of the rows is that of ties.
+        order = sorted(range(len(ids)), key=ids.__getitem__)
+        vocabulary: dict[str, int] = {}
+        numbers = [
+            [vocabulary.setdefault(word, len(vocabulary)) for word in _cut(cut, texts[row])]
+            for row in order
+        ]
+        arrays = _index(bm25, numbers, vocabulary)
+        return cls([ids[row] for row in order], list(vocabulary), arrays, cut)
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def search(self, query: str, top_k: int) -> list[tuple[str, float]]:
+        """Return the best texts for a query, best first, with their scores.
+
+        Args:
+            query: Any text, however long.
+            top_k: The most to return, at least 1.
+
+        Returns:
+            Ids and scores above 0, equal scores in the order of the ids. Texts that share no word
+            with the query are left out, so there may be fewer than ``top_k``, or none.
+
+        Raises:
+            InvalidParameterError: A query that is no string, or a ``top_k`` below 1.
+        """
+        if isinstance(top_k, bool) or not isinstance(top_k, int) or top_k < 1:
+            raise InvalidParameterError("top_k", top_k, "an integer of at least 1")
+        return list(islice(self.ranking(query, expected=top_k), top_k))
+
+    def ranking(self, query: str, *, expected: int = 100) -> Iterator[tuple[str, float]]:
+        """Yield what ``search`` returns one by one, to the last text that shares a word.
+
+        ``expected`` is how many will probably be taken: more cost another pass over the scores.
+
+        Raises:
+            InvalidParameterError: A query that is no string.
+        """
+        scores = self.scores(query)
+        return self._best_first(scores, expected)
+
+    def scores(self, query: str) -> NDArray[np.float64]:
+        """Return every text's score, in the order of ``ids``: shape (texts,), float64.
+
+        Raises:
+            InvalidParameterError: A query that is no string.
+        """
+        if not isinstance(query, str):
+            raise InvalidParameterError("query", query, "a string")
+        scores = np.zeros(len(self.ids))
+        data, indices, indptr = (self._arrays[name] for name in ("data", "indices", "indptr"))
+        for word, count in Counter(_cut(self._tokenizer, query)).items():
+            number = self._number.get(word)
+            if number is not None:
+                posting = slice(indptr[number], indptr[number + 1])
+                # A text stands once in a posting, so no addition is lost.
+                scores[indices[posting]] += count * data[posting]
+        return scores
+
+    def _best_first(
+        self, scores: NDArray[np.float64], expected: int
+    ) -> Iterator[tuple[str, float]]:
+        count, done, wanted = int(np.count_nonzero(scores)), 0, expected
+        while done < count:
+            wanted = min(wanted, count)
+            least = np.partition(scores, len(scores) - wanted)[len(scores) - wanted]
+            rows = np.flatnonzero(scores >= least)
+            rows = rows[np.argsort(-scores[rows], kind="stable")][done:]
+            for row, score in zip(rows.tolist(), scores[rows].tolist(), strict=True):
+                yield self.ids[row], score
+            done += len(rows)
+            wanted = done * _GROWTH
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the index to a folder, without the texts; see ``longrag.indexing.storage``.
+
+        A tokenizer of your own is not saved.
+
+        Raises:
+            IndexFormatError: The folder holds something else; it is left as it was.
+            OSError: The disk is full or cannot be written.
+        """
+        names = {"ids": _as_bytes(self.ids), "vocabulary": _as_bytes(tuple(self._number))}
+        own = self._tokenizer is not words
+        save_arrays(path, _KIND, _VERSION, {**self._arrays, **names}, {"own_tokenizer": own})
+
+    @classmethod
+    def load(
+        cls, path: str | os.PathLike[str], *, tokenizer: Tokenizer | None = None, mmap: bool = True
+    ) -> KeywordIndex:
+        """Read an index that ``save`` wrote; bm25s is not needed for it.
+
+        Args:
+            path: The folder.
+            tokenizer: The one the index was built with, where that was one of your own.
+            mmap: Leave the scores on disk and map them read-only.
+
+        Raises:
+            IndexFormatError: The folder is missing, damaged, or of another kind or version.
+            InvalidParameterError: A tokenizer is missing, or was given without need.
+        """
+        saved, meta = load_arrays(path, _KIND, _VERSION, mmap=mmap)
+        try:
+            ids, vocabulary = (_from_bytes(saved.pop(name)) for name in ("ids", "vocabulary"))
+            fits = _fit_together(saved, ids, vocabulary) and isinstance(meta["own_tokenizer"], bool)
+        except (ValueError, KeyError) as error:
+            raise IndexFormatError(f"the keywords at {path} cannot be read: {error}") from error
+        if not fits:
+            raise IndexFormatError(f"the arrays at {path} do not make an index of keywords")
+        if meta["own_tokenizer"] is (tokenizer is None):
+            allowed = (
+                "the one it was built with" if tokenizer is None else "None: it has the default"
+            )
+            raise InvalidParameterError("tokenizer", tokenizer, allowed)
+        return cls(ids, vocabulary, saved, words if tokenizer is None else tokenizer)
+
+
+def _bm25() -> Any:
+    try:
+        # An optional dependency, which loads numba.
+        from bm25s import BM25
+    except ImportError as error:
+        raise MissingExtraError("keyword search", "bm25") from error
+    return BM25
+
+
+def _index(bm25: Any, numbers: list[list[int]], vocabulary: dict[str, int]) -> Arrays:
+    """Have bm25s work out each word's part of each text's score, in compressed sparse columns."""
+    if not vocabulary:
+        empty = np.zeros(0, np.int32)
+        return {"data": empty.astype(np.float32), "indices": empty, "indptr": np.zeros(1, np.int64)}
+    index = bm25(method="lucene", k1=1.5, b=0.75)
+    index.index((numbers, dict(vocabulary)), create_empty_token=False, show_progress=False)
+    scores = index.scores
+    return {
+        "data": np.asarray(scores["data"], np.float32),
+        "indices": np.asarray(scores["indices"], np.int32),
+        "indptr": np.asarray(scores["indptr"], np.int64),
+    }
+
+
+def _cut(tokenizer: Tokenizer, text: str) -> Iterator[str]:
+    cut = tokenizer(text)
+    if isinstance(cut, str) or not isinstance(cut, Iterable):
+        raise InvalidParameterError("tokenizer", cut, "a callable that gives a list of words")
+    for word in cut:
+        if not isinstance(word, str):
+            raise InvalidParameterError("tokenizer", word, "a callable that gives strings")
+        yield word
+
+
+def _check_texts(ids: Sequence[object], texts: Sequence[object]) -> None:
+    if len(ids) != len(texts):
+        raise InvalidParameterError("len(ids)", len(ids), f"the number of texts, {len(texts)}")
+    seen: set[object] = set()
+    for id_, text in zip(ids, texts, strict=True):
+        if not isinstance(id_, str):
+            raise InvalidDocumentError(f"an id must be a string, got {id_!r}")
+        if not isinstance(text, str):
+            raise InvalidDocumentError(
+                f"the text of {id_!r} must be a string, got {type(text).__name__}"
+            )
+        if id_ in seen:
+            raise InvalidDocumentError(f"two texts have the same id {id_!r}")
+        seen.add(id_)
+
+
+def _as_bytes(strings: tuple[str, ...]) -> NDArray[np.uint8]:
+    content = json.dumps(strings, ensure_ascii=False)
+    return np.frombuffer(content.encode("utf-8", "surrogatepass"), np.uint8)
+
+
+def _from_bytes(content: NDArray[np.uint8]) -> list[str]:
+    strings = json.loads(content.tobytes().decode("utf-8", "surrogatepass"))
+    if not isinstance(strings, list) or not all(isinstance(string, str) for string in strings):
+        raise ValueError("not a list of strings")
+    return strings
+
+
+def _fit_together(arrays: Arrays, ids: list[str], vocabulary: list[str]) -> bool:
+    if set(arrays) != {"data", "indices", "indptr"}:
+        return False
+    data, indices, indptr = (arrays[name] for name in ("data", "indices", "indptr"))
+    return (
+        [array.dtype.name for array in (data, indices, indptr)] == ["float32", "int32", "int64"]
+        and indptr.shape == (len(vocabulary) + 1,)
+        and data.shape == indices.shape == (int(indptr[-1]),)
+        and bool((np.diff(indptr) >= 0).all())
+        and int(indptr[0]) == 0
+        and bool(((indices >= 0) & (indices < len(ids))).all())
+    )

@@ -1,0 +1,165 @@
+"""What a chunk is found by beside its own words (best practices, §3.2.4).
+
+A language model writes a title, keywords and hypothetical questions for each chunk. They are
+embedded with the chunk; what is read stays as it is.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from longrag.calls import Flow, Generate, ask, together
+from longrag.errors import GenerationError, InvalidParameterError
+from longrag.ingestion.chunking import check_size
+from longrag.ingestion.keys_of import one_line
+from longrag.ingestion.units import embedding_text
+from longrag.prompts import CHUNK_METADATA, field
+from longrag.types import Chunk, LongUnit
+
+_SLOT: Final = "{context}"
+
+# Braces at which an object is looked for, so that an answer of braces alone takes no time.
+_TRIES: Final = 100
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkMetadata:
+    """What a model wrote about one chunk; empty where it wrote nothing that can be read."""
+
+    title: str = ""
+    keywords: tuple[str, ...] = ()
+    questions: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class DescribedChunks:
+    """The metadata of chunks, in their order.
+
+    ``fallbacks`` counts the chunks whose answers could not be read: theirs is empty.
+    """
+
+    metadata: tuple[ChunkMetadata, ...]
+    fallbacks: int
+
+
+def describe_chunks(
+    chunks: Sequence[Chunk],
+    *,
+    units: Iterable[LongUnit] | None = None,
+    max_keywords: int = 6,
+    max_questions: int = 3,
+    prompt: str = CHUNK_METADATA,
+) -> Flow[DescribedChunks]:
+    """Have a language model write title, keywords and questions of chunks, one call a chunk.
+
+    All calls are open at the same time. A journal keeps each answer under the chunk's document, so
+    that it goes when the document goes. An answer is a JSON object, alone or among other words;
+    names it lacks are empty, and what it lists beyond the most that was asked for is left out.
+
+    Args:
+        chunks: What is described.
+        units: The chunks' units. With them an answer is kept under every document that the chunk
+            has text of, without them under the one it begins in: give them where chunks reach over
+            documents.
+        max_keywords: The most keywords of a chunk, at least 1.
+        max_questions: The most questions of a chunk, at least 1.
+        prompt: A template with the slot ``{context}``, and ``{max_keywords}`` and
+            ``{max_questions}`` if it is to be told; other braces stand for themselves.
+
+    Raises:
+        InvalidParameterError: A setting that is not allowed, or a chunk of a unit not given.
+        GenerationError: An answer is not a string. What a call raised is raised as it is.
+    """
+    check_size("max_keywords", max_keywords)
+    check_size("max_questions", max_questions)
+    if not isinstance(prompt, str) or _SLOT not in prompt:
+        raise InvalidParameterError("prompt", prompt, f"a string with the slot {_SLOT}")
+    template = prompt.replace("{max_keywords}", str(max_keywords))
+    template = template.replace("{max_questions}", str(max_questions))
+    known = None if units is None else {unit.id: unit for unit in units}
+    requests = [Generate(_render(template, chunk), _sources(chunk, known)) for chunk in chunks]
+    answers = yield from together(map(ask, requests))
+    found = [parse_metadata(answer) for answer in answers]
+    return DescribedChunks(
+        tuple(_cut(metadata, max_keywords, max_questions) for metadata in found),
+        sum(metadata is None for metadata in found),
+    )
+
+
+def described_text(chunk: Chunk, metadata: ChunkMetadata) -> str:
+    """Return the text that is embedded for a chunk: its metadata, then its title and text.
+
+    The metadata comes first, because an embedder reads no further than its limit. With empty
+    metadata it is the text that is embedded without any. Give these texts to ``embed_units``.
+    """
+    lines = (metadata.title, ", ".join(metadata.keywords), *metadata.questions)
+    head = "\n".join(line for line in lines if line)
+    own = embedding_text(chunk)
+    return f"{head}\n\n{own}" if head else own
+
+
+def parse_metadata(answer: object) -> ChunkMetadata | None:
+    """Return the metadata of an answer, each entry on one line and once; None where it has none.
+
+    Raises:
+        GenerationError: The answer is not a string.
+    """
+    if not isinstance(answer, str):
+        raise GenerationError(f"metadata must be a string, got {type(answer).__name__}")
+    for value in _objects(answer):
+        title = value.get("title", "")
+        keywords = _strings(value.get("keywords", []))
+        questions = _strings(value.get("questions", []))
+        if isinstance(title, str) and keywords is not None and questions is not None:
+            metadata = ChunkMetadata(one_line(title), keywords, questions)
+            if metadata != ChunkMetadata():
+                return metadata
+    return None
+
+
+def _strings(value: object) -> tuple[str, ...] | None:
+    if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
+        return None
+    return tuple(dict.fromkeys(one_line(item) for item in value if item.strip()))
+
+
+def _objects(answer: str) -> Iterator[Mapping[str, object]]:
+    """Yield the JSON objects that stand in a text and in no other object of it."""
+    decoder = json.JSONDecoder()
+    place = answer.find("{")
+    for _ in range(_TRIES):
+        if place < 0:
+            return
+        try:
+            value, end = decoder.raw_decode(answer, place)
+        except (ValueError, RecursionError):
+            end = place + 1
+        else:
+            yield value
+        place = answer.find("{", end)
+
+
+def _cut(metadata: ChunkMetadata | None, max_keywords: int, max_questions: int) -> ChunkMetadata:
+    if metadata is None:
+        return ChunkMetadata()
+    return ChunkMetadata(
+        metadata.title, metadata.keywords[:max_keywords], metadata.questions[:max_questions]
+    )
+
+
+def _sources(chunk: Chunk, units: Mapping[str, LongUnit] | None) -> tuple[str, ...]:
+    if units is None:
+        return (chunk.doc_id,)
+    if chunk.unit_id not in units:
+        raise InvalidParameterError("units", chunk.unit_id, "the units of all chunks", "Add it.")
+    members = units[chunk.unit_id].members
+    overlapping = (m.doc_id for m in members if m.start < chunk.end and chunk.start < m.end)
+    return tuple(dict.fromkeys((chunk.doc_id, *overlapping)))
+
+
+def _render(template: str, chunk: Chunk) -> str:
+    # Not a format: braces of the chunk, and of a template's example, are text.
+    return template.replace(_SLOT, field("passage", chunk.text, title=chunk.title))

@@ -1,0 +1,294 @@
+"""A query before it is searched with: HyDE, rewriting, decomposition (best practices, §3.4).
+
+What a model answers is used only where it can be read as what was asked for. A blank answer, a
+refusal, or one in another form leaves the query as it was, and is counted.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from longrag.calls import Flow, Generate, ask, together
+from longrag.errors import GenerationError, InvalidParameterError
+from longrag.ingestion.propositions import parse_propositions
+from longrag.prompts import DECOMPOSE_QUERY, HYDE, HYDE_ANOTHER, REWRITE_QUERY, quote
+from longrag.retrieval.fusion import Id, finite_scores
+from longrag.retrieval.units import check_k
+
+_QUESTION: Final = "{question}"
+_MAX_QUESTIONS: Final = "{max_questions}"
+
+_FENCE = re.compile(r"^```[\w-]*[ \t]*\n|\n?```$")
+_MARK = re.compile(
+    r"^\s*(?:[-*•·–]\s+|\(?\d{1,2}[.):、．]\s*|[(（]\d{1,2}[)）]\s*|q(?:uestion)?\s*\d{1,2}\s*[.:：]\s*"
+    r"|(?:子)?问题\s*\d{0,2}\s*[:：]\s*)",
+    re.IGNORECASE,
+)
+# Every repetition is bounded, so that no answer takes longer than its length.
+_LABEL = re.compile(
+    r"^[\s*_#]{0,8}(?:(?:here(?: is|['’]s)|sure|certainly)\b[^:：\n]{0,40}?"
+    r"\b(?:query|question|version|passage|document|it is)\b[^:：\n]{0,30}"
+    r"|(?:the )?(?:(?:rewritten|improved|search|new|final) )?(?:query|question|passage|document)"
+    r"|(?:重写|改写)(?:后)?的?(?:查询|问题)?|查询|段落|文档)[*_]{0,2}\s{0,4}[:：][*_]{0,2}\s*",
+    re.IGNORECASE,
+)
+_REFUSAL = re.compile(
+    r"\W*(?:(?:i['’]?m|i am|we are)\s+(?:\w+\s+)?(?:sorry|unable|not able)\b|sorry\s*[,.!]"
+    r"|(?:i|we)\s+(?:can(?:no|['’])t|can not|could(?:n['’]t| not)|won['’]t|am unable)\b"
+    r"|unfortunately,? (?:i|we)\b|as an? (?:ai|artificial|large language|language model)\b"
+    r"|(?:很|非常)?(?:抱歉|对不起)[,，。!！、]|我(?:无法|不能|没办法)|作为(?:一个|一名|一款)?(?:ai|人工智能|语言模型|大语言模型))",
+    re.IGNORECASE,
+)
+_QUOTES: Final = (('"', '"'), ("'", "'"), ("“", "”"), ("「", "」"), ("`", "`"))
+
+
+@dataclass(frozen=True, slots=True)
+class QueryTexts:
+    """What to search with instead of a query; never without a text.
+
+    ``fallbacks`` counts the answers that could not be used.
+    """
+
+    texts: tuple[str, ...]
+    fallbacks: int = 0
+
+    @property
+    def joined(self) -> str:
+        """All texts as one, for a retriever that takes one."""
+        return "\n".join(self.texts)
+
+
+def hyde(
+    query: str, *, n: int = 1, join_query: bool = True, prompt: str = HYDE
+) -> Flow[QueryTexts]:
+    """Have a model write ``n`` documents that might answer the query, and search with those.
+
+    All are asked for at the same time. The texts are to be embedded one by one and their vectors
+    averaged, as ``retrieve`` does with several texts: this is HyDE's own formula, and no
+    document is cut off at an embedder's limit as it would be in one long text. In the paper's
+    Table 7 one document beside the query does nearly as well as eight, at half the time; without
+    the query it does worse. Keywords are better searched for with the query alone.
+
+    Args:
+        query: What is searched for.
+        n: How many pseudo-documents, at least 1.
+        join_query: Whether the query is the first of the texts.
+        prompt: A template with the slot ``{question}``; other braces stand for themselves.
+
+    Returns:
+        The query, unless it is left out, and the documents that could be used. Where none could,
+        the query.
+
+    Raises:
+        InvalidParameterError: A query that is blank or no string, or a setting not allowed.
+        GenerationError: An answer is not a string. What a call raised is raised as it is.
+    """
+    check_query(query)
+    check_k(n, "n")
+    first = _fill(prompt, query)
+    prompts = [first, *(first + _another(number, n) for number in range(2, n + 1))]
+    answers = yield from together(ask(Generate(prompt)) for prompt in prompts)
+    documents = [text for answer in answers if (text := parse_passage(answer))]
+    kept = [query, *documents] if join_query or not documents else documents
+    return QueryTexts(tuple(kept), n - len(documents))
+
+
+def rewrite(query: str, *, prompt: str = REWRITE_QUERY) -> Flow[QueryTexts]:
+    """Have a model rewrite the query for a search engine; the result has one text.
+
+    Args:
+        query: What is searched for.
+        prompt: A template with the slot ``{question}``; other braces stand for themselves.
+
+    Raises:
+        InvalidParameterError: A query that is blank or no string, or a prompt without its slot.
+        GenerationError: The answer is not a string. What the call raised is raised as it is.
+    """
+    check_query(query)
+    answer = yield from ask(Generate(_fill(prompt, query)))
+    rewritten = parse_query(answer)
+    return QueryTexts((query,), 1) if rewritten is None else QueryTexts((rewritten,))
+
+
+def decompose(
+    query: str, *, max_questions: int = 4, prompt: str = DECOMPOSE_QUERY
+) -> Flow[QueryTexts]:
+    """Have a model list the simpler questions that the query is made of; ``merge`` their results.
+
+    Args:
+        query: What is searched for.
+        max_questions: The most sub-questions, at least 1; what a model lists beyond is left out.
+        prompt: A template with the slot ``{question}``, and ``{max_questions}`` if it is to be
+            told; other braces stand for themselves.
+
+    Returns:
+        The sub-questions, each once. The query, where the model lists none.
+
+    Raises:
+        InvalidParameterError: A query that is blank or no string, or a setting not allowed.
+        GenerationError: The answer is not a string. What the call raised is raised as it is.
+    """
+    check_query(query)
+    check_k(max_questions, "max_questions")
+    answer = yield from ask(Generate(_fill(prompt, query, max_questions)))
+    questions = parse_questions(answer)
+    if questions is None:
+        return QueryTexts((query,), 1)
+    return QueryTexts(tuple(questions[:max_questions]) or (query,))
+
+
+def merge(results: Sequence[Mapping[Id, float]]) -> dict[Id, float]:
+    """Merge the results of several queries by each id's best rank in any of them.
+
+    An id scores 1 / rank, by its best rank; ids of equal score in one list have one rank. So the
+    best of every sub-question stands before any one's second. Scores are not compared between
+    lists, since those of BM25 grow with the number of words asked for, and ranks are not summed
+    up, since what answers one sub-question is then behind what is vaguely near to all. Equal best
+    ranks go by the sum of 1 / rank over all lists, then by id.
+
+    Args:
+        results: Scores by id, one mapping a query, higher is better.
+
+    Returns:
+        1 / best rank by id, best first.
+
+    Raises:
+        InvalidParameterError: A score that is no finite number; the message names list and id.
+    """
+    best: dict[Id, float] = {}
+    total: dict[Id, float] = {}
+    for number, result in enumerate(results):
+        for id_, rank in _ranks(f"results[{number}]", result):
+            best[id_] = max(best.get(id_, 0.0), 1 / rank)
+            total[id_] = total.get(id_, 0.0) + 1 / rank
+    # Rounded, since the sum of the same ranks in another order may differ in its last bits.
+    order = sorted(best, key=lambda id_: (-best[id_], -round(total[id_], 9), id_))
+    return {id_: best[id_] for id_ in order}
+
+
+def _ranks(name: str, result: Mapping[Id, float]) -> Iterable[tuple[Id, int]]:
+    scores = finite_scores(name, result).tolist()
+    ranked = sorted(zip(scores, result, strict=True), key=lambda pair: -pair[0])
+    rank, previous = 0, None
+    for place, (score, id_) in enumerate(ranked, start=1):
+        if score != previous:
+            rank, previous = place, score
+        yield id_, rank
+
+
+def check_query(query: str) -> None:
+    """Raise ``InvalidParameterError`` unless the query is a string with something in it."""
+    if not isinstance(query, str) or not query.strip():
+        raise InvalidParameterError("query", query, "a string that is not blank")
+
+
+def parse_passage(answer: object) -> str | None:
+    """Return a pseudo-document without fences and label; None for a blank answer or a refusal.
+
+    Raises:
+        GenerationError: The answer is not a string.
+    """
+    text = _LABEL.sub("", _bare(answer), count=1).strip()
+    return None if not text or _REFUSAL.match(text) else text
+
+
+def parse_query(answer: object) -> str | None:
+    """Return the one query of an answer, as a line; None where there is none.
+
+    A JSON string, list or object of one string counts, as do a label, a bullet or quotes around
+    the query. Of several lines the first that is more than a label is taken.
+
+    Raises:
+        GenerationError: The answer is not a string.
+    """
+    text = _bare(answer)
+    if _REFUSAL.match(text):
+        return None
+    if text.startswith(("{", "[", '"')):
+        strings = _json_strings(text)
+        if strings is not None:
+            return strings[0] if len(strings) == 1 else None
+    lines = (_without_marks(line) for line in text.splitlines())
+    line = next((line for line in lines if _says_something(line)), None)
+    return None if line is None or _REFUSAL.match(line) else line
+
+
+def parse_questions(answer: object) -> list[str] | None:
+    """Return the questions of an answer, each on one line and once; None where there are none.
+
+    They are the strings of a JSON list, else the numbered or bulleted lines, else the lines that
+    end with a question mark.
+
+    Raises:
+        GenerationError: The answer is not a string.
+    """
+    text = _bare(answer)
+    listed = parse_propositions(text)
+    if listed is not None:
+        return _distinct(listed)
+    if _REFUSAL.match(text):
+        return None
+    lines = [line.strip() for line in text.splitlines()]
+    marked = [line for line in lines if _MARK.match(line)]
+    asked = marked or [line for line in lines if line.endswith(("?", "？"))]
+    questions = _distinct(_without_marks(line) for line in asked)
+    return questions or None
+
+
+def _says_something(line: str) -> bool:
+    return any(character.isalnum() for character in line)
+
+
+def _distinct(questions: Iterable[str]) -> list[str]:
+    first: dict[str, str] = {}
+    for question in questions:
+        if _says_something(question):
+            first.setdefault(question.casefold(), question)
+    return list(first.values())
+
+
+def _json_strings(text: str) -> list[str] | None:
+    """Return the strings of a JSON string, list or object; None where it is none of that."""
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    if isinstance(value, dict):
+        value = value.get("query", list(value.values()))
+    strings = value if isinstance(value, list) else [value]
+    if not all(isinstance(string, str) for string in strings):
+        return []
+    return [line for string in strings if (line := " ".join(string.split()))]
+
+
+def _without_marks(line: str) -> str:
+    """Take numbering, label and quotes off a line."""
+    text = _LABEL.sub("", _MARK.sub("", line, count=1), count=1).strip(" \t*")
+    for opening, closing in _QUOTES:
+        if len(text) > 2 and text.startswith(opening) and text.endswith(closing):
+            inner = text[1:-1]
+            text = text if opening in inner or closing in inner else inner.strip()
+    return " ".join(text.split())
+
+
+def _bare(answer: object) -> str:
+    if not isinstance(answer, str):
+        raise GenerationError(f"an answer must be a string, got {type(answer).__name__}")
+    return _FENCE.sub("", answer.strip()).strip()
+
+
+def _fill(prompt: str, query: str, max_questions: int | None = None) -> str:
+    if not isinstance(prompt, str) or _QUESTION not in prompt:
+        raise InvalidParameterError("prompt", prompt, f"a string with the slot {_QUESTION}")
+    # Not a format, and the query last: braces of the query are text.
+    if max_questions is not None:
+        prompt = prompt.replace(_MAX_QUESTIONS, str(max_questions))
+    return prompt.replace(_QUESTION, quote(query))
+
+
+def _another(number: int, count: int) -> str:
+    return HYDE_ANOTHER.replace("{number}", str(number)).replace("{count}", str(count))
