@@ -23,7 +23,7 @@ from llama_index.core.schema import (
 
 from llama_index_longrag._nodes import hide, look, to_document
 from longrag.decoding import Generation, RetrievedSpan, RichesDecoder, Source, Usage, thoughts
-from longrag.errors import InvalidParameterError
+from longrag.errors import InvalidDocumentError, InvalidParameterError
 from longrag.ingestion import paragraphs
 from longrag.types import stable_id
 
@@ -126,10 +126,16 @@ class Corpus:
     A node is one passage; a LlamaIndex ``Document`` has many, its paragraphs.
 
     Raises:
-        InvalidDocumentError: two nodes have one id.
+        InvalidDocumentError: two nodes have one id, or one is none.
     """
 
     def __init__(self, nodes: Sequence[BaseNode], title_key: str = "title") -> None:
+        for position, node in enumerate(nodes):
+            if not isinstance(node, BaseNode):
+                kind = type(node).__name__
+                raise InvalidDocumentError(
+                    f"document {position} must be a LlamaIndex document or node, got {kind}"
+                )
         self.documents = [to_document(node, title_key) for node in nodes]
         self._nodes = {node.node_id: node for node in nodes}
         self._documents = {document.id: document for document in self.documents}

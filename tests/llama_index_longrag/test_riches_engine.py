@@ -361,6 +361,8 @@ def test_what_cannot_be_used_is_refused():
         make(beam=3)
     with pytest.raises(InvalidDocumentError, match="same id"):
         make(nodes=[*documents(), *documents()])
+    with pytest.raises(InvalidDocumentError, match="document 0 must be a LlamaIndex document"):
+        make(nodes=["The mill grinds rye."])
 
 
 @pytest.mark.parametrize("question", ["", "  \n"])
