@@ -170,7 +170,8 @@ class VllmStandIn:
         ids = body.get("logprob_token_ids") if self.knows_token_ids else None
         asked = body["logprobs"]
         if ids is None:
-            ids = np.argsort(-values, kind="stable")[:asked].tolist()
+            # Which of equals are listed is left open there: here it is never the one wanted.
+            ids = np.lexsort((-np.arange(len(values)), -values))[:asked].tolist()
         told = dict.fromkeys([sampled, *ids])
         name = self.name if body.get("return_tokens_as_token_ids") else self.text
         top = {name(token): max(float(values[token]), -9999.0) for token in told}

@@ -190,9 +190,7 @@ class VllmSession:
         size = self._limits.vocab_size
         found = _above(question, listed, floor, size)
         barred = {
-            token
-            for token, value in listed.items()
-            if value > floor or token in question.banned or token >= size
+            token for token, value in listed.items() if value > floor or token in question.banned
         }
         wanted = min(question.k, _that_may(question, self._limits))
         if floor <= NO_PROBABILITY:

@@ -170,6 +170,22 @@ def test_a_token_that_a_server_samples_by_its_own_defaults_is_not_taken_for_prob
     assert stand_in.completions()[0]["logprobs"] == 2
 
 
+def test_equals_of_the_last_probable_token_are_asked_for_whatever_was_sampled(serve):
+    def nearly_flat(prefix):
+        weights = np.ones(SIZE)
+        weights[20] = 0.5
+        return weights / weights.sum()
+
+    _, model = serve(
+        nearly_flat,
+        server={"bias": {20: 100}, "max_logprobs": 2},
+        max_logprobs=2,
+        max_token_ids=9,
+    )
+    (found,) = score(model, [[1]], [Next(0, (), 2, allowed=ids(*range(SIZE)))])
+    assert found.ids.tolist() == [0, 1]
+
+
 def test_a_token_that_may_follow_and_has_no_probability_is_an_error(serve):
     def table(prefix):
         return np.eye(SIZE)[7]
