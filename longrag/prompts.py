@@ -371,3 +371,34 @@ Reply with one JSON object and nothing else, for instance:
 {"title": "The bridge over the Nissan", "keywords": ["Ada Brandt", "bridge"], "questions": \
 ["Who designed the bridge over the Nissan?"]}"""
 """Title, keywords and hypothetical questions of a chunk (best practices, §3.2.4)."""
+
+NOTHING_RELEVANT = "nothing relevant"
+"""What the compressor says of documents that do not help with the question."""
+
+COMPRESS = (
+    _MATERIAL
+    + "Write down what the documents say that helps to answer the question, and leave out all "
+    "else: at most {max_words} words, in the documents' language and, where you can, in their "
+    "words. Keep names, numbers and dates, say nothing that the documents do not say, and do not "
+    "answer the question yourself. Reply with this summary alone, or with the two words "
+    f'"{NOTHING_RELEVANT}" where nothing in the documents helps.'
+)
+"""A summary of documents for one question, or nothing (best practices, §3.7: Recomp)."""
+
+TUNING_ANSWER = """\
+{context}
+
+<question>
+{question}
+</question>
+
+Answer the question in a few words. The documents may help, or have nothing to do with it."""
+"""The user's turn in training data with contexts of every kind (best practices, §3.8 and A.5)."""
+
+TUNING_ANSWER_ALONE = """\
+<question>
+{question}
+</question>
+
+Answer the question in a few words."""
+"""The same without a context."""

@@ -1,5 +1,17 @@
 """What is done to a ranked list before it is read: order, length. No retrieval here."""
 
+from longrag.refinement.compression import Summary, compress_abstractive, compress_extractive
+from longrag.refinement.pieces import Compressed, Piece
 from longrag.refinement.repacking import RepackOrder, repack
+from longrag.refinement.self_information import selective_context
 
-__all__ = ["RepackOrder", "repack"]
+__all__ = [
+    "Compressed",
+    "Piece",
+    "RepackOrder",
+    "Summary",
+    "compress_abstractive",
+    "compress_extractive",
+    "repack",
+    "selective_context",
+]

@@ -1,0 +1,166 @@
+"""Texts made shorter without a question: what a language model expected to read is dropped."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Sequence
+from itertools import accumulate
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from longrag.errors import InvalidParameterError
+from longrag.ingestion.sentences import SentenceSplitter, split_sentences
+from longrag.models.language_model import LanguageModel, Next
+from longrag.models.tokens import count_tokens
+from longrag.refinement.pieces import (
+    Compressed,
+    Limit,
+    Unit,
+    check_texts,
+    cover,
+    keep_all,
+    keep_best,
+    list_units,
+)
+from longrag.types import TokenCounter
+
+_READ_AT_ONCE: Final = 512
+_SURROGATE: Final = re.compile("[\ud800-\udfff]")
+
+
+def selective_context(
+    texts: Sequence[str],
+    language_model: LanguageModel,
+    *,
+    ratio: float | None = None,
+    token_budget: int | None = None,
+    count_tokens: TokenCounter = count_tokens,
+    split_sentences: SentenceSplitter = split_sentences,
+    split_phrases: SentenceSplitter | None = None,
+) -> Compressed:
+    """Keep what tells a language model most: Selective Context (Li et al. 2023; §3.7).
+
+    The self-information of a token is -log2 of its probability after the tokens before it in its
+    sentence; that of a sentence or phrase is the mean over its tokens. As in the authors' code,
+    each sentence is read by itself, since what comes later in a text would otherwise seem less
+    informative. There, a percentile of the sentences or phrases is dropped, whatever their length;
+    here the most informative are kept up to a number of tokens, as ``compress_extractive`` does
+    and with the same rules for what is too long and what is repeated, so that the two can be
+    compared. It asks no question: what is rare is kept, relevant or not.
+
+    Args:
+        texts: what was retrieved, in the order in which it is read.
+        language_model: tells the probabilities; small models do as well as large ones.
+        ratio: the share of the tokens to keep, above 0 and at most 1; 0.4, as in the paper, where
+            there is no budget either.
+        token_budget: the tokens that the result may have, in place of a ratio.
+        count_tokens: counts the tokens of a text for the limit; not the model's by default.
+        split_sentences: gives the spans of a text's sentences; only their starts are used.
+        split_phrases: cuts a sentence into phrases, which are then kept or dropped instead of the
+            sentence; the paper takes noun phrases of spaCy.
+
+    Returns:
+        What was kept, with its place in each text.
+
+    Raises:
+        InvalidParameterError: a ratio or budget that is not allowed, or both; or a model that
+            starts with no token and has no end token to stand for one.
+        GenerationError: the model gives a token no finite probability.
+    """
+    given = check_texts(texts)
+    limit = Limit(ratio, token_budget)
+    whole = keep_all(given, count_tokens)
+    if whole.tokens <= limit.of(whole.tokens):
+        return whole
+    sentences = list_units(given, split_sentences)
+    inside = [_phrases(given, sentence, split_phrases) for sentence in sentences]
+    # Beyond six decimals is rounding, which depends on what is read together.
+    bits = np.round(_information(inside, language_model), 6)
+    return keep_best(
+        given,
+        [unit for units in inside for unit in units],
+        np.argsort(-bits, kind="stable").tolist(),
+        limit=limit,
+        original_tokens=whole.tokens,
+        count_tokens=count_tokens,
+    )
+
+
+def _phrases(texts: Sequence[str], sentence: Unit, split: SentenceSplitter | None) -> list[Unit]:
+    if split is None:
+        return [sentence]
+    index, first = sentence.text_index, sentence.start
+    text = texts[index][first : sentence.end]
+    return [
+        Unit(index, first + start, first + end, " ".join(text[start:end].split()))
+        for start, end in cover(text, split(text))
+    ]
+
+
+def _information(
+    inside: Sequence[Sequence[Unit]], language_model: LanguageModel
+) -> NDArray[np.float64]:
+    """Return the mean bits per token of every unit, those of one sentence read as one."""
+    opening = list(language_model.prompt_ids("")) or list(language_model.end_ids[:1])
+    if not opening:
+        raise InvalidParameterError(
+            "language_model", language_model.name, "one with a token to start from"
+        )
+    room = _READ_AT_ONCE
+    if language_model.context_window is not None:
+        room = max(1, min(room, language_model.context_window - len(opening)))
+    encode = language_model.tokenizer.encode
+    ids: list[int] = []
+    unit_sizes: list[int] = []
+    stretches: list[int] = []
+    for units in inside:
+        before = len(ids)
+        for place, unit in enumerate(units):
+            # Phrases are encoded apart, so that every token belongs to one.
+            parted = place > 0 and units[place - 1].end < unit.start
+            words = f" {unit.words}" if parted else unit.words
+            found = encode(_SURROGATE.sub("\ufffd", words))
+            ids.extend(map(int, found))
+            unit_sizes.append(len(found))
+        stretches.append(len(ids) - before)
+    bits = np.concatenate([[], *_read(ids, stretches, opening, room, language_model)])
+    ends = np.cumsum(unit_sizes)
+    sums = np.concatenate([[0.0], np.cumsum(bits)])
+    sizes = np.array(unit_sizes)
+    means: NDArray[np.float64] = (sums[ends] - sums[ends - sizes]) / np.maximum(sizes, 1)
+    return means
+
+
+def _read(
+    ids: Sequence[int],
+    stretches: Sequence[int],
+    opening: Sequence[int],
+    room: int,
+    language_model: LanguageModel,
+) -> Iterator[list[float]]:
+    """Read stretches of tokens apart, several at a time; a longer one begins anew after a while."""
+    chains: list[list[int]] = []
+    for end, length in zip(accumulate(stretches), stretches, strict=True):
+        for start in range(end - length, end, room):
+            chain = list(ids[start : min(end, start + room)])
+            if chains and sum(map(len, chains)) + len(chain) > _READ_AT_ONCE:
+                yield _ask(chains, opening, language_model)
+                chains = []
+            chains.append(chain)
+    if chains:
+        yield _ask(chains, opening, language_model)
+
+
+def _ask(
+    chains: Sequence[Sequence[int]], opening: Sequence[int], language_model: LanguageModel
+) -> list[float]:
+    asked = [
+        Next(0, tuple(chain[:place]), 1, allowed=np.array([token], np.int64))
+        for chain in chains
+        for place, token in enumerate(chain)
+    ]
+    with language_model.session([opening]) as session:
+        return [-float(scores.logprobs[0]) / math.log(2) for scores in session.score(asked)]
