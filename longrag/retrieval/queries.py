@@ -23,9 +23,10 @@ _QUESTION: Final = "{question}"
 _MAX_QUESTIONS: Final = "{max_questions}"
 
 _FENCE = re.compile(r"^```[\w-]*[ \t]*\n|\n?```$")
-_MARK = re.compile(
-    r"^\s*(?:[-*•·–]\s+|\(?\d{1,2}[.):、．]\s*|[(（]\d{1,2}[)）]\s*|q(?:uestion)?\s*\d{1,2}\s*[.:：]\s*"
-    r"|(?:子)?问题\s*\d{0,2}\s*[:：]\s*)",
+_BULLET = re.compile(r"[-*•·–]\s+")
+_NUMBER = re.compile(
+    r"\*{0,2}(?:[(（]?\d{1,2}(?:[.:](?!\d)|[)）、．：])|(?:q|question)\s?\d{0,2}\s?[.:：]"
+    r"|(?:子)?问题\s?[\d一二三四五六七八九十]{0,2}\s?[:：])\*{0,2}\s*",
     re.IGNORECASE,
 )
 # Every repetition is bounded, so that no answer takes longer than its length.
@@ -212,8 +213,11 @@ def parse_query(answer: object) -> str | None:
         strings = _json_strings(text)
         if strings is not None:
             return strings[0] if len(strings) == 1 else None
-    lines = (_without_marks(line) for line in text.splitlines())
-    line = next((line for line in lines if _says_something(line)), None)
+    lines = [line.strip() for line in text.splitlines()]
+    # A number before a single query may be its own: "1. FC Union Berlin".
+    numbered = sum(bool(_NUMBER.match(line)) for line in lines) > 1
+    bare = (_without_marks(line, numbered=numbered) for line in lines)
+    line = next((line for line in bare if _says_something(line)), None)
     return None if line is None or _REFUSAL.match(line) else line
 
 
@@ -233,9 +237,9 @@ def parse_questions(answer: object) -> list[str] | None:
     if _REFUSAL.match(text):
         return None
     lines = [line.strip() for line in text.splitlines()]
-    marked = [line for line in lines if _MARK.match(line)]
+    marked = [line for line in lines if _NUMBER.match(line) or _BULLET.match(line)]
     asked = marked or [line for line in lines if line.endswith(("?", "？"))]
-    questions = _distinct(_without_marks(line) for line in asked)
+    questions = _distinct(_without_marks(line, numbered=True) for line in asked)
     return questions or None
 
 
@@ -265,9 +269,11 @@ def _json_strings(text: str) -> list[str] | None:
     return [line for string in strings if (line := " ".join(string.split()))]
 
 
-def _without_marks(line: str) -> str:
-    """Take numbering, label and quotes off a line."""
-    text = _LABEL.sub("", _MARK.sub("", line, count=1), count=1).strip(" \t*")
+def _without_marks(line: str, *, numbered: bool) -> str:
+    """Take bullet, numbering, label and quotes off a line without white space at its ends."""
+    text = line[found.end() :] if (found := _BULLET.match(line)) else line
+    text = text[found.end() :] if numbered and (found := _NUMBER.match(text)) else text
+    text = _LABEL.sub("", text, count=1).removeprefix("**").removesuffix("**").strip()
     for opening, closing in _QUOTES:
         if len(text) > 2 and text.startswith(opening) and text.endswith(closing):
             inner = text[1:-1]

@@ -1,0 +1,202 @@
+"""BM25 by the formula, deterministic to the last tie, and the same after it was saved."""
+
+import json
+import math
+import sys
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from longrag.errors import (
+    IndexFormatError,
+    InvalidDocumentError,
+    InvalidParameterError,
+    MissingExtraError,
+)
+from longrag.indexing import KeywordIndex
+from longrag.indexing.keywords import words
+
+TEXTS = {
+    "mill": "The old mill burned twice before 1700. A mill needs a weir.",
+    "weir": "The weir is older than the mill.",
+    "dam": "水坝建于1684年,毁于洪水。",
+    "blank": " \n",
+    "swan": "Swans nest at the weir; swans return every spring.",
+}
+
+
+def built(texts, **settings):
+    return KeywordIndex.build(list(texts), list(texts.values()), **settings)
+
+
+def bm25(texts, query, cut=words, k1=1.5, b=0.75):
+    """BM25 in Lucene's form, by its definition."""
+    bags = {i: list(cut(text)) for i, text in texts.items()}
+    mean = sum(map(len, bags.values())) / len(bags)
+    scores = dict.fromkeys(texts, 0.0)
+    for word in cut(query):
+        df = sum(word in bag for bag in bags.values())
+        idf = math.log(1 + (len(bags) - df + 0.5) / (df + 0.5))
+        for i, bag in bags.items():
+            tf = bag.count(word)
+            scores[i] += idf * tf / (tf + k1 * (1 - b + b * len(bag) / mean))
+    return {i: score for i, score in scores.items() if score > 0}
+
+
+@pytest.mark.parametrize(
+    "query",
+    ["old mills", "which weir burned twice?", "洪水毁了水坝", "swan swan the the the", "MILL 1684"],
+)
+def test_scores_are_those_of_the_formula(query):
+    found = built(TEXTS).search(query, 10)
+    assert dict(found) == pytest.approx(bm25(TEXTS, query), rel=1e-5)
+    assert found == sorted(found, key=lambda pair: (-pair[1], pair[0]))
+    assert found
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    st.lists(st.text(alphabet="ab 水坝", max_size=8), min_size=1, max_size=8),
+    st.text(alphabet="ab 水坝", max_size=8),
+    st.integers(1, 9),
+    st.randoms(),
+)
+def test_any_corpus_ranks_by_the_formula_whatever_the_order_it_came_in(texts, query, k, random):
+    named = {f"id{number}": text for number, text in enumerate(texts)}
+    found = built(named).search(query, k)
+    expected = bm25(named, query) if any(map(str.strip, texts)) else {}
+    assert len(found) == min(k, len(expected))
+    assert [score for _, score in found] == pytest.approx(
+        sorted(expected.values(), reverse=True)[:k], rel=1e-5
+    )
+    shuffled = dict(random.sample(list(named.items()), len(named)))
+    assert built(shuffled).search(query, k) == found
+
+
+def test_equal_texts_tie_in_the_order_of_their_ids_and_every_cut_is_a_prefix():
+    index = built({name: "one mill" for name in ("c", "水", "a", "b")} | {"z": "mill"})
+    whole = index.search("mill", 9)
+    assert [id_ for id_, _ in whole] == ["z", "a", "b", "c", "水"]
+    assert [index.search("mill", k) for k in range(1, 6)] == [whole[:k] for k in range(1, 6)]
+
+
+def test_the_ranking_goes_on_to_the_last_text_that_shares_a_word():
+    texts = {f"{n:03}": "mill " * (n % 17 + 1) + "x " * (n % 5) for n in range(300)}
+    index = built(texts | {"none": "weir"})
+    whole = index.search("mill", 1000)
+    assert len(whole) == 300
+    assert list(index.ranking("mill", expected=1)) == list(index.ranking("mill")) == whole
+
+
+@pytest.mark.parametrize("query", ["", " \n", "zeppelin", "？！", "坝水"])
+def test_a_query_without_a_known_word_finds_nothing(query):
+    assert built(TEXTS).search(query, 3) == []
+
+
+@pytest.mark.parametrize("texts", [{}, {"a": ""}, {"a": "", "b": "?"}])
+def test_a_corpus_without_words_is_an_index_that_finds_nothing(texts, tmp_path):
+    index = built(texts)
+    assert (len(index), index.search("mill", 5)) == (len(texts), [])
+    assert index.scores("mill").tolist() == [0.0] * len(texts)
+    index.save(tmp_path / "kept")
+    assert KeywordIndex.load(tmp_path / "kept").ids == tuple(texts)
+
+
+def test_chinese_is_found_by_character_pairs():
+    index = built({"one": "北京大学成立于1898年", "two": "大学生活在北方"})
+    assert [id_ for id_, _ in index.search("北京的大学", 2)] == ["one", "two"]
+    assert index.search("京大", 2)[0][0] == "one"
+    assert index.search("北", 2) == []
+
+
+def test_a_very_long_query_takes_little_time_and_counts_repeated_words():
+    index = built(TEXTS)
+    (_, once), *_ = index.search("mill", 1)
+    (id_, many), *_ = index.search("mill " * 100_000, 1)
+    assert (id_, many) == ("mill", pytest.approx(once * 100_000))
+
+
+def test_words_come_from_the_tokenizer_that_was_given():
+    index = built(TEXTS, tokenizer=str.split)
+    assert [id_ for id_, _ in index.search("mill.", 5)] == ["weir"]
+    assert dict(index.search("mill. weir", 5)) == pytest.approx(
+        bm25(TEXTS, "mill. weir", str.split), rel=1e-5
+    )
+    assert built({"a": "x  y"}, tokenizer=lambda text: text.split(" ")).search("", 1)[0][0] == "a"
+
+
+@pytest.mark.parametrize("tokenizer", [lambda text: text, lambda _: [1], lambda _: 3])
+def test_a_tokenizer_that_gives_no_words_is_refused(tokenizer):
+    with pytest.raises(InvalidParameterError, match="tokenizer must be a callable that gives"):
+        built(TEXTS, tokenizer=tokenizer)
+
+
+@pytest.mark.parametrize(
+    ("ids", "texts", "message"),
+    [
+        (["a", "a"], ["x", "y"], "two texts have the same id 'a'"),
+        (["a", 1], ["x", "y"], "an id must be a string, got 1"),
+        (["a"], [None], "the text of 'a' must be a string, got NoneType"),
+    ],
+)
+def test_texts_that_cannot_be_indexed_are_named(ids, texts, message):
+    with pytest.raises(InvalidDocumentError, match=message):
+        KeywordIndex.build(ids, texts)
+
+
+def test_arguments_that_are_not_allowed_are_refused():
+    with pytest.raises(InvalidParameterError, match=r"len\(ids\) must be the number of texts, 2"):
+        KeywordIndex.build(["a"], ["x", "y"])
+    for top_k in (0, -1, True, 1.0, None):
+        with pytest.raises(InvalidParameterError, match="top_k must be an integer of at least 1"):
+            built(TEXTS).search("mill", top_k)
+    with pytest.raises(InvalidParameterError, match="query must be a string"):
+        built(TEXTS).search(None, 1)
+
+
+@pytest.mark.parametrize("mmap", [True, False])
+def test_a_saved_index_gives_the_same_results(tmp_path, mmap):
+    index = built(TEXTS | {"\ud800": "lone \udfff mill"})
+    index.save(tmp_path / "kept")
+    loaded = KeywordIndex.load(tmp_path / "kept", mmap=mmap)
+    assert loaded.ids == index.ids
+    for query in ("the mill", "洪水", "\udfff"):
+        assert loaded.search(query, 9) == index.search(query, 9)
+
+
+def test_a_tokenizer_of_ones_own_is_asked_for_again(tmp_path):
+    built(TEXTS, tokenizer=str.split).save(tmp_path / "own")
+    built(TEXTS).save(tmp_path / "default")
+    with pytest.raises(InvalidParameterError, match="tokenizer must be the one it was built with"):
+        KeywordIndex.load(tmp_path / "own")
+    with pytest.raises(InvalidParameterError, match="tokenizer must be None"):
+        KeywordIndex.load(tmp_path / "default", tokenizer=str.split)
+    own = KeywordIndex.load(tmp_path / "own", tokenizer=str.split)
+    assert [id_ for id_, _ in own.search("mill.", 5)] == ["weir"]
+
+
+def test_arrays_that_do_not_fit_together_are_refused(tmp_path):
+    from longrag.indexing.storage import load_arrays, save_arrays
+
+    built(TEXTS).save(tmp_path / "kept")
+    arrays, meta = load_arrays(tmp_path / "kept", "keywords", 1, mmap=False)
+    changes = {
+        "indices": arrays["indices"] + 1,
+        "indptr": arrays["indptr"][:-1],
+        "data": arrays["data"].astype(np.float64),
+        "ids": np.frombuffer(json.dumps(["a"]).encode(), np.uint8),
+        "vocabulary": np.frombuffer(b"[1]", np.uint8),
+    }
+    for name, array in changes.items():
+        folder = tmp_path / name
+        save_arrays(folder, "keywords", 1, arrays | {name: array}, meta)
+        with pytest.raises(IndexFormatError, match=str(folder)):
+            KeywordIndex.load(folder)
+
+
+def test_without_bm25s_the_extra_is_named(monkeypatch):
+    monkeypatch.setitem(sys.modules, "bm25s", None)
+    with pytest.raises(MissingExtraError, match=r"longrag\[bm25\]"):
+        built(TEXTS)
