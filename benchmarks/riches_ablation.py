@@ -26,7 +26,8 @@ import re
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -67,7 +68,7 @@ from longrag.prompts import (
 )
 from longrag.types import Document, Key
 
-BATCH = 24
+BATCH = 16
 
 
 @dataclass(frozen=True)
@@ -79,6 +80,7 @@ class Asked:
     keys: Sequence[str] = ()
     doc_ids: Sequence[str] = ()
     hops: int = 1
+    id: str = ""
 
 
 @dataclass(frozen=True)
@@ -89,6 +91,7 @@ class Row:
     f1: float
     recall: float | None
     attributed: bool
+    id: str
     why: str | None = None
 
 
@@ -149,7 +152,8 @@ def riches(
     outputs: list[Generation] = []
     for first in range(0, len(questions), BATCH):
         texts = [question.text for question in questions[first : first + BATCH]]
-        outputs += decoder.batch([riches_prompt(text, template) for text in texts], queries=texts)
+        prompts = [riches_prompt(text, template) for text in texts]
+        outputs += decoder.batch(prompts, queries=texts if form == "title" else None)
     indexed = IndexedKeys(index, setting.language_model.tokenizer)
     rows = []
     for question, output in zip(questions, outputs, strict=True):
@@ -163,7 +167,7 @@ def riches(
         why = None
         if question.keys or question.doc_ids:
             why = loss(correct=row.correct, entailed=row.attributed, **gold)
-        rows.append(Row(row.correct, row.f1, row.recall, row.attributed, why))
+        rows.append(replace(row, why=why))
     return rows, outputs
 
 
@@ -219,6 +223,7 @@ def grade(question: Asked, answer: str, retrieved: Sequence[str], doc_ids: Seque
         f1=token_f1(answer, question.answers) if answer else 0.0,
         recall=sum(one in found for one in gold) / len(gold) if gold else None,
         attributed=bool(answer) and bool(retrieved) and bool(answer_recall(retrieved, [answer])),
+        id=question.id,
     )
 
 
@@ -251,7 +256,7 @@ def world_setting(seed: int, count: int, cache: Path) -> Setting:
     """Make a world and the model that remembers its outdated state."""
     model, tokenizer = load_or_train(cache / f"seed-{seed}", seed=seed)
     world, turned = make_world(seed), make_world(seed, object_first=0.3)
-    questions = _by_hops(world, count)
+    questions = _by_hops(world, count, seed)
     forms = {
         "context": "question: {question}\ncontext: {passage}\nanswer:",
         "steps": "question: {question}\nsteps:\n{steps}",
@@ -266,7 +271,7 @@ def world_setting(seed: int, count: int, cache: Path) -> Setting:
         questions=questions,
         template=lambda form, _: forms.get(form, f"question: {{question}}\n{form}:"),
         variants={
-            "object first": (turned.keys, _by_hops(turned, count)),
+            "object first": (turned.keys, _by_hops(turned, count, seed)),
             "absent": (
                 without_answers(world, ask_questions(world, count, hops=1)),
                 {1: questions[1]},
@@ -275,11 +280,11 @@ def world_setting(seed: int, count: int, cache: Path) -> Setting:
     )
 
 
-def _by_hops(world: World, count: int) -> dict[int, list[Asked]]:
+def _by_hops(world: World, count: int, seed: int) -> dict[int, list[Asked]]:
     return {
         hops: [
-            Asked(one.text, [one.answer], one.keys, one.doc_ids, hops)
-            for one in ask_questions(world, count, hops=hops)
+            Asked(one.text, [one.answer], one.keys, one.doc_ids, hops, f"{seed} {hops} {number}")
+            for number, one in enumerate(ask_questions(world, count, hops=hops))
         ]
         for hops in (1, 2)
     }
@@ -303,6 +308,7 @@ def own_setting(options: argparse.Namespace) -> Setting:
             row.get("keys", ()),
             row.get("doc_ids", ()),
             row.get("hops", 1),
+            row["question"],
         )
         found.setdefault(asked.hops, []).append(asked)
     return Setting(
@@ -339,66 +345,78 @@ def document_keys(documents: Sequence[Document]) -> dict[str, list[Key]]:
 # The tables.
 
 Results = dict[str, dict[int, list[Row]]]
+VERBATIM = "keys of the corpus, from documents that have them"
 
 
-def decoded(setting: Setting, results: Results, hits: dict[str, list[bool]]) -> dict[str, int]:
-    """Run all that is decoded under the constraint; return how many spans were what."""
-    settings: dict[str, dict[str, Any]] = {
-        "beam 10": {},
-        "beam 1": {"beam_size": 1},
-        "beam 5": {"beam_size": 5},
-        "thoughts, not adaptive": {"adaptive": False},
-        "same, spans for all hops": {"adaptive": False, "all_hops": True},
-        "no thoughts": {"form": "evidence"},
-        "no thoughts, not adaptive": {"form": "evidence", "adaptive": False},
-    }
+MAIN: Mapping[str, Mapping[str, Any]] = {
+    "beam 10": {},
+    "beam 1": {"beam_size": 1},
+    "same, spans for all hops": {"adaptive": False, "all_hops": True},
+}
+OTHERS: Mapping[str, Mapping[str, Any]] = {
+    "beam 5": {"beam_size": 5},
+    "thoughts, not adaptive": {"adaptive": False},
+    "no thoughts": {"form": "evidence"},
+    "no thoughts, not adaptive": {"form": "evidence", "adaptive": False},
+}
+
+
+def decoded(
+    setting: Setting,
+    settings: Mapping[str, Mapping[str, Any]],
+    count: int,
+    results: Results,
+    spans: dict[str, int],
+) -> None:
+    """Decode answers in some ways; counts the spans, and those that are what they say."""
     keys = setting.keys[setting.main_key]
     known = {(key.text, key.doc_id) for key in keys}
-    spans = {"decoded": 0, "keys of the corpus, from where it has them": 0}
     for name, chosen in settings.items():
         for hops, questions in setting.questions.items():
-            rows, outputs = riches(setting, hops, keys, questions, **chosen)
-            results.setdefault(name, {}).setdefault(hops, []).extend(rows)
+            rows, outputs = riches(setting, hops, keys, questions[:count], **chosen)
+            add(results, name, hops, rows)
             for span in (span for output in outputs for span in output.spans):
-                spans["decoded"] += 1
-                spans["keys of the corpus, from where it has them"] += bool(span.sources) and all(
-                    (span.text, source.doc_id) in known for source in span.sources
-                )
-        note(name)
-    for name, (other, asked) in setting.variants.items():
+                right = span.sources and all((span.text, s.doc_id) in known for s in span.sources)
+                spans["decoded"] = spans.get("decoded", 0) + 1
+                spans[VERBATIM] = spans.get(VERBATIM, 0) + bool(right)
+
+
+def failing(setting: Setting, count: int, results: Results) -> None:
+    """Decode from corpora that make it fail."""
+    for name, (keys, asked) in setting.variants.items():
         for size in (1, 10):
             for hops, questions in asked.items():
-                rows, _ = riches(setting, hops, other, questions, beam_size=size)
-                label = f"{name}, beam {size}"
-                results.setdefault(label, {}).setdefault(hops, []).extend(rows)
-    for kind in setting.keys:
-        if setting.keys[kind] and 1 in setting.questions:
-            hits.setdefault(kind, []).extend(hits_at_1(setting, kind, setting.questions[1]))
-            note(kind)
-    return spans
+                rows, _ = riches(setting, hops, keys, questions[:count], beam_size=size)
+                add(results, f"{name}, beam {size}", hops, rows)
 
 
-def compared(setting: Setting, results: Results, embedder: str) -> None:
-    """Run what RICHES is compared with."""
+def compared(setting: Setting, count: int, results: Results, embedder: str) -> None:
+    """Run what retrieves otherwise."""
     keys = setting.keys[setting.main_key]
     texts = [key.text for key in keys]
     search = KeySearch(keys, MiniLmEmbedder() if embedder == "minilm" else LsaEmbedder(texts))
     for hops, questions in setting.questions.items():
-        form = {name: setting.template(name, hops) for name in ("passage", "context", "steps")}
+        context, steps = setting.template("context", hops), setting.template("steps", hops)
         flows: dict[str, Callable[[str], Flow[BaselineAnswer]]] = {
-            "unconstrained": lambda text, form=form: no_retrieval(text, prompt=form["passage"]),
-            "dense, best 1": lambda text, form=form: search_and_generate(
-                text, prompt=form["context"]
-            ),
-            "dense, best 2": lambda text, form=form: search_and_generate(
-                text, top_k=2, prompt=form["context"]
-            ),
-            "iterative": lambda text, form=form: iterative(text, prompt=form["steps"]),
+            "dense, best 1": partial(search_and_generate, prompt=context),
+            "dense, best 2": partial(search_and_generate, prompt=context, top_k=2),
+            "iterative": partial(iterative, prompt=steps),
         }
         for name, flow in flows.items():
-            rows = baseline(setting, questions, flow, search)
-            results.setdefault(name, {}).setdefault(hops, []).extend(rows)
-            note(f"{name}, {hops} hops")
+            add(results, name, hops, baseline(setting, questions[:count], flow, search))
+
+
+def unconstrained(setting: Setting, results: Results) -> None:
+    """Let the model answer from the prompt that is decoded, by itself."""
+    for hops, questions in setting.questions.items():
+        flow = partial(no_retrieval, prompt=setting.template("passage", hops))
+        add(results, "unconstrained", hops, baseline(setting, questions, flow))
+
+
+def add(results: Results, name: str, hops: int, rows: Sequence[Row]) -> None:
+    """Pool the rows of one more seed."""
+    results.setdefault(name, {}).setdefault(hops, []).extend(rows)
+    note(f"{name}, {hops} hops: EM {sum(row.correct for row in rows) / max(1, len(rows)):.3f}")
 
 
 def note(text: str) -> None:
@@ -449,23 +467,28 @@ def report(results: Results, hits: Mapping[str, list[bool]], spans: Mapping[str,
         "beam 10": "thoughts, adaptive",
     }
     table("Table 6: thoughts and adaptive beam", thoughts, results)
-    failing = {name: name for name in results if name.startswith(("object first", "absent"))}
-    if failing:
-        table("Where it fails: 3 in 10 keys object first; no key for the answer", failing, results)
+    lost = {name: name for name in results if name.startswith(("object first", "absent"))}
+    if lost:
+        table("Where it fails: 3 in 10 keys object first; no key for the answer", lost, results)
     print("\nTable 7: lost questions by what was lost")
-    for name in ("beam 10", "beam 1", *failing):
+    for name in ("beam 10", "beam 1", *lost):
         for hops, rows in results[name].items():
             counts = loss_counts(row.why for row in rows)  # type: ignore[arg-type]
-            lost = ", ".join(f"{what} {count}" for what, count in counts.items())
-            print(f"{name:<34} {hops:>4}  {sum(counts.values())} of {len(rows)}: {lost}")
+            said = ", ".join(f"{what} {count}" for what, count in counts.items())
+            print(f"{name:<34} {hops:>4}  {sum(counts.values())} of {len(rows)}: {said}")
     print("\nDifferences in EM, paired")
     others = ("beam 1", "beam 5", "no thoughts", "thoughts, not adaptive")
     for other in (*compared_with, *others, "same, spans for all hops"):
         for hops, rows in results["beam 10"].items():
-            better = [float(row.correct) for row in rows]
-            base = [float(row.correct) for row in results[other][hops]]
-            difference = paired_difference_interval(better, base)
-            print(f"beam 10 against {other:<26} {hops:>4}  {shown(difference)}")
+            base = {row.id: float(row.correct) for row in results.get(other, {}).get(hops, ())}
+            better = {row.id: float(row.correct) for row in rows if row.id in base}
+            if better:
+                difference = paired_difference_interval(
+                    list(better.values()), [base[one] for one in better]
+                )
+                print(
+                    f"beam 10 against {other:<26} {hops:>4} {len(better):>5}  {shown(difference)}"
+                )
     print("\nSpans:", ", ".join(f"{count} {what}" for what, count in spans.items()))
 
 
@@ -474,6 +497,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="The ablations of RICHES.")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--questions", type=int, default=400, help="for each number of hops")
+    parser.add_argument(
+        "--others",
+        type=int,
+        help="so many questions for all but RICHES, beam 1, not adaptive and unconstrained",
+    )
     parser.add_argument("--cache", type=Path, default=Path(".riches"))
     parser.add_argument("--embedder", choices=("lsa", "minilm"), default="lsa")
     parser.add_argument("--model", help="a folder or a name that transformers loads")
@@ -489,6 +517,7 @@ def main() -> None:
     results: Results = {}
     hits: dict[str, list[bool]] = {}
     spans: dict[str, int] = {}
+    settings = []
     for seed in range(1 if options.model else options.seeds):
         note(f"seed {seed}")
         setting = (
@@ -496,9 +525,19 @@ def main() -> None:
             if options.model
             else world_setting(seed, options.questions, options.cache)
         )
-        for what, count in decoded(setting, results, hits).items():
-            spans[what] = spans.get(what, 0) + count
-        compared(setting, results, options.embedder)
+        decoded(setting, MAIN, options.questions, results, spans)
+        unconstrained(setting, results)
+        settings.append(setting)
+    others = options.questions if options.others is None else options.others
+    for setting in settings if others else ():
+        compared(setting, others, results, options.embedder)
+        decoded(setting, OTHERS, others, results, spans)
+        failing(setting, others, results)
+        for kind, keys in setting.keys.items():
+            if keys and 1 in setting.questions:
+                found = hits_at_1(setting, kind, setting.questions[1][:others])
+                hits.setdefault(kind, []).extend(found)
+                note(kind)
     report(results, hits, spans)
 
 

@@ -70,11 +70,10 @@ def constrained(
 ) -> list[Graded]:
     """Answer with evidence decoded from the corpus."""
     prompts = [prompt_for(question.text, form) for question in questions]
-    texts = [question.text for question in questions]
     outputs = [
         output
-        for first in range(0, len(prompts), 24)
-        for output in decoder.batch(prompts[first : first + 24], queries=texts[first : first + 24])
+        for first in range(0, len(prompts), 16)
+        for output in decoder.batch(prompts[first : first + 16])
     ]
     return [grade(question, output) for question, output in zip(questions, outputs, strict=True)]
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import math
+import os
 import time
 from itertools import islice
 from pathlib import Path
@@ -32,10 +33,19 @@ VOCABULARY = 1200
 END = "<|end|>"
 
 
-def load_or_train(folder: Path, *, seed: int = 0, steps: int = STEPS) -> tuple[Any, Any]:
-    """Return model and tokenizer from a folder, after training them into it if it has none."""
-    from transformers import AutoTokenizer, LlamaForCausalLM
+def load_or_train(
+    folder: Path | None = None, *, seed: int = 0, steps: int = STEPS
+) -> tuple[Any, Any]:
+    """Return model and tokenizer from a folder, after training them into it if it has none.
 
+    By default from the folder of the seed in ``.riches``, or in what LONGRAG_RICHES names.
+    """
+    from transformers import AutoTokenizer, LlamaForCausalLM
+    from transformers.utils import logging
+
+    logging.disable_progress_bar()
+    if folder is None:
+        folder = Path(os.environ.get("LONGRAG_RICHES", ".riches")) / f"seed-{seed}"
     if not (folder / "model.safetensors").exists():
         train(make_world(seed), folder, seed=seed, steps=steps)
     model = LlamaForCausalLM.from_pretrained(folder, local_files_only=True)
@@ -168,14 +178,11 @@ def _padded(rows: list[tuple[list[int], int]], end: int) -> tuple[Any, Any]:
 
 def main() -> None:
     """Train one seed from the command line."""
-    from transformers.utils import logging
-
     parser = argparse.ArgumentParser(description="Train the small model of the world.")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--steps", type=int, default=STEPS)
     parser.add_argument("--out", type=Path, required=True)
     options = parser.parse_args()
-    logging.disable_progress_bar()
     began = time.process_time()
     train(make_world(options.seed), options.out, seed=options.seed, steps=options.steps)
     print(f"trained in {time.process_time() - began:.0f} seconds of CPU: {options.out}")

@@ -19,7 +19,7 @@ from longrag.models import TransformersLanguageModel
 # The model is trained within the first test that needs it.
 pytestmark = pytest.mark.timeout(900)
 
-COUNT = 120
+COUNT, FAILED = 120, 60
 
 
 @pytest.fixture(scope="module")
@@ -88,7 +88,12 @@ def test_by_itself_the_model_is_wrong_and_repeats_what_was_right_once(alone):
 
 def test_decoded_from_the_corpus_the_same_model_is_right(quoting, hops):
     assert right(quoting) >= {1: 0.85, 2: 0.65}[hops]
-    assert not any(one.stale for one in quoting)
+
+
+def test_what_was_right_once_is_hardly_ever_quoted(quoting):
+    # Another film may by chance have the director that is remembered.
+    outdated = [one for one in quoting if one.question.stale]
+    assert share([one.stale for one in outdated]) <= 0.05
 
 
 def test_every_span_is_a_key_with_the_places_it_stands_for(quoting, world):
@@ -132,8 +137,10 @@ def test_side_by_side_or_one_by_one_the_outputs_are_the_same(decoder, questions,
 
 
 def test_a_key_that_is_not_in_the_corpus_cannot_be_retrieved(decoder_over, world, questions):
+    questions = questions[:FAILED]
     keys = without_answers(world, questions)
-    graded = constrained(decoder_over(keys), questions)
+    # Without the facts, a model that is let goes on looking for them.
+    graded = constrained(decoder_over(keys, max_spans=3), questions)
     assert not any(one.retrieved for one in graded)
     assert right(graded) <= 0.10
     left = {key.text for key in keys}
@@ -144,9 +151,9 @@ def test_facts_that_begin_with_the_object_are_lost_in_the_search(
     decoder_over, language_model, quoting, hops
 ):
     turned = make_world(0, object_first=0.3)
-    decoder = decoder_over(turned.keys)
-    graded = constrained(decoder, ask_questions(turned, COUNT, hops=hops))
-    assert right(graded) < right(quoting) - 0.05
+    decoder = decoder_over(turned.keys, max_spans=3)
+    graded = constrained(decoder, ask_questions(turned, FAILED, hops=hops))
+    assert right(graded) < right(quoting[:FAILED]) - 0.05
     indexed = IndexedKeys(decoder.key_index, language_model.tokenizer)
     why = [
         loss(
