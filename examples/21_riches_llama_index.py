@@ -25,7 +25,7 @@ from longrag.models import TransformersLanguageModel
 
 torch.set_num_threads(1)  # half a million parameters are no work for two
 print("The model is trained where the folder .riches does not hold it yet: two minutes or so.")
-model, tokenizer = load_or_train(Path(".riches") / "seed-0", seed=0)
+model, tokenizer = load_or_train()
 language_model = TransformersLanguageModel(model, tokenizer)
 
 world = make_world(0)

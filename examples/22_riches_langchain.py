@@ -12,7 +12,6 @@ from langchain_core.documents import Document
 from langchain_core.output_parsers import StrOutputParser
 from langchain_core.prompts import ChatPromptTemplate
 from langchain_core.tools import create_retriever_tool
-from transformers.utils import logging
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
@@ -23,10 +22,9 @@ from longrag.decoding import RichesDecoder
 from longrag.indexing import KeyIndex
 from longrag.models import TransformersLanguageModel
 
-logging.disable_progress_bar()
 torch.set_num_threads(1)  # half a million parameters are no work for two
 print("The model is trained where the folder .riches does not hold it yet: two minutes or so.")
-model, tokenizer = load_or_train(Path(".riches") / "seed-0", seed=0)
+model, tokenizer = load_or_train()
 language_model = TransformersLanguageModel(model, tokenizer)
 
 world = make_world(0)

@@ -1,5 +1,8 @@
 """The toy corpus every part of the package is run over."""
 
+import os
+from pathlib import Path
+
 import pytest
 
 from longrag.types import Document
@@ -40,3 +43,17 @@ def corpus() -> list[Document]:
             metadata={"title": "茶馆"},
         ),
     ]
+
+
+@pytest.fixture(scope="session")
+def riches_folder(tmp_path_factory):
+    """A folder with the model of examples/riches_world, trained for real: two minutes of one core.
+
+    LONGRAG_RICHES names a folder to keep it in from one session to the next.
+    """
+    from examples.riches_world.train import load_or_train
+
+    kept = os.environ.get("LONGRAG_RICHES")
+    folder = Path(kept) if kept else tmp_path_factory.mktemp("riches")
+    load_or_train(folder / "seed-0", seed=0)
+    return folder

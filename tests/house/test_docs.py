@@ -79,17 +79,20 @@ def test_every_page_links_to_three_others_and_is_linked_from_the_map(page):
     assert page.name == "index.md" or page.name in relative_links(ROOT / "docs" / "index.md")
 
 
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("example", EXAMPLES, ids=[example.name for example in EXAMPLES])
-def test_every_example_runs_and_prints_without_a_warning(example):
+def test_every_example_runs_and_prints_without_a_warning(example, request):
     # Another hash seed than the parent's would show any order taken from a set.
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONHASHSEED": "1"}
+    if "riches_world" in example.read_text("utf-8"):
+        environment["LONGRAG_RICHES"] = str(request.getfixturevalue("riches_folder"))
     done = subprocess.run(
         [sys.executable, "-W", "error", str(example)],
         cwd=ROOT,
         env=environment,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=120,
         check=False,
     )
     assert (done.returncode, done.stderr) == (0, "")
