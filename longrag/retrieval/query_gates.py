@@ -29,8 +29,10 @@ from longrag.retrieval.query_classifier import (
 _KIND = "embedding_query_classifier"
 _VERSION = 1
 
-_YES = r"yes|y|true|是的?|需要|对"
-_NO = r"no|n|false|否|不是|不需要|不用|不"
+# A bare yes or no in Chinese begins many words that are neither, such as those for "whether".
+_ALONE = r"(?![\u3400-\u9fff])"
+_YES = rf"yes|y|true|需要|(?:是的?|对){_ALONE}"
+_NO = rf"no|n|false|不需要|不用|(?:否|不是?){_ALONE}"
 _LABEL = r"(?:(?:final\s+)?(?:answer|verdict|retrieval)|答案|回答)\s*(?:is\b|[:：是为])"
 _END = r"(?![^\W\d_\u3400-\u9fff])"
 _THOUGHT = re.compile(r"<think>.*?</think>", re.DOTALL | re.IGNORECASE)
@@ -83,6 +85,7 @@ class EmbeddingQueryClassifier:
             EmbeddingError: the vectors are not finite, or not one a query.
         """
         answers = check_training(queries, labels, inverse_strength)
+        check_threshold(threshold)
         vectors = _embed(embedder, queries)
         weights, intercept = logistic_regression(vectors, answers, inverse_strength)
         return cls(embedder, weights, intercept, threshold)
