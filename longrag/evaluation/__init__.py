@@ -15,11 +15,20 @@ from longrag.evaluation.riches_baselines import (
     no_retrieval,
     search_and_generate,
 )
+from longrag.evaluation.tuning_data import (
+    TuningExample,
+    TuningQuestion,
+    split_questions,
+    tuning_examples,
+    write_jsonl,
+)
 
 __all__ = [
     "BaselineAnswer",
     "IndexedKeys",
     "KeySearch",
+    "TuningExample",
+    "TuningQuestion",
     "auto_ais",
     "cross_encoder",
     "iterative",
@@ -30,4 +39,7 @@ __all__ = [
     "needs_context",
     "no_retrieval",
     "search_and_generate",
+    "split_questions",
+    "tuning_examples",
+    "write_jsonl",
 ]

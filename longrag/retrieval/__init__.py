@@ -7,6 +7,7 @@ from longrag.retrieval.evidence import Evidence, EvidenceIndex, embed_evidence, 
 from longrag.retrieval.fusion import fuse
 from longrag.retrieval.hybrid import DenseRetriever, HybridHit, hybrid
 from longrag.retrieval.maxp import MaxPIndex
+from longrag.retrieval.multimodal import FoundMedia, ImageTextEmbedder, MediaIndex, MediaItem
 from longrag.retrieval.queries import QueryTexts, decompose, hyde, merge, rewrite
 from longrag.retrieval.query_classifier import Gate, QueryClassifier
 from longrag.retrieval.query_gates import (
@@ -32,10 +33,14 @@ __all__ = [
     "EmbeddingQueryClassifier",
     "Evidence",
     "EvidenceIndex",
+    "FoundMedia",
     "Gate",
     "Hit",
     "HybridHit",
+    "ImageTextEmbedder",
     "MaxPIndex",
+    "MediaIndex",
+    "MediaItem",
     "PromptedQueryClassifier",
     "QueryClassifier",
     "QueryTexts",

@@ -1,0 +1,307 @@
+"""Data to tune a generator on contexts that help or disturb, and the sets to evaluate it with.
+
+Best practices, §3.8 and Appendix A.5: a generator that was tuned on one relevant and one random
+document (Mgr) makes the best of relevant and of mixed contexts.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import secrets
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, Final, Literal, TypeAlias, get_args
+
+import numpy as np
+
+from longrag.errors import InvalidParameterError
+from longrag.indexing.geometry import check_seed
+from longrag.prompts import TUNING_ANSWER, TUNING_ANSWER_ALONE, field, quote
+
+Contexts: TypeAlias = Literal["none", "gold", "random", "gold+random", "gold+gold"]
+"""What stands before the question: the paper's D∅, Dg, Dr, Dgr and Dgg."""
+
+EVALUATION_CONTEXTS: Final[tuple[Contexts, ...]] = ("none", "gold", "random", "gold+random")
+"""The contexts under which the paper evaluates every tuned model (§3.8)."""
+
+_SLOT: Final = re.compile(r"\{(context|question)\}")
+_TRIES: Final = 16
+# JSON leaves these as they are, and some readers take them for the end of a line.
+_LINE_ENDS: Final = {ord(end): f"\\u{ord(end):04x}" for end in "\x85\u2028\u2029"}
+
+
+@dataclass(frozen=True, slots=True)
+class TuningQuestion:
+    """A question with its accepted answers, the first of which is trained, and its gold passages.
+
+    ``gold`` are the passages that the data set gives for the question; none are needed where no
+    context asks for them.
+    """
+
+    question: str
+    answers: tuple[str, ...]
+    gold: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class TuningExample:
+    """A question as a generator reads it: the prompt with the passages in it, and the answers."""
+
+    question: str
+    answers: tuple[str, ...]
+    contexts: Contexts
+    passages: tuple[str, ...]
+    prompt: str
+
+    def training_row(self) -> dict[str, Any]:
+        """Return the chat that is trained: ``messages`` alone, which the usual trainers read."""
+        return {
+            "messages": [
+                {"role": "user", "content": self.prompt},
+                {"role": "assistant", "content": self.answers[0]},
+            ]
+        }
+
+    def evaluation_row(self) -> dict[str, Any]:
+        """Return the chat up to the answer, with what is needed to score what follows."""
+        return {
+            "messages": [{"role": "user", "content": self.prompt}],
+            "question": self.question,
+            "answers": list(self.answers),
+            "contexts": self.contexts,
+        }
+
+
+def tuning_examples(
+    questions: Sequence[TuningQuestion],
+    *,
+    contexts: Contexts,
+    random_state: int,
+    pool: Sequence[str] | None = None,
+    prompt: str = TUNING_ANSWER,
+    prompt_alone: str = TUNING_ANSWER_ALONE,
+) -> list[TuningExample]:
+    """Put each question behind a context of one kind (best practices, §3.8 and A.5).
+
+    - "none": no context (D∅);
+    - "gold": the question's gold passages (Dg);
+    - "random": one passage drawn from the pool (Dr);
+    - "gold+random": both (Dgr), in an order that is drawn as well, since a fixed one would teach
+      where to look;
+    - "gold+gold": the gold passages twice (Dgg).
+
+    A drawn passage is never gold for its question: it neither equals a gold passage nor contains
+    one nor stands in one, whatever the case and white space. It may hold the answer by chance, as
+    in the paper. It depends on the question, the pool and the seed alone, so that "random" and
+    "gold+random" disturb a question with the same passage and other questions change nothing.
+
+    Args:
+        questions: the questions; those that are trained and those that are held out apart.
+        contexts: what stands before a question.
+        random_state: an integer of at least 0 that seeds the draws.
+        pool: the passages drawn from; by default the gold passages of all questions, as in the
+            paper, so that drawn and gold ones are alike.
+        prompt: the user's turn, with the slots ``{context}`` and ``{question}``.
+        prompt_alone: the same for no context, with the slot ``{question}``.
+
+    Returns:
+        One example a question, in their order.
+
+    Raises:
+        InvalidParameterError: a setting; a question, answer or passage that is blank, not a string
+            or holds a lone surrogate, which no trainer reads; no gold passage where one is needed;
+            or a pool with nothing but gold for a question.
+    """
+    if contexts not in get_args(Contexts):
+        raise InvalidParameterError("contexts", contexts, f"one of {', '.join(get_args(Contexts))}")
+    check_seed(random_state)
+    template = prompt_alone if contexts == "none" else prompt
+    slots = {"question"} if contexts == "none" else {"question", "context"}
+    if not isinstance(template, str) or set(_SLOT.findall(template)) != slots:
+        name = "prompt_alone" if contexts == "none" else "prompt"
+        raise InvalidParameterError(name, template, f"a string with the slots {sorted(slots)}")
+    given = [_checked(place, question) for place, question in enumerate(questions)]
+    draw = _Pool(given, pool, random_state) if "random" in contexts else None
+    examples = []
+    for place, question in enumerate(given):
+        if "gold" in contexts and not question.gold:
+            raise InvalidParameterError(
+                f"questions[{place}].gold", (), f"at least one passage for {contexts!r}"
+            )
+        passages = _passages(question, contexts, draw)
+        text = _render(template, question.question, passages)
+        examples.append(
+            TuningExample(question.question, question.answers, contexts, passages, text)
+        )
+    return examples
+
+
+def split_questions(
+    questions: Sequence[TuningQuestion], *, held_out: int, random_state: int
+) -> tuple[list[TuningQuestion], list[TuningQuestion]]:
+    """Part questions into those to train and those to evaluate with, which do not overlap (A.5).
+
+    Questions with the same words, whatever their case and white space, go to the same side. Which
+    are held out depends on the question and the seed: those with the smallest hashes, so that a
+    question added later moves at most one other.
+
+    Args:
+        questions: the questions.
+        held_out: how many distinct questions to evaluate with, fewer than there are.
+        random_state: an integer of at least 0 that seeds the choice.
+
+    Returns:
+        The questions to train and those to evaluate with, each in the order given.
+
+    Raises:
+        InvalidParameterError: a setting, or a question that is not allowed.
+    """
+    check_seed(random_state)
+    given = [_checked(place, question) for place, question in enumerate(questions)]
+    words = [_words(question.question) for question in given]
+    ranked = sorted(dict.fromkeys(words), key=lambda said: (_digest(random_state, said), said))
+    whole = isinstance(held_out, int) and not isinstance(held_out, bool)
+    if not whole or not 0 < held_out < len(ranked):
+        raise InvalidParameterError(
+            "held_out", held_out, f"an integer from 1 to {len(ranked) - 1}, all questions but one"
+        )
+    chosen = frozenset(ranked[:held_out])
+    train = [question for question, said in zip(given, words, strict=True) if said not in chosen]
+    evaluate = [question for question, said in zip(given, words, strict=True) if said in chosen]
+    return train, evaluate
+
+
+def write_jsonl(path: str | os.PathLike[str], rows: Iterable[Mapping[str, Any]]) -> None:
+    """Write rows as JSON Lines in UTF-8, replacing a file that is there, whole or not at all.
+
+    A row that cannot be written, an error of the iterable, or a kill at any moment leaves the file
+    that was there. Every row is one line for any reader: what Unicode takes for a line break is
+    escaped. Equal rows give equal files.
+
+    Raises:
+        TypeError: a value that JSON does not have.
+        ValueError: a number that is not finite, or a lone surrogate.
+        OSError: the folder does not exist, or the disk cannot be written.
+    """
+    target = Path(path)
+    temporary = target.with_name(f".{target.name}.{secrets.token_hex(8)}.tmp")
+    try:
+        with temporary.open("x", encoding="utf-8", newline="\n") as file:
+            for row in rows:
+                line = json.dumps(row, ensure_ascii=False, allow_nan=False)
+                file.write(line.translate(_LINE_ENDS) + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, target)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+class _Pool:
+    """Passages to draw from, never one that is gold for the question."""
+
+    def __init__(
+        self, questions: Sequence[TuningQuestion], pool: Sequence[str] | None, random_state: int
+    ) -> None:
+        if isinstance(pool, str):
+            raise InvalidParameterError("pool", pool[:80], "a sequence of passages, not a string")
+        if pool is None:
+            pool = [passage for question in questions for passage in question.gold]
+        else:
+            pool = [_text(f"pool[{place}]", passage) for place, passage in enumerate(pool)]
+        self._words: dict[str, str] = {}
+        for passage in pool:
+            self._words.setdefault(_words(passage), passage)
+        self._distinct = list(self._words)
+        self._random_state = random_state
+
+    def rng(self, question: TuningQuestion) -> np.random.Generator:
+        """Return a generator that only the question and the seed decide on."""
+        return np.random.default_rng(list(_digest(self._random_state, question.question)))
+
+    def draw(self, question: TuningQuestion, rng: np.random.Generator) -> str:
+        """Draw a passage.
+
+        Raises:
+            InvalidParameterError: All passages are gold for the question.
+        """
+        gold = [_words(passage) for passage in question.gold]
+        count = len(self._distinct)
+        tries = rng.integers(0, count, _TRIES).tolist() if count else []
+        # A pool that is nearly all gold is looked through; for others that would take too long.
+        for at in tries:
+            if not _overlaps(self._distinct[at], gold):
+                return self._words[self._distinct[at]]
+        for at in rng.permutation(count).tolist():
+            if not _overlaps(self._distinct[at], gold):
+                return self._words[self._distinct[at]]
+        raise InvalidParameterError(
+            "pool",
+            f"{count} distinct passages",
+            f"with one that is not gold for {question.question!r:.80}",
+            "Give a pool of other passages.",
+        )
+
+
+def _passages(question: TuningQuestion, contexts: Contexts, pool: _Pool | None) -> tuple[str, ...]:
+    if contexts == "gold+gold":
+        return question.gold * 2
+    passages = question.gold if "gold" in contexts else ()
+    if pool is None:
+        return passages
+    rng = pool.rng(question)
+    both = [*passages, pool.draw(question, rng)]
+    return tuple(both[i] for i in rng.permutation(len(both)).tolist())
+
+
+def _overlaps(words: str, gold: Iterable[str]) -> bool:
+    return any(words in own or own in words for own in gold)
+
+
+def _words(text: str) -> str:
+    return " ".join(text.split()).casefold()
+
+
+def _digest(random_state: int, text: str) -> bytes:
+    return sha256(f"{random_state} {text}".encode()).digest()
+
+
+def _checked(place: int, question: TuningQuestion) -> TuningQuestion:
+    name = f"questions[{place}]"
+    if not isinstance(question, TuningQuestion):
+        raise InvalidParameterError(name, question, "a TuningQuestion")
+    _text(f"{name}.question", question.question)
+    for part, texts in (("answers", question.answers), ("gold", question.gold)):
+        if not isinstance(texts, tuple | list):
+            raise InvalidParameterError(f"{name}.{part}", texts, "a tuple of strings")
+        for text in texts:
+            _text(f"{name}.{part}", text)
+    if not question.answers:
+        raise InvalidParameterError(f"{name}.answers", (), "at least one answer")
+    return TuningQuestion(question.question, tuple(question.answers), tuple(question.gold))
+
+
+def _text(name: str, text: object) -> str:
+    if not isinstance(text, str) or not text.strip():
+        raise InvalidParameterError(name, text, "a string that is not blank")
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        remedy = "Replace it, for instance with text.encode('utf-8', 'replace').decode()."
+        raise InvalidParameterError(
+            name, text[max(0, error.start - 20) : error.end], "free of lone surrogates", remedy
+        ) from error
+    return text
+
+
+def _render(template: str, question: str, passages: Sequence[str]) -> str:
+    slots = {
+        "question": quote(question),
+        "context": "\n\n".join(field("document", passage) for passage in passages),
+    }
+    # One pass over the template: what looks like a slot inside a passage is left alone.
+    return _SLOT.sub(lambda slot: slots[slot[1]], template)
