@@ -68,8 +68,6 @@ from longrag.prompts import (
 )
 from longrag.types import Document, Key
 
-BATCH = 16
-
 
 @dataclass(frozen=True)
 class Asked:
@@ -107,6 +105,8 @@ class Setting:
     main_key: str
     questions: Mapping[int, Sequence[Asked]]
     template: Callable[[str, int], str]
+    max_new_tokens: int = MAX_NEW_TOKENS
+    batch_size: int = 50
     variants: Mapping[str, tuple[Sequence[Key], Mapping[int, Sequence[Asked]]]] = field(
         default_factory=dict
     )
@@ -117,7 +117,13 @@ class Setting:
 
     def complete(self, prompts: Sequence[str]) -> list[str]:
         """Let the model alone go on."""
-        return complete(self.model, self.tokenizer, prompts)
+        return complete(
+            self.model,
+            self.tokenizer,
+            prompts,
+            max_new_tokens=self.max_new_tokens,
+            batch_size=self.batch_size,
+        )
 
 
 # What is compared.
@@ -143,32 +149,41 @@ def riches(
         setting.language_model,
         index,
         documents=setting.documents,
-        max_new_tokens=MAX_NEW_TOKENS,
+        max_new_tokens=setting.max_new_tokens,
         stop=RICHES_STOP,
         min_spans=hops if all_hops else 1,
         **settings,
     )
     template = setting.template(form, hops)
+    # A hypothesis is a row as well.
+    step = max(1, setting.batch_size // 3)
     outputs: list[Generation] = []
-    for first in range(0, len(questions), BATCH):
-        texts = [question.text for question in questions[first : first + BATCH]]
+    for first in range(0, len(questions), step):
+        texts = [question.text for question in questions[first : first + step]]
         prompts = [riches_prompt(text, template) for text in texts]
         outputs += decoder.batch(prompts, queries=texts if form == "title" else None)
-    indexed = IndexedKeys(index, setting.language_model.tokenizer)
-    rows = []
-    for question, output in zip(questions, outputs, strict=True):
-        quoted = [span.text for span in output.spans]
-        row = grade(question, parse_answer(output), quoted, output.doc_ids)
-        gold: dict[str, Any] = {"gold_keys": question.keys, "retrieved": quoted}
-        gold["indexed"] = indexed
-        if not question.keys:
-            gold = {"gold_docs": question.doc_ids, "retrieved": output.doc_ids}
-            gold["indexed"] = frozenset(index.doc_ids)
-        why = None
-        if question.keys or question.doc_ids:
-            why = loss(correct=row.correct, entailed=row.attributed, **gold)
-        rows.append(replace(row, why=why))
-    return rows, outputs
+    return [
+        grade_decoded(question, output, index, setting)
+        for question, output in zip(questions, outputs, strict=True)
+    ], outputs
+
+
+def grade_decoded(question: Asked, output: Generation, index: KeyIndex, setting: Setting) -> Row:
+    """Grade an output of the decoder, and tell why a question was lost where that is known."""
+    quoted = [span.text for span in output.spans]
+    row = grade(question, parse_answer(output), quoted, output.doc_ids)
+    judged = {"correct": row.correct, "entailed": row.attributed}
+    if question.keys:
+        indexed = IndexedKeys(index, setting.language_model.tokenizer)
+        why = loss(**judged, retrieved=quoted, indexed=indexed, gold_keys=question.keys)
+    elif question.doc_ids:
+        documents = frozenset(index.doc_ids)
+        why = loss(
+            **judged, retrieved=output.doc_ids, indexed=documents, gold_docs=question.doc_ids
+        )
+    else:
+        return row
+    return replace(row, why=why)
 
 
 def baseline(
@@ -320,6 +335,8 @@ def own_setting(options: argparse.Namespace) -> Setting:
         main_key=options.key,
         questions={hops: rows[: options.questions] for hops, rows in sorted(found.items())},
         template=_own_template,
+        max_new_tokens=options.max_new_tokens,
+        batch_size=options.batch_size,
     )
 
 
@@ -508,6 +525,8 @@ def main() -> None:
     parser.add_argument("--corpus", type=Path, help="a folder of Markdown or text")
     parser.add_argument("--questions-file", type=Path, help="JSON Lines")
     parser.add_argument("--key", default="sentence with title", help="for a corpus of one's own")
+    parser.add_argument("--max-new-tokens", type=int, default=256, help="of a model of one's own")
+    parser.add_argument("--batch-size", type=int, default=4, help="prompts a model has at once")
     options = parser.parse_args()
     import torch
     from transformers.utils import logging

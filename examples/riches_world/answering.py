@@ -44,14 +44,19 @@ def unconstrained(
 
 
 def complete(
-    model: Any, tokenizer: Any, prompts: Sequence[str], *, max_new_tokens: int = MAX_NEW_TOKENS
+    model: Any,
+    tokenizer: Any,
+    prompts: Sequence[str],
+    *,
+    max_new_tokens: int = MAX_NEW_TOKENS,
+    batch_size: int = 50,
 ) -> list[str]:
     """Return what the model writes behind each prompt, greedily."""
     import torch
 
     texts = []
-    for first in range(0, len(prompts), 50):
-        some = list(prompts[first : first + 50])
+    for first in range(0, len(prompts), batch_size):
+        some = list(prompts[first : first + batch_size])
         batch = tokenizer(some, padding=True, padding_side="left", return_tensors="pt")
         with torch.no_grad():
             ids = model.generate(

@@ -40,7 +40,7 @@ def load_or_train(
 
     By default from the folder of the seed in ``.riches``, or in what LONGRAG_RICHES names.
     """
-    from transformers import AutoTokenizer, LlamaForCausalLM
+    from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
     from transformers.utils import logging
 
     logging.disable_progress_bar()
@@ -49,7 +49,7 @@ def load_or_train(
     if not (folder / "model.safetensors").exists():
         train(make_world(seed), folder, seed=seed, steps=steps)
     model = LlamaForCausalLM.from_pretrained(folder, local_files_only=True)
-    return model.eval(), AutoTokenizer.from_pretrained(folder, local_files_only=True)
+    return model.eval(), PreTrainedTokenizerFast.from_pretrained(folder, local_files_only=True)
 
 
 def train(world: World, folder: Path, *, seed: int = 0, steps: int = STEPS) -> None:
