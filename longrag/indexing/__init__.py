@@ -2,7 +2,7 @@
 
 from longrag.indexing.clustering import cluster_layer, clusterer
 from longrag.indexing.keys import KeyIndex, KeyState, Occurrence
-from longrag.indexing.keywords import KeywordIndex
+from longrag.indexing.keywords import KeywordIndex, UnitKeywords
 from longrag.indexing.layers import Clusterer, Layer
 from longrag.indexing.mixtures import FastClusterer, PaperClusterer
 from longrag.indexing.partitions import ContiguousClusterer, GraphClusterer, StableClusterer
@@ -38,6 +38,7 @@ __all__ = [
     "TreeBuilder",
     "TreeEstimate",
     "TreeStatistics",
+    "UnitKeywords",
     "build_tree",
     "check_summary",
     "cluster_layer",

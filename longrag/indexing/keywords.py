@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import islice
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
 import numpy as np
@@ -25,12 +24,10 @@ Tokenizer: TypeAlias = Callable[[str], Iterable[str]]
 """Gives the words of a text or a query in the form in which they are compared."""
 
 Arrays: TypeAlias = dict[str, NDArray[Any]]
+Scores: TypeAlias = NDArray[np.float32]
 
 _KIND: Final = "keywords"
 _VERSION: Final = 1
-
-# How much more of the ranking is sorted when the part that was sorted is used up.
-_GROWTH: Final = 4
 
 
 def words(text: str) -> Iterator[str]:
@@ -107,52 +104,36 @@ class KeywordIndex:
         Raises:
             InvalidParameterError: A query that is no string, or a ``top_k`` below 1.
         """
-        if isinstance(top_k, bool) or not isinstance(top_k, int) or top_k < 1:
-            raise InvalidParameterError("top_k", top_k, "an integer of at least 1")
-        return list(islice(self.ranking(query, expected=top_k), top_k))
-
-    def ranking(self, query: str, *, expected: int = 100) -> Iterator[tuple[str, float]]:
-        """Yield what ``search`` returns one by one, to the last text that shares a word.
-
-        ``expected`` is how many will probably be taken: more cost another pass over the scores.
-
-        Raises:
-            InvalidParameterError: A query that is no string.
-        """
+        _check_top_k(top_k)
         scores = self.scores(query)
-        return self._best_first(scores, expected)
+        rows = _best(scores, top_k)
+        return [(self.ids[row], score) for row, score in _pairs(rows, scores)]
 
-    def scores(self, query: str) -> NDArray[np.float64]:
-        """Return every text's score, in the order of ``ids``: shape (texts,), float64.
+    def scores(self, query: str) -> Scores:
+        """Return every text's score, in the order of ``ids``: shape (texts,), float32.
 
         Raises:
             InvalidParameterError: A query that is no string.
         """
         if not isinstance(query, str):
             raise InvalidParameterError("query", query, "a string")
-        scores = np.zeros(len(self.ids))
+        scores = np.zeros(len(self.ids), np.float32)
         data, indices, indptr = (self._arrays[name] for name in ("data", "indices", "indptr"))
         for word, count in Counter(_cut(self._tokenizer, query)).items():
             number = self._number.get(word)
             if number is not None:
                 posting = slice(indptr[number], indptr[number + 1])
-                # A text stands once in a posting, so no addition is lost.
-                scores[indices[posting]] += count * data[posting]
+                part = data[posting] if count == 1 else np.float32(count) * data[posting]
+                np.add.at(scores, indices[posting], part)
         return scores
 
-    def _best_first(
-        self, scores: NDArray[np.float64], expected: int
-    ) -> Iterator[tuple[str, float]]:
-        count, done, wanted = int(np.count_nonzero(scores)), 0, expected
-        while done < count:
-            wanted = min(wanted, count)
-            least = np.partition(scores, len(scores) - wanted)[len(scores) - wanted]
-            rows = np.flatnonzero(scores >= least)
-            rows = rows[np.argsort(-scores[rows], kind="stable")][done:]
-            for row, score in zip(rows.tolist(), scores[rows].tolist(), strict=True):
-                yield self.ids[row], score
-            done += len(rows)
-            wanted = done * _GROWTH
+    def by_unit(self, unit_of: Mapping[str, str]) -> UnitKeywords:
+        """Return a view that ranks units of these texts by their best text (MaxP).
+
+        Raises:
+            InvalidParameterError: The id of a text is not in ``unit_of``.
+        """
+        return UnitKeywords(self, unit_of)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the index to a folder, without the texts; see ``longrag.indexing.storage``.
@@ -196,6 +177,75 @@ class KeywordIndex:
             )
             raise InvalidParameterError("tokenizer", tokenizer, allowed)
         return cls(ids, vocabulary, saved, words if tokenizer is None else tokenizer)
+
+
+class UnitKeywords:
+    """Units ranked by their best text: MaxP (LongRAG §3.1) on keywords.
+
+    Args:
+        keywords: The index of the texts, for instance of chunks.
+        unit_of: The id of the unit of every text.
+
+    Raises:
+        InvalidParameterError: The id of a text is not in ``unit_of``.
+    """
+
+    def __init__(self, keywords: KeywordIndex, unit_of: Mapping[str, str]) -> None:
+        self.keywords = keywords
+        missing = next((id_ for id_ in keywords.ids if id_ not in unit_of), None)
+        if missing is not None:
+            allowed = "a mapping that has every id of the index"
+            raise InvalidParameterError("unit_of", missing, allowed, "Add this id.")
+        self.ids = tuple(sorted({unit_of[id_] for id_ in keywords.ids}))
+        number = {id_: index for index, id_ in enumerate(self.ids)}
+        owners = np.array([number[unit_of[id_]] for id_ in keywords.ids], np.int64)
+        # Rows of one unit next to each other, the lowest id first.
+        self._rows = np.argsort(owners, kind="stable")
+        self._starts = np.searchsorted(owners[self._rows], np.arange(len(self.ids)))
+        self._ends = np.append(self._starts[1:], len(owners))
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def search(self, query: str, top_k: int) -> list[tuple[str, float, str]]:
+        """Return the best units for a query, best first: id, score, and the id of its best text.
+
+        Otherwise as ``KeywordIndex.search``; of equally good texts the one of the lowest id is the
+        best.
+        """
+        _check_top_k(top_k)
+        scores = self.keywords.scores(query)[self._rows]
+        if not len(scores):
+            return []
+        of_units = np.maximum.reduceat(scores, self._starts)
+        return [
+            (self.ids[unit], score, self._best_text(unit, scores))
+            for unit, score in _pairs(_best(of_units, top_k), of_units)
+        ]
+
+    def _best_text(self, unit: int, scores: Scores) -> str:
+        start = int(self._starts[unit])
+        best = int(scores[start : self._ends[unit]].argmax())
+        return self.keywords.ids[int(self._rows[start + best])]
+
+
+def _best(scores: Scores, top_k: int) -> NDArray[np.int64]:
+    """Return the rows of the largest scores above 0, the largest first, equal ones by row."""
+    count = min(top_k, int(np.count_nonzero(scores)))
+    if not count:
+        return np.zeros(0, np.int64)
+    least = np.partition(scores, len(scores) - count)[len(scores) - count]
+    rows = np.flatnonzero(scores >= least)
+    return rows[np.argsort(-scores[rows], kind="stable")][:count]
+
+
+def _pairs(rows: NDArray[np.int64], scores: Scores) -> Iterator[tuple[int, float]]:
+    return zip(rows.tolist(), scores[rows].tolist(), strict=True)
+
+
+def _check_top_k(top_k: object) -> None:
+    if isinstance(top_k, bool) or not isinstance(top_k, int) or top_k < 1:
+        raise InvalidParameterError("top_k", top_k, "an integer of at least 1")
 
 
 def _bm25() -> Any:

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, TypeAlias
+from functools import partial
+from itertools import islice
+from typing import Final, TypeAlias
+
+import numpy as np
+from numpy.typing import ArrayLike
 
 from longrag.calls import Flow, Search, ask
 from longrag.errors import InvalidParameterError, StoreError
-from longrag.indexing.keywords import KeywordIndex
+from longrag.indexing.keywords import KeywordIndex, UnitKeywords
+from longrag.indexing.vectors import check_vectors
+from longrag.retrieval.assembly import place
 from longrag.retrieval.fusion import PAPER_ALPHA, check_alpha, fuse
-from longrag.retrieval.units import Hit, check_k
-from longrag.types import RetrievedNode, RetrievedUnit
+from longrag.retrieval.units import Hit, UnitIndex, check_k, embed_query
+from longrag.types import Chunk, LongUnit, RetrievedNode, RetrievedUnit
 
 Found: TypeAlias = Hit | RetrievedUnit | RetrievedNode
 """What the retrievers of this package return, each with an id and a score of its own."""
@@ -19,8 +26,11 @@ Found: TypeAlias = Hit | RetrievedUnit | RetrievedNode
 DenseRetriever: TypeAlias = Callable[[str, int], Flow[Sequence[Found]]]
 """Makes the flow that searches for a query, given how many results are wanted.
 
-For example ``lambda query, k: retrieve([query], index, k=k)`` over a ``UnitIndex``.
+For example ``lambda query, k: retrieve([query, *documents], index, k=k)``, which searches with the
+documents that ``hyde`` gave.
 """
+
+Make: TypeAlias = Callable[[], Found]
 
 # The candidates of each list. The paper reranks 50; more are needed where only ranks are added up.
 _CANDIDATES: Final = 100
@@ -47,40 +57,37 @@ class HybridHit:
 def hybrid(
     query: str,
     *,
-    keywords: KeywordIndex,
+    keywords: KeywordIndex | UnitKeywords,
     top_k: int,
     alpha: float = PAPER_ALPHA,
     candidates: int | None = None,
-    dense: DenseRetriever | None = None,
+    dense: DenseRetriever | UnitIndex | None = None,
     vector: Sequence[float] | None = None,
-    unit_of: Mapping[str, str] | None = None,
 ) -> Flow[list[HybridHit]]:
     """Search by keywords and by vectors, and rank by ``alpha * sparse + dense``; see ``fuse``.
 
     The best ``candidates`` of each list are scaled and added up, so scores depend on how many they
-    are. Ids must be those of the keyword index on both sides: a chunk's for hits, a unit's for
-    retrieved units and a node's for nodes of a tree. Where the keyword index holds the chunks of
-    the units that the dense retriever returns, ``unit_of`` joins them: a unit then has the score of
-    its best chunk on both sides (MaxP).
+    are. Ids must be the same on both sides: those of chunks for hits, of units for retrieved units,
+    of nodes for nodes of a tree. Where the dense retriever returns units and the keyword index
+    holds their chunks, ``keywords.by_unit(unit_of)`` joins them: a unit then has the score of its
+    best chunk on both sides (MaxP).
 
     Args:
         query: What is searched for.
-        keywords: The keyword index.
+        keywords: The keyword index, or its view by units.
         top_k: The most results to return, at least 1.
         alpha: The weight of the keywords, at least 0.
         candidates: How many of each list are fused, at least ``top_k``. None takes 100, or
             ``top_k`` where that is more.
-        dense: The other retriever. None asks with one ``Search``, which whoever drives the flow
-            answers with hits.
-        vector: The query's embedding for that ``Search``, when the caller has it.
-        unit_of: The id of the unit of every id in the keyword index.
+        dense: The other retriever, or an index of units, which is fastest. None asks with one
+            ``Search``, which whoever drives the flow answers with hits.
+        vector: The query's embedding for the index or the ``Search``, when the caller has it.
 
     Returns:
         At most ``top_k`` results, best first.
 
     Raises:
-        InvalidParameterError: A setting that is not allowed, a score that is not finite, or an id
-            that ``unit_of`` lacks.
+        InvalidParameterError: A setting that is not allowed, or a score that is not finite.
         StoreError: The dense retriever returned something else, or gives no scores.
         Exception: What the dense retriever raises.
     """
@@ -90,49 +97,70 @@ def hybrid(
     check_k(wanted, "candidates")
     if wanted < top_k:
         raise InvalidParameterError("candidates", wanted, f"at least top_k={top_k}")
-    if dense is not None and vector is not None:
-        raise InvalidParameterError("vector", "a vector", "None where dense= searches")
-    sparse = _sparse(query, keywords, wanted, unit_of)
-    if dense is None:
-        answers = yield from ask(Search(query, wanted, vector))
-    else:
-        answers = yield from dense(query, wanted)
-    near = _by_id(answers)
+    sparse = _sparse(query, keywords, wanted)
+    near = yield from _dense(query, wanted, dense, vector)
     fused = fuse(
-        {id_: score for id_, (_, score) in sparse.items()},
-        {id_: score for id_, (_, score) in near.items()},
+        {id_: score for id_, (score, _) in sparse.items()},
+        {id_: score for id_, (score, _) in near.items()},
         alpha,
     )
-    best = list(fused.items())[:top_k]
+    best = islice(fused.items(), top_k)
     return [_hit(id_, score, sparse.get(id_), near.get(id_)) for id_, score in best]
 
 
 def _sparse(
-    query: str, keywords: KeywordIndex, wanted: int, unit_of: Mapping[str, str] | None
-) -> dict[str, tuple[str, float]]:
-    """Return the best ids, or units, with the id in the index that each has its score from."""
-    best: dict[str, tuple[str, float]] = {}
-    for id_, score in keywords.ranking(query, expected=wanted):
-        owner = id_ if unit_of is None else _owner(unit_of, id_)
-        if owner not in best:
-            best[owner] = (id_, score)
-            if len(best) == wanted:
-                break
-    return best
+    query: str, keywords: KeywordIndex | UnitKeywords, wanted: int
+) -> dict[str, tuple[float, str]]:
+    """Return the score of each id, and the id in the keyword index that has it."""
+    if isinstance(keywords, UnitKeywords):
+        return {unit: (score, id_) for unit, score, id_ in keywords.search(query, wanted)}
+    return {id_: (score, id_) for id_, score in keywords.search(query, wanted)}
 
 
-def _owner(unit_of: Mapping[str, str], id_: str) -> str:
-    try:
-        return unit_of[id_]
-    except KeyError:
-        raise InvalidParameterError(
-            "unit_of", id_, "a mapping that has every id of the keyword index", "Add this id."
-        ) from None
+def _dense(
+    query: str,
+    wanted: int,
+    dense: DenseRetriever | UnitIndex | None,
+    vector: Sequence[float] | None,
+) -> Flow[dict[str, tuple[float, Make]]]:
+    """Return the score of each id, and what makes the result that has it."""
+    if isinstance(dense, UnitIndex):
+        if not dense.chunks:
+            return {}
+        return _nearest(
+            dense, (yield from embed_query([query])) if vector is None else vector, wanted
+        )
+    if dense is None:
+        return _by_id((yield from ask(Search(query, wanted, vector))))
+    if vector is not None:
+        raise InvalidParameterError("vector", "a vector", "None where dense= embeds the query")
+    return _by_id((yield from dense(query, wanted)))
 
 
-def _by_id(answers: Sequence[Any]) -> dict[str, tuple[Found, float]]:
+def _nearest(index: UnitIndex, vector: ArrayLike, wanted: int) -> dict[str, tuple[float, Make]]:
+    """Search as ``index.search`` does, and make only the units that are asked for."""
+    query = check_vectors(vector, name="query vector", width=index.index.width, one_row=True)
+    if len(query) != 1:
+        raise InvalidParameterError("vector.shape", query.shape, "that of one vector")
+    if index.normalize:
+        lengths = np.linalg.norm(query, axis=1, keepdims=True)
+        query = query / np.where(lengths > 0, lengths, 1)
+    scores, units, chunks = index.index.search(query, wanted)
+
+    def make(score: float, unit: LongUnit, chunk: Chunk) -> RetrievedUnit:
+        return RetrievedUnit(unit, score, place(chunk, unit))
+
+    return {
+        (unit := index.units[number]).id: (score, partial(make, score, unit, index.chunks[chunk]))
+        for score, number, chunk in zip(
+            scores[0].tolist(), units[0].tolist(), chunks[0].tolist(), strict=True
+        )
+    }
+
+
+def _by_id(answers: Sequence[Found]) -> dict[str, tuple[float, Make]]:
     """Return the first result of each id, which is its best one."""
-    found: dict[str, tuple[Found, float]] = {}
+    found: dict[str, tuple[float, Make]] = {}
     for answer in answers:
         id_ = _id(answer)
         if answer.score is None:
@@ -140,7 +168,11 @@ def _by_id(answers: Sequence[Any]) -> dict[str, tuple[Found, float]]:
                 f"the dense retriever gives no score for {id_!r}, so that it cannot be fused. Use a"
                 " store that returns scores."
             )
-        found.setdefault(id_, (answer, answer.score))
+        found.setdefault(id_, (answer.score, partial(_same, answer)))
+    return found
+
+
+def _same(found: Found) -> Found:
     return found
 
 
@@ -156,13 +188,13 @@ def _id(answer: object) -> str:
 
 
 def _hit(
-    id_: str, score: float, sparse: tuple[str, float] | None, dense: tuple[Found, float] | None
+    id_: str, score: float, sparse: tuple[float, str] | None, dense: tuple[float, Make] | None
 ) -> HybridHit:
     return HybridHit(
         id=id_,
         score=score,
-        sparse=None if sparse is None else sparse[1],
-        keyword_id=None if sparse is None else sparse[0],
-        dense=None if dense is None else float(dense[1]),
-        found=None if dense is None else dense[0],
+        sparse=None if sparse is None else sparse[0],
+        keyword_id=None if sparse is None else sparse[1],
+        dense=None if dense is None else float(dense[0]),
+        found=None if dense is None else dense[1](),
     )

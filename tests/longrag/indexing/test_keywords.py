@@ -82,12 +82,40 @@ def test_equal_texts_tie_in_the_order_of_their_ids_and_every_cut_is_a_prefix():
     assert [index.search("mill", k) for k in range(1, 6)] == [whole[:k] for k in range(1, 6)]
 
 
-def test_the_ranking_goes_on_to_the_last_text_that_shares_a_word():
-    texts = {f"{n:03}": "mill " * (n % 17 + 1) + "x " * (n % 5) for n in range(300)}
-    index = built(texts | {"none": "weir"})
-    whole = index.search("mill", 1000)
-    assert len(whole) == 300
-    assert list(index.ranking("mill", expected=1)) == list(index.ranking("mill")) == whole
+@settings(max_examples=40, deadline=None)
+@given(
+    st.lists(
+        st.tuples(st.text(alphabet="ab 水坝", max_size=6), st.sampled_from("xyz")), max_size=9
+    ),
+    st.text(alphabet="ab 水坝", max_size=6),
+    st.integers(1, 4),
+)
+def test_units_are_ranked_by_their_best_text(rows, query, k):
+    texts = {f"id{number}": text for number, (text, _) in enumerate(rows)}
+    unit_of = {f"id{number}": unit for number, (_, unit) in enumerate(rows)}
+    index = built(texts)
+    best = {}
+    for id_, score in index.search(query, 10):
+        best.setdefault(unit_of[id_], (score, id_))
+    expected = sorted((-score, unit, id_) for unit, (score, id_) in best.items())[:k]
+    assert index.by_unit(unit_of).search(query, k) == [(u, -s, i) for s, u, i in expected]
+
+
+def test_a_unit_of_a_thousand_texts_takes_no_ones_place():
+    texts = {f"hog{n}": "mill mill" for n in range(1000)} | {"a": "mill and weir", "b": "a mill"}
+    view = built(texts).by_unit({i: "hog" if i.startswith("hog") else i for i in texts})
+    assert (len(view), view.ids) == (3, ("a", "b", "hog"))
+    assert [(unit, id_) for unit, _, id_ in view.search("mill", 3)] == [
+        ("hog", "hog0"), ("b", "b"), ("a", "a")
+    ]  # fmt: skip
+
+
+def test_every_text_must_have_a_unit():
+    with pytest.raises(InvalidParameterError, match=r"unit_of must be .* got 'dam'"):
+        built(TEXTS).by_unit({"blank": "u"})
+    with pytest.raises(InvalidParameterError, match="top_k must be an integer of at least 1"):
+        built(TEXTS).by_unit(dict.fromkeys(TEXTS, "u")).search("mill", 0)
+    assert built({}).by_unit({}).search("mill", 1) == []
 
 
 @pytest.mark.parametrize("query", ["", " \n", "zeppelin", "？！", "坝水"])

@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 
 from longrag.calls import Embed, Search, arun, run
-from longrag.errors import InvalidParameterError, StoreError
+from longrag.errors import EmbeddingError, InvalidParameterError, StoreError
 from longrag.indexing import KeywordIndex, TreeBuilder, build_tree
 from longrag.ingestion import build_units, chunk_unit, embedding_text
 from longrag.retrieval import (
     Hit,
+    UnitIndex,
     collapsed,
     embed_units,
     fuse,
@@ -121,35 +122,56 @@ def world():
     return units, chunks
 
 
-def test_units_are_ranked_by_their_best_chunk_on_both_sides():
+@pytest.mark.parametrize("beneath", ["index", "index and vector", "flow"])
+@pytest.mark.parametrize("normalize", [True, False])
+def test_units_are_ranked_by_their_best_chunk_on_both_sides(beneath, normalize):
     units, chunks = world()
     assert len(chunks) > len(units) > 1
     embed = HashEmbedder()
     answer = lambda request: embed(request.texts, request.role)  # noqa: E731
-    index = run(embed_units(units, chunks), answer)
+    index = run(embed_units(units, chunks, normalize=normalize), answer)
     texts = {c.id: embedding_text(c) for c in chunks}
     keywords, unit_of = keywords_of(texts), {c.id: c.unit_id for c in chunks}
     query = "what nests at the weir in spring"
-    flow = hybrid(
-        query, keywords=keywords, top_k=2, unit_of=unit_of,
-        dense=lambda text, k: retrieve([text], index, k=k),
-    )  # fmt: skip
+    settings = {
+        "index": {"dense": index},
+        "index and vector": {"dense": index, "vector": hash_vector(query)},
+        "flow": {"dense": lambda text, k: retrieve([text], index, k=k)},
+    }
+    embed.texts.clear()
+    flow = hybrid(query, keywords=keywords.by_unit(unit_of), top_k=2, **settings[beneath])
     found = run(flow, answer)
+    assert embed.texts == ([] if "vector" in beneath else [query])
     best = {}
     for id_, score in keywords.search(query, len(chunks)):
         best.setdefault(unit_of[id_], (score, id_))
-    dense = {r.unit.id: r.score for r in index.search(hash_vector(query), 100)}
+    retrieved = {r.unit.id: r for r in index.search(hash_vector(query), 100)}
+    dense = {id_: r.score for id_, r in retrieved.items()}
     expected = fuse({i: score for i, (score, _) in best.items()}, dense)
     assert [(hit.id, hit.score) for hit in found] == list(expected.items())[:2]
     assert [(hit.sparse, hit.keyword_id) for hit in found] == [best[hit.id] for hit in found]
-    assert [hit.found.unit.id for hit in found] == [hit.id for hit in found]
+    assert [(hit.dense, hit.found) for hit in found] == [
+        (dense[hit.id], retrieved[hit.id]) for hit in found
+    ]
 
 
-def test_as_many_units_are_found_by_keywords_as_are_wanted_however_many_chunks_one_has():
-    texts = {f"hog{n}": "mill mill" for n in range(500)} | {"a": "mill and weir", "b": "a mill too"}
-    unit_of = {id_: "hog" if id_.startswith("hog") else id_ for id_ in texts}
-    flow = hybrid("mill", keywords=keywords_of(texts), top_k=3, candidates=3, unit_of=unit_of)
-    assert {hit.id for hit in run(flow, store({}))} == {"hog", "a", "b"}
+def test_an_empty_index_of_units_embeds_nothing():
+    flow = hybrid(
+        "mill", keywords=keywords_of(TEXTS), top_k=1, dense=UnitIndex([], [], np.empty((0, 3)))
+    )
+    assert [hit.id for hit in run(flow, lambda _: pytest.fail("nothing to ask"))] == ["mill"]
+
+
+def test_a_vector_that_does_not_fit_the_index_is_refused():
+    units, chunks = world()
+    index = UnitIndex(units, chunks, np.ones((len(chunks), 3)))
+    search = partial(hybrid, "mill", keywords=keywords_of(TEXTS), top_k=1, dense=index)
+    with pytest.raises(EmbeddingError, match="2 values each, where 3 are expected"):
+        run(search(vector=[1.0, 2.0]), lambda _: None)
+    with pytest.raises(EmbeddingError, match="vector"):
+        run(search(vector=[1.0, float("nan"), 0.0]), lambda _: None)
+    with pytest.raises(InvalidParameterError, match=r"vector.shape must be that of one vector"):
+        run(search(vector=[[1.0, 2.0, 3.0]] * 2), lambda _: None)
 
 
 def test_any_store_and_any_tree_may_lie_beneath():
@@ -223,8 +245,7 @@ def test_what_the_store_raises_is_raised():
         ({"alpha": -1}, "alpha must be"),
         ({"candidates": 0}, "candidates must be an integer"),
         ({"candidates": 1, "top_k": 2}, "candidates must be at least top_k=2"),
-        ({"dense": store, "vector": [1.0]}, "vector must be None where dense= searches"),
-        ({"unit_of": {"weir": "u"}}, "unit_of must be a mapping that has every id"),
+        ({"dense": store, "vector": [1.0]}, "vector must be None where dense= embeds the query"),
         ({"query": 3}, "query must be a string"),
     ],
 )
