@@ -261,7 +261,9 @@ def logistic_regression(
     from sklearn.linear_model import LogisticRegression
     from threadpoolctl import threadpool_limits
 
-    model = LogisticRegression(C=float(inverse_strength), max_iter=10_000, tol=1e-8)
+    model = LogisticRegression(
+        C=float(inverse_strength), solver="newton-cg", max_iter=10_000, tol=1e-8
+    )
     # The order in which threads add up would otherwise show in the last bits.
     with threadpool_limits(limits=1):
         model.fit(matrix, answers)
