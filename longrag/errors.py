@@ -7,6 +7,7 @@ LongragError
 ├── TokenizerError (ValueError)          a tokenizer that does not fit an index of keys
 ├── GenerationError                      a language model that gave nothing usable
 │   └── SummaryError                     a cluster of a tree that could not be summarised
+├── RerankError                          a reranker that failed or gave no usable scores
 ├── CallLimitError                       a build that reached the calls it was allowed
 ├── StoreError                           a vector store that broke its contract
 ├── IndexFormatError                     a saved index that is damaged, foreign or newer
@@ -58,6 +59,10 @@ class SummaryError(GenerationError):
         super().__init__(message)
         self.level = level
         self.children = children
+
+
+class RerankError(LongragError):
+    """A reranker failed, or gave scores that are not one finite number a text."""
 
 
 class CallLimitError(LongragError):

@@ -3,15 +3,20 @@
 from longrag.refinement.compression import Summary, compress_abstractive, compress_extractive
 from longrag.refinement.pieces import Compressed, Piece
 from longrag.refinement.repacking import RepackOrder, repack
+from longrag.refinement.reranking import OnError, Reranked, rerank, scored_by
 from longrag.refinement.self_information import selective_context
 
 __all__ = [
     "Compressed",
+    "OnError",
     "Piece",
     "RepackOrder",
+    "Reranked",
     "Summary",
     "compress_abstractive",
     "compress_extractive",
     "repack",
+    "rerank",
+    "scored_by",
     "selective_context",
 ]

@@ -1,0 +1,128 @@
+"""Candidates put into the order of a scorer that reads query and text (best practices, §3.5)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final, Generic, Literal, TypeAlias, TypeVar, get_args
+
+from longrag.calls import Answer, Flow, Request, Score
+from longrag.errors import InvalidParameterError, RerankError
+from longrag.models.scorers import ScoreArray, Scorer, finite_scores
+
+T = TypeVar("T")
+
+OnError: TypeAlias = Literal["raise", "keep_order"]
+"""What a reranking does whose scorer fails: raise, or leave the order as it was."""
+
+PAPER_CANDIDATES: Final = 50
+"""How many candidates the paper reranks (best practices, §A.6)."""
+
+Texts: TypeAlias = Callable[[T], str | Sequence[str]]
+"""The text of an item, or the texts of its chunks."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reranked(Generic[T]):
+    """One item of a reranked list.
+
+    ``score`` is that of its best text and ``best`` that text's number among the item's texts, the
+    first where several are equal. Both are None for an item that was not scored.
+    """
+
+    item: T
+    score: float | None = None
+    best: int | None = None
+
+
+def rerank(
+    query: str,
+    items: Sequence[T],
+    *,
+    texts: Texts[T],
+    candidates: int = PAPER_CANDIDATES,
+    top_n: int | None = None,
+    on_error: OnError = "raise",
+) -> Flow[list[Reranked[T]]]:
+    """Put the first candidates of a best-first list into the order of a scorer.
+
+    All their texts go out as one ``Score`` request, equal texts once. An item of several texts, a
+    long unit with its chunks, has the score of its best one. Items of equal score keep the order
+    they came in. What stands behind the candidates keeps its place, without a score. Nothing is
+    asked where there is nothing to score, and a single item is scored like any other.
+
+    Args:
+        query: what to score against.
+        items: the list, best first.
+        texts: gives an item's text, or at least one text of a part of it.
+        candidates: how many items are scored, from the front.
+        top_n: how many items are returned; None for all.
+        on_error: what to do when the scorer raises, or gives another number of scores or one that
+            is not finite: "raise", or "keep_order", which returns the items as they came, without
+            scores. Half a list is never reranked.
+
+    Raises:
+        InvalidParameterError: a setting that is not allowed, or an item without a text.
+        RerankError: the scorer failed, its own error being the cause.
+    """
+    for name, value in (("candidates", candidates), ("top_n", top_n)):
+        if value is None and name == "top_n":
+            continue
+        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+            raise InvalidParameterError(name, value, "an integer from 1 on")
+    if on_error not in get_args(OnError):
+        raise InvalidParameterError("on_error", on_error, '"raise" or "keep_order"')
+    parts = [_parts(texts(item), place) for place, item in enumerate(items[:candidates])]
+    return _reranked(query, list(items), parts, top_n, on_error)
+
+
+def scored_by(scorer: Scorer) -> Answer:
+    """Make of a scorer what answers the requests of a reranking; see ``longrag.calls.run``."""
+
+    def answer(request: Request) -> ScoreArray:
+        if not isinstance(request, Score):
+            raise NotImplementedError(type(request).__name__)
+        return scorer(request.query, request.texts)
+
+    return answer
+
+
+def _parts(found: str | Sequence[str], place: int) -> tuple[str, ...]:
+    parts = (found,) if isinstance(found, str) else tuple(found)
+    if not parts or not all(isinstance(part, str) for part in parts):
+        raise InvalidParameterError("texts", found, f"a text or more of item {place}")
+    return parts
+
+
+def _reranked(
+    query: str,
+    items: list[T],
+    parts: list[tuple[str, ...]],
+    top_n: int | None,
+    on_error: OnError,
+) -> Flow[list[Reranked[T]]]:
+    unscored = [Reranked(item) for item in items]
+    if not parts:
+        return unscored
+    asked = tuple(dict.fromkeys(text for several in parts for text in several))
+    (outcome,) = yield (Score(query, asked),)
+    try:
+        if isinstance(outcome, Exception):
+            raise RerankError(f"the scorer failed: {outcome}") from outcome
+        scores = finite_scores(outcome, len(asked)).tolist()
+    except RerankError:
+        if on_error == "raise":
+            raise
+        return unscored[:top_n]
+    score_of = dict(zip(asked, scores, strict=True))
+    scored = [
+        _best(item, [score_of[text] for text in several])
+        for item, several in zip(items, parts, strict=False)
+    ]
+    scored.sort(key=lambda pair: -pair[0])
+    return [*(one for _, one in scored), *unscored[len(parts) :]][:top_n]
+
+
+def _best(item: T, scores: list[float]) -> tuple[float, Reranked[T]]:
+    best = max(scores)
+    return best, Reranked(item, best, scores.index(best))
