@@ -17,19 +17,15 @@ from langchain_core.runnables import Runnable, RunnableConfig, ensure_config
 from langchain_longrag._bridge import to_core
 from langchain_longrag._models import llm_identity, reply_text
 from longrag import types as core
-from longrag.calls import Flow, Generate, Method, Request, Steps, aperform, arun, perform, run
+from longrag.calls import Generate, Method, Request, Steps, aperform, arun, perform, run
+from longrag.decoding.building import build_decoder
 from longrag.decoding.decoder import RichesDecoder
 from longrag.decoding.generation import RetrievedSpan, Source
 from longrag.decoding.retrieving import Retrieved
 from longrag.errors import InvalidParameterError
-from longrag.indexing import KeyIndex
-from longrag.indexing.key_parts import Mode
-from longrag.ingestion import KeyKind, Paragraph, make_keys, paragraphs
+from longrag.ingestion import KeyKind, Paragraph, paragraphs
 from longrag.ingestion.units import check_documents
 from longrag.journal import Journal
-from longrag.models.hosted import check_language_model
-from longrag.models.language_model import LanguageModel
-from longrag.models.tokenizer import MARKERS
 
 
 class Corpus:
@@ -147,15 +143,12 @@ class Building:
 
     Args:
         documents: the corpus.
-        language_model: what decodes.
         keys: the kind of keys.
-        with_title: put titles and headings before the keys.
-        mode: of the key index.
         llm: writes propositions.
         journal: keeps them: a path, or a ``Journal``.
         config: for the calls of ``llm``.
         max_concurrency: the calls in flight.
-        settings: of the decoder.
+        rest: of ``build_decoder``.
 
     Raises:
         InvalidParameterError: a setting, or a model that cannot be constrained.
@@ -166,40 +159,31 @@ class Building:
         self,
         documents: Sequence[core.Document],
         *,
-        language_model: LanguageModel,
         keys: KeyKind,
-        with_title: bool,
-        mode: Mode,
         llm: LanguageModelLike | None,
         journal: str | os.PathLike[str] | Journal | None,
         config: RunnableConfig | None,
         max_concurrency: int,
-        settings: Mapping[str, Any],
+        **rest: Any,
     ) -> None:
-        check_language_model(language_model)
         if llm is not None and not isinstance(llm, Runnable):
             raise InvalidParameterError("llm", llm, "a language model or a runnable")
         if keys == "proposition" and llm is None:
             raise InvalidParameterError("llm", None, "a language model, which writes propositions")
         if not isinstance(journal, str | os.PathLike | Journal | None):
             raise InvalidParameterError("journal", journal, "a path, a Journal or None")
-        self._documents = documents
-        self._model = language_model
-        self._kind, self._with_title, self._mode = keys, with_title, mode
+        self._flow = build_decoder(documents, keys=keys, **rest)
         self._llm, self._journal, self._max_concurrency = llm, journal, max_concurrency
         self._config = ensure_config(config)
         # One run id cannot name several calls.
         self._config.pop("run_id", None)
-        self._settings = dict(settings)
-        # What is not allowed is refused before anything is paid for; no keys allow no min_spans.
-        RichesDecoder(self._model, self._index(()), **{**self._settings, "min_spans": 0})
 
     def run(self) -> RichesDecoder:
         """Make the keys and the decoder."""
         journal = self._open()
         try:
             return run(
-                self._flow(),
+                self._flow,
                 lambda request: perform(self._steps(request)),
                 max_in_flight=self._max_concurrency,
                 journal=journal,
@@ -212,7 +196,7 @@ class Building:
         opening = asyncio.ensure_future(asyncio.to_thread(self._open))
         try:
             return await arun(
-                self._flow(),
+                self._flow,
                 lambda request: aperform(self._steps(request)),
                 max_in_flight=self._max_concurrency,
                 journal=await asyncio.shield(opening),
@@ -220,20 +204,6 @@ class Building:
         finally:
             # On cancellation the file may still be opening.
             await asyncio.to_thread(self._close, await opening)
-
-    def _flow(self) -> Flow[RichesDecoder]:
-        keys = yield from make_keys(self._documents, self._kind, with_title=self._with_title)
-        return RichesDecoder(
-            self._model, self._index(keys), documents=self._documents, **self._settings
-        )
-
-    def _index(self, keys: Sequence[core.Key]) -> KeyIndex:
-        return KeyIndex.from_keys(
-            keys,
-            tokenizer=self._model.tokenizer,
-            mode=self._mode,
-            markers=self._settings.get("markers", MARKERS),
-        )
 
     def _steps(self, request: Request) -> Steps[Any]:
         if not isinstance(request, Generate):
@@ -249,14 +219,3 @@ class Building:
     def _close(self, journal: Journal | None) -> None:
         if journal is not None and journal is not self._journal:
             journal.close()
-
-
-def decoding_settings(decoder: RichesDecoder) -> list[str]:
-    """Return what changes the outputs of a decoder, beside its model and its index."""
-    names = ("beam_size", "adaptive", "search", "max_new_tokens", "max_rows", "stop", "markers")
-    limits = ("min_spans", "max_spans", "max_span_tokens", "repeat_keys")
-    constraint = decoder._constraint(decoder.stop)
-    found = [(name, getattr(decoder, name)) for name in names]
-    found += [(name, getattr(constraint, name)) for name in limits]
-    # Text: of a mapping, what names a key would be taken for a secret and left out of a journal.
-    return [f"{name}={value!r}" for name, value in found]

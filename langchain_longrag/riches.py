@@ -14,11 +14,11 @@ from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, ChatResu
 from pydantic import ConfigDict, SecretStr, SkipValidation
 
 from langchain_longrag._conversation import OUTPUT, ask, check_template
-from langchain_longrag._decoding_threads import in_one_thread
-from langchain_longrag._riches import decoding_settings
 from langchain_longrag._riches_base import OverCorpus
 from longrag.decoding.answers import parse_answer
+from longrag.decoding.decoder import check_strings
 from longrag.decoding.generation import Delta, Generation, RetrievedSpan
+from longrag.decoding.threads import in_one_thread
 from longrag.errors import GenerationError, InvalidParameterError
 from longrag.prompts import RICHES_SINGLE_HOP, RICHES_STOP
 from longrag.retrieval.units import check_k
@@ -107,7 +107,9 @@ class ChatRiches(OverCorpus, BaseChatModel):
             "tokenizer": decoder.language_model.tokenizer.fingerprint,
             "index": decoder.key_index.fingerprint,
             "documents": self._corpus.fingerprint,
-            "decoding": decoding_settings(decoder),
+            # Text: of a mapping, what names a key would be taken for a secret and left out of a
+            # journal.
+            "decoding": [f"{name}={value!r}" for name, value in decoder.settings.items()],
             "prompt": self.prompt,
             "output": self.output,
             "max_tokens": self.max_tokens,
@@ -301,8 +303,4 @@ def _check_timeout(timeout: object) -> None:
 
 
 def _strings(stop: Sequence[str] | None) -> tuple[str, ...]:
-    strings = (stop,) if isinstance(stop, str) else tuple(stop or ())
-    for string in strings:
-        if not isinstance(string, str) or not string:
-            raise InvalidParameterError("stop", string, "strings that are not empty")
-    return strings
+    return check_strings(stop or (), "stop")

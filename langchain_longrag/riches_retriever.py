@@ -11,10 +11,10 @@ from langchain_core.retrievers import BaseRetriever
 from pydantic import ConfigDict, SkipValidation
 
 from langchain_longrag._conversation import check_template
-from langchain_longrag._decoding_threads import in_thread
 from langchain_longrag._riches_base import OverCorpus
 from longrag.decoding.decoder import RichesDecoder
 from longrag.decoding.retrieving import retrieve
+from longrag.decoding.threads import in_thread
 from longrag.errors import InvalidParameterError
 from longrag.prompts import RICHES_MULTI_HOP
 from longrag.retrieval.units import check_k

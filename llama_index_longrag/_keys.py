@@ -1,39 +1,37 @@
-"""The keys of LlamaIndex documents; those that are written, by LlamaIndex's language models."""
+"""The keys of LlamaIndex documents: who writes propositions, and where they are kept."""
 
 from __future__ import annotations
 
 import os
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import replace
+from typing import TypeVar
 
 from llama_index.core.llms.llm import LLM
 from llama_index.core.llms.utils import LLMType, resolve_llm
 from llama_index.core.prompts import PromptTemplate
 from llama_index.core.settings import Settings
 
-from llama_index_longrag._riches import Corpus
 from llama_index_longrag._summaries import llm_identity
-from longrag.calls import Generate, Method, Request, Steps, perform, run
+from longrag.calls import Flow, Generate, Method, Request, Steps, perform, run
 from longrag.errors import InvalidParameterError
-from longrag.ingestion import make_keys
 from longrag.ingestion.chunking import check_size
 from longrag.ingestion.key_kinds import KeyKind
 from longrag.journal import Journal
-from longrag.types import Key
+
+T = TypeVar("T")
 
 _VERBATIM = PromptTemplate("{text}")
 
 
-def corpus_keys(
-    corpus: Corpus,
+def build(
+    flow: Flow[T],
     kind: KeyKind,
     *,
-    with_title: bool,
     llm: LLMType | None,
     journal: str | os.PathLike[str] | Journal | None,
     num_workers: int,
-) -> list[Key]:
-    """Make the keys of a corpus; a node that is one passage is the passage of its keys.
+) -> T:
+    """Return what a flow makes of keys of a kind.
 
     Propositions are asked for by the model's own prompt wrapping, callbacks and rate limiter, in
     ``num_workers`` threads, and kept in the journal as they come.
@@ -42,23 +40,20 @@ def corpus_keys(
         InvalidParameterError: a setting, or a language model or journal that has nothing to do.
     """
     check_size("num_workers", num_workers)
-    flow = make_keys(corpus.documents, kind, with_title=with_title)
     if kind == "proposition":
         writer = _resolved(llm)
         with _opened(journal, writer) as kept:
-            made = run(
+            return run(
                 flow,
                 lambda request: perform(_written(writer, request)),
                 max_in_flight=num_workers,
                 journal=kept,
             )
-    else:
-        for name, value in (("llm", llm), ("journal", journal)):
-            if value is not None:
-                allowed = 'left out unless keys="proposition"'
-                raise InvalidParameterError(name, type(value).__name__, allowed)
-        made = run(flow, lambda request: None)
-    return [_of_passage(corpus, key) for key in made]
+    for name, value in (("llm", llm), ("journal", journal)):
+        if value is not None:
+            allowed = 'left out unless keys="proposition"'
+            raise InvalidParameterError(name, type(value).__name__, allowed)
+    return run(flow, lambda request: None)
 
 
 def _written(llm: LLM, request: Request) -> Steps[str]:
@@ -66,10 +61,6 @@ def _written(llm: LLM, request: Request) -> Steps[str]:
         raise NotImplementedError(type(request).__name__)
     reply: str = yield Method(llm, "predict", (_VERBATIM,), {"text": request.prompt})
     return reply
-
-
-def _of_passage(corpus: Corpus, key: Key) -> Key:
-    return replace(key, passage_id=key.doc_id) if corpus.is_one_passage(key.doc_id) else key
 
 
 def _opened(

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from bisect import bisect_right
-from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Sequence
-from contextlib import closing, suppress
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict
-from functools import partial
 from operator import attrgetter
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 from llama_index.core.schema import (
     BaseNode,
@@ -27,22 +24,16 @@ from longrag.errors import InvalidDocumentError, InvalidParameterError
 from longrag.ingestion import paragraphs
 from longrag.types import stable_id
 
-T = TypeVar("T")
-
 PASSAGE_KEYS = ("quotes",)
 
 
 def decoder_settings(decoder: RichesDecoder) -> dict[str, Any]:
     """Write down all that decides about a decoder's outputs; the weights by their name."""
-    names = ("beam_size", "adaptive", "search", "max_new_tokens", "max_rows")
-    limits = ("min_spans", "max_spans", "max_span_tokens", "repeat_keys")
-    constraint = decoder._constraint(decoder.stop)
     return {
         "language_model": decoder.language_model.name,
         "tokenizer": decoder.language_model.tokenizer.fingerprint,
         "key_index": decoder.key_index.fingerprint,
-        **{name: getattr(decoder, name) for name in names},
-        **{name: getattr(constraint, name) for name in limits},
+        **decoder.settings,
         "stop": list(decoder.stop),
         "markers": list(decoder.markers),
     }
@@ -138,16 +129,16 @@ class Corpus:
                 )
         self.documents = [to_document(node, title_key) for node in nodes]
         self._nodes = {node.node_id: node for node in nodes}
+        # A node is returned as it was given, and a LlamaIndex document by its paragraphs.
+        self.one_passage = frozenset(
+            node.node_id for node in nodes if not isinstance(node, Document)
+        )
         self._documents = {document.id: document for document in self.documents}
         self._paragraphs: dict[str, list[_Place]] = {}
         for found in paragraphs(self.documents):
-            if not self.is_one_passage(found.doc_id):
+            if found.doc_id not in self.one_passage:
                 place = _Place(found.start, found.end, found.id)
                 self._paragraphs.setdefault(found.doc_id, []).append(place)
-
-    def is_one_passage(self, doc_id: str) -> bool:
-        """Whether a node is returned as it was given, and not by its paragraphs."""
-        return not isinstance(self._nodes[doc_id], Document)
 
     def citation(self, span: RetrievedSpan, source: Source) -> dict[str, Any]:
         """Describe where a part of an output comes from."""
@@ -221,26 +212,3 @@ def _of_unknown(source: Source, span: RetrievedSpan) -> TextNode:
         excluded_embed_metadata_keys=list(PASSAGE_KEYS),
         excluded_llm_metadata_keys=list(PASSAGE_KEYS),
     )
-
-
-async def in_thread(step: Callable[[], T]) -> T:
-    """Run a step in a thread; a cancellation waits for its end, since nothing can cut it short."""
-    running = asyncio.ensure_future(asyncio.to_thread(step))
-    try:
-        return await asyncio.shield(running)
-    except asyncio.CancelledError:
-        while not running.done():
-            # Who cancels twice does not stop it sooner, and a running generator cannot be closed.
-            with suppress(asyncio.CancelledError):
-                await asyncio.wait([running])
-        if not running.cancelled():
-            # What it raised is of no interest any more.
-            running.exception()
-        raise
-
-
-async def off_the_loop(pieces: Generator[T, None, None]) -> AsyncGenerator[T, None]:
-    """Advance a generator in threads; it is closed, and its model stopped, with this one."""
-    with closing(pieces):
-        while (piece := await in_thread(partial(next, pieces, None))) is not None:
-            yield piece

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 from collections.abc import Sequence
-from functools import partial
 from typing import Any, cast
 
 from llama_index.core.base.base_query_engine import BaseQueryEngine
@@ -20,7 +18,7 @@ from llama_index.core.prompts.mixin import PromptDictType, PromptMixinType
 from llama_index.core.schema import BaseNode, NodeWithScore, QueryBundle
 from llama_index.core.settings import Settings
 
-from llama_index_longrag._keys import corpus_keys
+from llama_index_longrag._keys import build
 from llama_index_longrag._riches import Corpus, check_decoder, cited, from_raw
 from llama_index_longrag._riches_streams import (
     AsyncRichesStreamingResponse,
@@ -32,15 +30,13 @@ from llama_index_longrag._riches_streams import (
     nothing,
 )
 from llama_index_longrag.riches import RichesLLM
-from longrag.decoding import RichesDecoder, parse_answer, retrieve, riches_prompt
+from longrag.decoding import RichesDecoder, build_decoder, parse_answer, retrieve, riches_prompt
+from longrag.decoding.threads import in_thread
 from longrag.errors import InvalidParameterError
-from longrag.indexing import KeyIndex
 from longrag.indexing.key_parts import Mode
 from longrag.ingestion.key_kinds import KeyKind
 from longrag.journal import Journal
-from longrag.models.hosted import check_language_model
 from longrag.models.language_model import LanguageModel
-from longrag.models.tokenizer import MARKERS
 from longrag.prompts import RICHES_SINGLE_HOP, RICHES_STOP
 from longrag.retrieval.units import check_k
 from longrag.synthesis.two_turn import EMPTY_ANSWER
@@ -162,20 +158,19 @@ class RichesQueryEngine(BaseQueryEngine):
             TokenizerError: the model's tokenizer cuts a key differently between the markers.
             TypeError: a setting is unknown.
         """
-        check_language_model(language_model)
         corpus = Corpus(documents, title_key)
-        made = corpus_keys(
-            corpus, keys, with_title=with_title, llm=llm, journal=journal, num_workers=num_workers
-        )
-        key_index = KeyIndex.from_keys(
-            made,
-            tokenizer=language_model.tokenizer,
-            mode=mode,
-            markers=settings.get("markers", MARKERS),
-        )
         settings.setdefault("stop", RICHES_STOP)
+        building = build_decoder(
+            corpus.documents,
+            language_model=language_model,
+            keys=keys,
+            with_title=with_title,
+            mode=mode,
+            settings=settings,
+            one_passage=corpus.one_passage,
+        )
         return cls(
-            RichesDecoder(language_model, key_index, documents=corpus.documents, **settings),
+            build(building, keys, llm=llm, journal=journal, num_workers=num_workers),
             documents,
             prompt=prompt,
             streaming=streaming,
@@ -280,10 +275,10 @@ class RichesQueryEngine(BaseQueryEngine):
         metadata |= {name: raw[name] for name in told}
         return answer or quotes or self._empty_response, nodes, metadata
 
-    def _passages(self, question: str, k: int) -> list[NodeWithScore]:
+    def _passages(self, decoder: RichesDecoder, question: str, k: int) -> list[NodeWithScore]:
         if self._request(question) is None:
             return []
-        found = retrieve(self._decoder, question, k=k, template=self._asking())
+        found = retrieve(decoder, question, k=k, template=self._asking())
         return self._llm.source_nodes(found)
 
 
@@ -296,11 +291,13 @@ class _PassageRetriever(BaseRetriever):
         super().__init__(callback_manager=engine.callback_manager)
 
     def _retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
-        return self._engine._passages(query_bundle.query_str, self._k)
+        return self._engine._passages(self._engine.decoder, query_bundle.query_str, self._k)
 
     async def _aretrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
-        found = partial(self._engine._passages, query_bundle.query_str, self._k)
-        return await asyncio.to_thread(found)
+        asked, k = query_bundle.query_str, self._k
+        return await in_thread(
+            self._engine.decoder, lambda own: self._engine._passages(own, asked, k)
+        )
 
 
 def _template(prompt: object) -> BasePromptTemplate:

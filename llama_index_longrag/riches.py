@@ -31,14 +31,13 @@ from llama_index_longrag._riches import (
     check_decoder,
     cited,
     decoder_settings,
-    off_the_loop,
     settings_digest,
     to_raw,
 )
 from longrag.decoding import Delta, Generation, RetrievedSpan, RichesDecoder, Source
+from longrag.decoding.threads import in_one_thread, in_thread
 from longrag.errors import InvalidParameterError
 from longrag.indexing import KeyIndex
-from longrag.models.hosted import check_language_model
 from longrag.models.language_model import LanguageModel
 
 _KWARGS = ("stop", "max_tokens", "query")
@@ -107,7 +106,6 @@ class RichesLLM(CustomLLM):
             TokenizerError: the index was made with another tokenizer than the model's.
             TypeError: a setting is unknown.
         """
-        check_language_model(language_model)
         known = Corpus(documents, title_key).documents
         own = {name: settings.pop(name) for name in cls.model_fields if name in settings}
         decoder = RichesDecoder(language_model, key_index, documents=known, **settings)
@@ -215,9 +213,9 @@ class RichesLLM(CustomLLM):
         return cast("Generator[Delta | Generation, None, None]", pieces)
 
     async def _acomplete(self, prompt: str, kwargs: dict[str, Any]) -> CompletionResponse:
-        async with aclosing(off_the_loop(self._pieces(prompt, kwargs))) as pieces:
-            found = [piece async for piece in pieces if isinstance(piece, Generation)]
-        return self._completion(found[-1])
+        given = _settings(kwargs)
+        found = await in_thread(self.decoder, lambda own: own.generate(prompt, **given))
+        return self._completion(found)
 
     def _stream(self, prompt: str, kwargs: dict[str, Any]) -> CompletionResponseGen:
         return self._responses(self._pieces(prompt, kwargs))
@@ -237,7 +235,7 @@ class RichesLLM(CustomLLM):
         self, pieces: Generator[Delta | Generation, None, None]
     ) -> CompletionResponseAsyncGen:
         reply = _Reply(self)
-        async with aclosing(off_the_loop(pieces)) as steps:
+        async with aclosing(in_one_thread(pieces)) as steps:
             async for piece in steps:
                 for response in reply.grow(piece):
                     yield response

@@ -2,6 +2,7 @@
 
 from longrag.decoding.answers import parse_answer, riches_prompt, thoughts
 from longrag.decoding.attribution import sources
+from longrag.decoding.building import build_decoder
 from longrag.decoding.constraint import Closed, Constraint, Moves, Place
 from longrag.decoding.decoder import RichesDecoder, SearchMode
 from longrag.decoding.generation import (
@@ -30,6 +31,7 @@ __all__ = [
     "SearchMode",
     "Source",
     "Usage",
+    "build_decoder",
     "parse_answer",
     "retrieve",
     "riches_prompt",

@@ -401,8 +401,9 @@ def _allowed(moves: Moves) -> TokenArray:
 
 def _shared(tokens: TokenArray, wanted: Iterable[int]) -> frozenset[int]:
     """Return those of some ids that are among rising ones."""
-    if not len(tokens):
-        return frozenset()
+    if len(tokens) <= 1:
+        # One token follows another in most of a key.
+        return frozenset(wanted).intersection(tokens.tolist())
     ids = np.array(sorted(wanted), np.int64)
     places = np.minimum(tokens.searchsorted(ids), len(tokens) - 1)
     return frozenset(ids[tokens[places] == ids].tolist())

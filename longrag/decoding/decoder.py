@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import copy
 import sys
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
-from typing import Final, Literal, TypeAlias, get_args
+from types import MappingProxyType
+from typing import Any, Final, Literal, TypeAlias, get_args
 
 from longrag.decoding.beam import beam
 from longrag.decoding.constraint import Constraint
-from longrag.decoding.driver import Outcome, drive, finish
+from longrag.decoding.driver import Outcome, Stopped, drive, finish, never
 from longrag.decoding.exact import best_keys, exact
 from longrag.decoding.generation import Delta, Generation, RetrievedSpan, Usage
 from longrag.decoding.search import Hypothesis, Questions, Search, Step
 from longrag.decoding.writer import Stream, Writer
 from longrag.errors import InvalidParameterError
 from longrag.indexing import KeyIndex
+from longrag.models.hosted import check_language_model
 from longrag.models.language_model import LanguageModel
 from longrag.models.tokenizer import MARKERS
 from longrag.types import Document
@@ -55,7 +58,8 @@ class RichesDecoder:
             heading.
 
     Raises:
-        InvalidParameterError: a setting.
+        InvalidParameterError: a setting, or a model that cannot be constrained, such as one behind
+            a chat API.
         TokenizerError: the index was made with another tokenizer than the model's.
     """
 
@@ -77,17 +81,19 @@ class RichesDecoder:
         max_rows: int = 2_000,
         documents: Sequence[Document] = (),
     ) -> None:
+        check_language_model(language_model)
         if search not in get_args(SearchMode):
             raise InvalidParameterError("search", search, '"beam" or "exact"')
         self.language_model = language_model
         self.key_index = key_index
         self.beam_size = _count("beam_size", beam_size)
-        self.adaptive = adaptive
+        self.adaptive = bool(adaptive)
         self.search = search
         self.max_new_tokens = _count("max_new_tokens", max_new_tokens)
         self.max_rows = _count("max_rows", max_rows)
-        self.stop = _strings("stop", stop)
+        self.stop = check_strings(stop, "stop")
         self.markers = markers
+        self._stopped: Stopped = never
         self._texts = {document.id: document.text for document in documents}
         constrain = partial(
             Constraint,
@@ -103,6 +109,46 @@ class RichesDecoder:
         # A constraint remembers what may follow, so one is kept for each way to stop.
         self._constraint = lru_cache(_KEPT)(lambda stop: constrain(stop=stop))
         self._constraint(self.stop)
+
+    @property
+    def settings(self) -> Mapping[str, Any]:
+        """What changes the outputs, beside the model and its index: the settings by their names.
+
+        Always in the order in which they are described, so that they may name a cache's entry;
+        their values are numbers, strings, booleans, None and tuples of strings.
+        """
+        limits = self._constraint(self.stop)
+        return MappingProxyType(
+            {
+                "beam_size": self.beam_size,
+                "adaptive": self.adaptive,
+                "search": self.search,
+                "max_new_tokens": self.max_new_tokens,
+                "max_span_tokens": limits.max_span_tokens,
+                "min_spans": limits.min_spans,
+                "max_spans": limits.max_spans,
+                "repeat_keys": limits.repeat_keys,
+                "stop": self.stop,
+                "markers": self.markers,
+                "max_rows": self.max_rows,
+            }
+        )
+
+    def stopped_by(self, stopped: Callable[[], bool]) -> RichesDecoder:
+        """Return a copy that raises ``GenerationError`` instead of going on once it is stopped.
+
+        Args:
+            stopped: asked before each call of the model, such as the ``is_set`` of an event; it is
+                asked in the thread that decodes. What stops this decoder stops the copy as well.
+
+        Raises:
+            InvalidParameterError: it is no function.
+        """
+        if not callable(stopped):
+            raise InvalidParameterError("stopped", stopped, "a function that tells whether to stop")
+        before, own = self._stopped, copy.copy(self)
+        own._stopped = lambda: before() or stopped()
+        return own
 
     def generate(
         self,
@@ -129,7 +175,7 @@ class RichesDecoder:
             GenerationError: the model failed.
         """
         task = self._task([prompt], [query], stop, max_new_tokens, _count("n_best", n_best))
-        (outcome,) = finish(task.run(self.language_model))
+        (outcome,) = finish(task.run(self.language_model, self._stopped))
         return task.generation(0, outcome)
 
     def batch(
@@ -152,7 +198,7 @@ class RichesDecoder:
         if not prompts:
             return []
         task = self._task(prompts, queries, stop, max_new_tokens)
-        outcomes = finish(task.run(self.language_model))
+        outcomes = finish(task.run(self.language_model, self._stopped))
         return [task.generation(number, outcome) for number, outcome in enumerate(outcomes)]
 
     def stream(
@@ -171,7 +217,7 @@ class RichesDecoder:
         """
         task = self._task([prompt], [query], stop, max_new_tokens)
         stream = Stream(task.writers[0], task.constraint)
-        run = task.run(self.language_model)
+        run = task.run(self.language_model, self._stopped)
         try:
             while True:
                 (step,) = next(run)
@@ -207,7 +253,7 @@ class RichesDecoder:
         )
         opening = self.language_model.tokenizer.encode(f" {self.markers[0]}")
         task = replace(task, prompts=[[*task.prompts[0], *opening]], searches=[search])
-        for number, own in enumerate(_found(task.run(self.language_model))):
+        for number, own in enumerate(_found(task.run(self.language_model, self._stopped))):
             if own.place.spans and number < wanted:
                 yield from task.generation(0, Outcome([own])).spans
 
@@ -219,7 +265,7 @@ class RichesDecoder:
         max_new_tokens: int | None,
         n_best: int = 1,
     ) -> _Task:
-        ends = self.stop if stop is None else _strings("stop", stop)
+        ends = self.stop if stop is None else check_strings(stop, "stop")
         length = self.max_new_tokens
         if max_new_tokens is not None:
             length = _count("max_new_tokens", max_new_tokens)
@@ -285,8 +331,10 @@ class _Task:
     searches: list[Search]
     writers: list[Writer]
 
-    def run(self, model: LanguageModel) -> Generator[list[Step], None, list[Outcome]]:
-        return drive(model, self.prompts, self.searches)
+    def run(
+        self, model: LanguageModel, stopped: Stopped
+    ) -> Generator[list[Step], None, list[Outcome]]:
+        return drive(model, self.prompts, self.searches, stopped)
 
     def generation(self, number: int, outcome: Outcome) -> Generation:
         usage = Usage(len(self.prompts[number]), 0, outcome.calls, outcome.rows)
@@ -314,9 +362,17 @@ def _count(name: str, value: int) -> int:
     return value
 
 
-def _strings(name: str, value: Sequence[str]) -> tuple[str, ...]:
+def check_strings(value: Sequence[str], name: str) -> tuple[str, ...]:
+    """Return one string or several as a tuple.
+
+    Raises:
+        InvalidParameterError: one of them is empty, or there is something else.
+    """
+    allowed = "strings that are not empty"
+    if not isinstance(value, Iterable):
+        raise InvalidParameterError(name, value, allowed)
     found = (value,) if isinstance(value, str) else tuple(value)
     for string in found:
         if not isinstance(string, str) or not string:
-            raise InvalidParameterError(name, string, "strings that are not empty")
+            raise InvalidParameterError(name, string, allowed)
     return found

@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 from longrag.decoding.search import Hypothesis, Search, Step
+from longrag.errors import GenerationError
 from longrag.models.language_model import LanguageModel, Scores
+
+Stopped: TypeAlias = Callable[[], bool]
+"""Tells whether a model is to be asked no more."""
+
+
+def never() -> bool:
+    """Go on."""
+    return False
 
 
 @dataclass(slots=True)
@@ -19,11 +29,17 @@ class Outcome:
 
 
 def drive(
-    model: LanguageModel, prompts: Sequence[Sequence[int]], searches: Sequence[Search]
+    model: LanguageModel,
+    prompts: Sequence[Sequence[int]],
+    searches: Sequence[Search],
+    stopped: Stopped = never,
 ) -> Generator[list[Step], None, list[Outcome]]:
     """Run one search a prompt, yielding their steps before each call of the model.
 
     One call answers all searches that are not over. Closing the generator ends them all.
+
+    Raises:
+        GenerationError: it was ``stopped`` before the searches were over, or the model failed.
     """
     outcomes = [Outcome() for _ in searches]
     waiting: dict[int, Step] = {}
@@ -43,6 +59,8 @@ def drive(
             go_on(number, None)
         while waiting:
             yield list(waiting.values())
+            if stopped():
+                raise GenerationError("decoding was stopped before it was over")
             answers = session.score([one for step in waiting.values() for one in step.asked])
             done = 0
             for number, step in list(waiting.items()):

@@ -9,8 +9,8 @@ from typing import NamedTuple
 from longrag.decoding.answers import riches_prompt
 from longrag.decoding.decoder import RichesDecoder
 from longrag.decoding.generation import RetrievedSpan, Source
-from longrag.errors import InvalidParameterError
 from longrag.prompts import RICHES_MULTI_HOP, RICHES_STOP
+from longrag.retrieval.units import check_k
 
 
 class Retrieved(NamedTuple):
@@ -33,13 +33,12 @@ def retrieve(
         InvalidParameterError: ``k`` is below 1, or the question is too long.
         GenerationError: the model failed.
     """
-    if isinstance(k, bool) or not isinstance(k, int) or k < 1:
-        raise InvalidParameterError("k", k, "an integer of at least 1")
+    check_k(k)
     return list(islice(_distinct(_spans(decoder, question, template)), k))
 
 
 def _spans(decoder: RichesDecoder, question: str, template: str) -> Iterator[RetrievedSpan]:
-    prompt = riches_prompt(question, template)
+    prompt = riches_prompt(question, template, markers=decoder.markers)
     yield from decoder.generate(prompt, query=question, stop=RICHES_STOP).spans
     yield from decoder.keys(prompt)
 

@@ -152,6 +152,23 @@ async def test_a_cancelled_query_stops_the_model():
     assert (model.calls, model.open_sessions) == (1, 0)
 
 
+async def test_a_cancelled_retrieval_stops_the_model():
+    model = Scripted({BURNED: TOLD})
+    engine = make(model=model)
+    model.gate.clear()
+    task = asyncio.create_task(engine.aretrieve(QueryBundle(BURNED)))
+    while not model.called.is_set() and not task.done():
+        await asyncio.sleep(0.001)
+    for _ in range(3):
+        task.cancel()
+        await asyncio.sleep(0.01)
+    assert model.open_sessions == 1
+    model.gate.set()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert (model.calls, model.open_sessions) == (1, 0)
+
+
 EVIDENCE = " keyword: fire << It burned down in 1684. >>"
 
 
@@ -328,6 +345,17 @@ def test_propositions_are_written_by_any_llm_and_paid_for_once(tmp_path):
         make({}, keys="proposition", llm=llm, journal=journal, num_workers=1)
         assert len(journal) == 3
     assert len(llm.prompts) == 6
+
+
+def test_what_is_not_allowed_is_refused_before_anything_is_paid_for():
+    llm = ScriptedLLM(facts)
+    wrong = ({"beam_size": 0}, {"search": "best"}, {"markers": ("", ">>")}, {"mode": "words"})
+    for settings in wrong:
+        with pytest.raises(InvalidParameterError, match=next(iter(settings))):
+            make(keys="proposition", llm=llm, **settings)
+    with pytest.raises(TypeError, match="beams"):
+        make(keys="proposition", llm=llm, beams=1)
+    assert llm.prompts == []
 
 
 def test_propositions_need_a_model_and_nothing_else_does(monkeypatch, tmp_path):

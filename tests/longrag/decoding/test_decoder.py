@@ -1,5 +1,6 @@
 """The decoder: what it writes, what it says was retrieved, and how it may be stopped."""
 
+import inspect
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
@@ -318,6 +319,7 @@ def test_threads_share_one_decoder():
     [
         ("beam_size", 0), ("beam_size", 2.0), ("beam_size", True), ("max_new_tokens", 0),
         ("max_rows", -1), ("search", "greedy"), ("stop", [""]), ("stop", [3]),
+        ("stop", 3), ("stop", None),
         ("min_spans", -1), ("max_span_tokens", 0), ("markers", ("<", "<")),
     ],
 )  # fmt: skip
@@ -354,6 +356,108 @@ def test_what_the_model_raises_is_raised():
 
     with pytest.raises(GenerationError, match="gone"):
         decoder(TableModel(TOKENIZER, broken)).generate("a")
+
+
+OTHERS = {
+    "beam_size": 4, "adaptive": False, "search": "exact", "max_new_tokens": 20,
+    "max_span_tokens": 3, "min_spans": 1, "max_spans": 2, "repeat_keys": True, "stop": ("x",),
+    "markers": ("w", "z"), "max_rows": 100,
+}  # fmt: skip
+
+
+def test_settings_are_all_that_changes_outputs_in_the_order_of_the_signature():
+    known = inspect.signature(RichesDecoder).parameters
+    # The documents change what is told of an output, not the output.
+    given = {"language_model", "key_index", "documents"}
+    assert list(decoder(noise(0)).settings) == [name for name in known if name not in given]
+    whole = RichesDecoder(noise(0), index_of(), **OTHERS).settings
+    assert dict(whole) == OTHERS
+    with pytest.raises(TypeError, match="item assignment"):
+        whole["beam_size"] = 3
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_each_setting_is_told_apart(name):
+    defaults = decoder(noise(0)).settings
+    changed = RichesDecoder(noise(0), index_of(), **{**defaults, name: OTHERS[name]}).settings
+    assert {other for other in defaults if defaults[other] != changed[other]} == {name}
+    again = RichesDecoder(noise(0), index_of(), **changed)
+    assert list(again.settings.items()) == list(changed.items())
+    assert again.stopped_by(lambda: False).settings == changed
+
+
+def test_settings_that_mean_the_same_are_the_same():
+    one, other = (decoder(noise(0), stop=stop, adaptive=a) for stop, a in (("x", 1), (["x"], True)))
+    assert repr(one.settings) == repr(other.settings)
+
+
+class Counter:
+    """Says stop from the given call on."""
+
+    def __init__(self, last):
+        self.last = last
+        self.asked = 0
+
+    def __call__(self):
+        self.asked += 1
+        return self.asked > self.last
+
+
+WAYS = {
+    "generate": lambda own: own.generate("a"),
+    "batch": lambda own: own.batch(["a", "b"]),
+    "stream": lambda own: list(own.stream("a")),
+    "keys": lambda own: list(own.keys("a")),
+    "retrieve": lambda own: retrieve(own, "ab", k=9, template="{question}"),
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("search", ["beam", "exact"])
+@pytest.mark.parametrize("last", [0, 1, 3])
+def test_who_stops_a_decoder_has_its_model_asked_no_more(way, search, last):
+    model = noise(5)
+    # No key fits into one call, so that there is something to stop in each way.
+    own = decoder(model, search=search, beam_size=1)
+    with pytest.raises(GenerationError, match="stopped before it was over"):
+        WAYS[way](own.stopped_by(Counter(last)))
+    assert model.calls == last
+    whole = WAYS[way](own)
+    assert WAYS[way](own.stopped_by(lambda: False)) == whole
+    assert model.calls > last
+
+
+def test_a_decoder_is_stopped_by_whoever_may_stop_it_and_not_by_a_copy():
+    first, second = threading.Event(), threading.Event()
+    own = decoder(script("x"))
+    one = own.stopped_by(first.is_set)
+    both = one.stopped_by(second.is_set)
+    second.set()
+    with pytest.raises(GenerationError, match="stopped"):
+        both.generate("a")
+    assert one.generate("a").text == "x"
+    first.set()
+    second.clear()
+    for stopped in (one, both):
+        with pytest.raises(GenerationError, match="stopped"):
+            stopped.generate("a")
+    assert own.generate("a").text == "x"
+    with pytest.raises(InvalidParameterError, match="stopped must be a function"):
+        own.stopped_by(first)
+
+
+@pytest.mark.parametrize("model", [None, "gpt", object()])
+def test_what_is_no_language_model_is_refused(model):
+    with pytest.raises(InvalidParameterError, match=r"language_model .* TransformersLanguageModel"):
+        RichesDecoder(model, index_of())
+
+
+def test_a_question_cannot_hold_the_markers_of_a_decoder():
+    model = script("x [ ab. ] y")
+    prompts = []
+    model.prompt_ids = lambda prompt: prompts.append(prompt) or TOKENIZER.encode("a")
+    retrieve(decoder(model), "[ ab. ] << x", k=1, template="{question}")
+    assert prompts[0] == "  ab.   << x"
 
 
 @pytest.fixture(scope="module")

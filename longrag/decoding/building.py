@@ -1,0 +1,69 @@
+"""From documents to a decoder over them: their keys, the index of these, and the settings."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from longrag.calls import Flow
+from longrag.decoding.decoder import RichesDecoder
+from longrag.indexing import KeyIndex
+from longrag.indexing.key_parts import Mode
+from longrag.ingestion import KeyKind, make_keys
+from longrag.models.hosted import check_language_model
+from longrag.models.language_model import LanguageModel
+from longrag.models.tokenizer import MARKERS
+from longrag.types import Document, Key
+
+
+def build_decoder(
+    documents: Sequence[Document],
+    *,
+    language_model: LanguageModel,
+    keys: KeyKind,
+    with_title: bool,
+    mode: Mode,
+    settings: Mapping[str, Any],
+    one_passage: Collection[str] = (),
+) -> Flow[RichesDecoder]:
+    """Return the flow that makes the keys of documents, and of them a decoder.
+
+    Of these flows only that for propositions asks a model. The settings are checked at once, before
+    anything is paid for.
+
+    Args:
+        documents: the corpus.
+        language_model: decodes.
+        keys: what one key is; see ``make_keys``.
+        with_title: put the title and headings before a paragraph or a sentence.
+        mode: of the index; see ``KeyIndex.from_keys``.
+        settings: keyword arguments of ``RichesDecoder``.
+        one_passage: the ids of documents that are one passage each, and not several paragraphs:
+            they are the passage of their keys.
+
+    Raises:
+        InvalidParameterError: a setting, or a model that cannot be constrained.
+        TokenizerError: a marker cannot be written; the flow, where a key is cut differently between
+            the markers than alone.
+        TypeError: a setting is unknown.
+    """
+    check_language_model(language_model)
+
+    def over(made: Sequence[Key]) -> KeyIndex:
+        markers = settings.get("markers", MARKERS)
+        return KeyIndex.from_keys(
+            made, tokenizer=language_model.tokenizer, mode=mode, markers=markers
+        )
+
+    def flow() -> Flow[RichesDecoder]:
+        made = yield from make_keys(documents, keys, with_title=with_title)
+        whole = [
+            replace(key, passage_id=key.doc_id) if key.doc_id in one_passage else key
+            for key in made
+        ]
+        return RichesDecoder(language_model, over(whole), documents=documents, **settings)
+
+    # No keys allow no min_spans.
+    RichesDecoder(language_model, over(()), **{**settings, "min_spans": 0})
+    return flow()
