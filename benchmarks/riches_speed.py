@@ -20,6 +20,7 @@ import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import lru_cache
 from typing import Any, TypeVar
 
 import numpy as np
@@ -225,13 +226,20 @@ def report(
     print(f"search and constraint: {share / medians['ours, tree: model a call']:.1%} of the model")
 
 
+@lru_cache
+def paced_decoder(model: Timed, index: KeyIndex, new_tokens: int) -> RichesDecoder:
+    """Return a decoder that opens spans in time; it is kept, as any decoder is."""
+    decoder = RichesDecoder(model, index, beam_size=BEAMS, max_new_tokens=new_tokens)
+    paced = Paced(index, model.tokenizer, end_ids=model.end_ids)
+    decoder._constraint = lambda stop: paced
+    return decoder
+
+
 def decoded(
     name: str, model: Timed, index: KeyIndex, prompt: str, new_tokens: int
 ) -> dict[str, float]:
     """Time one decode of ours, and its first text."""
-    decoder = RichesDecoder(model, index, beam_size=BEAMS, max_new_tokens=new_tokens)
-    paced = Paced(index, model.tokenizer, end_ids=model.end_ids)
-    decoder._constraint = lambda stop: paced
+    decoder = paced_decoder(model, index, new_tokens)
     model.seconds, model.calls, model.rows = 0.0, 0, 0
     whole = seconds(lambda: decoder.generate(prompt))
     inside, calls, scored = model.seconds, model.calls, model.rows

@@ -243,14 +243,18 @@ class KeyIndex:
         wanted = as_index(token)
         if not 0 <= wanted < self.vocab_size:
             raise InvalidParameterError("token", token, f"from 0 to {self.vocab_size - 1}")
+        depth = state.depth
         intervals = [
-            (part.step(lo, hi, state.depth, wanted) if lo < hi else None) or (0, 0)
+            (part.step(lo, hi, depth, wanted) if lo < hi else None) or (0, 0)
             for part, lo, hi in self._intervals(state)
         ]
+        if len(intervals) == 1:
+            ((low, high),) = intervals
+            return KeyState((low,), (high,), depth + 1) if high else None
         if not any(hi for _, hi in intervals):
             return None
         lows, highs = zip(*intervals, strict=True)
-        return KeyState(lows, highs, state.depth + 1)
+        return KeyState(lows, highs, depth + 1)
 
     def find(self, tokens: Iterable[int]) -> KeyState | None:
         """Return the state after some tokens; None where nothing in the corpus begins so."""
