@@ -1,9 +1,13 @@
 """Rerankers with random weights and tokenizers made from a few words, for tests of the formulas."""
 
+import re
 from functools import cache
 
-WORDS = """the mill grinds rye miller at and baker buys it ada lind directed north wind burned down
-in who where is a church river of query document relevant true false what definition""".split()
+WORDS = re.findall(
+    r"\w+",
+    """the mill grinds rye miller at and baker buys it ada lind directed north wind burned down in
+    who where is a church river of query document relevant true false what definition""",
+)
 
 
 def settings(**more):
@@ -70,7 +74,7 @@ def seeded(make, seed=0):
 
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        return make()
+        return make().eval()
 
 
 @cache

@@ -64,6 +64,9 @@ class TildeIndex:
             raise InvalidDocumentError("the ids of passages must be distinct strings")
         tokenizer = model.tokenizer
         found = model.weigh(list(texts)) if len(texts) else []
+        if len(found) != len(texts):
+            allowed = f"one that gives weights for each of {len(texts)} passages"
+            raise InvalidParameterError("model", len(found), allowed)
         for weighed in found:
             _check(weighed, tokenizer.vocab_size)
         keys = [

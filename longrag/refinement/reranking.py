@@ -65,6 +65,8 @@ def rerank(
         InvalidParameterError: a setting that is not allowed, or an item without a text.
         RerankError: the scorer failed, its own error being the cause.
     """
+    if not isinstance(query, str):
+        raise InvalidParameterError("query", query, "a string")
     for name, value in (("candidates", candidates), ("top_n", top_n)):
         if value is None and name == "top_n":
             continue
@@ -88,7 +90,7 @@ def scored_by(scorer: Scorer) -> Answer:
 
 
 def _parts(found: str | Sequence[str], place: int) -> tuple[str, ...]:
-    parts = (found,) if isinstance(found, str) else tuple(found)
+    parts = (found,) if isinstance(found, str) else tuple(found or ())
     if not parts or not all(isinstance(part, str) for part in parts):
         raise InvalidParameterError("texts", found, f"a text or more of item {place}")
     return parts
