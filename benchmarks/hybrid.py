@@ -118,8 +118,8 @@ def main() -> None:
     """Print one line a run."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--chunks", type=int, default=35_000)
-    parser.add_argument("--queries", type=int, default=60)
-    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--queries", type=int, default=20)
+    parser.add_argument("--repeats", type=int, default=25)
     add_data_option(parser)
     options = parser.parse_args()
 

@@ -25,6 +25,7 @@ Tokenizer: TypeAlias = Callable[[str], Iterable[str]]
 
 Arrays: TypeAlias = dict[str, NDArray[Any]]
 Scores: TypeAlias = NDArray[np.float32]
+Matches: TypeAlias = tuple[dict[str, float], Callable[[str], str]]
 
 _KIND: Final = "keywords"
 _VERSION: Final = 1
@@ -106,8 +107,14 @@ class KeywordIndex:
         """
         _check_top_k(top_k)
         scores = self.scores(query)
-        rows = _best(scores, top_k)
-        return [(self.ids[row], score) for row, score in _pairs(rows, scores)]
+        return [(self.ids[row], score) for row, score in _pairs(_best(scores, top_k), scores)]
+
+    def matches(self, query: str, top_k: int) -> Matches:
+        """Return the scores that ``search`` gives, and what gives the id that has an id's score.
+
+        That is the same id here, and the best text's in the view by units.
+        """
+        return dict(self.search(query, top_k)), str
 
     def scores(self, query: str) -> Scores:
         """Return every text's score, in the order of ``ids``: shape (texts,), float32.
@@ -197,8 +204,8 @@ class UnitKeywords:
             allowed = "a mapping that has every id of the index"
             raise InvalidParameterError("unit_of", missing, allowed, "Add this id.")
         self.ids = tuple(sorted({unit_of[id_] for id_ in keywords.ids}))
-        number = {id_: index for index, id_ in enumerate(self.ids)}
-        owners = np.array([number[unit_of[id_]] for id_ in keywords.ids], np.int64)
+        self._number = {id_: number for number, id_ in enumerate(self.ids)}
+        owners = np.array([self._number[unit_of[id_]] for id_ in keywords.ids], np.int64)
         # Rows of one unit next to each other, the lowest id first.
         self._rows = np.argsort(owners, kind="stable")
         self._starts = np.searchsorted(owners[self._rows], np.arange(len(self.ids)))
@@ -213,20 +220,26 @@ class UnitKeywords:
         Otherwise as ``KeywordIndex.search``; of equally good texts the one of the lowest id is the
         best.
         """
+        found, text_of = self.matches(query, top_k)
+        return [(unit, score, text_of(unit)) for unit, score in found.items()]
+
+    def matches(self, query: str, top_k: int) -> Matches:
+        """Return the scores of the best units, and what gives the id of a unit's best text."""
         _check_top_k(top_k)
         scores = self.keywords.scores(query)[self._rows]
         if not len(scores):
-            return []
+            return {}, str
         of_units = np.maximum.reduceat(scores, self._starts)
-        return [
-            (self.ids[unit], score, self._best_text(unit, scores))
-            for unit, score in _pairs(_best(of_units, top_k), of_units)
-        ]
+        units = _best(of_units, top_k)
+        found = {self.ids[unit]: score for unit, score in _pairs(units, of_units)}
 
-    def _best_text(self, unit: int, scores: Scores) -> str:
-        start = int(self._starts[unit])
-        best = int(scores[start : self._ends[unit]].argmax())
-        return self.keywords.ids[int(self._rows[start + best])]
+        def text_of(unit: str) -> str:
+            number = self._number[unit]
+            start = int(self._starts[number])
+            best = int(scores[start : self._ends[number]].argmax())
+            return self.keywords.ids[int(self._rows[start + best])]
+
+        return found, text_of
 
 
 def _best(scores: Scores, top_k: int) -> NDArray[np.int64]:

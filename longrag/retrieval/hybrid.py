@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from itertools import islice
 from typing import Final, TypeAlias
 
@@ -18,7 +17,7 @@ from longrag.indexing.vectors import check_vectors
 from longrag.retrieval.assembly import place
 from longrag.retrieval.fusion import PAPER_ALPHA, check_alpha, fuse
 from longrag.retrieval.units import Hit, UnitIndex, check_k, embed_query
-from longrag.types import Chunk, LongUnit, RetrievedNode, RetrievedUnit
+from longrag.types import RetrievedNode, RetrievedUnit
 
 Found: TypeAlias = Hit | RetrievedUnit | RetrievedNode
 """What the retrievers of this package return, each with an id and a score of its own."""
@@ -30,7 +29,8 @@ For example ``lambda query, k: retrieve([query, *documents], index, k=k)``, whic
 documents that ``hyde`` gave.
 """
 
-Make: TypeAlias = Callable[[], Found]
+Scored: TypeAlias = tuple[dict[str, float], Callable[[str], Found]]
+"""Scores by id, and what gives the result that an id stands for."""
 
 # The candidates of each list. The paper reranks 50; more are needed where only ranks are added up.
 _CANDIDATES: Final = 100
@@ -97,24 +97,19 @@ def hybrid(
     check_k(wanted, "candidates")
     if wanted < top_k:
         raise InvalidParameterError("candidates", wanted, f"at least top_k={top_k}")
-    sparse = _sparse(query, keywords, wanted)
-    near = yield from _dense(query, wanted, dense, vector)
-    fused = fuse(
-        {id_: score for id_, (score, _) in sparse.items()},
-        {id_: score for id_, (score, _) in near.items()},
-        alpha,
-    )
-    best = islice(fused.items(), top_k)
-    return [_hit(id_, score, sparse.get(id_), near.get(id_)) for id_, score in best]
-
-
-def _sparse(
-    query: str, keywords: KeywordIndex | UnitKeywords, wanted: int
-) -> dict[str, tuple[float, str]]:
-    """Return the score of each id, and the id in the keyword index that has it."""
-    if isinstance(keywords, UnitKeywords):
-        return {unit: (score, id_) for unit, score, id_ in keywords.search(query, wanted)}
-    return {id_: (score, id_) for id_, score in keywords.search(query, wanted)}
+    sparse, text_of = keywords.matches(query, wanted)
+    near, found_of = yield from _dense(query, wanted, dense, vector)
+    return [
+        HybridHit(
+            id=id_,
+            score=score,
+            sparse=sparse.get(id_),
+            keyword_id=text_of(id_) if id_ in sparse else None,
+            dense=near.get(id_),
+            found=found_of(id_) if id_ in near else None,
+        )
+        for id_, score in islice(fuse(sparse, near, alpha).items(), top_k)
+    ]
 
 
 def _dense(
@@ -122,14 +117,12 @@ def _dense(
     wanted: int,
     dense: DenseRetriever | UnitIndex | None,
     vector: Sequence[float] | None,
-) -> Flow[dict[str, tuple[float, Make]]]:
-    """Return the score of each id, and what makes the result that has it."""
+) -> Flow[Scored]:
     if isinstance(dense, UnitIndex):
         if not dense.chunks:
-            return {}
-        return _nearest(
-            dense, (yield from embed_query([query])) if vector is None else vector, wanted
-        )
+            return _by_id([])
+        asked = (yield from embed_query([query])) if vector is None else vector
+        return _nearest(dense, asked, wanted)
     if dense is None:
         return _by_id((yield from ask(Search(query, wanted, vector))))
     if vector is not None:
@@ -137,30 +130,30 @@ def _dense(
     return _by_id((yield from dense(query, wanted)))
 
 
-def _nearest(index: UnitIndex, vector: ArrayLike, wanted: int) -> dict[str, tuple[float, Make]]:
+def _nearest(index: UnitIndex, vector: ArrayLike, wanted: int) -> Scored:
     """Search as ``index.search`` does, and make only the units that are asked for."""
     query = check_vectors(vector, name="query vector", width=index.index.width, one_row=True)
     if len(query) != 1:
         raise InvalidParameterError("vector.shape", query.shape, "that of one vector")
     if index.normalize:
         lengths = np.linalg.norm(query, axis=1, keepdims=True)
-        query = query / np.where(lengths > 0, lengths, 1)
-    scores, units, chunks = index.index.search(query, wanted)
+        query = (query / np.where(lengths > 0, lengths, 1)).astype(np.float32)
+    scores, units, chunks = (row[0].tolist() for row in index.index.search(query, wanted))
+    # Nothing of a unit but its id is read here: most of what is found here is not returned.
+    place_of = {index.units[unit].id: at for at, unit in enumerate(units)}
 
-    def make(score: float, unit: LongUnit, chunk: Chunk) -> RetrievedUnit:
-        return RetrievedUnit(unit, score, place(chunk, unit))
+    def found_of(id_: str) -> RetrievedUnit:
+        at = place_of[id_]
+        unit = index.units[units[at]]
+        return RetrievedUnit(unit, scores[at], place(index.chunks[chunks[at]], unit))
 
-    return {
-        (unit := index.units[number]).id: (score, partial(make, score, unit, index.chunks[chunk]))
-        for score, number, chunk in zip(
-            scores[0].tolist(), units[0].tolist(), chunks[0].tolist(), strict=True
-        )
-    }
+    return dict(zip(place_of, scores, strict=True)), found_of
 
 
-def _by_id(answers: Sequence[Found]) -> dict[str, tuple[float, Make]]:
-    """Return the first result of each id, which is its best one."""
-    found: dict[str, tuple[float, Make]] = {}
+def _by_id(answers: Sequence[Found]) -> Scored:
+    """Keep the first result of each id, which is its best one."""
+    found: dict[str, Found] = {}
+    scores: dict[str, float] = {}
     for answer in answers:
         id_ = _id(answer)
         if answer.score is None:
@@ -168,12 +161,9 @@ def _by_id(answers: Sequence[Found]) -> dict[str, tuple[float, Make]]:
                 f"the dense retriever gives no score for {id_!r}, so that it cannot be fused. Use a"
                 " store that returns scores."
             )
-        found.setdefault(id_, (answer.score, partial(_same, answer)))
-    return found
-
-
-def _same(found: Found) -> Found:
-    return found
+        if id_ not in found:
+            found[id_], scores[id_] = answer, answer.score
+    return scores, found.__getitem__
 
 
 def _id(answer: object) -> str:
@@ -185,16 +175,3 @@ def _id(answer: object) -> str:
         case RetrievedNode():
             return answer.node.id
     raise StoreError(f"a search must be answered with hits, units or nodes, got {answer!r}")
-
-
-def _hit(
-    id_: str, score: float, sparse: tuple[float, str] | None, dense: tuple[float, Make] | None
-) -> HybridHit:
-    return HybridHit(
-        id=id_,
-        score=score,
-        sparse=None if sparse is None else sparse[0],
-        keyword_id=None if sparse is None else sparse[1],
-        dense=None if dense is None else float(dense[0]),
-        found=None if dense is None else dense[1](),
-    )
