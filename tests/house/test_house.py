@@ -58,8 +58,8 @@ def test_the_adapters_export_exactly_these_names(name):
 
 @pytest.mark.parametrize(
     "name",
-    ["ingestion", "indexing", "retrieval", "refinement", "decoding", "synthesis", "models",
-     "evaluation"],
+    ["ingestion", "indexing", "retrieval", "refinement", "decoding", "synthesis", "recipes",
+     "models", "evaluation"],
 )  # fmt: skip
 def test_every_exported_name_exists_and_is_in_order(name):
     module = importlib.import_module(f"longrag.{name}")

@@ -1,0 +1,253 @@
+"""The modules a recipe is made of, each a flow that another may take the place of."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, TypeAlias, cast
+
+from longrag.calls import Fetch, Flow, Request, Search, ask, run, together
+from longrag.errors import RerankError, StoreError
+from longrag.indexing.keywords import KeywordIndex, UnitKeywords
+from longrag.indexing.keywords import Tokenizer as WordTokenizer
+from longrag.models.scorers import Scorer
+from longrag.recipes.passages import (
+    Passage,
+    Retrieved,
+    as_passage,
+    compressed_passages,
+    distinct,
+    summary_passages,
+)
+from longrag.refinement.compression import Summary, compress_extractive
+from longrag.refinement.pieces import Compressed
+from longrag.refinement.reranking import rerank, scored_by
+from longrag.retrieval.fusion import PAPER_ALPHA, check_alpha, fuse
+from longrag.retrieval.queries import QueryTexts, hyde, merge
+from longrag.retrieval.query_classifier import Gate
+from longrag.retrieval.units import check_k, embed_query
+
+QueryGate: TypeAlias = Gate | Callable[[str], Flow[bool]]
+"""An object with ``needs_retrieval``, or a flow that decides, such as ``classify_query``."""
+
+QueryTransform: TypeAlias = Callable[[str], Flow[QueryTexts]]
+"""What is searched with instead of a query: ``hyde``, ``rewrite``, ``decompose`` or your own."""
+
+Retriever: TypeAlias = Callable[[QueryTexts, int], Flow[Sequence[Retrieved]]]
+"""Makes the flow that retrieves for the texts of a query, given how many results are wanted.
+
+Results are best first; more than wanted are cut off, and fewer are no error.
+"""
+
+Refiner: TypeAlias = Callable[[str, Sequence[Passage]], Flow[Sequence[Passage]]]
+"""Makes the flow that turns the passages for a query into others: another order, fewer, shorter.
+
+Reranking and compression are of this kind.
+"""
+
+Compressor: TypeAlias = Callable[
+    [str, Sequence[str]],
+    Flow[Compressed] | Flow[tuple[Summary, ...]] | Compressed,
+]
+"""Shortens texts for a query, such as ``compress_extractive`` with its settings bound."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refine:
+    """Ask the outside for other passages; answered with them, best first.
+
+    For a reranker or compressor that is an object of a framework: see ``refined_outside``.
+    ``Passage.source`` is what its adapter made the passage from.
+    """
+
+    query: str
+    passages: tuple[Passage, ...]
+
+
+def search_by_vector(texts: QueryTexts, top_k: int) -> Flow[Sequence[Retrieved]]:
+    """Ask with one ``Search``; several texts are embedded, and the mean of their vectors is asked.
+
+    This is HyDE's own formula. The search's ``query`` is then the first text.
+    """
+    vector = None
+    if len(texts.texts) > 1:
+        vector = (yield from embed_query(texts.texts)).tolist()
+    return cast("Sequence[Retrieved]", (yield from ask(Search(texts.texts[0], top_k, vector))))
+
+
+def search_by_text(texts: QueryTexts, top_k: int) -> Flow[Sequence[Retrieved]]:
+    """Ask with one ``Search`` for all texts as one, where a retriever takes no vector."""
+    return cast("Sequence[Retrieved]", (yield from ask(Search(texts.joined, top_k))))
+
+
+def search_each(retriever: Retriever = search_by_vector) -> Retriever:
+    """Search for each text by itself and merge the results by their best ranks; see ``merge``.
+
+    This is for the sub-questions of ``decompose``.
+    """
+
+    def retrieve(texts: QueryTexts, top_k: int) -> Flow[Sequence[Retrieved]]:
+        found = yield from together(retriever(QueryTexts((one,)), top_k) for one in texts.texts)
+        lists = [distinct(one) for one in found]
+        passage = {one.id: one for passages in reversed(lists) for one in passages}
+        # Ranks, since a list need not have scores.
+        ranks = [{one.id: -float(at) for at, one in enumerate(several)} for several in lists]
+        return [replace(passage[id_], score=score) for id_, score in merge(ranks).items()]
+
+    return retrieve
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hybrid:
+    """Keywords beside the retriever, over the same ids: ``alpha * sparse + dense`` (§3.4).
+
+    Keywords are searched for with the query alone, whatever a transform made of it.
+
+    Attributes:
+        keywords: the index; ``keywords.by_unit(...)`` where the retriever returns units and the
+            index holds their chunks.
+        passages: what the keywords find, by id. None asks with one ``Fetch`` for those ids that the
+            retriever did not return: it is answered with units, or passages, by id.
+        alpha: the weight of the keywords, at least 0; 0.3 in the recipes.
+        candidates: how many of each list are fused at least.
+    """
+
+    keywords: KeywordIndex | UnitKeywords
+    passages: Mapping[str, Retrieved] | None = None
+    alpha: float = PAPER_ALPHA
+    candidates: int = 100
+
+    def __post_init__(self) -> None:
+        check_alpha(self.alpha)
+        check_k(self.candidates, "candidates")
+
+    @classmethod
+    def over(
+        cls,
+        passages: Sequence[Retrieved],
+        *,
+        alpha: float = PAPER_ALPHA,
+        tokenizer: WordTokenizer | None = None,
+    ) -> Hybrid:
+        """Index the texts of passages, all that the retriever may return; see ``KeywordIndex``.
+
+        Raises:
+            InvalidDocumentError: two passages have one id.
+            MissingExtraError: the extra ``bm25`` is not installed.
+        """
+        known = [as_passage(one) for one in passages]
+        ids, texts = [one.id for one in known], [one.text for one in known]
+        keywords = KeywordIndex.build(ids, texts, tokenizer=tokenizer)
+        return cls(keywords=keywords, passages={one.id: one for one in known}, alpha=alpha)
+
+    def join(self, query: str, dense: Sequence[Passage], top_k: int) -> Flow[list[Passage]]:
+        """Fuse what the retriever found with what the keywords find.
+
+        Raises:
+            StoreError: the retriever gives no scores, or nothing is known of an id that the
+                keywords found.
+        """
+        wanted = max(top_k, self.candidates)
+        # By unit there is a third value, the best chunk.
+        sparse = {found[0]: found[1] for found in self.keywords.search(query, wanted)}
+        fused = fuse(sparse, {one.id: _score(one) for one in dense[:wanted]}, self.alpha)
+        best = list(fused.items())[:top_k]
+        known = {one.id: one for one in dense}
+        known |= yield from self._fetch([id_ for id_, _ in best if id_ not in known])
+        return [replace(known[id_], score=score) for id_, score in best]
+
+    def _fetch(self, ids: Sequence[str]) -> Flow[dict[str, Passage]]:
+        if not ids:
+            return {}
+        stored = self.passages
+        if stored is None:
+            stored = yield from ask(Fetch(tuple(ids)))
+        missing = next((id_ for id_ in ids if id_ not in stored), None)
+        if missing is not None:
+            raise StoreError(
+                f"the keyword index holds {missing!r}, which is no longer to be had. Build the"
+                " index from what the retriever searches."
+            )
+        return {id_: as_passage(stored[id_]) for id_ in ids}
+
+
+def _score(passage: Passage) -> float:
+    if passage.score is None:
+        raise StoreError(
+            f"the retriever gives no score for {passage.id!r}, so that it cannot be fused. Use one"
+            " that gives scores, or hybrid=None."
+        )
+    return passage.score
+
+
+def reranking(
+    scorer: Scorer | None = None,
+    *,
+    texts: Callable[[Passage], str | Sequence[str]] | None = None,
+) -> Refiner:
+    """Make a module that reranks by a scorer; see ``rerank``.
+
+    Args:
+        scorer: a monoT5, a TILDEv2 or any other, which then runs inside the flow. None asks with
+            one ``Score``, which whoever drives the flow answers.
+        texts: gives what is scored of a passage; its ``parts``, else its text, by default.
+    """
+    given = _scored_texts if texts is None else texts
+
+    def refine(query: str, passages: Sequence[Passage]) -> Flow[Sequence[Passage]]:
+        flow = rerank(query, passages, texts=given, candidates=max(1, len(passages)))
+        ranked = (yield from flow) if scorer is None else run(flow, scored_by(scorer))
+        return [replace(one.item, score=one.score) for one in ranked]
+
+    return refine
+
+
+def _scored_texts(passage: Passage) -> str | Sequence[str]:
+    return passage.parts or passage.text
+
+
+def compressing(compressor: Compressor = compress_extractive) -> Refiner:
+    """Make a module that shortens passages; what nothing is left of is left out.
+
+    By default the sentences nearest to the query are kept, 0.4 of all tokens (Recomp, extractive).
+    ``functools.partial(compress_extractive, token_budget=1000)`` and ``compress_abstractive`` fit
+    as they are; ``lambda query, texts: selective_context(texts, model)`` does too.
+    """
+
+    def refine(query: str, passages: Sequence[Passage]) -> Flow[Sequence[Passage]]:
+        result: Any = compressor(query, [passage.text for passage in passages])
+        if isinstance(result, Generator):
+            result = yield from result
+        if isinstance(result, Compressed):
+            return compressed_passages(passages, result)
+        return summary_passages(passages, cast("Sequence[Summary]", result))
+
+    return refine
+
+
+def refined_outside(query: str, passages: Sequence[Passage]) -> Flow[Sequence[Passage]]:
+    """Ask whoever drives the flow to rerank or compress, with one ``Refine``.
+
+    Raises:
+        RerankError: what is asked failed, its own error being the cause.
+    """
+    if not passages:
+        return []
+    # The drivers pass on what they do not know; what answers a recipe's flow knows it.
+    request = cast("Request", Refine(query, tuple(passages)))
+    (outcome,) = yield (request,)
+    if isinstance(outcome, Exception):
+        raise RerankError(f"the passages could not be refined: {outcome}") from outcome
+    return cast("Sequence[Passage]", outcome)
+
+
+def decide(gate: QueryGate, query: str) -> Flow[bool]:
+    """Ask a gate whether a query needs retrieval."""
+    if isinstance(gate, Gate):
+        return gate.needs_retrieval(query)
+    return (yield from gate(query))
+
+
+DEFAULT_TRANSFORM: QueryTransform = partial(hyde, n=1, join_query=True)
+"""One pseudo-document beside the query: the best of the paper's Table 7 for its time."""

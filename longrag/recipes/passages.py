@@ -1,0 +1,178 @@
+"""What the modules of a recipe hand on: a text that knows where its characters come from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby
+from typing import TypeAlias
+
+from longrag.errors import StoreError
+from longrag.refinement.compression import Summary
+from longrag.refinement.pieces import Compressed
+from longrag.retrieval.hybrid import Found
+from longrag.retrieval.units import Hit
+from longrag.types import LongUnit, Member, RetrievedNode, RetrievedUnit, Span, stable_id
+
+
+@dataclass(frozen=True, slots=True)
+class Passage:
+    """One retrieved text on its way to the reader.
+
+    Attributes:
+        id: its identity, that of what was retrieved; the same in a keyword index fused with it.
+        text: what is read; a compression leaves less of it.
+        members: where its characters stand in documents. What is in none of them stands in no
+            document: a summary's words, or what joins two sentences that were kept.
+        doc_ids: the documents it was made from, each once.
+        title: what it is called in the prompt; the title of a member goes before it.
+        score: what ranked it last, None when that gave no scores.
+        parts: the texts a reranker reads in place of a text too long for it.
+        kept: where ``text`` stands in the text that was retrieved: as members of a document whose
+            id is this passage's. Empty as long as it is that text.
+        source: what the retriever returned, for whoever converted it.
+    """
+
+    id: str
+    text: str
+    members: tuple[Member, ...] = ()
+    doc_ids: tuple[str, ...] = ()
+    title: str = ""
+    score: float | None = None
+    parts: tuple[str, ...] = ()
+    kept: tuple[Member, ...] = ()
+    source: object = None
+
+    @classmethod
+    def of_document(
+        cls,
+        id_: str,
+        text: str,
+        *,
+        doc_id: str = "",
+        doc_start: int = 0,
+        title: str = "",
+        score: float | None = None,
+        source: object = None,
+    ) -> Passage:
+        """Return a text that stands verbatim in one document, from character ``doc_start`` on.
+
+        Without a ``doc_id`` it is a document of its own.
+        """
+        member = Member(doc_id or id_, title, 0, doc_start, doc_start + len(text))
+        return cls(id_, text, (member,), (member.doc_id,), title, score, source=source)
+
+    @property
+    def spans(self) -> tuple[Span, ...]:
+        """The characters of the retrieved text that are left in ``text``, in order."""
+        whole = Member(self.id, "", 0, 0, len(self.text))
+        return tuple((one.doc_start, one.doc_end) for one in self.kept or (whole,))
+
+    def fields(self) -> Iterator[tuple[str, str]]:
+        """Yield the title and text of each document that follows another in the text."""
+        groups = [list(group) for _, group in groupby(self.members, lambda one: one.doc_id)]
+        if len(groups) < 2:
+            title = next((one.title for one in self.members if one.title), self.title)
+            yield title, self.text
+            return
+        for group in groups:
+            yield group[0].title, self.text[group[0].start : group[-1].end]
+
+
+Retrieved: TypeAlias = Found | LongUnit | Passage
+"""What a retriever may return."""
+
+
+def as_passage(found: Retrieved) -> Passage:
+    """Convert what a retriever of this package returned; a passage stays as it is.
+
+    A unit is reranked by its best chunk: a reranker reads some 500 tokens.
+
+    Raises:
+        StoreError: something else.
+    """
+    match found:
+        case Passage():
+            return found
+        case Hit(chunk=chunk, score=score):
+            end = min(chunk.doc_end, chunk.doc_start + len(chunk.text))
+            member = Member(chunk.doc_id, chunk.title, 0, chunk.doc_start, end)
+            return Passage(
+                chunk.id, chunk.text, (member,), (chunk.doc_id,), chunk.title, score, source=found
+            )
+        case RetrievedUnit(unit=unit, best_chunk=best):
+            ids = tuple(dict.fromkeys(unit.doc_ids))
+            parts = () if best.text == unit.text else (best.text,)
+            return Passage(unit.id, unit.text, unit.members, ids, "", found.score, parts, (), found)
+        case LongUnit():
+            ids = tuple(dict.fromkeys(found.doc_ids))
+            return Passage(found.id, found.text, found.members, ids, source=found)
+        case RetrievedNode(node=node):
+            members: tuple[Member, ...] = ()
+            if node.span is not None:
+                members = (Member(node.doc_ids[0], node.title, 0, *node.span),)
+            return Passage(
+                node.id, node.text, members, node.doc_ids, node.title, found.score, source=found
+            )
+    raise StoreError(
+        f"a retriever must return passages, hits, units or nodes of a tree, got {found!r}"
+    )
+
+
+def distinct(found: Iterable[Retrieved]) -> list[Passage]:
+    """Convert results and keep the first of each id, which is its best one."""
+    first: dict[str, Passage] = {}
+    for passage in map(as_passage, found):
+        first.setdefault(passage.id, passage)
+    return list(first.values())
+
+
+def compressed_passages(passages: Sequence[Passage], compressed: Compressed) -> list[Passage]:
+    """Put what was kept in place of each text; those of which nothing was kept are left out."""
+    found = []
+    for index, (passage, text) in enumerate(zip(passages, compressed.texts, strict=True)):
+        if not text.strip():
+            continue
+        pieces = [
+            Member(passage.id, "", piece.at, piece.start, piece.end)
+            for piece in compressed.pieces
+            if piece.text_index == index
+        ]
+        members = _within(passage.members, pieces)
+        kept = tuple(_within(passage.kept, pieces) if passage.kept else pieces)
+        found.append(replace(passage, text=text, members=tuple(members), kept=kept, parts=()))
+    return found
+
+
+def _within(members: Sequence[Member], pieces: Sequence[Member]) -> list[Member]:
+    """Return the members of a text that pieces of it are left of, at their new places."""
+    left = []
+    for piece in pieces:
+        for member in members:
+            start, end = max(piece.doc_start, member.start), min(piece.doc_end, member.end)
+            if start < end:
+                shift = member.doc_start - member.start
+                at = piece.start + start - piece.doc_start
+                left.append(Member(member.doc_id, member.title, at, start + shift, end + shift))
+    return left
+
+
+def summary_passages(passages: Sequence[Passage], summaries: Sequence[Summary]) -> list[Passage]:
+    """Put summaries in place of the passages they are about; their words stand in no document.
+
+    The summary of one passage keeps its id.
+    """
+    return [_summarised([passages[i] for i in one.text_indices], one.text) for one in summaries]
+
+
+def _summarised(about: Sequence[Passage], text: str) -> Passage:
+    doc_ids = tuple(dict.fromkeys(doc_id for passage in about for doc_id in passage.doc_ids))
+    if len(about) == 1:
+        return replace(about[0], text=text, members=(), kept=(), parts=(), title=_title(about[0]))
+    id_ = stable_id("summary", *(passage.id for passage in about))
+    return Passage(id_, text, (), doc_ids, source=tuple(about))
+
+
+def _title(passage: Passage) -> str:
+    titles = dict.fromkeys(member.title for member in passage.members)
+    return next(iter(titles)) if len(titles) == 1 else passage.title

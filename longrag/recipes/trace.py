@@ -1,0 +1,249 @@
+"""What each module of a recipe did: time, calls, tokens, what went in and what came out."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from time import perf_counter
+from types import MappingProxyType
+from typing import Final, TypeVar, cast
+
+from longrag.calls import Embed, Flow, Generate, Outcome, Request, Score
+from longrag.recipes.passages import Passage
+from longrag.retrieval.queries import QueryTexts
+from longrag.types import TokenCounter
+
+T = TypeVar("T")
+
+MODULES: Final = (
+    "classification",
+    "transform",
+    "retrieval",
+    "hybrid",
+    "reranking",
+    "repacking",
+    "compression",
+    "generation",
+)
+"""The names of the modules, in the order in which they come."""
+
+_ITEMS: Final = 10
+_CHARACTERS: Final = 200
+_COUNTED_ONCE: Final = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """A text as a trace shows it: its first 200 characters.
+
+    ``id`` and ``score`` are a passage's; a query or an answer has none.
+    """
+
+    text: str
+    id: str | None = None
+    score: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Flowing:
+    """What goes into a module or comes out of it: how many texts, their tokens, and the first 10.
+
+    ``decision`` is what the query gate decided, None elsewhere.
+    """
+
+    count: int = 0
+    tokens: int = 0
+    first: tuple[Seen, ...] = ()
+    decision: bool | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One module of one run.
+
+    Attributes:
+        name: one of ``MODULES``.
+        skipped: why the module did nothing; None when it ran.
+        seconds: from its first request, or the beginning of its own work, to its result. Waiting
+            for calls of other flows that run at the same time is in it.
+        calls: how many requests went out, by their names. What an object of this process does, a
+            scorer for instance, is no call.
+        sent_tokens: of the texts in these requests.
+        received_tokens: of the texts that a language model answered.
+        went_in: what it was given.
+        came_out: what it gave.
+        errors: what calls raised, and what the recipe went on in spite of.
+    """
+
+    name: str
+    skipped: str | None = None
+    seconds: float = 0.0
+    calls: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
+    sent_tokens: int = 0
+    received_tokens: int = 0
+    went_in: Flowing = Flowing()
+    came_out: Flowing = Flowing()
+    errors: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """The modules of one run, in the order in which they came."""
+
+    steps: tuple[Step, ...] = ()
+
+    def __getitem__(self, name: str) -> Step:
+        """Return a module's step.
+
+        Raises:
+            KeyError: no module of this name came yet.
+        """
+        for step in self.steps:
+            if step.name == name:
+                return step
+        raise KeyError(name)
+
+    @property
+    def seconds(self) -> float:
+        """The time of all modules together."""
+        return sum(step.seconds for step in self.steps)
+
+    @property
+    def ran(self) -> tuple[str, ...]:
+        """The names of the modules that were not skipped."""
+        return tuple(step.name for step in self.steps if step.skipped is None)
+
+
+class Tracer:
+    """Notes the modules of one run; one for each flow, so that merged flows keep theirs apart."""
+
+    def __init__(self, count_tokens: TokenCounter) -> None:
+        self._steps: list[Step] = []
+        # The same texts pass through several modules.
+        self._count = lru_cache(_COUNTED_ONCE)(count_tokens)
+
+    @property
+    def trace(self) -> Trace:
+        """What was noted so far."""
+        return Trace(tuple(self._steps))
+
+    def skip(self, name: str, why: str) -> None:
+        """Note a module that does nothing."""
+        self._steps.append(Step(name, why))
+
+    def note(self, step: Step) -> None:
+        """Note a module that was watched elsewhere."""
+        self._steps.append(step)
+
+    def fail(self, error: Exception) -> None:
+        """Add to the last module an error that the recipe goes on in spite of."""
+        step = self._steps[-1]
+        said = _said(error)
+        if said not in step.errors:
+            self._steps[-1] = replace(step, errors=(*step.errors, said))
+
+    def watch(
+        self, name: str, given: Sequence[str | Passage], work: Callable[[], Flow[T]]
+    ) -> Flow[T]:
+        """Run a module and note what it did, also when it raises; its result is returned."""
+        step, began = _Watched(self, name, given), perf_counter()
+        flow = work()
+        outcomes: list[Outcome] | None = None
+        try:
+            while True:
+                requests = next(flow) if outcomes is None else flow.send(outcomes)
+                step.asked(requests)
+                outcomes = yield requests
+                step.answered(outcomes)
+        except StopIteration as stop:
+            step.result = stop.value
+            return cast("T", stop.value)
+        finally:
+            flow.close()
+            self._steps.append(step.note(perf_counter() - began))
+
+    def measure(self, name: str, given: Sequence[Passage], work: Callable[[], T]) -> T:
+        """Do a module's work that asks nothing, and note it; its result is returned."""
+        step, began = _Watched(self, name, given), perf_counter()
+        step.result = result = work()
+        self._steps.append(step.note(perf_counter() - began))
+        return result
+
+    def count(self, texts: Iterable[str]) -> int:
+        """Count the tokens of texts."""
+        return sum(map(self._count, texts))
+
+    def flowing(self, value: object) -> Flowing:
+        """Describe a decision, a text, or texts and passages."""
+        if isinstance(value, bool):
+            return Flowing(decision=value)
+        if isinstance(value, QueryTexts):
+            value = value.texts
+        elif isinstance(value, str):
+            value = (value,)
+        elif not isinstance(value, Sequence):
+            return Flowing()
+        texts = [one.text if isinstance(one, Passage) else str(one) for one in value]
+        first = tuple(map(_seen, value[:_ITEMS]))
+        return Flowing(len(texts), self.count(texts), first)
+
+
+class _Watched:
+    """One module while it runs."""
+
+    def __init__(self, tracer: Tracer, name: str, given: Sequence[str | Passage]) -> None:
+        self.result: object = None
+        self._tracer = tracer
+        self._name = name
+        self._given = given
+        self._calls: Counter[str] = Counter()
+        self._sent = self._received = 0
+        self._errors: list[str] = []
+
+    def asked(self, requests: Iterable[Request]) -> None:
+        for request in requests:
+            self._calls[type(request).__name__] += 1
+            self._sent += self._tracer.count(_texts(request))
+
+    def answered(self, outcomes: Iterable[Outcome]) -> None:
+        for outcome in outcomes:
+            if isinstance(outcome, Exception):
+                self._errors.append(_said(outcome))
+            elif isinstance(outcome, str):
+                self._received += self._tracer.count([outcome])
+
+    def note(self, seconds: float) -> Step:
+        return Step(
+            self._name,
+            None,
+            seconds,
+            MappingProxyType(dict(sorted(self._calls.items()))),
+            self._sent,
+            self._received,
+            self._tracer.flowing(self._given),
+            self._tracer.flowing(self.result),
+            tuple(dict.fromkeys(self._errors)),
+        )
+
+
+def _seen(one: str | Passage) -> Seen:
+    if isinstance(one, Passage):
+        return Seen(one.text[:_CHARACTERS], one.id, one.score)
+    return Seen(one[:_CHARACTERS])
+
+
+def _said(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"[:_CHARACTERS]
+
+
+def _texts(request: Request) -> Sequence[str]:
+    match request:
+        case Generate(prompt=prompt):
+            return (prompt,)
+        case Embed(texts=texts):
+            return texts
+        case Score(query=query, texts=texts):
+            return (query, *texts)
+    return ()

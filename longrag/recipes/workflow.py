@@ -1,0 +1,345 @@
+"""The workflow of "Searching for Best Practices in RAG" (§4) as one flow, and its two recipes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from time import perf_counter
+from types import MappingProxyType
+from typing import Any, Final, TypeAlias, get_args
+
+from longrag.calls import Flow, Generate, ask
+from longrag.errors import GenerationError, InvalidParameterError, RerankError
+from longrag.models.scorers import Scorer
+from longrag.models.tokens import count_tokens as default_counter
+from longrag.prompts import RECIPE_ANSWER, document_fields, quote
+from longrag.recipes.modules import (
+    DEFAULT_TRANSFORM,
+    Hybrid,
+    QueryGate,
+    QueryTransform,
+    Refiner,
+    Retriever,
+    compressing,
+    decide,
+    reranking,
+    search_by_vector,
+)
+from longrag.recipes.passages import Passage, distinct
+from longrag.recipes.trace import MODULES, Step, Trace, Tracer
+from longrag.refinement.repacking import RepackOrder, repack
+from longrag.refinement.reranking import PAPER_CANDIDATES, OnError
+from longrag.retrieval.queries import QueryTexts, check_query
+from longrag.retrieval.query_classifier import QueryClassifier
+from longrag.retrieval.units import check_k
+from longrag.synthesis.two_turn import EMPTY_ANSWER, clean_answer
+from longrag.types import TokenCounter
+
+Repacker: TypeAlias = RepackOrder | Callable[[Sequence[Passage]], Sequence[Passage]]
+"""An order that ``repack`` knows, or what puts best-first passages in the order of reading."""
+
+TOP_K: Final = 5
+"""How many passages are read: those that the paper's code keeps."""
+
+_SLOT: Final = re.compile(r"\{(context|question)\}")
+_OFF: Final = "off"
+_NOTHING: Final = "nothing was retrieved"
+_NO_RETRIEVAL: Final = "the query needs no retrieval"
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """All that a recipe does before the answer is written.
+
+    Attributes:
+        query: what was asked.
+        prompt: what the language model is to be asked: the query alone where no retrieval is
+            needed, None where retrieval found nothing to read, which needs no model.
+        context: the passages as tagged fields, for a prompt of one's own.
+        passages: what is read, in the order of reading, each with its place in its documents.
+        needs_retrieval: what the gate decided; True where there is none.
+        texts: what was searched with, None where nothing was.
+        trace: what each module did.
+    """
+
+    query: str
+    prompt: str | None
+    context: str
+    passages: tuple[Passage, ...]
+    needs_retrieval: bool
+    texts: QueryTexts | None
+    trace: Trace
+
+    @property
+    def doc_ids(self) -> tuple[str, ...]:
+        """The documents the passages come from, in the order of reading."""
+        return tuple(dict.fromkeys(id_ for one in self.passages for id_ in one.doc_ids))
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """An answer, the passages it was written from, and what each module did."""
+
+    text: str
+    passages: tuple[Passage, ...]
+    needs_retrieval: bool
+    trace: Trace
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recipe:
+    """A workflow with its modules; None turns a module off. See ``best_performance``.
+
+    With every module off it retrieves ``top_k`` passages and reads them.
+    ``dataclasses.replace`` makes another recipe of one.
+
+    Attributes:
+        retriever: finds passages; see ``Retriever``.
+        gate: decides whether a query is retrieved for.
+        transform: makes what is searched with of the query.
+        hybrid: fuses keywords with what the retriever found.
+        reranker: reranks the ``candidates`` best.
+        repacker: the order in which the passages are read.
+        compressor: shortens the passages.
+        candidates: how many passages are retrieved to be reranked, at least ``top_k``.
+        top_k: how many passages are left after the reranking, at least 1.
+        on_error: what comes of a reranker that fails: "raise", or "keep_order", which goes on
+            with the passages as they were retrieved and notes the error in the trace.
+        prompt: a template with the slots ``{context}`` and ``{question}``; other braces stand for
+            themselves.
+        empty_answer: the answer where nothing was found to read.
+        count_tokens: counts the tokens in the trace.
+
+    Raises:
+        InvalidParameterError: a setting that is not allowed.
+    """
+
+    retriever: Retriever = search_by_vector
+    gate: QueryGate | None = None
+    transform: QueryTransform | None = None
+    hybrid: Hybrid | None = None
+    reranker: Refiner | None = None
+    repacker: Repacker | None = None
+    compressor: Refiner | None = None
+    candidates: int = PAPER_CANDIDATES
+    top_k: int = TOP_K
+    on_error: OnError = "raise"
+    prompt: str = RECIPE_ANSWER
+    empty_answer: str = EMPTY_ANSWER
+    count_tokens: TokenCounter = default_counter
+
+    def __post_init__(self) -> None:
+        check_k(self.candidates, "candidates")
+        check_k(self.top_k, "top_k")
+        if self.candidates < self.top_k:
+            raise InvalidParameterError("candidates", self.candidates, f"at least {self.top_k}")
+        if self.on_error not in get_args(OnError):
+            raise InvalidParameterError("on_error", self.on_error, '"raise" or "keep_order"')
+        if isinstance(self.repacker, str):
+            repack((), self.repacker)
+        slots = _SLOT.findall(self.prompt) if isinstance(self.prompt, str) else []
+        if {"context", "question"}.difference(slots):
+            raise InvalidParameterError(
+                "prompt", self.prompt, "a string with the slots {context} and {question}"
+            )
+
+    def prepare(self, query: str) -> Flow[Prepared]:
+        """Do all modules but the generation: the answer is then ``prepared.prompt``'s.
+
+        Raises:
+            InvalidParameterError: a query that is blank or no string.
+            RerankError: the reranker failed, unless ``on_error`` says otherwise.
+            StoreError: the retriever returned something else than passages, or no scores to fuse.
+            Exception: what a module raises, or a call it made.
+        """
+        check_query(query)
+        tracer = Tracer(self.count_tokens)
+        if not (yield from self._gate(query, tracer)):
+            for name in MODULES[1:-1]:
+                tracer.skip(name, _NO_RETRIEVAL)
+            return Prepared(query, query, "", (), False, None, tracer.trace)
+        texts = yield from self._transform(query, tracer)
+        passages = yield from self._retrieve(query, texts, tracer)
+        passages = (yield from self._rerank(query, passages, tracer))[: self.top_k]
+        passages = self._repack(passages, tracer)
+        passages = yield from self._compress(query, passages, tracer)
+        context = document_fields(pair for one in passages for pair in one.fields())
+        prompt = self._render(query, context) if passages else None
+        return Prepared(query, prompt, context, tuple(passages), True, texts, tracer.trace)
+
+    def generate(self, prepared: Prepared) -> Flow[Answer]:
+        """Ask for the answer to what was prepared, in one ``Generate``.
+
+        Raises:
+            GenerationError: the answer is no string. What the call raised is raised as it is.
+        """
+        if prepared.prompt is None:
+            return self.finish(prepared, self.empty_answer, 0.0)
+        began = perf_counter()
+        reply = yield from ask(Generate(prepared.prompt, prepared.doc_ids))
+        if not isinstance(reply, str):
+            raise GenerationError(f"a model's answer must be a string, got {reply!r}")
+        return self.finish(prepared, reply, perf_counter() - began)
+
+    def finish(self, prepared: Prepared, reply: str, seconds: float) -> Answer:
+        """Make an answer of a reply that was had elsewhere, by streaming for instance."""
+        tracer = Tracer(self.count_tokens)
+        if prepared.prompt is None:
+            tracer.skip("generation", _NOTHING)
+        else:
+            went_in, came_out = tracer.flowing(prepared.prompt), tracer.flowing(reply)
+            calls = MappingProxyType({"Generate": 1})
+            sizes = (went_in.tokens, came_out.tokens)
+            tracer.note(Step("generation", None, seconds, calls, *sizes, went_in, came_out))
+        trace = Trace((*prepared.trace.steps, *tracer.trace.steps))
+        text = clean_answer(reply, fallback=self.empty_answer)
+        return Answer(text, prepared.passages, prepared.needs_retrieval, trace)
+
+    def answer(self, query: str) -> Flow[Answer]:
+        """Prepare and generate; raises as they do."""
+        prepared = yield from self.prepare(query)
+        return (yield from self.generate(prepared))
+
+    def _gate(self, query: str, tracer: Tracer) -> Flow[bool]:
+        gate = self.gate
+        if gate is None:
+            tracer.skip("classification", _OFF)
+            return True
+        return (yield from tracer.watch("classification", [query], lambda: decide(gate, query)))
+
+    def _transform(self, query: str, tracer: Tracer) -> Flow[QueryTexts]:
+        transform = self.transform
+        if transform is None:
+            tracer.skip("transform", _OFF)
+            return QueryTexts((query,))
+        return (yield from tracer.watch("transform", [query], lambda: transform(query)))
+
+    def _retrieve(self, query: str, texts: QueryTexts, tracer: Tracer) -> Flow[list[Passage]]:
+        hybrid = self.hybrid
+        top_k = self.top_k if self.reranker is None else self.candidates
+        wanted = top_k if hybrid is None else max(top_k, hybrid.candidates)
+
+        def search() -> Flow[list[Passage]]:
+            return distinct((yield from self.retriever(texts, wanted)))[:wanted]
+
+        found = yield from tracer.watch("retrieval", texts.texts, search)
+        if hybrid is None:
+            tracer.skip("hybrid", f"{_OFF}: no keyword index was given")
+            return found
+        return (
+            yield from tracer.watch(
+                "hybrid", [query, *found], lambda: hybrid.join(query, found, top_k)
+            )
+        )
+
+    def _rerank(self, query: str, passages: list[Passage], tracer: Tracer) -> Flow[list[Passage]]:
+        try:
+            return (yield from self._refine("reranking", self.reranker, query, passages, tracer))
+        except RerankError as error:
+            if self.on_error == "raise":
+                raise
+            tracer.fail(error)
+            return passages
+
+    def _compress(self, query: str, passages: list[Passage], tracer: Tracer) -> Flow[list[Passage]]:
+        refined = yield from self._refine("compression", self.compressor, query, passages, tracer)
+        return [passage for passage in refined if passage.text.strip()]
+
+    def _refine(
+        self,
+        name: str,
+        refiner: Refiner | None,
+        query: str,
+        passages: list[Passage],
+        tracer: Tracer,
+    ) -> Flow[list[Passage]]:
+        if refiner is None or not passages:
+            tracer.skip(name, _OFF if refiner is None else _NOTHING)
+            return passages
+        found = yield from tracer.watch(name, passages, lambda: refiner(query, passages))
+        return list(found)
+
+    def _repack(self, passages: list[Passage], tracer: Tracer) -> list[Passage]:
+        repacker = self.repacker
+        if repacker is None or not passages:
+            tracer.skip("repacking", _OFF if repacker is None else _NOTHING)
+            return passages
+
+        def order() -> list[Passage]:
+            return list(repacker(passages)) if callable(repacker) else repack(passages, repacker)
+
+        return tracer.measure("repacking", passages, order)
+
+    def _render(self, query: str, context: str) -> str:
+        slots = {"context": context, "question": quote(query)}
+        # One pass over the template: what looks like a slot inside a document is left alone.
+        return _SLOT.sub(lambda slot: slots[slot[1]], self.prompt)
+
+
+def best_performance(
+    *,
+    retriever: Retriever = search_by_vector,
+    hybrid: Hybrid | None = None,
+    scorer: Scorer | None = None,
+    **changes: Any,
+) -> Recipe:
+    """The recipe for the best answers (best practices, §5.1).
+
+    Query classification, HyDE beside the query, hybrid retrieval, reranking of 50 candidates by
+    monoT5, the best passage last, and the sentences nearest to the query (Recomp, extractive).
+
+    Args:
+        retriever: finds passages; by default it asks with a ``Search``.
+        hybrid: the keyword index; without one the retriever stands alone, and the trace says so.
+        scorer: a ``MonoT5Scorer`` or any other. None asks with a ``Score``.
+        changes: any other attribute of ``Recipe``, in place of the recipe's own.
+
+    Raises:
+        InvalidParameterError: a setting that is not allowed.
+        TypeError: a setting that ``Recipe`` does not have.
+    """
+    settings: dict[str, Any] = {"transform": DEFAULT_TRANSFORM, **_both(scorer), **changes}
+    return Recipe(retriever=retriever, hybrid=hybrid, **settings)
+
+
+def balanced_efficiency(
+    *,
+    retriever: Retriever = search_by_vector,
+    hybrid: Hybrid | None = None,
+    scorer: Scorer | None = None,
+    **changes: Any,
+) -> Recipe:
+    """The recipe that weighs answers against time (best practices, §5.1).
+
+    Query classification, hybrid retrieval with the query as it is, reranking by TILDEv2, the best
+    passage last, and the sentences nearest to the query. The generation is its only call of a
+    language model.
+
+    Args:
+        retriever: as in ``best_performance``, as are ``hybrid`` and ``changes``.
+        hybrid: the keyword index.
+        scorer: a ``TildeScorer`` or any other. None asks with a ``Score``.
+        changes: other attributes.
+
+    Raises:
+        InvalidParameterError: a setting that is not allowed.
+        TypeError: a setting that ``Recipe`` does not have.
+    """
+    return Recipe(retriever=retriever, hybrid=hybrid, **{**_both(scorer), **changes})
+
+
+@cache
+def _default_gate() -> QueryClassifier:
+    # Its coefficients are read once; it never changes.
+    return QueryClassifier.load_default()
+
+
+def _both(scorer: Scorer | None) -> dict[str, Any]:
+    return {
+        "gate": _default_gate(),
+        "reranker": reranking(scorer),
+        "repacker": "reverse",
+        "compressor": compressing(),
+    }
