@@ -378,7 +378,11 @@ def _settled(readings: Sequence[_Reading]) -> tuple[_Reading, ...]:
 
 def _rank(reading: _Free) -> tuple[bool, int, int]:
     last = reading.spans[-1] if reading.spans else None
-    return (reading.finished, last.closed if last else -1, -last.start if last else 0)
+    return (
+        (reading.finished, last.closed, last.end - last.start)
+        if last
+        else (reading.finished, -1, 0)
+    )
 
 
 def _joined(found: Sequence[Moves]) -> Moves:
