@@ -377,12 +377,10 @@ def _settled(readings: Sequence[_Reading]) -> tuple[_Reading, ...]:
 
 
 def _rank(reading: _Free) -> tuple[bool, int, int]:
-    last = reading.spans[-1] if reading.spans else None
-    return (
-        (reading.finished, last.closed, last.end - last.start)
-        if last
-        else (reading.finished, -1, 0)
-    )
+    if not reading.spans:
+        return reading.finished, -1, 0
+    last = reading.spans[-1]
+    return reading.finished, last.closed, last.end - last.start
 
 
 def _joined(found: Sequence[Moves]) -> Moves:
