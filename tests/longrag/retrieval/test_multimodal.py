@@ -196,6 +196,15 @@ def test_a_text_that_is_near_nothing_has_no_similarity():
     assert (item.id, similarity) == ("r", 0.0)
 
 
+def test_many_items_can_be_added_to_a_few():
+    index = MediaIndex(ColourEmbedder(), items()[:2])
+    index.add([MediaItem(str(number), flag("red", "green")) for number in range(50)])
+    index.add(items()[3:])
+    assert index.find("blue", wanted="image", threshold=1).item.id == "b"
+    assert index.find("red, green", wanted="image", threshold=1).item.id == "0"
+    assert len(index) == 53
+
+
 stripes = st.lists(st.sampled_from(["red", "green", "blue"]), min_size=1, max_size=4)
 
 
