@@ -32,7 +32,7 @@ documents that ``hyde`` gave.
 Scored: TypeAlias = tuple[dict[str, float], Callable[[str], Found]]
 """Scores by id, and what gives the result that an id stands for."""
 
-# The candidates of each list. The paper reranks 50; more are needed where only ranks are added up.
+# Twice the 50 that the paper reranks, since what only one of the lists holds ranks low.
 _CANDIDATES: Final = 100
 
 
