@@ -78,6 +78,10 @@ class StoredUnits:
         """Return the unit's node, or else the nodes of its chunks."""
         return self._nodes.get(unit_id, ())
 
+    def know(self, node: BaseNode) -> None:
+        """Take a node for the whole unit of its id."""
+        self._nodes[node.node_id] = [node]
+
     def hit(self, row: NodeWithScore) -> Hit:
         """Convert a row, the same each time it comes.
 
@@ -100,7 +104,7 @@ class StoredUnits:
             if self.names.contradicts(node, node.node_id):
                 continue
             units[node.node_id] = to_unit(node)
-            self._nodes[node.node_id] = [node]
+            self.know(node)
         for unit_id in unit_ids:
             if unit_id not in units:
                 info = yield Method(docstore, "get_ref_doc_info", (unit_id,))

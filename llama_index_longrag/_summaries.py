@@ -114,7 +114,7 @@ def generate(
         slots = {"context_str": request.context, "max_words": request.max_words}
     else:
         template, slots = _VERBATIM, {"text": request.prompt}
-    target = _InThreads(llm, threads) if _blocks(llm) else llm
+    target = _InThreads(llm, threads) if blocks(llm) else llm
     reply = check_summary((yield Method(target, "predict", (template,), slots)))
     bar = _BAR.get()
     if bar is not None:
@@ -134,7 +134,7 @@ class _InThreads:
         return await asyncio.get_running_loop().run_in_executor(self._threads, call)
 
 
-def _blocks(llm: LLM) -> bool:
+def blocks(llm: LLM) -> bool:
     """Whether the async call of a model is the framework's own, which makes the sync one."""
     name = "achat" if llm.metadata.is_chat_model else "acomplete"
     # The framework wraps methods anew at each look.
