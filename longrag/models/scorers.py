@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 
 ScoreArray = NDArray[np.float32]
 """One score a text, finite, higher is better; shape (texts)."""
+
+AS_TEXT: Final[Mapping[str, bool]] = {"split_special_tokens": True, "verbose": False}
+"""How tokenizers are called: a text that holds "</s>" or "[SEP]" spells it out, and ends nothing."""
 
 
 @runtime_checkable
@@ -193,7 +196,8 @@ def load_checkpoint(
             f"It lacks {', '.join(missing[:3])}, which would be random.",
         )
     tokenizer = transformers.AutoTokenizer.from_pretrained(path_or_name)
-    return (model if device is None else model.to(device)).eval(), tokenizer
+    # Models are loaded in evaluation mode.
+    return (model if device is None else model.to(device)), tokenizer
 
 
 def _refuse_unknown(path_or_name: str, config: Mapping[str, Any], auto: Any) -> None:
