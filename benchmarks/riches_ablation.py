@@ -372,6 +372,7 @@ MAIN: Mapping[str, Mapping[str, Any]] = {
 }
 OTHERS: Mapping[str, Mapping[str, Any]] = {
     "beam 5": {"beam_size": 5},
+    "exact": {"search": "exact"},
     "thoughts, not adaptive": {"adaptive": False},
     "no thoughts": {"form": "evidence"},
     "no thoughts, not adaptive": {"form": "evidence", "adaptive": False},
@@ -401,10 +402,11 @@ def decoded(
 def failing(setting: Setting, count: int, results: Results) -> None:
     """Decode from corpora that make it fail."""
     for name, (keys, asked) in setting.variants.items():
-        for size in (1, 10):
+        for way in ("beam 1", "beam 10", "exact"):
+            chosen = (MAIN | OTHERS)[way]
             for hops, questions in asked.items():
-                rows, _ = riches(setting, hops, keys, questions[:count], beam_size=size)
-                add(results, f"{name}, beam {size}", hops, rows)
+                rows, _ = riches(setting, hops, keys, questions[:count], **chosen)
+                add(results, f"{name}, {way}", hops, rows)
 
 
 def compared(setting: Setting, count: int, results: Results, embedder: str) -> None:
@@ -475,7 +477,8 @@ def report(results: Results, hits: Mapping[str, list[bool]], spans: Mapping[str,
     compared_with = ("unconstrained", "dense, best 1", "dense, best 2", "iterative")
     own = {name: name for name in compared_with} | {"beam 10": "RICHES"}
     table("Table 4: what it is compared with", own, results)
-    table("Table 5: beam size", {f"beam {k}": f"beam {k}" for k in (1, 5, 10)}, results)
+    searches = ("beam 1", "beam 5", "beam 10", "exact")
+    table("Table 5: beam size, and exact search", {name: name for name in searches}, results)
     thoughts = {
         "no thoughts, not adaptive": "no thoughts, not adaptive",
         "no thoughts": "no thoughts, adaptive",
@@ -494,19 +497,21 @@ def report(results: Results, hits: Mapping[str, list[bool]], spans: Mapping[str,
             said = ", ".join(f"{what} {count}" for what, count in counts.items())
             print(f"{name:<34} {hops:>4}  {sum(counts.values())} of {len(rows)}: {said}")
     print("\nDifferences in EM, paired")
-    others = ("beam 1", "beam 5", "no thoughts", "thoughts, not adaptive")
+    others = ("beam 1", "beam 5", "exact", "no thoughts", "thoughts, not adaptive")
     for other in (*compared_with, *others, "same, spans for all hops"):
-        for hops, rows in results["beam 10"].items():
-            base = {row.id: float(row.correct) for row in results.get(other, {}).get(hops, ())}
-            better = {row.id: float(row.correct) for row in rows if row.id in base}
-            if better:
-                difference = paired_difference_interval(
-                    list(better.values()), [base[one] for one in better]
-                )
-                print(
-                    f"beam 10 against {other:<26} {hops:>4} {len(better):>5}  {shown(difference)}"
-                )
+        difference(results, "beam 10", other)
+    difference(results, "object first, exact", "object first, beam 10")
     print("\nSpans:", ", ".join(f"{count} {what}" for what, count in spans.items()))
+
+
+def difference(results: Results, one: str, other: str) -> None:
+    """Print how much more often one answers right, on the questions that both were asked."""
+    for hops, rows in results.get(one, {}).items():
+        base = {row.id: float(row.correct) for row in results.get(other, {}).get(hops, ())}
+        better = {row.id: float(row.correct) for row in rows if row.id in base}
+        if better:
+            found = paired_difference_interval(list(better.values()), [base[id_] for id_ in better])
+            print(f"{f'{one} against {other}':<46} {hops:>4} {len(better):>5}  {shown(found)}")
 
 
 def main() -> None:
