@@ -16,14 +16,13 @@ from longrag.recipes.modules import (
     search_each,
 )
 from longrag.recipes.passages import Passage, as_passage
+from longrag.recipes.settings import balanced_efficiency, best_performance
 from longrag.recipes.trace import Flowing, Seen, Step, Trace
 from longrag.recipes.workflow import (
     Answer,
     Prepared,
     Recipe,
     Repacker,
-    balanced_efficiency,
-    best_performance,
 )
 
 __all__ = [

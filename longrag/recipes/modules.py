@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeAlias, cast
 
-from longrag.calls import Fetch, Flow, Request, Search, ask, run, together
+from longrag.calls import Fetch, Flow, Generate, Request, Search, ask, run, together
 from longrag.errors import RerankError, StoreError
 from longrag.indexing.keywords import KeywordIndex, UnitKeywords
 from longrag.indexing.keywords import Tokenizer as WordTokenizer
@@ -107,8 +107,9 @@ class Hybrid:
     Attributes:
         keywords: the index; ``keywords.by_unit(...)`` where the retriever returns units and the
             index holds their chunks.
-        passages: what the keywords find, by id. None asks with one ``Fetch`` for those ids that the
-            retriever did not return: it is answered with units, or passages, by id.
+        passages: what the keywords find, by id; with keywords by unit, chunks among them are what
+            units are reranked by. None asks with one ``Fetch`` for those ids that the retriever did
+            not return: it is answered with units, or passages, by id.
         alpha: the weight of the keywords, at least 0; 0.3 in the recipes.
         candidates: how many of each list are fused at least.
     """
@@ -149,27 +150,44 @@ class Hybrid:
                 keywords found.
         """
         wanted = max(top_k, self.candidates)
-        # By unit there is a third value, the best chunk.
-        sparse = {found[0]: found[1] for found in self.keywords.search(query, wanted)}
-        fused = fuse(sparse, {one.id: _score(one) for one in dense[:wanted]}, self.alpha)
+        sparse = self._search(query, wanted)
+        fused = fuse(
+            {id_: score for id_, (score, _) in sparse.items()},
+            {one.id: _score(one) for one in dense[:wanted]},
+            self.alpha,
+        )
         best = list(fused.items())[:top_k]
         known = {one.id: one for one in dense}
-        known |= yield from self._fetch([id_ for id_, _ in best if id_ not in known])
+        unseen = {id_: sparse[id_][1] for id_, _ in best if id_ not in known}
+        known |= yield from self._fetch(unseen)
         return [replace(known[id_], score=score) for id_, score in best]
 
-    def _fetch(self, ids: Sequence[str]) -> Flow[dict[str, Passage]]:
-        if not ids:
+    def _search(self, query: str, wanted: int) -> dict[str, tuple[float, str]]:
+        """Return the score of each id, and the id in the keyword index that has it."""
+        if isinstance(self.keywords, UnitKeywords):
+            return {unit: (score, id_) for unit, score, id_ in self.keywords.search(query, wanted)}
+        return {id_: (score, id_) for id_, score in self.keywords.search(query, wanted)}
+
+    def _fetch(self, best_text: Mapping[str, str]) -> Flow[dict[str, Passage]]:
+        """Get what only the keywords found, by id; the values name the best text of each."""
+        if not best_text:
             return {}
         stored = self.passages
         if stored is None:
-            stored = yield from ask(Fetch(tuple(ids)))
-        missing = next((id_ for id_ in ids if id_ not in stored), None)
-        if missing is not None:
-            raise StoreError(
-                f"the keyword index holds {missing!r}, which is no longer to be had. Build the"
-                " index from what the retriever searches."
-            )
-        return {id_: as_passage(stored[id_]) for id_ in ids}
+            stored = yield from ask(Fetch(tuple(best_text)))
+        found = {}
+        for id_, best in best_text.items():
+            if id_ not in stored:
+                raise StoreError(
+                    f"the keyword index holds {id_!r}, which is no longer to be had. Build the"
+                    " index from what the retriever searches."
+                )
+            passage = as_passage(stored[id_])
+            if best != id_ and best in stored and not passage.parts:
+                # A unit is reranked by its best chunk, as one is that the retriever found.
+                passage = replace(passage, parts=(as_passage(stored[best]).text,))
+            found[id_] = passage
+        return found
 
 
 def _score(passage: Passage) -> float:
@@ -218,12 +236,31 @@ def compressing(compressor: Compressor = compress_extractive) -> Refiner:
     def refine(query: str, passages: Sequence[Passage]) -> Flow[Sequence[Passage]]:
         result: Any = compressor(query, [passage.text for passage in passages])
         if isinstance(result, Generator):
-            result = yield from result
+            sources = dict.fromkeys(id_ for passage in passages for id_ in passage.doc_ids)
+            result = yield from _with_sources(result, tuple(sources))
         if isinstance(result, Compressed):
             return compressed_passages(passages, result)
         return summary_passages(passages, cast("Sequence[Summary]", result))
 
     return refine
+
+
+def _with_sources(flow: Flow[Any], sources: tuple[str, ...]) -> Flow[Any]:
+    """Let a journal purge what was written about texts together with their documents."""
+    try:
+        requests = next(flow)
+        while True:
+            requests = flow.send((yield tuple(_sourced(one, sources) for one in requests)))
+    except StopIteration as stop:
+        return stop.value
+    finally:
+        flow.close()
+
+
+def _sourced(request: Request, sources: tuple[str, ...]) -> Request:
+    if isinstance(request, Generate) and not request.sources:
+        return replace(request, sources=sources)
+    return request
 
 
 def refined_outside(query: str, passages: Sequence[Passage]) -> Flow[Sequence[Passage]]:

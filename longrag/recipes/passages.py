@@ -71,12 +71,10 @@ class Passage:
     def fields(self) -> Iterator[tuple[str, str]]:
         """Yield the title and text of each document that follows another in the text."""
         groups = [list(group) for _, group in groupby(self.members, lambda one: one.doc_id)]
-        if len(groups) < 2:
-            title = next((one.title for one in self.members if one.title), self.title)
-            yield title, self.text
-            return
-        for group in groups:
-            yield group[0].title, self.text[group[0].start : group[-1].end]
+        starts = [0, *(group[0].start for group in groups[1:])]
+        for start, end, group in zip(starts, [*starts[1:], None], groups or [[]], strict=True):
+            title = next((one.title for one in group if one.title), self.title)
+            yield title, self.text[start:end].rstrip()
 
 
 Retrieved: TypeAlias = Found | LongUnit | Passage

@@ -137,12 +137,11 @@ class Tracer:
         """Note a module that was watched elsewhere."""
         self._steps.append(step)
 
-    def fail(self, error: Exception) -> None:
-        """Add to the last module an error that the recipe goes on in spite of."""
+    def fail(self, error: Exception, kept: Sequence[Passage]) -> None:
+        """Add to the last module an error that the recipe goes on in spite of, and with what."""
         step = self._steps[-1]
-        said = _said(error)
-        if said not in step.errors:
-            self._steps[-1] = replace(step, errors=(*step.errors, said))
+        errors = tuple(dict.fromkeys((*step.errors, _said(error))))
+        self._steps[-1] = replace(step, errors=errors, came_out=self.flowing(kept))
 
     def watch(
         self, name: str, given: Sequence[str | Passage], work: Callable[[], Flow[T]]

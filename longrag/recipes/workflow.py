@@ -5,36 +5,30 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cache
 from time import perf_counter
 from types import MappingProxyType
-from typing import Any, Final, TypeAlias, get_args
+from typing import Final, TypeAlias, get_args
 
 from longrag.calls import Flow, Generate, ask
 from longrag.errors import GenerationError, InvalidParameterError, RerankError
-from longrag.models.scorers import Scorer
 from longrag.models.tokens import count_tokens as default_counter
 from longrag.prompts import RECIPE_ANSWER, document_fields, quote
 from longrag.recipes.modules import (
-    DEFAULT_TRANSFORM,
     Hybrid,
     QueryGate,
     QueryTransform,
     Refiner,
     Retriever,
-    compressing,
     decide,
-    reranking,
     search_by_vector,
 )
-from longrag.recipes.passages import Passage, distinct
+from longrag.recipes.passages import Passage, as_passage, distinct
 from longrag.recipes.trace import MODULES, Step, Trace, Tracer
 from longrag.refinement.repacking import RepackOrder, repack
 from longrag.refinement.reranking import PAPER_CANDIDATES, OnError
 from longrag.retrieval.queries import QueryTexts, check_query
-from longrag.retrieval.query_classifier import QueryClassifier
 from longrag.retrieval.units import check_k
-from longrag.synthesis.two_turn import EMPTY_ANSWER, clean_answer
+from longrag.synthesis.two_turn import EMPTY_ANSWER
 from longrag.types import TokenCounter
 
 Repacker: TypeAlias = RepackOrder | Callable[[Sequence[Passage]], Sequence[Passage]]
@@ -184,7 +178,11 @@ class Recipe:
         return self.finish(prepared, reply, perf_counter() - began)
 
     def finish(self, prepared: Prepared, reply: str, seconds: float) -> Answer:
-        """Make an answer of a reply that was had elsewhere, by streaming for instance."""
+        """Make an answer of a reply that was had elsewhere, by streaming for instance.
+
+        White space around it is taken off, and ``empty_answer`` stands for a blank one, unless the
+        model was asked without retrieval: its reply is then left as it is.
+        """
         tracer = Tracer(self.count_tokens)
         if prepared.prompt is None:
             tracer.skip("generation", _NOTHING)
@@ -194,7 +192,7 @@ class Recipe:
             sizes = (went_in.tokens, came_out.tokens)
             tracer.note(Step("generation", None, seconds, calls, *sizes, went_in, came_out))
         trace = Trace((*prepared.trace.steps, *tracer.trace.steps))
-        text = clean_answer(reply, fallback=self.empty_answer)
+        text = reply.strip() or self.empty_answer if prepared.needs_retrieval else reply
         return Answer(text, prepared.passages, prepared.needs_retrieval, trace)
 
     def answer(self, query: str) -> Flow[Answer]:
@@ -240,7 +238,7 @@ class Recipe:
         except RerankError as error:
             if self.on_error == "raise":
                 raise
-            tracer.fail(error)
+            tracer.fail(error, passages)
             return passages
 
     def _compress(self, query: str, passages: list[Passage], tracer: Tracer) -> Flow[list[Passage]]:
@@ -259,7 +257,7 @@ class Recipe:
             tracer.skip(name, _OFF if refiner is None else _NOTHING)
             return passages
         found = yield from tracer.watch(name, passages, lambda: refiner(query, passages))
-        return list(found)
+        return [as_passage(one) for one in found]
 
     def _repack(self, passages: list[Passage], tracer: Tracer) -> list[Passage]:
         repacker = self.repacker
@@ -276,70 +274,3 @@ class Recipe:
         slots = {"context": context, "question": quote(query)}
         # One pass over the template: what looks like a slot inside a document is left alone.
         return _SLOT.sub(lambda slot: slots[slot[1]], self.prompt)
-
-
-def best_performance(
-    *,
-    retriever: Retriever = search_by_vector,
-    hybrid: Hybrid | None = None,
-    scorer: Scorer | None = None,
-    **changes: Any,
-) -> Recipe:
-    """The recipe for the best answers (best practices, §5.1).
-
-    Query classification, HyDE beside the query, hybrid retrieval, reranking of 50 candidates by
-    monoT5, the best passage last, and the sentences nearest to the query (Recomp, extractive).
-
-    Args:
-        retriever: finds passages; by default it asks with a ``Search``.
-        hybrid: the keyword index; without one the retriever stands alone, and the trace says so.
-        scorer: a ``MonoT5Scorer`` or any other. None asks with a ``Score``.
-        changes: any other attribute of ``Recipe``, in place of the recipe's own.
-
-    Raises:
-        InvalidParameterError: a setting that is not allowed.
-        TypeError: a setting that ``Recipe`` does not have.
-    """
-    settings: dict[str, Any] = {"transform": DEFAULT_TRANSFORM, **_both(scorer), **changes}
-    return Recipe(retriever=retriever, hybrid=hybrid, **settings)
-
-
-def balanced_efficiency(
-    *,
-    retriever: Retriever = search_by_vector,
-    hybrid: Hybrid | None = None,
-    scorer: Scorer | None = None,
-    **changes: Any,
-) -> Recipe:
-    """The recipe that weighs answers against time (best practices, §5.1).
-
-    Query classification, hybrid retrieval with the query as it is, reranking by TILDEv2, the best
-    passage last, and the sentences nearest to the query. The generation is its only call of a
-    language model.
-
-    Args:
-        retriever: as in ``best_performance``, as are ``hybrid`` and ``changes``.
-        hybrid: the keyword index.
-        scorer: a ``TildeScorer`` or any other. None asks with a ``Score``.
-        changes: other attributes.
-
-    Raises:
-        InvalidParameterError: a setting that is not allowed.
-        TypeError: a setting that ``Recipe`` does not have.
-    """
-    return Recipe(retriever=retriever, hybrid=hybrid, **{**_both(scorer), **changes})
-
-
-@cache
-def _default_gate() -> QueryClassifier:
-    # Its coefficients are read once; it never changes.
-    return QueryClassifier.load_default()
-
-
-def _both(scorer: Scorer | None) -> dict[str, Any]:
-    return {
-        "gate": _default_gate(),
-        "reranker": reranking(scorer),
-        "repacker": "reverse",
-        "compressor": compressing(),
-    }
