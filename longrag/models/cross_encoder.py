@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from longrag.errors import InvalidParameterError
 from longrag.models.scorers import (
+    AS_TEXT,
     Encoded,
     ScoreArray,
     as_scores,
@@ -15,6 +16,7 @@ from longrag.models.scorers import (
     in_batches,
     load_checkpoint,
     needs_extra,
+    neutraliser,
     readable,
 )
 
@@ -68,6 +70,7 @@ class CrossEncoderScorer:
         if tokenizer.pad_token_id is None:
             raise InvalidParameterError("tokenizer", None, "one with a padding token")
         self._model = model.train(False)
+        self._neutral = neutraliser(tokenizer)
 
     @classmethod
     def load(
@@ -120,14 +123,18 @@ class CrossEncoderScorer:
         logits: torch.Tensor = self._model(**inputs).logits.float()
         if logits.shape[1] == 1:
             return logits[:, 0]
-        return torch.log_softmax(logits, dim=1)[:, 1]
+        # The log softmax of two, without rounding all that is nearly certain to 0.
+        return torch.nn.functional.logsigmoid(logits[:, 1] - logits[:, 0])
 
     def _encode(self, query: str, passages: list[str]) -> list[Encoded]:
-        read = self._tokenizer([query] * len(passages), passages, verbose=False)
+        read = self._tokenizer(
+            [query] * len(passages), passages, return_special_tokens_mask=True, **AS_TEXT
+        )
         segments = read.get("token_type_ids") or [[]] * len(passages)
         pairs: list[Encoded] = []
-        for row, (ids, kinds) in enumerate(zip(read["input_ids"], segments, strict=True)):
+        for row, kinds in enumerate(segments):
             inside = [at for at, part in enumerate(read.sequence_ids(row)) if part == 1]
             first, last = (inside[0], inside[-1] + 1) if inside else (0, 0)
+            ids = self._neutral(read["input_ids"][row], read["special_tokens_mask"][row])
             pairs.append(cut_passage(Encoded(ids, kinds), first, last, self._max_length))
         return pairs

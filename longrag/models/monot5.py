@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from longrag.errors import InvalidParameterError
 from longrag.models.scorers import (
+    AS_TEXT,
     Encoded,
     ScoreArray,
     as_scores,
@@ -15,6 +16,7 @@ from longrag.models.scorers import (
     in_batches,
     load_checkpoint,
     needs_extra,
+    neutraliser,
     readable,
 )
 
@@ -72,6 +74,7 @@ class MonoT5Scorer:
         self._answers = [vocabulary[false_token], vocabulary[true_token]]
         self._model = model.train(False)
         self._tokenizer = tokenizer
+        self._neutral = neutraliser(tokenizer)
         self._max_length = max_length
         self._batch_size = batch_size
 
@@ -120,7 +123,9 @@ class MonoT5Scorer:
             (batch, 1), self._model.config.decoder_start_token_id, device=self._model.device
         )
         logits = self._model(**inputs, decoder_input_ids=first, use_cache=False).logits
-        return torch.log_softmax(logits[:, 0, self._answers].float(), dim=1)[:, 1]
+        false, true = logits[:, 0, self._answers].float().unbind(dim=1)
+        # The log softmax of two, without rounding all that is nearly certain to 0.
+        return torch.nn.functional.logsigmoid(true - false)
 
     def _encode(self, query: str, passage: str) -> Encoded:
         head = f"Query: {query} Document: "
@@ -128,7 +133,7 @@ class MonoT5Scorer:
             f"{head}{passage} Relevant:",
             return_offsets_mapping=True,
             return_special_tokens_mask=True,
-            verbose=False,
+            **AS_TEXT,
         )
         spans, special = read["offset_mapping"], read["special_tokens_mask"]
         inside = [
@@ -137,4 +142,5 @@ class MonoT5Scorer:
             if not extra and end > len(head) and start < len(head) + len(passage)
         ]
         first, last = (inside[0], inside[-1] + 1) if inside else (0, 0)
-        return cut_passage(Encoded(read["input_ids"], []), first, last, self._max_length)
+        ids = self._neutral(read["input_ids"], special)
+        return cut_passage(Encoded(ids, []), first, last, self._max_length)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from longrag.errors import InvalidParameterError
 from longrag.models.scorers import (
+    AS_TEXT,
     Encoded,
     ScoreArray,
     as_scores,
@@ -15,6 +16,7 @@ from longrag.models.scorers import (
     in_batches,
     load_checkpoint,
     needs_extra,
+    neutraliser,
     readable,
 )
 
@@ -73,6 +75,7 @@ class RankLlamaScorer:
         self._model = model.train(False)
         self._head = head
         self._tokenizer = tokenizer
+        self._neutral = neutraliser(tokenizer)
         self._begin = [] if tokenizer.bos_token_id is None else [tokenizer.bos_token_id]
         self._end = [tokenizer.eos_token_id] if end_token else []
         self._max_length = max_length
@@ -138,5 +141,5 @@ class RankLlamaScorer:
         )
 
     def _ids(self, text: str) -> list[int]:
-        ids: list[int] = self._tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
-        return ids
+        ids = self._tokenizer(text, add_special_tokens=False, **AS_TEXT)["input_ids"]
+        return self._neutral(ids, [0] * len(ids))

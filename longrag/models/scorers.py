@@ -17,7 +17,7 @@ ScoreArray = NDArray[np.float32]
 """One score a text, finite, higher is better; shape (texts)."""
 
 AS_TEXT: Final[Mapping[str, bool]] = {"split_special_tokens": True, "verbose": False}
-"""How tokenizers are called: a text that holds "</s>" or "[SEP]" spells it out, and ends nothing."""
+"""How tokenizers are called: a text that holds "</s>" or "[SEP]" spells it out."""
 
 
 @runtime_checkable
@@ -53,6 +53,24 @@ def readable(query: object, texts: object) -> tuple[str, list[str]]:
 
 def _without_surrogates(text: str) -> str:
     return text.encode("utf-8", "replace").decode("utf-8")
+
+
+def neutraliser(tokenizer: Any) -> Callable[[Sequence[int], Sequence[int]], list[int]]:
+    """Return what makes special tokens that a text brought along unknown ones.
+
+    A unigram model has "</s>" among its pieces and finds it in a text even where texts are spelled
+    out. The function takes ids, and a mask that is 1 for the tokens that do not come from a text.
+    """
+    unknown = tokenizer.unk_token_id
+    special = frozenset(() if unknown is None else tokenizer.all_special_ids) - {unknown}
+
+    def neutral(ids: Sequence[int], added: Sequence[int]) -> list[int]:
+        return [
+            unknown if token in special and not extra else token
+            for token, extra in zip(ids, added, strict=True)
+        ]
+
+    return neutral
 
 
 def cut_passage(encoded: Encoded, first: int, last: int, max_length: int) -> Encoded:

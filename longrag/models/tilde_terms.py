@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from longrag.errors import InvalidParameterError
+from longrag.models.scorers import AS_TEXT
 from longrag.models.words import STOPWORDS, word_set
 
 TILDE_STOPWORDS = STOPWORDS - word_set("where how what when which why who")
@@ -99,7 +100,7 @@ class TildeTokenizer:
 
     def ids(self, text: str, /) -> list[int]:
         """Return all ids of a text, without special tokens around it."""
-        found: list[int] = self._hf(text, add_special_tokens=False, verbose=False)["input_ids"]
+        found: list[int] = self._hf(text, add_special_tokens=False, **AS_TEXT)["input_ids"]
         return found
 
 

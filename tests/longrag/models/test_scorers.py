@@ -1,8 +1,10 @@
 """Each reranker gives the number of its formula, computed here straight from the network."""
 
 import copy
+import json
 import subprocess
 import sys
+import types
 from pathlib import Path
 
 import numpy as np
@@ -25,8 +27,11 @@ SHORT = [text for text in TEXTS if len(text) < 100 and "\ud83d" not in text]
 @torch.inference_mode()
 def monot5_by_hand(model, query, text):
     tokenizer = tiny.t5_tokenizer()
-    ids = tokenizer(f"Query: {query} Document: {text} Relevant:").input_ids
-    assert ids[-1] == tokenizer.eos_token_id
+    prompt = f"Query: {query} Document: {text} Relevant:"
+    *ids, end = tokenizer(prompt, split_special_tokens=True).input_ids
+    assert end == 1
+    # What spells the end token is unknown text.
+    ids = [2 if token == end else token for token in ids] + [end]
     memory = model.encoder(input_ids=torch.tensor([ids])).last_hidden_state
     start = torch.tensor([[0]])
     state = model.decoder(input_ids=start, encoder_hidden_states=memory).last_hidden_state[0, 0]
@@ -47,6 +52,17 @@ def test_monot5_is_the_log_softmax_of_true_against_false(tied):
     assert np.allclose(found, expected, atol=1e-4)
     assert found.dtype == np.float32
     assert (found <= 0).all()
+
+
+def test_what_is_nearly_certain_is_still_told_apart():
+    scorer = MonoT5Scorer(tiny.tiny_t5(), tiny.t5_tokenizer())
+    logits = torch.zeros(3, 1, 128)
+    logits[:, 0, scorer._answers[1]] = torch.tensor([20.0, 30.0, 40.0])
+    model, scorer._model = scorer._model, lambda **inputs: types.SimpleNamespace(logits=logits)
+    scorer._model.config, scorer._model.device = model.config, model.device
+    found = scorer("rye", ["mill", "river", "church"])
+    assert found[0] < found[1] < found[2] < 0
+    assert np.allclose(found, -np.exp([-20.0, -30.0, -40.0]), rtol=1e-4)
 
 
 def test_monot5_takes_other_tokens_and_no_unknown_ones():
@@ -92,8 +108,11 @@ def test_rankllama_is_the_head_at_the_last_token(end_token):
     scorer = RankLlamaScorer(model, tokenizer, end_token=end_token, batch_size=4)
 
     def ids(text):
-        spelled = tokenizer(f"query: {QUERY}").input_ids, tokenizer(f"document: {text}").input_ids
-        return [0, *spelled[0], 0, *spelled[1], *([1] if end_token else [])]
+        asked, read = tokenizer(
+            [f"query: {QUERY}", f"document: {text}"], split_special_tokens=True
+        ).input_ids
+        assert not {0, 1}.intersection(asked, read)
+        return [0, *asked, 0, *read, *([1] if end_token else [])]
 
     expected = [rank_llama_by_hand(model, ids(text)) for text in SHORT]
     assert np.allclose(scorer(QUERY, SHORT), expected, atol=1e-4)
@@ -131,7 +150,8 @@ def test_a_cross_encoder_gives_its_logit_or_the_log_softmax_of_the_second(labels
     found = CrossEncoderScorer(model, tokenizer, max_length=128, batch_size=4)(QUERY, SHORT)
     for text, score in zip(SHORT, found, strict=True):
         with torch.inference_mode():
-            logits = model(**tokenizer([QUERY], [text], return_tensors="pt")).logits[0].double()
+            read = tokenizer([QUERY], [text], split_special_tokens=True, return_tensors="pt")
+            logits = model(**read).logits[0].double()
         expected = logits[0] if labels == 1 else logits[1] - logits.logsumexp(0)
         assert score == pytest.approx(expected.item(), abs=1e-4)
 
@@ -146,6 +166,21 @@ def test_a_cross_encoder_cuts_the_text_alone():
         expected = model(**read).logits.item()
     scorer = CrossEncoderScorer(model, tokenizer, max_length=64)
     assert scorer(query, ["rye mill " * 60])[0] == pytest.approx(expected, abs=1e-4)
+
+
+@torch.inference_mode()
+def test_a_text_that_spells_a_special_token_ends_nothing():
+    text = "rye </s> [SEP] [CLS] <s> <pad> [PAD]"
+    t5, bert, byte = tiny.t5_tokenizer(), tiny.bert_tokenizer(), byte_tokenizer()
+    one, _ = MonoT5Scorer(tiny.tiny_t5(), t5)._encode(text, text)
+    assert one.count(t5.eos_token_id) == 1
+    assert t5.pad_token_id not in one
+    two, _ = RankLlamaScorer(tiny.rank_llama(), byte)._encode(text, text)
+    assert [two.count(token) for token in (0, 1, 2)] == [2, 0, 0]
+    ((three, _),) = CrossEncoderScorer(tiny.cross_encoder(), bert, max_length=99)._encode(
+        text, [text]
+    )
+    assert [three.count(token) for token in (bert.cls_token_id, bert.sep_token_id)] == [1, 2]
 
 
 def scorers(max_length=32):
@@ -262,6 +297,19 @@ def test_checkpoints_are_loaded_by_folder(tmp_path):
         loaded = kind.load(folder, max_length=96, dtype=torch.float32, device="cpu")
         expected = kind(model, tokenizer, max_length=96)(QUERY, SHORT)
         assert np.allclose(loaded(QUERY, SHORT), expected, atol=1e-5)
+
+
+def test_a_head_of_its_own_is_not_replaced_by_the_embeddings(tmp_path):
+    model = copy.deepcopy(tiny.tiny_t5(False))
+    model.lm_head.weight = torch.nn.Parameter(model.lm_head.weight.flip(0).clone())
+    model.config.tie_word_embeddings = False
+    expected = MonoT5Scorer(model, tiny.t5_tokenizer())(QUERY, SHORT)
+    folder = saved(tmp_path, model, tiny.t5_tokenizer())
+    config = json.loads((tmp_path / "config.json").read_text("utf-8"))
+    (tmp_path / "config.json").write_text(
+        json.dumps({**config, "tie_word_embeddings": False}), encoding="utf-8"
+    )
+    assert np.allclose(MonoT5Scorer.load(folder)(QUERY, SHORT), expected, atol=1e-5)
 
 
 def test_a_checkpoint_without_the_head_is_refused_rather_than_random(tmp_path):
