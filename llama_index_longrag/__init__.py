@@ -1,29 +1,58 @@
 """LongRAG for LlamaIndex: subclasses of the framework's own parts, passed where it takes them."""
 
+from llama_index_longrag.compression import CompressPostprocessor
 from llama_index_longrag.embeddings import LocalEmbedding
 from llama_index_longrag.evidence import EvidenceRetriever
+from llama_index_longrag.gates import QueryClassifierQueryEngine
+from llama_index_longrag.hybrid import HybridRetriever
 from llama_index_longrag.indices import LongRAGIndex
 from llama_index_longrag.llms import ExtractiveLLM
 from llama_index_longrag.node_parsers import LongUnitNodeParser
+from llama_index_longrag.postprocessors import (
+    MonoT5Rerank,
+    RepackPostprocessor,
+    ScorerRerank,
+    TildeRerank,
+)
 from llama_index_longrag.query_engines import RichesQueryEngine
+from llama_index_longrag.query_transforms import AsyncTransformRetriever, HydeTransform
 from llama_index_longrag.raptor import RaptorIndex
 from llama_index_longrag.raptor_retriever import RaptorRetriever
+from llama_index_longrag.recipes import (
+    RecipeQueryEngine,
+    RecipeSynthesizer,
+    balanced_efficiency,
+    best_performance,
+)
 from llama_index_longrag.response_synthesizers import TwoTurnSynthesizer
 from llama_index_longrag.retrievers import MaxPRetriever
 from llama_index_longrag.riches import RichesLLM
 from llama_index_longrag.tools import LongUnitTool
 
 __all__ = [
+    "AsyncTransformRetriever",
+    "CompressPostprocessor",
     "EvidenceRetriever",
     "ExtractiveLLM",
+    "HybridRetriever",
+    "HydeTransform",
     "LocalEmbedding",
     "LongRAGIndex",
     "LongUnitNodeParser",
     "LongUnitTool",
     "MaxPRetriever",
+    "MonoT5Rerank",
+    "QueryClassifierQueryEngine",
     "RaptorIndex",
     "RaptorRetriever",
+    "RecipeQueryEngine",
+    "RecipeSynthesizer",
+    "RepackPostprocessor",
     "RichesLLM",
     "RichesQueryEngine",
+    "ScorerRerank",
+    "TildeRerank",
     "TwoTurnSynthesizer",
+    "balanced_efficiency",
+    "best_performance",
 ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from llama_index.core.base.embeddings.base import BaseEmbedding
@@ -24,6 +25,13 @@ T = TypeVar("T")
 
 _VERBATIM = PromptTemplate("{text}")
 _MARK = "\0"
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A request of an adapter's own: one call of an object of the framework."""
+
+    method: Method
 
 
 class Models:
@@ -75,6 +83,9 @@ class Models:
         Raises:
             NotImplementedError: a request that none of the models answers.
         """
+        outside: object = request
+        if isinstance(outside, Call):
+            return (yield outside.method)
         match request:
             case Embed():
                 return (yield from embed(self._embed_model or Settings.embed_model, request))

@@ -137,7 +137,7 @@ class HybridRetriever(BaseRetriever):
     ) -> Steps[list[Hit]]:
         if not isinstance(request, Search):
             raise NotImplementedError(type(request).__name__)
-        retriever = _asking_for(self._retriever, request.top_k)
+        retriever = asking_for(self._retriever, request.top_k)
         rows: list[NodeWithScore] = yield Method(retriever, "retrieve", (bundle,))
         for row in rows:
             found.setdefault(row.node.node_id, row)
@@ -181,9 +181,11 @@ def _beneath(retriever: BaseRetriever | None, index: BaseIndex[Any] | None) -> B
     return index.as_retriever(**({"token_budget": None} if isinstance(index, RaptorIndex) else {}))
 
 
-def _asking_for(retriever: BaseRetriever, wanted: int) -> BaseRetriever:
+def asking_for(retriever: BaseRetriever, wanted: int) -> BaseRetriever:
     """Return a retriever that returns as many nodes as are wanted, if it can be told."""
     known = getattr(retriever, "similarity_top_k", None)
+    if isinstance(retriever, HybridRetriever):
+        wanted = min(wanted, retriever._candidates or wanted)
     by_layer = isinstance(retriever, RaptorRetriever) and retriever._mode == "traversal"
     if not isinstance(known, int) or known >= wanted or by_layer:
         return retriever

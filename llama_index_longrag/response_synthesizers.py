@@ -106,9 +106,9 @@ class TwoTurnSynthesizer(BaseSynthesizer):
         self._count_tokens = token_counter(tokenizer)
         self._one_turn_max_tokens = check_one_turn_max_tokens(one_turn_max_tokens)
         self._templates: dict[str, BasePromptTemplate] = {
-            "extract": extract_template or _template(EXTRACT_ANSWER),
-            "long_answer": long_answer_template or _template(LONG_ANSWER),
-            "short_answer": short_answer_template or _template(SHORT_ANSWER),
+            "extract": extract_template or reader_template(EXTRACT_ANSWER),
+            "long_answer": long_answer_template or reader_template(LONG_ANSWER),
+            "short_answer": short_answer_template or reader_template(SHORT_ANSWER),
         }
 
     def _get_prompts(self) -> PromptDictType:
@@ -142,21 +142,21 @@ class TwoTurnSynthesizer(BaseSynthesizer):
 
     def _turns(
         self, query: str, fitted: FittedContext, kwargs: dict[str, Any], notes: dict[str, Any]
-    ) -> _Turns:
+    ) -> Turns:
         """Yield each turn and be sent its reply; ``notes`` fills up on the way."""
         question = {"query_str": quote(query), **kwargs}
         args = {**question, "context_str": fitted.text}
         if fitted.tokens <= self._one_turn_max_tokens:
-            answer: str = yield _Turn("answer", self._llm, self._templates["extract"], args)
+            answer: str = yield Turn("answer", self._llm, self._templates["extract"], args)
             notes["long_answer"] = answer
             return answer or self._empty_response
         template = self._templates["long_answer"]
-        long_answer: str = yield _Turn("long_answer", self._plain_llm(), template, args)
+        long_answer: str = yield Turn("long_answer", self._plain_llm(), template, args)
         notes["long_answer"] = long_answer
         if not long_answer:
             return self._empty_response
         args = {**question, "long_answer": quote(long_answer)}
-        short: str = yield _Turn("answer", self._llm, self._templates["short_answer"], args)
+        short: str = yield Turn("answer", self._llm, self._templates["short_answer"], args)
         return short or long_answer
 
     def _plain_llm(self) -> LLM:
@@ -173,7 +173,7 @@ class TwoTurnSynthesizer(BaseSynthesizer):
         prompt += count_tokens(self._plain_llm().system_prompt or "")
         room = helper.context_window - helper.num_output - prompt
         try:
-            return fit_context(_documents(texts), max_tokens=room, count_tokens=count_tokens)
+            return fit_context(self._documents(texts), max_tokens=room, count_tokens=count_tokens)
         except InvalidParameterError as error:
             raise InvalidParameterError(
                 "context_window",
@@ -182,7 +182,10 @@ class TwoTurnSynthesizer(BaseSynthesizer):
                 "The model has no room for any document.",
             ) from error
 
-    def _predict(self, turns: _Turns) -> Steps[str]:
+    def _documents(self, texts: Sequence[str]) -> list[ReaderDocument]:
+        return documents_of(texts)
+
+    def _predict(self, turns: Turns) -> Steps[str]:
         reply = None
         while True:
             try:
@@ -191,7 +194,7 @@ class TwoTurnSynthesizer(BaseSynthesizer):
                 return str(stop.value)
             reply = clean_answer((yield Method(turn.llm, "predict", (turn.template,), turn.args)))
 
-    def _stream(self, turns: _Turns) -> Generator[tuple[str, str], None, None]:
+    def _stream(self, turns: Turns) -> Generator[tuple[str, str], None, None]:
         reply, shown = None, False
         while True:
             try:
@@ -208,7 +211,7 @@ class TwoTurnSynthesizer(BaseSynthesizer):
             reply = cleaner.text
             shown = turn.key == "answer" and bool(reply)
 
-    async def _astream(self, turns: _Turns) -> AsyncGenerator[tuple[str, str], None]:
+    async def _astream(self, turns: Turns) -> AsyncGenerator[tuple[str, str], None]:
         reply, shown = None, False
         while True:
             try:
@@ -247,7 +250,7 @@ class TwoTurnSynthesizer(BaseSynthesizer):
 
 
 @dataclass(frozen=True, slots=True)
-class _Turn:
+class Turn:
     """One call to a model, and what its reply is."""
 
     key: Literal["long_answer", "answer"]
@@ -256,7 +259,7 @@ class _Turn:
     args: dict[str, Any]
 
 
-_Turns: TypeAlias = Generator[_Turn, Any, str]
+Turns: TypeAlias = Generator[Turn, Any, str]
 
 
 def _notes(fitted: FittedContext) -> dict[str, Any]:
@@ -268,14 +271,15 @@ def _notes(fitted: FittedContext) -> dict[str, Any]:
     return notes
 
 
-def _template(text: str) -> PromptTemplate:
+def reader_template(text: str) -> PromptTemplate:
     """Name the slots as LlamaIndex does, so that its events and its users know them."""
     return PromptTemplate(
         text.replace("{context}", "{context_str}").replace("{question}", "{query_str}")
     )
 
 
-def _documents(texts: Sequence[str]) -> list[ReaderDocument]:
+def documents_of(texts: Sequence[str]) -> list[ReaderDocument]:
+    """Return what a reader is shown of texts; those of long units are their documents."""
     documents = []
     for rank, text in enumerate(texts):
         if isinstance(text, UnitContent):
