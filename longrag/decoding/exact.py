@@ -110,9 +110,12 @@ def _without_proof(  # noqa: PLR0917
 ) -> Generator[Step, Sequence[Scores], None]:
     """Add further keys to those found, until there are as many as are wanted."""
     seen = {own.tokens for own in found}
-    closed = yield from _beam(questions, start, beam_size, last)
+    closed = yield from _beam(questions, start, found, beam_size, last)
     while len(found) < wanted:
-        own = closed.pop(0) if closed else (yield from _dive(questions, frontier, start, last))
+        if closed:
+            own: Hypothesis | None = closed.pop(0)
+        else:
+            own = yield from _dive(questions, frontier, start, found, last)
         if own is None:
             return
         if own.tokens not in seen:
@@ -134,12 +137,16 @@ def _learn(
 
 
 def _beam(
-    questions: Questions, start: Hypothesis, beam_size: int, last: int
+    questions: Questions,
+    start: Hypothesis,
+    found: Sequence[Hypothesis],
+    beam_size: int,
+    last: int,
 ) -> Generator[Step, Sequence[Scores], list[Hypothesis]]:
     """Return the ways to close the span that stay on a beam, best first."""
     live, closed = [start], list[Hypothesis]()
     while live and not (closed and max(own.score for own in closed) >= live[0].score):
-        yield from _learn(questions, live, start)
+        yield from _learn(questions, live, start, found)
         grown = [
             (own.score + logprob, own, token, logprob)
             for own in live
@@ -155,13 +162,17 @@ def _beam(
 
 
 def _dive(
-    questions: Questions, frontier: _Frontier, start: Hypothesis, last: int
+    questions: Questions,
+    frontier: _Frontier,
+    start: Hypothesis,
+    found: Sequence[Hypothesis],
+    last: int,
 ) -> Generator[Step, Sequence[Scores], Hypothesis | None]:
     """Close the span by the best token at each step, from the best prefix there is."""
     own = frontier.pop()
     while own is not None and not questions.free(own):
         if len(own.tokens) < last:
-            yield from _learn(questions, [own], start)
+            yield from _learn(questions, [own], start, found)
             own = frontier.descend(own)
         else:
             own = frontier.pop()

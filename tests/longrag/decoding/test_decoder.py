@@ -258,6 +258,17 @@ def test_all_keys_come_in_the_order_of_their_probability_and_only_as_far_as_take
     assert model.rows - first > 2 * first
 
 
+@pytest.mark.parametrize("max_rows", [1, 7])
+def test_keys_that_are_not_proved_are_asked_about_only_as_far_as_they_are_taken_too(max_rows):
+    model = noise(5, sharpness=0.1)
+    many = index_of([f"{a}{b}{c}{d}." for a in "ab" for b in "ab" for c in "ab" for d in "abwx"])
+    own = decoder(model, many, beam_size=1, max_rows=max_rows)
+    rows = [model.rows for _ in own.keys("a")]
+    assert len(rows) == len(many)
+    assert rows[0] < rows[3] < rows[9] < rows[-1]
+    assert rows[0] <= max_rows + 2 * len("[ abwx. ]")
+
+
 MILL = Document("mill.md", "ab. bb.\n\nab a.\n\n# wz\n\nbab. ab.", title="xy")
 WEIR = Document("weir.md", "ba.  ab\nb.", title="zw")
 
