@@ -86,6 +86,15 @@ def test_a_long_passage_loses_its_end_and_the_prompt_stays():
     assert not np.allclose(long, shorter, atol=1e-5)
 
 
+def test_at_least_one_token_of_a_passage_is_read():
+    model, tokenizer = tiny.tiny_t5(), tiny.t5_tokenizer()
+    frame = len(tokenizer(f"Query: {QUERY} Document: Relevant:").input_ids)
+    one = MonoT5Scorer(model, tokenizer, max_length=frame + 1)(QUERY, ["rye rye rye"])
+    assert np.allclose(one, MonoT5Scorer(model, tokenizer)(QUERY, ["rye"]), atol=1e-5)
+    with pytest.raises(InvalidParameterError, match=f"{frame} tokens with what stands around it"):
+        MonoT5Scorer(model, tokenizer, max_length=frame)(QUERY, ["rye rye rye"])
+
+
 def test_field_labels_in_a_query_do_not_move_the_cut():
     tokenizer = tiny.t5_tokenizer()
     scorer = MonoT5Scorer(tiny.tiny_t5(), tokenizer, max_length=60)
