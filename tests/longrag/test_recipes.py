@@ -356,6 +356,17 @@ def test_what_a_retriever_returns_twice_or_too_much_of_is_cut():
     ]  # fmt: skip
 
 
+def test_a_retriever_that_returns_more_than_wanted_does_not_have_it_all_reranked():
+    def retriever(texts, top_k):
+        yield ()
+        return list(PASSAGES.values())
+
+    world = World()
+    recipe = Recipe(retriever=retriever, reranker=reranking(), candidates=3, top_k=3)
+    run(recipe.prepare(QUERY), world)
+    assert world.asked == [Score(QUERY, (TEXTS["bridge"], TEXTS["mill"], TEXTS["weir"]))]
+
+
 def test_a_retriever_that_returns_something_else_is_refused():
     with pytest.raises(StoreError, match="must return passages, hits, units or nodes"):
         run(Recipe().prepare(QUERY), lambda request: ["a string"])
@@ -487,6 +498,7 @@ def test_a_reranker_that_fails_raises_or_keeps_the_order(failing, said):
     step = kept.trace["reranking"]
     assert step.skipped is None
     assert any(said in error for error in step.errors)
+    assert (failing is broken) == ("OSError: the third batch was lost" in step.errors)
     assert [one.id for one in step.came_out.first[:5]] == [one.id for one in plain.passages]
 
 
@@ -627,6 +639,28 @@ def test_nothing_relevant_is_as_nothing_found():
     assert (answer.text, answer.passages) == (EMPTY_ANSWER, ())
 
 
+def test_passages_that_a_compressor_of_ones_own_leaves_blank_are_not_read():
+    def blank(query, passages):
+        yield ()
+        return [replace(one, text=" \n" if one.id == "p-mill" else "kept") for one in passages]
+
+    prepared = run(Recipe(compressor=blank, top_k=7).prepare(QUERY), World())
+    assert {one.id for one in prepared.passages} == STORED.keys() - {"p-mill"}
+    assert [text for _, text in documents(prepared.prompt)] == ["kept"] * 6
+
+
+def test_each_document_of_a_unit_is_a_field_with_its_title():
+    text = f"{TEXTS['mill']}\n\n{TEXTS['weir']}"
+    first = len(TEXTS["mill"])
+    members = (Member("mill", "Mill", 0, 0, first),
+               Member("weir", "Weir", first + 2, 0, len(TEXTS["weir"])))  # fmt: skip
+    best = Chunk("c", "u", "mill", "Mill", text[:9], 0, 9, 0, 9)
+    found = [RetrievedUnit(LongUnit("u", text, members, 0), 1.0, best)]
+    prepared = run(Recipe().prepare(QUERY), World(found=found))
+    assert documents(prepared.prompt) == [("Mill", TEXTS["mill"]), ("Weir", TEXTS["weir"])]
+    assert prepared.doc_ids == ("mill", "weir")
+
+
 def test_a_compressor_need_not_be_a_flow():
     def first_sentences(query, texts):
         return run(compress_extractive(query, texts, ratio=1.0), World())
@@ -658,6 +692,9 @@ def test_chunks_units_and_nodes_become_passages_that_know_their_documents():
     hit = as_passage(Hit("u1", chunk, 0.5))
     assert (hit.id, hit.text, hit.score) == ("c1", text[4:20], 0.5)
     assert hit.members == (Member("mill", "Mill", 0, 104, 120),)
+
+    cut = Chunk("c2", "u1", "mill", "Mill", text[4:10], 4, 10, 104, 120)
+    assert as_passage(Hit("u1", cut)).members == (Member("mill", "Mill", 0, 104, 110),)
 
     leaf = TreeNode("n1", "A leaf.", 0, 2, ("mill",), title="Mill", span=(7, 14))
     found = as_passage(RetrievedNode(leaf, 0.25, (leaf,)))
