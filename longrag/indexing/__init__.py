@@ -13,6 +13,7 @@ from longrag.indexing.summaries import (
     Summarizer,
     check_summary,
 )
+from longrag.indexing.tilde_index import TildeIndex, TildeScorer
 from longrag.indexing.token_ids import TokenIds
 from longrag.indexing.tree import Tree, TreeStatistics
 from longrag.indexing.tree_builder import TreeBuilder, TreeEstimate, build_tree
@@ -33,6 +34,8 @@ __all__ = [
     "Passage",
     "StableClusterer",
     "Summarizer",
+    "TildeIndex",
+    "TildeScorer",
     "TokenIds",
     "Tree",
     "TreeBuilder",

@@ -1,8 +1,14 @@
 """Small protocols for what the outside provides, and local backends that need no key."""
 
+from longrag.models.cross_encoder import CrossEncoderScorer
 from longrag.models.embedder import Embedder, LsaEmbedder, MiniLmEmbedder
 from longrag.models.language_model import LanguageModel, Next, Scores, Session
 from longrag.models.llama_cpp_model import LlamaCppLanguageModel, LlamaCppTokenizer
+from longrag.models.monot5 import MonoT5Scorer
+from longrag.models.rankllama import RankLlamaScorer
+from longrag.models.scorers import Scorer
+from longrag.models.tilde import TildeExpander, TildeModel
+from longrag.models.tilde_terms import TildeTokenizer
 from longrag.models.tokenizer import Tokenizer
 from longrag.models.tokens import count_tokens
 from longrag.models.transformers_model import TransformersLanguageModel
@@ -10,15 +16,22 @@ from longrag.models.transformers_tokenizer import TransformersTokenizer
 from longrag.models.vllm_model import VllmLanguageModel
 
 __all__ = [
+    "CrossEncoderScorer",
     "Embedder",
     "LanguageModel",
     "LlamaCppLanguageModel",
     "LlamaCppTokenizer",
     "LsaEmbedder",
     "MiniLmEmbedder",
+    "MonoT5Scorer",
     "Next",
+    "RankLlamaScorer",
+    "Scorer",
     "Scores",
     "Session",
+    "TildeExpander",
+    "TildeModel",
+    "TildeTokenizer",
     "Tokenizer",
     "TransformersLanguageModel",
     "TransformersTokenizer",
