@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 
 from longrag.decoding.attribution import sources
 from longrag.decoding.constraint import Constraint
@@ -89,7 +90,8 @@ class Stream:
             place=self._place,
         )
         script = transcribe(self._writer.tokenizer, tokens, self._place.spans)
-        held = held_back(script, self._writer.stop) if self._place.free else 0
+        # No stop string holds within a key.
+        held = held_back(script, self._writer.stop if self._place.free else ())
         spans = self._writer.spans(own, script, self._spans)
         yield from self._pieces(script.text[: len(script.text) - held], spans)
 

@@ -131,6 +131,34 @@ def test_what_is_streamed_is_what_is_generated(  # noqa: PLR0917
     assert own.batch(["b", "a", "b"])[2].text == whole.text
 
 
+class Bytes:
+    vocab_size = 257
+    fingerprint = "bytes"
+
+    def encode(self, text):
+        return list(text.encode())
+
+    def decode(self, ids):
+        return bytes(token for token in ids if token < 256).decode(errors="replace")
+
+
+def test_a_part_of_a_character_that_several_keys_begin_with_is_not_streamed():
+    texts = [text.encode() for text in ("x [ \u4f60a. ] y", "x [ \u4f5fb. ] y")]
+
+    def probabilities(prefix):
+        vector = np.full(257, 1e-6)
+        for text in texts:
+            if text.startswith(bytes(prefix[1:])):
+                vector[[*text, 256][len(prefix) - 1]] += 0.5
+        return vector / vector.sum()
+
+    model = TableModel(Bytes(), probabilities)
+    index = KeyIndex.from_keys(["\u4f60a.", "\u4f5fb."], tokenizer=Bytes(), markers=MARKS)
+    *pieces, last = decoder(model, index, beam_size=4).stream("a")
+    assert last.text == texts[1].decode()
+    assert "".join(piece.text for piece in pieces) == last.text
+
+
 def test_text_is_streamed_before_the_output_is_over():
     pieces = list(decoder(script("x [ ab. ] y")).stream("a"))
     first = next(place for place, piece in enumerate(pieces) if piece.text)
