@@ -61,7 +61,7 @@ class QueryClassifier:
     Source: Best Practices §3.1 and Appendix A.1.
     """
 
-    terms: tuple[str, ...]
+    terms: tuple[str, ...] = field(repr=False)
     counts: NDArray[np.uint16] = field(repr=False)
     weights: NDArray[np.float32] = field(repr=False)
     intercept: float
