@@ -51,8 +51,13 @@ class KeywordSource(Protocol):
         """Index the words of the nodes there are."""
 
 
-def source_of(retriever: BaseRetriever, nodes: Sequence[BaseNode] | None) -> KeywordSource:
+def source_of(
+    retriever: BaseRetriever, nodes: Sequence[BaseNode] | None, *, follow: bool
+) -> KeywordSource:
     """Find what a retriever searches.
+
+    The framework's own retrievers search the nodes that were there when they were made; ``follow``
+    takes those that are there now.
 
     Raises:
         InvalidParameterError: it cannot be known, and no nodes were given; or both are there.
@@ -68,22 +73,29 @@ def source_of(retriever: BaseRetriever, nodes: Sequence[BaseNode] | None) -> Key
         case MaxPRetriever():
             return _StoredUnits(retriever, nodes)
         case _:
-            return _Nodes(retriever, nodes)
+            return _Nodes(retriever, nodes, follow=follow)
 
 
 class _Nodes:
     """Nodes by their ids, given or in the docstore of an index."""
 
-    def __init__(self, retriever: BaseRetriever, nodes: Sequence[BaseNode] | None) -> None:
+    def __init__(
+        self,
+        retriever: BaseRetriever,
+        nodes: Sequence[BaseNode] | None,
+        *,
+        follow: bool = True,
+    ) -> None:
         self._nodes = None if nodes is None else list(nodes)
         index = getattr(retriever, "_index", None)
         self._index = index if isinstance(index, VectorStoreIndex) else None
         filters = getattr(retriever, "_filters", None)
         self._filters = filters if isinstance(filters, MetadataFilters) else None
-        self._only_nodes: list[str] | None = None
-        self._only_documents: list[str] | None = None
+        self._only_nodes: frozenset[str] = frozenset()
+        self._only_documents: frozenset[str] = frozenset()
         if isinstance(retriever, VectorIndexRetriever):
-            self._only_nodes, self._only_documents = retriever._node_ids, retriever._doc_ids
+            self._only_nodes = frozenset(() if follow else retriever._node_ids or ())
+            self._only_documents = frozenset(retriever._doc_ids or ())
         hidden = self._index is None or self._index.vector_store.stores_text
         if self._nodes is None and hidden and not self.state():
             raise InvalidParameterError(

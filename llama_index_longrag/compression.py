@@ -69,16 +69,20 @@ class CompressPostprocessor(CheckedPostprocessor):
         default="extractive", description='"extractive" or "abstractive".'
     )
     ratio: float | None = Field(
-        default=None, description="The share to keep; 0.4 where there is no other limit."
+        default=None,
+        strict=True,
+        description="The share to keep; 0.4 where there is no other limit.",
     )
     token_budget: int | None = Field(
-        default=None, description="extractive: the tokens that may be kept of all nodes together."
+        default=None,
+        strict=True,
+        description="extractive: the tokens that may be kept of all nodes together.",
     )
     max_words: int | None = Field(
-        default=None, description="abstractive: the words asked for in each summary."
+        default=None, strict=True, description="abstractive: the words asked for in each summary."
     )
     together: bool = Field(
-        default=False, description="abstractive: whether one call reads all nodes."
+        default=False, strict=True, description="abstractive: whether one call reads all nodes."
     )
     embed_model: Annotated[
         BaseEmbedding | None, PlainSerializer(lambda model: model and embed_identity(model))
@@ -92,7 +96,9 @@ class CompressPostprocessor(CheckedPostprocessor):
         ),
         description="abstractive: has query_str and context_str, and may have max_words.",
     )
-    num_workers: int = Field(default=4, description="abstractive: the calls in flight at a time.")
+    num_workers: int = Field(
+        default=4, strict=True, description="abstractive: the calls in flight at a time."
+    )
     tokenizer: Annotated[Callable[[str], Sequence[Any]] | None, PlainSerializer(identify)] = Field(
         default=None, description="Counts tokens; None is LlamaIndex's global tokenizer."
     )

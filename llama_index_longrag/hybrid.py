@@ -26,7 +26,7 @@ _CANDIDATES = 100
 
 
 class HybridRetriever(BaseRetriever):
-    """Retrieve by ``alpha * keywords + dense``: BM25 beside any retriever, over the same nodes.
+    """Rank by ``alpha * keywords + dense``: BM25 beside any retriever, over the same nodes.
 
     Both rankings are scaled to 0 to 1, so that a score is at most ``alpha + 1``. Long units count
     by their best chunk on both sides, and of a tree its leaves and summaries count alike.
@@ -39,10 +39,11 @@ class HybridRetriever(BaseRetriever):
     Args:
         retriever: any retriever that gives scores. It is asked for ``candidates`` nodes, by a copy
             of it, where it has ``similarity_top_k``.
-        index: an index, in place of a retriever; its own retriever is used.
+        index: an index, in place of a retriever; its own retriever is used, and nodes that come and
+            go are followed.
         nodes: what the retriever searches. Not needed for the indexes and retrievers of this
             package, whose later changes are followed, and for a ``VectorStoreIndex`` whose docstore
-            holds its nodes: there nodes that come and go are followed.
+            holds its nodes.
         alpha: the weight of the keywords, at least 0.
         similarity_top_k: the number of nodes to return; all of them when there are fewer.
         candidates: how many of each ranking are added up; by default 100, or ``similarity_top_k``
@@ -81,7 +82,8 @@ class HybridRetriever(BaseRetriever):
         self._candidates = candidates
         self.similarity_top_k = similarity_top_k
         self._retriever = _beneath(retriever, index)
-        self._source = source_of(self._retriever, nodes)
+        self._index = index
+        self._source = source_of(self._retriever, nodes, follow=index is not None)
         self._tokenizer = keyword_tokenizer
         self._read: tuple[object, Keywords] | None = None
         self._keywords()
@@ -137,7 +139,9 @@ class HybridRetriever(BaseRetriever):
     ) -> Steps[list[Hit]]:
         if not isinstance(request, Search):
             raise NotImplementedError(type(request).__name__)
-        retriever = asking_for(self._retriever, request.top_k)
+        # The framework's own retrievers do not follow their index.
+        beneath = self._retriever if self._index is None else _beneath(None, self._index)
+        retriever = asking_for(beneath, request.top_k)
         rows: list[NodeWithScore] = yield Method(retriever, "retrieve", (bundle,))
         for row in rows:
             found.setdefault(row.node.node_id, row)

@@ -70,14 +70,20 @@ class ScorerRerank(CheckedPostprocessor):
     scorer: Annotated[Scorer, PlainSerializer(identify)] = Field(
         description="A callable from a question and texts to one number for each."
     )
-    top_n: int | None = Field(default=None, description="The nodes to return; None is all.")
+    top_n: int | None = Field(
+        default=None, strict=True, description="The nodes to return; None is all."
+    )
     candidates: int = Field(
-        default=PAPER_CANDIDATES, description="How many nodes are scored, from the front."
+        default=PAPER_CANDIDATES,
+        strict=True,
+        description="How many nodes are scored, from the front.",
     )
     on_error: OnError = Field(
         default="raise", description='What a scorer that fails does: "raise" or "keep_order".'
     )
-    chunk_size: int = Field(default=384, description="The tokens of a text that is scored.")
+    chunk_size: int = Field(
+        default=384, strict=True, description="The most tokens of a text that is scored."
+    )
     metadata_mode: MetadataMode = Field(
         default=MetadataMode.EMBED, description="The metadata that is scored with a text."
     )
@@ -266,14 +272,19 @@ class TildeRerank(ScorerRerank):
 
     @classmethod
     def from_index(
-        cls: type[_Self], index: TildeIndex, tokenizer: TermTokenizer, **settings: Any
+        cls: type[_Self], index: TildeIndex, terms: TermTokenizer, **settings: Any
     ) -> _Self:
         """Rerank by an index of weights, whose texts are those of the nodes.
+
+        Args:
+            index: the weights.
+            terms: cuts the questions, as the texts were cut: ``TildeModel.tokenizer``.
+            settings: of the class.
 
         Raises:
             InvalidParameterError: a setting, or the index was made with another tokenizer.
         """
-        return cls(**{"model_name": "TildeIndex", **settings}, scorer=TildeScorer(index, tokenizer))
+        return cls(**{"model_name": "TildeIndex", **settings}, scorer=TildeScorer(index, terms))
 
 
 def _unweighed(query: str, texts: Sequence[str], /) -> Any:
