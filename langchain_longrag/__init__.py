@@ -2,29 +2,57 @@
 
 from langchain_longrag.chains import ReaderSettings, create_longrag_chain, create_two_turn_reader
 from langchain_longrag.chat_models import ExtractiveChatModel
+from langchain_longrag.chunk_metadata import ChunkMetadataTransformer
+from langchain_longrag.compression import CompressDocuments
+from langchain_longrag.compressors import (
+    MonoT5Rerank,
+    RepackDocuments,
+    ScorerRerank,
+    TildeRerank,
+)
 from langchain_longrag.embeddings import LocalEmbeddings
 from langchain_longrag.evidence import EvidenceRetriever
+from langchain_longrag.gates import answer_alone, create_query_gate
+from langchain_longrag.hybrid import HybridRetriever
 from langchain_longrag.indexes import LongRAGIndex
+from langchain_longrag.query_transforms import QueryTransformRetriever
 from langchain_longrag.raptor import RaptorIndex, RaptorRetriever
+from langchain_longrag.recipes import RecipeSettings, balanced_efficiency, best_performance
 from langchain_longrag.retrievers import MaxPRetriever
 from langchain_longrag.riches import ChatRiches
 from langchain_longrag.riches_retriever import RichesRetriever
+from langchain_longrag.splitters import MetadataReplacement, SentenceWindowTransformer
 from langchain_longrag.tools import create_longrag_tool
 from langchain_longrag.transformers import LongUnitTransformer
 
 __all__ = [
     "ChatRiches",
+    "ChunkMetadataTransformer",
+    "CompressDocuments",
     "EvidenceRetriever",
     "ExtractiveChatModel",
+    "HybridRetriever",
     "LocalEmbeddings",
     "LongRAGIndex",
     "LongUnitTransformer",
     "MaxPRetriever",
+    "MetadataReplacement",
+    "MonoT5Rerank",
+    "QueryTransformRetriever",
     "RaptorIndex",
     "RaptorRetriever",
     "ReaderSettings",
+    "RecipeSettings",
+    "RepackDocuments",
     "RichesRetriever",
+    "ScorerRerank",
+    "SentenceWindowTransformer",
+    "TildeRerank",
+    "answer_alone",
+    "balanced_efficiency",
+    "best_performance",
     "create_longrag_chain",
     "create_longrag_tool",
+    "create_query_gate",
     "create_two_turn_reader",
 ]

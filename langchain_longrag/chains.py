@@ -213,7 +213,7 @@ class _Reader:
         self, prompt: BasePromptTemplate[Any], values: dict[str, Any], *, fallback: str = ""
     ) -> Runnable[Any, str]:
         filled = prompt.invoke(values)
-        text = _said() | StrOutputParser() | _clean(fallback)
+        text = said() | StrOutputParser() | _clean(fallback)
         return RunnableLambda(lambda _: filled) | self.llm | text
 
     def _fit(self, inputs: dict[str, Any]) -> FittedContext:
@@ -240,7 +240,7 @@ def _documents(inputs: dict[str, Any]) -> Sequence[Document]:
     return documents
 
 
-def _said() -> Runnable[Any, str | BaseMessage]:
+def said() -> Runnable[Any, str | BaseMessage]:
     """Refuse what is neither text nor a message, while it streams."""
 
     def transform(pieces: Iterator[Any]) -> Iterator[str | BaseMessage]:
