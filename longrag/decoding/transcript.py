@@ -39,7 +39,8 @@ def transcribe(tokenizer: Tokenizer, tokens: Sequence[int], spans: Sequence[Clos
         text += key
         end = max(start, len(text.rstrip()))
         text += _decode(tokenizer, tokens, span.end, span.closed)
-        quoted.append(Quoted(start, end, len(text)))
+        # White space that the closing token puts behind the marker is free text.
+        quoted.append(Quoted(start, end, len(text.rstrip())))
         done = span.closed
     return Transcript(text + _decode(tokenizer, tokens, done, len(tokens)), tuple(quoted))
 
