@@ -32,6 +32,28 @@ class CharacterTokenizer:
         return "".join(self.alphabet[token : token + 1] for token in ids)
 
 
+class PieceTokenizer:
+    """One id for each of some pieces, of which the longest that fits is taken, and an end token."""
+
+    def __init__(self, *pieces):
+        self.pieces = pieces
+        self.vocab_size = len(pieces) + 1
+        self.fingerprint = repr(pieces)
+
+    def encode(self, text):
+        ids = []
+        while text:
+            ids.append(self.id_of(max(filter(text.startswith, self.pieces), key=len)))
+            text = text[len(self.pieces[ids[-1]]) :]
+        return ids
+
+    def id_of(self, piece):
+        return self.pieces.index(piece)
+
+    def decode(self, ids):
+        return "".join("".join(self.pieces[token : token + 1]) for token in ids)
+
+
 class TableModel:
     """A language model given by a function from all tokens so far to the next one's probabilities.
 

@@ -24,7 +24,7 @@ def beam(
     else the best that nothing in the corpus could follow. Deterministic: equals are in the order of
     their parents, then of their tokens.
     """
-    questions = Questions(constraint, prompt, end_ids)
+    questions = Questions(constraint, prompt, end_ids, max_new_tokens)
     live = [Hypothesis((), (), constraint.start())]
     ended: list[Hypothesis] = []
     stuck: Hypothesis | None = None
@@ -32,7 +32,7 @@ def beam(
         asked = questions.about(live, free=1 if adaptive else beam_size, inside=beam_size)
         if asked:
             known = certain([*live, *ended[:n_best]])
-            questions.learn(asked, (yield Step(asked, live[0], known)))
+            questions.learn((yield Step(asked, live[0], known)))
         before, live = live, []
         grown = [
             (own.score + logprob, rank, own, token, logprob)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
+from itertools import takewhile
 from operator import index as as_index
 from typing import NamedTuple
 
@@ -105,18 +106,40 @@ class Place:
         return all(isinstance(reading, _Free) for reading in self.readings)
 
     @property
+    def may_be_free(self) -> bool:
+        """Whether the output is in free text by one of its readings."""
+        return any(isinstance(reading, _Free) for reading in self.readings)
+
+    @property
     def finished(self) -> bool:
         """Whether a stop string was written in free text: nothing may follow."""
         first = self.readings[0]
         return isinstance(first, _Free) and first.finished
 
     @property
+    def inside(self) -> Place | None:
+        """The same place by the readings inside a span alone; None where there are none."""
+        readings = tuple(reading for reading in self.readings if isinstance(reading, _Inside))
+        return replace(self, readings=readings) if readings else None
+
+    @property
     def spans(self) -> tuple[Closed, ...]:
         """The spans closed so far, by the reading in free text if there is one.
 
-        They may still change unless the place is ``free``.
+        Those that are not among ``settled`` may still become others.
         """
         return self.readings[0].spans
+
+    @property
+    def settled(self) -> tuple[Closed, ...]:
+        """The spans that are closed by all readings: nothing that follows can change them."""
+        if len(self.readings) == 1:
+            return self.spans
+        same = takewhile(
+            lambda spans: len(set(spans)) == 1,
+            zip(*(reading.spans for reading in self.readings), strict=False),
+        )
+        return tuple(spans[0] for spans in same)
 
 
 class Constraint:

@@ -174,7 +174,8 @@ class RichesDecoder:
             InvalidParameterError: a setting, or a prompt too long for the model.
             GenerationError: the model failed.
         """
-        task = self._task([prompt], [query], stop, max_new_tokens, _count("n_best", n_best))
+        wanted = _count("n_best", n_best)
+        task = self._task([prompt], [query], stop, max_new_tokens, n_best=wanted)
         (outcome,) = finish(task.run(self.language_model, self._stopped))
         return task.generation(0, outcome)
 
@@ -242,17 +243,16 @@ class RichesDecoder:
             GenerationError: the model failed.
         """
         wanted = sys.maxsize if k is None else _count("k", k)
-        task = self._task([prompt], [""], (), None)
+        opening = self.language_model.tokenizer.encode(f" {self.markers[0]}")
+        task = self._task([prompt], [""], (), None, behind=opening)
         search = best_keys(
-            Questions(task.constraint, 0, frozenset()),
+            Questions(task.constraint, 0, frozenset(), self.max_new_tokens),
             Hypothesis((), (), task.constraint.start(inside=True)),
             wanted=wanted,
             beam_size=self.beam_size,
             max_rows=self.max_rows,
-            last=self.max_new_tokens,
         )
-        opening = self.language_model.tokenizer.encode(f" {self.markers[0]}")
-        task = replace(task, prompts=[[*task.prompts[0], *opening]], searches=[search])
+        task = replace(task, searches=[search])
         for number, own in enumerate(_found(task.run(self.language_model, self._stopped))):
             if own.place.spans and number < wanted:
                 yield from task.generation(0, Outcome([own])).spans
@@ -263,7 +263,9 @@ class RichesDecoder:
         queries: Sequence[str],
         stop: Sequence[str] | None,
         max_new_tokens: int | None,
+        *,
         n_best: int = 1,
+        behind: Sequence[int] = (),
     ) -> _Task:
         ends = self.stop if stop is None else check_strings(stop, "stop")
         length = self.max_new_tokens
@@ -273,7 +275,7 @@ class RichesDecoder:
             allowed = f"at most the beam_size of {self.beam_size}, and 1 in an exact search"
             raise InvalidParameterError("n_best", n_best, allowed)
         constraint = self._constraint(ends)
-        ids = [self._prompt_ids(prompt, length) for prompt in prompts]
+        ids = [self._prompt_ids(prompt, behind, length) for prompt in prompts]
         return _Task(
             constraint=constraint,
             prompts=ids,
@@ -307,10 +309,10 @@ class RichesDecoder:
             n_best=n_best,
         )
 
-    def _prompt_ids(self, prompt: str, length: int) -> list[int]:
+    def _prompt_ids(self, prompt: str, behind: Sequence[int], length: int) -> list[int]:
         if not isinstance(prompt, str):
             raise InvalidParameterError("prompt", prompt, "a string")
-        ids = list(self.language_model.prompt_ids(prompt))
+        ids = [*self.language_model.prompt_ids(prompt), *behind]
         window = self.language_model.context_window
         if window is not None and len(ids) + length > window:
             raise InvalidParameterError(

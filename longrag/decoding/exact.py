@@ -12,13 +12,17 @@ import heapq
 import sys
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import replace
-from typing import Final
+from typing import Final, TypeAlias, TypeVar
 
 from longrag.decoding.constraint import Constraint
 from longrag.decoding.search import Hypothesis, Questions, Search, Step
+from longrag.indexing import KeyState
 from longrag.models.language_model import Scores
 
 _ALL: Final = sys.maxsize
+
+T = TypeVar("T")
+_Asking: TypeAlias = Generator[Step, Sequence[Scores], T]
 
 
 def exact(
@@ -33,24 +37,28 @@ def exact(
     """Write free text greedily, and in each span the most probable key there is.
 
     ``beam_size`` prefixes are scored at once. A span for which ``max_rows`` prefixes did not
-    suffice gets the best key of a beam, and is not proved.
+    suffice gets the best key of a beam, and is not proved. Where a beam closes no key, as many
+    prefixes again are scored in search of any.
     """
-    questions = Questions(constraint, prompt, end_ids)
     own = Hypothesis((), (), constraint.start())
     while own.reason == "length" and len(own.tokens) < max_new_tokens:
+        # What was asked about one span is of no use in the next.
+        questions = Questions(constraint, prompt, end_ids, max_new_tokens)
         after: Hypothesis | None
         if questions.free(own):
-            yield from _learn(questions, [own], own)
+            asked = questions.about([own], free=1, inside=_ALL)
+            questions.learn((yield Step(asked, own, len(own.tokens))))
             after = questions.best_child(own)
         else:
-            keys = yield from best_keys(
+            search = best_keys(
                 questions,
                 own,
                 wanted=1,
                 beam_size=beam_size,
                 max_rows=max_rows,
-                last=max_new_tokens,
+                give_up=max_rows,
             )
+            keys = yield from search
             after = keys[0] if keys else None
         own = after or replace(own, reason="stuck")
     return [own]
@@ -63,120 +71,138 @@ def best_keys(
     wanted: int,
     beam_size: int,
     max_rows: int,
-    last: int,
-) -> Generator[Step, Sequence[Scores], list[Hypothesis]]:
+    give_up: int = _ALL,
+) -> _Asking[list[Hypothesis]]:
     """Find the most probable ways to close the span in which a hypothesis stands, best first.
 
-    A hypothesis whose key is proved to be the next best names its span in ``proved``. When
-    ``max_rows`` prefixes were scored, those of a beam follow, so that the first is no worse than a
-    beam's, and then what is found by the best token at each step. None is longer than ``last``
-    tokens.
+    Each key comes once. A hypothesis whose key is proved to be the next best names its span in
+    ``proved``. When ``max_rows`` prefixes were scored, those of a beam follow, so that the first is
+    no worse than a beam's, and then what is found by the best token at each step, until ``give_up``
+    prefixes were scored without finding one. Where no key is found, the result is a prefix as long
+    as the questions allow, if there is one.
     """
-    frontier = _Frontier(questions)
-    number = len(start.place.spans)
-    found: list[Hypothesis] = []
-    too_long: list[Hypothesis] = []
-    batch, rows = [start], 0
-    while batch:
-        rows += yield from _learn(questions, batch, start, found)
-        for own in batch:
-            frontier.expand(own)
-        batch = []
-        while len(found) < wanted and len(batch) < beam_size and rows < max_rows:
-            best = frontier.pop()
+    return _KeySearch(questions, start, wanted, beam_size).run(max_rows, give_up)
+
+
+class _KeySearch:
+    """One search for the most probable keys."""
+
+    def __init__(
+        self, questions: Questions, start: Hypothesis, wanted: int, beam_size: int
+    ) -> None:
+        self._questions, self._start = questions, start
+        self._wanted, self._beam_size = wanted, beam_size
+        self._frontier = _Frontier(questions)
+        self._number = len(start.place.spans)
+        self._found: list[Hypothesis] = []
+        self._seen: set[KeyState] = set()
+        self._too_long: list[Hypothesis] = []
+        self._rows = 0
+
+    def run(self, max_rows: int, give_up: int) -> _Asking[list[Hypothesis]]:
+        batch = [self._start]
+        while batch:
+            yield from self._learn(batch)
+            for own in batch:
+                self._frontier.expand(own)
+            batch = self._next_batch(max_rows)
+        if self._lacks() and self._rows >= max_rows:
+            yield from self._without_proof(give_up)
+        return self._found or self._too_long
+
+    def _lacks(self) -> bool:
+        return len(self._found) < self._wanted
+
+    def _fits(self, own: Hypothesis) -> bool:
+        """Tell whether a prefix may grow; of those that may not the first is kept."""
+        if len(own.tokens) < self._questions.length:
+            return True
+        self._too_long = self._too_long or [own]
+        return False
+
+    def _next_batch(self, max_rows: int) -> list[Hypothesis]:
+        """Take the most probable prefixes, and the keys that none of them can surpass."""
+        batch: list[Hypothesis] = []
+        while self._lacks() and len(batch) < self._beam_size and self._rows < max_rows:
+            best = self._frontier.pop()
             if best is None:
                 break
-            if not questions.free(best):
-                (batch if len(best.tokens) < last else too_long).append(best)
-            elif not batch:
-                found.append(replace(best, proved=best.proved | {number}))
-            else:
+            if not self._questions.free(best):
+                if self._fits(best):
+                    batch.append(best)
+            elif batch:
                 # The batch is more probable so far, and some of it may stay so.
-                frontier.put_back(best)
+                self._frontier.put_back(best)
                 break
-    if len(found) < wanted and rows >= max_rows:
-        yield from _without_proof(questions, frontier, start, found, wanted, beam_size, last)
-    return found or too_long[:1]
+            else:
+                self._frontier.go_on(best)
+                closed = best.place.spans[self._number]
+                self._take(replace(best, proved=best.proved | {closed}))
+        return batch
 
+    def _take(self, own: Hypothesis) -> None:
+        key = own.place.spans[self._number].state
+        if key not in self._seen:
+            self._seen.add(key)
+            self._found.append(own)
 
-def _without_proof(  # noqa: PLR0917
-    questions: Questions,
-    frontier: _Frontier,
-    start: Hypothesis,
-    found: list[Hypothesis],
-    wanted: int,
-    beam_size: int,
-    last: int,
-) -> Generator[Step, Sequence[Scores], None]:
-    """Add further keys to those found, until there are as many as are wanted."""
-    seen = {own.tokens for own in found}
-    closed = yield from _beam(questions, start, found, beam_size, last)
-    while len(found) < wanted:
-        if closed:
-            own: Hypothesis | None = closed.pop(0)
-        else:
-            own = yield from _dive(questions, frontier, start, found, last)
-        if own is None:
-            return
-        if own.tokens not in seen:
-            seen.add(own.tokens)
-            found.append(own)
+    def _learn(self, wanted: Sequence[Hypothesis]) -> _Asking[None]:
+        asked = self._questions.about(wanted, free=1, inside=_ALL)
+        self._rows += len(asked)
+        if asked:
+            start = self._start
+            step = Step(asked, start, len(start.tokens), tuple(self._found))
+            self._questions.learn((yield step))
 
+    def _without_proof(self, give_up: int) -> _Asking[None]:
+        """Add further keys to those found, until there are as many as are wanted."""
+        for own in (yield from self._beam()):
+            if self._lacks():
+                self._take(own)
+        last = self._rows
+        while self._lacks():
+            found = yield from self._dive(last + give_up)
+            if found is None:
+                return
+            last = self._rows
+            self._frontier.go_on(found)
+            self._take(found)
 
-def _learn(
-    questions: Questions,
-    wanted: Sequence[Hypothesis],
-    leader: Hypothesis,
-    found: Sequence[Hypothesis] = (),
-) -> Generator[Step, Sequence[Scores], int]:
-    asked = questions.about(wanted, free=1, inside=_ALL)
-    if asked:
-        step = Step(asked, leader, len(leader.tokens), tuple(found))
-        questions.learn(asked, (yield step))
-    return len(asked)
+    def _beam(self) -> _Asking[list[Hypothesis]]:
+        """Return the ways to close the span that stay on a beam, best first."""
+        questions = self._questions
+        live, closed = [self._start], list[Hypothesis]()
+        while live and not (closed and max(own.score for own in closed) >= live[0].score):
+            yield from self._learn(live)
+            grown = [
+                (own.score + logprob, own, token, logprob)
+                for own in live
+                for logprob, token in questions.candidates(own)
+            ]
+            grown.sort(key=lambda one: -one[0])
+            children = [
+                questions.child(own, token, logprob)
+                for _, own, token, logprob in grown[: self._beam_size]
+            ]
+            closed += [own for own in children if questions.free(own)]
+            live = [own for own in children if not questions.free(own) and self._fits(own)]
+        return sorted(closed, key=lambda own: -own.score)
 
+    def _dive(self, last: int) -> _Asking[Hypothesis | None]:
+        """Close the span by the best token at each step, from the best prefix there is.
 
-def _beam(
-    questions: Questions,
-    start: Hypothesis,
-    found: Sequence[Hypothesis],
-    beam_size: int,
-    last: int,
-) -> Generator[Step, Sequence[Scores], list[Hypothesis]]:
-    """Return the ways to close the span that stay on a beam, best first."""
-    live, closed = [start], list[Hypothesis]()
-    while live and not (closed and max(own.score for own in closed) >= live[0].score):
-        yield from _learn(questions, live, start, found)
-        grown = [
-            (own.score + logprob, own, token, logprob)
-            for own in live
-            for logprob, token in questions.candidates(own)
-        ]
-        grown.sort(key=lambda one: -one[0])
-        children = [
-            questions.child(own, token, logprob) for _, own, token, logprob in grown[:beam_size]
-        ]
-        closed += [own for own in children if questions.free(own)]
-        live = [own for own in children if not questions.free(own) and len(own.tokens) < last]
-    return sorted(closed, key=lambda own: -own.score)
-
-
-def _dive(
-    questions: Questions,
-    frontier: _Frontier,
-    start: Hypothesis,
-    found: Sequence[Hypothesis],
-    last: int,
-) -> Generator[Step, Sequence[Scores], Hypothesis | None]:
-    """Close the span by the best token at each step, from the best prefix there is."""
-    own = frontier.pop()
-    while own is not None and not questions.free(own):
-        if len(own.tokens) < last:
-            yield from _learn(questions, [own], start, found)
-            own = frontier.descend(own)
-        else:
-            own = frontier.pop()
-    return own
+        None where that leads nowhere before ``last`` prefixes were scored.
+        """
+        own = self._frontier.pop()
+        while own is not None and not self._questions.free(own):
+            if self._rows >= last:
+                return None
+            if self._fits(own):
+                yield from self._learn([own])
+                own = self._frontier.descend(own)
+            else:
+                own = self._frontier.pop()
+        return own
 
 
 class _Frontier:
@@ -207,6 +233,12 @@ class _Frontier:
     def put_back(self, own: Hypothesis) -> None:
         """Return a prefix that was taken."""
         self._push(own, iter(()), own)
+
+    def go_on(self, own: Hypothesis) -> None:
+        """Return a key that was taken, where it may be the beginning of another after all."""
+        longer = own.place.inside
+        if longer is not None:
+            self.put_back(replace(own, place=longer))
 
     def descend(self, own: Hypothesis) -> Hypothesis | None:
         """Return the best child of a prefix, leaving the others on the frontier."""

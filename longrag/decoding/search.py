@@ -11,7 +11,7 @@ from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple, TypeAlias
 
-from longrag.decoding.constraint import Constraint, Moves, Place
+from longrag.decoding.constraint import Closed, Constraint, Moves, Place
 from longrag.decoding.generation import FinishReason
 from longrag.models.language_model import Next, Scores
 
@@ -27,8 +27,8 @@ class Hypothesis:
     totals: tuple[float, ...]
     place: Place
     reason: FinishReason = "length"
-    proved: frozenset[int] = frozenset()
-    """The spans, by number, that no other key could have beaten."""
+    proved: frozenset[Closed] = frozenset()
+    """The spans that no other key could have beaten."""
 
     @property
     def score(self) -> float:
@@ -65,8 +65,18 @@ Search: TypeAlias = Generator[Step, Sequence[Scores], list[Hypothesis]]
 
 
 @dataclass(slots=True)
+class _Link:
+    """One question of a chain, where the grammar stands in it, and the answer once it is known."""
+
+    asked: Next
+    place: Place
+    moves: Moves
+    answer: Scores | None = None
+
+
+@dataclass(slots=True)
 class Questions:
-    """The questions of one search, each put once.
+    """The questions of one search, each put once, about outputs of less than ``length`` tokens.
 
     Where only one token may follow, the tokens that cannot but follow it are asked about with it: a
     model answers for a whole chain in one call, and the steps along it need none.
@@ -75,58 +85,61 @@ class Questions:
     constraint: Constraint
     prompt: int
     end_ids: frozenset[int]
-    known: dict[tuple[int, ...], Scores] = field(default_factory=dict)
-    _moves: dict[tuple[int, ...], Moves] = field(default_factory=dict)
-    _places: dict[tuple[int, ...], Place] = field(default_factory=dict)
+    length: int
+    _chains: dict[tuple[int, ...], Sequence[_Link]] = field(default_factory=dict)
+    _open: list[_Link] = field(default_factory=list)
 
     def about(self, hypotheses: Sequence[Hypothesis], *, free: int, inside: int) -> list[Next]:
-        """Return what must be asked to go on with some hypotheses, one token at least.
+        """Return what must be asked to go on with some hypotheses.
 
         Args:
-            hypotheses: those to go on with.
+            hypotheses: those to go on with, shorter than ``length``.
             free: how many of the best tokens are wanted in free text.
             inside: how many are wanted in a span.
         """
-        return [
-            question
-            for own in hypotheses
-            if own.tokens not in self.known
-            for question in self._chain(own, free, inside)
-        ]
+        for own in hypotheses:
+            if own.tokens not in self._chains:
+                chain = self._chains[own.tokens] = list(self._chain(own, free, inside))
+                self._open += chain
+        return [link.asked for link in self._open]
 
-    def _chain(self, own: Hypothesis, free: int, inside: int) -> Iterator[Next]:
+    def _chain(self, own: Hypothesis, free: int, inside: int) -> Iterator[_Link]:
         tokens, place = own.tokens, own.place
-        for _ in range(LOOK_AHEAD):
-            moves = self._moves[tokens] = self.constraint.moves(place)
+        for _ in range(min(LOOK_AHEAD, self.length - len(tokens))):
+            moves = self.constraint.moves(place)
             if moves.allowed is None:
-                yield Next(self.prompt, tokens, free, banned=moves.banned)
+                yield _Link(Next(self.prompt, tokens, free, banned=moves.banned), place, moves)
                 return
             if not len(moves.allowed):
                 return
             wanted = min(inside + len(moves.closers), len(moves.allowed))
-            yield Next(self.prompt, tokens, wanted, allowed=moves.allowed)
+            yield _Link(Next(self.prompt, tokens, wanted, allowed=moves.allowed), place, moves)
             if len(moves.allowed) > 1:
                 return
             token = int(moves.allowed[0])
             tokens, place = (*tokens, token), self.constraint.advance(place, token)
-            self._places[tokens] = place
 
     def free(self, own: Hypothesis) -> bool:
-        """Tell whether free text may follow."""
-        moves = self._moves.get(own.tokens) or self.constraint.moves(own.place)
+        """Tell whether a hypothesis stands in free text, or was ended there by a stop string."""
+        if own.place.finished:
+            return True
+        chain = self._chains.get(own.tokens)
+        moves = chain[0].moves if chain else self.constraint.moves(own.place)
         return moves.allowed is None
 
-    def learn(self, asked: Sequence[Next], answers: Sequence[Scores]) -> None:
-        """Keep the answers."""
-        for question, answer in zip(asked, answers, strict=True):
-            self.known[question.tokens] = answer
+    def learn(self, answers: Sequence[Scores]) -> None:
+        """Keep the answers to what was asked last."""
+        for link, answer in zip(self._open, answers, strict=True):
+            link.answer = answer
+        self._open.clear()
 
     def candidates(self, own: Hypothesis) -> Iterator[tuple[float, int]]:
         """Yield the log-probabilities and tokens that may follow, best first; none when stuck."""
-        answer = self.known.get(own.tokens)
-        if answer is None:
+        chain = self._chains.get(own.tokens)
+        answer = chain[0].answer if chain else None
+        if not chain or answer is None:
             return
-        closers = self._moves[own.tokens].closers
+        closers = chain[0].moves.closers
         closed = False
         for token, logprob in zip(answer.ids.tolist(), answer.logprobs.tolist(), strict=True):
             if token in closers:
@@ -144,15 +157,19 @@ class Questions:
 
     def child(self, own: Hypothesis, token: int, logprob: float) -> Hypothesis:
         """Return a hypothesis one token further, or ended."""
+        rest = self._chains.get(own.tokens, ())[1:]
+        if rest:
+            # In a chain one token alone may follow: this one.
+            further = own.after(token, logprob, rest[0].place)
+            self._chains[further.tokens] = rest
+            return further
         if token in self.end_ids and self.free(own):
             return own.ended(logprob)
-        place = self._places.pop((*own.tokens, token), None)
-        return own.after(token, logprob, place or self.constraint.advance(own.place, token))
+        return own.after(token, logprob, self.constraint.advance(own.place, token))
 
     def forget(self, own: Hypothesis) -> None:
         """Forget the answers about a hypothesis that is not gone on with again."""
-        self.known.pop(own.tokens, None)
-        self._moves.pop(own.tokens, None)
+        self._chains.pop(own.tokens, None)
 
 
 def certain(outcomes: Sequence[Hypothesis]) -> int:

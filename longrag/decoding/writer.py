@@ -61,7 +61,7 @@ class Writer:
                     query=self.query or script.text[: quoted.start],
                     texts=self.texts,
                 ),
-                proved=number in own.proved,
+                proved=closed in own.proved,
             )
 
 
@@ -91,8 +91,10 @@ class Stream:
         )
         script = transcribe(self._writer.tokenizer, tokens, self._place.spans)
         # No stop string holds within a key.
-        held = held_back(script, self._writer.stop if self._place.free else ())
+        held = held_back(script, self._writer.stop if self._place.may_be_free else ())
         spans = self._writer.spans(own, script, self._spans)
+        # What one reading has closed may go on by another.
+        spans = islice(spans, len(self._place.settled) - self._spans)
         yield from self._pieces(script.text[: len(script.text) - held], spans)
 
     def rest(self, generation: Generation) -> Iterator[Delta]:

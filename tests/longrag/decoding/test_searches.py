@@ -155,13 +155,13 @@ def test_best_first_search_gives_all_keys_in_the_order_of_their_probability(
     np.testing.assert_allclose(
         [own.score for own in outcome.hypotheses], [score for score, _ in expected[:wanted]]
     )
-    assert all(own.proved == {0} for own in outcome.hypotheses)
+    assert all(own.proved == {*own.place.spans} for own in outcome.hypotheses)
 
 
 def keys_of(table, grammar, **own):
     start = Hypothesis((), (), grammar.start(inside=True))
-    settings_ = {"wanted": 1, "beam_size": 4, "max_rows": MANY, "last": 20, **own}
-    kind = best_keys(Questions(grammar, 0, frozenset()), start, **settings_)
+    settings_ = {"wanted": 1, "beam_size": 4, "max_rows": MANY, **own}
+    kind = best_keys(Questions(grammar, 0, frozenset(), 20), start, **settings_)
     (outcome,) = finish(drive(table, [[0]], [kind]))
     return outcome
 
@@ -234,7 +234,7 @@ def test_an_exact_search_writes_greedily_and_quotes_the_best_key_in_each_span(se
         if len(place.spans) > count:
             best = max(_closings(table, grammar, before, found.tokens[:start]))
             assert math.isclose(best[0], found.totals[at - 1] - (0.0, *found.totals)[start])
-            assert count in found.proved
+            assert place.spans[count] in found.proved
 
 
 def _closings(table, grammar, place, prefix, score=0.0):
@@ -248,6 +248,47 @@ def _closings(table, grammar, place, prefix, score=0.0):
             table, grammar, grammar.advance(place, token), (*prefix, token), score + logprob
         )
     ]
+
+
+@pytest.mark.parametrize("kind", [beam, exact])
+@pytest.mark.parametrize("length", range(1, 14))
+def test_nothing_is_asked_about_outputs_as_long_as_they_may_be(kind, length):
+    grammar, table = constraint(["abababababab"]), model(3)
+    search(kind, table, grammar, beam_size=2, max_new_tokens=length)
+    asked = [len(question.tokens) for step in table.asked for question in step]
+    assert max(asked) < length
+
+
+@pytest.mark.parametrize("limits", [{}, {"max_span_tokens": 4}])
+def test_a_span_into_which_no_key_fits_is_given_up_soon(limits):
+    keys = [f"{a}{b}{c}{d}aaaaaaaa" for a in "ab" for b in "ab" for c in "ab" for d in "ab"]
+    table, grammar = model(1), constraint(keys, **limits)
+    start = Hypothesis((), (), grammar.start(inside=True))
+    kind = best_keys(
+        Questions(grammar, 0, frozenset(), 8), start, wanted=1, beam_size=1, max_rows=5, give_up=5
+    )
+    (outcome,) = finish(drive(table, [[0]], [kind]))
+    assert outcome.rows < 30
+    # Without a limit of their own, keys are cut off by that of the output.
+    assert [len(own.tokens) for own in outcome.hypotheses] == ([] if limits else [8])
+    assert not any(own.place.spans for own in outcome.hypotheses)
+
+
+def test_answers_are_kept_about_live_hypotheses_alone():
+    grammar = constraint(["ababab", "baabab", "bbbaaa", "abbbbb"], min_spans=4)
+    kept = []
+
+    class Watched(Questions):
+        def about(self, hypotheses, **wanted):
+            found = super().about(hypotheses, **wanted)
+            kept.append({tokens for tokens in self._chains} - {own.tokens for own in hypotheses})
+            return found
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("longrag.decoding.beam.Questions", Watched)
+        search(beam, model(2), grammar, beam_size=3, max_new_tokens=40)
+    assert len(kept) > 20
+    assert not any(kept)
 
 
 def test_tokens_that_cannot_but_follow_are_asked_about_eight_at_a_time():
