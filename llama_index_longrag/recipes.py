@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from time import perf_counter
@@ -24,6 +24,7 @@ from llama_index.core.response_synthesizers.base import BaseSynthesizer
 from llama_index.core.schema import BaseNode, NodeWithScore, QueryBundle
 from llama_index.core.settings import Settings
 
+from llama_index_longrag._bridge import token_counter
 from llama_index_longrag._recipe_runs import Modules, Run, Timed, traced
 from llama_index_longrag._requests import Models
 from llama_index_longrag.compression import CompressPostprocessor
@@ -125,6 +126,7 @@ class RecipeQueryEngine(BaseQueryEngine):
         direct_template: the prompt of answers without retrieval; ``query_str``.
         empty_response: the answer where nothing was found.
         streaming: stream the answers, of the default synthesizer and without retrieval.
+        tokenizer: counts tokens; by default LlamaIndex's global tokenizer.
         callback_manager: told of queries.
 
     Raises:
@@ -151,6 +153,7 @@ class RecipeQueryEngine(BaseQueryEngine):
         direct_template: BasePromptTemplate | None = None,
         empty_response: str = EMPTY_ANSWER,
         streaming: bool = False,
+        tokenizer: Callable[[str], Sequence[Any]] | None = None,
         callback_manager: CallbackManager | None = None,
     ) -> None:
         if isinstance(retriever, BaseIndex):
@@ -171,7 +174,13 @@ class RecipeQueryEngine(BaseQueryEngine):
         for part in (self._modules.reranker, repacking, self._modules.compressor):
             if part is not None:
                 part.callback_manager = self.callback_manager
-        self._recipe = Recipe(repacker=order, candidates=candidates, top_k=top_k, on_error=on_error)
+        self._recipe = Recipe(
+            repacker=order,
+            candidates=candidates,
+            top_k=top_k,
+            on_error=on_error,
+            count_tokens=token_counter(tokenizer),
+        )
         if response_synthesizer is not None:
             _check("response_synthesizer", response_synthesizer, BaseSynthesizer)
             if answer_template is not None:
@@ -183,6 +192,7 @@ class RecipeQueryEngine(BaseQueryEngine):
             order=order or "forward",
             template=answer_template,
             streaming=streaming,
+            tokenizer=tokenizer,
             empty_response=empty_response,
             callback_manager=self.callback_manager,
         )
@@ -356,7 +366,8 @@ def _engine(
     **settings: Any,
 ) -> RecipeQueryEngine:
     if compressor == "default":
-        compressor = CompressPostprocessor(embed_model=embed_model)
+        tokenizer = settings.get("tokenizer")
+        compressor = CompressPostprocessor(embed_model=embed_model, tokenizer=tokenizer)
     if classifier == "default":
         classifier = to_gate(None)
     return RecipeQueryEngine(retriever, classifier=classifier, compressor=compressor, **settings)
