@@ -70,8 +70,7 @@ def ask(
         raise InvalidParameterError("messages", received, "messages of which a human's is the last")
     *earlier, last = turns
     question = " ".join(last.questions)
-    begin = template.rfind("\n", 0, template.index(_SLOT)) + 1
-    head, form = template[:begin], template[begin:]
+    head, form = _parted(template)
     asked = riches_prompt(question, form, markers=markers)
     before = (
         f"{fill(form, {'question': ' '.join(turn.questions)}, markers=markers)}"
@@ -81,6 +80,28 @@ def ask(
     told = (message.text for message in messages if isinstance(message, SystemMessage))
     system = "".join(f"{_defused(text, markers)}\n\n" for text in told)
     return Asked(f"{system}{head}{''.join(before)}{asked}", question)
+
+
+def part_of_prompt(message: BaseMessage, template: str | None, *, markers: tuple[str, str]) -> str:
+    """Return what one message adds to a prompt, wherever it stands; see ``ask``.
+
+    Raises:
+        InvalidParameterError: a message that is no text, or of a tool.
+    """
+    _check(message)
+    if template is None:
+        return f"{message.text}\n\n"
+    if isinstance(message, HumanMessage):
+        return fill(_parted(template)[1], {"question": message.text}, markers=markers)
+    if isinstance(message, AIMessage):
+        return f" {_output(message)}\n\n"
+    return f"{_defused(message.text, markers)}\n\n"
+
+
+def _parted(template: str) -> tuple[str, str]:
+    """Return what stands before the line with the slot, and the form from there on."""
+    begin = template.rfind("\n", 0, template.index(_SLOT)) + 1
+    return template[:begin], template[begin:]
 
 
 def _check(message: BaseMessage) -> None:

@@ -13,7 +13,7 @@ from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage, Cita
 from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, ChatResult
 from pydantic import ConfigDict, SecretStr, SkipValidation
 
-from langchain_longrag._conversation import OUTPUT, ask, check_template
+from langchain_longrag._conversation import OUTPUT, ask, check_template, part_of_prompt
 from langchain_longrag._riches_base import OverCorpus
 from longrag.decoding.answers import parse_answer
 from longrag.decoding.decoder import check_strings
@@ -116,6 +116,31 @@ class ChatRiches(OverCorpus, BaseChatModel):
             # What is given at a call would stand in the place of "stop".
             "stops": _strings(self.stop),
         }
+
+    def get_token_ids(self, text: str) -> list[int]:
+        """Return the ids of a text's tokens, by the model that decodes."""
+        own = self.custom_get_token_ids
+        return (
+            list(self.decoder.language_model.tokenizer.encode(text)) if own is None else own(text)
+        )
+
+    def get_num_tokens_from_messages(
+        self, messages: Sequence[BaseMessage], tools: Sequence[Any] | None = None
+    ) -> int:
+        """Count the tokens that messages take in a prompt, beside what stands there always.
+
+        That are those of the prompt's own text, as ``get_num_tokens(chat.prompt)`` counts them.
+
+        Raises:
+            InvalidParameterError: a message of a tool or of images, or tools.
+        """
+        if tools:
+            raise InvalidParameterError("tools", len(tools), "left out: none can be called")
+        markers = self.decoder.markers
+        return sum(
+            self.get_num_tokens(part_of_prompt(message, self.prompt, markers=markers))
+            for message in messages
+        )
 
     def _get_ls_params(self, stop: list[str] | None = None, **kwargs: Any) -> LangSmithParams:
         ends = [*_strings(stop if stop is not None else self.stop)]

@@ -19,6 +19,7 @@ from langchain_core.messages import (
     HumanMessage,
     SystemMessage,
     ToolMessage,
+    trim_messages,
 )
 from langchain_core.output_parsers import StrOutputParser
 from langchain_core.prompts import ChatPromptTemplate
@@ -410,6 +411,44 @@ def test_a_history_too_long_for_the_model_is_refused():
     assert first.text == WHOLE
     with pytest.raises(InvalidParameterError, match="window of 200"):
         model.invoke([HumanMessage(QUESTION), first, HumanMessage(QUESTION)])
+
+
+def test_tokens_are_those_of_the_model_that_decodes():
+    model = chat()
+    assert model.get_token_ids("The mill") == model.decoder.language_model.tokenizer.encode(
+        "The mill"
+    )
+    assert model.get_num_tokens("The mill") == 8
+    own = model.model_copy(update={"custom_get_token_ids": lambda text: [1]})
+    assert own.get_num_tokens("The mill") == 1
+    with pytest.raises(InvalidParameterError, match="none can be called"):
+        model.get_num_tokens_from_messages([HumanMessage(QUESTION)], tools=[{"name": "look"}])
+
+
+@pytest.mark.parametrize("template", [TEMPLATE, None])
+def test_a_history_is_cut_to_what_the_prompt_has_room_for(template):
+    window, written = 400, 70
+    model = ChatRiches.from_documents(
+        PAGES,
+        language_model=writing(quoting, context_window=window),
+        prompt=TEMPLATE,
+        max_new_tokens=written,
+    )
+    model = model.model_copy(update={"prompt": template})
+    answer = AIMessage("1684", response_metadata={"output": WHOLE})
+    history = [SystemMessage("Be brief."), *[HumanMessage(QUESTION), answer] * 11]
+    history.append(HumanMessage(QUESTION))
+    with pytest.raises(InvalidParameterError, match="window of 400"):
+        model.invoke(history)
+    room = window - written - model.get_num_tokens(template or "")
+    cut = trim_messages(
+        history, max_tokens=room, token_counter=model, start_on="human", include_system=True
+    )
+    assert 3 < len(cut) < len(history)
+    assert (cut[0], cut[-1]) == (history[0], history[-1])
+    prompt = ask(cut, template, markers=MARKERS).prompt
+    assert len(prompt) <= model.get_num_tokens_from_messages(cut) + len(template or "")
+    assert 0 < model.invoke(cut).usage_metadata["input_tokens"] <= window - written
 
 
 # forgery
