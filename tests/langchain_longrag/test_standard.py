@@ -21,13 +21,21 @@ from langchain_tests.unit_tests import ChatModelUnitTests, EmbeddingsUnitTests
 from langchain_longrag import (
     ChatRiches,
     ExtractiveChatModel,
+    HybridRetriever,
     LocalEmbeddings,
     LongUnitTransformer,
     MaxPRetriever,
+    QueryTransformRetriever,
     RichesRetriever,
 )
 from longrag.models.embedder import LsaEmbedder
-from tests.langchain_longrag.conftest import HashEmbeddings, chunk, list_store, memory_store
+from tests.langchain_longrag.conftest import (
+    HashEmbeddings,
+    chunk,
+    list_store,
+    memory_store,
+    replying,
+)
 from tests.langchain_longrag.reading import PAGES, quoting, writing
 
 CORPUS = [
@@ -68,6 +76,43 @@ class TestMaxPRetrieverOverAStoreWithoutFilters(_Retrievers):
     @property
     def retriever_constructor_params(self) -> dict[str, Any]:
         return {"vectorstore": list_store(CHUNKS, HashEmbeddings())}
+
+
+class _HybridRetrievers(_Retrievers):
+    @property
+    def retriever_constructor(self) -> type[BaseRetriever]:
+        return HybridRetriever
+
+
+class TestHybridRetrieverOverAStore(_HybridRetrievers):
+    @property
+    def retriever_constructor_params(self) -> dict[str, Any]:
+        store = list_store(CORPUS, HashEmbeddings())
+        return {"vectorstore": store, "documents": CORPUS}
+
+
+class TestHybridRetrieverOverLongUnits(_HybridRetrievers):
+    @property
+    def retriever_constructor_params(self) -> dict[str, Any]:
+        documents = LongUnitTransformer(max_tokens=40).transform_documents(CORPUS)
+        return {"retriever": MaxPRetriever(documents=documents, embedding=HashEmbeddings())}
+
+
+class TestHybridRetrieverOverTheFrameworksOwn(_HybridRetrievers):
+    @property
+    def retriever_constructor_params(self) -> dict[str, Any]:
+        return {"retriever": memory_store(CORPUS, HashEmbeddings()).as_retriever()}
+
+
+class TestQueryTransformRetriever(_Retrievers):
+    @property
+    def retriever_constructor(self) -> type[BaseRetriever]:
+        return QueryTransformRetriever
+
+    @property
+    def retriever_constructor_params(self) -> dict[str, Any]:
+        store = memory_store(CORPUS, HashEmbeddings())
+        return {"vectorstore": store, "llm": replying(lambda _: "an old harbour")}
 
 
 # Neither suite changes what a decoder is made of.
