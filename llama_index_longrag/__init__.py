@@ -3,6 +3,7 @@
 from llama_index_longrag.compression import CompressPostprocessor
 from llama_index_longrag.embeddings import LocalEmbedding
 from llama_index_longrag.evidence import EvidenceRetriever
+from llama_index_longrag.extractors import ChunkMetadataExtractor
 from llama_index_longrag.gates import QueryClassifierQueryEngine
 from llama_index_longrag.hybrid import HybridRetriever
 from llama_index_longrag.indices import LongRAGIndex
@@ -31,6 +32,7 @@ from llama_index_longrag.tools import LongUnitTool
 
 __all__ = [
     "AsyncTransformRetriever",
+    "ChunkMetadataExtractor",
     "CompressPostprocessor",
     "EvidenceRetriever",
     "ExtractiveLLM",

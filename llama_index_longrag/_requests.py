@@ -19,6 +19,7 @@ from longrag.calls import Embed, Flow, Generate, Method, Request, Score, Steps, 
 from longrag.calls import perform as perform_steps
 from longrag.calls import run as run_flow
 from longrag.errors import InvalidParameterError
+from longrag.journal import Journal
 from longrag.models.scorers import Scorer
 
 T = TypeVar("T")
@@ -69,12 +70,13 @@ class Models:
             max_in_flight=self._num_workers,
         )
 
-    async def arun(self, flow: Flow[T]) -> T:
+    async def arun(self, flow: Flow[T], *, journal: Journal | None = None) -> T:
         """Drive a flow to its result with the models' async calls."""
         return await arun(
             flow,
             lambda request: aperform(self.steps(request)),
             max_in_flight=self._num_workers,
+            journal=journal,
         )
 
     def steps(self, request: Request) -> Steps[Any]:

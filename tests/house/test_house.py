@@ -20,6 +20,7 @@ HEAVY = ("sklearn", "scipy", "numba", "torch", "transformers", "faiss", "network
 EXPORTED = {
     "llama_index_longrag": [
         "AsyncTransformRetriever",
+        "ChunkMetadataExtractor",
         "CompressPostprocessor",
         "EvidenceRetriever",
         "ExtractiveLLM",
