@@ -51,6 +51,29 @@ class KeywordSource(Protocol):
         """Index the words of the nodes there are."""
 
 
+class CurrentKeywords:
+    """The keywords of a source as it is now, read again only when it has changed.
+
+    Copies of a retriever share it, so that none reads what another has read.
+    """
+
+    def __init__(self, source: KeywordSource, tokenizer: Tokenizer | None) -> None:
+        self._source = source
+        self._tokenizer = tokenizer
+        self._read: tuple[object, Keywords] | None = None
+
+    def now(self) -> Keywords:
+        """Return the keywords of the nodes there are."""
+        state, known = self._source.state(), self._read
+        if known is None or not _same(known[0], state):
+            known = self._read = state, self._source.read(state, self._tokenizer)
+        return known[1]
+
+
+def _same(one: object, other: object) -> bool:
+    return one is other or (isinstance(one, list) and one == other)
+
+
 def source_of(
     retriever: BaseRetriever, nodes: Sequence[BaseNode] | None, *, follow: bool
 ) -> KeywordSource:

@@ -11,7 +11,7 @@ from llama_index.core.callbacks.base import CallbackManager
 from llama_index.core.indices.base import BaseIndex
 from llama_index.core.schema import BaseNode, IndexNode, NodeWithScore, QueryBundle
 
-from llama_index_longrag._keyword_sources import Keywords, source_of
+from llama_index_longrag._keyword_sources import CurrentKeywords, Keywords, source_of
 from llama_index_longrag._nodes import to_chunk
 from llama_index_longrag.raptor import RaptorIndex
 from llama_index_longrag.raptor_retriever import RaptorRetriever
@@ -83,10 +83,9 @@ class HybridRetriever(BaseRetriever):
         self.similarity_top_k = similarity_top_k
         self._retriever = _beneath(retriever, index)
         self._index = index
-        self._source = source_of(self._retriever, nodes, follow=index is not None)
-        self._tokenizer = keyword_tokenizer
-        self._read: tuple[object, Keywords] | None = None
-        self._keywords()
+        source = source_of(self._retriever, nodes, follow=index is not None)
+        self._keywords = CurrentKeywords(source, keyword_tokenizer)
+        self._keywords.now()
         super().__init__(
             callback_manager=callback_manager or self._retriever.callback_manager,
             object_map=object_map,
@@ -124,7 +123,7 @@ class HybridRetriever(BaseRetriever):
     def _flow(
         self, bundle: QueryBundle, found: dict[str, NodeWithScore]
     ) -> Flow[list[NodeWithScore]]:
-        keywords = self._keywords()
+        keywords = self._keywords.now()
         hits = yield from hybrid(
             bundle.query_str,
             keywords=keywords.index,
@@ -151,17 +150,6 @@ class HybridRetriever(BaseRetriever):
 
     def _wanted(self) -> int:
         return self._candidates or max(_CANDIDATES, self._similarity_top_k)
-
-    def _keywords(self) -> Keywords:
-        """Return the keywords of what the retriever beneath searches now."""
-        state = self._source.state()
-        if self._read is None or not _same(self._read[0], state):
-            self._read = state, self._source.read(state, self._tokenizer)
-        return self._read[1]
-
-
-def _same(one: object, other: object) -> bool:
-    return one is other or (isinstance(one, list) and one == other)
 
 
 def _result(hit: HybridHit, keywords: Keywords, found: dict[str, NodeWithScore]) -> NodeWithScore:

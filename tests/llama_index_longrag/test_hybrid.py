@@ -37,7 +37,7 @@ from tests.llama_index_longrag.conftest import (
     tokenizer,
     town,
 )
-from tests.llama_index_longrag.stories import build
+from tests.llama_index_longrag.stories import build as build_tree
 
 pytest.importorskip("bm25s")
 
@@ -124,6 +124,24 @@ def test_an_index_that_changes_is_followed():
     assert ids(retriever.retrieve("xylophone"))[0] == "new"
     index.delete_nodes(["new"], delete_from_docstore=True)
     assert "new" not in ids(retriever.retrieve("xylophone"))
+
+
+def test_keywords_are_read_again_once_for_a_change_whatever_copies_ask(monkeypatch):
+    index = index_of()
+    inner = HybridRetriever(index=index, similarity_top_k=1)
+    outer = HybridRetriever(retriever=inner, nodes=NODES, similarity_top_k=3)
+    index.insert_nodes([TextNode(id_="new", text="Xylophone lessons are on Friday.")])
+    built: list[int] = []
+    build = KeywordIndex.build.__func__
+
+    def counted(cls, ids, texts, **settings):
+        built.append(len(ids))
+        return build(cls, ids, texts, **settings)
+
+    monkeypatch.setattr(KeywordIndex, "build", classmethod(counted))
+    for _ in range(3):
+        outer.retrieve("xylophone")
+    assert built == [6]
 
 
 def test_an_index_may_be_empty_at_first():
@@ -222,7 +240,7 @@ def test_a_living_index_of_units_is_followed(documents, embed_model):
 
 
 def test_leaves_and_summaries_of_a_tree_count_alike():
-    index = build()
+    index = build_tree()
     retriever = HybridRetriever(index=index, similarity_top_k=1000, alpha=9)
     found = retriever.retrieve("About the harbour of town 5")
     assert sorted(ids(found)) == sorted(index.tree.nodes)
