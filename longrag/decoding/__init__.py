@@ -3,7 +3,7 @@
 from longrag.decoding.answers import parse_answer, riches_prompt, thoughts
 from longrag.decoding.attribution import sources
 from longrag.decoding.building import build_decoder
-from longrag.decoding.constraint import Closed, Constraint, Moves, Place
+from longrag.decoding.constraint import Constraint, Moves
 from longrag.decoding.decoder import RichesDecoder, SearchMode
 from longrag.decoding.generation import (
     Delta,
@@ -13,6 +13,7 @@ from longrag.decoding.generation import (
     Source,
     Usage,
 )
+from longrag.decoding.place import Closed, Place
 from longrag.decoding.processor import RichesLogitsProcessor
 from longrag.decoding.retrieving import Retrieved, retrieve
 

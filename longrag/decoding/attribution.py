@@ -10,6 +10,7 @@ from operator import attrgetter
 from typing import Final
 
 from longrag.decoding.generation import Source
+from longrag.decoding.settings import check_count
 from longrag.errors import InvalidParameterError
 from longrag.indexing import KeyIndex, KeyState, Occurrence
 from longrag.models.tokenizer import Tokenizer, encode_key
@@ -61,8 +62,7 @@ def sources(
     Raises:
         InvalidParameterError: a setting, or a state of another index.
     """
-    if isinstance(max_ranked, bool) or not isinstance(max_ranked, int) or max_ranked < 1:
-        raise InvalidParameterError("max_ranked", max_ranked, "an integer of at least 1")
+    check_count("max_ranked", max_ranked)
     if not isinstance(query, str):
         raise InvalidParameterError("query", query, "a string")
     found = index.sources(state)

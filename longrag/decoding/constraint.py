@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
 from functools import lru_cache
-from itertools import takewhile
 from operator import index as as_index
 from typing import NamedTuple
 
 import numpy as np
 
+from longrag.decoding.place import Closed, Free, Inside, Place, Reading, settle
+from longrag.decoding.settings import (
+    check_count,
+    check_ends,
+    check_markers,
+    check_stop,
+    check_tokenizer,
+)
 from longrag.decoding.vocabulary import (
     Decode,
     Tail,
@@ -18,7 +24,7 @@ from longrag.decoding.vocabulary import (
     read_vocabulary,
     rising,
 )
-from longrag.errors import InvalidParameterError, TokenizerError
+from longrag.errors import InvalidParameterError
 from longrag.indexing import KeyIndex, KeyState
 from longrag.models.language_model import NO_TOKENS, TokenArray
 from longrag.models.tokenizer import MARKERS, Tokenizer
@@ -41,43 +47,6 @@ class Moves(NamedTuple):
     closers: frozenset[int] = frozenset()
 
 
-class Closed(NamedTuple):
-    """A span that was closed: the output's tokens ``[start, end)`` are the key's, of ``state``.
-
-    ``closed`` is the token after the closing marker.
-    """
-
-    start: int
-    end: int
-    closed: int
-    state: KeyState
-
-
-class _Free(NamedTuple):
-    """A reading in free text; ``text`` is as much of its end as a stop string may go on."""
-
-    spans: tuple[Closed, ...]
-    keys: tuple[tuple[int, ...], ...]
-    may_open: bool
-    tail: Tail = Tail()
-    text: str = ""
-    finished: bool = False
-
-
-class _Inside(NamedTuple):
-    """A reading inside a span, of whose closing marker ``closing`` tokens are written."""
-
-    spans: tuple[Closed, ...]
-    keys: tuple[tuple[int, ...], ...]
-    start: int
-    path: tuple[int, ...]
-    state: KeyState
-    closing: int = 0
-
-
-_Reading = _Free | _Inside
-
-
 class _Ahead(NamedTuple):
     """What may follow in a span, and which of the corpus' continuations are left out."""
 
@@ -85,61 +54,6 @@ class _Ahead(NamedTuple):
     may_close: bool
     may_go_on: bool
     left_out: frozenset[int]
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """Where an output stands in the grammar; an immutable value.
-
-    A token can be read in two ways, where a key is the beginning of another that goes on with a
-    closing marker: then a place holds several ``readings``, and a later token ends those that do
-    not allow it. Of two readings in free text the one stays that closed its span last, the longer
-    one of two that closed with one token: under the other the marker would be stray text.
-    """
-
-    readings: tuple[_Reading, ...]
-    length: int = 0
-
-    @property
-    def free(self) -> bool:
-        """Whether the output is in free text by all its readings."""
-        return all(isinstance(reading, _Free) for reading in self.readings)
-
-    @property
-    def may_be_free(self) -> bool:
-        """Whether the output is in free text by one of its readings."""
-        return any(isinstance(reading, _Free) for reading in self.readings)
-
-    @property
-    def finished(self) -> bool:
-        """Whether a stop string was written in free text: nothing may follow."""
-        first = self.readings[0]
-        return isinstance(first, _Free) and first.finished
-
-    @property
-    def inside(self) -> Place | None:
-        """The same place by the readings inside a span alone; None where there are none."""
-        readings = tuple(reading for reading in self.readings if isinstance(reading, _Inside))
-        return replace(self, readings=readings) if readings else None
-
-    @property
-    def spans(self) -> tuple[Closed, ...]:
-        """The spans closed so far, by the reading in free text if there is one.
-
-        Those that are not among ``settled`` may still become others.
-        """
-        return self.readings[0].spans
-
-    @property
-    def settled(self) -> tuple[Closed, ...]:
-        """The spans that are closed by all readings: nothing that follows can change them."""
-        if len(self.readings) == 1:
-            return self.spans
-        same = takewhile(
-            lambda spans: len(set(spans)) == 1,
-            zip(*(reading.spans for reading in self.readings), strict=False),
-        )
-        return tuple(spans[0] for spans in same)
 
 
 class Constraint:
@@ -183,19 +97,19 @@ class Constraint:
         max_span_tokens: int | None = None,
         repeat_keys: bool = False,
     ) -> None:
-        _check_tokenizer(index, tokenizer)
-        opening, closing = _check_markers(markers)
+        check_tokenizer(index, tokenizer)
+        opening, closing = check_markers(markers)
         self.index, self.markers = index, (opening, closing)
-        self.end_ids = _check_ends(end_ids, tokenizer.vocab_size)
-        self.stop = _check_stop(stop, opening)
-        self.min_spans = _check_count("min_spans", min_spans, 0)
-        self.max_spans = None if max_spans is None else _check_count("max_spans", max_spans, 0)
+        self.end_ids = check_ends(end_ids, tokenizer.vocab_size)
+        self.stop = check_stop(stop, opening)
+        self.min_spans = check_count("min_spans", min_spans, 0)
+        self.max_spans = None if max_spans is None else check_count("max_spans", max_spans, 0)
         if max_spans is not None and max_spans < min_spans:
             raise InvalidParameterError("max_spans", max_spans, f"at least min_spans = {min_spans}")
         if min_spans and not len(index):
             raise InvalidParameterError("min_spans", min_spans, "0 where the index has no keys")
         self.max_span_tokens = (
-            None if max_span_tokens is None else _check_count("max_span_tokens", max_span_tokens, 1)
+            None if max_span_tokens is None else check_count("max_span_tokens", max_span_tokens, 1)
         )
         self.repeat_keys = bool(repeat_keys)
         self._vocabulary = read_vocabulary(tokenizer, self.markers)
@@ -226,8 +140,8 @@ class Constraint:
         What stands in the prompt is not looked at: a marker that began there is none.
         """
         if inside:
-            return Place((_Inside((), (), 0, (), self.index.root),))
-        return Place((_Free((), (), self._may_open((), ())),))
+            return Place((Inside((), (), 0, (), self.index.root),))
+        return Place((Free((), (), self._may_open((), ())),))
 
     def moves(self, place: Place) -> Moves:
         """Return the tokens that may follow; none at all where the output is stuck or finished."""
@@ -246,16 +160,16 @@ class Constraint:
             for reading in place.readings
             for further in (
                 self._read_free(reading, wanted, length)
-                if isinstance(reading, _Free)
+                if isinstance(reading, Free)
                 else self._read_inside(reading, wanted, length)
             )
         ]
         if not found:
             raise InvalidParameterError("token", token, "one of those that may follow")
-        return Place(tuple(found) if len(found) == 1 else _settled(found), length)
+        return Place(tuple(found) if len(found) == 1 else settle(found), length)
 
-    def _moves_of(self, reading: _Reading) -> Moves:
-        if isinstance(reading, _Inside):
+    def _moves_of(self, reading: Reading) -> Moves:
+        if isinstance(reading, Inside):
             if reading.closing:
                 return self._forced[reading.closing]
             return self._look(reading).moves
@@ -279,7 +193,7 @@ class Constraint:
         banned = np.setdiff1d(overruns if may_open else np.union1d(opens, overruns), ends)
         return Moves(None, _frozen(banned if may_end else np.union1d(banned, ends)))
 
-    def _read_free(self, reading: _Free, token: int, length: int) -> Iterator[_Reading]:
+    def _read_free(self, reading: Free, token: int, length: int) -> Iterator[Reading]:
         known = self._vocabulary
         if reading.finished or not 0 <= token < len(known.texts) or token in self.end_ids:
             return
@@ -290,12 +204,12 @@ class Constraint:
         seen = reading.text + (text[:-1] if opened else text)
         finished = any(stop in seen for stop in self.stop)
         if opened and not finished:
-            yield _Inside(reading.spans, reading.keys, length, (), self.index.root)
+            yield Inside(reading.spans, reading.keys, length, (), self.index.root)
         else:
             left = seen[max(0, len(seen) - self._keep) :]
             yield reading._replace(tail=tail, text=left, finished=finished)
 
-    def _look(self, reading: _Inside) -> _Ahead:
+    def _look(self, reading: Inside) -> _Ahead:
         """Return what may follow in a span, given the keys that were retrieved before it."""
         if self.repeat_keys or not reading.keys:
             return self._ahead(reading.state, ())
@@ -349,7 +263,7 @@ class Constraint:
         below = (self.index.advance(state, t) for t in self.index.continuations(state).tolist())
         return self.index.count(state) - sum(self.index.count(s) for s in below if s is not None)
 
-    def _read_inside(self, reading: _Inside, token: int, length: int) -> Iterator[_Reading]:
+    def _read_inside(self, reading: Inside, token: int, length: int) -> Iterator[Reading]:
         if reading.closing:
             if token == self._closing[reading.closing]:
                 yield self._written(reading, token, length)
@@ -365,20 +279,20 @@ class Constraint:
             if state is not None:
                 yield reading._replace(path=(*reading.path, token), state=state)
 
-    def _written(self, reading: _Inside, token: int, length: int) -> _Reading:
+    def _written(self, reading: Inside, token: int, length: int) -> Reading:
         """Return a reading that has written one more token of the closing marker."""
         closing = reading.closing + 1
         if closing == len(self._closing):
             return self._closed(reading, length, "")
         return reading._replace(closing=closing)
 
-    def _closed(self, reading: _Inside, length: int, after: str) -> _Free:
+    def _closed(self, reading: Inside, length: int, after: str) -> Free:
         end = reading.start + reading.state.depth
         spans = (*reading.spans, Closed(reading.start, end, length, reading.state))
         keys = (*reading.keys, reading.path)
         finished = any(stop in after for stop in self.stop)
         left = after[max(0, len(after) - self._keep) :]
-        return _Free(spans, keys, self._may_open(spans, keys), Tail(), left, finished)
+        return Free(spans, keys, self._may_open(spans, keys), Tail(), left, finished)
 
     def _may_open(self, spans: tuple[Closed, ...], keys: tuple[tuple[int, ...], ...]) -> bool:
         if self.max_spans is not None and len(spans) >= self.max_spans:
@@ -387,23 +301,6 @@ class Constraint:
         if self.repeat_keys or self.index.mode != "keys" or len(spans) < self.min_spans:
             return count > 0
         return count > sum(self._same(key) for key in dict.fromkeys(keys))
-
-
-def _settled(readings: Sequence[_Reading]) -> tuple[_Reading, ...]:
-    """Return the readings that are kept; see ``Place``."""
-    free = [reading for reading in readings if isinstance(reading, _Free)]
-    others = [reading for reading in readings if isinstance(reading, _Inside)]
-    if not free:
-        return tuple(others)
-    chosen = max(free, key=_rank)
-    return (chosen,) if chosen.finished else (chosen, *others)
-
-
-def _rank(reading: _Free) -> tuple[bool, int, int]:
-    if not reading.spans:
-        return reading.finished, -1, 0
-    last = reading.spans[-1]
-    return reading.finished, last.closed, last.end - last.start
 
 
 def _joined(found: Sequence[Moves]) -> Moves:
@@ -444,52 +341,3 @@ def _forced(token: int) -> Moves:
 
 
 _NOTHING = Moves(NO_TOKENS)
-
-
-def _check_tokenizer(index: KeyIndex, tokenizer: Tokenizer) -> None:
-    made, given = index.tokenizer_fingerprint, tokenizer.fingerprint
-    if made and (made != given or index.vocab_size != tokenizer.vocab_size):
-        raise TokenizerError(
-            f"the index was made with the tokenizer {made!r} of {index.vocab_size} ids, and the "
-            f"language model's is {given!r} of {tokenizer.vocab_size}. Build the index with the "
-            "language model's tokenizer."
-        )
-
-
-def _check_markers(markers: tuple[str, str]) -> tuple[str, str]:
-    strings = (
-        isinstance(markers, tuple)
-        and len(markers) == 2
-        and all(isinstance(marker, str) and marker.split() == [marker] for marker in markers)
-    )
-    if not strings or markers[0] in markers[1] or markers[1] in markers[0]:
-        allowed = "a tuple of two strings without white space, neither of which contains the other"
-        raise InvalidParameterError("markers", markers, allowed)
-    return markers
-
-
-def _check_ends(end_ids: Sequence[int], vocab_size: int) -> tuple[int, ...]:
-    try:
-        found = tuple(sorted({as_index(id_) for id_ in end_ids}))
-    except TypeError:
-        found = (-1,)
-    if any(not 0 <= id_ < vocab_size for id_ in found):
-        allowed = f"a sequence of ids from 0 to {vocab_size - 1}"
-        raise InvalidParameterError("end_ids", end_ids, allowed)
-    return found
-
-
-def _check_stop(stop: Sequence[str], opening: str) -> tuple[str, ...]:
-    if isinstance(stop, str) or not all(isinstance(text, str) and text for text in stop):
-        raise InvalidParameterError("stop", stop, "a sequence of strings that are not empty")
-    for text in stop:
-        if opening in text:
-            allowed = f"strings without the opening marker {opening!r}, which is never free text"
-            raise InvalidParameterError("stop", text, allowed)
-    return tuple(stop)
-
-
-def _check_count(parameter: str, value: object, least: int) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        raise InvalidParameterError(parameter, value, f"an integer of at least {least}")
-    return value

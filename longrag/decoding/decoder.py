@@ -16,6 +16,7 @@ from longrag.decoding.driver import Outcome, Stopped, drive, finish, never
 from longrag.decoding.exact import best_keys, exact
 from longrag.decoding.generation import Delta, Generation, RetrievedSpan, Usage
 from longrag.decoding.search import Hypothesis, Questions, Search, Step
+from longrag.decoding.settings import check_count
 from longrag.decoding.writer import Stream, Writer
 from longrag.errors import InvalidParameterError
 from longrag.indexing import KeyIndex
@@ -86,11 +87,11 @@ class RichesDecoder:
             raise InvalidParameterError("search", search, '"beam" or "exact"')
         self.language_model = language_model
         self.key_index = key_index
-        self.beam_size = _count("beam_size", beam_size)
+        self.beam_size = check_count("beam_size", beam_size)
         self.adaptive = bool(adaptive)
         self.search = search
-        self.max_new_tokens = _count("max_new_tokens", max_new_tokens)
-        self.max_rows = _count("max_rows", max_rows)
+        self.max_new_tokens = check_count("max_new_tokens", max_new_tokens)
+        self.max_rows = check_count("max_rows", max_rows)
         self.stop = check_strings(stop, "stop")
         self.markers = markers
         self._stopped: Stopped = never
@@ -174,7 +175,7 @@ class RichesDecoder:
             InvalidParameterError: a setting, or a prompt too long for the model.
             GenerationError: the model failed.
         """
-        wanted = _count("n_best", n_best)
+        wanted = check_count("n_best", n_best)
         task = self._task([prompt], [query], stop, max_new_tokens, n_best=wanted)
         (outcome,) = finish(task.run(self.language_model, self._stopped))
         return task.generation(0, outcome)
@@ -242,7 +243,7 @@ class RichesDecoder:
             InvalidParameterError: ``k`` is below 1, or the prompt is too long.
             GenerationError: the model failed.
         """
-        wanted = sys.maxsize if k is None else _count("k", k)
+        wanted = sys.maxsize if k is None else check_count("k", k)
         opening = self.language_model.tokenizer.encode(f" {self.markers[0]}")
         task = self._task([prompt], [""], (), None, behind=opening)
         search = best_keys(
@@ -270,7 +271,7 @@ class RichesDecoder:
         ends = self.stop if stop is None else check_strings(stop, "stop")
         length = self.max_new_tokens
         if max_new_tokens is not None:
-            length = _count("max_new_tokens", max_new_tokens)
+            length = check_count("max_new_tokens", max_new_tokens)
         if n_best > (self.beam_size if self.search == "beam" else 1):
             allowed = f"at most the beam_size of {self.beam_size}, and 1 in an exact search"
             raise InvalidParameterError("n_best", n_best, allowed)
@@ -356,12 +357,6 @@ def _found(run: Generator[list[Step], None, list[Outcome]]) -> Iterator[Hypothes
     finally:
         run.close()
     yield from outcome.hypotheses[count:]
-
-
-def _count(name: str, value: int) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise InvalidParameterError(name, value, "an integer of at least 1")
-    return value
 
 
 def check_strings(value: Sequence[str], name: str) -> tuple[str, ...]:

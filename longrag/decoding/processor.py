@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from longrag.decoding.constraint import Closed, Constraint, Place
+from longrag.decoding.constraint import Constraint
+from longrag.decoding.place import Closed, Place
 from longrag.errors import InvalidParameterError
 from longrag.models.language_model import TokenArray
 

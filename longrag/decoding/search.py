@@ -11,8 +11,9 @@ from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple, TypeAlias
 
-from longrag.decoding.constraint import Closed, Constraint, Moves, Place
+from longrag.decoding.constraint import Constraint, Moves
 from longrag.decoding.generation import FinishReason
+from longrag.decoding.place import Closed, Place
 from longrag.models.language_model import Next, Scores
 
 LOOK_AHEAD: Final = 8

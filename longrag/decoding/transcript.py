@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from longrag.decoding.constraint import Closed
+from longrag.decoding.place import Closed
 from longrag.models.tokenizer import Tokenizer
 
 

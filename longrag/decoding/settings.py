@@ -1,0 +1,67 @@
+"""What settings of decoding may be, checked where they come in.
+
+Each raises ``InvalidParameterError`` where it does not say otherwise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from operator import index as as_index
+
+from longrag.errors import InvalidParameterError, TokenizerError
+from longrag.indexing import KeyIndex
+from longrag.models.tokenizer import Tokenizer
+
+
+def check_tokenizer(index: KeyIndex, tokenizer: Tokenizer) -> None:
+    """Raise ``TokenizerError`` where an index was made with another tokenizer."""
+    made, given = index.tokenizer_fingerprint, tokenizer.fingerprint
+    if made and (made != given or index.vocab_size != tokenizer.vocab_size):
+        raise TokenizerError(
+            f"the index was made with the tokenizer {made!r} of {index.vocab_size} ids, and the "
+            f"language model's is {given!r} of {tokenizer.vocab_size}. Build the index with the "
+            "language model's tokenizer."
+        )
+
+
+def check_markers(markers: tuple[str, str]) -> tuple[str, str]:
+    """Return markers that can be told from white space and from one another."""
+    strings = (
+        isinstance(markers, tuple)
+        and len(markers) == 2
+        and all(isinstance(marker, str) and marker.split() == [marker] for marker in markers)
+    )
+    if not strings or markers[0] in markers[1] or markers[1] in markers[0]:
+        allowed = "a tuple of two strings without white space, neither of which contains the other"
+        raise InvalidParameterError("markers", markers, allowed)
+    return markers
+
+
+def check_ends(end_ids: Sequence[int], vocab_size: int) -> tuple[int, ...]:
+    """Return end tokens, rising, each once."""
+    try:
+        found = tuple(sorted({as_index(id_) for id_ in end_ids}))
+    except TypeError:
+        found = (-1,)
+    if any(not 0 <= id_ < vocab_size for id_ in found):
+        allowed = f"a sequence of ids from 0 to {vocab_size - 1}"
+        raise InvalidParameterError("end_ids", end_ids, allowed)
+    return found
+
+
+def check_stop(stop: Sequence[str], opening: str) -> tuple[str, ...]:
+    """Return stop strings, none of which holds the opening marker."""
+    if isinstance(stop, str) or not all(isinstance(text, str) and text for text in stop):
+        raise InvalidParameterError("stop", stop, "a sequence of strings that are not empty")
+    for text in stop:
+        if opening in text:
+            allowed = f"strings without the opening marker {opening!r}, which is never free text"
+            raise InvalidParameterError("stop", text, allowed)
+    return tuple(stop)
+
+
+def check_count(parameter: str, value: object, least: int = 1) -> int:
+    """Return a number that is at least so large."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise InvalidParameterError(parameter, value, f"an integer of at least {least}")
+    return value
