@@ -33,8 +33,9 @@ class RetrievedSpan:
     """A key of the corpus that was decoded between the markers.
 
     It stands at the characters ``[start, end)`` of the generation's text. ``logprob`` is that of
-    its tokens and of the closing marker. ``proved`` tells that no other key was more probable there
-    (``search="exact"``). ``sources`` are in the order of documents and offsets, or ranked.
+    its tokens and of the closing marker. ``proved`` tells that of the keys that fit into the tokens
+    allowed no other was more probable there (``search="exact"``). ``sources`` are in the order of
+    documents and offsets, or ranked.
     """
 
     text: str
