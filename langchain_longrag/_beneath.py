@@ -16,7 +16,9 @@ from langchain_core.vectorstores import VectorStore, VectorStoreRetriever
 from langchain_longrag._bridge import BY_VECTOR, search_store
 from langchain_longrag._passages import number
 from langchain_longrag._tree_search import TreeSearch
+from langchain_longrag.indexes import LongRAGIndex
 from langchain_longrag.raptor import RaptorIndex, RaptorRetriever
+from langchain_longrag.retrievers import MaxPRetriever
 from longrag.calls import Method, Steps
 from longrag.errors import InvalidParameterError, StoreError
 
@@ -86,6 +88,12 @@ class Beneath:
     def takes_vectors(self) -> bool:
         """Whether it can be searched by a vector, and gives scores."""
         store = self.store
+        if isinstance(self.retriever, MaxPRetriever):
+            store = self.retriever.vectorstore
+            if store is None or self.retriever.embedding is not None:
+                return store is None or hasattr(store, BY_VECTOR)
+        if isinstance(self.retriever, LongRAGIndex):
+            return True
         return store is not None and hasattr(store, BY_VECTOR) and store.embeddings is not None
 
     def search(
@@ -107,7 +115,9 @@ class Beneath:
             kwargs = {**self.search_kwargs, "k": k}
             rows: Rows = yield from search_store(self.store, query, vector, kwargs)
             return rows[:k]
-        asked = {"k": k} if _takes_k(self.retriever) else {}
+        asked: dict[str, Any] = {"k": k} if _takes_k(self.retriever) else {}
+        if vector is not None:
+            asked["vector"] = vector
         found = yield Method(self.retriever, "invoke", (query, config), asked)
         if not isinstance(found, list | tuple) or not all(
             isinstance(document, Document) for document in found

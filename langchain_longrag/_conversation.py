@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, SystemMessage
 
-from longrag.decoding.answers import defuse, fill, riches_prompt
+from longrag.decoding.answers import defuse, fill, riches_prompt, with_markers
 from longrag.errors import InvalidParameterError
 from longrag.prompts import RICHES_STOP
 
@@ -70,7 +70,7 @@ def ask(
         raise InvalidParameterError("messages", received, "messages of which a human's is the last")
     *earlier, last = turns
     question = " ".join(last.questions)
-    head, form = _parted(template)
+    head, form = _parted(with_markers(template, markers))
     asked = riches_prompt(question, form, markers=markers)
     before = (
         f"{fill(form, {'question': ' '.join(turn.questions)}, markers=markers)}"

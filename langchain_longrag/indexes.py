@@ -137,8 +137,9 @@ class LongRAGIndex(ChangingIndex):
         *,
         run_manager: CallbackManagerForRetrieverRun,
         k: int | None = None,
+        vector: Sequence[float] | None = None,
     ) -> list[Document]:
-        return self._results(run(self._flow(query, k), self._answer))
+        return self._results(run(self._flow(query, k, vector), self._answer))
 
     async def _aget_relevant_documents(
         self,
@@ -146,11 +147,15 @@ class LongRAGIndex(ChangingIndex):
         *,
         run_manager: AsyncCallbackManagerForRetrieverRun,
         k: int | None = None,
+        vector: Sequence[float] | None = None,
     ) -> list[Document]:
-        return self._results(await arun(self._flow(query, k), self._aanswer))
+        return self._results(await arun(self._flow(query, k, vector), self._aanswer))
 
-    def _flow(self, query: str, k: int | None) -> Flow[list[RetrievedUnit]]:
-        found = yield from retrieve([query], self._corpus.index, k=self.k if k is None else k)
+    def _flow(
+        self, query: str, k: int | None, vector: Sequence[float] | None
+    ) -> Flow[list[RetrievedUnit]]:
+        most = self.k if k is None else k
+        found = yield from retrieve([query], self._corpus.index, k=most, vector=vector)
         return fit_budget(found, self.token_budget, count_tokens=self.length_function)
 
     def _results(self, found: Sequence[RetrievedUnit]) -> list[Document]:

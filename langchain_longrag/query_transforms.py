@@ -36,11 +36,12 @@ TransformName: TypeAlias = Literal["hyde", "rewrite", "decompose"]
 class QueryTransformRetriever(Checked, BaseRetriever):
     """Search with what a language model makes of a query, over any retriever or vector store.
 
-    "hyde" has it write ``n`` documents that might answer the query. A vector store is searched with
-    the mean of their vectors and the query's, which is HyDE's own formula; any other retriever with
-    all of them as one text. "rewrite" searches with a query that it rewrote. "decompose" searches
-    for each of the simpler questions that it lists; the results come by their best rank in any of
-    these searches, each document once. An answer that cannot be used leaves the query as it was.
+    "hyde" has it write ``n`` documents that might answer the query. A vector store, and long units,
+    are searched with the mean of their vectors and the query's, which is HyDE's own formula; any
+    other retriever with all of them as one text. "rewrite" searches with a query that it rewrote.
+    "decompose" searches for each of the simpler questions that it lists; the results come by their
+    best rank in any of these searches, each document once. An answer that cannot be used leaves the
+    query as it was.
 
     Documents are those of what stands beneath, with its ``score`` where it has one; after
     "decompose" it is 1 / best rank. Beneath a ``HybridRetriever`` this leaves the keywords as they

@@ -77,7 +77,7 @@ class MaxPRetriever(BaseRetriever):
         embedding: embeds queries and, with ``documents``, chunks.
         index: an index already built, for instance another retriever's ``index``.
         k: number of units to return, all of them when there are fewer; also per call, as
-            ``invoke(query, k=2)``.
+            ``invoke(query, k=2)``, as can be ``vector``, the query's embedding.
         token_budget: most tokens to return in all, None for no limit; a unit that does not fit is
             cut down to its best documents.
         unit_key: the metadata key that names a chunk's unit; ``"source"`` makes every source of an
@@ -156,8 +156,9 @@ class MaxPRetriever(BaseRetriever):
         *,
         run_manager: CallbackManagerForRetrieverRun,
         k: int | None = None,
+        vector: Sequence[float] | None = None,
     ) -> list[Document]:
-        flow, stored = self._flow(query, self.k if k is None else k), self._known()
+        flow, stored = self._flow(query, self.k if k is None else k, vector), self._known()
         found = run(flow, lambda request: perform(self._steps(request, stored)))
         return self._results(found, stored)
 
@@ -167,17 +168,23 @@ class MaxPRetriever(BaseRetriever):
         *,
         run_manager: AsyncCallbackManagerForRetrieverRun,
         k: int | None = None,
+        vector: Sequence[float] | None = None,
     ) -> list[Document]:
-        flow, stored = self._flow(query, self.k if k is None else k), self._known()
+        flow, stored = self._flow(query, self.k if k is None else k, vector), self._known()
         found = await arun(flow, lambda request: aperform(self._steps(request, stored)))
         return self._results(found, stored)
 
-    def _flow(self, query: str, k: int) -> Flow[list[RetrievedUnit]]:
+    def _flow(
+        self, query: str, k: int, vector: Sequence[float] | None
+    ) -> Flow[list[RetrievedUnit]]:
         if self.vectorstore is None:
-            found = yield from retrieve([query], self._built(), k=k)
+            found = yield from retrieve([query], self._built(), k=k, vector=vector)
         else:
-            vector = None
-            if hasattr(self.vectorstore, BY_VECTOR) and self._embedding() is not None:
+            known = hasattr(self.vectorstore, BY_VECTOR) and self._embedding() is not None
+            if vector is not None and not known:
+                allowed = "None over a store that is searched by queries alone"
+                raise InvalidParameterError("vector", "a vector", allowed)
+            if vector is None and known:
                 # Otherwise the store would embed the query again for every search.
                 vector = (yield from embed_query([query])).tolist()
             search = Search(query, k, vector)

@@ -122,5 +122,5 @@ def test_bad_settings_are_refused_by_name():
     ):
         with pytest.raises(InvalidParameterError, match=f"^{name} must be"):
             ChunkMetadataTransformer(replying(written), **{name: value})
-    with pytest.raises(InvalidParameterError, match="^journal must be"):
+    with pytest.raises(InvalidParameterError, match=r"^journal must be"):
         ChunkMetadataTransformer(replying(written), journal=3).transform_documents(PAGES)

@@ -194,7 +194,7 @@ def test_bad_settings_are_refused_by_name(embedding):
     for name, settings in bad:
         with pytest.raises(InvalidParameterError, match=f"^{name} must be"):
             CompressDocuments(**settings)
-    with pytest.raises(InvalidParameterError, match="^query must be"):
+    with pytest.raises(InvalidParameterError, match=r"^query must be"):
         CompressDocuments(embedding=embedding).compress_documents(PAGES, " ")
 
 

@@ -160,7 +160,7 @@ def test_bad_settings_are_refused_by_name():
             ScorerRerank(**{"scorer": Words(), name: value})
     with pytest.raises(ValueError, match="top_k"):
         ScorerRerank(scorer=Words(), top_k=3)
-    with pytest.raises(InvalidParameterError, match="^order must be"):
+    with pytest.raises(InvalidParameterError, match=r"^order must be"):
         RepackDocuments(order="backward")
 
 

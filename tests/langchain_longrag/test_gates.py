@@ -123,15 +123,15 @@ def test_what_the_model_raises_is_raised():
 
 
 def test_what_is_no_classifier_or_no_question_is_refused():
-    with pytest.raises(InvalidParameterError, match="^classifier must be"):
+    with pytest.raises(InvalidParameterError, match=r"^classifier must be"):
         gate(classifier="bert")
-    with pytest.raises(InvalidParameterError, match="^prompt must be left out"):
+    with pytest.raises(InvalidParameterError, match=r"^prompt must be left out"):
         gate(prompt=PromptTemplate.from_template("{input}"))
-    with pytest.raises(InvalidParameterError, match="^prompt must be a template with"):
+    with pytest.raises(InvalidParameterError, match=r"^prompt must be a template with"):
         gate(classifier=replying(str), prompt=PromptTemplate.from_template("{question}"))
     for wrong in ({"question": ALONE}, 3, {"input": None}):
-        with pytest.raises(InvalidParameterError, match="^input must be the question"):
+        with pytest.raises(InvalidParameterError, match=r"^input must be the question"):
             gate().invoke(wrong)
     for classifier in (None, replying(str)):
-        with pytest.raises(InvalidParameterError, match="^query must be"):
+        with pytest.raises(InvalidParameterError, match=r"^query must be"):
             gate(classifier=classifier).invoke(" ")

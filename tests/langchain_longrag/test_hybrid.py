@@ -233,14 +233,14 @@ def test_bad_settings_are_refused_by_name(embedding):
         HybridRetriever(vectorstore=store, retriever=store.as_retriever())
     with pytest.raises(InvalidParameterError, match="does not tell which documents"):
         HybridRetriever(retriever=Plain(found=PAGES))
+    maxp = MaxPRetriever(documents=PAGES, embedding=embedding)
     with pytest.raises(InvalidParameterError, match="the retriever has them"):
-        maxp = MaxPRetriever(documents=PAGES, embedding=embedding)
         HybridRetriever(retriever=maxp, documents=PAGES)
     with pytest.raises(InvalidParameterError, match="search_kwargs must be left out"):
         HybridRetriever(retriever=Plain(found=[]), documents=PAGES, search_kwargs={"a": 1})
     with pytest.raises(ValueError, match="top_k"):
         HybridRetriever(vectorstore=store, top_k=3)
-    with pytest.raises(InvalidParameterError, match="^k must be"):
+    with pytest.raises(InvalidParameterError, match=r"^k must be"):
         HybridRetriever(vectorstore=store).invoke("a", k=0)
     with pytest.raises(InvalidParameterError, match="candidates must be at least k=6"):
         HybridRetriever(vectorstore=store, candidates=5).invoke("a", k=6)

@@ -11,7 +11,13 @@ from langchain_core.prompts import PromptTemplate
 from langchain_core.runnables import RunnableLambda
 from langchain_core.tools import create_retriever_tool
 
-from langchain_longrag import HybridRetriever, MaxPRetriever, QueryTransformRetriever
+from langchain_longrag import (
+    HybridRetriever,
+    LongRAGIndex,
+    LongUnitTransformer,
+    MaxPRetriever,
+    QueryTransformRetriever,
+)
 from longrag.errors import GenerationError, InvalidParameterError
 from longrag.retrieval.queries import QueryTexts
 from tests.langchain_longrag.conftest import (
@@ -48,6 +54,32 @@ async def test_hyde_searches_a_store_with_the_mean_of_all_vectors(embedding):
     assert scores(found) == pytest.approx(expected, abs=1e-6)
     assert scores(found) == sorted(scores(found), reverse=True)
     assert await retriever.ainvoke(QUERY) == found
+
+
+@pytest.mark.filterwarnings("ignore:The class `DocumentIndex` is in beta")
+async def test_hyde_searches_long_units_with_the_mean_of_all_vectors(embedding):
+    nodes = LongUnitTransformer().transform_documents(PAGES)
+    chunks = [node for node in nodes if "doc_ids" not in node.metadata]
+    mean = np.mean([embedding.vector(t) for t in (QUERY, "old harbour7")], axis=0).tolist()
+    for beneath in (
+        MaxPRetriever(documents=nodes, embedding=embedding),
+        MaxPRetriever(vectorstore=memory_store(chunks, embedding)),
+        LongRAGIndex.from_documents(PAGES, embedding),
+    ):
+        retriever = QueryTransformRetriever(
+            retriever=beneath, llm=replying(lambda _: "old harbour7"), k=3
+        )
+        embedding.calls.clear()
+        found = retriever.invoke(QUERY)
+        assert embedding.calls == {"embed_query": 2}
+        assert found == beneath.invoke(QUERY, k=3, vector=mean)
+        assert await retriever.ainvoke(QUERY) == found
+
+
+def test_a_vector_is_refused_where_the_store_takes_none(embedding):
+    maxp = MaxPRetriever(vectorstore=list_store([], embedding))
+    with pytest.raises(InvalidParameterError, match=r"^vector must be None"):
+        maxp.invoke(QUERY, vector=[1.0])
 
 
 async def test_hyde_joins_the_texts_for_a_retriever():
@@ -177,14 +209,14 @@ def test_bad_settings_and_answers_are_refused(embedding):
     ):
         with pytest.raises(InvalidParameterError, match=f"^{name} must be"):
             QueryTransformRetriever(**{"vectorstore": store, "llm": model, name: value})
+    prompt = PromptTemplate.from_template("{question}")
     with pytest.raises(InvalidParameterError, match="prompt must be a template"):
-        prompt = PromptTemplate.from_template("{question}")
         QueryTransformRetriever(vectorstore=store, llm=model, prompt=prompt)
-    with pytest.raises(InvalidParameterError, match="^query must be"):
+    with pytest.raises(InvalidParameterError, match=r"^query must be"):
         QueryTransformRetriever(vectorstore=store, llm=model).invoke(" ")
+    failing = scripted(ConnectionError("no line"))
     with pytest.raises(ConnectionError, match="no line"):
-        failing = scripted(ConnectionError("no line"))
         QueryTransformRetriever(vectorstore=store, llm=failing).invoke(QUERY)
+    strange = RunnableLambda(lambda _: {"no": "text"})
     with pytest.raises(GenerationError, match="must be a string"):
-        strange = RunnableLambda(lambda _: {"no": "text"})
         QueryTransformRetriever(vectorstore=store, llm=strange).invoke(QUERY)

@@ -363,20 +363,20 @@ def test_what_is_not_allowed_is_refused_by_name(embedding):
     for name, settings in bad:
         with pytest.raises(InvalidParameterError, match=f"^{name} must be"):
             best_performance(memory, model, **{"reranker": None, **settings})
-    with pytest.raises(InvalidParameterError, match="^embedding must be given"):
+    with pytest.raises(InvalidParameterError, match=r"^embedding must be given"):
         best_performance(Plain(found=[]), model, reranker=None, documents=PAGES)
-    with pytest.raises(InvalidParameterError, match="^documents must be None"):
-        hybrid = HybridRetriever(vectorstore=memory)
+    hybrid = HybridRetriever(vectorstore=memory)
+    with pytest.raises(InvalidParameterError, match=r"^documents must be None"):
         best_performance(hybrid, model, reranker=None, documents=PAGES)
-    with pytest.raises(InvalidParameterError, match="^retriever must be"):
+    with pytest.raises(InvalidParameterError, match=r"^retriever must be"):
         best_performance("store", model, reranker=None)
     with pytest.raises(TypeError, match="top_n"):
         best_performance(memory, model, reranker=None, top_n=3)
     chain = best_performance(memory, model, reranker=None)
     for wrong in ({"question": QUESTION}, {"input": 3}):
-        with pytest.raises(InvalidParameterError, match="^input must be the question"):
+        with pytest.raises(InvalidParameterError, match=r"^input must be the question"):
             chain.invoke(wrong)
-    with pytest.raises(InvalidParameterError, match="^query must be"):
+    with pytest.raises(InvalidParameterError, match=r"^query must be"):
         chain.invoke({"input": " "})
 
 
@@ -385,6 +385,6 @@ def test_what_a_model_raises_is_raised():
         balanced_efficiency(store(), scripted(ConnectionError("no line")), reranker=None).invoke(
             {"input": QUESTION}
         )
+    strange = RunnableLambda(lambda _: {"no": "text"})
     with pytest.raises(GenerationError, match="text or a message"):
-        strange = RunnableLambda(lambda _: {"no": "text"})
         balanced_efficiency(store(), strange, reranker=None).invoke({"input": QUESTION})

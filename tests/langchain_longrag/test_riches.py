@@ -280,6 +280,14 @@ def test_a_follow_up_is_decoded_behind_the_turn_before():
     assert cited(model.invoke(messages)) == [("The weir was built in 1312.",) * 2 + ("weir",)]
 
 
+def test_the_worked_examples_show_the_markers_of_the_output():
+    told = [HumanMessage("Who?"), AIMessage("[[ Ada. ]]"), HumanMessage("When?")]
+    shown = ask(told, RICHES_SINGLE_HOP, markers=("[[", "]]")).prompt
+    assert "between [[ and ]]" in shown
+    assert "<<" not in shown
+    assert shown.endswith("question: Who?\npassage: [[ Ada. ]]\n\nquestion: When?\npassage:")
+
+
 def test_without_a_template_the_messages_are_the_prompt():
     raw = TEMPLATE.replace("{question}", QUESTION)
     assert chat(prompt=None).invoke(raw).text == WHOLE

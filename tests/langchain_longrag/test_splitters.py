@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import itertools
 
 import pytest
 from hypothesis import given
@@ -76,7 +77,7 @@ def test_empty_documents_give_nothing_and_inputs_are_not_changed():
 
 @pytest.mark.parametrize("size", [-1, 1.5, True, None])
 def test_a_window_of_another_size_is_refused(size):
-    with pytest.raises(InvalidParameterError, match="^window_size must be"):
+    with pytest.raises(InvalidParameterError, match=r"^window_size must be"):
         SentenceWindowTransformer(window_size=size)
 
 
@@ -124,7 +125,7 @@ def test_whatever_is_found_is_read_once_and_stands_where_it_says(sentences, data
         start = document.metadata["start_index"]
         spans.append((start, start + len(document.page_content)))
     spans.sort()
-    assert all(one[1] <= other[0] for one, other in zip(spans, spans[1:], strict=False))
+    assert all(one[1] <= other[0] for one, other in itertools.pairwise(spans))
     for document in taken:
         start = document.metadata["start_index"]
         assert any(one <= start < other for one, other in spans)
@@ -133,7 +134,7 @@ def test_whatever_is_found_is_read_once_and_stands_where_it_says(sentences, data
 def test_documents_without_a_window_pass_through():
     assert MetadataReplacement().compress_documents(PAGES, "") == PAGES
     assert MetadataReplacement().compress_documents([], "") == []
-    with pytest.raises(InvalidParameterError, match="^key must be"):
+    with pytest.raises(InvalidParameterError, match=r"^key must be"):
         MetadataReplacement(key="")
 
 
