@@ -12,7 +12,7 @@ from longrag.decoding.generation import Generation
 from longrag.errors import InvalidParameterError
 from longrag.ingestion.keys_of import one_line
 from longrag.models.tokenizer import MARKERS
-from longrag.prompts import RICHES_SINGLE_HOP
+from longrag.prompts import RICHES_MULTI_HOP, RICHES_SINGLE_HOP
 
 LABELS: Final = ("question", "passage", "keyword", "query", "answer")
 """What the lines and parts of a prompt begin with, before a colon."""
@@ -75,14 +75,26 @@ def riches_prompt(
     Args:
         question: the question, as it was asked.
         template: a text with the slot ``{question}``; other braces stand for themselves.
-        markers: what stands around a span in the template and in the output.
+        markers: what stands around a span in the template and in the output; the templates of
+            ``longrag.prompts`` are rewritten for others than ``<<`` and ``>>``.
 
     Raises:
         InvalidParameterError: a question that is blank, or a template without the slot.
     """
     if isinstance(question, str) and not question.strip():
         raise InvalidParameterError("question", question, "not blank")
-    return fill(template, {"question": question}, markers=markers)
+    return fill(with_markers(template, markers), {"question": question}, markers=markers)
+
+
+def with_markers(template: str, markers: tuple[str, str]) -> str:
+    """Return a template of ``longrag.prompts`` with other markers; any other as it is.
+
+    Examples with other markers than the decoder's teach a model to quote where nothing holds it.
+    """
+    if markers == MARKERS or template not in (RICHES_SINGLE_HOP, RICHES_MULTI_HOP):
+        return template
+    others = dict(zip(MARKERS, markers, strict=True))
+    return re.sub("|".join(map(re.escape, MARKERS)), lambda found: others[found[0]], template)
 
 
 def parse_answer(output: str | Generation, *, markers: tuple[str, str] = MARKERS) -> str:

@@ -282,6 +282,18 @@ async def test_queries_retrievals_and_calls_are_seen_once():
     assert watch.names == query * 2 + ["RetrievalStartEvent", "RetrievalEndEvent"] * 2
 
 
+@pytest.mark.parametrize("prompt", [RICHES_SINGLE_HOP, RICHES_MULTI_HOP])
+def test_the_worked_examples_show_the_markers_of_the_decoder(prompt):
+    model, seen = Scripted({BURNED: TOLD.replace("<<", "[[").replace(">>", "]]")}), []
+    read = model.prompt_ids
+    model.prompt_ids = lambda text: (seen.append(text), read(text))[1]
+    engine = make(model=model, prompt=prompt, markers=("[[", "]]"))
+    assert len(engine.query(BURNED).source_nodes) == 2
+    (asked,) = seen
+    assert "[[ The" in asked
+    assert "<<" not in asked
+
+
 def test_the_prompt_is_replaced_as_elsewhere():
     model = Scripted({BURNED: TOLD})
     engine = make(model=model, prompt=RICHES_MULTI_HOP)

@@ -205,3 +205,13 @@ def test_reading_an_answer_is_linear():
     assert parse_answer("<<" * 100_000) == ""
     assert parse_answer("*" * 200_000) == ""
     assert len(defuse("<" * 100_000 + "answer:" * 20_000)) == 199_999 + 160_000
+
+
+@pytest.mark.parametrize("template", [RICHES_SINGLE_HOP, RICHES_MULTI_HOP])
+def test_the_worked_examples_show_the_markers_of_the_output(template):
+    plain = riches_prompt("Who?", template)
+    other = riches_prompt("Who?", template, markers=(">>>", "[<<]"))
+    assert other.count(">>> ") == plain.count("<< ") > 2
+    assert other.replace(">>>", "OPEN").replace("[<<]", ">>").replace("OPEN", "<<") == plain
+    own = "say << a >>: {question}"
+    assert riches_prompt("Who?", own, markers=("[[", "]]")) == "say << a >>: Who?"
