@@ -367,3 +367,43 @@ async def test_two_rerankings_at_once_keep_apart():
         rerank.apostprocess_nodes(other, query_str="none"),
     )
     assert (ids(first), ids(second)) == (["n1", "n0"], ["n1", "n0"])
+
+
+def test_a_monot5_from_disk_ranks_as_its_scorer_does(tmp_path):
+    pytest.importorskip("torch")
+    pytest.importorskip("transformers")
+    from longrag.models import MonoT5Scorer
+    from tests.tiny_rerankers import t5_tokenizer, tiny_t5
+
+    model = tiny_t5()
+    model.save_pretrained(tmp_path)
+    t5_tokenizer().save_pretrained(tmp_path)
+    texts = ["the mill grinds rye", "a church at the river", "ada lind directed"]
+    rerank = MonoT5Rerank.load(
+        str(tmp_path), tokenizer=tokenizer, max_length=64, metadata_mode=MetadataMode.NONE
+    )
+    ranked = rerank.postprocess_nodes(found(*texts), query_str="who grinds rye")
+    scores = MonoT5Scorer(model, t5_tokenizer(), max_length=64)("who grinds rye", texts)
+    order = np.argsort(-scores, kind="stable").tolist()
+    assert ids(ranked) == [f"n{i}" for i in order]
+    assert [r.score for r in ranked] == pytest.approx(scores[order].tolist(), abs=1e-5)
+
+
+def test_tilde_ranks_by_the_weights_of_a_real_model():
+    pytest.importorskip("torch")
+    pytest.importorskip("transformers")
+    from longrag.indexing.tilde_index import TildeScorer
+    from longrag.models import TildeModel
+    from tests.tiny_rerankers import bert_tokenizer, tilde
+
+    model = TildeModel(tilde(), bert_tokenizer(), max_length=64)
+    texts = ["the mill grinds rye", "a church at the river", "ada lind directed the north wind"]
+    nodes = found(*texts)
+    rerank = TildeRerank.from_nodes([n.node for n in nodes], model=model, tokenizer=tokenizer)
+    ranked = rerank.postprocess_nodes(nodes, query_str="who directed the mill")
+    index = TildeIndex.precompute(["n0", "n1", "n2"], texts, model)
+    scores = TildeScorer(index, model.tokenizer)("who directed the mill", texts)
+    assert {r.node.node_id: r.score for r in ranked} == pytest.approx(
+        dict(zip(["n0", "n1", "n2"], scores.tolist(), strict=True)), rel=1e-4
+    )
+    assert ranked[0].score == pytest.approx(float(scores.max()), rel=1e-4)
