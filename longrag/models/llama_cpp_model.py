@@ -18,11 +18,10 @@ from longrag.errors import (
     GenerationError,
     InvalidParameterError,
     MissingExtraError,
-    TokenizerError,
 )
 from longrag.models.language_model import Next, Scores, Session, best
 from longrag.models.questions import Bounds
-from longrag.models.tokenizer import Tokenizer
+from longrag.models.tokenizer import Tokenizer, utf8
 
 if TYPE_CHECKING:
     from llama_cpp import Llama
@@ -67,7 +66,7 @@ class LlamaCppTokenizer:
         Raises:
             TokenizerError: the text holds half of a surrogate pair, which no token spells.
         """
-        spelled = _utf8(text)
+        spelled = utf8(text)
         if not self._adds_space or not text:
             return self._ids(spelled)
         # Behind a line break there is a text's begin no more, and nothing joins with one.
@@ -161,7 +160,7 @@ class LlamaCppLanguageModel:
         Raises:
             TokenizerError: the prompt holds half of a surrogate pair.
         """
-        ids = [int(token) for token in self._llama.tokenize(_utf8(prompt), False, True)]
+        ids = [int(token) for token in self._llama.tokenize(utf8(prompt), False, True)]
         begin = [int(self._llama.token_bos())]
         if self._llama.tokenize(b"", True, True)[:1] == begin and ids[:1] != begin:
             return begin + ids
@@ -232,13 +231,6 @@ class _LlamaCppSession:
         logits -= logits.max()
         normalised: NDArray[np.float64] = logits - np.log(np.exp(logits).sum())
         return normalised[: self._bounds.vocab_size]
-
-
-def _utf8(text: str) -> bytes:
-    try:
-        return text.encode()
-    except UnicodeEncodeError as error:
-        raise TokenizerError(f"the text cannot be written as UTF-8: {error}") from error
 
 
 def _best_of(asked: Next, logprobs: NDArray[np.float64]) -> Scores:

@@ -38,6 +38,18 @@ def encode_key(tokenizer: Tokenizer, text: str) -> Sequence[int]:
     return tokenizer.encode(f" {text}")
 
 
+def utf8(text: str) -> bytes:
+    """Return a text as tokenizers read it.
+
+    Raises:
+        TokenizerError: the text holds half of a surrogate pair, which no token spells.
+    """
+    try:
+        return text.encode()
+    except UnicodeEncodeError as error:
+        raise TokenizerError(f"the text cannot be written as UTF-8: {error}") from error
+
+
 def check_splices(
     tokenizer: Tokenizer, texts: Sequence[str], *, markers: tuple[str, str] = MARKERS
 ) -> None:

@@ -11,6 +11,7 @@ import numpy as np
 from longrag.errors import GenerationError, InvalidParameterError, MissingExtraError
 from longrag.models.language_model import Next, Scores
 from longrag.models.token_tree import Prefix
+from longrag.models.tokenizer import utf8
 from longrag.models.transformers_cache import Cache, CacheClass, Network
 from longrag.models.transformers_check import CacheKind, choose_cache
 from longrag.models.transformers_scores import among, anywhere
@@ -124,9 +125,14 @@ class TransformersLanguageModel:
         return int(found) if found else None
 
     def prompt_ids(self, prompt: str, /) -> list[int]:
-        """Return the ids of a prompt with the special tokens that stand before it."""
+        """Return the ids of a prompt with the special tokens that stand before it.
+
+        Raises:
+            TokenizerError: the prompt holds half of a surrogate pair.
+        """
         if not self._chat:
             return self._tokenizer.encode_prompt(prompt)
+        utf8(prompt)
         message = {"role": "user", "content": prompt}
         ids: list[int] = self._hf_tokenizer.apply_chat_template(
             [message], add_generation_prompt=True, tokenize=True, return_dict=False

@@ -7,6 +7,8 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
+from longrag.models.tokenizer import utf8
+
 
 class TransformersTokenizer:
     """A tokenizer of transformers, fast or slow.
@@ -42,7 +44,12 @@ class TransformersTokenizer:
         return self._fingerprint
 
     def encode(self, text: str, /) -> list[int]:
-        """Return the ids of a text, without special tokens and without adding a space."""
+        """Return the ids of a text, without special tokens and without adding a space.
+
+        Raises:
+            TokenizerError: the text holds half of a surrogate pair, which no token spells.
+        """
+        utf8(text)
         if self._fast is not None:
             ids: list[int] = self._fast.encode(text, add_special_tokens=False).ids
             return ids
@@ -62,7 +69,12 @@ class TransformersTokenizer:
         )
 
     def encode_prompt(self, prompt: str) -> list[int]:
-        """Return the ids of a prompt as the tokenizer gives them, without those put behind it."""
+        """Return the ids of a prompt as the tokenizer gives them, without those put behind it.
+
+        Raises:
+            TokenizerError: the prompt holds half of a surrogate pair.
+        """
+        utf8(prompt)
         return [*self._opening, *self._slow.encode(prompt, add_special_tokens=False)]
 
 

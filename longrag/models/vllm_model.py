@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 from longrag.errors import InvalidParameterError, TokenizerError
 from longrag.models.language_model import Session
 from longrag.models.questions import Bounds
-from longrag.models.tokenizer import Tokenizer
+from longrag.models.tokenizer import Tokenizer, utf8
 from longrag.models.vllm_client import VllmClient
 from longrag.models.vllm_session import Limits, VllmSession
 
@@ -157,8 +157,10 @@ class VllmLanguageModel:
         """Return the ids that the server makes of a prompt, or ``prefix_ids`` and its own.
 
         Raises:
-            TokenizerError: the server cuts text otherwise than the tokenizer that was given.
+            TokenizerError: the server cuts text otherwise than the tokenizer that was given, or the
+                prompt holds half of a surrogate pair.
         """
+        utf8(prompt)
         if self._prefix_ids is not None:
             return [*self._prefix_ids, *self.tokenizer.encode(prompt)]
         self._check_tokenizer()

@@ -19,7 +19,7 @@ from transformers import (
     T5ForConditionalGeneration,
 )
 
-from longrag.errors import GenerationError, InvalidParameterError, MissingExtraError
+from longrag.errors import GenerationError, InvalidParameterError, MissingExtraError, TokenizerError
 from longrag.models import Next, TransformersLanguageModel, TransformersTokenizer
 from longrag.models.tokenizer import check_splices
 from longrag.models.transformers_cache import CHUNK, NoCache, RowCache, TreeCache
@@ -148,6 +148,14 @@ class TestPrompts:
         )
         ours = TransformersLanguageModel(llama, chatting, chat=True)
         assert ours.tokenizer.decode(ours.prompt_ids("Who?")) == "[user] Who? [model]"
+
+    def test_half_of_a_surrogate_pair_is_refused(self, llama, model):
+        chatting = byte_tokenizer(bos=True)
+        chatting.chat_template = "{{ messages[0]['content'] }}"
+        chat = TransformersLanguageModel(llama, chatting, chat=True)
+        for encode in (model.tokenizer.encode, model.prompt_ids, chat.prompt_ids):
+            with pytest.raises(TokenizerError, match="cannot be written as UTF-8"):
+                encode("a\ud83d")
 
     def test_chat_without_a_template_is_refused(self, llama):
         with pytest.raises(InvalidParameterError, match="chat must be False"):

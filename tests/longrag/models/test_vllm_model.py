@@ -312,6 +312,14 @@ def test_another_tokenizer_than_the_servers_is_refused(serve):
         model.prompt_ids("abc")
 
 
+@pytest.mark.parametrize("own", [{}, {"chat": True}, {"prefix_ids": [SIZE - 1]}])
+def test_half_of_a_surrogate_pair_is_refused_before_the_server_is_asked(serve, own):
+    stand_in, model = serve(**own)
+    with pytest.raises(TokenizerError, match="cannot be written as UTF-8"):
+        model.prompt_ids("a\ud83d")
+    assert stand_in.paths == []
+
+
 def test_a_given_prefix_asks_the_server_nothing(serve):
     stand_in, model = serve(server={"tokenizes": False}, prefix_ids=[SIZE - 1])
     assert model.prompt_ids("ab") == [SIZE - 1, *TOKENIZER.encode("ab")]
