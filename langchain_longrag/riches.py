@@ -18,6 +18,7 @@ from langchain_longrag._riches_base import OverCorpus
 from longrag.decoding.answers import parse_answer
 from longrag.decoding.decoder import check_strings
 from longrag.decoding.generation import Delta, Generation, RetrievedSpan
+from longrag.decoding.settings import check_stop
 from longrag.decoding.threads import in_one_thread
 from longrag.errors import GenerationError, InvalidParameterError
 from longrag.prompts import RICHES_SINGLE_HOP, RICHES_STOP
@@ -93,7 +94,7 @@ class ChatRiches(OverCorpus, BaseChatModel):
             check_k(self.max_tokens, "max_tokens")
         _check_temperature(self.temperature)
         _check_timeout(self.timeout)
-        _strings(self.stop)
+        check_stop(_strings(self.stop), self.decoder.markers[0])
 
     @property
     def _llm_type(self) -> str:
@@ -328,4 +329,4 @@ def _check_timeout(timeout: object) -> None:
 
 
 def _strings(stop: Sequence[str] | None) -> tuple[str, ...]:
-    return check_strings(stop or (), "stop")
+    return check_strings(() if stop is None else stop, "stop")

@@ -13,6 +13,7 @@ from longrag.decoding.place import Closed, Free, Inside, Place, Reading, settle
 from longrag.decoding.settings import (
     check_count,
     check_ends,
+    check_flag,
     check_markers,
     check_stop,
     check_tokenizer,
@@ -111,7 +112,7 @@ class Constraint:
         self.max_span_tokens = (
             None if max_span_tokens is None else check_count("max_span_tokens", max_span_tokens, 1)
         )
-        self.repeat_keys = bool(repeat_keys)
+        self.repeat_keys = check_flag("repeat_keys", repeat_keys)
         self._vocabulary = read_vocabulary(tokenizer, self.markers)
         self.vocab_size = len(self._vocabulary.texts)
         self._prepare(decoder_in_context(tokenizer, closing))

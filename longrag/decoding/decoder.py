@@ -16,7 +16,7 @@ from longrag.decoding.driver import Outcome, Stopped, drive, finish, never
 from longrag.decoding.exact import best_keys, exact
 from longrag.decoding.generation import Delta, Generation, RetrievedSpan, Usage
 from longrag.decoding.search import Hypothesis, Questions, Search, Step
-from longrag.decoding.settings import check_count
+from longrag.decoding.settings import check_count, check_flag, check_prompt
 from longrag.decoding.writer import Stream, Writer
 from longrag.errors import InvalidParameterError
 from longrag.indexing import KeyIndex
@@ -88,7 +88,7 @@ class RichesDecoder:
         self.language_model = language_model
         self.key_index = key_index
         self.beam_size = check_count("beam_size", beam_size)
-        self.adaptive = bool(adaptive)
+        self.adaptive = check_flag("adaptive", adaptive)
         self.search = search
         self.max_new_tokens = check_count("max_new_tokens", max_new_tokens)
         self.max_rows = check_count("max_rows", max_rows)
@@ -311,10 +311,11 @@ class RichesDecoder:
         )
 
     def _prompt_ids(self, prompt: str, behind: Sequence[int], length: int) -> list[int]:
-        if not isinstance(prompt, str):
-            raise InvalidParameterError("prompt", prompt, "a string")
-        ids = [*self.language_model.prompt_ids(prompt), *behind]
         window = self.language_model.context_window
+        if window is not None and length >= window:
+            allowed = f"below {window}, the tokens of the model's window"
+            raise InvalidParameterError("max_new_tokens", length, allowed)
+        ids = [*self.language_model.prompt_ids(check_prompt(prompt)), *behind]
         if window is not None and len(ids) + length > window:
             raise InvalidParameterError(
                 "prompt",

@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from operator import index as as_index
 
+import numpy as np
+
 from longrag.errors import InvalidParameterError, TokenizerError
 from longrag.indexing import KeyIndex
 from longrag.models.tokenizer import Tokenizer
@@ -65,3 +67,23 @@ def check_count(parameter: str, value: object, least: int = 1) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or value < least:
         raise InvalidParameterError(parameter, value, f"an integer of at least {least}")
     return value
+
+
+def check_flag(parameter: str, value: object) -> bool:
+    """Return a switch; a string such as "false" is none, although it would count as true."""
+    if not (isinstance(value, int | np.bool_) and value in (0, 1)):
+        raise InvalidParameterError(parameter, value, "True or False")
+    return bool(value)
+
+
+def check_prompt(prompt: object) -> str:
+    """Return a text that tokenizers take."""
+    if not isinstance(prompt, str):
+        raise InvalidParameterError("prompt", prompt, "a string")
+    try:
+        prompt.encode()
+    except UnicodeEncodeError as error:
+        raise InvalidParameterError(
+            "prompt", prompt[error.start : error.end], "text without surrogates that stand alone"
+        ) from error
+    return prompt

@@ -568,6 +568,8 @@ async def test_settings_out_of_range_are_refused_at_making_and_at_a_call(setting
         ({"prompt": "no slot"}, "with the slot {question}"),
         ({"output": "half"}, 'output must be "full" or "answer"'),
         ({"stop": [""]}, "stop must be strings that are not empty"),
+        ({"stop": ""}, "stop must be strings that are not empty"),
+        ({"stop": ["<<"]}, "without the opening marker"),
         ({"beam_size": 0}, "beam_size must be"),
         ({"keys": "word"}, "kind must be one of"),
         ({"mode": "words"}, "mode must be"),

@@ -358,7 +358,8 @@ def test_threads_share_one_decoder():
     [
         ("beam_size", 0), ("beam_size", 2.0), ("beam_size", True), ("max_new_tokens", 0),
         ("max_rows", -1), ("search", "greedy"), ("stop", [""]), ("stop", [3]),
-        ("stop", 3), ("stop", None),
+        ("stop", 3), ("stop", None), ("adaptive", "no"), ("repeat_keys", "false"),
+        ("adaptive", 2),
         ("min_spans", -1), ("max_span_tokens", 0), ("markers", ("<", "<")),
     ],
 )  # fmt: skip
@@ -377,6 +378,23 @@ def test_a_prompt_too_long_for_the_model_is_refused():
     with pytest.raises(InvalidParameterError, match="at most 10 tokens"):
         next(own.keys("a" * 9))
     assert next(own.keys("a" * 8)).text in KEYS
+
+
+def test_no_more_may_be_written_than_the_window_holds():
+    own = decoder(noise(0, context_window=40))
+    with pytest.raises(InvalidParameterError, match="max_new_tokens must be below 40"):
+        own.generate("a")
+    assert own.generate("a", max_new_tokens=39).usage.new_tokens <= 39
+
+
+def test_a_prompt_that_is_no_text_is_refused_before_any_tokenizer_sees_it():
+    model = noise(0)
+    for prompt in ("a\ud800", 3):
+        with pytest.raises(InvalidParameterError, match="prompt must be"):
+            decoder(model).generate(prompt)
+        with pytest.raises(InvalidParameterError, match="prompt must be"):
+            next(decoder(model).keys(prompt))
+    assert model.calls == 0
 
 
 @pytest.mark.parametrize("n_best", [0, 11, True])
