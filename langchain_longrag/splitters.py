@@ -107,7 +107,8 @@ class MetadataReplacement(Checked, BaseDocumentCompressor):
     pass through. Documents are copied, never changed.
 
     Texts of one document that overlap, as the windows of neighbours do, are read once: they are
-    joined at the place of the best one, whose id and metadata the result has.
+    joined at the place of the first, whose id and metadata the result has. So it goes before what
+    reorders.
 
     Args:
         key: the metadata key of the text to read.
