@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import pytest
@@ -144,6 +145,31 @@ def test_members_of_a_unit_still_cite_their_documents(documents, ratio):
         assert result.node.metadata["complete"] is ("pieces" not in result.node.metadata)
     assert any("pieces" in result.node.metadata for result in kept)
     assert sentence in kept[0].node.get_content()
+
+
+def test_the_best_chunk_is_what_is_left_of_it(documents):
+    sentence = "Leiden has gate number 3, built in 1530."
+    nodes = LongUnitNodeParser(tokenizer=tokenizer, chunk_size=14)(documents)
+    retriever = MaxPRetriever(nodes=nodes, embed_model=HashEmbedding(), similarity_top_k=1)
+    results = retriever.retrieve(sentence)
+    assert sentence in results[0].node.metadata["best_chunk"]["text"]
+    (kept,) = extractive(ratio=0.2).postprocess_nodes(results, query_str=sentence)
+    assert len(kept.node.metadata["members"]) > 2
+    assert sentence in kept.node.metadata["best_chunk"]["text"]
+    assert kept.node.metadata["best_chunk"]["doc_id"] == "leiden.md"
+
+
+def test_summaries_are_asked_for_at_the_same_time():
+    both = threading.Barrier(2, timeout=20)
+
+    def waiting(prompt: str) -> str:
+        both.wait()
+        return "Dug."
+
+    kept = abstractive(waiting, num_workers=2).postprocess_nodes(
+        found(HARBOUR, CHEESE), query_str=QUESTION
+    )
+    assert texts(kept) == ["Dug.", "Dug."]
 
 
 async def test_async_gives_the_same_with_the_models_async_calls():

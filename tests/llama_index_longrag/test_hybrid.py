@@ -220,6 +220,34 @@ def test_units_in_a_vector_store_are_found_by_keywords(documents, source):
     assert "zwolle.md" in found[0].node.metadata["doc_ids"]
 
 
+@pytest.mark.parametrize("source", ["memory", "store"])
+def test_a_unit_that_only_keywords_found_shows_no_chunk_that_a_filter_keeps_out(source):
+    def chunk(number: int, unit: str, text: str, **metadata: Any) -> TextNode:
+        return TextNode(id_=f"{unit}{number}", text=text, metadata={"unit_id": unit, **metadata})
+
+    chunks = [
+        chunk(0, "a", "Xylophone lessons are open.", kind="open"),
+        chunk(1, "a", "Xylophone prices are closed.", kind="closed"),
+        chunk(0, "b", "The mill grinds rye.", kind="open"),
+    ]
+    filters = MetadataFilters(filters=[MetadataFilter(key="kind", value="open")])
+
+    class Far(HashEmbedding):
+        def _vector(self, how, text):
+            return [1.0, 0.0] if "mill" in text or how.endswith("query") else [0.0, 1.0]
+
+    given = (
+        {"nodes": chunks, "embed_model": Far()}
+        if source == "memory"
+        else {"index": VectorStoreIndex(chunks, embed_model=Far())}
+    )
+    beneath = MaxPRetriever(filters=filters, tokenizer=tokenizer, **given)
+    retriever = HybridRetriever(retriever=beneath, similarity_top_k=1, candidates=1, alpha=9)
+    (found,) = retriever.retrieve("xylophone prices")
+    assert (found.node.node_id, found.node.get_content()) == ("a", "Xylophone lessons are open.")
+    assert found.node.metadata["complete"] is False
+
+
 def test_any_existing_index_may_have_documents_for_units():
     documents = [town(number) for number in range(4)]
     index = VectorStoreIndex.from_documents(documents, embed_model=HashEmbedding())

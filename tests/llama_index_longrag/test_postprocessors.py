@@ -297,7 +297,10 @@ def test_tilde_scores_nodes_by_weights_that_were_computed_before():
 def test_tilde_scores_a_unit_by_its_chunks_even_where_its_text_was_cut(documents):
     nodes = LongUnitNodeParser(tokenizer=tokenizer, chunk_size=30)(documents)
     model = WordWeigher()
-    rerank = TildeRerank.from_nodes(nodes, model=model, tokenizer=tokenizer)
+    rerank = TildeRerank.from_nodes(nodes, model=model, tokenizer=tokenizer, chunk_size=11)
+    chunks = [node.get_content() for node in nodes if "doc_ids" not in node.metadata]
+    assert {text.split()[0] for text in model.asked} > {"Zwolle"}
+    assert all(any(text in chunk for chunk in chunks) for text in model.asked)
     retriever = MaxPRetriever(
         nodes=nodes,
         embed_model=HashEmbedding(),
