@@ -200,25 +200,36 @@ class _Run(Models):
         ]
 
     def _refine(self, request: Refine) -> Steps[list[Passage]]:
-        before = {identity(from_passage(one)): one for one in request.passages}
-        documents = [from_passage(one) for one in request.passages]
-        callbacks = self.config.get("callbacks")
-        args = (documents, request.query, callbacks)
+        documents, before = handed(request.passages)
+        args = (documents, request.query, self.config.get("callbacks"))
         found = yield Method(request.compressor, "compress_documents", args)
-        return [refined(document, before.get(identity(document))) for document in found]
+        return [refined(document, before) for document in found]
 
 
-def refined(document: object, before: Passage | None) -> Passage:
-    """Convert what a compressor returned for a passage.
+def handed(passages: Sequence[Passage]) -> tuple[list[Document], dict[str, Passage]]:
+    """Return passages as documents with ids, and by the ids that these have."""
+    documents = [from_passage(passage) for passage in passages]
+    for at, (document, passage) in enumerate(zip(documents, passages, strict=True)):
+        if document.id is None:
+            # By its id it is known again when its text has changed.
+            documents[at] = document.model_copy(update={"id": passage.id})
+    return documents, dict(zip(map(identity, documents), passages, strict=True))
+
+
+def refined(document: object, handed_over: Mapping[str, Passage]) -> Passage:
+    """Convert what a compressor returned for one of the passages it was handed.
 
     Raises:
         StoreError: it is no document.
     """
     if not isinstance(document, Document):
         raise StoreError(f"a compressor must return documents, got {document!r}")
-    after = to_passage(document, None if before is None else before.id)
-    if before is None or after.text == before.text:
-        return after if before is None else replace(after, parts=before.parts)
+    before = handed_over.get(identity(document))
+    if before is None:
+        return to_passage(document)
+    after = to_passage(document, before.id)
+    if after.text == before.text:
+        return replace(after, parts=before.parts)
     if after.kept:
         return after
     # Where its words come from is known to whoever wrote them.

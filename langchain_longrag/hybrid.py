@@ -43,7 +43,8 @@ class HybridRetriever(Checked, BaseRetriever):
     Give a store as ``vectorstore`` or by its plain ``as_retriever()``: its scores count.
 
     Args:
-        retriever: any retriever. It is asked for ``candidates`` results where it takes ``k``.
+        retriever: any retriever. It is asked for ``candidates`` results where it takes ``k``; one
+            with a token budget ranks those that fit.
         vectorstore: a vector store, in place of a retriever.
         documents: what is searched beneath, all of it and nothing else: where a filter of your own
             leaves documents out, leave them out here. Not needed for the indexes and retrievers of

@@ -26,8 +26,7 @@ from langchain_core.vectorstores import VectorStore
 from typing_extensions import TypedDict, Unpack
 
 from langchain_longrag._beneath import Beneath
-from langchain_longrag._passages import from_passage, identity
-from langchain_longrag._recipe_runs import Held, Modules, asking, refined, refining
+from langchain_longrag._recipe_runs import Held, Modules, asking, handed, refined, refining
 from langchain_longrag.chains import ChainInput, said
 from langchain_longrag.compressors import RepackDocuments, ScorerRerank
 from langchain_longrag.gates import gate_prompt, query_of, split_gate
@@ -350,9 +349,8 @@ def _repacker(repacker: RepackOrder | BaseDocumentCompressor | None) -> Repacker
 
 
 def _reordered(repacker: BaseDocumentCompressor, passages: Sequence[Passage]) -> list[Passage]:
-    before = {identity(from_passage(one)): one for one in passages}
-    found = repacker.compress_documents([from_passage(one) for one in passages], "")
-    return [refined(document, before.get(identity(document))) for document in found]
+    documents, before = handed(passages)
+    return [refined(document, before) for document in repacker.compress_documents(documents, "")]
 
 
 def _without_held() -> Runnable[dict[str, Any], dict[str, Any]]:

@@ -20,12 +20,15 @@ from langchain_longrag import (
     MaxPRetriever,
     RepackDocuments,
     ScorerRerank,
+    _recipe_runs,
     balanced_efficiency,
     best_performance,
 )
-from longrag.errors import GenerationError, InvalidParameterError, RerankError
+from langchain_longrag._passages import to_passages
+from longrag.errors import GenerationError, InvalidParameterError, RerankError, StoreError
 from longrag.recipes.trace import MODULES
 from longrag.synthesis.two_turn import EMPTY_ANSWER
+from tests.langchain_longrag import trees
 from tests.langchain_longrag.conftest import (
     HashEmbeddings,
     list_store,
@@ -251,6 +254,42 @@ async def test_every_module_may_be_another():
         compressor=CompressDocuments(embedding=HashEmbeddings(), token_budget=20),
     ).invoke({"input": QUESTION})
     assert len(" ".join(d.page_content for d in other["context"])) < 200
+
+
+def test_texts_changed_by_others_keep_their_documents_and_claim_no_place():
+    found = [Document(page.page_content, metadata={"doc_id": page.id}) for page in PAGES[6:9]]
+    modules = _recipe_runs.handed(to_passages(found))
+    shorter = Halving().compress_documents(modules[0], "")
+    for document, page in zip(shorter, PAGES[6:9], strict=True):
+        passage = _recipe_runs.refined(document, modules[1])
+        assert (passage.doc_ids, passage.members) == ((page.id,), ())
+    with pytest.raises(StoreError, match="must return documents"):
+        _recipe_runs.refined("text", modules[1])
+
+
+@pytest.mark.filterwarnings("ignore:The class `DocumentIndex` is in beta")
+def test_summaries_of_a_tree_are_compressed_and_read():
+    tree = trees.build(trees.PAGES[:6])
+    result = best_performance(
+        tree, replying(reply), reranker=Words(), classifier=None, candidates=99, top_k=20
+    ).invoke({"input": "What of secret3v0 ?"})
+    levels = {document.metadata["level"] for document in result["context"]}
+    assert levels >= {0}
+    for document in result["context"]:
+        node = tree.tree.nodes[document.id]
+        for piece in document.metadata.get("pieces", []):
+            start, end, at = piece["start_index"], piece["end_index"], piece["at"]
+            assert node.text[start:end] == document.page_content[at : at + end - start]
+
+
+def test_it_says_what_goes_in_and_comes_out():
+    chain = best_performance(store(), replying(reply), reranker=None)
+    for schema, keys in (
+        (chain.get_input_jsonschema(), ["input"]),
+        (chain.get_output_jsonschema(), KEYS),
+    ):
+        name = schema["$ref"].rpartition("/")[2]
+        assert list(schema["$defs"][name]["properties"]) == keys
 
 
 def test_a_reranker_that_fails_raises_or_is_noted():
