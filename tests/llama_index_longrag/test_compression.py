@@ -7,6 +7,9 @@ from typing import Any
 
 import pytest
 from llama_index.core import PromptTemplate, Settings, VectorStoreIndex
+from llama_index.core.base.llms.types import CompletionResponse
+from llama_index.core.llms import MockLLM
+from llama_index.core.llms.callbacks import llm_completion_callback
 from llama_index.core.query_engine import RetrieverQueryEngine
 from llama_index.core.response_synthesizers import Accumulate
 from llama_index.core.schema import (
@@ -252,6 +255,21 @@ async def test_async_summaries_are_those_of_the_sync_way():
     sync = abstractive(lambda prompt: f"{len(prompt)}").postprocess_nodes(nodes, query_str=QUESTION)
     compress = abstractive(lambda prompt: f"{len(prompt)}")
     assert texts(await compress.apostprocess_nodes(nodes, query_str=QUESTION)) == texts(sync)
+
+
+async def test_a_model_without_async_calls_of_its_own_does_not_hold_up_the_loop():
+    threads: list[int] = []
+
+    class Blocking(MockLLM):
+        @llm_completion_callback()
+        def complete(self, prompt: str, formatted: bool = False, **kwargs: Any) -> Any:
+            threads.append(threading.get_ident())
+            return CompletionResponse(text="Dug.")
+
+    compress = CompressPostprocessor(method="abstractive", llm=Blocking())
+    kept = await compress.apostprocess_nodes(found(HARBOUR), query_str=QUESTION)
+    assert texts(kept) == ["Dug."]
+    assert threads != [threading.get_ident()]
 
 
 def test_a_model_that_fails_is_heard():

@@ -254,6 +254,21 @@ def test_what_another_module_raises_is_raised_as_it_is():
         engine.query(" ")
 
 
+def test_a_compressor_that_fails_is_no_reranker_that_failed():
+    compress = CompressPostprocessor(method="abstractive", llm=ScriptedLLM(ConnectionError("down")))
+    engine = balanced_efficiency(
+        index_of(), reranker=overlap, compressor=compress, on_error="keep_order"
+    )
+    with pytest.raises(ConnectionError, match="down"):
+        engine.query(QUESTION)
+
+
+def test_what_the_transform_made_is_searched_with():
+    index = index_of()
+    best_performance(index, reranker=overlap).query(QUESTION)
+    assert ("query", "The harbour was dug in a year.") in index._embed_model.asked
+
+
 @pytest.mark.parametrize("streaming", [False, True])
 def test_nothing_found_and_one_node_are_in_order(streaming):
     empty = VectorStoreIndex([], embed_model=HashEmbedding())
