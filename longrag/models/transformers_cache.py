@@ -97,7 +97,8 @@ class Network:
         import torch
 
         ids = torch.tensor(tokens, dtype=torch.long, device=self.device)
-        places = torch.tensor(wanted or [ids.shape[1] - 1], device=ids.device)
+        # On the processor, since the last layers of a model may be on another device than the ids.
+        places = torch.tensor(wanted or [ids.shape[1] - 1])
         if "logits_to_keep" in self._accepts:
             given["logits_to_keep"] = places
         if self.has_cache:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -16,6 +16,8 @@ from longrag.models.transformers_cache import Cache, CacheClass, Network
 from longrag.models.transformers_check import CacheKind, choose_cache
 from longrag.models.transformers_scores import among, anywhere
 from longrag.models.transformers_tokenizer import TransformersTokenizer
+
+_STANDS_FOR: Final = "\ue000prompt\ue001"
 
 
 class TransformersLanguageModel:
@@ -133,11 +135,19 @@ class TransformersLanguageModel:
         if not self._chat:
             return self._tokenizer.encode_prompt(prompt)
         utf8(prompt)
+        if not self._tokenizer.holds_special(prompt):
+            ids: list[int] = self._chat_template(prompt, tokenize=True, return_dict=False)
+            return ids
+        # What a user writes is text: it must not end the message it stands in.
+        before, _, after = self._chat_template(_STANDS_FOR, tokenize=False).partition(_STANDS_FOR)
+        own = self._tokenizer
+        return [*own.encode_template(before), *own.encode(prompt), *own.encode_template(after)]
+
+    def _chat_template(self, prompt: str, **settings: Any) -> Any:
         message = {"role": "user", "content": prompt}
-        ids: list[int] = self._hf_tokenizer.apply_chat_template(
-            [message], add_generation_prompt=True, tokenize=True, return_dict=False
+        return self._hf_tokenizer.apply_chat_template(
+            [message], add_generation_prompt=True, **settings
         )
-        return ids
 
     @contextmanager
     def session(self, prompts: Sequence[Sequence[int]], /) -> Iterator[_Session]:

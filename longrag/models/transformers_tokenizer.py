@@ -75,7 +75,15 @@ class TransformersTokenizer:
             TokenizerError: the prompt holds half of a surrogate pair.
         """
         utf8(prompt)
-        return [*self._opening, *self._slow.encode(prompt, add_special_tokens=False)]
+        return [*self._opening, *self.encode_template(prompt)]
+
+    def encode_template(self, text: str) -> list[int]:
+        """Return the ids of a text in which special tokens are what they are spelled as."""
+        return list(self._slow.encode(text, add_special_tokens=False))
+
+    def holds_special(self, text: str) -> bool:
+        """Tell whether a text spells a special token."""
+        return not set(self._slow.all_special_ids).isdisjoint(self.encode_template(text))
 
 
 def _opening(tokenizer: Any) -> list[int]:
