@@ -226,7 +226,8 @@ def _of_documents(documents: Sequence[Document], tokenizer: Tokenizer | None) ->
     converted = to_core(documents, "title")
     document_of = {one.id: document for one, document in zip(converted, documents, strict=True)}
     if len(document_of) < len(documents):
-        twice = next(one.id for at, one in enumerate(converted) if one in converted[:at])
+        ids = [one.id for one in converted]
+        twice = next(id_ for at, id_ in enumerate(ids) if id_ in ids[:at])
         raise InvalidDocumentError(f"two documents have the same id {twice!r}")
     by_content: dict[str, str] = {}
     for id_, document in document_of.items():
