@@ -187,11 +187,45 @@ def _extracts(
                     "at": piece.at,
                     "complete": piece.complete,
                 }
-                for piece in pieces
+                for piece in _of_first_text(pieces, result.node)
             ]
             node.metadata |= _moved(result.node, text, pieces)
             results.append(NodeWithScore(node=_hidden(node), score=result.score))
     return results
+
+
+def _of_first_text(pieces: Sequence[Piece], node: BaseNode) -> Sequence[Piece]:
+    """Return pieces of a node that was shortened before as pieces of the text it had at first."""
+    earlier = _earlier(node)
+    if not earlier:
+        return pieces
+    # What joins two pieces stands in no document, so that a piece may become several.
+    return [
+        Piece(
+            piece.text_index,
+            first.start + left - first.at,
+            first.start + right - first.at,
+            piece.at + left - piece.start,
+            (piece.complete or right < piece.end) and (first.complete or right < end),
+        )
+        for piece in pieces
+        for first in earlier
+        if (left := max(piece.start, first.at))
+        < (right := min(piece.end, end := first.at + first.end - first.start))
+    ]
+
+
+def _earlier(node: BaseNode) -> list[Piece]:
+    """Return what an earlier compression kept, if that is still the text."""
+    try:
+        pieces = [
+            Piece(0, one["start_char"], one["end_char"], one["at"], one["complete"])
+            for one in node.metadata.get("pieces", ())
+        ]
+        length = pieces[-1].at + pieces[-1].end - pieces[-1].start if pieces else 0
+    except (KeyError, TypeError):
+        return []
+    return pieces if length == len(node.get_content(metadata_mode=MetadataMode.NONE)) else []
 
 
 def _rewritten(node: BaseNode, text: str) -> BaseNode:

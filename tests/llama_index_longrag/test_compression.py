@@ -74,6 +74,36 @@ def test_the_nearest_sentences_are_kept_and_their_places_are_known():
         assert result.node.start_char_idx == 100
 
 
+def test_what_is_shortened_again_knows_its_places_in_the_text_it_had_at_first():
+    nodes = found(HARBOUR + " " + CHEESE)
+    once = extractive(ratio=0.6).postprocess_nodes(nodes, query_str=QUESTION)
+    twice = extractive(ratio=0.5).postprocess_nodes(once, query_str=QUESTION)
+    cut = extractive(ratio=None, token_budget=4).postprocess_nodes(twice, query_str=QUESTION)
+    lengths = [len(nodes[0].node.get_content())]
+    for (result,) in (once, twice, cut):
+        text, original = result.node.get_content(), nodes[0].node.get_content()
+        for piece in result.node.metadata["pieces"]:
+            kept = original[piece["start_char"] : piece["end_char"]]
+            assert text[piece["at"] : piece["at"] + len(kept)] == kept
+        assert piece["at"] + len(kept) == len(text)
+        lengths.append(len(text))
+    assert lengths == sorted(set(lengths), reverse=True)
+    assert len(once[0].node.metadata["pieces"]) > 1
+    assert [one["complete"] for one in twice[0].node.metadata["pieces"]][-1] is True
+    assert [one["complete"] for one in cut[0].node.metadata["pieces"]] == [False]
+
+
+def test_pieces_of_another_text_are_not_taken_for_those_of_this_one():
+    stale = [{"start_char": 70, "end_char": 80, "at": 0, "complete": True}]
+    for pieces in (stale, "pieces", [{"at": 0}], [None]):
+        nodes = found(HARBOUR, metadata={"pieces": pieces})
+        (kept,) = extractive().postprocess_nodes(nodes, query_str=QUESTION)
+        first = kept.node.metadata["pieces"][0]
+        text = kept.node.get_content()
+        length = first["end_char"] - first["start_char"]
+        assert HARBOUR[first["start_char"] : first["end_char"]] == text[:length]
+
+
 def test_nodes_are_copies_with_their_ids_scores_and_sources():
     nodes = found(
         HARBOUR,
