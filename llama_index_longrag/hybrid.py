@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
+from math import isnan
 from typing import Any
 
 from llama_index.core.base.base_retriever import BaseRetriever
@@ -145,7 +146,8 @@ class HybridRetriever(BaseRetriever):
         for row in rows:
             found.setdefault(row.node.node_id, row)
         return [
-            Hit(row.node.node_id, to_chunk(row.node, row.node.node_id), row.score) for row in rows
+            Hit(row.node.node_id, to_chunk(row.node, row.node.node_id), _cosine(row.score))
+            for row in rows
         ]
 
     def _wanted(self) -> int:
@@ -156,6 +158,11 @@ def _result(hit: HybridHit, keywords: Keywords, found: dict[str, NodeWithScore])
     if hit.found is None:
         return keywords.make(hit)
     return NodeWithScore(node=found[hit.id].node, score=hit.score)
+
+
+def _cosine(score: float | None) -> float | None:
+    # The framework's cosine of a vector of zeros is no number: no direction is near to any other.
+    return 0.0 if score is not None and isnan(score) else score
 
 
 def _beneath(retriever: BaseRetriever | None, index: BaseIndex[Any] | None) -> BaseRetriever:

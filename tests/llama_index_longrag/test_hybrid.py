@@ -331,6 +331,19 @@ def test_a_retriever_without_scores_is_told_of():
         retriever.retrieve("clock")
 
 
+@pytest.mark.filterwarnings("ignore:invalid value encountered:RuntimeWarning")
+def test_a_question_whose_vector_is_zero_is_answered_by_the_keywords():
+    class NoDirection(HashEmbedding):
+        def _get_query_embedding(self, query: str) -> list[float]:
+            return [0.0] * len(super()._get_query_embedding(query))
+
+    index = VectorStoreIndex(list(NODES), embed_model=NoDirection())
+    found = HybridRetriever(index=index, similarity_top_k=5).retrieve("shipped on Monday")
+    assert found[0].node.node_id == "zx81"
+    assert sorted(ids(found)) == sorted(TEXTS)
+    assert [result.score for result in found] == [1.3, 1.0, 1.0, 1.0, 1.0]
+
+
 class KeepsText(SimpleVectorStore):
     stores_text: bool = True
 
