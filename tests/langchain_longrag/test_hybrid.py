@@ -145,6 +145,9 @@ def test_documents_without_ids_are_known_by_their_text(embedding):
 def test_two_documents_of_one_id_are_refused(embedding):
     with pytest.raises(InvalidDocumentError, match="two documents have the same id 'p00'"):
         HybridRetriever(retriever=Plain(found=[]), documents=[PAGES[0], PAGES[0]])
+    other = PAGES[0].model_copy(update={"page_content": "Other words."})
+    with pytest.raises(InvalidDocumentError, match="two documents have the same id 'p00'"):
+        HybridRetriever(retriever=Plain(found=[]), documents=[*PAGES, other])
     other = PAGES[1].model_copy(update={"id": "p00"})
     with pytest.raises(InvalidDocumentError, match="two documents have the same id 'p00'"):
         HybridRetriever(retriever=Plain(found=[]), documents=[PAGES[0], other])
