@@ -190,7 +190,9 @@ def traced(response: RESPONSE_TYPE, timed: Timed) -> None:
     """Put the trace into a response's metadata; of a stream its end follows when it has ended."""
     needed = timed.prepared.needs_retrieval
     if not isinstance(response, StreamingResponse | AsyncStreamingResponse):
-        noted(response, needs_retrieval=needed, trace=timed.trace(str(response)))
+        # The framework shows an answer without words as "None".
+        reply = str(response) if response.response else ""
+        noted(response, needs_retrieval=needed, trace=timed.trace(reply))
         return
     trace = timed.prepared_trace
     noted(response, needs_retrieval=needed, trace=trace)

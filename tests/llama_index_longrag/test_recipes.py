@@ -132,6 +132,15 @@ def test_a_question_that_needs_no_retrieval_is_answered_alone():
     assert response.metadata["needs_retrieval"] is False
 
 
+async def test_an_answer_without_words_has_no_tokens_in_the_trace():
+    engine = balanced_efficiency(index_of(), reranker=overlap, llm=ScriptedLLM("", ""))
+    for response in (engine.query(ALONE), await engine.aquery(ALONE)):
+        assert response.response == ""
+        generation = steps(response)["generation"]
+        assert (generation["received_tokens"], generation["came_out"]["tokens"]) == (0, 0)
+        assert generation["calls"] == {"Generate": 1}
+
+
 async def test_async_gives_the_same_in_a_running_loop_and_runs_do_not_mix():
     engine = best_performance(index_of(), reranker=overlap)
     sync = engine.query(QUESTION)
