@@ -161,6 +161,8 @@ class MetadataReplacement(Checked, BaseDocumentCompressor):
             return document
         metadata = copy.deepcopy(document.metadata)
         del metadata[self.key]
+        # An earlier compression's pieces are those of the other text.
+        metadata.pop("pieces", None)
         start = metadata.pop(f"{self.key}_start_index", None)
         if start is not None:
             metadata["start_index"] = int(start)
