@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -54,7 +55,10 @@ def drive(
             waiting.pop(number, None)
             outcomes[number].hypotheses = over.value
 
-    with model.session(prompts) as session:
+    with ExitStack() as ending:
+        for search in searches:
+            ending.callback(search.close)
+        session = ending.enter_context(model.session(prompts))
         for number in range(len(searches)):
             go_on(number, None)
         while waiting:
