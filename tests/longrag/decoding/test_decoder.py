@@ -199,10 +199,12 @@ def test_spans_are_limited_and_demanded():
     model = script("x [ ab. ] y [ bb. ] z")
     assert len(decoder(model, max_spans=1).generate("a").spans) == 1
     assert decoder(model, max_spans=0).generate("a").spans == ()
-    silent = script("xyz")
-    assert decoder(silent).generate("a").spans == ()
-    demanded = decoder(silent, min_spans=1, max_new_tokens=60).generate("a")
-    assert demanded.finish_reason == "length" or demanded.spans
+    silent = script("xyz", "xyz[ ab. ]")
+    assert decoder(silent).generate("a").text == "xyz"
+    demanded = decoder(silent, min_spans=1).generate("a")
+    assert (demanded.text, demanded.finish_reason) == ("xyz[ ab. ]", "stop")
+    dumb = decoder(script("xyz"), min_spans=1, max_new_tokens=60).generate("a")
+    assert (dumb.spans, dumb.finish_reason) == ((), "length")
 
 
 def test_an_output_out_of_tokens_in_a_span_reports_no_span():
@@ -548,39 +550,30 @@ class Paced(Constraint):
 
 @pytest.mark.parametrize("adaptive", [True, False])
 @pytest.mark.parametrize("beam_size", [1, 4])
-@pytest.mark.parametrize("seed", range(10))
-def test_generate_of_transformers_with_the_processor_writes_the_same(
-    llama, seed, beam_size, adaptive
-):
+def test_generate_of_transformers_with_the_processor_writes_the_same(llama, beam_size, adaptive):
     import torch
 
     corpus = ["The mill burned down in 1684.", "Ada Lind was born in Oslo.", "The mill grinds."]
     index = KeyIndex.from_keys(corpus, tokenizer=llama.tokenizer)
     constraint = Paced(index, llama.tokenizer, end_ids=llama.end_ids)
     constraint._tokenizer = llama.tokenizer
-    prompt = f"question {seed}:"
     own = RichesDecoder(llama, index, beam_size=beam_size, adaptive=adaptive, max_new_tokens=40)
     own._constraint = lambda stop: constraint
-    ours = own.generate(prompt)
-    ids = torch.tensor([llama.prompt_ids(prompt)])
-    theirs = llama._network.model.generate(
-        ids,
-        attention_mask=torch.ones_like(ids),
-        num_beams=beam_size,
-        length_penalty=0.0,
-        do_sample=False,
-        max_new_tokens=40,
-        pad_token_id=2,
-        logits_processor=[RichesLogitsProcessor(constraint, adaptive=adaptive)],
-    )
-    tokens = [t for t in theirs[0, ids.shape[1] :].tolist() if t not in (*llama.end_ids, 2)]
-    assert ours.text == llama.tokenizer.decode(tokens)
-    assert ours.spans or "<<" not in ours.text
-    SPANS[seed, beam_size, adaptive] = len(ours.spans)
-
-
-SPANS: dict[tuple[int, int, bool], int] = {}
-
-
-def test_the_outputs_that_were_compared_had_spans():
-    assert sum(count > 0 for count in SPANS.values()) >= len(SPANS) / 2
+    with_spans = 0
+    for prompt in (f"question {number}:" for number in range(10)):
+        ours = own.generate(prompt)
+        ids = torch.tensor([llama.prompt_ids(prompt)])
+        theirs = llama._network.model.generate(
+            ids,
+            attention_mask=torch.ones_like(ids),
+            num_beams=beam_size,
+            length_penalty=0.0,
+            do_sample=False,
+            max_new_tokens=40,
+            pad_token_id=2,
+            logits_processor=[RichesLogitsProcessor(constraint, adaptive=adaptive)],
+        )
+        tokens = [t for t in theirs[0, ids.shape[1] :].tolist() if t not in (*llama.end_ids, 2)]
+        assert ours.text == llama.tokenizer.decode(tokens)
+        with_spans += bool(ours.spans)
+    assert with_spans >= 5
