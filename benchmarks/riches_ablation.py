@@ -91,6 +91,7 @@ class Row:
     attributed: bool
     id: str
     why: str | None = None
+    calls: int = 0
 
 
 @dataclass
@@ -172,6 +173,7 @@ def grade_decoded(question: Asked, output: Generation, index: KeyIndex, setting:
     """Grade an output of the decoder, and tell why a question was lost where that is known."""
     quoted = [span.text for span in output.spans]
     row = grade(question, parse_answer(output), quoted, output.doc_ids)
+    row = replace(row, calls=output.usage.calls)
     judged = {"correct": row.correct, "entailed": row.attributed}
     if question.keys:
         indexed = IndexedKeys(index, setting.language_model.tokenizer)
@@ -496,6 +498,10 @@ def report(results: Results, hits: Mapping[str, list[bool]], spans: Mapping[str,
             counts = loss_counts(row.why for row in rows)  # type: ignore[arg-type]
             said = ", ".join(f"{what} {count}" for what, count in counts.items())
             print(f"{name:<34} {hops:>4}  {sum(counts.values())} of {len(rows)}: {said}")
+    print("\nCalls of the model a question, decoded in several ways")
+    for name in (*searches, *lost):
+        for hops, rows in results.get(name, {}).items():
+            print(f"{name:<34} {hops:>4}  {sum(row.calls for row in rows) / len(rows):.1f}")
     print("\nDifferences in EM, paired")
     others = ("beam 1", "beam 5", "exact", "no thoughts", "thoughts, not adaptive")
     for other in (*compared_with, *others, "same, spans for all hops"):
