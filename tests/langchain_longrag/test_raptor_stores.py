@@ -255,8 +255,11 @@ async def test_a_change_cancelled_at_the_store_lets_the_next_one_go_on():
 
     store = Stuck(HashEmbeddings())
     changed = build([], vectorstore=store)
-    tasks = [asyncio.create_task(changed.aupsert([page(n)])) for n in range(3)]
-    while not store.asked or len(changed._documents()) < 3:
+    tasks = [asyncio.create_task(changed.aupsert([page(0)]))]
+    while not store.asked:
+        await asyncio.sleep(0.01)
+    tasks += [asyncio.create_task(changed.aupsert([page(n)])) for n in (1, 2)]
+    while len(changed._documents()) < 3:
         await asyncio.sleep(0.01)
     for task in tasks[:2]:
         task.cancel()
