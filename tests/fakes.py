@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
+import threading
 from collections.abc import Sequence
 from hashlib import sha256
 
@@ -29,3 +31,23 @@ class HashEmbedder:
     def __call__(self, texts: Sequence[str], role: str) -> np.ndarray:
         self.texts.extend(texts)
         return np.stack([hash_vector(text) for text in texts])
+
+
+class Door:
+    """Where calls wait in their threads until an event loop that is free lets them go on."""
+
+    def __init__(self) -> None:
+        self.reached = threading.Event()
+        self.opened = threading.Event()
+
+    def through(self) -> None:
+        self.reached.set()
+        if not self.opened.wait(20):
+            raise TimeoutError("nobody opened the door: the event loop is not free")
+
+    async def someone_waits(self) -> None:
+        assert await asyncio.to_thread(self.reached.wait, 20), "no call came to the door"
+
+    async def open(self) -> None:
+        await self.someone_waits()
+        self.opened.set()

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from langchain_core.documents import Document
 
+from tests.fakes import Door
 from tests.tiny_models import CharacterTokenizer, TableModel
 
 ALPHABET = "\n" + "".join(map(chr, range(32, 127))) + "é中文？：〈〉"
@@ -31,16 +32,23 @@ PAGES = [
 
 
 def writing(
-    script: Callable[[str], str], *, name: str = "reader", pause: float = 0, **settings: Any
+    script: Callable[[str], str],
+    *,
+    name: str = "reader",
+    pause: float = 0,
+    door: Door | None = None,
+    **settings: Any,
 ) -> TableModel:
     """Return a model that goes on with ``script(question)``, behind a quote it had to change too.
 
-    ``pause`` is the seconds that each probability takes.
+    ``pause`` is the seconds that each probability takes, at ``door`` each waits.
     """
     tokenizer = CharacterTokenizer(ALPHABET)
 
     def probabilities(prefix: tuple[int, ...]) -> np.ndarray:
         time.sleep(pause)
+        if door is not None:
+            door.through()
         asked, _, output = tokenizer.decode(prefix).rpartition("\npassage:")
         question = asked.rpartition("question:")[2].strip()
         found = np.full(tokenizer.vocab_size, 0.1 / tokenizer.vocab_size)

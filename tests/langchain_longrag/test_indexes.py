@@ -6,7 +6,6 @@ import asyncio
 import copy
 import random
 import threading
-import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -30,6 +29,7 @@ from longrag.errors import (
     InvalidParameterError,
     LongragError,
 )
+from tests.fakes import Door
 from tests.langchain_longrag.conftest import HashEmbeddings, cosine
 
 # The framework's own notice about the class this one extends.
@@ -453,30 +453,24 @@ async def test_changes_from_many_tasks_are_all_kept():
 
 async def test_a_change_does_not_block_the_event_loop():
     class Slow(HashEmbeddings):
-        """Has no async methods of its own, and takes its time."""
+        """Has no async methods of its own, and waits for the event loop."""
 
         aembed_documents = HashEmbeddings.__mro__[1].aembed_documents
 
         def embed_documents(self, texts: list[str]) -> list[list[float]]:
-            time.sleep(0.3)
+            door.through()
             return super().embed_documents(texts)
 
-    gaps, done = [], asyncio.Event()
+    door, counted_in = Door(), set()
 
-    async def tick() -> None:
-        last = time.perf_counter()
-        while not done.is_set():
-            await asyncio.sleep(0.005)
-            now = time.perf_counter()
-            gaps.append(now - last)
-            last = now
+    def count(text: str) -> int:
+        counted_in.add(threading.get_ident())
+        return len(text.split())
 
-    ticking = asyncio.create_task(tick())
-    await LongRAGIndex(embedding=Slow(), **SETTINGS).aupsert([named(n) for n in range(40)])
-    done.set()
-    await ticking
-    assert max(gaps) < 0.25
-    assert len(gaps) > 20
+    index = LongRAGIndex(embedding=Slow(), length_function=count, **SETTINGS)
+    await asyncio.gather(index.aupsert([named(n) for n in range(40)]), door.open())
+    assert counted_in
+    assert threading.get_ident() not in counted_in
 
 
 def test_searches_and_changes_run_beside_each_other():

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import random
 import threading
-import time
 from collections import Counter
 from datetime import date
 from typing import Any
@@ -25,6 +24,7 @@ from longrag.errors import (
     InvalidDocumentError,
     InvalidParameterError,
 )
+from tests.fakes import Door
 from tests.langchain_longrag.conftest import (
     HashEmbeddings,
     ListStore,
@@ -240,30 +240,27 @@ async def test_sync_calls_work_inside_a_running_loop():
 
 
 async def test_a_build_does_not_block_the_event_loop():
-    gaps, done = [], asyncio.Event()
+    door, counted_in = Door(), set()
 
-    async def tick() -> None:
-        last = time.perf_counter()
-        while not done.is_set():
-            await asyncio.sleep(0.005)
-            now = time.perf_counter()
-            gaps.append(now - last)
-            last = now
+    def count(text: str) -> int:
+        counted_in.add(threading.get_ident())
+        return len(text.split())
 
     def write(prompt: Any) -> str:
-        time.sleep(0.1)
+        door.through()
         return summary(str(prompt))
 
     store = ListStore(HashEmbeddings())
     built = RaptorIndex(
-        embedding=HashEmbeddings(), llm=RunnableLambda(write), vectorstore=store, **SETTINGS
+        embedding=HashEmbeddings(),
+        llm=RunnableLambda(write),
+        vectorstore=store,
+        length_function=count,
+        **SETTINGS,
     )
-    ticking = asyncio.create_task(tick())
-    await built.aupsert(PAGES)
-    done.set()
-    await ticking
-    assert max(gaps) < 0.25
-    assert len(gaps) > 20
+    await asyncio.gather(built.aupsert(PAGES), door.open())
+    assert counted_in
+    assert threading.get_ident() not in counted_in
     assert len(store.rows) == len(built.tree)
 
 

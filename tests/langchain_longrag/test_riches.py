@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -41,6 +40,7 @@ from longrag.journal import Journal
 from longrag.models.tokenizer import MARKERS
 from longrag.prompts import RICHES_SINGLE_HOP
 from longrag.types import Key
+from tests.fakes import Door
 from tests.langchain_longrag.conftest import replying
 from tests.langchain_longrag.reading import FACTS, PAGES, quoting, writing
 from tests.tiny_models import CharacterTokenizer, TableModel, random_table
@@ -50,11 +50,10 @@ WHOLE = " keyword: fact << The mill burned down in 1684. >>\nanswer: 1684"
 TEMPLATE = "Quote.\n\nquestion: {question}\npassage:"
 
 
-def chat(script=quoting, documents=PAGES, *, pause=0.0, name="reader", **given):
+def chat(script=quoting, documents=PAGES, *, pause=0.0, door=None, name="reader", **given):
     given = {"prompt": TEMPLATE, "beam_size": 2, **given}
-    return ChatRiches.from_documents(
-        documents, language_model=writing(script, name=name, pause=pause), **given
-    )
+    model = writing(script, name=name, pause=pause, door=door)
+    return ChatRiches.from_documents(documents, language_model=model, **given)
 
 
 def block(message):
@@ -708,15 +707,16 @@ async def still(model):
 
 
 async def test_a_cancelled_call_stops_the_model():
-    model = chat(pause=0.01)
+    door = Door()
+    model = chat(door=door)
     task = asyncio.create_task(model.ainvoke(QUESTION))
-    await asyncio.sleep(0.15)
-    assert model.decoder.language_model.calls > 3
+    await door.someone_waits()
     task.cancel()
+    await asyncio.sleep(0.01)
+    door.opened.set()
     with pytest.raises(asyncio.CancelledError):
         await task
-    assert model.decoder.language_model.calls < 40
-    assert await still(model)
+    assert model.decoder.language_model.calls == 1
 
 
 async def test_a_stream_nobody_reads_any_more_stops_the_model():
@@ -733,18 +733,9 @@ async def test_a_stream_nobody_reads_any_more_stops_the_model():
 
 
 async def test_the_loop_is_free_while_the_model_works():
-    model = chat(pause=0.02)
-    ticks = []
-
-    async def tick():
-        while True:
-            ticks.append(time.monotonic())
-            await asyncio.sleep(0.005)
-
-    ticking = asyncio.create_task(tick())
-    await model.ainvoke(QUESTION, max_tokens=12)
-    ticking.cancel()
-    assert len(ticks) > 12
+    door = Door()
+    message, _ = await asyncio.gather(chat(door=door).ainvoke(QUESTION), door.open())
+    assert message.text == WHOLE
 
 
 async def test_what_the_model_raises_is_raised():

@@ -22,6 +22,7 @@ from longrag.calls import (
 )
 from longrag.errors import CallLimitError, InvalidParameterError, JournalError
 from longrag.journal import Journal
+from tests.fakes import Door
 
 
 def upper_twice(text: str) -> Flow[str]:
@@ -153,7 +154,7 @@ def test_a_failing_flow_closes_the_others():
 
 
 async def test_cancelling_closes_the_flow_and_the_calls_in_flight():
-    events = []
+    events, called = [], asyncio.Event()
 
     def flow() -> Flow[None]:
         try:
@@ -162,6 +163,7 @@ async def test_cancelling_closes_the_flow_and_the_calls_in_flight():
             events.append("flow closed")
 
     async def forever(request: Generate) -> str:
+        called.set()
         try:
             await asyncio.sleep(60)
         except asyncio.CancelledError:
@@ -170,7 +172,7 @@ async def test_cancelling_closes_the_flow_and_the_calls_in_flight():
         return ""
 
     task = asyncio.create_task(arun(flow(), forever))
-    await asyncio.sleep(0.05)
+    await asyncio.wait_for(called.wait(), 20)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
@@ -178,18 +180,21 @@ async def test_cancelling_closes_the_flow_and_the_calls_in_flight():
 
 
 async def test_a_cancellation_while_a_flow_computes_waits_for_it_and_closes_it():
-    closed = []
+    closed, door = [], Door()
 
     def busy() -> Flow[None]:
         try:
-            time.sleep(0.2)
+            door.through()
             yield (Generate("x"),)
         finally:
             closed.append(True)
 
     task = asyncio.create_task(arun(busy(), aanswer))
-    await asyncio.sleep(0.05)
+    await door.someone_waits()
     task.cancel()
+    await asyncio.sleep(0.01)
+    assert not task.done()
+    door.opened.set()
     with pytest.raises(asyncio.CancelledError):
         await task
     assert closed == [True]
