@@ -7,7 +7,17 @@ from longrag.retrieval.evidence import Evidence, EvidenceIndex, embed_evidence, 
 from longrag.retrieval.fusion import fuse
 from longrag.retrieval.hybrid import DenseRetriever, HybridHit, hybrid
 from longrag.retrieval.maxp import MaxPIndex
-from longrag.retrieval.multimodal import FoundMedia, ImageTextEmbedder, MediaIndex, MediaItem
+from longrag.retrieval.media_store import MediaItem, MediaStore
+from longrag.retrieval.multimodal import (
+    EmbedMedia,
+    FoundMedia,
+    GenerateMedia,
+    ImageTextEmbedder,
+    MediaIndex,
+    add_media,
+    nearest_media,
+    retrieve_or_generate,
+)
 from longrag.retrieval.queries import QueryTexts, decompose, hyde, merge, rewrite
 from longrag.retrieval.query_classifier import Gate, QueryClassifier
 from longrag.retrieval.query_gates import (
@@ -30,17 +40,20 @@ __all__ = [
     "CorpusEvidence",
     "CorpusIndex",
     "DenseRetriever",
+    "EmbedMedia",
     "EmbeddingQueryClassifier",
     "Evidence",
     "EvidenceIndex",
     "FoundMedia",
     "Gate",
+    "GenerateMedia",
     "Hit",
     "HybridHit",
     "ImageTextEmbedder",
     "MaxPIndex",
     "MediaIndex",
     "MediaItem",
+    "MediaStore",
     "PromptedQueryClassifier",
     "QueryClassifier",
     "QueryTexts",
@@ -48,6 +61,7 @@ __all__ = [
     "TreeIndex",
     "TreeScorer",
     "UnitIndex",
+    "add_media",
     "classify_query",
     "collapsed",
     "decompose",
@@ -58,9 +72,11 @@ __all__ = [
     "hybrid",
     "hyde",
     "merge",
+    "nearest_media",
     "retrieve",
     "retrieve_evidence",
     "retrieve_from_store",
+    "retrieve_or_generate",
     "rewrite",
     "traverse",
     "unit_of_chunks",

@@ -2,31 +2,39 @@
 
 Best practices, §5.2 and Figure 4: what is stored is verified and cheap; what a model makes anew is
 neither, and is marked.
+
+``nearest_media``, ``add_media`` and ``retrieve_or_generate`` are flows, which ask for embeddings by
+``EmbedMedia`` and for what is to be made by ``GenerateMedia``. ``MediaIndex`` answers them with any
+objects, sync or async; the adapters answer them with their frameworks' models.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from types import MappingProxyType
-from typing import Any, Final, Literal, Protocol, TypeAlias
+import asyncio
+import os
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from inspect import isawaitable, iscoroutine
+from typing import Any, Final, Literal, Protocol, TypeVar, cast
 
-import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-from longrag.errors import EmbeddingError, GenerationError, InvalidParameterError
-from longrag.indexing.vectors import check_vectors, exact_inner_products, inner_products
+from longrag.calls import Flow, Method, Request, Steps, aperform, arun, ask, perform, run
+from longrag.errors import GenerationError, InvalidParameterError
+from longrag.retrieval.media_store import Convert, MediaItem, MediaStore, Nearest, Wanted
 
-Wanted: TypeAlias = Literal["image", "caption"]
-"""What is asked for: an image for a text, or a caption for an image."""
+T = TypeVar("T")
 
-_FIRST_ROWS: Final = 16
-# More than the rounding of any product of unit vectors in float32.
-_ROUNDING: Final = 1e-4
+CAPTION: Final = "Describe this image in one sentence."
+"""What a language model that sees images is asked for a caption."""
 
 
 class ImageTextEmbedder(Protocol):
-    """Embeds texts and images into one space, as CLIP does."""
+    """Embeds texts and images into one space, as CLIP does.
+
+    Where it also has ``aembed_texts`` and ``aembed_images``, async callers await these; otherwise
+    they call the others in a thread.
+    """
 
     def embed_texts(self, texts: Sequence[str], /) -> ArrayLike:
         """Return vectors of shape (texts, width)."""
@@ -35,19 +43,20 @@ class ImageTextEmbedder(Protocol):
         """Return vectors of shape (images, width)."""
 
 
-@dataclass(frozen=True, slots=True)
-class MediaItem:
-    """An image with its caption, which may be empty.
+@dataclass(frozen=True, slots=True, eq=False)
+class EmbedMedia:
+    """Embed texts or images; answered with vectors of shape (inputs, width)."""
 
-    The image is whatever the embedder takes: a path, bytes, an object. ``generated`` tells that a
-    model made the image or the caption. ``metadata`` is never changed; its values may be anything.
-    """
+    inputs: tuple[Any, ...]
+    kind: Literal["text", "image"]
 
-    id: str
-    image: Any = field(repr=False)
-    caption: str = ""
-    generated: bool = False
-    metadata: Mapping[str, object] = field(default_factory=lambda: MappingProxyType({}))
+
+@dataclass(frozen=True, slots=True, eq=False)
+class GenerateMedia:
+    """Make an image of a text, or a caption of an image; answered with what was made."""
+
+    query: Any
+    wanted: Wanted
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,12 +75,99 @@ class FoundMedia:
     similarity: float | None
 
 
+def add_media(items: Sequence[MediaItem], store: MediaStore) -> Flow[None]:
+    """Embed the images of items and store them; all of them, or none where one is refused.
+
+    Raises:
+        InvalidParameterError: an item that is none, or has the id of another.
+        EmbeddingError: vectors that are not finite, or not one for each image.
+    """
+    given = list(items)
+    store.check(given)
+    if given:
+        vectors = yield from _ask(EmbedMedia(tuple(item.image for item in given), "image"))
+        store.add(given, vectors)
+
+
+def nearest_media(query: Any, store: MediaStore, *, wanted: Wanted) -> Flow[Nearest]:
+    """Find the stored item nearest to a query; see ``MediaIndex.nearest``."""
+    if wanted not in ("image", "caption"):
+        raise InvalidParameterError("wanted", wanted, '"image" or "caption"')
+    if wanted == "image" and (not isinstance(query, str) or not query.strip()):
+        raise InvalidParameterError("query", query, "a text that is not blank")
+    if query is None or (isinstance(query, str) and not query.strip()):
+        raise InvalidParameterError("query", query, "an image that the embedder takes")
+    # Nothing is paid for where nothing can be found.
+    if not store.holds(wanted):
+        return None
+    vector = yield from _ask(EmbedMedia((query,), "text" if wanted == "image" else "image"))
+    return store.nearest(vector, wanted=wanted)
+
+
+def retrieve_or_generate(
+    query: Any,
+    nearest: Flow[Nearest],
+    *,
+    wanted: Wanted,
+    threshold: float,
+    keep_in: MediaStore | None = None,
+) -> Flow[FoundMedia]:
+    """Return what is nearest where it is near enough, and otherwise ask for it to be made.
+
+    Args:
+        query: a text where an image is wanted, an image where a caption is.
+        nearest: finds the nearest item, such as ``nearest_media(query, store, wanted=wanted)``.
+        wanted: "image" or "caption".
+        threshold: the least similarity at which the nearest item is returned.
+        keep_in: where to store what was made, with the query as its other half.
+
+    Raises:
+        InvalidParameterError: a setting, or a query that is blank.
+        EmbeddingError: a vector that is not finite or not of the width of those stored.
+        GenerationError: no image was made, or a caption that is blank or no text.
+
+    Source: Best practices, §5.2 and Figure 4.
+    """
+    check_threshold(threshold)
+    found = yield from nearest
+    near_enough = found_media(found, wanted, threshold)
+    if near_enough is not None:
+        return near_enough
+    made = _made((yield from _ask(GenerateMedia(query, wanted))), wanted)
+    item = None
+    if keep_in is not None:
+        image, caption = (made, query) if wanted == "image" else (query, made)
+        vector = yield from _ask(EmbedMedia((image,), "image"))
+        item = keep_in.add_generated(image, caption, vector)
+    return FoundMedia(made, generated=True, item=item, similarity=found and found[1])
+
+
+def found_media(nearest: Nearest, wanted: Wanted, threshold: float) -> FoundMedia | None:
+    """Return the nearest item's image or caption where it is near enough, else None."""
+    if nearest is None or nearest[1] < threshold:
+        return None
+    item, similarity = nearest
+    value = item.image if wanted == "image" else item.caption
+    return FoundMedia(value, item.generated, item, similarity)
+
+
+def check_threshold(threshold: float, name: str = "threshold") -> None:
+    """Refuse what is no cosine.
+
+    Raises:
+        InvalidParameterError: not a number from -1 to 1.
+    """
+    number = isinstance(threshold, int | float) and not isinstance(threshold, bool)
+    if not number or not -1 <= threshold <= 1:
+        raise InvalidParameterError(name, threshold, "a cosine from -1 to 1")
+
+
 class MediaIndex:
     """Images and captions to be returned in place of generated ones (best practices, §5.2).
 
     Items are compared by the cosines of their images' vectors, computed exactly over all of them;
-    of equally similar ones the first added wins. Adding is for one thread at a time; finding may
-    be done by several. Nothing is saved: images are whatever the caller has, and so is their store.
+    of equally similar ones the first added wins. Several threads may add and find at once. Methods
+    with an ``a`` before their name do the same from an event loop, without blocking it.
 
     Args:
         embedder: embeds texts and images into one space.
@@ -84,18 +180,16 @@ class MediaIndex:
 
     def __init__(self, embedder: ImageTextEmbedder, items: Sequence[MediaItem] = ()) -> None:
         self._embedder = embedder
-        self._items: list[MediaItem] = []
-        self._ids: set[str] = set()
-        self._unit = np.empty((0, 0), np.float32)
+        self._store = MediaStore()
         self.add(items)
 
     def __len__(self) -> int:
-        return len(self._items)
+        return len(self._store)
 
     @property
     def items(self) -> tuple[MediaItem, ...]:
         """The stored items, in the order in which they were added."""
-        return tuple(self._items)
+        return self._store.items
 
     def add(self, items: Sequence[MediaItem]) -> None:
         """Store items; all of them, or none where one of them is refused.
@@ -104,29 +198,13 @@ class MediaIndex:
             InvalidParameterError: an item that is none, or has the id of another.
             EmbeddingError: vectors that are not finite, or not one for each image.
         """
-        given = list(items)
-        ids = set(self._ids)
-        for place, item in enumerate(given):
-            _check_item(f"items[{place}]", item)
-            if item.id in ids:
-                raise InvalidParameterError(f"items[{place}].id", item.id, "the id of no other")
-            ids.add(item.id)
-        if not given:
-            return
-        unit = self._embed([item.image for item in given], "image")
-        stored = len(self._items)
-        if stored + len(given) > len(self._unit):
-            # Doubling makes items that come one at a time as cheap as many at once.
-            rows = max(_FIRST_ROWS, 2 * stored, stored + len(given))
-            grown = np.zeros((rows, unit.shape[1]), np.float32)
-            if stored:
-                grown[:stored] = self._unit[:stored]
-            self._unit = grown
-        self._unit[stored : stored + len(given)] = unit
-        self._items.extend(given)
-        self._ids = ids
+        self._run(add_media(items, self._store))
 
-    def nearest(self, query: Any, *, wanted: Wanted) -> tuple[MediaItem, float] | None:
+    async def aadd(self, items: Sequence[MediaItem]) -> None:
+        """Store items as ``add`` does."""
+        await self._arun(add_media(items, self._store))
+
+    def nearest(self, query: Any, *, wanted: Wanted) -> Nearest:
         """Return the item nearest to the query, with its cosine; None where there is none.
 
         Args:
@@ -135,39 +213,31 @@ class MediaIndex:
             wanted: "image" or "caption".
 
         Raises:
-            InvalidParameterError: another ``wanted``, or a text that is blank.
+            InvalidParameterError: another ``wanted``, or a query that is blank.
             EmbeddingError: a vector that is not finite or not of the width of those stored.
         """
-        if wanted not in ("image", "caption"):
-            raise InvalidParameterError("wanted", wanted, '"image" or "caption"')
-        if wanted == "image" and (not isinstance(query, str) or not query.strip()):
-            raise InvalidParameterError("query", query, "a text that is not blank")
-        stored = tuple(self._items)
-        rows = np.array(
-            [row for row, item in enumerate(stored) if wanted == "image" or item.caption.strip()],
-            np.int64,
-        )
-        if not len(rows):
-            return None
-        asked = self._embed([query], "text" if wanted == "image" else "image")
-        fast = inner_products(self._unit[: len(stored)], asked)[0][rows]
-        near = rows[fast >= fast.max() - _ROUNDING]
-        # Six decimals are what float32 vectors are worth.
-        cosines = np.round(exact_inner_products(self._unit, near, asked[0]).astype(np.float64), 6)
-        best = int(np.argmax(cosines))
-        return stored[near[best]], float(np.clip(cosines[best], -1, 1))
+        return self._run(nearest_media(query, self._store, wanted=wanted))
+
+    async def anearest(self, query: Any, *, wanted: Wanted) -> Nearest:
+        """Return what ``nearest`` does."""
+        return await self._arun(nearest_media(query, self._store, wanted=wanted))
 
     def find(self, query: Any, *, wanted: Wanted, threshold: float) -> FoundMedia | None:
         """Return the stored image or caption that is similar enough; None where none is.
 
-        As ``find_or_generate`` without the generator, for callers who generate in their own way.
+        As ``find_or_generate`` without the generator.
 
         Raises:
-            InvalidParameterError: a setting, or a text that is blank.
+            InvalidParameterError: a setting, or a query that is blank.
             EmbeddingError: a vector that is not finite or not of the width of those stored.
         """
-        _check_threshold(threshold)
-        return _found(self.nearest(query, wanted=wanted), wanted, threshold)
+        check_threshold(threshold)
+        return found_media(self.nearest(query, wanted=wanted), wanted, threshold)
+
+    async def afind(self, query: Any, *, wanted: Wanted, threshold: float) -> FoundMedia | None:
+        """Return what ``find`` does."""
+        check_threshold(threshold)
+        return found_media(await self.anearest(query, wanted=wanted), wanted, threshold)
 
     def find_or_generate(
         self,
@@ -197,70 +267,133 @@ class MediaIndex:
             The image or caption and where it comes from.
 
         Raises:
-            InvalidParameterError: a setting, or a text that is blank.
+            InvalidParameterError: a setting, or a query that is blank.
             EmbeddingError: a vector that is not finite or not of the width of those stored.
             GenerationError: the generator returned no image, or a caption that is blank or no text.
         """
-        _check_threshold(threshold)
+        flow = self._flow(query, wanted, threshold, keep=keep)
+        return self._run(flow, GeneratorFunction(generate))
+
+    async def afind_or_generate(
+        self,
+        query: Any,
+        *,
+        wanted: Wanted,
+        threshold: float,
+        generate: Callable[[Any], Any] | Callable[[Any], Awaitable[Any]],
+        keep: bool = False,
+    ) -> FoundMedia:
+        """Return what ``find_or_generate`` does; ``generate`` may be async, else has a thread."""
+        flow = self._flow(query, wanted, threshold, keep=keep)
+        return await self._arun(flow, GeneratorFunction(generate))
+
+    def save(self, path: str | os.PathLike[str], *, convert: Convert | None = None) -> None:
+        """Save items and vectors to a folder, replacing a ``MediaIndex`` saved there.
+
+        A path or string is saved as it is, relative or not, and not the file it names; bytes are
+        saved whole. A save that fails or is killed leaves what was there before; see
+        `longrag.indexing.storage.save_arrays`.
+
+        Args:
+            path: the folder.
+            convert: makes of each item one that can be saved: with an image that is a path, a
+                string or bytes, and metadata that are JSON values.
+
+        Raises:
+            InvalidParameterError: an item that cannot be saved; nothing was written.
+            IndexFormatError: the path holds something else, which is left as it was.
+            OSError: the disk is full or cannot be written.
+        """
+        self._store.save(path, convert=convert)
+
+    @classmethod
+    def load(
+        cls,
+        path: str | os.PathLike[str],
+        embedder: ImageTextEmbedder,
+        *,
+        convert: Convert | None = None,
+        mmap: bool = True,
+        verify: bool = True,
+    ) -> MediaIndex:
+        """Load a saved index; nothing is embedded again.
+
+        Args:
+            path: the folder given to ``save``.
+            embedder: the one whose vectors were saved. That it gives as many values a vector is
+                checked with the first query.
+            convert: undoes what ``save`` was given to make of each item.
+            mmap: leave the vectors on disk and map them read-only.
+            verify: check the files' SHA-256, about 0.2 s per 300 MB.
+
+        Raises:
+            IndexFormatError: nothing there, damaged, of another kind or another version.
+        """
+        index = cls(embedder)
+        index._store = MediaStore.load(path, convert=convert, mmap=mmap, verify=verify)
+        return index
+
+    def _flow(
+        self, query: Any, wanted: Wanted, threshold: float, *, keep: bool
+    ) -> Flow[FoundMedia]:
+        nearest = nearest_media(query, self._store, wanted=wanted)
+        keep_in = self._store if keep else None
+        return retrieve_or_generate(
+            query, nearest, wanted=wanted, threshold=threshold, keep_in=keep_in
+        )
+
+    def _run(self, flow: Flow[T], generator: GeneratorFunction | None = None) -> T:
+        return run(flow, lambda request: perform(self._steps(request, generator)))
+
+    async def _arun(self, flow: Flow[T], generator: GeneratorFunction | None = None) -> T:
+        return await arun(flow, lambda request: aperform(self._steps(request, generator)))
+
+    def _steps(self, request: object, generator: GeneratorFunction | None) -> Steps[Any]:
+        match request:
+            case EmbedMedia(inputs=inputs, kind=kind):
+                return (yield Method(self._embedder, f"embed_{kind}s", (list(inputs),)))
+            case GenerateMedia(query=query) if generator is not None:
+                return (yield Method(generator, "make", (query,)))
+            case _:
+                raise NotImplementedError(type(request).__name__)
+
+
+class GeneratorFunction:
+    """A function that makes images or captions, sync or async, as flows are answered with it.
+
+    Raises:
+        InvalidParameterError: it cannot be called.
+    """
+
+    def __init__(self, generate: Callable[[Any], Any]) -> None:
         if not callable(generate):
             raise InvalidParameterError("generate", generate, "a function of the query")
-        nearest = self.nearest(query, wanted=wanted)
-        found = _found(nearest, wanted, threshold)
-        if found is not None:
-            return found
-        made = _made(generate(query), wanted)
-        similarity = None if nearest is None else nearest[1]
-        item = self._keep(query, made, wanted) if keep else None
-        return FoundMedia(made, generated=True, item=item, similarity=similarity)
+        self._generate = generate
 
-    def _keep(self, query: Any, made: Any, wanted: Wanted) -> MediaItem:
-        number = len(self._items)
-        while f"generated-{number}" in self._ids:
-            number += 1
-        item = MediaItem(f"generated-{number}", made, query, generated=True)
-        if wanted == "caption":
-            item = replace(item, image=query, caption=made)
-        self.add([item])
-        return item
+    def make(self, query: Any) -> Any:
+        """Call the function.
 
-    def _embed(self, inputs: list[Any], kind: Literal["text", "image"]) -> NDArray[np.float32]:
-        """Return unit vectors; that of a zero vector is zero, which is similar to nothing."""
-        embed = self._embedder.embed_texts if kind == "text" else self._embedder.embed_images
-        width = self._unit.shape[1] or None
-        vectors = check_vectors(embed(inputs), name=f"the vectors of the {kind}s", width=width)
-        if len(vectors) != len(inputs):
-            raise EmbeddingError(f"{len(vectors)} vectors for {len(inputs)} {kind}s")
-        wide = vectors.astype(np.float64)
-        lengths = np.linalg.norm(wide, axis=1, keepdims=True)
-        unit: NDArray[np.float32] = (wide / np.where(lengths > 0, lengths, 1)).astype(np.float32)
-        return unit
+        Raises:
+            InvalidParameterError: it is async.
+        """
+        made = self._generate(query)
+        if isawaitable(made):
+            if iscoroutine(made):
+                made.close()
+            raise InvalidParameterError(
+                "generate", self._generate, "a function that is not async", "Await the async call."
+            )
+        return made
+
+    async def amake(self, query: Any) -> Any:
+        """Call the function in a thread, and await what it returns where it is async."""
+        made = await asyncio.to_thread(self._generate, query)
+        return await made if isawaitable(made) else made
 
 
-def _check_item(name: str, item: MediaItem) -> None:
-    if not isinstance(item, MediaItem):
-        raise InvalidParameterError(name, type(item).__name__, "a MediaItem")
-    if not isinstance(item.id, str) or not item.id:
-        raise InvalidParameterError(f"{name}.id", item.id, "a string that is not empty")
-    if item.image is None:
-        raise InvalidParameterError(f"{name}.image", None, "an image that the embedder takes")
-    if not isinstance(item.caption, str):
-        raise InvalidParameterError(f"{name}.caption", item.caption, "a string, empty for none")
-
-
-def _check_threshold(threshold: float) -> None:
-    number = isinstance(threshold, int | float) and not isinstance(threshold, bool)
-    if not number or not -1 <= threshold <= 1:
-        raise InvalidParameterError("threshold", threshold, "a cosine from -1 to 1")
-
-
-def _found(
-    nearest: tuple[MediaItem, float] | None, wanted: Wanted, threshold: float
-) -> FoundMedia | None:
-    if nearest is None or nearest[1] < threshold:
-        return None
-    item, similarity = nearest
-    value = item.image if wanted == "image" else item.caption
-    return FoundMedia(value, item.generated, item, similarity)
+def _ask(request: EmbedMedia | GenerateMedia) -> Flow[Any]:
+    # The drivers pass on what they do not know; what answers these flows knows it.
+    return ask(cast("Request", request))
 
 
 def _made(made: Any, wanted: Wanted) -> Any:
