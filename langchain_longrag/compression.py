@@ -1,9 +1,9 @@
-"""Retrieved documents made shorter for one question (Recomp), or read as another text."""
+"""Retrieved documents made shorter: for one question (Recomp), or for none (Selective Context)."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Literal, get_args
+from typing import Any, Final, Literal, cast, get_args
 
 from langchain_core.callbacks import Callbacks
 from langchain_core.documents import BaseDocumentCompressor, Document
@@ -17,17 +17,36 @@ from langchain_longrag._requests import Checked, Models, to_prompt, with_callbac
 from longrag.calls import Flow, run
 from longrag.errors import InvalidParameterError
 from longrag.ingestion.chunking import check_size
+from longrag.models.hosted import check_language_model
+from longrag.models.language_model import LanguageModel
 from longrag.models.tokens import count_tokens
 from longrag.prompts import COMPRESS
 from longrag.recipes.passages import compressed_passages, summary_passages
 from longrag.refinement.compression import compress_abstractive, compress_extractive
-from longrag.refinement.pieces import Limit
+from longrag.refinement.pieces import Compressed, Limit
+from longrag.refinement.self_information import compress_selective
+from longrag.types import Span
 
-Method = Literal["extractive", "abstractive"]
+Method = Literal["extractive", "abstractive", "selective_context"]
+
+_MODEL: Final[dict[Method, str]] = {
+    "extractive": "embedding",
+    "abstractive": "llm",
+    "selective_context": "language_model",
+}
+_ONLY_OF: Final[dict[str, tuple[Method, ...]]] = {
+    **{name: (method,) for method, name in _MODEL.items()},
+    "token_budget": ("extractive", "selective_context"),
+    "max_words": ("abstractive",),
+    "together": ("abstractive",),
+    "prompt": ("abstractive",),
+    "split_phrases": ("selective_context",),
+}
+"""The settings that not every method has."""
 
 
 class CompressDocuments(Checked, BaseDocumentCompressor):
-    """Keep of retrieved documents what a question needs (Recomp).
+    """Keep of retrieved documents what a question needs (Recomp), or what is not to be expected.
 
     "extractive" keeps the sentences that are nearest to the question, over all documents together,
     in their order; any embedding model will do. ``metadata["pieces"]`` of a document that was
@@ -41,28 +60,35 @@ class CompressDocuments(Checked, BaseDocumentCompressor):
     one call reads all documents, and one document comes of them, whose metadata names them in
     ``document_ids``.
 
+    "selective_context" keeps the sentences that a causal language model expected least, with
+    ``pieces`` and members as "extractive". It looks at no question: any will do, also a blank one.
+    Async calls read in threads, and one that is cancelled stops the model before its next call.
+
     Documents are copied, never changed; their ids, scores and sources stay. One of which nothing is
     kept is left out, as is one without text.
 
     Args:
-        method: "extractive" or "abstractive".
+        method: "extractive", "abstractive" or "selective_context".
         embedding: extractive: embeds question and sentences.
         llm: abstractive: writes the summaries.
+        language_model: selective_context: tells the probabilities; a model of ``longrag.models``.
         ratio: the share to keep; 0.4 where there is no other limit.
-        token_budget: extractive: the tokens that may be kept of all documents together.
+        token_budget: not abstractive: the tokens that may be kept of all documents together.
         max_words: abstractive: the words asked for in each summary.
         together: abstractive: whether one call reads all documents.
         prompt: abstractive: a template with the variables ``context``, ``input`` and, where wanted,
             ``max_words``.
+        split_phrases: selective_context: cuts sentences into phrases, to be kept or dropped.
         max_concurrency: abstractive: the calls in flight at a time.
         length_function: counts tokens.
 
     Raises:
-        InvalidParameterError: a setting that is not allowed, or a blank question.
+        InvalidParameterError: a setting that is not allowed, or a blank question where one is
+            needed.
         EmbeddingError: the embedding model returned unusable vectors.
-        GenerationError: the language model gave no text.
+        GenerationError: the language model gave no text, or no finite probability.
 
-    Source: Best Practices §3.7; Xu et al. 2023.
+    Source: Best Practices §3.7; Xu et al. 2023; Li et al. 2023.
     """
 
     model_config = ConfigDict(arbitrary_types_allowed=True, extra="forbid")
@@ -70,34 +96,33 @@ class CompressDocuments(Checked, BaseDocumentCompressor):
     method: SkipValidation[Method] = "extractive"
     embedding: SkipValidation[Embeddings | None] = None
     llm: SkipValidation[LanguageModelLike | None] = None
+    language_model: SkipValidation[LanguageModel | None] = None
     ratio: SkipValidation[float | None] = None
     token_budget: SkipValidation[int | None] = None
     max_words: SkipValidation[int | None] = None
     together: SkipValidation[bool] = False
     prompt: SkipValidation[BasePromptTemplate[Any] | None] = None
+    split_phrases: Callable[[str], Sequence[Span]] | None = None
     max_concurrency: SkipValidation[int] = 4
     length_function: Callable[[str], int] = count_tokens
 
     def _prepare(self) -> None:
         if self.method not in get_args(Method):
-            raise InvalidParameterError("method", self.method, '"extractive" or "abstractive"')
-        extractive = self.method == "extractive"
-        needed, other = ("embedding", "llm") if extractive else ("llm", "embedding")
-        if getattr(self, needed) is None:
-            raise InvalidParameterError(needed, None, f"given for method {self.method!r}")
-        unset = {other: None, "token_budget": None}
-        if extractive:
-            unset = {other: None, "max_words": None, "prompt": None}
-            if self.together:
-                raise InvalidParameterError("together", True, f"left out for {self.method!r}")
-        for name in unset:
-            if getattr(self, name) is not None:
-                value = getattr(self, name)
+            raise InvalidParameterError("method", self.method, f"one of {get_args(Method)}")
+        if getattr(self, _MODEL[self.method]) is None:
+            raise InvalidParameterError(
+                _MODEL[self.method], None, f"given for method {self.method!r}"
+            )
+        for name, methods in _ONLY_OF.items():
+            value, unset = getattr(self, name), type(self).model_fields[name].default
+            if value is not unset and self.method not in methods:
                 raise InvalidParameterError(name, value, f"left out for method {self.method!r}")
         check_size("max_concurrency", self.max_concurrency)
         Limit(self.ratio, self.token_budget)
-        if not extractive:
+        if self.method == "abstractive":
             run(self._summaries("?", []), lambda _: "")
+        if self.method == "selective_context":
+            check_language_model(self.language_model)
 
     def compress_documents(
         self, documents: Sequence[Document], query: str, callbacks: Callbacks | None = None
@@ -122,18 +147,22 @@ class CompressDocuments(Checked, BaseDocumentCompressor):
     def _flow(self, documents: Sequence[Document], query: str) -> Flow[list[Document]]:
         passages = to_passages(documents)
         texts = [passage.text for passage in passages]
-        if self.method == "extractive":
-            kept = yield from compress_extractive(
-                query,
-                texts,
-                ratio=self.ratio,
-                token_budget=self.token_budget,
-                count_tokens=self.length_function,
-            )
-            found = compressed_passages(passages, kept)
-        else:
+        if self.method == "abstractive":
             found = summary_passages(passages, (yield from self._summaries(query, texts)))
+        else:
+            found = compressed_passages(passages, (yield from self._kept(query, texts)))
         return [from_passage(passage) for passage in found]
+
+    def _kept(self, query: str, texts: Sequence[str]) -> Flow[Compressed]:
+        limit: dict[str, Any] = {
+            "ratio": self.ratio,
+            "token_budget": self.token_budget,
+            "count_tokens": self.length_function,
+        }
+        if self.method == "extractive":
+            return compress_extractive(query, texts, **limit)
+        model = cast("LanguageModel", self.language_model)
+        return compress_selective(texts, model, split_phrases=self.split_phrases, **limit)
 
     def _summaries(self, query: str, texts: Sequence[str]) -> Flow[Any]:
         return compress_abstractive(

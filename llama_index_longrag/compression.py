@@ -1,10 +1,9 @@
-"""Retrieved nodes made shorter for one question (Recomp)."""
+"""Retrieved nodes made shorter: for one question (Recomp), or for none (Selective Context)."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal, cast
 
 from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_index.core.bridge.pydantic import Field, PlainSerializer, SerializeAsAny
@@ -12,7 +11,6 @@ from llama_index.core.llms.llm import LLM
 from llama_index.core.prompts import BasePromptTemplate
 from llama_index.core.prompts.mixin import PromptDictType
 from llama_index.core.schema import (
-    BaseNode,
     MetadataMode,
     NodeRelationship,
     NodeWithScore,
@@ -21,10 +19,11 @@ from llama_index.core.schema import (
     TextNode,
 )
 from llama_index.core.settings import Settings
+from pydantic import SkipValidation
 
 from llama_index_longrag._bridge import token_counter
-from llama_index_longrag._documents import copied
-from llama_index_longrag._nodes import hide, is_unit, shared_fields, to_unit
+from llama_index_longrag._nodes import hide, shared_fields
+from llama_index_longrag._pieces import OF_THE_TEXT, extracts, hidden, rewritten
 from llama_index_longrag._requests import Models, asked, to_prompt, to_template
 from llama_index_longrag._settings import identify
 from llama_index_longrag._summaries import embed_identity, llm_identity
@@ -32,17 +31,36 @@ from llama_index_longrag.postprocessors import CheckedPostprocessor
 from longrag.calls import Flow
 from longrag.errors import InvalidParameterError
 from longrag.ingestion.chunking import check_size
+from longrag.models.hosted import check_language_model
+from longrag.models.language_model import LanguageModel
 from longrag.prompts import COMPRESS
 from longrag.refinement.compression import Summary, compress_abstractive, compress_extractive
-from longrag.refinement.pieces import Compressed, Limit, Piece
-from longrag.types import LongUnit, Member, stable_id
+from longrag.refinement.pieces import Compressed, Limit
+from longrag.refinement.self_information import compress_selective
+from longrag.types import Span, stable_id
 
 _SLOTS = {"query_str": "question", "context_str": "context", "max_words": "max_words"}
-_OF_THE_TEXT = ("members", "best_chunk", "pieces")
+_ONLY_OF: Final = {
+    "embed_model": ("extractive",),
+    "token_budget": ("extractive", "selective_context"),
+    "llm": ("abstractive",),
+    "max_words": ("abstractive",),
+    "together": ("abstractive",),
+    "language_model": ("selective_context",),
+    "split_phrases": ("selective_context",),
+}
+"""The settings that not every method has."""
+
+
+def _identity(model: LanguageModel | None) -> dict[str, str] | None:
+    """Name a language model by what changes its probabilities; the weights by their name."""
+    if model is None:
+        return None
+    return {"name": model.name, "tokenizer": model.tokenizer.fingerprint}
 
 
 class CompressPostprocessor(CheckedPostprocessor):
-    """Keep of retrieved nodes what a question needs (Recomp).
+    """Keep of retrieved nodes what a question needs (Recomp), or what is not to be expected.
 
     "extractive" keeps the sentences that are nearest to the question, over all nodes together, in
     their order; any embedding model will do. ``metadata["pieces"]`` of a node that was shortened
@@ -54,19 +72,23 @@ class CompressPostprocessor(CheckedPostprocessor):
     do. Nodes that say nothing of it are left out. With ``together`` one call reads all nodes, and
     one node comes of them, whose ``metadata["node_ids"]`` names them.
 
+    "selective_context" keeps the sentences that a causal language model expected least, with
+    ``pieces`` and members as "extractive". It looks at no question and needs none. Async calls read
+    in threads, and one that is cancelled stops the model before its next call.
+
     Nodes are copied, never changed; their ids, scores and sources stay. One of which nothing is
     kept is left out, and one without text passes through.
 
     Raises:
-        InvalidParameterError: a setting that is not allowed, or no question.
+        InvalidParameterError: a setting that is not allowed, or no question where one is needed.
         EmbeddingError: the embedding model returned unusable vectors.
-        GenerationError: the language model gave no text.
+        GenerationError: the language model gave no text, or no finite probability.
 
-    Source: Best Practices §3.7; Xu et al. 2023.
+    Source: Best Practices §3.7; Xu et al. 2023; Li et al. 2023.
     """
 
-    method: Literal["extractive", "abstractive"] = Field(
-        default="extractive", description='"extractive" or "abstractive".'
+    method: Literal["extractive", "abstractive", "selective_context"] = Field(
+        default="extractive", description='"extractive", "abstractive" or "selective_context".'
     )
     ratio: float | None = Field(
         default=None,
@@ -76,7 +98,7 @@ class CompressPostprocessor(CheckedPostprocessor):
     token_budget: int | None = Field(
         default=None,
         strict=True,
-        description="extractive: the tokens that may be kept of all nodes together.",
+        description="not abstractive: the tokens that may be kept of all nodes together.",
     )
     max_words: int | None = Field(
         default=None, strict=True, description="abstractive: the words asked for in each summary."
@@ -89,6 +111,15 @@ class CompressPostprocessor(CheckedPostprocessor):
     ] = Field(default=None, description="extractive: None is Settings.embed_model.")
     llm: Annotated[LLM | None, PlainSerializer(lambda llm: llm and llm_identity(llm))] = Field(
         default=None, description="abstractive: None is Settings.llm."
+    )
+    language_model: Annotated[SkipValidation[LanguageModel | None], PlainSerializer(_identity)] = (
+        Field(default=None, description="selective_context: a model of longrag.models, needed.")
+    )
+    split_phrases: Annotated[Callable[[str], Sequence[Span]] | None, PlainSerializer(identify)] = (
+        Field(
+            default=None,
+            description="selective_context: cuts sentences into phrases, to be kept or dropped.",
+        )
     )
     compress_template: SerializeAsAny[BasePromptTemplate] = Field(
         default_factory=lambda: to_template(
@@ -107,12 +138,14 @@ class CompressPostprocessor(CheckedPostprocessor):
         """Refuse settings out of range."""
         super().model_post_init(context)
         check_size("num_workers", self.num_workers)
-        abstractive = self.method == "abstractive"
-        other = {"token_budget": None} if abstractive else {"max_words": None, "together": False}
-        for name, unset in other.items():
-            value = getattr(self, name)
-            if value != unset:
-                raise InvalidParameterError(name, value, f"left out for method {self.method!r}")
+        for name, methods in _ONLY_OF.items():
+            value, unset = getattr(self, name), type(self).model_fields[name].default
+            if value is not unset and self.method not in methods:
+                # A model is not written out: it may have a key.
+                shown = value if isinstance(value, int) else type(value).__name__
+                raise InvalidParameterError(name, shown, f"left out for method {self.method!r}")
+        if self.method == "selective_context":
+            check_language_model(self.language_model)
         Limit(self.ratio, self.token_budget)
         if self.max_words is not None:
             check_size("max_words", self.max_words)
@@ -134,30 +167,26 @@ class CompressPostprocessor(CheckedPostprocessor):
     def _postprocess_nodes(
         self, nodes: list[NodeWithScore], query_bundle: QueryBundle | None = None
     ) -> list[NodeWithScore]:
-        return self._models().run(self._flow(nodes, asked(query_bundle)))
+        return self._models().run(self._flow(nodes, query_bundle))
 
     async def _apostprocess_nodes(
         self, nodes: list[NodeWithScore], query_bundle: QueryBundle | None = None
     ) -> list[NodeWithScore]:
-        return await self._models().arun(self._flow(nodes, asked(query_bundle)))
+        return await self._models().arun(self._flow(nodes, query_bundle))
 
     def _models(self) -> Models:
         workers = self.num_workers if self.method == "abstractive" else 1
         return Models(llm=self.llm, embed_model=self.embed_model, num_workers=workers)
 
-    def _flow(self, nodes: Sequence[NodeWithScore], query: str) -> Flow[list[NodeWithScore]]:
+    def _flow(
+        self, nodes: Sequence[NodeWithScore], query_bundle: QueryBundle | None
+    ) -> Flow[list[NodeWithScore]]:
+        query = "" if self.method == "selective_context" else asked(query_bundle)
         texts = [result.node.get_content(metadata_mode=MetadataMode.NONE) for result in nodes]
         if not any(text.strip() for text in texts):
             return list(nodes)
-        if self.method == "extractive":
-            kept = yield from compress_extractive(
-                query,
-                texts,
-                ratio=self.ratio,
-                token_budget=self.token_budget,
-                count_tokens=token_counter(self.tokenizer),
-            )
-            return _extracts(nodes, texts, kept)
+        if self.method != "abstractive":
+            return extracts(nodes, texts, (yield from self._kept(query, texts)))
         summaries = yield from compress_abstractive(
             query,
             texts,
@@ -168,139 +197,16 @@ class CompressPostprocessor(CheckedPostprocessor):
         )
         return _summaries(nodes, texts, summaries)
 
-
-def _extracts(
-    nodes: Sequence[NodeWithScore], texts: Sequence[str], kept: Compressed
-) -> list[NodeWithScore]:
-    results = []
-    for index, (result, before) in enumerate(zip(nodes, texts, strict=True)):
-        text = kept.texts[index]
-        if not before.strip() or text == before.strip():
-            results.append(result)
-        elif text:
-            pieces = [piece for piece in kept.pieces if piece.text_index == index]
-            node = _rewritten(result.node, text)
-            node.metadata["pieces"] = [
-                {
-                    "start_char": piece.start,
-                    "end_char": piece.end,
-                    "at": piece.at,
-                    "complete": piece.complete,
-                }
-                for piece in _of_first_text(pieces, result.node)
-            ]
-            node.metadata |= _moved(result.node, text, pieces)
-            results.append(NodeWithScore(node=_hidden(node), score=result.score))
-    return results
-
-
-def _of_first_text(pieces: Sequence[Piece], node: BaseNode) -> Sequence[Piece]:
-    """Return pieces of a node that was shortened before as pieces of the text it had at first."""
-    earlier = _earlier(node)
-    if not earlier:
-        return pieces
-    # What joins two pieces stands in no document, so that a piece may become several.
-    return [
-        Piece(
-            piece.text_index,
-            first.start + left - first.at,
-            first.start + right - first.at,
-            piece.at + left - piece.start,
-            (piece.complete or right < piece.end) and (first.complete or right < end),
-        )
-        for piece in pieces
-        for first in earlier
-        if (left := max(piece.start, first.at))
-        < (right := min(piece.end, end := first.at + first.end - first.start))
-    ]
-
-
-def _earlier(node: BaseNode) -> list[Piece]:
-    """Return what an earlier compression kept, if that is still the text."""
-    try:
-        pieces = [
-            Piece(0, one["start_char"], one["end_char"], one["at"], one["complete"])
-            for one in node.metadata.get("pieces", ())
-        ]
-        length = pieces[-1].at + pieces[-1].end - pieces[-1].start if pieces else 0
-    except (KeyError, TypeError):
-        return []
-    return pieces if length == len(node.get_content(metadata_mode=MetadataMode.NONE)) else []
-
-
-def _rewritten(node: BaseNode, text: str) -> BaseNode:
-    """Copy a node with another text, and without what was true of the text it had."""
-    other = copied(node)
-    other.embedding = None
-    other.set_content(text)
-    for key in _OF_THE_TEXT:
-        other.metadata.pop(key, None)
-    if "complete" in other.metadata:
-        other.metadata["complete"] = False
-    return other
-
-
-def _hidden(node: BaseNode) -> BaseNode:
-    """Hide what is for programs from models."""
-    keys = ["pieces", "node_ids"]
-    for names in (node.excluded_embed_metadata_keys, node.excluded_llm_metadata_keys):
-        names += [key for key in keys if key in node.metadata and key not in names]
-    return node
-
-
-def _moved(node: BaseNode, text: str, pieces: Sequence[Piece]) -> dict[str, Any]:
-    """Return the members of a unit, and its best chunk, as they stand in what was kept of it."""
-    if not is_unit(node):
-        return {}
-    unit = to_unit(node)
-    # A member remembers the characters [start, end) of the unit that it was.
-    moved = [
-        (
-            left,
-            right,
-            Member(
-                member.doc_id,
-                member.title,
-                piece.at + left - piece.start,
-                member.doc_start + left - member.start,
-                member.doc_start + right - member.start,
-            ),
-        )
-        for piece in pieces
-        for member in unit.members
-        if (left := max(piece.start, member.start)) < (right := min(piece.end, member.end))
-    ]
-    if not moved:
-        return {}
-    members = [member for _, _, member in moved]
-    metadata: dict[str, Any] = {
-        "doc_ids": list(dict.fromkeys(member.doc_id for member in members)),
-        "members": [asdict(member) for member in members],
-    }
-    if "best_chunk" in node.metadata:
-        metadata["best_chunk"] = _best(node.metadata["best_chunk"], unit, text, moved)
-    return metadata
-
-
-def _best(
-    chunk: dict[str, Any],
-    unit: LongUnit,
-    text: str,
-    moved: Sequence[tuple[int, int, Member]],
-) -> dict[str, Any]:
-    """Return what is left of the best chunk; the first member where nothing is."""
-    overlap = [min(right, chunk["end"]) - max(left, chunk["start"]) for left, right, _ in moved]
-    _, _, member = moved[overlap.index(max(overlap))] if max(overlap) > 0 else moved[0]
-    return {
-        **chunk,
-        "doc_id": member.doc_id,
-        "title": member.title,
-        "text": text[member.start : member.end],
-        "start": member.start,
-        "end": member.end,
-        "doc_start": member.doc_start,
-        "doc_end": member.doc_end,
-    }
+    def _kept(self, query: str, texts: Sequence[str]) -> Flow[Compressed]:
+        limit: dict[str, Any] = {
+            "ratio": self.ratio,
+            "token_budget": self.token_budget,
+            "count_tokens": token_counter(self.tokenizer),
+        }
+        if self.method == "extractive":
+            return compress_extractive(query, texts, **limit)
+        model = cast("LanguageModel", self.language_model)
+        return compress_selective(texts, model, split_phrases=self.split_phrases, **limit)
 
 
 def _summaries(
@@ -314,10 +220,8 @@ def _summaries(
         elif index in by_first:
             summary = by_first[index]
             about = [nodes[i] for i in summary.text_indices]
-            node = (
-                _rewritten(result.node, summary.text) if len(about) == 1 else _one(about, summary)
-            )
-            results.append(NodeWithScore(node=_hidden(node), score=result.score))
+            node = rewritten(result.node, summary.text) if len(about) == 1 else _one(about, summary)
+            results.append(NodeWithScore(node=hidden(node), score=result.score))
     return results
 
 
@@ -325,7 +229,7 @@ def _one(about: Sequence[NodeWithScore], summary: Summary) -> TextNode:
     """Make a node of a summary of several, with what they agree on."""
     nodes = [result.node for result in about]
     node_fields = shared_fields(nodes)
-    for key in (*_OF_THE_TEXT, "unit_id"):
+    for key in (*OF_THE_TEXT, "unit_id"):
         node_fields["metadata"].pop(key, None)
     node_ids = [node.node_id for node in nodes]
     doc_ids = [

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from collections.abc import Iterator, Sequence
+from functools import partial
 from itertools import accumulate
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from longrag.errors import InvalidParameterError
+from longrag.calls import Compute, Flow, Request, ask, run
+from longrag.errors import GenerationError, InvalidParameterError
 from longrag.ingestion.sentences import SentenceSplitter, split_sentences
+from longrag.models.hosted import check_language_model
 from longrag.models.language_model import LanguageModel, Next
 from longrag.models.tokens import count_tokens
 from longrag.refinement.pieces import (
@@ -66,10 +70,42 @@ def selective_context(
         What was kept, with its place in each text.
 
     Raises:
-        InvalidParameterError: a ratio or budget that is not allowed, or both; or a model that
-            starts with no token and has no end token to stand for one.
+        InvalidParameterError: a ratio or budget that is not allowed, or both; what is no
+            ``LanguageModel``, or one that starts with no token and has no end token to stand for
+            one.
         GenerationError: the model gives a token no finite probability.
     """
+    flow = compress_selective(
+        texts,
+        language_model,
+        ratio=ratio,
+        token_budget=token_budget,
+        count_tokens=count_tokens,
+        split_sentences=split_sentences,
+        split_phrases=split_phrases,
+    )
+    return run(flow, _unanswered)
+
+
+def _unanswered(request: Request) -> None:
+    raise NotImplementedError(type(request).__name__)
+
+
+def compress_selective(
+    texts: Sequence[str],
+    language_model: LanguageModel,
+    *,
+    ratio: float | None = None,
+    token_budget: int | None = None,
+    count_tokens: TokenCounter = count_tokens,
+    split_sentences: SentenceSplitter = split_sentences,
+    split_phrases: SentenceSplitter | None = None,
+) -> Flow[Compressed]:
+    """Do what ``selective_context`` does as a flow: each call of the model is a ``Compute``.
+
+    An event loop stays free meanwhile, and who cancels it stops the model before its next call.
+    """
+    check_language_model(language_model)
     given = check_texts(texts)
     limit = Limit(ratio, token_budget)
     whole = keep_all(given, count_tokens)
@@ -78,7 +114,7 @@ def selective_context(
     sentences = list_units(given, split_sentences)
     inside = [_phrases(given, sentence, split_phrases) for sentence in sentences]
     # Beyond six decimals is rounding, which depends on what is read together.
-    bits = np.round(_information(inside, language_model), 6)
+    bits = np.round((yield from _information(inside, language_model)), 6)
     return keep_best(
         given,
         [unit for units in inside for unit in units],
@@ -102,7 +138,7 @@ def _phrases(texts: Sequence[str], sentence: Unit, split: SentenceSplitter | Non
 
 def _information(
     inside: Sequence[Sequence[Unit]], language_model: LanguageModel
-) -> NDArray[np.float64]:
+) -> Flow[NDArray[np.float64]]:
     """Return the mean bits per token of every unit, those of one sentence read as one."""
     opening = list(language_model.prompt_ids("")) or list(language_model.end_ids[:1])
     if not opening:
@@ -126,7 +162,10 @@ def _information(
             ids.extend(map(int, found))
             unit_sizes.append(len(found))
         stretches.append(len(ids) - before)
-    bits = np.concatenate([[], *_read(ids, stretches, opening, room, language_model)])
+    bits: list[float] = []
+    for chains in _read_together(ids, stretches, room):
+        call = partial(_bits, chains, opening, language_model)
+        bits += json.loads((yield from ask(Compute("", call))))
     ends = np.cumsum(unit_sizes)
     sums = np.concatenate([[0.0], np.cumsum(bits)])
     sizes = np.array(unit_sizes)
@@ -134,33 +173,33 @@ def _information(
     return means
 
 
-def _read(
-    ids: Sequence[int],
-    stretches: Sequence[int],
-    opening: Sequence[int],
-    room: int,
-    language_model: LanguageModel,
-) -> Iterator[list[float]]:
-    """Read stretches of tokens apart, several at a time; a longer one begins anew after a while."""
+def _read_together(
+    ids: Sequence[int], stretches: Sequence[int], room: int
+) -> Iterator[list[list[int]]]:
+    """Yield what one call reads: stretches of tokens, of which a longer one begins anew."""
     chains: list[list[int]] = []
     for end, length in zip(accumulate(stretches), stretches, strict=True):
         for start in range(end - length, end, room):
             chain = list(ids[start : min(end, start + room)])
             if chains and sum(map(len, chains)) + len(chain) > _READ_AT_ONCE:
-                yield _ask(chains, opening, language_model)
+                yield chains
                 chains = []
             chains.append(chain)
     if chains:
-        yield _ask(chains, opening, language_model)
+        yield chains
 
 
-def _ask(
+def _bits(
     chains: Sequence[Sequence[int]], opening: Sequence[int], language_model: LanguageModel
-) -> list[float]:
+) -> str:
+    """Return the bits of every token of some chains, each read by itself, as a list in JSON."""
     asked = [
         Next(0, tuple(chain[:place]), 1, allowed=np.array([token], np.int64))
         for chain in chains
         for place, token in enumerate(chain)
     ]
     with language_model.session([opening]) as session:
-        return [-float(scores.logprobs[0]) / math.log(2) for scores in session.score(asked)]
+        bits = [-float(scores.logprobs[0]) / math.log(2) for scores in session.score(asked)]
+    if not all(map(math.isfinite, bits)):
+        raise GenerationError(f"{language_model.name} gave a token no finite probability")
+    return json.dumps(bits)

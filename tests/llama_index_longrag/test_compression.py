@@ -335,6 +335,7 @@ def test_the_prompt_may_be_another():
         ({"method": "abstractive", "max_words": 0}, "max_words"),
         ({"method": "abstractive", "max_words": 3, "ratio": 0.2}, "ratio"),
         ({"method": "summary"}, "method"),
+        ({"method": "abstractive", "embed_model": HashEmbedding()}, "embed_model"),
         ({"num_workers": 0}, "num_workers"),
         ({"embed_model": "mini"}, "embed_model"),
         ({"budget": 10}, "budget"),
@@ -356,15 +357,17 @@ def test_settings_are_written_down_without_the_models_secrets():
     class Secret(ScriptedLLM):
         api_key: str = "sk-secret"
 
-    compress = CompressPostprocessor(
-        method="abstractive", llm=Secret("x"), embed_model=HashEmbedding(), max_words=9
-    )
+    compress = CompressPostprocessor(method="abstractive", llm=Secret("x"), max_words=9)
     written = compress.to_dict()
     assert written["class_name"] == "CompressPostprocessor"
     assert written["max_words"] == 9
     assert "scripted" in written["llm"]
     assert "sk-secret" not in str(written)
     assert written == compress.to_dict()
+    with pytest.raises(InvalidParameterError, match="llm must be left out") as error:
+        CompressPostprocessor(llm=Secret("x"))
+    assert "Secret" in str(error.value)
+    assert "sk-secret" not in str(error.value)
 
 
 def test_it_works_in_a_query_engine(embed_model):

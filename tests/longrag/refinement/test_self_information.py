@@ -1,6 +1,7 @@
 """What the model expected is dropped, what surprised it is kept, and the sums are right."""
 
 import math
+from contextlib import contextmanager
 
 import numpy as np
 import pytest
@@ -8,6 +9,7 @@ import pytest
 from longrag.errors import GenerationError, InvalidParameterError
 from longrag.ingestion import split_sentences
 from longrag.models import TransformersLanguageModel
+from longrag.models.language_model import Scores
 from longrag.refinement import selective_context
 from tests.longrag.refinement.test_compression import check_pieces
 from tests.tiny_models import (
@@ -152,6 +154,28 @@ def test_settings_are_checked():
 def test_an_impossible_token_is_the_models_error():
     with pytest.raises(GenerationError, match="no finite probability"):
         selective_context(["Ab. Cd."], model_of(fond_of("a", share=1.0)))
+
+
+@pytest.mark.parametrize("number", [math.nan, -math.inf])
+def test_a_number_that_is_none_is_an_error_whoever_tells_it(number):
+    class Careless(TableModel):
+        @contextmanager
+        def session(self, prompts):
+            yield self
+
+        def score(self, asked):
+            return [Scores(question.allowed, np.array([number])) for question in asked]
+
+    model = model_of()
+    careless = Careless(model.tokenizer, model.probabilities)
+    with pytest.raises(GenerationError, match="table gave a token no finite probability"):
+        selective_context(TEXTS, careless)
+
+
+def test_what_is_no_language_model_is_refused_at_once():
+    for other in (None, "gpt2", lambda prompt: prompt):
+        with pytest.raises(InvalidParameterError, match="language_model must be a LanguageModel"):
+            selective_context([], other)
 
 
 def test_a_network_gives_the_bits_of_a_plain_forward_pass():
