@@ -2,6 +2,7 @@
 
     python benchmarks/key_index.py
     python benchmarks/key_index.py --documents 4595 --synthetic 1000000
+    python benchmarks/key_index.py --peak 8333333 --vocabulary 150000
 
 Real text is the prepared Wikispeedia corpus, cut into word pieces: the most frequent words with the
 space before them, and single bytes for all others. Sentences are the whole keys; paragraphs are
@@ -10,6 +11,9 @@ what stretches are taken from. Synthetic keys have 6 to 18 tokens drawn by Zipf'
 All runs share one process and one thread. Times of next tokens are medians over states reached by
 random keys of the corpus: "first" asks a state for the first time, "again" when its answer is kept.
 A trie of dictionaries and, where it is installed, llguidance are given the same keys.
+
+``--peak`` builds nothing but one index of whole synthetic keys and prints the largest memory of the
+process: Python, numpy, the ids given (four bytes each, and eight a key), and the index.
 """
 
 from __future__ import annotations
@@ -17,6 +21,7 @@ from __future__ import annotations
 import argparse
 import os
 import re
+import resource
 import statistics
 import tempfile
 import time
@@ -39,6 +44,7 @@ SPECIAL = re.compile(r"[\\.+*?()|\[\]{}^$/]")
 DEPTHS = 5
 STATES = 300
 BEAMS = 10
+DRAWN = 1 << 20
 
 
 class WordPieces:
@@ -80,9 +86,11 @@ def flatten(sequences: Iterable[Sequence[int]]) -> TokenIds:
 def synthetic(count: int, vocab_size: int, seed: int = 0) -> TokenIds:
     """Draw keys of 6 to 18 tokens."""
     random = np.random.default_rng(seed)
-    lengths = random.integers(6, 19, count)
-    offsets = np.concatenate([[0], np.cumsum(lengths)])
-    flat = (random.zipf(1.3, int(offsets[-1])) % vocab_size).astype(np.int32)
+    offsets = np.zeros(count + 1, np.int64)
+    np.cumsum(random.integers(6, 19, count), out=offsets[1:])
+    flat = np.empty(int(offsets[-1]), np.int32)
+    for piece in np.array_split(flat, len(flat) // DRAWN + 1):
+        piece[:] = random.zipf(1.3, len(piece)) % vocab_size
     return TokenIds(flat, offsets)
 
 
@@ -251,6 +259,20 @@ def loading(index: KeyIndex) -> None:
     )
 
 
+def peak(count: int, vocab_size: int) -> None:
+    """Build one index and print its time and the peak memory of this process."""
+    ids = synthetic(count, vocab_size)
+    start = time.process_time()
+    KeyIndex.from_token_ids(ids, vocab_size=vocab_size)
+    took = time.process_time() - start
+    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    print(
+        f"{count:,} keys of {len(ids.flat):,} tokens in {took:.1f} s CPU, "
+        f"{count / took / 1e6:.2f} Mkeys/s, {len(ids.flat) / took / 1e6:.1f} Mtokens/s; "
+        f"given {(ids.flat.nbytes + ids.offsets.nbytes) / 1e9:.2f} GB, peak {most / 1e9:.2f} GB"
+    )
+
+
 def main() -> None:
     """Read the corpus, and print every table."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
@@ -259,7 +281,11 @@ def main() -> None:
     parser.add_argument("--vocabulary", type=int, default=32_000)
     parser.add_argument("--synthetic", type=int, default=1_000_000)
     parser.add_argument("--trie", type=int, default=50_000, help="keys of the trie and of masks")
+    parser.add_argument("--peak", type=int, help="keys of which to measure the memory alone")
     options = parser.parse_args()
+    if options.peak:
+        peak(options.peak, options.vocabulary)
+        return
     print(
         "| keys | keys | tokens | build (s) | Mkeys/s | Mtokens/s | bytes a token "
         f"| sources, bytes a key | {BEAMS} beams, depth 0 to {DEPTHS - 1}, first/again (ms) |"

@@ -22,7 +22,7 @@ from longrag.indexing.key_runs import (
     first_runs,
     one_row,
 )
-from longrag.indexing.token_ids import TokenIds, take_ranges
+from longrag.indexing.token_ids import TokenIds, gather
 
 # Below so many keys that begin alike, comparing them whole is cheaper than another round.
 _FEW = 4096
@@ -48,7 +48,7 @@ class KeyArray:
         """Sort keys; returns the segment, and the place each of its keys had before."""
         order = sort_keys(content.ids, vocab_size)
         ids = _reordered(content.ids, order)
-        heads = ids.flat[ids.offsets[:-1]]
+        heads = _heads(ids)
         changes = np.flatnonzero(heads[1:] != heads[:-1]) + 1
         starts = np.concatenate([np.zeros(min(1, len(heads)), np.int64), changes])
         arrays = {
@@ -145,7 +145,16 @@ def _reordered(ids: TokenIds, order: Integers) -> TokenIds:
         own = order[first : first + _PACKED]
         offsets[first + 1 : first + len(own) + 1] = ids.offsets[own + 1] - ids.offsets[own]
     np.cumsum(offsets, dtype=width, out=offsets)
-    return TokenIds(take_ranges(ids.flat, ids.offsets[order], offsets), offsets)
+    return TokenIds(gather(ids, order, offsets), offsets)
+
+
+def _heads(ids: TokenIds) -> NDArray[Any]:
+    """Return the first token of each key."""
+    heads = np.empty(len(ids), ids.flat.dtype)
+    for first in range(0, len(ids), _PACKED):
+        own = ids.offsets[first : min(first + _PACKED, len(ids))]
+        np.take(ids.flat, own, out=heads[first : first + len(own)])
+    return heads
 
 
 def sort_keys(ids: TokenIds, vocab_size: int) -> Integers:

@@ -30,8 +30,8 @@ def encode_keys(tokenizer: Tokenizer, keys: Sequence[Key]) -> TokenIds:
         InvalidParameterError: a key has no text, or ids outside the tokenizer's vocabulary.
         TokenizerError: the tokenizer gave something other than ids.
     """
-    # A list of lists would take some forty bytes an id.
-    flat = array("q")
+    # A list of lists would take some forty bytes an id; no vocabulary has ids beyond four.
+    flat = array("i")
     offsets = np.zeros(len(keys) + 1, np.int64)
     for place, key in enumerate(keys):
         if not key.text.strip():
@@ -41,10 +41,10 @@ def encode_keys(tokenizer: Tokenizer, keys: Sequence[Key]) -> TokenIds:
             flat.extend(encode_key(tokenizer, key.text))
         except (TypeError, OverflowError) as error:
             raise TokenizerError(
-                f"the tokenizer gave no integers for the key {key.text[:80]!r}: {error}"
+                f"the tokenizer gave no ids for the key {key.text[:80]!r}: {error}"
             ) from error
         offsets[place + 1] = len(flat)
-    return token_ids(TokenIds(np.frombuffer(flat, np.int64), offsets), tokenizer.vocab_size)
+    return token_ids(TokenIds(np.frombuffer(flat, np.intc), offsets), tokenizer.vocab_size)
 
 
 def sentence_ends(

@@ -38,23 +38,22 @@ class TokenIds:
         """Return some of the sequences, in the order given."""
         taken = np.zeros(len(places) + 1, np.int64)
         np.cumsum(np.diff(self.offsets)[places], out=taken[1:])
-        return TokenIds(take_ranges(self.flat, self.offsets[places], taken), taken)
+        return TokenIds(gather(self, places, taken), taken)
 
 
-def take_ranges(
-    flat: NDArray[Any], starts: NDArray[Any], offsets: NDArray[np.int64]
-) -> NDArray[Any]:
-    """Gather one range of values per start; range i has ``offsets[i + 1] - offsets[i]`` values."""
-    taken = np.empty(int(offsets[-1]), flat.dtype)
+def gather(ids: TokenIds, places: NDArray[np.int64], offsets: NDArray[Any]) -> NDArray[Any]:
+    """Return some sequences one after another, where ``offsets`` tells where each will start."""
+    taken = np.empty(int(offsets[-1]), ids.flat.dtype)
     # In pieces, so that the places of what is gathered stay a few megabytes.
     piece = 1 << 16
-    for first in range(0, len(starts), piece):
-        last = min(first + piece, len(starts))
-        begin, end = int(offsets[first]), int(offsets[last])
-        shift = starts[first:last].astype(np.int64) - offsets[first:last]
-        places = np.repeat(shift, np.diff(offsets[first : last + 1]))
-        places += np.arange(begin, end)
-        np.take(flat, places, out=taken[begin:end])
+    for first in range(0, len(places), piece):
+        own = places[first : first + piece]
+        stops = offsets[first : first + len(own) + 1]
+        begin, end = int(stops[0]), int(stops[-1])
+        shift = ids.offsets[own].astype(np.int64) - stops[:-1]
+        inside = np.repeat(shift, np.diff(stops))
+        inside += np.arange(begin, end)
+        np.take(ids.flat, inside, out=taken[begin:end])
     return taken
 
 
@@ -94,7 +93,13 @@ def token_ids(ids: TokenIds | Iterable[Sequence[int]], vocab_size: int) -> Token
             f"from 0 to {vocab_size - 1}",
             "Tokenise the keys with the tokenizer whose vocab_size this is.",
         )
-    return TokenIds(flat.astype(np.min_scalar_type(vocab_size), copy=False), offsets)
+    return TokenIds(_unsigned(flat, np.min_scalar_type(vocab_size)), offsets)
+
+
+def _unsigned(flat: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
+    """Return numbers from 0 on in an unsigned type, without a copy where they are its bytes."""
+    alike = flat.dtype.kind == "i" and flat.dtype.itemsize == dtype.itemsize
+    return flat.view(dtype) if alike and flat.dtype.isnative else flat.astype(dtype, copy=False)
 
 
 def _flatten(ids: Iterable[Sequence[int]]) -> TokenIds:

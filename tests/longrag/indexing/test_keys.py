@@ -298,9 +298,15 @@ class TooLarge(Bytes):
     vocab_size = 50
 
 
+class Huge(Bytes):
+    def encode(self, text):
+        return [2**31]
+
+
 def test_what_a_tokenizer_gives_is_checked():
-    with pytest.raises(TokenizerError, match="gave no integers for the key 'rye'"):
-        KeyIndex.from_keys(["rye"], tokenizer=Broken())
+    for tokenizer in (Broken(), Huge()):
+        with pytest.raises(TokenizerError, match="gave no ids for the key 'rye'"):
+            KeyIndex.from_keys(["rye"], tokenizer=tokenizer)
     with pytest.raises(InvalidParameterError, match=r"ids\[0\]\[1\] must be from 0 to 49, got 114"):
         KeyIndex.from_keys(["rye"], tokenizer=TooLarge())
 
