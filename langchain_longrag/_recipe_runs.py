@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields, is_dataclass, replace
+from dataclasses import dataclass, field, fields, replace
 from time import perf_counter
 from typing import Any, cast
 
@@ -141,7 +141,7 @@ class Held:
     def trace(self, reply: str) -> list[dict[str, Any]]:
         """Return what each module did, as plain data."""
         answer = self.recipe.finish(self.prepared, reply, perf_counter() - self.began)
-        return [_plain(step) for step in answer.trace.steps]
+        return answer.trace.as_dicts()
 
 
 class _Run(Models):
@@ -234,11 +234,3 @@ def refined(document: object, handed_over: Mapping[str, Passage]) -> Passage:
         return after
     # Where its words come from is known to whoever wrote them.
     return replace(after, members=(), parts=(), doc_ids=before.doc_ids)
-
-
-def _plain(value: Any) -> Any:
-    if is_dataclass(value):
-        return {one.name: _plain(getattr(value, one.name)) for one in fields(value)}
-    if isinstance(value, Mapping):
-        return {name: _plain(one) for name, one in value.items()}
-    return [_plain(one) for one in value] if isinstance(value, tuple) else value

@@ -1,4 +1,4 @@
-"""What is done to retrieved documents before they are read: another order, other texts."""
+"""What is done to retrieved documents before they are read: another order."""
 
 from __future__ import annotations
 
@@ -18,14 +18,20 @@ from langchain_longrag._requests import Checked, Models, as_scorer
 from longrag.calls import Flow
 from longrag.errors import InvalidParameterError
 from longrag.indexing.tilde_index import TildeIndex, TildeScorer
-from longrag.ingestion.chunking import check_size, chunk_spans
+from longrag.ingestion.chunking import check_size
 from longrag.models.monot5 import MonoT5Scorer
 from longrag.models.scorers import Scorer
 from longrag.models.tilde_terms import TermTokenizer, TermWeigher
 from longrag.models.tokens import count_tokens
 from longrag.recipes.passages import Passage
 from longrag.refinement.repacking import RepackOrder, repack
-from longrag.refinement.reranking import PAPER_CANDIDATES, OnError, Reranked, rerank
+from longrag.refinement.reranking import (
+    PAPER_CANDIDATES,
+    OnError,
+    Reranked,
+    rerank,
+    scored_pieces,
+)
 
 _Tilde = TypeVar("_Tilde", bound="TildeRerank")
 
@@ -105,18 +111,18 @@ class ScorerRerank(Checked, BaseDocumentCompressor):
     def _texts(self, document: Document) -> tuple[str, ...]:
         """Return a document's text in pieces of at most ``chunk_size`` tokens, with its title."""
         text, key = document.page_content, self.title_key
-        parts = [(text, str(document.metadata.get(key) or "") if key else "")]
+        titled = [(text, str(document.metadata.get(key) or "") if key else "")]
         if is_unit(document):
-            parts = [
+            titled = [
                 (text[member.start : member.end], member.title if key else "")
                 for member in to_unit(document).members
             ]
-        found: list[str] = []
-        for part, title in parts:
-            spans = chunk_spans(part, chunk_size=self.chunk_size, count_tokens=self.length_function)
-            head = f"title: {title}\n\n" if title.strip() else ""
-            found += [head + part[start:end] for start, end in spans]
-        return tuple(found) or (text,)
+        pieces = scored_pieces(
+            ((part, f"title: {title}" if title.strip() else "") for part, title in titled),
+            chunk_size=self.chunk_size,
+            count_tokens=self.length_function,
+        )
+        return pieces or (text,)
 
 
 def _results(ranked: Sequence[Reranked[Passage]]) -> list[Document]:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Generator, Sequence
 from contextlib import aclosing, closing, nullcontext
-from dataclasses import dataclass, fields, is_dataclass, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from time import perf_counter
 from typing import Any, TypeAlias, TypeVar, cast
@@ -178,12 +178,7 @@ class Timed:
     def trace(self, reply: str) -> list[dict[str, Any]]:
         """Return the trace with the reply."""
         answer = self.recipe.finish(self.prepared, reply, perf_counter() - self.began)
-        return [_plain(step) for step in answer.trace.steps]
-
-    @property
-    def prepared_trace(self) -> list[dict[str, Any]]:
-        """The trace of what was done before the answer."""
-        return [_plain(step) for step in self.prepared.trace.steps]
+        return answer.trace.as_dicts()
 
 
 def traced(response: RESPONSE_TYPE, timed: Timed) -> None:
@@ -194,7 +189,7 @@ def traced(response: RESPONSE_TYPE, timed: Timed) -> None:
         reply = str(response) if response.response else ""
         noted(response, needs_retrieval=needed, trace=timed.trace(reply))
         return
-    trace = timed.prepared_trace
+    trace = timed.prepared.trace.as_dicts()
     noted(response, needs_retrieval=needed, trace=trace)
 
     def end(reply: str) -> None:
@@ -235,12 +230,3 @@ def _said(token: object) -> str:
     if not isinstance(token, tuple):
         return str(token)
     return str(token[1]) if token[0] == "answer" else ""
-
-
-def _plain(value: Any) -> Any:
-    """Return a value of a trace as dictionaries and lists, as the framework writes metadata."""
-    if is_dataclass(value):
-        return {one.name: _plain(getattr(value, one.name)) for one in fields(value)}
-    if isinstance(value, Mapping):
-        return {name: _plain(one) for name, one in value.items()}
-    return [_plain(one) for one in value] if isinstance(value, tuple) else value

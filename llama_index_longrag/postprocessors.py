@@ -1,4 +1,4 @@
-"""What is done to retrieved nodes before they are read: a new order."""
+"""What is done to retrieved nodes before they are read: another order."""
 
 from __future__ import annotations
 
@@ -21,12 +21,18 @@ from llama_index_longrag._settings import identify, refusal
 from longrag.calls import Flow
 from longrag.errors import InvalidParameterError
 from longrag.indexing.tilde_index import TildeIndex, TildeScorer
-from longrag.ingestion.chunking import check_size, chunk_spans
+from longrag.ingestion.chunking import check_size
 from longrag.models.monot5 import MonoT5Scorer
 from longrag.models.scorers import Scorer
 from longrag.models.tilde_terms import TermTokenizer, TermWeigher
 from longrag.refinement.repacking import RepackOrder, repack
-from longrag.refinement.reranking import PAPER_CANDIDATES, OnError, Reranked, rerank
+from longrag.refinement.reranking import (
+    PAPER_CANDIDATES,
+    OnError,
+    Reranked,
+    rerank,
+    scored_pieces,
+)
 from longrag.types import TokenCounter
 
 dispatcher = instrument.get_dispatcher(__name__)  # type: ignore[attr-defined]
@@ -164,29 +170,27 @@ class ScorerRerank(CheckedPostprocessor):
         dispatcher.event(ReRankEndEvent(nodes=found))
 
     def _texts(self, node: BaseNode, count_tokens: TokenCounter) -> tuple[str, ...]:
-        return self._parts.get(node.node_id) or texts_of(
+        return self._parts.get(node.node_id) or _texts(
             node, self.metadata_mode, chunk_size=self.chunk_size, count_tokens=count_tokens
         )
 
 
-def texts_of(
+def _texts(
     node: BaseNode, mode: MetadataMode, *, chunk_size: int, count_tokens: TokenCounter
 ) -> tuple[str, ...]:
     """Return a node's text in pieces of at most ``chunk_size`` tokens, with what names them."""
     text = node.get_content(metadata_mode=MetadataMode.NONE)
     parts = [(text, node.get_metadata_str(mode=mode).strip())]
     if is_unit(node):
-        titled = mode != MetadataMode.NONE
+        named = mode != MetadataMode.NONE
         parts = [
-            (text[member.start : member.end], f"title: {member.title}" if titled else "")
+            (
+                text[member.start : member.end],
+                f"title: {member.title}" if named and member.title.strip() else "",
+            )
             for member in to_unit(node).members
         ]
-    found: list[str] = []
-    for part, head in parts:
-        spans = chunk_spans(part, chunk_size=chunk_size, count_tokens=count_tokens)
-        pieces = [part[start:end] for start, end in spans]
-        found += [f"{head}\n\n{piece}" if head else piece for piece in pieces]
-    return tuple(found) or (text,)
+    return scored_pieces(parts, chunk_size=chunk_size, count_tokens=count_tokens) or (text,)
 
 
 def _results(ranked: Sequence[Reranked[NodeWithScore]]) -> list[NodeWithScore]:

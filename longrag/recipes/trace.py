@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from functools import lru_cache
 from time import perf_counter
 from types import MappingProxyType
-from typing import Final, TypeVar, cast
+from typing import Any, Final, TypeVar, cast
 
 from longrag.calls import Embed, Flow, Generate, Outcome, Request, Score
 from longrag.recipes.passages import Passage
@@ -114,6 +114,10 @@ class Trace:
     def ran(self) -> tuple[str, ...]:
         """The names of the modules that were not skipped."""
         return tuple(step.name for step in self.steps if step.skipped is None)
+
+    def as_dicts(self) -> list[dict[str, Any]]:
+        """Return a dictionary for each step, of values that JSON knows."""
+        return [_plain(step) for step in self.steps]
 
 
 class Tracer:
@@ -225,6 +229,14 @@ class _Watched:
             self._tracer.flowing(self.result),
             tuple(dict.fromkeys(self._errors)),
         )
+
+
+def _plain(value: Any) -> Any:
+    if is_dataclass(value):
+        return {one.name: _plain(getattr(value, one.name)) for one in fields(value)}
+    if isinstance(value, Mapping):
+        return {name: _plain(one) for name, one in value.items()}
+    return [_plain(one) for one in value] if isinstance(value, tuple) else value
 
 
 def _seen(one: str | Passage) -> Seen:

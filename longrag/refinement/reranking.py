@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final, Generic, Literal, TypeAlias, TypeVar, get_args
 
 from longrag.calls import Answer, Flow, Request, Score
 from longrag.errors import InvalidParameterError, RerankError
+from longrag.ingestion.chunking import chunk_spans
 from longrag.models.scorers import ScoreArray, Scorer, finite_scores
+from longrag.types import TokenCounter
 
 T = TypeVar("T")
 
@@ -76,6 +78,24 @@ def rerank(
         raise InvalidParameterError("on_error", on_error, '"raise" or "keep_order"')
     parts = [_parts(texts(item), place) for place, item in enumerate(items[:candidates])]
     return _reranked(query, list(items), parts, top_n, on_error)
+
+
+def scored_pieces(
+    parts: Iterable[tuple[str, str]], *, chunk_size: int, count_tokens: TokenCounter
+) -> tuple[str, ...]:
+    """Cut texts into pieces that a scorer's window holds; they are an item's ``texts``.
+
+    Args:
+        parts: each text, and what names it: that stands before each of its pieces, above a blank
+            line, and is not counted.
+        chunk_size: the most tokens of a piece.
+        count_tokens: counts them.
+    """
+    return tuple(
+        f"{name}\n\n{text[start:end]}" if name else text[start:end]
+        for text, name in parts
+        for start, end in chunk_spans(text, chunk_size=chunk_size, count_tokens=count_tokens)
+    )
 
 
 def scored_by(scorer: Scorer) -> Answer:

@@ -1,6 +1,7 @@
 """The workflow of best practices: what each module does, may be replaced by, and leaves behind."""
 
 import asyncio
+import json
 import re
 import time
 from dataclasses import replace
@@ -261,6 +262,18 @@ def test_each_module_can_be_off_while_the_others_run(module, step, asked):
     assert trace[step].seconds == 0.0
     assert trace.ran == tuple(name for name in MODULES if name != step)
     assert asked is None or asked not in world.names
+
+
+def test_a_trace_as_dictionaries_is_json_and_holds_all_there_is():
+    trace = run(best_performance(hybrid=keyword_hybrid()).answer(QUERY), World()).trace
+    steps = json.loads(json.dumps(trace.as_dicts()))
+    assert [step["name"] for step in steps] == list(MODULES)
+    for step, own in zip(steps, trace.steps, strict=True):
+        assert step["calls"] == dict(own.calls)
+        assert step["came_out"]["tokens"] == own.came_out.tokens
+        assert [one["text"] for one in step["came_out"]["first"]] == [
+            one.text for one in own.came_out.first
+        ]
 
 
 def test_a_missing_keyword_index_is_told_in_the_trace():

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from longrag.calls import Embed, Score, arun, run
 from longrag.errors import InvalidParameterError, RerankError
 from longrag.refinement import Reranked, rerank, scored_by
+from longrag.refinement.reranking import scored_pieces
 
 
 def same(text):
@@ -208,3 +209,19 @@ def test_it_is_a_stable_sort_of_the_front_by_the_best_chunk(chunks, candidates, 
     for one in found:
         if one.score is not None:
             assert len(chunks[one.item][one.best]) == one.score == max(map(len, chunks[one.item]))
+
+
+@given(
+    st.lists(st.tuples(st.text("ab. \n", max_size=40), st.sampled_from(["", "title: T"]))),
+    st.integers(1, 5),
+)
+def test_pieces_to_score_hold_every_word_below_what_names_it(parts, size):
+    def count(text):
+        return len(text.split())
+
+    pieces = scored_pieces(parts, chunk_size=size, count_tokens=count)
+    bare = [piece.removeprefix("title: T\n\n") for piece in pieces]
+    assert all(count(piece) <= size for piece in bare)
+    assert "".join("".join(bare).split()) == "".join("".join(text for text, _ in parts).split())
+    if all(name for _, name in parts):
+        assert all(piece.startswith("title: T\n\n") for piece in pieces)
