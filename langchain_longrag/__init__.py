@@ -15,6 +15,7 @@ from langchain_longrag.evidence import EvidenceRetriever
 from langchain_longrag.gates import answer_alone, create_query_gate
 from langchain_longrag.hybrid import HybridRetriever
 from langchain_longrag.indexes import LongRAGIndex
+from langchain_longrag.multimodal import MediaFinder
 from langchain_longrag.query_transforms import QueryTransformRetriever
 from langchain_longrag.raptor import RaptorIndex, RaptorRetriever
 from langchain_longrag.recipes import RecipeSettings, balanced_efficiency, best_performance
@@ -36,6 +37,7 @@ __all__ = [
     "LongRAGIndex",
     "LongUnitTransformer",
     "MaxPRetriever",
+    "MediaFinder",
     "MetadataReplacement",
     "MonoT5Rerank",
     "QueryTransformRetriever",

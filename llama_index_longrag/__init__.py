@@ -8,6 +8,7 @@ from llama_index_longrag.gates import QueryClassifierQueryEngine
 from llama_index_longrag.hybrid import HybridRetriever
 from llama_index_longrag.indices import LongRAGIndex
 from llama_index_longrag.llms import ExtractiveLLM
+from llama_index_longrag.multimodal import MediaQueryEngine
 from llama_index_longrag.node_parsers import LongUnitNodeParser
 from llama_index_longrag.postprocessors import (
     MonoT5Rerank,
@@ -43,6 +44,7 @@ __all__ = [
     "LongUnitNodeParser",
     "LongUnitTool",
     "MaxPRetriever",
+    "MediaQueryEngine",
     "MonoT5Rerank",
     "QueryClassifierQueryEngine",
     "RaptorIndex",
