@@ -14,7 +14,6 @@ from llama_index.core.base.llms.types import ChatMessage, ImageBlock, TextBlock
 from llama_index.core.base.response.schema import Response
 from llama_index.core.embeddings.multi_modal_base import MultiModalEmbedding
 from llama_index.core.llms.llm import LLM
-from llama_index.core.multi_modal_llms import MultiModalLLM
 from llama_index.core.schema import (
     BaseNode,
     ImageDocument,
@@ -36,7 +35,7 @@ from longrag.retrieval.multimodal import (
     GeneratorFunction,
 )
 
-MediaGenerator: TypeAlias = LLM | MultiModalLLM | Callable[[Any], Any]
+MediaGenerator: TypeAlias = LLM | Callable[[Any], Any]
 """A model, or a function, sync or async."""
 
 _IMAGE = ("image", "image_path", "image_url")
@@ -57,12 +56,11 @@ def check_generators(image: MediaGenerator | None, caption: MediaGenerator | Non
     """Refuse what generates nothing; None is no generator.
 
     Raises:
-        InvalidParameterError: neither a model nor a function.
+        InvalidParameterError: neither an LLM nor a function.
     """
-    if image is not None and not (isinstance(image, LLM) or callable(image)):
-        raise InvalidParameterError("image_generator", image, "an LLM or a function")
-    if caption is not None and not (isinstance(caption, LLM | MultiModalLLM) or callable(caption)):
-        raise InvalidParameterError("caption_generator", caption, "a model or a function")
+    for name, generator in {"image_generator": image, "caption_generator": caption}.items():
+        if generator is not None and not (isinstance(generator, LLM) or callable(generator)):
+            raise InvalidParameterError(name, generator, "an LLM or a function")
 
 
 def asked_media(bundle: QueryBundle) -> tuple[Any, Wanted]:
@@ -162,22 +160,31 @@ def generate_media(
     Raises:
         GenerationError: what was made is no image.
     """
-    wants_image = request.wanted == "image"
-    prompt, nodes = (request.query, []) if wants_image else (caption_prompt, [request.query])
     made: Any
     if isinstance(generator, LLM):
-        target = _Threaded(chat=generator.chat) if blocks(generator) else generator
-        content = [*map(image_node_to_image_block, nodes), TextBlock(text=prompt)]
-        response = yield Method(target, "chat", ([ChatMessage(role="user", blocks=content)],))
-        message: ChatMessage = response.message
-        images = [block for block in message.blocks if isinstance(block, ImageBlock)]
-        made = next(iter(images), message) if wants_image else message.content
-    elif isinstance(generator, MultiModalLLM):
-        response = yield Method(generator, "complete", (prompt, nodes))
-        made = response.text
+        made = yield from _answered(generator, request, caption_prompt)
     else:
         made = yield Method(GeneratorFunction(generator), "make", (request.query,))
-    return _as_image(made, request.query) if wants_image and made is not None else made
+    if request.wanted == "image" and made is not None:
+        return _as_image(made, request.query)
+    return made
+
+
+def _answered(llm: LLM, request: GenerateMedia, caption_prompt: str) -> Steps[Any]:
+    content: list[ImageBlock | TextBlock]
+    if request.wanted == "caption":
+        content = [image_node_to_image_block(request.query), TextBlock(text=caption_prompt)]
+    else:
+        content = [TextBlock(text=request.query)]
+    target = _Threaded(chat=llm.chat) if blocks(llm) else llm
+    response = yield Method(target, "chat", ([ChatMessage(role="user", blocks=content)],))
+    message: ChatMessage = response.message
+    if request.wanted == "caption":
+        return message.content
+    images = [block for block in message.blocks if isinstance(block, ImageBlock)]
+    if not images:
+        raise GenerationError(f"the model answered {message.content!r:.80}, which is no image")
+    return images[0]
 
 
 def _as_image(made: Any, text: str) -> ImageNode:

@@ -71,9 +71,9 @@ class MediaQueryEngine(BaseQueryEngine):
         caption_threshold: the least cosine of an image and a stored image whose caption is.
         image_generator: makes an image of the question: an LLM that answers with images, or a
             function, sync or async, that returns an image node, a path, a URL or bytes.
-        caption_generator: makes a caption of an ``ImageNode``: an LLM that sees images, a
-            ``MultiModalLLM`` or a function, sync or async.
-        caption_template: what a model is asked for a caption; also replaced by ``update_prompts``
+        caption_generator: makes a caption of an image: an LLM that sees images, or a function, sync
+            or async, of an ``ImageNode``.
+        caption_template: what an LLM is asked for a caption; also replaced by ``update_prompts``
             under ``caption``.
         keep: store what was generated, with the query as its other half.
         callback_manager: told of queries.
