@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from operator import itemgetter
+
 from longrag.decoding.constraint import Constraint
 from longrag.decoding.search import Hypothesis, Questions, Search, Step, certain
 
@@ -35,15 +37,16 @@ def beam(
             questions.learn((yield Step(asked, live[0], known)))
         before, live = live, []
         grown = [
-            (own.score + logprob, rank, own, token, logprob)
-            for rank, own in enumerate(before)
+            (own.score + logprob, own, token, logprob)
+            for own in before
             for logprob, token in questions.candidates(own)
         ]
         if not grown:
             stuck = before[0]
             break
-        grown.sort(key=lambda one: (-one[0], one[1]))
-        for rank, (_, _, own, token, logprob) in enumerate(grown[: 2 * beam_size]):
+        # Equals stay in their order.
+        grown.sort(key=itemgetter(0), reverse=True)
+        for rank, (_, own, token, logprob) in enumerate(grown[: 2 * beam_size]):
             child = questions.child(own, token, logprob)
             if child.reason == "length":
                 live.append(child)

@@ -11,7 +11,6 @@ from __future__ import annotations
 import heapq
 import sys
 from collections.abc import Generator, Iterator, Sequence
-from dataclasses import replace
 from typing import Final, TypeAlias, TypeVar
 
 from longrag.decoding.constraint import Constraint
@@ -60,7 +59,7 @@ def exact(
             )
             keys = yield from search
             after = keys[0] if keys else None
-        own = after or replace(own, reason="stuck")
+        own = after or own._replace(reason="stuck")
     return [own]
 
 
@@ -137,7 +136,7 @@ class _KeySearch:
             else:
                 self._frontier.go_on(best)
                 closed = best.place.spans[self._number]
-                self._take(replace(best, proved=best.proved | {closed}))
+                self._take(best._replace(proved=best.proved | {closed}))
         return batch
 
     def _take(self, own: Hypothesis) -> None:
@@ -238,7 +237,7 @@ class _Frontier:
         """Return a key that was taken, where it may be the beginning of another after all."""
         longer = own.place.inside
         if longer is not None:
-            self.put_back(replace(own, place=longer))
+            self.put_back(own._replace(place=longer))
 
     def descend(self, own: Hypothesis) -> Hypothesis | None:
         """Return the best child of a prefix, leaving the others on the frontier."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from itertools import takewhile
 from typing import NamedTuple
 
@@ -48,8 +47,7 @@ class Inside(NamedTuple):
 Reading = Free | Inside
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
+class Place(NamedTuple):
     """Where an output stands in the grammar; an immutable value.
 
     A token can be read in two ways, where a key is the beginning of another that goes on with a
@@ -81,7 +79,7 @@ class Place:
     def inside(self) -> Place | None:
         """The same place by the readings inside a span alone; None where there are none."""
         readings = tuple(reading for reading in self.readings if isinstance(reading, Inside))
-        return replace(self, readings=readings) if readings else None
+        return self._replace(readings=readings) if readings else None
 
     @property
     def spans(self) -> tuple[Closed, ...]:

@@ -20,8 +20,7 @@ LOOK_AHEAD: Final = 8
 """How many tokens that cannot but follow are asked about in one call of the model."""
 
 
-@dataclass(frozen=True, slots=True)
-class Hypothesis:
+class Hypothesis(NamedTuple):
     """One output so far. ``totals`` are the sums of log-probabilities after each of its tokens."""
 
     tokens: tuple[int, ...]

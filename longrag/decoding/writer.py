@@ -83,8 +83,7 @@ class Stream:
         for token in tokens[self._count :]:
             self._place = self._constraint.advance(self._place, token)
         self._count = step.certain
-        own = replace(
-            step.leader,
+        own = step.leader._replace(
             tokens=tokens,
             totals=step.leader.totals[: step.certain],
             place=self._place,
