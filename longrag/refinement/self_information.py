@@ -132,7 +132,7 @@ def _phrases(texts: Sequence[str], sentence: Unit, split: SentenceSplitter | Non
     text = texts[index][first : sentence.end]
     return [
         Unit(index, first + start, first + end, " ".join(text[start:end].split()))
-        for start, end in cover(text, split(text))
+        for start, end in cover(text, split(text), "split_phrases")
     ]
 
 

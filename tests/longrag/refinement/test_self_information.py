@@ -108,6 +108,13 @@ def test_phrases_hold_the_bits_of_their_own_tokens():
     assert kept.text == ("Ab," if first else "cd")
 
 
+def test_phrases_that_are_out_of_order_are_refused_by_their_own_name():
+    with pytest.raises(InvalidParameterError, match="split_phrases must be a function"):
+        selective_context(
+            ["Ab, cd"], model_of(), token_budget=1, split_phrases=lambda text: [(4, 6), (0, 3)]
+        )
+
+
 def test_a_sentence_longer_than_the_window_begins_anew():
     model = model_of(context_window=5)
     kept = selective_context(["abcdefghij. b."], model, ratio=0.01)
