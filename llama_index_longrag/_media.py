@@ -70,7 +70,10 @@ def asked_media(bundle: QueryBundle) -> tuple[Any, Wanted]:
         InvalidParameterError: there is neither.
     """
     if bundle.image_path is not None:
-        return to_item(ImageNode(image_path=bundle.image_path)).image, "caption"
+        path = str(bundle.image_path)
+        if not path.strip():
+            raise InvalidParameterError("image_path", path, "the path of an image")
+        return ImageNode(image_path=path), "caption"
     if not bundle.query_str.strip():
         raise InvalidParameterError("query_str", bundle.query_str, "a text that is not blank")
     return bundle.query_str, "image"
@@ -112,7 +115,7 @@ def to_item(node: BaseNode) -> MediaItem:
 def to_node(item: MediaItem) -> ImageNode:
     """Make the node of an item, which tells what was generated."""
     node = cast("ImageNode", copied(item.image))
-    node.id_, node.text = item.id, item.caption
+    node.id_, node.text, node.embedding = item.id, item.caption, None
     if item.generated:
         node.metadata["generated"] = True
     return node
@@ -121,7 +124,7 @@ def to_node(item: MediaItem) -> ImageNode:
 def to_saved(item: MediaItem) -> MediaItem:
     """Write an item's node as JSON, without what else is saved of it."""
     node = to_node(item)
-    plain = node.to_json(exclude={"embedding", "metadata"})
+    plain = node.to_json(exclude={"metadata"})
     return replace(item, image=plain, metadata=node.metadata)
 
 

@@ -151,7 +151,7 @@ async def asked(engine, query, how):
 
 
 def about(path):
-    return QueryBundle("", image_path=str(path))
+    return QueryBundle("What is this?", image_path=str(path))
 
 
 def pixels(node):
@@ -373,7 +373,18 @@ async def test_nodes_that_have_an_embedding_keep_it(pictures, how):
     else:
         await engine.ainsert_nodes(given)
     assert engine._embed_model.asked == ["image" if how == "sync" else "aimage"]
-    assert engine.query("green").source_nodes[0].node.node_id == "b"
+    node = engine.query("green").source_nodes[0].node
+    assert (node.node_id, node.embedding) == ("b", None)
+
+
+def test_a_node_that_says_it_was_generated_is_believed(pictures):
+    path = str(pictures / "red.png")
+    engine = engine_of([ImageNode(image_path=path, metadata={"generated": True})])
+    response = engine.query("red")
+    assert (response.metadata, response.source_nodes[0].score) == (
+        {"generated": True, "similarity": 1.0},
+        1.0,
+    )
 
 
 def test_images_at_urls_are_downloaded_as_the_framework_does(pictures, monkeypatch):
@@ -517,7 +528,7 @@ async def test_a_question_that_cannot_be_answered_is_refused(nodes, pictures, ho
         ("red", "image_generator must be given.* call retrieve"),
         (about(pictures / "red.png"), "caption_generator must be given"),
         (" ", "query_str must be a text that is not blank"),
-        (QueryBundle("x", image_path=""), "the image of node"),
+        (QueryBundle("x", image_path=" "), "image_path must be the path of an image"),
     ):
         with pytest.raises(InvalidParameterError, match=message):
             await asked(engine, query, how)

@@ -728,3 +728,28 @@ def test_several_threads_may_add_at_once(tmp_path):
     np.testing.assert_allclose(index._store._unit[: len(ids)], unit, atol=1e-6)
     index.save(tmp_path / "media")
     assert MediaIndex.load(tmp_path / "media", ColourEmbedder()).items == index.items
+
+
+def test_an_id_that_was_taken_while_the_image_was_embedded_is_refused():
+    class Slow(ColourEmbedder):
+        def embed_images(self, images):
+            if not len(index):
+                index._store.add([MediaItem("x", flag("red"))], super().embed_images(images))
+            return super().embed_images(images)
+
+    index = MediaIndex(Slow())
+    with pytest.raises(InvalidParameterError, match="the id of no other"):
+        index.add([MediaItem("x", flag("blue"))])
+    assert index.items == (MediaItem("x", flag("red")),)
+    assert len(index._store._ids) == 1
+
+
+def test_generated_ids_pass_over_those_that_are_taken():
+    index = MediaIndex(ColourEmbedder(), [MediaItem("generated-2", flag("red")), *items()[1:2]])
+    ids = []
+    for _ in range(2):
+        made = index.find_or_generate(
+            "nothing", wanted="image", threshold=1, generate=lambda _: flag("blue"), keep=True
+        )
+        ids.append(made.item.id)
+    assert ids == ["generated-3", "generated-4"]
