@@ -205,19 +205,16 @@ class Constraint:
         seen = reading.text + (text[:-1] if opened else text)
         finished = any(stop in seen for stop in self.stop)
         if opened and not finished:
-            yield Inside(reading.spans, reading.keys, length, (), self.index.root)
+            met = () if self.repeat_keys else tuple(sorted(set(reading.keys)))
+            yield Inside(reading.spans, reading.keys, length, (), self.index.root, met)
         else:
             left = seen[max(0, len(seen) - self._keep) :]
             yield reading._replace(tail=tail, text=left, finished=finished)
 
     def _look(self, reading: Inside) -> _Ahead:
         """Return what may follow in a span, given the keys that were retrieved before it."""
-        if self.repeat_keys or not reading.keys:
-            return self._ahead(reading.state, ())
-        depth = reading.state.depth
-        met = {key: None for key in reading.keys if key[:depth] == reading.path}
-        look = self._ahead_met if met else self._ahead
-        return look(reading.state, tuple(sorted(met)))
+        look = self._ahead_met if reading.met else self._ahead
+        return look(reading.state, reading.met)
 
     def _make_ahead(self, state: KeyState, met: tuple[tuple[int, ...], ...]) -> _Ahead:
         capped = self.max_span_tokens is not None and state.depth >= self.max_span_tokens
@@ -231,7 +228,7 @@ class Constraint:
             # Rather the same again than no way on.
             spent, fresh = barred, closing
         if spent:
-            tokens = np.setdiff1d(tokens, np.array(sorted(spent), np.int64))
+            tokens = np.setdiff1d(tokens, np.array(sorted(spent), np.int64), assume_unique=True)
         return _Ahead(self._moves_inside(tokens, fresh), fresh, not capped, spent)
 
     def _moves_inside(self, tokens: TokenArray, closing: bool) -> Moves:
@@ -278,7 +275,7 @@ class Constraint:
         if inner and token not in ahead.left_out:
             state = self.index.advance(reading.state, token)
             if state is not None:
-                yield reading._replace(path=(*reading.path, token), state=state)
+                yield reading.after(token, state)
 
     def _written(self, reading: Inside, token: int, length: int) -> Reading:
         """Return a reading that has written one more token of the closing marker."""

@@ -34,14 +34,24 @@ class Free(NamedTuple):
 
 
 class Inside(NamedTuple):
-    """A reading inside a span, of whose closing marker ``closing`` tokens are written."""
+    """A reading inside a span, of whose closing marker ``closing`` tokens are written.
+
+    ``met`` are the keys that may not be retrieved again and begin with ``path``, sorted.
+    """
 
     spans: tuple[Closed, ...]
     keys: tuple[tuple[int, ...], ...]
     start: int
     path: tuple[int, ...]
     state: KeyState
+    met: tuple[tuple[int, ...], ...] = ()
     closing: int = 0
+
+    def after(self, token: int, state: KeyState) -> Inside:
+        """Return the reading one token of the key further."""
+        depth = len(self.path)
+        met = tuple(key for key in self.met if len(key) > depth and key[depth] == token)
+        return Inside(self.spans, self.keys, self.start, (*self.path, token), state, met)
 
 
 Reading = Free | Inside
