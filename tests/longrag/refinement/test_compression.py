@@ -241,7 +241,8 @@ def test_a_larger_share_keeps_no_fewer_tokens(texts, one, other):
     longest = max(
         (count_tokens(text[a:b]) for text in texts for a, b in split_sentences(text)), default=0
     )
-    assert kept[0].tokens <= max(small * kept[0].original_tokens, longest)
+    # Shares are rounded a little, since 0.29 * 100 is below 29.
+    assert kept[0].tokens <= max(small * kept[0].original_tokens + 1e-6, longest)
 
 
 @given(st.lists(st.integers(0, 99), min_size=1, max_size=12), st.integers(2, 40))
