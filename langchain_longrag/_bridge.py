@@ -2,14 +2,15 @@
 
 A unit's metadata carries its member documents in ``doc_ids`` and, with their offsets, in
 ``members``; a chunk's carries ``unit_id``, ``doc_id`` and ``start_index``, the character of its
-document where it begins.
+document where it begins. Offsets in documents are negative where they are not known: see
+``longrag.types.Member``.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, fields
+from dataclasses import fields
 from numbers import Real
 from typing import Any, Final, cast
 
@@ -21,7 +22,7 @@ from langchain_core.vectorstores import InMemoryVectorStore, VectorStore
 from longrag import types as core
 from longrag.calls import Embed, Method, Steps
 from longrag.errors import InvalidDocumentError, StoreError
-from longrag.retrieval.assembly import unit_of_chunks
+from longrag.retrieval.assembly import place, unit_of_chunks
 from longrag.retrieval.units import Hit
 
 BY_VECTOR: Final = "similarity_search_with_score_by_vector"
@@ -29,8 +30,9 @@ BY_VECTOR: Final = "similarity_search_with_score_by_vector"
 
 _UNIT_KEYS = ("doc_ids", "members")
 _CHUNK_KEYS = ("doc_id", "start_index")
-_MEMBER = {member.name for member in fields(core.Member)}
-_BEST_CHUNK = {chunk.name for chunk in fields(core.Chunk)} - {"unit_id"}
+# dataclasses.asdict would copy every value deeply, and a unit may have many members.
+_MEMBER = tuple(field.name for field in fields(core.Member))
+_BEST_CHUNK = tuple(field.name for field in fields(core.Chunk) if field.name != "unit_id")
 
 
 def to_core(
@@ -69,7 +71,7 @@ def _unit_metadata(unit: core.LongUnit) -> dict[str, Any]:
     return {
         "unit_id": unit.id,
         "doc_ids": list(unit.doc_ids),
-        "members": [asdict(member) for member in unit.members],
+        "members": [{name: getattr(m, name) for name in _MEMBER} for m in unit.members],
     }
 
 
@@ -78,11 +80,9 @@ def from_chunk(chunk: core.Chunk, source: core.Document | None) -> Document:
 
     A chunk that is a whole unit has no one document: ``source`` is then None.
     """
-    own: dict[str, Any] = {
-        "unit_id": chunk.unit_id,
-        "doc_id": chunk.doc_id,
-        "start_index": chunk.doc_start,
-    }
+    own: dict[str, Any] = {"unit_id": chunk.unit_id, "doc_id": chunk.doc_id}
+    if chunk.member().placed:
+        own["start_index"] = chunk.doc_start
     if chunk.title:
         own["title"] = chunk.title
     kept = dict(source.metadata) if source else {}
@@ -105,29 +105,37 @@ def _names_members(metadata: Mapping[str, Any]) -> bool:
         "doc_ids" in metadata
         and isinstance(members, list)
         and bool(members)
-        and all(isinstance(member, Mapping) and set(member) == _MEMBER for member in members)
+        and all(isinstance(member, Mapping) and set(member) == set(_MEMBER) for member in members)
     )
 
 
 def to_unit(document: Document) -> core.LongUnit:
-    """Convert a unit back; any other document, or a unit with another text, is one member."""
+    """Convert a unit back; any other document, or a unit with another text, is one member.
+
+    Its place is its ``start_index`` in the document it names, if it names another than itself.
+    """
     text, metadata = document.page_content, document.metadata
-    id_ = str(document.id or metadata.get("unit_id") or core.stable_id(text))
-    members: tuple[core.Member, ...] = ()
+    own = str(document.id or core.stable_id(text))
+    id_ = str(document.id or metadata.get("unit_id") or own)
+    doc_id = str(metadata.get("doc_id") or metadata.get("source") or id_)
+    start = 0 if doc_id == own else _offset(metadata.get("start_index"), -1)
     if is_unit(document):
         members = tuple(core.Member(**member) for member in metadata["members"])
-    # A compressor changes the text and keeps the metadata, whose offsets then mean nothing.
-    if not members or members[-1].end != len(text):
-        doc_id = str(metadata.get("doc_id") or metadata.get("source") or id_)
-        members = (core.Member(doc_id, str(metadata.get("title") or ""), 0, 0, len(text)),)
-    return core.LongUnit(id_, text, members, 0)
+        if members[-1].end == len(text):
+            return core.LongUnit(id_, text, members, 0)
+        # A compressor changes the text and keeps the metadata, whose offsets then mean nothing.
+        start = -1
+    title = str(metadata.get("title") or "")
+    member = core.Member(doc_id, title, 0, start, start + len(text))
+    return core.LongUnit(id_, text, (member,), 0)
 
 
 def to_chunk(document: Document, unit_id: str, at: int = 0) -> core.Chunk:
-    """Convert a chunk back; one without ``start_index`` is taken to begin at character ``at``."""
+    """Convert a chunk back; one without ``start_index`` is put at character ``at`` of its unit."""
     text, metadata = document.page_content, document.metadata
     given = metadata.get("start_index")
-    start = _offset(given, at)
+    doc_start = _offset(given, -1)
+    start = doc_start if doc_start >= 0 else at
     return core.Chunk(
         id=str(document.id or core.stable_id(unit_id, given, text)),
         unit_id=unit_id,
@@ -136,15 +144,16 @@ def to_chunk(document: Document, unit_id: str, at: int = 0) -> core.Chunk:
         text=text,
         start=start,
         end=start + len(text),
-        doc_start=start,
-        doc_end=start + len(text),
+        doc_start=doc_start,
+        doc_end=doc_start + len(text),
     )
 
 
 def _offset(given: object, otherwise: int) -> int:
-    # Stores give numbers back as their own types: floats, numpy's integers.
+    # Stores give numbers back as their own types: floats, numpy's integers. Splitters give -1 for a
+    # chunk whose text they did not find.
     if isinstance(given, Real) and not isinstance(given, bool) and float(given).is_integer():
-        return int(float(given))
+        return max(int(float(given)), -1)
     return otherwise
 
 
@@ -191,7 +200,7 @@ class StoredUnits:
         chunk = to_chunk(document, unit_id, self._ends[unit_id])
         if chunk.id not in self._chunks:
             self._chunks[chunk.id] = chunk
-            self._ends[unit_id] = max(self._ends[unit_id], chunk.doc_end) + 1
+            self._ends[unit_id] = max(self._ends[unit_id], chunk.end) + 1
             own = {k: v for k, v in document.metadata.items() if k not in _CHUNK_KEYS}
             known = self._metadata.get(unit_id)
             self._metadata[unit_id] = own if known is None else core.shared_metadata([known, own])
@@ -244,7 +253,7 @@ def units_of_documents(
     given = {str(d.id): stored.unit(str(d.id), d) for d in documents if is_unit(d)}
     units, chunks = [], []
     for unit_id in sorted(grouped):
-        own = sorted(grouped[unit_id], key=lambda chunk: (chunk.doc_id, chunk.doc_start))
+        own = sorted(grouped[unit_id], key=lambda chunk: (chunk.doc_id, chunk.start))
         unit = given.get(unit_id)
         units.append(unit or unit_of_chunks(unit_id, own, count_tokens=count_tokens))
         chunks.extend(own)
@@ -270,8 +279,6 @@ def from_result(
     found: core.RetrievedUnit, metadata: Mapping[str, Any], unit_key: str = "unit_id"
 ) -> Document:
     """Convert a retrieved unit with the metadata known of it."""
-    best = asdict(found.best_chunk)
-    del best["unit_id"]
     return Document(
         id=found.unit.id,
         page_content=found.unit.text,
@@ -280,7 +287,7 @@ def from_result(
             **metadata,
             **_unit_metadata(found.unit),
             "score": found.score,
-            "best_chunk": best,
+            "best_chunk": {name: getattr(found.best_chunk, name) for name in _BEST_CHUNK},
             "exact": found.exact,
             "complete": found.complete,
         },
@@ -294,10 +301,10 @@ def to_retrieved(document: Document) -> core.RetrievedUnit:
     """
     unit, metadata = to_unit(document), document.metadata
     best, score = metadata.get("best_chunk"), metadata.get("score")
-    if isinstance(best, Mapping) and set(best) == _BEST_CHUNK:
+    if isinstance(best, Mapping) and set(best) == set(_BEST_CHUNK):
         chunk = core.Chunk(unit_id=unit.id, **best)
     else:
-        chunk = to_chunk(document, unit.members[0].doc_id)
+        chunk = place(to_chunk(document, unit.id), unit)
     return core.RetrievedUnit(
         unit,
         # Some stores give numpy's numbers.

@@ -51,14 +51,12 @@ def to_passage(document: Document, id_: str | None = None) -> Passage:
         return Passage(id_, text, (), ids, title, score, (), _kept(document, id_), document)
     chunk = to_chunk(document, id_)
     kept = _kept(document, id_)
+    # A document that names no other is one of its own.
+    first = 0 if chunk.doc_id == id_ else chunk.doc_start
     members = tuple(
-        Member(
-            chunk.doc_id,
-            title,
-            one.start,
-            chunk.doc_start + one.doc_start,
-            chunk.doc_start + one.doc_end,
-        )
+        Member(chunk.doc_id, title, one.start, first + one.doc_start, first + one.doc_end)
+        if first >= 0
+        else Member.unplaced(chunk.doc_id, title, one.start, one.end - one.start)
         for one in kept or (Member(id_, "", 0, 0, len(text)),)
     )
     return Passage(id_, text, members, (chunk.doc_id,), title, score, (), kept, document)
@@ -128,6 +126,9 @@ def _best(chunk: Mapping[str, Any], passage: Passage) -> dict[str, Any]:
     def overlap(member: Member) -> int:
         if member.doc_id != chunk.get("doc_id"):
             return 0
+        if not member.placed:
+            left = passage.text[member.start : member.end]
+            return len(left) if left in str(chunk.get("text")) else 0
         start, end = int(chunk["doc_start"]), int(chunk["doc_end"])
         return min(member.doc_end, end) - max(member.doc_start, start)
 

@@ -92,7 +92,7 @@ class StoredUnits:
         if node.node_id not in self._chunks:
             chunk = to_chunk(node, unit_id, self._ends[unit_id])
             self._chunks[node.node_id] = chunk
-            self._ends[unit_id] = max(self._ends[unit_id], chunk.doc_end) + 1
+            self._ends[unit_id] = max(self._ends[unit_id], chunk.end) + 1
             self._nodes.setdefault(unit_id, []).append(node)
         return Hit(unit_id, self._chunks[node.node_id], row.score)
 

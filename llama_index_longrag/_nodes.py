@@ -4,13 +4,14 @@ A unit node carries its member documents in ``metadata["doc_ids"]`` and, with th
 ``metadata["members"]``; a chunk node carries ``metadata["unit_id"]`` and points to its unit as
 PARENT, since the framework rewrites SOURCE to the document. Where that is another document than the
 one that was parsed, ``metadata["member_id"]`` keeps the latter; where the title is not that of
-``metadata["title"]``, ``metadata["member_title"]`` keeps it. No model is shown these keys.
+``metadata["title"]``, ``metadata["member_title"]`` keeps it. No model is shown these keys. Offsets
+in documents are negative where they are not known: see ``longrag.types.Member``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, fields, replace
+from dataclasses import fields, replace
 from hashlib import sha256
 from typing import Any
 
@@ -25,7 +26,7 @@ from llama_index.core.schema import (
 )
 
 from longrag.errors import InvalidParameterError, StoreError
-from longrag.retrieval.assembly import unit_of_chunks
+from longrag.retrieval.assembly import place, unit_of_chunks
 from longrag.types import (
     Chunk,
     Document,
@@ -39,7 +40,9 @@ from longrag.types import (
 UNIT_KEYS = ("unit_id", "doc_ids", "members")
 CHUNK_KEYS = ("unit_id", "member_id", "member_title")
 RESULT_KEYS = ("best_chunk", "exact", "complete")
-_MEMBER = {member.name for member in fields(Member)}
+# dataclasses.asdict would copy every value deeply, and a unit may have many members.
+_MEMBER = tuple(field.name for field in fields(Member))
+_BEST_CHUNK = tuple(field.name for field in fields(Chunk) if field.name != "unit_id")
 
 
 def to_document(node: BaseNode, title_key: str) -> Document:
@@ -87,7 +90,7 @@ def _unit_metadata(unit: LongUnit) -> dict[str, Any]:
     return {
         "unit_id": unit.id,
         "doc_ids": list(unit.doc_ids),
-        "members": [asdict(member) for member in unit.members],
+        "members": [{name: getattr(m, name) for name in _MEMBER} for m in unit.members],
     }
 
 
@@ -109,10 +112,10 @@ def to_chunk_node(
     if source is not None and source_info is not None:
         relationships[NodeRelationship.SOURCE] = source_info
         node_fields |= {
-            "start_char_idx": chunk.doc_start,
-            "end_char_idx": chunk.doc_end,
             **look(source),
         }
+        if chunk.member().placed:
+            node_fields |= {"start_char_idx": chunk.doc_start, "end_char_idx": chunk.doc_end}
         if source.source_node is not None:
             node_fields["metadata"]["member_id"] = chunk.doc_id
         if chunk.title != _title(source):
@@ -157,53 +160,63 @@ def is_unit(node: BaseNode) -> bool:
         node.metadata.get("unit_id") == node.node_id
         and isinstance(members, list)
         and bool(members)
-        and all(isinstance(member, Mapping) and set(member) == _MEMBER for member in members)
+        and all(isinstance(member, Mapping) and set(member) == set(_MEMBER) for member in members)
     )
 
 
 def to_unit(node: BaseNode) -> LongUnit:
     """Convert a unit node back; any other node, or a unit with another text, is one member."""
     text = node.get_content(metadata_mode=MetadataMode.NONE)
-    members: tuple[Member, ...] = ()
-    if is_unit(node):
-        members = tuple(Member(**member) for member in node.metadata["members"])
+    if not is_unit(node):
+        return LongUnit(node.node_id, text, (to_chunk(node, node.node_id).member(),), 0)
+    members = tuple(Member(**member) for member in node.metadata["members"])
     # A postprocessor changes the text and keeps the metadata, whose offsets then mean nothing.
-    if not members or members[-1].end != len(text):
-        members = (Member(node.ref_doc_id or node.node_id, _title(node), 0, 0, len(text)),)
+    if members[-1].end != len(text):
+        doc_id = node.ref_doc_id or node.node_id
+        members = (Member.unplaced(doc_id, _title(node), 0, len(text)),)
     return LongUnit(node.node_id, text, members, 0)
 
 
 def to_chunk(node: BaseNode, unit_id: str, at: int = 0) -> Chunk:
-    """Convert a chunk node; one without offsets is taken to begin at character ``at``."""
+    """Convert a chunk node; one without offsets is put at character ``at`` of its unit.
+
+    A node without a source is a document of its own.
+    """
     text = node.get_content(metadata_mode=MetadataMode.NONE)
-    start = getattr(node, "start_char_idx", None)
-    if start is None or not _offsets_in(node, unit_id):
+    doc_id = node.metadata.get("member_id") or node.ref_doc_id or node.node_id
+    start, doc_start, parent = _offset(node, len(text)), -1, parent_id(node)
+    if parent in (None, node.ref_doc_id, node.metadata.get("unit_id")):
+        doc_start = start
+    elif parent != unit_id:
+        start = -1  # ``HierarchicalNodeParser`` counts the characters of the parent node.
+    if start < 0:
         start = at
+    if doc_id == node.node_id:
+        doc_start = 0
     return Chunk(
         id=node.node_id,
         unit_id=unit_id,
-        doc_id=node.metadata.get("member_id") or node.ref_doc_id or node.node_id,
+        doc_id=doc_id,
         title=_title(node),
         text=text,
         start=start,
         end=start + len(text),
-        doc_start=start,
-        doc_end=start + len(text),
+        doc_start=doc_start,
+        doc_end=doc_start + len(text),
     )
+
+
+def _offset(node: BaseNode, length: int) -> int:
+    """Return where a node says its text begins; -1 when it does not, or not of this text."""
+    start, end = getattr(node, "start_char_idx", None), getattr(node, "end_char_idx", None)
+    if start is None or (end is not None and end - start != length):
+        return -1
+    return int(start)
 
 
 def _title(node: BaseNode) -> str:
     title = node.metadata.get("member_title")
     return str((node.metadata.get("title") if title is None else title) or "")
-
-
-def _offsets_in(node: BaseNode, unit_id: str) -> bool:
-    """Whether a chunk's offsets are those in its document or unit.
-
-    ``HierarchicalNodeParser`` counts the characters of the parent node.
-    """
-    parent = parent_id(node)
-    return parent is None or "unit_id" in node.metadata or parent == unit_id
 
 
 def parent_id(node: BaseNode) -> str | None:
@@ -216,7 +229,7 @@ def to_chunks(nodes: Sequence[BaseNode], unit_id: str) -> list[Chunk]:
     chunks, at = [], 0
     for node in nodes:
         chunks.append(to_chunk(node, unit_id, at))
-        at = chunks[-1].doc_end + 1
+        at = chunks[-1].end + 1
     return chunks
 
 
@@ -365,10 +378,10 @@ def to_retrieved(result: NodeWithScore) -> RetrievedUnit:
         found = replace(content.retrieved, score=result.score)
         return _headed(found, f"{content.metadata_str}\n\n") if content.metadata_str else found
     node = result.node
-    doc_id = node.ref_doc_id or node.node_id
-    unit = LongUnit(node.node_id, content, (Member(doc_id, "", 0, 0, len(content)),), 0)
-    chunk = Chunk(node.node_id, unit.id, doc_id, "", content, 0, len(content), 0, len(content))
-    return RetrievedUnit(unit, result.score, chunk, **_flags(node))
+    chunk = replace(to_chunk(node, node.node_id), title="", text=content)
+    member = chunk.member()  # What a model is shown besides the text is not in the document.
+    unit = LongUnit(node.node_id, content, (member,), 0)
+    return RetrievedUnit(unit, result.score, place(chunk, unit), **_flags(node))
 
 
 def _headed(found: RetrievedUnit, head: str) -> RetrievedUnit:
@@ -391,12 +404,10 @@ def to_result(found: RetrievedUnit, known: Sequence[BaseNode] = ()) -> NodeWithS
 
     The metadata on which these agree is kept.
     """
-    best = asdict(found.best_chunk)
-    del best["unit_id"]
     node_fields = shared_fields(known or [TextNode()])
     node_fields["metadata"] |= {
         **_unit_metadata(found.unit),
-        "best_chunk": best,
+        "best_chunk": {name: getattr(found.best_chunk, name) for name in _BEST_CHUNK},
         "exact": found.exact,
         "complete": found.complete,
     }

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
+from itertools import groupby
 from types import MappingProxyType
 from typing import Any, Literal, TypeAlias
 
@@ -39,7 +40,12 @@ class Member:
     """The place of one document, or of one part of it, in a unit's text.
 
     The document's characters ``[doc_start, doc_end)`` stand verbatim in the unit's text from
-    character ``start`` on.
+    character ``start`` on. Several members of one document are parts of it with something missing
+    between them; what joins them is in no member.
+
+    Where nothing tells which characters of its document a text is, the member is not ``placed``:
+    ``doc_start`` is minus the length of the text and ``doc_end`` is 0. No text has characters in
+    that range, and so none is ever taken for the source.
     """
 
     doc_id: str
@@ -47,6 +53,22 @@ class Member:
     start: int
     doc_start: int
     doc_end: int
+
+    def __post_init__(self) -> None:
+        """Let a part of a text without a place have none either, whatever was added to it."""
+        if self.doc_start < 0:
+            object.__setattr__(self, "doc_start", self.doc_start - self.doc_end)
+            object.__setattr__(self, "doc_end", 0)
+
+    @classmethod
+    def unplaced(cls, doc_id: str, title: str, start: int, length: int) -> Member:
+        """Return a member of ``length`` characters whose place in the document is not known."""
+        return cls(doc_id, title, start, -length, 0)
+
+    @property
+    def placed(self) -> bool:
+        """Whether it is known which characters of the document these are."""
+        return self.doc_start >= 0
 
     @property
     def end(self) -> int:
@@ -58,9 +80,11 @@ class Member:
 class Chunk:
     """One embedded piece g' of a unit.
 
-    ``unit.text[start:end] == text``. ``doc_id`` is the document the piece begins in; ``doc_start``
-    and ``doc_end`` are its offsets there, except for a piece that is a whole unit, where they are
-    those of the first member.
+    ``unit.text[start:end] == text``; the range is empty where the unit, fetched from elsewhere, has
+    another text. ``doc_id`` is the document the piece begins in; ``doc_start`` and ``doc_end`` are
+    its offsets there, except for a piece that is a whole unit, where they are those of the first
+    member. Offsets that are not known are those of a ``Member`` that is not placed: minus the
+    length of the text, and 0.
     """
 
     id: str
@@ -72,6 +96,21 @@ class Chunk:
     end: int
     doc_start: int
     doc_end: int
+
+    def __post_init__(self) -> None:
+        """Let unknown offsets be the same ones, whatever was added to them."""
+        if self.doc_start < 0:
+            object.__setattr__(self, "doc_start", -len(self.text))
+            object.__setattr__(self, "doc_end", 0)
+
+    def member(self, start: int = 0) -> Member:
+        """Return the chunk as a member of a text that holds its text from ``start`` on.
+
+        Offsets of another length than the text are no place of it.
+        """
+        if self.doc_end - self.doc_start != len(self.text):
+            return Member.unplaced(self.doc_id, self.title, start, len(self.text))
+        return Member(self.doc_id, self.title, start, self.doc_start, self.doc_end)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,8 +127,15 @@ class LongUnit:
 
     @property
     def doc_ids(self) -> tuple[str, ...]:
-        """The ids of the member documents, in the order in which they stand in the text."""
-        return tuple(member.doc_id for member in self.members)
+        """The ids of the member documents, each once, in the order in which they stand."""
+        return tuple(dict.fromkeys(member.doc_id for member in self.members))
+
+    @property
+    def documents(self) -> tuple[tuple[Member, ...], ...]:
+        """The members by document: the parts of one that follow one another belong together."""
+        return tuple(
+            tuple(parts) for _, parts in groupby(self.members, lambda member: member.doc_id)
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +146,7 @@ class RetrievedUnit:
     ``exact`` tells that the ranking
     is known to be exact (LongRAG §3.1 on an exact index); ``complete`` tells that the text is the
     whole unit, neither cut to a token budget nor put together from only the chunks that were seen.
+    A unit of all its stored chunks is complete, also where these leave gaps in their documents.
     """
 
     unit: LongUnit

@@ -93,8 +93,7 @@ def as_passage(found: Retrieved) -> Passage:
         case Passage():
             return found
         case Hit(chunk=chunk, score=score):
-            end = min(chunk.doc_end, chunk.doc_start + len(chunk.text))
-            member = Member(chunk.doc_id, chunk.title, 0, chunk.doc_start, end)
+            member = chunk.member()
             return Passage(
                 chunk.id, chunk.text, (member,), (chunk.doc_id,), chunk.title, score, source=found
             )

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import Final, TypeAlias
 
 from longrag.errors import InvalidParameterError
 from longrag.ingestion.chunking import chunk_spans
@@ -17,33 +18,18 @@ def unit_of_chunks(
     """Put a unit together from stored chunks, for stores that keep no whole units.
 
     Documents stand in order of their ids, chunks in order of their offsets; where chunks overlap,
-    the overlap is written once, and a blank line stands for what is missing between them. Member
-    offsets are those of the source where a document's chunks follow one another without a gap,
-    otherwise those of the text put together.
+    the overlap is written once, and a blank line stands for what is missing between them.
+
+    Each stretch of a document without a gap is a member, with its place in the source; the blank
+    lines are in none. Members are not ``placed`` where the offsets cannot be believed: a chunk's
+    when they are negative or of another length than its text, and all of a document when two of
+    its chunks have different texts for the same characters. Such chunks still stand where their
+    offsets say, or else their ``start``.
     """
-    texts: dict[str, str] = {}
-    titles: dict[str, str] = {}
-    starts: dict[str, int] = {}
-    ends: dict[str, int] = {}
-    for chunk in sorted(chunks, key=lambda c: (c.doc_id, c.doc_start, c.doc_end)):
-        known = texts.get(chunk.doc_id)
-        titles.setdefault(chunk.doc_id, chunk.title)
-        starts.setdefault(chunk.doc_id, chunk.doc_start)
-        overlap = ends.get(chunk.doc_id, chunk.doc_start) - chunk.doc_start
-        if known is None:
-            texts[chunk.doc_id] = chunk.text
-        elif overlap >= 0 and known.endswith(chunk.text[:overlap]):
-            texts[chunk.doc_id] = known + chunk.text[overlap:]
-        elif overlap <= 0 or chunk.text not in known:
-            # Stores' offsets can be wrong: text that only seems to overlap must not be lost.
-            texts[chunk.doc_id] = f"{known}\n\n{chunk.text}"
-            starts[chunk.doc_id] = 0
-        ends[chunk.doc_id] = max(ends.get(chunk.doc_id, 0), chunk.doc_end)
-    segments = []
-    for id_, text in texts.items():
-        start = starts[id_] if ends[id_] - starts[id_] == len(text) else 0
-        segments.append((Member(id_, titles[id_], 0, start, start + len(text)), text, len(text)))
-    return _joined(unit_id, segments, count_tokens)
+    documents: dict[str, list[Chunk]] = {}
+    for chunk in sorted(chunks, key=lambda chunk: (chunk.doc_id, _position(chunk))):
+        documents.setdefault(chunk.doc_id, []).append(chunk)
+    return _joined(unit_id, [_document_of(own) for own in documents.values()], count_tokens)
 
 
 def fit_budget(
@@ -91,26 +77,109 @@ def check_token_budget(token_budget: int | None) -> None:
 def place(chunk: Chunk, unit: LongUnit) -> Chunk:
     """Return the chunk with its offsets in the unit's text, which a stored chunk does not carry.
 
-    A chunk that is the whole unit begins in the first member.
+    Its offsets in the document are those of the member it stands in, and unknown where it stands in
+    none. A chunk that is the whole unit begins in the first member. One whose text is not in the
+    unit's, as when the unit was fetched from elsewhere, has an empty range there.
     """
-    if chunk.text == unit.text and len(unit.text) > unit.members[0].end - unit.members[0].start:
+    at, member = _found_in(chunk, unit)
+    length = len(chunk.text)
+    doc_id, doc_start, doc_end = chunk.doc_id, chunk.doc_start, chunk.doc_end
+    if member is None and chunk.text == unit.text and unit.members:
         first = unit.members[0]
-        chunk = replace(
-            chunk, doc_id=first.doc_id, doc_start=first.doc_start, doc_end=first.doc_end
-        )
-    at = next(
-        (
-            member.start + chunk.doc_start - member.doc_start
-            for member in unit.members
-            if member.doc_id == chunk.doc_id
-            and member.doc_start <= chunk.doc_start
-            and chunk.doc_end <= member.doc_end
-        ),
-        -1,
+        doc_id, doc_start, doc_end = first.doc_id, first.doc_start, first.doc_end
+    elif member is None:
+        doc_start, doc_end = -length, 0
+    elif member.placed or member.doc_id == doc_id:
+        doc_id, doc_start = member.doc_id, member.doc_start + at - member.start
+        doc_end = doc_start + length
+    start, end = (at, at + length) if at >= 0 else (0, 0)
+    return replace(
+        chunk,
+        unit_id=unit.id,
+        doc_id=doc_id,
+        start=start,
+        end=end,
+        doc_start=doc_start,
+        doc_end=doc_end,
     )
-    if at < 0 or not unit.text.startswith(chunk.text, at):
-        at = max(unit.text.find(chunk.text), 0)
-    return replace(chunk, unit_id=unit.id, start=at, end=at + len(chunk.text))
+
+
+def _found_in(chunk: Chunk, unit: LongUnit) -> tuple[int, Member | None]:
+    """Return where the chunk stands in the unit's text and in which member; -1 is nowhere.
+
+    Where its text is repeated, its own offsets are tried first, and its document before others.
+    """
+
+    def holds(member: Member, at: int) -> bool:
+        inside = member.start <= at and at + len(chunk.text) <= member.end
+        return inside and unit.text.startswith(chunk.text, at)
+
+    for member in unit.members:
+        at = member.start + chunk.doc_start - member.doc_start
+        known = member.doc_id == chunk.doc_id and member.placed and chunk.doc_start >= 0
+        if known and holds(member, at):
+            return at, member
+    for member in sorted(unit.members, key=lambda member: member.doc_id != chunk.doc_id):
+        for at in (chunk.start, unit.text.find(chunk.text, member.start, member.end)):
+            if holds(member, at):
+                return at, member
+    return unit.text.find(chunk.text), None
+
+
+@dataclass(slots=True)
+class _Stretch:
+    """A text put together from chunks without a gap, from character ``start`` on."""
+
+    start: int
+    text: str
+    placed: bool
+
+    @property
+    def end(self) -> int:
+        return self.start + len(self.text)
+
+    def take(self, text: str, start: int) -> bool:
+        """Go on with the text if it agrees with what is known; False when it does not."""
+        at = start - self.start
+        if self.text.startswith(text, at):
+            return True
+        if text.startswith(known := self.text[at:]):
+            self.text += text[len(known) :]
+            return True
+        return False
+
+
+def _position(chunk: Chunk) -> int:
+    return chunk.doc_start if chunk.doc_start >= 0 else chunk.start
+
+
+def _document_of(chunks: Sequence[Chunk]) -> _Segment:
+    """Put the chunks of one document together, which stand in order of their positions."""
+    stretches: list[_Stretch] = []
+    # Offsets that are no places in the source count from elsewhere: the two kinds do not mix.
+    furthest: dict[bool, _Stretch] = {}
+    believed = True
+    for chunk in chunks:
+        start, placed = _position(chunk), chunk.member().placed
+        last = furthest.get(placed)
+        if last is not None and start <= last.end:
+            if last.take(chunk.text, start):
+                continue
+            believed = believed and not placed
+            # Text that only seems to overlap must not be lost.
+            if any(chunk.text in stretch.text for stretch in stretches):
+                continue
+        stretches.append(_Stretch(start, chunk.text, placed))
+        if last is None or stretches[-1].end > last.end:
+            furthest[placed] = stretches[-1]
+    members, at = [], 0
+    for one in stretches:
+        member = Member.unplaced(chunks[0].doc_id, chunks[0].title, at, len(one.text))
+        if one.placed and believed:
+            member = replace(member, doc_start=one.start, doc_end=one.end)
+        members.append(member)
+        at += len(one.text) + len(_BLANK_LINE)
+    return tuple(members), _BLANK_LINE.join(one.text for one in stretches)
 
 
 def _fit(
@@ -119,9 +188,9 @@ def _fit(
     if count_tokens(found.unit.text) <= room:
         return found
     segments = _segments(found.unit)
-    best = _best_member(found)
+    best = _best_document(found)
     # A separator is counted with each document: some tokenizers spend a token on blank lines.
-    sizes = [count_tokens(stretch + "\n\n") for _, stretch, _ in segments]
+    sizes = [count_tokens(text + _BLANK_LINE) for _, text in segments]
     chosen: list[int] = []
     left = room
     for i in sorted(range(len(segments)), key=lambda i: (i != best, i)):
@@ -137,14 +206,14 @@ def _fit(
     return replace(found, unit=unit, best_chunk=place(chunk, unit), complete=False)
 
 
-def _best_member(found: RetrievedUnit) -> int:
-    """Return which member holds the best chunk; a chunk that is a whole unit is in its first."""
+def _best_document(found: RetrievedUnit) -> int:
+    """Return which document holds the best chunk; a chunk that is a whole unit is in its first."""
     chunk = found.best_chunk
     return next(
         (
             i
-            for i, member in enumerate(found.unit.members)
-            if member.start <= chunk.start and chunk.end <= member.end
+            for i, parts in enumerate(found.unit.documents)
+            if parts[0].start <= chunk.start and chunk.end <= parts[-1].end
         ),
         0,
     )
@@ -153,13 +222,10 @@ def _best_member(found: RetrievedUnit) -> int:
 def _best_chunk_alone(
     found: RetrievedUnit, best: int, room: int, count_tokens: TokenCounter, *, shorten: bool
 ) -> RetrievedUnit | None:
-    member, chunk = found.unit.members[best], found.best_chunk
+    members, chunk = found.unit.documents[best], found.best_chunk
     start, end = chunk.start, chunk.end
-    # A chunk knows its place in the source; a member put together from chunks may not.
-    shift = chunk.doc_start - start
-    if not (member.start <= start and end <= member.end):
-        start, end = member.start, member.end
-        shift = member.doc_start - start
+    if start == end or not (members[0].start <= start and end <= members[-1].end):
+        start, end = members[0].start, members[-1].end
     text = found.unit.text[start:end]
     if count_tokens(text) > room:
         if not shorten:
@@ -167,44 +233,51 @@ def _best_chunk_alone(
         spans = chunk_spans(text, chunk_size=room, count_tokens=count_tokens)
         first, last = spans[0] if spans else (0, 0)  # White space alone has no spans.
         start, text = start + first, text[first:last]
-    doc_start = start + shift
-    cut = replace(member, start=0, doc_start=doc_start, doc_end=doc_start + len(text))
-    unit = LongUnit(found.unit.id, text, (cut,), count_tokens(text))
-    return replace(found, unit=unit, best_chunk=_of_member(chunk, unit), complete=False)
+    own = _within(members, start, start + len(text))
+    unit = LongUnit(found.unit.id, text, own, count_tokens(text))
+    chunk = place(replace(chunk, text=text, start=0), unit)
+    return replace(found, unit=unit, best_chunk=chunk, complete=False)
 
 
-def _of_member(chunk: Chunk, unit: LongUnit) -> Chunk:
-    """Return the chunk as what a unit of one stretch of one document still holds of it."""
-    (member,) = unit.members
-    return replace(
-        chunk,
-        doc_id=member.doc_id,
-        text=unit.text,
-        start=0,
-        end=len(unit.text),
-        doc_start=member.doc_start,
-        doc_end=member.doc_end,
+def _within(members: Sequence[Member], start: int, end: int) -> tuple[Member, ...]:
+    """Return the members of a unit's characters [start, end), counted from there; at least one."""
+    cuts = [(max(start, one.start), min(end, one.end), one) for one in members]
+    left = [cut for cut in cuts if cut[0] < cut[1]]
+    if not left:
+        return (replace(members[0], start=0, doc_end=members[0].doc_start),)
+    return tuple(
+        replace(
+            one,
+            start=first - start,
+            doc_start=one.doc_start + first - one.start,
+            doc_end=one.doc_start + last - one.start,
+        )
+        for first, last, one in left
     )
 
 
-_Segment = tuple[Member, str, int]
-"""A member, its stretch of a unit's text (title and text), and the length of its own text."""
+_BLANK_LINE: Final = "\n\n"
+
+_Segment: TypeAlias = tuple[tuple[Member, ...], str]
+"""The members of one document, counted from the start of its stretch of a unit's text, and that
+stretch: its title and text."""
 
 
 def _segments(unit: LongUnit) -> list[_Segment]:
     segments, end = [], 0
-    for member in unit.members:
-        head = unit.text[end : member.start].lstrip()
-        own = unit.text[member.start : member.end]
-        segments.append((member, head + own, len(own)))
-        end = member.end
+    for parts in unit.documents:
+        head = unit.text[end : parts[0].start].lstrip()
+        start, end = parts[0].start - len(head), parts[-1].end
+        moved = tuple(replace(member, start=member.start - start) for member in parts)
+        segments.append((moved, unit.text[start:end]))
     return segments
 
 
 def _joined(unit_id: str, segments: Sequence[_Segment], count_tokens: TokenCounter) -> LongUnit:
-    members, at = [], 0
-    for member, stretch, length in segments:
-        members.append(replace(member, start=at + len(stretch) - length))
-        at += len(stretch) + len("\n\n")
-    text = "\n\n".join(stretch for _, stretch, _ in segments)
+    members: list[Member] = []
+    at = 0
+    for own, text in segments:
+        members += [replace(member, start=member.start + at) for member in own]
+        at += len(text) + len(_BLANK_LINE)
+    text = _BLANK_LINE.join(text for _, text in segments)
     return LongUnit(unit_id, text, tuple(members), count_tokens(text))

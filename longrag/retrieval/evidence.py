@@ -240,8 +240,7 @@ class EvidenceIndex:
         (unit,) = build_units([document], [[0]], count_tokens=self._count_tokens)
         (member,) = unit.members
         if isinstance(passage, Chunk):
-            span = (passage.doc_start, passage.doc_start + len(passage.text))
-            member = replace(member, doc_id=passage.doc_id, doc_start=span[0], doc_end=span[1])
+            member = passage.member(member.start)
             unit = LongUnit(unit.id, unit.text, (member,), unit.tokens)
         chunk = Chunk(
             id=passage.id,

@@ -70,14 +70,14 @@ def reader_documents(retrieved: Sequence[RetrievedUnit]) -> list[ReaderDocument]
     """Take units apart into their documents: best unit first, each in its unit's order."""
     return [
         ReaderDocument(
-            member.doc_id,
-            member.title,
-            found.unit.text[member.start : member.end],
+            parts[0].doc_id,
+            parts[0].title,
+            found.unit.text[parts[0].start : parts[-1].end],
             rank,
-            member.doc_id == found.best_chunk.doc_id,
+            parts[0].doc_id == found.best_chunk.doc_id,
         )
         for rank, found in enumerate(retrieved)
-        for member in found.unit.members
+        for parts in found.unit.documents
     ]
 
 

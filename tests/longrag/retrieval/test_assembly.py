@@ -1,5 +1,7 @@
 """Units put together from chunks and cut to budgets: offsets stay true, budgets hold."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -9,7 +11,7 @@ from longrag.ingestion import chunk_unit, long_units
 from longrag.models.tokens import count_tokens
 from longrag.retrieval import fit_budget, unit_of_chunks
 from longrag.retrieval.assembly import place
-from longrag.types import Chunk, Document, RetrievedUnit
+from longrag.types import Chunk, Document, LongUnit, Member, RetrievedUnit
 
 WORDS = ["pear", "oak", "fern", "moss", "reed"]
 
@@ -177,7 +179,12 @@ def test_documents_and_gaps_are_parted_by_a_blank_line():
     ]
     unit = unit_of_chunks("u", chunks)
     assert unit.text == "two\n\nthree\n\none"
-    assert [unit.text[m.start : m.end] for m in unit.members] == ["two\n\nthree", "one"]
+    assert unit.members == (
+        Member("a", "", 0, 0, 3),
+        Member("a", "", 5, 9, 14),
+        Member("b", "", 12, 0, 3),
+    )
+    assert unit.doc_ids == ("a", "b")
 
 
 @given(shapes)
@@ -218,20 +225,144 @@ def test_white_space_over_the_budget_is_cut_to_nothing():
 
 
 @given(st.lists(st.tuples(st.integers(0, 30), st.integers(1, 12)), min_size=1, max_size=6))
-def test_a_document_whose_chunks_leave_no_gap_has_its_place_in_the_source(spans):
+def test_every_stretch_without_a_gap_is_a_member_with_its_place_in_the_source(spans):
     source = "".join(chr(ord("a") + n % 26) for n in range(50))
     chunks = [Chunk(str(s), "u", "d", "", source[s : s + n], 0, 0, s, s + n) for s, n in spans]
     unit = unit_of_chunks("u", chunks)
-    (member,) = unit.members
     covered = {at for s, n in spans for at in range(s, s + n)}
-    first, end = min(covered), max(covered) + 1
-    if len(covered) == end - first:
-        assert (member.doc_start, member.doc_end) == (first, end)
-        assert unit.text == source[first:end]
-    else:
-        assert (member.doc_start, member.doc_end) == (0, len(unit.text))
+    starts = [at for at in sorted(covered) if at - 1 not in covered]
+    ends = [at + 1 for at in sorted(covered) if at + 1 not in covered]
+    assert [(m.doc_start, m.doc_end) for m in unit.members] == list(zip(starts, ends, strict=True))
+    assert unit.text == "\n\n".join(map(source.__getitem__, map(slice, starts, ends)))
+    check_members(unit, {"d": source})
+
+
+def check_members(unit, sources):
+    for member in unit.members:
+        of_source = sources[member.doc_id][member.doc_start : member.doc_end]
+        assert of_source == (unit.text[member.start : member.end] if member.placed else "")
 
 
 def test_offsets_that_are_not_those_of_the_text_give_no_place_in_the_source():
-    (member,) = unit_of_chunks("u", [Chunk("1", "u", "d", "", "Title\n\none", 0, 0, 5, 8)]).members
-    assert (member.doc_start, member.doc_end) == (0, 10)
+    stored = [
+        Chunk("1", "u", "d", "", "Title\n\none", 0, 0, 5, 8),
+        Chunk("2", "u", "d", "", "two", 0, 0, 9, 12),
+        Chunk("3", "u", "d", "", "none", 40, 44, -1, 3),
+    ]
+    unit = unit_of_chunks("u", stored)
+    assert unit.text == "Title\n\none\n\ntwo\n\nnone"
+    assert unit.members == (
+        Member.unplaced("d", "", 0, 10),
+        Member("d", "", 12, 9, 12),
+        Member.unplaced("d", "", 17, 4),
+    )
+    assert [m.placed for m in unit.members] == [False, True, False]
+    assert [unit.text[m.start : m.end] for m in unit.members] == ["Title\n\none", "two", "none"]
+    best = place(stored[2], unit)
+    assert (best.start, best.end, best.doc_start, best.doc_end) == (17, 21, -4, 0)
+
+
+def test_chunks_that_disagree_about_a_place_leave_none_of_the_document_placed():
+    stored = [
+        Chunk("1", "u", "d", "", "abcdef", 0, 0, 0, 6),
+        Chunk("2", "u", "d", "", "xyz", 0, 0, 4, 7),
+        Chunk("3", "u", "d", "", "cd", 0, 0, 2, 4),
+        Chunk("4", "u", "d", "", "uvw", 0, 0, 20, 23),
+        Chunk("5", "u", "other", "", "cd", 0, 0, 2, 4),
+    ]
+    unit = unit_of_chunks("u", stored)
+    assert unit.text == "abcdef\n\nxyz\n\nuvw\n\ncd"
+    assert [member.placed for member in unit.members] == [False, False, False, True]
+    places = [place(chunk, unit) for chunk in stored]
+    assert [unit.text[one.start : one.end] for one in places] == [one.text for one in stored]
+    assert [one.doc_start for one in places] == [-6, -3, -2, -3, 2]
+
+
+@given(st.lists(st.tuples(st.integers(0, 8), st.text("ab", min_size=1, max_size=6)), max_size=6))
+def test_no_text_is_lost_and_no_two_members_claim_one_place_for_different_texts(rows):
+    stored = [
+        Chunk(f"{n}", "u", "d", "", text, 0, 0, at, at + len(text))
+        for n, (at, text) in enumerate(rows)
+    ]
+    unit = unit_of_chunks("u", stored)
+    claimed = {}
+    for chunk in [*stored, *(place(chunk, unit) for chunk in stored)]:
+        assert chunk.text in unit.text
+    for member in unit.members:
+        for at in range(max(member.doc_start, 0), member.doc_end):
+            character = unit.text[member.start + at - member.doc_start]
+            assert claimed.setdefault(at, character) == character
+    truth = {}
+    agree = all(
+        truth.setdefault(chunk.doc_start + n, character) == character
+        for chunk in stored
+        for n, character in enumerate(chunk.text)
+    )
+    assert all(member.placed == agree for member in unit.members)
+
+
+@given(st.integers(0, 9), st.integers(1, 9), st.integers(0, 9), st.integers(0, 9))
+def test_parts_of_a_text_without_a_place_have_none(start, length, first, last):
+    whole = Member.unplaced("d", "", start, length)
+    assert (whole.end, whole.placed) == (start + length, False)
+    first, last = sorted((min(first, length), min(last, length)))
+    part = replace(
+        whole,
+        start=start + first,
+        doc_start=whole.doc_start + first,
+        doc_end=whole.doc_start + last,
+    )
+    assert part.end - part.start == last - first
+    assert ("x" * 20)[part.doc_start : part.doc_end] == ""
+
+
+def stretches(word, count):
+    """Return a source and chunks of it that leave the white space between them out."""
+    sentences = [f"The {word} grows in bed {n}." for n in range(count)]
+    source, chunks = "", []
+    for n, sentence in enumerate(sentences):
+        start = len(source)
+        chunks.append(
+            Chunk(f"{word}{n}", "u", word, "", sentence, 0, 0, start, start + len(sentence))
+        )
+        source += sentence + "\n \n"
+    return source, chunks
+
+
+@given(st.integers(1, 5), st.integers(1, 5), st.integers(0, 20), st.integers(1, 90))
+def test_a_budget_keeps_documents_of_stretches_whole_or_else_their_best_chunk(m, n, best, room):
+    sources, stored = {}, []
+    for word, count in (("oak", m), ("fern", n)):
+        sources[word], chunks = stretches(word, count)
+        stored += chunks
+    unit = unit_of_chunks("u", stored)
+    assert [len(parts) for parts in unit.documents] == [n, m]
+    best = place(stored[best % len(stored)], unit)
+    (cut,) = fit_budget([RetrievedUnit(unit, 1.0, best)], room)
+    check_members(cut.unit, sources)
+    assert count_tokens(cut.unit.text) <= room
+    held = cut.best_chunk
+    assert held.text == cut.unit.text[held.start : held.end]
+    assert held.text == sources[held.doc_id][held.doc_start : held.doc_end]
+    whole = {parts[0].doc_id: len(parts) for parts in unit.documents}
+    left = {parts[0].doc_id: len(parts) for parts in cut.unit.documents}
+    assert left.items() <= whole.items() or len(cut.unit.members) == 1
+
+
+def test_a_chunk_that_is_not_in_a_fetched_unit_has_no_place_there():
+    unit = LongUnit("u", "The whole page of the mill.", (Member("mill", "", 0, 0, 27),), 6)
+    stored = Chunk("1", "u", "mill", "", "The mill grinds rye.", 0, 20, 0, 20)
+    best = place(stored, unit)
+    assert (best.start, best.end, best.doc_start, best.doc_end) == (0, 0, -20, 0)
+    (cut,) = fit_budget([RetrievedUnit(unit, 1.0, best)], 3)
+    check_members(cut.unit, {"mill": unit.text})
+    assert cut.unit.text == "The whole page"
+    assert cut.best_chunk.text == "The whole page"
+
+
+def test_a_chunk_whose_offsets_count_from_elsewhere_gets_those_of_its_unit():
+    text = "One. Two. One. Two."
+    unit = LongUnit("u", text, (Member("d", "", 0, 100, 100 + len(text)),), 4)
+    stored = Chunk("1", "u", "d", "", "Two.", 15, 19, -4, 0)
+    best = place(stored, unit)
+    assert (best.start, best.doc_start, best.doc_end) == (15, 115, 119)
