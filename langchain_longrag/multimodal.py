@@ -22,9 +22,9 @@ from langchain_longrag._media import (
 from langchain_longrag._requests import call_config
 from longrag.calls import Flow, Steps, aperform, arun, perform, run
 from longrag.errors import InvalidParameterError
+from longrag.prompts import CAPTION
 from longrag.retrieval.media_store import MediaItem, MediaStore
 from longrag.retrieval.multimodal import (
-    CAPTION,
     EmbedMedia,
     GenerateMedia,
     add_media,

@@ -23,7 +23,7 @@ from llama_index.core.schema import (
 )
 
 from llama_index_longrag._documents import copied
-from llama_index_longrag._requests import _Threaded
+from llama_index_longrag._requests import Threaded
 from llama_index_longrag._summaries import blocks
 from longrag.calls import Method, Steps
 from longrag.errors import GenerationError, InvalidParameterError
@@ -146,7 +146,7 @@ def embed_media(model: MultiModalEmbedding, request: EmbedMedia) -> Steps[Any]:
     missing = [node for node in nodes if node.embedding is None]
     if missing:
         # An image that is a URL is downloaded.
-        resolve = _Threaded(resolve=lambda: [node.resolve_image() for node in missing])
+        resolve = Threaded(resolve=lambda: [node.resolve_image() for node in missing])
         images = yield Method(resolve, "resolve")
         vectors = yield Method(model, "get_image_embedding_batch", (images,))
         if len(vectors) != len(missing):
@@ -179,7 +179,7 @@ def _answered(llm: LLM, request: GenerateMedia, caption_prompt: str) -> Steps[An
         content = [image_node_to_image_block(request.query), TextBlock(text=caption_prompt)]
     else:
         content = [TextBlock(text=request.query)]
-    target = _Threaded(chat=llm.chat) if blocks(llm) else llm
+    target = Threaded(chat=llm.chat) if blocks(llm) else llm
     response = yield Method(target, "chat", ([ChatMessage(role="user", blocks=content)],))
     message: ChatMessage = response.message
     if request.wanted == "caption":

@@ -93,16 +93,16 @@ class Models:
                 return (yield from embed(self._embed_model or Settings.embed_model, request))
             case Generate():
                 llm = self._llm or Settings.llm
-                target = _Threaded(predict=llm.predict) if blocks(llm) else llm
+                target = Threaded(predict=llm.predict) if blocks(llm) else llm
                 return (yield Method(target, "predict", (_VERBATIM,), {"text": request.prompt}))
             case Score() if self._scorer is not None:
-                target = _Threaded(score=self._scorer)
+                target = Threaded(score=self._scorer)
                 return (yield Method(target, "score", (request.query, request.texts)))
             case _:
                 raise NotImplementedError(type(request).__name__)
 
 
-class _Threaded:
+class Threaded:
     """Calls without async ones of their own: they are made in a thread where a loop runs."""
 
     def __init__(self, **calls: Callable[..., Any]) -> None:

@@ -33,9 +33,9 @@ from llama_index_longrag._media import (
 from llama_index_longrag._requests import Call
 from longrag.calls import Flow, Method, Request, Steps, aperform, arun, ask, perform, run
 from longrag.errors import InvalidParameterError, StoreError
+from longrag.prompts import CAPTION
 from longrag.retrieval.media_store import MediaStore, Nearest, Wanted
 from longrag.retrieval.multimodal import (
-    CAPTION,
     EmbedMedia,
     GenerateMedia,
     add_media,

@@ -419,3 +419,6 @@ TUNING_ANSWER_ALONE = """\
 
 Answer the question in a few words."""
 """The same without a context."""
+
+CAPTION = "Describe this image in one sentence."
+"""What stands beside an image that is to be described (best practices, Figure 4)."""

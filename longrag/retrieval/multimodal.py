@@ -15,7 +15,7 @@ import os
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from inspect import isawaitable, iscoroutine
-from typing import Any, Final, Literal, Protocol, TypeVar, cast
+from typing import Any, Literal, Protocol, TypeVar, cast
 
 from numpy.typing import ArrayLike
 
@@ -24,9 +24,6 @@ from longrag.errors import GenerationError, InvalidParameterError
 from longrag.retrieval.media_store import Convert, MediaItem, MediaStore, Nearest, Wanted
 
 T = TypeVar("T")
-
-CAPTION: Final = "Describe this image in one sentence."
-"""What a language model that sees images is asked for a caption."""
 
 
 class ImageTextEmbedder(Protocol):
