@@ -114,8 +114,8 @@ class ScorerRerank(Checked, BaseDocumentCompressor):
         titled = [(text, str(document.metadata.get(key) or "") if key else "")]
         if is_unit(document):
             titled = [
-                (text[member.start : member.end], member.title if key else "")
-                for member in to_unit(document).members
+                (text[parts[0].start : parts[-1].end], parts[0].title if key else "")
+                for parts in to_unit(document).documents
             ]
         pieces = scored_pieces(
             ((part, f"title: {title}" if title.strip() else "") for part, title in titled),

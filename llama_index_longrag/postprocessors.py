@@ -185,10 +185,10 @@ def _texts(
         named = mode != MetadataMode.NONE
         parts = [
             (
-                text[member.start : member.end],
-                f"title: {member.title}" if named and member.title.strip() else "",
+                text[own[0].start : own[-1].end],
+                f"title: {own[0].title}" if named and own[0].title.strip() else "",
             )
-            for member in to_unit(node).members
+            for own in to_unit(node).documents
         ]
     return scored_pieces(parts, chunk_size=chunk_size, count_tokens=count_tokens) or (text,)
 

@@ -60,6 +60,21 @@ def ask(model: Model, *units: RetrievedUnit, **settings: object):
     return run(read("Which?", units, **settings), model)
 
 
+def test_the_parts_of_a_document_with_gaps_are_read_as_one_document():
+    text = "One two.\n\nFour five.\n\nSix."
+    members = (
+        Member("a", "Numbers", 0, 0, 8),
+        Member("a", "Numbers", 10, 16, 26),
+        Member("b", "", 28, 0, 4),
+    )
+    chunk = Chunk("c", "u", "a", "Numbers", "Four five.", 10, 20, 16, 26)
+    found = RetrievedUnit(LongUnit("u", text, members, 0), 1.0, chunk)
+    assert reader_documents([found]) == [
+        ReaderDocument("a", "Numbers", "One two.\n\nFour five.", 0, True),
+        ReaderDocument("b", "", "Six.", 0, False),
+    ]
+
+
 def test_long_context_takes_two_turns_and_the_second_sees_only_the_long_answer():
     model = Model(" It is Beta two. ", "Beta two\n")
     reply = ask(model, FIRST, SECOND, one_turn_max_tokens=10)
