@@ -1,5 +1,6 @@
 """The house itself: what is exported, what is imported when, and what may stand nowhere."""
 
+import ast
 import importlib
 import pkgutil
 import re
@@ -11,11 +12,15 @@ import pytest
 
 import langchain_longrag
 import llama_index_longrag
-import longrag
+import longrag.models
 
 ROOT = Path(__file__).parents[2]
 HEAVY = ("sklearn", "scipy", "numba", "torch", "transformers", "faiss", "networkx", "markdown_it",
-         "selectolax", "sentencex", "umap")  # fmt: skip
+         "selectolax", "sentencex", "umap", "bm25s", "tokenizers", "llama_cpp", "nltk")  # fmt: skip
+# Packages that import a module when a name of it is first used.
+LAZY = ("longrag.models", "longrag.ingestion", "longrag.indexing", "longrag.retrieval",
+        "longrag.refinement", "longrag.decoding", "longrag.synthesis", "longrag.recipes",
+        "llama_index_longrag", "langchain_longrag")  # fmt: skip
 
 EXPORTED = {
     "llama_index_longrag": [
@@ -117,26 +122,83 @@ def test_every_module_and_public_name_is_documented(name):
             assert value.__doc__, f"{name}.{attribute}"
 
 
-@pytest.mark.parametrize(
-    ("framework", "adapter"),
-    [
-        (None, "longrag.retrieval, longrag.synthesis, longrag.ingestion"),
-        ("llama_index.core", "llama_index_longrag"),
-        ("langchain_core.retrievers", "langchain_longrag"),
-    ],
-)
-def test_importing_loads_nothing_heavy_that_the_framework_did_not(framework, adapter):
+def loaded_by(statement, *, after="pass"):
+    """Returns the modules a fresh interpreter loads for one statement, once another has run."""
     code = (
-        "import sys\n"
-        + (f"import {framework}\n" if framework else "")
-        + "before = set(sys.modules)\n"
-        + f"import {adapter}\n"
-        + f"print([name for name in {HEAVY!r} if name in sys.modules and name not in before])\n"
+        f"import sys\n{after}\nbefore = set(sys.modules)\n{statement}\n"
+        "print(*sorted(set(sys.modules) - before))\n"
     )
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
     )
-    assert done.stdout.strip() == "[]"
+    return done.stdout.split()
+
+
+def below(modules, *packages):
+    inside = tuple(f"{package}." for package in packages)
+    return [name for name in modules if name in packages or name.startswith(inside)]
+
+
+@pytest.mark.parametrize(
+    ("framework", "imports"),
+    [
+        ("pass", "from longrag.retrieval import *; from longrag.synthesis import *"),
+        ("pass", "from longrag.ingestion import *; from longrag.models import *"),
+        ("pass", "from longrag.recipes import *; from longrag.decoding import *"),
+        ("import llama_index.core", "from llama_index_longrag import *"),
+        ("import langchain_core.retrievers", "from langchain_longrag import *"),
+    ],
+)
+def test_importing_every_name_loads_nothing_heavy_that_the_framework_did_not(framework, imports):
+    assert below(loaded_by(imports, after=framework), *HEAVY) == []
+
+
+@pytest.mark.parametrize("name", LAZY)
+def test_importing_a_package_loads_no_module_of_another(name):
+    own = below(loaded_by(f"import {name}"), "longrag", "llama_index_longrag", "langchain_longrag")
+    if name == "longrag.retrieval":
+        assert below(own, "longrag.decoding", "longrag.recipes", "longrag.synthesis") == []
+    else:
+        assert own == sorted({"longrag", name})
+
+
+@pytest.mark.parametrize("adapter", ["llama_index_longrag", "langchain_longrag"])
+def test_a_class_of_an_adapter_loads_only_what_it_is_made_of(adapter):
+    own = loaded_by(f"from {adapter} import MaxPRetriever")
+    assert f"{adapter}.retrievers" in own
+    unused = ("decoding", "recipes", "refinement", "evaluation", "synthesis", "indexing.tree")
+    assert below(own, *(f"longrag.{name}" for name in unused)) == []
+    assert below(own, f"{adapter}.raptor", f"{adapter}.recipes", f"{adapter}.riches") == []
+
+
+def typed_names(name):
+    """Returns the names that a package shows to a type checker, with the modules they are from."""
+    tree = ast.parse(Path(importlib.import_module(name).__file__).read_text(encoding="utf-8"))
+    return {
+        alias.name: node.module
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom) and node.module.startswith(f"{name}.")
+        for alias in node.names
+    }
+
+
+@pytest.mark.parametrize("name", LAZY)
+def test_the_names_a_type_checker_sees_are_those_that_are_there(name):
+    package = importlib.import_module(name)
+    for _, module, _ in pkgutil.iter_modules(package.__path__):
+        importlib.import_module(f"{name}.{module}")
+    names = typed_names(name)
+    assert sorted(names) == package.__all__
+    assert set(names) <= set(dir(package))
+    for exported, module in names.items():
+        assert getattr(package, exported) is getattr(importlib.import_module(module), exported)
+
+
+def test_a_name_a_package_has_not_is_refused_as_by_any_module():
+    with pytest.raises(AttributeError, match=r"'longrag.models' has no attribute 'Nothing'"):
+        longrag.models.Nothing  # noqa: B018
+    with pytest.raises(ImportError, match=r"cannot import name 'Nothing' from 'longrag.models'"):
+        from longrag.models import Nothing  # noqa: F401
 
 
 def test_the_types_are_published():
