@@ -50,7 +50,7 @@ class Inside(NamedTuple):
     def after(self, token: int, state: KeyState) -> Inside:
         """Return the reading one token of the key further."""
         depth = len(self.path)
-        met = tuple(key for key in self.met if len(key) > depth and key[depth] == token)
+        met = self.met and tuple(k for k in self.met if len(k) > depth and k[depth] == token)
         return Inside(self.spans, self.keys, self.start, (*self.path, token), state, met)
 
 

@@ -64,10 +64,13 @@ class KeyArray:
         if depth == 0:
             return first_runs(self._first, self._first_rows)
         if hi - lo == 1:
-            place = int(self._offsets[lo]) + depth
-            ended = place >= int(self._offsets[hi])
-            return one_row(lo, None if ended else int(self._flat[place]))
+            return one_row(lo, self._token(lo, depth))
         return find_tokens(lambda rows: self._values(rows, depth), lo, hi)
+
+    def _token(self, row: int, depth: int) -> int | None:
+        """Return the token at ``depth`` of one key; None where it has ended."""
+        place = int(self._offsets[row]) + depth
+        return int(self._flat[place]) if place < int(self._offsets[row + 1]) else None
 
     def _values(self, rows: Integers, depth: int) -> Integers:
         """Return one more than the token at ``depth`` of each key, 0 where the key has ended."""
@@ -79,8 +82,10 @@ class KeyArray:
         return values
 
     def step(self, lo: int, hi: int, depth: int, token: int) -> tuple[int, int] | None:
-        """Leave it to ``expand``."""
-        return None
+        """Compare with the token of a single key; leave several to ``expand``."""
+        if hi - lo != 1:
+            return None
+        return (lo, hi) if self._token(lo, depth) == token else (lo, lo)
 
     def closing_rows(self, lo: int, hi: int, depth: int) -> tuple[int, int]:
         """Return the keys that have exactly ``depth`` tokens; they come first."""
