@@ -304,7 +304,7 @@ def to_retrieved(document: Document) -> core.RetrievedUnit:
     if isinstance(best, Mapping) and set(best) == set(_BEST_CHUNK):
         chunk = core.Chunk(unit_id=unit.id, **best)
     else:
-        chunk = place(to_chunk(document, unit.id), unit)
+        chunk = place(to_chunk(document, unit.members[0].doc_id), unit)
     return core.RetrievedUnit(
         unit,
         # Some stores give numpy's numbers.

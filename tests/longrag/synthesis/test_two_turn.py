@@ -65,7 +65,7 @@ def test_the_parts_of_a_document_with_gaps_are_read_as_one_document():
     members = (
         Member("a", "Numbers", 0, 0, 8),
         Member("a", "Numbers", 10, 16, 26),
-        Member("b", "", 28, 0, 4),
+        Member("b", "", 22, 0, 4),
     )
     chunk = Chunk("c", "u", "a", "Numbers", "Four five.", 10, 20, 16, 26)
     found = RetrievedUnit(LongUnit("u", text, members, 0), 1.0, chunk)
