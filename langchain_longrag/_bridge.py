@@ -134,7 +134,7 @@ def to_chunk(document: Document, unit_id: str, at: int = 0) -> core.Chunk:
     """Convert a chunk back; one without ``start_index`` is put at character ``at`` of its unit."""
     text, metadata = document.page_content, document.metadata
     given = metadata.get("start_index")
-    doc_start = _offset(given, -1)
+    doc_start = _offset(given, -1)  # Splitters, too, give -1 where they did not find the text.
     start = doc_start if doc_start >= 0 else at
     return core.Chunk(
         id=str(document.id or core.stable_id(unit_id, given, text)),
@@ -150,10 +150,9 @@ def to_chunk(document: Document, unit_id: str, at: int = 0) -> core.Chunk:
 
 
 def _offset(given: object, otherwise: int) -> int:
-    # Stores give numbers back as their own types: floats, numpy's integers. Splitters give -1 for a
-    # chunk whose text they did not find.
+    # Stores give numbers back as their own types: floats, numpy's integers.
     if isinstance(given, Real) and not isinstance(given, bool) and float(given).is_integer():
-        return max(int(float(given)), -1)
+        return int(float(given))
     return otherwise
 
 

@@ -9,7 +9,13 @@ from llama_index.core.node_parser import (
     get_leaf_nodes,
 )
 from llama_index.core.postprocessor import MetadataReplacementPostProcessor
-from llama_index.core.schema import MetadataMode, NodeWithScore, TextNode
+from llama_index.core.schema import (
+    MetadataMode,
+    NodeRelationship,
+    NodeWithScore,
+    RelatedNodeInfo,
+    TextNode,
+)
 from llama_index.core.vector_stores import SimpleVectorStore
 
 from llama_index_longrag import CompressPostprocessor, LongUnitTool, MaxPRetriever
@@ -118,6 +124,24 @@ def test_leaves_of_a_hierarchy_whose_parents_are_not_stored_have_no_place(unit_k
     retriever = retriever_of(get_leaf_nodes(hierarchy()), unit_key=unit_key)
     for result in retriever.retrieve(QUESTION):
         assert not any(check(result))
+
+
+def test_leaves_of_two_parents_that_are_not_stored_do_not_follow_one_another():
+    leaves = [
+        TextNode(
+            id_=f"leaf {parent}",
+            text=text,
+            start_char_idx=start,
+            relationships={
+                NodeRelationship.SOURCE: RelatedNodeInfo(node_id="mill"),
+                NodeRelationship.PARENT: RelatedNodeInfo(node_id=parent),
+            },
+        )
+        for parent, start, text in (("p1", 0, "The mill"), ("p2", 8, "who mends"))
+    ]
+    (result,) = retriever_of(leaves).retrieve(QUESTION)
+    assert sorted(result.node.text.split("\n\n")) == ["The mill", "who mends"]
+    assert check(result) == [False, False]
 
 
 @pytest.mark.parametrize("unit_key", ["unit_id", "ref_doc_id"])

@@ -278,6 +278,26 @@ def test_chunks_that_disagree_about_a_place_leave_none_of_the_document_placed():
     assert [one.doc_start for one in places] == [-6, -3, -2, -3, 2]
 
 
+def test_text_that_stands_in_the_longer_of_two_that_disagree_is_not_repeated():
+    stored = [
+        Chunk("1", "u", "d", "", "abcdefghij", 0, 0, 0, 10),
+        Chunk("2", "u", "d", "", "xy", 0, 0, 2, 4),
+        Chunk("3", "u", "d", "", "fghijkl", 0, 0, 5, 12),
+    ]
+    assert unit_of_chunks("u", stored).text == "abcdefghijkl\n\nxy"
+
+
+def test_chunks_without_a_place_say_nothing_against_those_that_have_one():
+    stored = [
+        Chunk("1", "u", "d", "", "one", 0, 0, -1, -1),
+        Chunk("2", "u", "d", "", "two", 0, 0, -1, -1),
+        Chunk("3", "u", "d", "", "three", 0, 0, 0, 5),
+    ]
+    unit = unit_of_chunks("u", stored)
+    assert unit.text == "one\n\ntwo\n\nthree"
+    assert [member.placed for member in unit.members] == [False, False, True]
+
+
 @given(st.lists(st.tuples(st.integers(0, 8), st.text("ab", min_size=1, max_size=6)), max_size=6))
 def test_no_text_is_lost_and_no_two_members_claim_one_place_for_different_texts(rows):
     stored = [
