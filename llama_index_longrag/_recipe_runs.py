@@ -26,6 +26,7 @@ from llama_index_longrag.response_synthesizers import AnswerTokens, AsyncAnswerT
 from longrag.calls import Flow, Method, Request
 from longrag.errors import RerankError
 from longrag.recipes.passages import Passage
+from longrag.recipes.trace import Tracer
 from longrag.recipes.workflow import Prepared, Recipe
 from longrag.retrieval.queries import QueryTexts
 from longrag.retrieval.query_classifier import Gate
@@ -169,16 +170,38 @@ def _node(passage: Passage) -> NodeWithScore:
 
 @dataclass(slots=True)
 class Timed:
-    """What is known of a run whose answer is being written."""
+    """What is known of a run whose answer is being written.
+
+    ``prompt`` is what the model was asked. It is not known of a synthesizer that is not a
+    ``RecipeSynthesizer``; the trace then tells what that was given.
+    """
 
     recipe: Recipe
     prepared: Prepared
     began: float
+    prompt: str | None = None
+
+    def asked(self, prompt: str) -> None:
+        """Remember what the model is asked."""
+        self.prompt = prompt
 
     def trace(self, reply: str) -> list[dict[str, Any]]:
         """Return the trace with the reply."""
-        answer = self.recipe.finish(self.prepared, reply, perf_counter() - self.began)
-        return answer.trace.as_dicts()
+        prepared, seconds = self.prepared, perf_counter() - self.began
+        if prepared.prompt is not None and self.prompt is not None:
+            prepared = replace(prepared, prompt=self.prompt)
+        trace = self.recipe.finish(prepared, reply, seconds).trace
+        if prepared.prompt is not None and self.prompt is None:
+            given = Tracer(self.recipe.count_tokens).flowing([prepared.query, *prepared.passages])
+            step = replace(
+                trace.steps[-1],
+                calls={"Synthesize": 1},
+                sent_tokens=0,
+                received_tokens=0,
+                went_in=given,
+            )
+            trace = replace(trace, steps=(*trace.steps[:-1], step))
+        return trace.as_dicts()
 
 
 def traced(response: RESPONSE_TYPE, timed: Timed) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -42,7 +43,7 @@ from llama_index_longrag.response_synthesizers import (
 from longrag.errors import InvalidParameterError
 from longrag.models.scorers import Scorer
 from longrag.prompts import RECIPE_ANSWER, quote
-from longrag.recipes.workflow import TOP_K, Prepared, Recipe
+from longrag.recipes.workflow import TOP_K, Recipe
 from longrag.refinement.repacking import RepackOrder, repack
 from longrag.refinement.reranking import PAPER_CANDIDATES, OnError
 from longrag.retrieval.fusion import PAPER_ALPHA
@@ -78,6 +79,7 @@ class RecipeSynthesizer(TwoTurnSynthesizer):
         answer = template or reader_template(RECIPE_ANSWER)
         super().__init__(llm, extract_template=answer, long_answer_template=answer, **settings)
         self._order = order
+        self._told: Callable[[str], None] | None = None
 
     def _get_prompts(self) -> PromptDictType:
         return {"answer": self._templates["extract"]}
@@ -91,7 +93,10 @@ class RecipeSynthesizer(TwoTurnSynthesizer):
         self, query: str, fitted: FittedContext, kwargs: dict[str, Any], notes: dict[str, Any]
     ) -> Turns:
         args = {"query_str": quote(query), **kwargs, "context_str": fitted.text}
-        answer: str = yield Turn("answer", self._llm, self._templates["extract"], args)
+        template = self._templates["extract"]
+        if self._told is not None:
+            self._told(template.format(llm=self._llm, **args))
+        answer: str = yield Turn("answer", self._llm, template, args)
         return answer or self._empty_response
 
     def _documents(self, texts: Sequence[str]) -> list[ReaderDocument]:
@@ -106,7 +111,8 @@ class RecipeQueryEngine(BaseQueryEngine):
     reranked, ordered, shortened and read. ``metadata["needs_retrieval"]`` of the response tells
     what the gate decided, and ``metadata["trace"]`` for each module what went in and came out, its
     seconds, calls and errors, or why it was skipped; see ``longrag.recipes.Step``. Of a stream the
-    last entry is filled when the stream has ended.
+    last entry is filled when the stream has ended. What a synthesizer of another kind asks is not
+    known: its entry tells what it was given.
 
     Args:
         retriever: any retriever, or an index, whose own is used. It is asked for ``candidates``
@@ -254,10 +260,10 @@ class RecipeQueryEngine(BaseQueryEngine):
         with self.callback_manager.event(CBEventType.QUERY, payload=payload) as event:
             run = Run(self._modules, self._recipe, query_bundle)
             prepared = Models().run(run.prepare())
-            began = perf_counter()
-            reader = self._reader(prepared)
+            timed = Timed(self._recipe, prepared, perf_counter())
+            reader = self._reader(timed)
             response = reader.synthesize(query_bundle, run.nodes(prepared))
-            traced(response, Timed(self._recipe, prepared, began))
+            traced(response, timed)
             event.on_end(payload={EventPayload.RESPONSE: response})
         return response
 
@@ -266,15 +272,25 @@ class RecipeQueryEngine(BaseQueryEngine):
         with self.callback_manager.event(CBEventType.QUERY, payload=payload) as event:
             run = Run(self._modules, self._recipe, query_bundle)
             prepared = await Models().arun(run.prepare())
-            began = perf_counter()
-            reader = self._reader(prepared)
+            timed = Timed(self._recipe, prepared, perf_counter())
+            reader = self._reader(timed)
             response = await reader.asynthesize(query_bundle, run.nodes(prepared))
-            traced(response, Timed(self._recipe, prepared, began))
+            traced(response, timed)
             event.on_end(payload={EventPayload.RESPONSE: response})
         return response
 
-    def _reader(self, prepared: Prepared) -> BaseSynthesizer:
-        return self._synthesizer if prepared.needs_retrieval else self._direct
+    def _reader(self, timed: Timed) -> BaseSynthesizer:
+        """Return what answers, and have a run told what its model is asked."""
+        if not timed.prepared.needs_retrieval:
+            template = self._direct.get_prompts()["simple_template"]
+            timed.asked(template.format(query_str=timed.prepared.query))
+            return self._direct
+        if not isinstance(self._synthesizer, RecipeSynthesizer):
+            return self._synthesizer
+        # A copy, since runs may be under way at the same time.
+        reader = copy.copy(self._synthesizer)
+        reader._told = timed.asked
+        return reader
 
 
 def best_performance(

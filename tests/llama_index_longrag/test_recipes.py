@@ -195,6 +195,49 @@ def test_any_synthesizer_reads_and_a_two_turn_stream_keeps_both_turns():
     assert response.metadata["trace"][-1]["name"] == "generation"
 
 
+def shown(prompt: str) -> str:
+    return prompt[:200]
+
+
+async def test_the_trace_tells_the_prompt_that_the_model_was_asked():
+    nodes = [TextNode(id_="delft", text=TEXTS["delft"], metadata={"title": "Delft"})]
+    index = VectorStoreIndex(nodes, embed_model=HashEmbedding())
+    llm = ScriptedLLM("In 1389.")
+    modules: dict[str, Any] = {"llm": llm, "reranker": None, "tokenizer": tokenizer}
+    own = PromptTemplate("Out of\n{context_str}\ntell: {query_str}")
+    direct = PromptTemplate("Politely: {query_str}")
+    for engine in (
+        balanced_efficiency(index, **modules),
+        balanced_efficiency(index, answer_template=own, direct_template=direct, **modules),
+        balanced_efficiency(index, streaming=True, answer_template=own, **modules),
+    ):
+        for question in (QUESTION, ALONE):
+            responses = [engine.query(question), await engine.aquery(question)]
+            for response in responses:
+                if isinstance(response, StreamingResponse):
+                    list(response.response_gen)
+                elif isinstance(response, AsyncStreamingResponse):
+                    [token async for token in response.response_gen]
+                step, asked = steps(response)["generation"], llm.prompts[-1]
+                assert step["went_in"]["first"][0]["text"] == shown(asked)
+                assert step["sent_tokens"] == len(tokenizer(asked))
+                assert step["calls"] == {"Generate": 1}
+    assert llm.prompts[-1] == ALONE
+    assert any(prompt.startswith("Out of\n<document>\ntitle: Delft") for prompt in llm.prompts)
+
+
+def test_the_trace_does_not_make_up_what_another_synthesizer_asks():
+    reader = CompactAndRefine(llm=ScriptedLLM("compact"))
+    engine = balanced_efficiency(index_of(), reranker=overlap, response_synthesizer=reader)
+    response = engine.query(QUESTION)
+    step = steps(response)["generation"]
+    assert step["calls"] == {"Synthesize": 1}
+    assert (step["sent_tokens"], step["received_tokens"]) == (0, 0)
+    read = [QUESTION, *(source.node.get_content() for source in response.source_nodes)]
+    assert [one["text"] for one in step["went_in"]["first"]] == [shown(text) for text in read]
+    assert step["came_out"]["first"][0]["text"] == "compact"
+
+
 def test_a_stream_that_is_left_closes_the_models():
     llm = ScriptedLLM("one two three")
     engine = balanced_efficiency(index_of(), reranker=overlap, llm=llm, streaming=True)
