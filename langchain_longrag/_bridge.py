@@ -28,6 +28,9 @@ from longrag.retrieval.units import Hit
 BY_VECTOR: Final = "similarity_search_with_score_by_vector"
 """The method of stores that can be searched by a vector and give scores."""
 
+DESCRIBED: Final = "text"
+"""The metadata key of a text before which something was put."""
+
 _UNIT_KEYS = ("doc_ids", "members")
 _CHUNK_KEYS = ("doc_id", "start_index")
 # dataclasses.asdict would copy every value deeply, and a unit may have many members.
@@ -118,7 +121,9 @@ def to_unit(document: Document) -> core.LongUnit:
     own = str(document.id or core.stable_id(text))
     id_ = str(document.id or metadata.get("unit_id") or own)
     doc_id = str(metadata.get("doc_id") or metadata.get("source") or id_)
-    start = 0 if doc_id == own else _offset(metadata.get("start_index"), -1)
+    start = 0 if doc_id == own else offset(metadata.get("start_index"))
+    if is_described(document):
+        start = -1
     if is_unit(document):
         members = tuple(core.Member(**member) for member in metadata["members"])
         if members[-1].end == len(text):
@@ -134,8 +139,9 @@ def to_chunk(document: Document, unit_id: str, at: int = 0) -> core.Chunk:
     """Convert a chunk back; one without ``start_index`` is put at character ``at`` of its unit."""
     text, metadata = document.page_content, document.metadata
     given = metadata.get("start_index")
-    doc_start = _offset(given, -1)  # Splitters, too, give -1 where they did not find the text.
-    start = doc_start if doc_start >= 0 else at
+    first = offset(given)
+    start = first if first >= 0 else at
+    doc_start = -1 if is_described(document) else first
     return core.Chunk(
         id=str(document.id or core.stable_id(unit_id, given, text)),
         unit_id=unit_id,
@@ -149,11 +155,23 @@ def to_chunk(document: Document, unit_id: str, at: int = 0) -> core.Chunk:
     )
 
 
-def _offset(given: object, otherwise: int) -> int:
-    # Stores give numbers back as their own types: floats, numpy's integers.
+def offset(given: object) -> int:
+    """Return the character a ``start_index`` names, -1 where it names none."""
+    # Stores give numbers back as their own types: floats, numpy's integers. Splitters give -1 for a
+    # chunk whose text they did not find.
     if isinstance(given, Real) and not isinstance(given, bool) and float(given).is_integer():
-        return int(float(given))
-    return otherwise
+        return max(int(float(given)), -1)
+    return -1
+
+
+def is_described(document: Document) -> bool:
+    """Whether ``ChunkMetadataTransformer`` put something before the text.
+
+    The ``start_index`` of such a document is that of the text alone.
+    """
+    text = document.metadata.get(DESCRIBED)
+    known = "chunk_title" in document.metadata and isinstance(text, str)
+    return known and text != document.page_content
 
 
 class StoredUnits:

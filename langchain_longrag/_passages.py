@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from langchain_core.documents import Document
 
-from langchain_longrag._bridge import is_unit, to_chunk, to_unit
+from langchain_longrag._bridge import is_described, is_unit, to_chunk, to_unit
 from longrag.recipes.passages import Passage
 from longrag.types import Member, shared_metadata, stable_id
 
@@ -52,7 +52,7 @@ def to_passage(document: Document, id_: str | None = None) -> Passage:
     chunk = to_chunk(document, id_)
     kept = _kept(document, id_)
     # A document that names no other is one of its own.
-    first = 0 if chunk.doc_id == id_ else chunk.doc_start
+    first = 0 if chunk.doc_id == id_ and not is_described(document) else chunk.doc_start
     members = tuple(
         Member(chunk.doc_id, title, one.start, first + one.doc_start, first + one.doc_end)
         if first >= 0
@@ -103,6 +103,9 @@ def _of_what_is_left(
     best = metadata.get("best_chunk")
     for key in _OF_THE_TEXT:
         metadata.pop(key, None)
+    if is_described(source):
+        # It is not the place of the text that pieces are counted in.
+        metadata.pop("start_index", None)
     if "complete" in metadata:
         metadata["complete"] = False
     if passage.kept:

@@ -14,7 +14,7 @@ from langchain_core.language_models import LanguageModelLike
 from langchain_core.prompts import BasePromptTemplate
 from langchain_core.runnables import RunnableConfig
 
-from langchain_longrag._bridge import is_unit, to_chunk
+from langchain_longrag._bridge import DESCRIBED, is_unit, to_chunk
 from langchain_longrag._models import llm_identity
 from langchain_longrag._passages import identity
 from langchain_longrag._requests import Models, to_prompt
@@ -25,8 +25,6 @@ from longrag.ingestion.metadata import ChunkMetadata, describe_chunks, described
 from longrag.journal import Journal
 from longrag.prompts import CHUNK_METADATA
 from longrag.types import Chunk
-
-TEXT = "text"
 
 
 class ChunkMetadataTransformer(BaseDocumentTransformer):
@@ -159,7 +157,7 @@ class ChunkMetadataTransformer(BaseDocumentTransformer):
         }
         text = document.page_content
         if self._in_text:
-            metadata[TEXT] = text
+            metadata[DESCRIBED] = text
             # The title is the store's to embed or not, as it was before.
             text = described_text(replace(chunk, title=""), written)
         return document.model_copy(update={"page_content": text, "metadata": metadata})

@@ -11,7 +11,7 @@ from langchain_core.callbacks import Callbacks
 from langchain_core.documents import BaseDocumentCompressor, BaseDocumentTransformer, Document
 from pydantic import ConfigDict, SkipValidation
 
-from langchain_longrag._bridge import to_core
+from langchain_longrag._bridge import offset, to_core
 from langchain_longrag._requests import Checked
 from longrag.errors import InvalidParameterError
 from longrag.ingestion.sentences import SentenceSplitter, split_sentences, strip_span
@@ -26,8 +26,9 @@ class SentenceWindowTransformer(BaseDocumentTransformer):
     The sentence is embedded; ``MetadataReplacement()`` puts the window in its place before it is
     read. A sentence's metadata is its document's and: ``doc_id``, ``start_index`` (its first
     character in the document), ``window`` (the text of the sentence and its neighbours, as it
-    stands in the document) and ``window_start_index``. Ids are hashes of document id, offset and
-    text. ``documents`` are not changed.
+    stands in the document) and ``window_start_index``. Chunks that bring a ``start_index`` count
+    from there; of those whose place is not known, as by a splitter's -1, ``start_index`` is -1. Ids
+    are hashes of document id, offset and text. ``documents`` are not changed.
 
     Args:
         window_size: how many sentences before and behind, at least 0.
@@ -60,9 +61,7 @@ class SentenceWindowTransformer(BaseDocumentTransformer):
         """Return the sentences of all documents, in their order."""
         found = []
         for document, source in zip(documents, to_core(documents, self._title_key), strict=True):
-            given = document.metadata.get("start_index", 0)
-            doc_id = str(document.metadata.get("doc_id") or source.id)
-            found += self._sentences(document, doc_id, given if isinstance(given, int) else 0)
+            found += self._sentences(document, source.id)
         return found
 
     async def atransform_documents(
@@ -71,24 +70,26 @@ class SentenceWindowTransformer(BaseDocumentTransformer):
         """Return the sentences without blocking the event loop."""
         return await asyncio.to_thread(self.transform_documents, documents, **kwargs)
 
-    def _sentences(self, document: Document, doc_id: str, offset: int) -> list[Document]:
-        text = document.page_content
+    def _sentences(self, document: Document, own_id: str) -> list[Document]:
+        text, known = document.page_content, document.metadata
+        at = offset(known.get("start_index", 0))
+        doc_id = str(known.get("doc_id") or own_id)
         spans = [span for span in _stripped(text, self._split(text)) if span[0] < span[1]]
         sentences = []
-        for at, (start, end) in enumerate(spans):
-            first = spans[max(0, at - self._window_size)][0]
-            last = spans[min(len(spans) - 1, at + self._window_size)][1]
-            own = {
-                "doc_id": doc_id,
-                "start_index": offset + start,
-                WINDOW: text[first:last],
-                f"{WINDOW}_start_index": offset + first,
-            }
+        for number, (start, end) in enumerate(spans):
+            first = spans[max(0, number - self._window_size)][0]
+            last = spans[min(len(spans) - 1, number + self._window_size)][1]
+            own: dict[str, Any] = {"doc_id": doc_id, WINDOW: text[first:last], "start_index": -1}
+            if at >= 0:
+                own |= {"start_index": at + start, f"{WINDOW}_start_index": at + first}
             sentences.append(
                 Document(
-                    id=stable_id(doc_id, offset + start, text[start:end]),
+                    # Chunks of one document whose places are not known must not share ids.
+                    id=stable_id(
+                        doc_id if at >= 0 else own_id, max(at, 0) + start, text[start:end]
+                    ),
                     page_content=text[start:end],
-                    metadata={**copy.deepcopy(document.metadata), **own},
+                    metadata={**copy.deepcopy(known), **own},
                 )
             )
         return sentences
@@ -188,7 +189,5 @@ def _join(one: Document, other: Document) -> Document | None:
 
 
 def _place(metadata: Mapping[str, Any]) -> tuple[str, int] | None:
-    doc_id, start = metadata.get("doc_id"), metadata.get("start_index")
-    if doc_id is None or isinstance(start, bool) or not isinstance(start, int):
-        return None
-    return str(doc_id), start
+    doc_id, start = metadata.get("doc_id"), offset(metadata.get("start_index"))
+    return None if doc_id is None or start < 0 else (str(doc_id), start)

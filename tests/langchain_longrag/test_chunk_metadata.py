@@ -11,7 +11,13 @@ import pytest
 from langchain_core.documents import Document
 from langchain_core.prompts import PromptTemplate
 
-from langchain_longrag import ChunkMetadataTransformer, LongUnitTransformer, MetadataReplacement
+from langchain_longrag import (
+    ChunkMetadataTransformer,
+    CompressDocuments,
+    LongUnitTransformer,
+    MaxPRetriever,
+    MetadataReplacement,
+)
 from longrag.errors import CallLimitError, InvalidParameterError
 from longrag.journal import Journal
 from tests.langchain_longrag.conftest import memory_store, replying, scripted
@@ -124,3 +130,41 @@ def test_bad_settings_are_refused_by_name():
             ChunkMetadataTransformer(replying(written), **{name: value})
     with pytest.raises(InvalidParameterError, match=r"^journal must be"):
         ChunkMetadataTransformer(replying(written), journal=3).transform_documents(PAGES)
+
+
+def test_a_place_in_the_source_is_never_that_of_what_was_written_before_the_text(embedding):
+    source = PAGES[3].page_content
+    chunk = Document(source, id="c", metadata={"source": "page", "start_index": 0})
+    (found,) = ChunkMetadataTransformer(replying(written)).transform_documents([chunk])
+    assert found.page_content != source
+    assert found.metadata["start_index"] == 0
+    store = memory_store([found], embedding)
+    (unit,) = MaxPRetriever(vectorstore=store, unit_key="source").invoke("Town3")
+    assert [member["doc_start"] for member in unit.metadata["members"]] == [
+        -len(found.page_content)
+    ]
+    assert unit.metadata["best_chunk"]["doc_start"] < 0
+
+    shorten = CompressDocuments(embedding=embedding, token_budget=6)
+    (shorter,) = shorten.compress_documents([found], "How many ships has Town3?")
+    (piece,) = shorter.metadata["pieces"]
+    assert found.page_content[piece["start_index"] : piece["end_index"]] == shorter.page_content
+    assert "start_index" not in shorter.metadata
+
+    (read,) = MetadataReplacement(key="text").compress_documents([found], "")
+    (shorter,) = shorten.compress_documents([read], "How many ships has Town3?")
+    start = shorter.metadata["start_index"]
+    (piece,) = shorter.metadata["pieces"]
+    assert source[start + piece["start_index"] : start + piece["end_index"]] == shorter.page_content
+
+
+def test_described_chunks_of_a_unit_keep_their_order(embedding):
+    chunks = [
+        Document(PAGES[n].page_content, id=f"c{n}", metadata={"source": "book", "start_index": at})
+        for at, n in ((500, 4), (0, 3), (900, 5))
+    ]
+    found = ChunkMetadataTransformer(replying(written)).transform_documents(chunks)
+    store = memory_store(found, embedding)
+    (unit,) = MaxPRetriever(vectorstore=store, unit_key="source").invoke("Town5")
+    places = [unit.page_content.index(f"Boats of {n}") for n in (3, 4, 5)]
+    assert places == sorted(places)

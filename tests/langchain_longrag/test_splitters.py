@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import itertools
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -65,6 +66,26 @@ def test_chunks_of_a_document_keep_its_offsets():
     assert [d.metadata["start_index"] for d in found] == [13, 27]
     assert found[0].metadata["window_start_index"] == 13
     assert found[0].metadata["doc_id"] == "d"
+
+
+@pytest.mark.parametrize("number", [13, 13.0, np.int64(13)])
+def test_offsets_count_whatever_number_a_store_makes_of_them(number):
+    chunk = Document("Two is there. Three.", metadata={"doc_id": "d", "start_index": number})
+    found = SentenceWindowTransformer(window_size=0).transform_documents([chunk])
+    assert [d.metadata["start_index"] for d in found] == [13, 27]
+
+
+def test_sentences_of_a_chunk_whose_place_is_not_known_have_none_either():
+    chunks = [
+        Document(text, metadata={"doc_id": "d", "start_index": -1})
+        for text in ("Two is there. Three.", "Two is there. Four.")
+    ]
+    found = SentenceWindowTransformer(window_size=1).transform_documents(chunks)
+    assert [d.metadata["start_index"] for d in found] == [-1] * 4
+    assert all("window_start_index" not in d.metadata for d in found)
+    assert len({d.id for d in found}) == 4
+    read = MetadataReplacement().compress_documents([found[0], found[2]], "")
+    assert [d.page_content for d in read] == [chunk.page_content for chunk in chunks]
 
 
 def test_empty_documents_give_nothing_and_inputs_are_not_changed():
