@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict
-from typing import Any, Final
+from typing import Any
 
 from llama_index.core.schema import BaseNode, MetadataMode, NodeWithScore
 
@@ -12,9 +12,6 @@ from llama_index_longrag._documents import copied
 from llama_index_longrag._nodes import is_unit, to_unit
 from longrag.refinement.pieces import Compressed, Piece
 from longrag.types import LongUnit, Member
-
-OF_THE_TEXT: Final = ("members", "best_chunk", "pieces")
-"""The metadata that is true of one text alone."""
 
 
 def extracts(
@@ -82,11 +79,19 @@ def rewritten(node: BaseNode, text: str) -> BaseNode:
     other = copied(node)
     other.embedding = None
     other.set_content(text)
-    for key in OF_THE_TEXT:
-        other.metadata.pop(key, None)
-    if "complete" in other.metadata:
-        other.metadata["complete"] = False
+    forget_text(other.metadata, unit=is_unit(node))
     return other
+
+
+def forget_text(metadata: dict[str, Any], *, unit: bool) -> None:
+    """Take out what was true of one text alone; a unit then has characters of no document."""
+    metadata.pop("pieces", None)
+    if not unit:
+        return  # These names are then the caller's own.
+    metadata.pop("best_chunk", None)
+    metadata["members"] = []
+    if "complete" in metadata:
+        metadata["complete"] = False
 
 
 def hidden(node: BaseNode) -> BaseNode:

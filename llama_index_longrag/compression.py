@@ -22,8 +22,8 @@ from llama_index.core.settings import Settings
 from pydantic import SkipValidation
 
 from llama_index_longrag._bridge import token_counter
-from llama_index_longrag._nodes import hide, shared_fields
-from llama_index_longrag._pieces import OF_THE_TEXT, extracts, hidden, rewritten
+from llama_index_longrag._nodes import hide, is_unit, shared_fields
+from llama_index_longrag._pieces import extracts, forget_text, hidden, rewritten
 from llama_index_longrag._requests import Models, asked, to_prompt, to_template
 from llama_index_longrag._settings import identify
 from llama_index_longrag._summaries import embed_identity, llm_identity
@@ -66,7 +66,8 @@ class CompressPostprocessor(CheckedPostprocessor):
     their order; any embedding model will do. ``metadata["pieces"]`` of a node that was shortened
     has for each stretch that was kept its characters ``start_char`` and ``end_char`` in the text as
     it was, and ``at``, the character at which it now stands; with the node's ``start_char_idx``
-    they are characters of its document. Members of long units are moved along.
+    they are characters of its document. Members of long units are moved along; there are none where
+    nothing but what names a document was kept, as there are none of a summary.
 
     "abstractive" has a language model write what each node says about the question; any LLM will
     do. Nodes that say nothing of it are left out. With ``together`` one call reads all nodes, and
@@ -229,8 +230,8 @@ def _one(about: Sequence[NodeWithScore], summary: Summary) -> TextNode:
     """Make a node of a summary of several, with what they agree on."""
     nodes = [result.node for result in about]
     node_fields = shared_fields(nodes)
-    for key in (*OF_THE_TEXT, "unit_id"):
-        node_fields["metadata"].pop(key, None)
+    forget_text(node_fields["metadata"], unit=any(map(is_unit, nodes)))
+    node_fields["metadata"].pop("unit_id", None)
     node_ids = [node.node_id for node in nodes]
     doc_ids = [
         doc_id

@@ -13,6 +13,7 @@ from llama_index.core.llms.callbacks import llm_completion_callback
 from llama_index.core.query_engine import RetrieverQueryEngine
 from llama_index.core.response_synthesizers import Accumulate
 from llama_index.core.schema import (
+    Document,
     ImageNode,
     MetadataMode,
     NodeRelationship,
@@ -190,6 +191,65 @@ def test_the_best_chunk_is_what_is_left_of_it(documents):
     assert len(kept.node.metadata["members"]) > 2
     assert sentence in kept.node.metadata["best_chunk"]["text"]
     assert kept.node.metadata["best_chunk"]["doc_id"] == "leiden.md"
+
+
+def test_a_unit_of_which_only_a_title_is_kept_cites_no_document():
+    pages = [
+        Document(
+            id_="gates",
+            text="Leiden has eight gates. Two stand.",
+            metadata={"title": "Oude Gracht"},
+        )
+    ]
+    nodes = LongUnitNodeParser(tokenizer=tokenizer)(pages)
+    retriever = MaxPRetriever(nodes=nodes, embed_model=HashEmbedding(), similarity_top_k=1)
+    found = retriever.retrieve("Oude Gracht")
+    (kept,) = extractive(ratio=None, token_budget=2).postprocess_nodes(
+        found, query_str="Oude Gracht"
+    )
+    assert kept.node.get_content() == "Oude Gracht"
+    assert kept.node.metadata["members"] == []
+    assert kept.node.metadata["doc_ids"] == ["gates"]
+    assert "best_chunk" not in kept.node.metadata
+    again = extractive(ratio=None, token_budget=1).postprocess_nodes(
+        [kept], query_str="Oude Gracht"
+    )
+    assert [one.node.metadata["members"] for one in again] == [[]]
+
+
+@pytest.mark.parametrize("together", [False, True])
+def test_the_summary_of_a_unit_is_not_whole_and_cites_no_characters(documents, together):
+    nodes = LongUnitNodeParser(tokenizer=tokenizer)(documents)
+    retriever = MaxPRetriever(nodes=nodes, embed_model=HashEmbedding(), similarity_top_k=2)
+    found = retriever.retrieve("Leiden")
+    compress = CompressPostprocessor(
+        method="abstractive", llm=ScriptedLLM(*["A summary."] * 2), together=together
+    )
+    for kept in compress.postprocess_nodes(found, query_str="Leiden"):
+        metadata = kept.node.metadata
+        assert (metadata["members"], metadata["complete"]) == ([], False)
+        assert metadata["doc_ids"]
+        assert "best_chunk" not in metadata
+
+
+@pytest.mark.parametrize("method", ["extractive", "abstractive", "together"])
+def test_metadata_of_the_callers_own_with_the_names_of_a_units_stays(method):
+    own = {"members": ["Ada", "Ben"], "best_chunk": "first", "complete": True}
+    text = "The mill burned down. Ada Lind rebuilt it. It stands."
+    nodes = [NodeWithScore(node=TextNode(text=text, metadata=dict(own))) for _ in range(2)]
+    if method == "extractive":
+        compress = extractive(ratio=None, token_budget=5)
+    else:
+        compress = CompressPostprocessor(
+            method="abstractive",
+            llm=ScriptedLLM("A summary.", "Another."),
+            together=method == "together",
+        )
+    kept = compress.postprocess_nodes(nodes, query_str="Ada Lind rebuilt it.")
+    assert kept
+    assert all(one.node.get_content() != text for one in kept)
+    for one in kept:
+        assert {name: one.node.metadata[name] for name in own} == own
 
 
 def test_summaries_are_asked_for_at_the_same_time():
