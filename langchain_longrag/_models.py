@@ -137,21 +137,22 @@ def blocks_in_async(llm: LanguageModelLike | None) -> bool:
 
     Those are few, so that the calls in flight would be fewer than were asked for.
     """
-    leaves = list(_leaves(llm))
+    found = list(leaves(llm))
     # Functions around a model take no time; alone, one may be the model.
-    models = [leaf for leaf in leaves if isinstance(leaf, BaseLanguageModel)] or leaves
-    return any(map(_only_sync, models)) and not any(map(_only_async, leaves))
+    models = [leaf for leaf in found if isinstance(leaf, BaseLanguageModel)] or found
+    return any(map(_only_sync, models)) and not any(map(_only_async, found))
 
 
-def _leaves(model: object) -> Iterator[object]:
+def leaves(model: object) -> Iterator[object]:
+    """Yield what stands within bindings, alternatives, fallbacks and sequences."""
     match model:
         case RunnableBindingBase():
-            yield from _leaves(model.bound)
+            yield from leaves(model.bound)
         case DynamicRunnable():
-            yield from _leaves(model.default)
+            yield from leaves(model.default)
         case RunnableWithFallbacks() | RunnableSequence():
             for one in _members(model):
-                yield from _leaves(one)
+                yield from leaves(one)
         case _:
             yield model
 

@@ -133,6 +133,10 @@ class Held:
         self.began = perf_counter()
         return self.prepared
 
+    def asked(self, prompt: str) -> None:
+        """Note what the model is asked, where that is not what was prepared."""
+        self.prepared = replace(self.prepared, prompt=prompt)
+
     @property
     def context(self) -> list[Document]:
         """What is read."""

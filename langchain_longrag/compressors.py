@@ -171,12 +171,16 @@ class TildeRerank(ScorerRerank):
     ``TildeRerank.from_documents(documents, model=...)`` weighs the terms of documents; a question
     then takes no model. A document is known by its id, or else by its text; one that was not
     weighed cannot be scored, and what happens then is up to ``on_error``. ``from_index`` takes an
-    index that was saved. Settings are those of ``ScorerRerank``.
+    index that was saved. Settings are those of ``ScorerRerank`` and:
+
+    Args:
+        unit_key: the metadata key by which chunks name their unit, as that of a ``MaxPRetriever``.
 
     Source: Best Practices §3.5; Zhuang and Zuccon 2021.
     """
 
     title_key: SkipValidation[str | None] = None
+    unit_key: SkipValidation[str] = "unit_id"
 
     @classmethod
     def from_documents(
@@ -184,8 +188,8 @@ class TildeRerank(ScorerRerank):
     ) -> _Tilde:
         """Weigh the terms of documents, once.
 
-        Of long units, give their chunks as well, as ``LongUnitTransformer`` does: a unit is then
-        scored by these.
+        Of long units, give their chunks, alone or as well, as ``LongUnitTransformer`` does: a unit
+        is then scored by these.
 
         Args:
             documents: what will be retrieved.
@@ -196,7 +200,7 @@ class TildeRerank(ScorerRerank):
             InvalidParameterError: a setting, or weights that are not positive and finite.
         """
         found = cls(scorer=_unweighed, **settings)
-        parts = _parts_of(documents, found._texts)
+        parts = _parts_of(documents, found._texts, found.unit_key)
         texts = list(dict.fromkeys(text for several in parts.values() for text in several))
         index = TildeIndex.precompute([str(row) for row in range(len(texts))], texts, model)
         found = cls(scorer=TildeScorer(index, model.tokenizer), **settings)
@@ -220,12 +224,12 @@ def _unweighed(query: str, texts: Sequence[str], /) -> Any:
 
 
 def _parts_of(
-    documents: Sequence[Document], texts: Callable[[Document], tuple[str, ...]]
+    documents: Sequence[Document], texts: Callable[[Document], tuple[str, ...]], unit_key: str
 ) -> dict[str, tuple[str, ...]]:
     """Return the texts by which each document is scored: of a unit those of its chunks."""
     of_unit: dict[str, list[str]] = {}
     for document in documents:
-        unit_id = document.metadata.get("unit_id")
+        unit_id = document.metadata.get(unit_key)
         if unit_id is not None and not is_unit(document):
             of_unit.setdefault(str(unit_id), []).extend(texts(document))
     parts = {unit_id: tuple(several) for unit_id, several in of_unit.items()}

@@ -18,6 +18,7 @@ from langchain_core.runnables import (
     RunnablePassthrough,
 )
 
+from langchain_longrag._models import leaves
 from langchain_longrag._requests import Models, to_prompt
 from longrag.calls import Flow
 from longrag.errors import InvalidParameterError
@@ -46,8 +47,8 @@ def create_query_gate(
 
     Args:
         with_retrieval: any runnable, such as ``create_longrag_chain(...)`` or a retriever.
-        without_retrieval: any runnable; see ``answer_alone``. A bare model is asked as
-            ``answer_alone`` asks it where the input is a mapping.
+        without_retrieval: any runnable; see ``answer_alone``. A model, also one with retries or
+            fallbacks, is asked as ``answer_alone`` asks it where the input is a mapping.
         classifier: decides: any object with ``needs_retrieval(query)``, by default the classifier
             that comes with the package; or a chat model, LLM or runnable, which is then asked.
         prompt: for a classifier that is a model: a template with the variable ``input``.
@@ -62,7 +63,7 @@ def create_query_gate(
     decide = _Decision(classifier, prompt, input_key)
     condition = RunnableLambda(decide.now, decide.later).with_config(run_name="needs_retrieval")
     alone = without_retrieval
-    if isinstance(alone, BaseLanguageModel):
+    if _is_model(alone):
         alone = RunnableLambda(_asking(alone, input_key))
     branch: Runnable[Any, Any] = RunnableBranch((condition, with_retrieval), alone)
     return branch.with_config(run_name="query_gate")
@@ -89,7 +90,12 @@ def answer_alone(
     return chain.with_config(run_name="answer_alone")
 
 
-def _asking(llm: BaseLanguageModel[Any], input_key: str) -> Callable[[Any], Any]:
+def _is_model(runnable: object) -> bool:
+    """Whether it is a model, also one with settings, retries or fallbacks around it."""
+    return all(isinstance(leaf, BaseLanguageModel) for leaf in leaves(runnable))
+
+
+def _asking(llm: Runnable[Any, Any], input_key: str) -> Callable[[Any], Any]:
     alone = answer_alone(llm, input_key=input_key)
     return lambda inputs: alone if isinstance(inputs, Mapping) else llm
 

@@ -39,7 +39,7 @@ class HybridRetriever(Checked, BaseRetriever):
     best chunk on both sides, and of a tree its leaves and summaries count alike.
 
     A retriever that gives no scores, as most of LangChain's, counts by its ranks; so does one whose
-    scores neither rise nor fall. Scores that rise from result to result are taken for distances.
+    scores now rise and now fall. Scores that rise from result to result are taken for distances.
     Give a store as ``vectorstore`` or by its plain ``as_retriever()``: its scores count.
 
     Args:
@@ -141,6 +141,11 @@ class HybridRetriever(Checked, BaseRetriever):
         if read is None or not _same(read[0], state):
             read = self.keywords = state, self._source.read(state, self.keyword_tokenizer)
         return read[1]
+
+    def __getstate__(self) -> dict[Any, Any]:
+        """Leave out what is read of the documents again when it is needed."""
+        state = super().__getstate__()
+        return {**state, "__dict__": {**state["__dict__"], "keywords": None}}
 
     def _get_ls_params(self, **kwargs: Any) -> LangSmithRetrieverParams:
         params = super()._get_ls_params(**kwargs)

@@ -43,6 +43,7 @@ from longrag.refinement.repacking import RepackOrder
 from longrag.refinement.reranking import PAPER_CANDIDATES, OnError
 from longrag.retrieval.fusion import PAPER_ALPHA
 from longrag.retrieval.query_classifier import Gate
+from longrag.retrieval.units import check_k
 from longrag.synthesis.two_turn import EMPTY_ANSWER
 
 Default: TypeAlias = Literal["default"]
@@ -57,7 +58,8 @@ class RecipeSettings(TypedDict, total=False):
     """The settings of a recipe beside its modules, all optional.
 
     Attributes:
-        candidates: the documents that are retrieved to be reranked; 50, as in the paper.
+        candidates: the documents that are retrieved to be reranked; 50, as in the paper. A document
+            compressor that is given may have a limit of its own, as ``MonoT5Rerank`` does.
         top_k: the documents that are left after reranking; 5.
         on_error: what a reranker that fails does: "raise", or "keep_order", which goes on and notes
             it in the trace.
@@ -229,7 +231,7 @@ class _Chain:
             )
         recipe = Recipe(
             transform=None if transform is None else to_transform(transform),
-            reranker=_reranker(reranker),
+            reranker=_reranker(reranker, candidates),
             repacker=_repacker(repacker),
             compressor=_compressor(compressor),
             candidates=candidates,
@@ -294,6 +296,7 @@ class _Chain:
             if prepared.needs_retrieval:
                 values |= {"context": prepared.context, "input": quote(prepared.query)}
             filled = template.invoke(values)
+            held.asked(filled.to_string())
         reply = RunnableLambda(lambda _: filled) | self._llm | said() | StrOutputParser()
         return reply | _strip(held.recipe.empty_answer) if prepared.needs_retrieval else reply
 
@@ -322,11 +325,12 @@ def _searched(
     return hybrid._beneath, hybrid
 
 
-def _reranker(reranker: Reranker | None) -> Refiner | None:
+def _reranker(reranker: Reranker | None, candidates: int) -> Refiner | None:
     if reranker is None:
         return None
     if not isinstance(reranker, BaseDocumentCompressor):
-        reranker = ScorerRerank(scorer=reranker)
+        check_k(candidates, "candidates")
+        reranker = ScorerRerank(scorer=reranker, candidates=candidates)
     return refining(reranker)
 
 

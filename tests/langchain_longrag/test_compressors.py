@@ -25,7 +25,7 @@ from longrag.errors import InvalidParameterError, RerankError
 from longrag.indexing.tilde_index import TildeIndex
 from longrag.models.tilde_terms import TermWeights
 from longrag.models.tokens import count_tokens
-from tests.langchain_longrag.conftest import HashEmbeddings
+from tests.langchain_longrag.conftest import HashEmbeddings, memory_store
 from tests.langchain_longrag.searching import PAGES, Plain, Words, ids, scores
 
 QUESTION = "red green blue"
@@ -240,6 +240,21 @@ async def test_tilde_scores_a_unit_by_its_chunks_even_where_its_text_was_cut():
     ranked = await both(rerank, results, "harbour7")
     assert "p07" in ranked[0].metadata["doc_ids"]
     assert ranked[0].metadata["score"] == len("harbour7")
+
+
+async def test_tilde_scores_a_unit_of_a_store_by_the_chunks_that_name_it():
+    texts = ("red sky", "dark sea", "green sea", "dark sky", "no sky", "no sea")
+    chunks = [
+        Document(text, id=f"c{n}", metadata={"source": f"book{n // 2}"})
+        for n, text in enumerate(texts)
+    ]
+    store = memory_store(chunks, HashEmbeddings())
+    retriever = MaxPRetriever(vectorstore=store, unit_key="source", k=3)
+    rerank = TildeRerank.from_documents(chunks, model=WordWeigher(), unit_key="source")
+    ranked = await both(rerank, retriever.invoke("sky"))
+    assert ids(ranked) == ["book1", "book0", "book2"]
+    assert scores(ranked) == [5.0, 3.0, 0.0]
+    assert ids(await both(rerank, chunks))[:2] == ["c2", "c0"]
 
 
 def test_tilde_refuses_what_was_not_weighed_unless_the_order_is_to_be_kept():

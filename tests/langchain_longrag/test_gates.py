@@ -109,6 +109,14 @@ def test_a_bare_model_is_given_a_bare_question():
     assert branch.invoke(ALONE).content == f"<{ALONE}>"
 
 
+def test_a_model_with_retries_or_fallbacks_is_given_the_question_of_a_mapping():
+    model = replying(lambda prompt: f"<{prompt}>")
+    for around in (model.with_retry(), model.with_fallbacks([model]), model.bind(stop=["."])):
+        branch = create_query_gate(RunnableLambda(lambda _: "searched"), around)
+        assert branch.invoke({"input": ALONE})["answer"] == f"<{ALONE}>"
+        assert branch.invoke(ALONE).content == f"<{ALONE}>"
+
+
 async def test_answer_alone_asks_the_question_and_nothing_else():
     model = replying(lambda prompt: prompt.upper())
     chain = answer_alone(model, input_key="question")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import pickle
 import warnings
 from typing import Any
 
@@ -289,6 +290,14 @@ def test_settings_can_be_configured_without_reading_the_documents_again(embeddin
     configurable = retriever.configurable_fields(k=ConfigurableField(id="k"))
     assert len(configurable.invoke(QUERY, {"configurable": {"k": 2}})) == 2
     assert len(cut) == read + 1
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda one: pickle.loads(pickle.dumps(one))])
+def test_a_copy_for_another_process_finds_the_same(copied):
+    retriever = HybridRetriever(vectorstore=memory_store(PAGES, HashEmbeddings()), k=3)
+    found = retriever.invoke(QUERY)
+    assert copied(retriever).invoke(QUERY) == found
+    assert retriever.invoke(QUERY) == found
 
 
 def test_it_composes_with_chains_and_tools(embedding):

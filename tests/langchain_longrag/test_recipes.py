@@ -26,6 +26,7 @@ from langchain_longrag import (
 )
 from langchain_longrag._passages import to_passages
 from longrag.errors import GenerationError, InvalidParameterError, RerankError, StoreError
+from longrag.models.tokens import count_tokens
 from longrag.recipes.trace import MODULES
 from longrag.synthesis.two_turn import EMPTY_ANSWER
 from tests.langchain_longrag import trees
@@ -335,12 +336,34 @@ def test_prompts_of_the_framework_are_filled_and_documents_stay_in_their_fields(
         ),
         direct_prompt=PromptTemplate.from_template("Alone: {input}"),
     )
-    assert chain.invoke({"input": QUESTION, "user": "Ada"})["answer"] == "said"
-    chain.invoke({"input": ALONE, "user": "Ada"})
+    result = chain.invoke({"input": QUESTION, "user": "Ada"})
+    assert result["answer"] == "said"
+    alone = chain.invoke({"input": ALONE, "user": "Ada"})
     assert model.prompts[0].startswith("For Ada.\n\n<document")
     assert model.prompts[0].count("</document>") == 1
     assert "{input}" in model.prompts[0]
     assert model.prompts[1] == f"Alone: {ALONE}"
+    for one, asked in ((result, "System: For Ada.\nHuman: <document"), (alone, model.prompts[1])):
+        generation = one["trace"][-1]
+        assert generation["went_in"]["first"][0]["text"].startswith(asked)
+    assert generation["sent_tokens"] == count_tokens(f"Alone: {ALONE}")
+
+
+def test_a_scorer_scores_as_many_candidates_as_are_asked_for():
+    words = Words()
+    pages = [Document(f"page {n}", id=f"{n:03}") for n in range(80)]
+    pages[77] = Document("page harbour7", id="077")
+    chain = balanced_efficiency(
+        Plain(found=pages),
+        replying(reply),
+        reranker=words,
+        alpha=None,
+        compressor=None,
+        candidates=80,
+        top_k=1,
+    )
+    assert [d.id for d in chain.invoke({"input": QUESTION})["context"]] == ["077"]
+    assert len(words.asked[0][1]) == 80
 
 
 async def test_models_and_retrievers_are_traced_beneath_the_chain():
