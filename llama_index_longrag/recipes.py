@@ -414,7 +414,8 @@ def _postprocessor(name: str, value: object) -> BaseNodePostprocessor | None:
         return value
     if name == "reranker" and callable(value):
         return ScorerRerank(scorer=value)
-    raise InvalidParameterError(name, value, "a node postprocessor or None")
+    scorer = ", a scorer" if name == "reranker" else ""
+    raise InvalidParameterError(name, value, f"a node postprocessor{scorer} or None")
 
 
 def _ordering(

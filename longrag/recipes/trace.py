@@ -6,9 +6,12 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from functools import lru_cache
+from math import isfinite
 from time import perf_counter
 from types import MappingProxyType
 from typing import Any, Final, TypeVar, cast
+
+import numpy as np
 
 from longrag.calls import Embed, Flow, Generate, Outcome, Request, Score
 from longrag.recipes.passages import Passage
@@ -116,7 +119,10 @@ class Trace:
         return tuple(step.name for step in self.steps if step.skipped is None)
 
     def as_dicts(self) -> list[dict[str, Any]]:
-        """Return a dictionary for each step, of values that JSON knows."""
+        """Return a dictionary for each step, of values that JSON knows.
+
+        A score that is not finite becomes None, since JSON has no such number.
+        """
         return [_plain(step) for step in self.steps]
 
 
@@ -236,7 +242,11 @@ def _plain(value: Any) -> Any:
         return {one.name: _plain(getattr(value, one.name)) for one in fields(value)}
     if isinstance(value, Mapping):
         return {name: _plain(one) for name, one in value.items()}
-    return [_plain(one) for one in value] if isinstance(value, tuple) else value
+    if isinstance(value, tuple):
+        return [_plain(one) for one in value]
+    if isinstance(value, np.generic):  # The scores of many rerankers are.
+        value = value.item()
+    return None if isinstance(value, float) and not isfinite(value) else value
 
 
 def _seen(one: str | Passage) -> Seen:

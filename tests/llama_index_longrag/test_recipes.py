@@ -7,6 +7,7 @@ import copy
 import json
 from typing import Any
 
+import numpy as np
 import pytest
 from llama_index.core import PromptTemplate, QueryBundle, Settings, VectorStoreIndex
 from llama_index.core.base.response.schema import AsyncStreamingResponse, StreamingResponse
@@ -15,6 +16,7 @@ from llama_index.core.callbacks.schema import CBEventType
 from llama_index.core.chat_engine import CondenseQuestionChatEngine
 from llama_index.core.indices.query.query_transform import HyDEQueryTransform
 from llama_index.core.postprocessor import LongContextReorder, SimilarityPostprocessor
+from llama_index.core.postprocessor.types import BaseNodePostprocessor
 from llama_index.core.query_engine import RouterQueryEngine, SubQuestionQueryEngine
 from llama_index.core.question_gen import LLMQuestionGenerator
 from llama_index.core.response_synthesizers import CompactAndRefine
@@ -224,6 +226,19 @@ async def test_the_trace_tells_the_prompt_that_the_model_was_asked():
                 assert step["calls"] == {"Generate": 1}
     assert llm.prompts[-1] == ALONE
     assert any(prompt.startswith("Out of\n<document>\ntitle: Delft") for prompt in llm.prompts)
+
+
+def test_the_trace_is_json_whatever_scores_the_parts_give():
+    class Odd(BaseNodePostprocessor):
+        def _postprocess_nodes(self, nodes: Any, query_bundle: Any = None) -> Any:
+            for node, score in zip(nodes, (np.float32(0.25), float("nan")), strict=False):
+                node.score = score  # as rerankers of the framework do
+            return nodes
+
+    response = balanced_efficiency(index_of(), reranker=Odd(), repacker=None).query(QUESTION)
+    trace = json.loads(json.dumps(response.metadata["trace"], allow_nan=False))
+    step = next(one for one in trace if one["name"] == "reranking")
+    assert [one["score"] for one in step["came_out"]["first"][:2]] == [0.25, None]
 
 
 def test_the_trace_does_not_make_up_what_another_synthesizer_asks():

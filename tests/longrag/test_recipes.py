@@ -31,7 +31,7 @@ from longrag.recipes import (
     search_by_text,
     search_each,
 )
-from longrag.recipes.trace import MODULES
+from longrag.recipes.trace import MODULES, Flowing, Seen, Step, Trace
 from longrag.refinement import compress_abstractive, compress_extractive, repack
 from longrag.retrieval import Hit, classify_query, decompose, fuse, hyde, rewrite
 from longrag.synthesis.fields import read_fields
@@ -274,6 +274,14 @@ def test_a_trace_as_dictionaries_is_json_and_holds_all_there_is():
         assert [one["text"] for one in step["came_out"]["first"]] == [
             one.text for one in own.came_out.first
         ]
+
+
+def test_scores_that_json_does_not_have_are_none_in_the_dictionaries():
+    scores = [np.float32(0.5), float("nan"), np.float64("inf"), np.int64(2), None]
+    seen = tuple(Seen("text", str(at), score) for at, score in enumerate(scores))
+    trace = Trace((Step("retrieval", came_out=Flowing(len(seen), 5, seen)),))
+    (step,) = json.loads(json.dumps(trace.as_dicts(), allow_nan=False))
+    assert [one["score"] for one in step["came_out"]["first"]] == [0.5, None, None, 2, None]
 
 
 def test_a_missing_keyword_index_is_told_in_the_trace():
