@@ -30,6 +30,8 @@ MediaGenerator: TypeAlias = Runnable[Any, Any] | Callable[[Any], Any]
 Image: TypeAlias = str | bytes
 """A path or URL, or the image itself."""
 
+_OTHERS = frozenset({"non_standard", "audio", "video", "file"})
+
 _SIGNATURES = {
     b"\x89PNG": "image/png",
     b"\xff\xd8\xff": "image/jpeg",
@@ -55,6 +57,7 @@ def asked_media(inputs: Any) -> tuple[Image, Wanted]:
     Raises:
         InvalidParameterError: neither a text nor one image.
     """
+    allowed = "a text that is not blank, an image's content block, or a message with either"
     if isinstance(inputs, Mapping):
         inputs = HumanMessage(content=[dict(inputs)])
     if isinstance(inputs, BaseMessage):
@@ -63,9 +66,12 @@ def asked_media(inputs: Any) -> tuple[Image, Wanted]:
             raise InvalidParameterError("input", f"{len(images)} images", "one image or a text")
         if images:
             return images[0], "caption"
+        kinds = {block["type"] for block in inputs.content_blocks}
+        if isinstance(inputs, HumanMessage) and kinds & _OTHERS:
+            # The text alone would ask for an image, and pay for one.
+            raise InvalidParameterError("input", inputs.content, allowed)
         inputs = inputs.text
     if not isinstance(inputs, str) or not inputs.strip():
-        allowed = "a text that is not blank, an image's content block, or a message with either"
         raise InvalidParameterError("input", inputs, allowed)
     return str(inputs), "image"
 
@@ -144,8 +150,20 @@ class _Function(RunnableLambda[Any, Any]):
 
 
 def _images(message: BaseMessage) -> list[Image]:
-    blocks = [block for block in message.content_blocks if block["type"] == "image"]
-    return [_of_block(block) for block in blocks]
+    blocks = (_standard(block) for block in message.content_blocks)
+    return [_of_block(block) for block in blocks if block["type"] == "image"]
+
+
+def _standard(block: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Translate the forms of images that LangChain leaves to its integrations."""
+    match block.get("value"):
+        case {"type": "image_url" | "input_image", "image_url": str(url)}:
+            return {"type": "image", "url": url}
+        case {"type": "media", "mime_type": str(kind), "data": str(data)} if kind[:6] == "image/":
+            return {"type": "image", "base64": data}
+        case {"type": "media", "mime_type": str(kind), "data": bytes(data)} if kind[:6] == "image/":
+            return {"type": "image", "base64": base64.b64encode(data)}
+    return block
 
 
 def _of_block(block: Mapping[str, Any]) -> Image:
@@ -173,6 +191,8 @@ def _as_image(given: object) -> Image | None:
             given = str(given)
     if isinstance(given, BaseMessage):
         return next(iter(_images(given)), None)
+    if isinstance(given, str) and given:
+        return _of_block({"url": given})
     return given if isinstance(given, str | bytes) else None
 
 

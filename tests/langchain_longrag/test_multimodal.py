@@ -157,6 +157,16 @@ async def test_a_text_finds_the_stored_image_that_is_near_enough(documents, pict
         lambda path: block(path.read_bytes()),
         lambda path: {"type": "image_url", "image_url": {"url": data_url(path)}},
         lambda path: {"type": "image", "url": data_url(path)},
+        lambda path: {"type": "image_url", "image_url": data_url(path)},
+        lambda path: {"type": "input_image", "image_url": data_url(path)},
+        lambda path: {"type": "media", "mime_type": "image/png", "data": path.read_bytes()},
+        lambda path: {"type": "media", "mime_type": "image/png", "data": data_url(path)[22:]},
+        lambda path: HumanMessage(
+            [
+                {"type": "text", "text": "What is red?"},
+                {"type": "media", "mime_type": "image/png", "data": data_url(path)[22:]},
+            ]
+        ),
         lambda path: {"type": "image", "source_type": "url", "url": str(path)},
         lambda path: HumanMessage([{"type": "text", "text": "What?"}, block(path.read_bytes())]),
     ],
@@ -488,6 +498,14 @@ async def test_a_document_that_is_refused_leaves_the_finder_as_it_was(given, mes
     assert len(finder._store) == 0
 
 
+@pytest.mark.parametrize("written", [lambda path: path.as_uri(), data_url])
+def test_an_image_of_a_document_may_be_a_url_of_a_file_or_of_its_data(pictures, written):
+    document = Document("Green.", metadata={"image": written(pictures / "green.png")})
+    finder = finder_of([document])
+    assert finder.invoke("green").page_content == "Green."
+    assert finder.invoke(block(flag("green"))).page_content == "Green."
+
+
 def test_images_may_stand_under_another_key():
     finder = finder_of([Document("x", metadata={"photo": flag("red")})], image_key="photo")
     assert finder.invoke("red").metadata["photo"] == flag("red")
@@ -496,11 +514,14 @@ def test_images_may_stand_under_another_key():
 @both
 async def test_an_input_that_cannot_be_answered_is_refused(documents, how):
     two = HumanMessage([block(flag("red")), block(flag("blue"))])
+    text = {"type": "text", "text": "red"}
     for query, message in (
         (" ", "input must be a text that is not blank"),
         (None, "input must be a text"),
         ({}, "input must be a text"),
         ({"input": "red"}, "input must be a text"),
+        (HumanMessage([text, {"inline_data": {"data": "aGk="}}]), "input must be a text"),
+        (HumanMessage([text, {"type": "file", "file_id": "f"}]), "input must be a text"),
         (two, "input must be one image or a text, got '2 images'"),
         ({"type": "image", "file_id": "f"}, "image must be given by its url or in base64"),
         ({"type": "image", "base64": "?", "mime_type": "image/png"}, "an image in base64"),
