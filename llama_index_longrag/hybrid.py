@@ -87,6 +87,11 @@ class HybridRetriever(BaseRetriever):
         source = source_of(self._retriever, nodes, follow=index is not None)
         self._keywords = CurrentKeywords(source, keyword_tokenizer)
         self._keywords.now()
+        # Keywords find the nodes that stand for objects: what these are is looked up when both
+        # rankings are one, and not by the retriever beneath.
+        self._resolves = nodes is None and object_map is None and not objects
+        if self._resolves:
+            object_map = self._retriever.object_map
         super().__init__(
             callback_manager=callback_manager or self._retriever.callback_manager,
             object_map=object_map,
@@ -142,6 +147,9 @@ class HybridRetriever(BaseRetriever):
         # The framework's own retrievers do not follow their index.
         beneath = self._retriever if self._index is None else _beneath(None, self._index)
         retriever = asking_for(beneath, request.top_k)
+        if self._resolves and retriever.object_map:
+            retriever = copy.copy(retriever)
+            retriever.object_map = {}
         rows: list[NodeWithScore] = yield Method(retriever, "retrieve", (bundle,))
         for row in rows:
             found.setdefault(row.node.node_id, row)

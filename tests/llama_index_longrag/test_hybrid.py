@@ -373,3 +373,24 @@ def test_nodes_that_only_a_store_has_must_be_given():
     with pytest.raises(InvalidParameterError, match="nodes must be given"):
         HybridRetriever(index=index)
     assert ids(HybridRetriever(index=index_of(), nodes=NODES, alpha=9).retrieve("oak"))[0] == "weir"
+
+
+async def test_a_node_that_stands_for_an_object_is_fused_and_then_looked_up_once():
+    class Table(Fixed):
+        asked = 0
+
+        def _retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
+            Table.asked += 1
+            return super()._retrieve(query_bundle)
+
+    objects = [
+        IndexNode(text="About the oak weir.", index_id="weir", obj=NODES[1]),
+        IndexNode(text="A table of orders.", index_id="orders", obj=Table({"zx81": 0.4})),
+    ]
+    index = VectorStoreIndex(nodes=list(NODES[3:]), objects=objects, embed_model=HashEmbedding())
+    hybrid = HybridRetriever(index=index, similarity_top_k=4)
+    for found in (hybrid.retrieve("oak weir"), await hybrid.aretrieve("oak weir")):
+        assert ids(found)[0] == "weir"
+        assert found[0].score == pytest.approx(1.3)
+        assert not any(isinstance(result.node, IndexNode) for result in found)
+    assert Table.asked == 2
