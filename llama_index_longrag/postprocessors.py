@@ -246,6 +246,11 @@ class TildeRerank(ScorerRerank):
         default=MetadataMode.NONE, description="The metadata that is scored with a text."
     )
 
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Restore a copy, with the texts by which nodes are known; the framework drops them."""
+        super().__setstate__(state)
+        self._parts = (state.get("__pydantic_private__") or {}).get("_parts", {})
+
     @classmethod
     def from_nodes(
         cls: type[_Self], nodes: Sequence[BaseNode], *, model: TermWeigher, **settings: Any

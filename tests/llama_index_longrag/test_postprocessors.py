@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import pickle
 import threading
 from typing import Any
 
@@ -313,6 +314,17 @@ def test_tilde_scores_a_unit_by_its_chunks_even_where_its_text_was_cut(documents
     best = rerank.postprocess_nodes(results, query_str="Zwolle")[0]
     assert "zwolle.md" in best.node.metadata["doc_ids"]
     assert best.score == len("Zwolle")
+
+
+def test_a_copy_in_another_process_knows_the_chunks_of_units(documents):
+    nodes = LongUnitNodeParser(tokenizer=tokenizer, chunk_size=11)(documents)
+    rerank = TildeRerank.from_nodes(nodes, model=WordWeigher())
+    retriever = MaxPRetriever(nodes=nodes, embed_model=HashEmbedding(), similarity_top_k=2)
+    results = retriever.retrieve("Zwolle has gate number 3")
+    expected = rerank.postprocess_nodes(results, query_str="Zwolle")
+    other = pickle.loads(pickle.dumps(rerank))
+    assert other.postprocess_nodes(results, query_str="Zwolle") == expected
+    assert other.model_name == rerank.model_name
 
 
 def test_tilde_refuses_what_was_not_weighed_unless_the_order_is_to_be_kept():
