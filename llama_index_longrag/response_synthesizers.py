@@ -46,10 +46,10 @@ class TwoTurnSynthesizer(BaseSynthesizer):
     """Read long context in two turns: a long answer first, then a short one taken from it.
 
     The response's ``metadata`` holds ``long_answer`` and, when the model's window was too small,
-    ``dropped_doc_ids``: whole documents are left out, those of the lowest-ranked unit first. With
-    ``streaming=True`` the response also has ``long_answer_gen``, the tokens of the first turn,
-    unless nothing was retrieved; ``metadata["long_answer"]`` is there once ``response_gen`` has
-    begun.
+    ``dropped_doc_ids``: whole documents are left out, those of the lowest-ranked unit first. A node
+    that is no long unit counts as one document and is named by its own id. With ``streaming=True``
+    the response also has ``long_answer_gen``, the tokens of the first turn, unless nothing was
+    retrieved; ``metadata["long_answer"]`` is there once ``response_gen`` has begun.
 
     Metadata that models are shown, and on which a unit's documents agree, stands before the text of
     each of them.
@@ -239,6 +239,7 @@ class TwoTurnSynthesizer(BaseSynthesizer):
         else:
             response = super()._prepare_response_output(response_str, source_nodes)
         if isinstance(response_str, (Answer, AnswerTokens, AsyncAnswerTokens)):
+            _named(response_str.notes, source_nodes)
             # The notes themselves become the metadata: a stream goes on filling them.
             response_str.notes.update(response.metadata or {})
             response.metadata = response_str.notes
@@ -271,6 +272,31 @@ def _notes(fitted: FittedContext) -> dict[str, Any]:
     return notes
 
 
+class _Nth(str):
+    """What a text is called until its node is known, which synthesizers are not shown."""
+
+    __slots__ = ("at",)
+    at: int
+
+    @classmethod
+    def text(cls, at: int) -> _Nth:
+        name = cls(f"source {at + 1}")
+        name.at = at
+        return name
+
+
+def _named(notes: dict[str, Any], sources: Sequence[NodeWithScore]) -> None:
+    """Call texts that are no long units by the ids of their nodes."""
+
+    def name(id_: str) -> str:
+        return sources[id_.at].node.node_id if isinstance(id_, _Nth) else id_
+
+    if "dropped_doc_ids" in notes:
+        notes["dropped_doc_ids"] = [name(id_) for id_ in notes["dropped_doc_ids"]]
+    if "cut_doc_id" in notes:
+        notes["cut_doc_id"] = name(notes["cut_doc_id"])
+
+
 def reader_template(text: str) -> PromptTemplate:
     """Name the slots as LlamaIndex does, so that its events and its users know them."""
     return PromptTemplate(
@@ -290,7 +316,7 @@ def documents_of(texts: Sequence[str]) -> list[ReaderDocument]:
                 for document in reader_documents([text.retrieved])
             ]
         else:
-            documents.append(ReaderDocument(f"source {rank + 1}", "", text, rank, True))
+            documents.append(ReaderDocument(_Nth.text(rank), "", text, rank, True))
     return documents
 
 

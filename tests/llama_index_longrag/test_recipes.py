@@ -374,7 +374,13 @@ def test_a_window_too_small_leaves_out_the_worst_wherever_it_stands():
         )
         response = engine.query(QUESTION)
         assert "dug in 1389" in llm.prompts[-1]
-        assert response.metadata["dropped_doc_ids"]
+        unread = [
+            source.node.node_id
+            for source in response.source_nodes
+            if source.node.get_content() not in llm.prompts[-1]
+        ]
+        assert unread
+        assert response.metadata["dropped_doc_ids"] == unread
 
 
 def test_the_corpus_cannot_end_its_field():

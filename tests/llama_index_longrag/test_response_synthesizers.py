@@ -219,6 +219,21 @@ def test_a_prompt_helper_gives_the_window(found):
     assert len(tokenizer(llm.prompts[0])) <= 600
 
 
+@pytest.mark.parametrize("streaming", [False, True])
+def test_nodes_that_are_no_units_are_named_by_their_ids_where_they_were_left_out(streaming):
+    words = [f"word{i}" for i in range(400)]
+    nodes = [
+        NodeWithScore(node=TextNode(id_=f"n{i}", text=" ".join(words) + f" end{i}"), score=1.0)
+        for i in range(3)
+    ]
+    llm = ScriptedLLM(LONG, SHORT, context_window=700, num_output=50)
+    synthesizer = TwoTurnSynthesizer(llm, streaming=streaming, tokenizer=tokenizer)
+    response = synthesizer.synthesize(QUESTION, nodes)
+    named = [*response.metadata["dropped_doc_ids"], response.metadata.get("cut_doc_id")]
+    assert len(set(named)) == len(named) >= 3
+    assert set(named) - {None} <= {"n0", "n1", "n2"}
+
+
 @pytest.mark.parametrize("limit", [-1, True, 1.5, None])
 def test_a_limit_out_of_range_is_refused(limit):
     with pytest.raises(InvalidParameterError, match="one_turn_max_tokens must be an integer of"):
