@@ -20,6 +20,7 @@ from langchain_core.runnables import (
 
 from langchain_longrag._models import leaves
 from langchain_longrag._requests import Models, to_prompt
+from langchain_longrag.chains import said
 from longrag.calls import Flow
 from longrag.errors import InvalidParameterError
 from longrag.prompts import CLASSIFY_QUERY
@@ -80,10 +81,12 @@ def answer_alone(
     Args:
         llm: any chat model, LLM or runnable; it is given the question and nothing else.
         input_key: the key of the question.
+
+    Raises:
+        GenerationError: when it runs, the model gave neither text nor a message.
     """
-    answer: Runnable[Any, str] = (
-        RunnableLambda(lambda inputs: query_of(inputs, input_key)) | llm | StrOutputParser()
-    )
+    question: Runnable[Any, str] = RunnableLambda(lambda inputs: query_of(inputs, input_key))
+    answer: Runnable[Any, str] = question | llm | said() | StrOutputParser()
     chain: Runnable[dict[str, Any], dict[str, Any]] = RunnablePassthrough.assign(
         context=RunnableLambda(lambda _: [])
     ) | RunnablePassthrough.assign(answer=answer)

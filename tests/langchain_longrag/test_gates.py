@@ -12,7 +12,7 @@ from langchain_core.prompts import PromptTemplate
 from langchain_core.runnables import Runnable, RunnableLambda
 
 from langchain_longrag import answer_alone, create_longrag_chain, create_query_gate
-from longrag.errors import InvalidParameterError
+from longrag.errors import GenerationError, InvalidParameterError
 from longrag.retrieval.query_classifier import Gate
 from tests.langchain_longrag.conftest import replying, scripted
 from tests.langchain_longrag.searching import AsyncSeen, Plain, Seen, seeing
@@ -123,6 +123,12 @@ async def test_answer_alone_asks_the_question_and_nothing_else():
     expected = {"question": "say a", "context": [], "answer": "SAY A"}
     assert chain.invoke({"question": "say a"}) == expected
     assert await chain.ainvoke({"question": "say a"}) == expected
+
+
+@pytest.mark.parametrize("said", [None, {"answer": "a"}])
+def test_an_answer_that_is_no_text_is_an_error_of_the_package(said):
+    with pytest.raises(GenerationError, match="must be text or a message"):
+        answer_alone(RunnableLambda(lambda _: said)).invoke({"input": ALONE})
 
 
 def test_what_the_model_raises_is_raised():
