@@ -412,9 +412,9 @@ def test_any_text_survives(texts: list[str]):
 def test_five_megabytes_take_seconds():
     text = ("A harbour is a place where boats lie.\r\n" * 99 + "See [the next](b.md).\r\n") * 1300
     assert len(text) > 5_000_000
-    before = time.perf_counter()
+    before = time.process_time()
     made = LongUnitTransformer().transform_documents([Document(id="a", page_content=text)])
-    assert time.perf_counter() - before < 30
+    assert time.process_time() - before < 30
     assert len(made) > 1000
 
 

@@ -154,6 +154,6 @@ def test_documents_that_cannot_be_ingested_are_refused():
 
 @pytest.mark.parametrize("text", ["# " + " " * 200_000 + "x", "#" * 200_000, "`" * 200_000])
 def test_hostile_lines_take_no_time(text):
-    start = time.perf_counter()
+    start = time.process_time()
     paragraphs([Document("d", text + "\nend.")])
-    assert time.perf_counter() - start < 2
+    assert time.process_time() - start < 2

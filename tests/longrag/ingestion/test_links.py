@@ -272,17 +272,17 @@ HOSTILE = {
 
 @pytest.mark.parametrize("case", HOSTILE)
 def test_hostile_text_takes_seconds_at_most(case):
-    start = time.perf_counter()
+    start = time.process_time()
     for name in ALL:
         link_extractor(name)(doc(HOSTILE[case]))
-    assert time.perf_counter() - start < 15
+    assert time.process_time() - start < 15
 
 
 def test_plain_text_of_five_megabytes_is_not_parsed_at_all():
     text = "A sentence of plain text, [with brackets] and a line end.\n" * 90_000
-    start = time.perf_counter()
+    start = time.process_time()
     assert DefaultLinkExtractor()(doc(text)) == ()
-    assert time.perf_counter() - start < 2
+    assert time.process_time() - start < 2
 
 
 @settings(deadline=None)

@@ -168,9 +168,9 @@ def test_no_answer_breaks_the_parser(answer):
 
 
 def test_braces_alone_take_no_time():
-    start = time.perf_counter()
+    start = time.process_time()
     assert parse_metadata('{"a":' * 50_000) is None
-    assert time.perf_counter() - start < 3
+    assert time.process_time() - start < 3
 
 
 def test_the_prompt_keeps_its_example_when_its_slots_are_filled():

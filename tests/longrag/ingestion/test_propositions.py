@@ -88,9 +88,9 @@ def test_any_list_of_texts_is_read_back_on_one_line_each(texts):
 
 @pytest.mark.parametrize("answer", ["[" * 100_000, "[" + '["a",' * 50_000, '["a' * 50_000])
 def test_a_hostile_answer_takes_no_time_and_says_nothing(answer):
-    start = time.perf_counter()
+    start = time.process_time()
     assert parse_propositions(answer) is None
-    assert time.perf_counter() - start < 5
+    assert time.process_time() - start < 5
 
 
 def test_answers_are_journalled_and_go_when_their_document_goes(tmp_path):

@@ -384,9 +384,9 @@ def timed_resolution(count):
         edges.update((i, j) for k, j in enumerate(targets) if k % 5 < 4 and i != j)
         metadata = {"path": f"docs/s{i % 300}/d{i}.md", "links": links}
         documents.append(Document(f"i{i}", "", f"Title {i}", metadata))
-    start = time.perf_counter()
+    start = time.process_time()
     report = resolve_links(documents)
-    seconds = time.perf_counter() - start
+    seconds = time.process_time() - start
     assert list(report.links) == sorted(edges)
     return seconds
 

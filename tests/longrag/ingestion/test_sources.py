@@ -132,9 +132,9 @@ def test_yaml_aliases_do_not_expand(tmp_path):
     front = "a0: &a0 [x, x]\n" + "".join(
         f"a{i}: &a{i} [*a{i - 1}, *a{i - 1}]\n" for i in range(1, 60)
     )
-    start = time.perf_counter()
+    start = time.process_time()
     document = read_one(tmp_path, "a.md", f"---\n{front}title: T\n---\nbody")
-    assert time.perf_counter() - start < 5
+    assert time.process_time() - start < 5
     assert (document.title, dict(document.metadata)) == ("T", {"path": "a.md", "title": "T"})
 
 
@@ -142,9 +142,9 @@ def test_yaml_merge_keys_are_not_followed(tmp_path):
     front = "a0: &a0 {x: 1}\n" + "".join(
         f"a{i}: &a{i}\n  <<: [*a{i - 1}, *a{i - 1}]\n" for i in range(1, 31)
     )
-    start = time.perf_counter()
+    start = time.process_time()
     document = read_one(tmp_path, "a.md", f"---\n{front}<<: *a30\ntitle: T\n=: 1\n---\nbody")
-    assert time.perf_counter() - start < 5
+    assert time.process_time() - start < 5
     assert (document.text, document.title) == ("body", "T")
     assert dict(document.metadata) == {"path": "a.md", "title": "T", "=": 1}
 
@@ -209,9 +209,9 @@ def test_a_block_of_html_is_a_line(tmp_path, tag):
 
 
 def test_html_nested_without_end_is_still_read(tmp_path):
-    start = time.perf_counter()
+    start = time.process_time()
     document = read_one(tmp_path, "a.html", "<b id=1>" * 30_000 + "deep <a href=x.md>text</a>")
-    assert time.perf_counter() - start < 10
+    assert time.process_time() - start < 10
     assert document.text == "deep text"
     assert document.metadata["links"] == ["x.md"]
 

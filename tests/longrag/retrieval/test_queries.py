@@ -162,10 +162,10 @@ def test_no_answer_breaks_a_parser_and_what_is_read_is_never_blank(answer):
     "piece", [" ", "*", "* ", "[", "{", "I'm ", "-\n", "1.", '"', "here is ", "`"]
 )
 def test_reading_takes_time_in_proportion_to_the_answer(piece):
-    start = time.perf_counter()
+    start = time.process_time()
     for parse in (parse_passage, parse_query, parse_questions):
         parse(piece * 50_000)
-    assert time.perf_counter() - start < 3
+    assert time.process_time() - start < 3
 
 
 @pytest.mark.parametrize("flow", [hyde, rewrite, decompose])

@@ -467,9 +467,9 @@ def test_32k_tokens_of_context_are_read_in_well_under_a_second() -> None:
     needle = "The mill of Besançon grinds wheat every morning."
     documents = [("Long", f"{text}\n\n{needle}")]
     extract_evidence("warm up", documents)
-    start = time.perf_counter()
+    start = time.process_time()
     found = extract_evidence("What does the mill grind?", documents)
-    elapsed = time.perf_counter() - start
+    elapsed = time.process_time() - start
     assert found[0].text == needle
     assert elapsed < 0.8
 
@@ -497,10 +497,10 @@ def test_hostile_repetition_is_read_in_linear_time(piece: str) -> None:
         f"<document>{filler} wheat</document><question>what is wheat 一一 1?</question>",
         second_turn("how many is 一一 a query?", filler),
     ]
-    start = time.perf_counter()
+    start = time.process_time()
     for prompt in prompts:
         answer_prompt(prompt)
-    assert time.perf_counter() - start < 8
+    assert time.process_time() - start < 8
 
 
 def test_answers_do_not_depend_on_the_hash_seed() -> None:
