@@ -2,10 +2,12 @@
 
     python benchmarks/query_classifier/compare.py
     python benchmarks/query_classifier/compare.py --by-task --errors
+    python benchmarks/query_classifier/compare.py --set test_styles
     python benchmarks/query_classifier/compare.py --generate mymodule:ask
 
 For each: accuracy on all queries, on those that need retrieval (recall), on those that do not, in
-English and in Chinese, precision, and milliseconds a query. ``--generate`` names a function from a
+English and in Chinese, precision, and milliseconds a query; then the same for each style, where
+the set has styles. ``--generate`` names a function from a
 prompt to a language model's text; without it no language model is measured. MiniLM is measured
 where the extra ``local`` is installed.
 """
@@ -59,13 +61,26 @@ def gates(generate: str) -> Iterator[tuple[str, Gate]]:
 def accuracy(verdicts: Verdicts, belongs: Callable[[Query], bool]) -> str:
     """Return the share that is right among the queries that belong."""
     right = [query.retrieval == verdict for query, verdict in verdicts if belongs(query)]
-    return f"{sum(right) / len(right):.3f}"
+    return f"{sum(right) / len(right):.3f}" if right else "-"
 
 
 def precision(verdicts: Verdicts) -> str:
     """Return the share that needs retrieval among the queries said to."""
     said = [query.retrieval for query, verdict in verdicts if verdict]
     return f"{sum(said) / len(said):.3f}" if said else "-"
+
+
+def line(name: str, verdicts: Verdicts) -> str:
+    """Return one line of shares."""
+    shares = "".join(f"{accuracy(verdicts, belongs):>12}" for belongs in GROUPS.values())
+    return f"{name:<20}{len(verdicts):>5}{shares}{precision(verdicts):>12}"
+
+
+def by_style(verdicts: Verdicts) -> Iterator[tuple[str, Verdicts]]:
+    """Yield the styles with their verdicts, where there are several."""
+    styles = list(dict.fromkeys(query.style for query, _ in verdicts))
+    for style in styles if len(styles) > 1 else []:
+        yield style, [row for row in verdicts if row[0].style == style]
 
 
 def by_task(verdicts: Verdicts) -> None:
@@ -85,21 +100,22 @@ def errors(verdicts: Verdicts) -> None:
 def main() -> None:
     """Print one line for each classifier."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--set", default="test", choices=["dev", "test"])
+    parser.add_argument("--set", default="test", choices=["dev", "test", "test_styles"])
     parser.add_argument("--generate", default="", help="module:function, from prompt to text")
     parser.add_argument("--by-task", action="store_true")
     parser.add_argument("--errors", action="store_true")
     options = parser.parse_args()
     queries = read(options.set)
-    print(f"{len(queries)} queries")
-    print(f"{'':<12}{''.join(f'{name:>12}' for name in GROUPS)}{'precision':>12}{'ms':>8}")
+    header = "".join(f"{name:>12}" for name in GROUPS)
+    print(f"{'':<20}{'':>5}{header}{'precision':>12}{'ms':>8}")
     for name, gate in gates(options.generate):
         gate.needs_retrieval("Is this the first call?")
         start = time.perf_counter()
         verdicts = [(query, gate.needs_retrieval(query.text)) for query in queries]
         spent = 1000 * (time.perf_counter() - start) / len(queries)
-        shares = "".join(f"{accuracy(verdicts, belongs):>12}" for belongs in GROUPS.values())
-        print(f"{name:<12}{shares}{precision(verdicts):>12}{spent:>8.2f}")
+        print(f"{line(name, verdicts)}{spent:>8.2f}")
+        for style, own in by_style(verdicts):
+            print(line(f"  {style}", own))
         if options.by_task:
             by_task(verdicts)
         if options.errors:

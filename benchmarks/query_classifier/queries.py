@@ -12,16 +12,20 @@ FOLDER = Path(__file__).parent
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """One query with its label, its type of task and its language."""
+    """One query with its label, its type of task, its language and its style."""
 
     text: str
     retrieval: bool
     task: str
     language: str
+    style: str
 
 
 def read(name: str) -> list[Query]:
-    """Return the queries of ``train``, ``dev`` or ``test``."""
+    """Return the queries of ``train``, ``dev``, ``test`` or ``test_styles``.
+
+    The style, ``sentence`` or ``keywords``, is given in ``test_styles`` alone.
+    """
     return list(_rows(FOLDER / f"{name}.jsonl"))
 
 
@@ -29,4 +33,5 @@ def _rows(path: Path) -> Iterator[Query]:
     with path.open(encoding="utf-8") as file:
         for line in file:
             row = json.loads(line)
-            yield Query(row["query"], row["retrieval"], row["task"], row["language"])
+            style = row.get("style", "")
+            yield Query(row["query"], row["retrieval"], row["task"], row["language"], style)

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from longrag.errors import IndexFormatError, InvalidParameterError
 from longrag.indexing.storage import load_arrays, save_arrays
-from longrag.retrieval.query_features import Block, blocks
+from longrag.retrieval.query_features import Block, blocks, novelty
 
 _KIND = "query_classifier"
 _VERSION = 1
@@ -124,6 +124,8 @@ class QueryClassifier:
         if isinstance(min_count, bool) or not isinstance(min_count, int) or min_count < 1:
             raise InvalidParameterError("min_count", min_count, "an integer from 1 on")
         parsed = [blocks(query) for query in queries]
+        known = frozenset(_vocabulary(parsed, min_count)[0])
+        parsed = [(*found, novelty(found, known)) for found in parsed]
         terms, counts = _vocabulary(parsed, min_count)
         if not terms:
             raise InvalidParameterError(
@@ -143,7 +145,8 @@ class QueryClassifier:
         """
         check_query(query)
         score = self.intercept
-        for block in blocks(query):
+        found = blocks(query)
+        for block in (*found, novelty(found, self._places)):
             places, values = _values(block, self._places, self._idf)
             score += float(self.weights[places].astype(np.float64) @ values)
         return sigmoid(score)

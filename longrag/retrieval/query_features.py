@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 from unicodedata import normalize
@@ -23,7 +23,8 @@ READ_LAST = 500
 
 _HEAD = 8
 _TAIL = 4
-_CHARACTERS = (2, 3, 4)
+_CHARACTERS = (2, 3)
+_EDGE = 4
 _MARK = 0.3
 _SHORTEST_QUOTE = 18
 _SHORTEST_QUOTE_CHINESE = 8
@@ -39,6 +40,11 @@ _QUOTED = re.compile(r'"[^"]+"|“[^“”]+”|「[^「」]+」|『[^『』]+�
 _COLON = re.compile(r":(?=\s|[A-Za-z]|[^\x00-\x7f])")
 _YEAR = re.compile(r"(?<!\d)(?:1[5-9]|20)\d\d(?!\d)")
 _ARITHMETIC = re.compile(r"\d\s*[-+*/^×÷%=]")
+_IDENTIFIER = re.compile(
+    r"(?<![^\W_])(?:[A-Za-z]{1,24}[-_.]?\d|\d{1,24}[A-Za-z]|[A-Za-z\d]{1,24}[_.:/\\]{1,2}[A-Za-z]"
+    r"|[a-z]{1,24}[A-Z])"
+)
+_ACRONYM = re.compile(r"(?<![^\W_])[A-Z]{2,24}(?![^\W\d_s])")
 _SENTENCE_END = re.compile(r"[.!?。](?:\s|$|[\"”])|[。！]")
 _AFTER_STOP = frozenset('.!?:"“')
 _QUESTION_WORDS = frozenset({
@@ -70,9 +76,26 @@ def blocks(query: str) -> tuple[Block, ...]:
         Block(_distinct(_word_features(words, _words(text)))),
         Block(_distinct(_character_features(instruction))),
         Block(_distinct(f"b{word}" for word in pasted)),
-        Block(_distinct(_shape(text, words, len(pasted))), _MARK),
+        Block(_distinct(_shape(text, instruction, words, len(pasted))), _MARK),
     )
     return tuple(block for block in found if block.features)
+
+
+def novelty(found: tuple[Block, ...], known: Container[str]) -> Block:
+    """Return a mark of how many of the words of an instruction are unknown, for its length.
+
+    A search in keywords names what it looks for, and what can be looked for has no end; what can be
+    asked of a text at hand is said in few words, which are soon known.
+    """
+    words = [
+        feature
+        for block in found
+        for feature in block.features
+        if feature[0] == "w" and " " not in feature and feature[1].isalnum()
+    ]
+    unknown = sum(word not in known for word in words)
+    length = int(1.5 * math.log2(len(words) + 1))
+    return Block((f"?{min(3, unknown)} of {min(4, length)}",), _MARK)
 
 
 def _window(query: str) -> str:
@@ -126,10 +149,14 @@ def _character_features(instruction: str) -> Iterator[str]:
     for size in _CHARACTERS:
         for start in range(len(text) - size + 1):
             yield f"c{text[start : start + size]}"
+    for start in range(len(text) - _EDGE + 1):
+        # Within a word they say little more than the shorter ones, and are half of all features.
+        if text[start] == " " or text[start + _EDGE - 1] == " ":
+            yield f"c{text[start : start + _EDGE]}"
 
 
-def _shape(text: str, words: list[str], pasted: int) -> Iterator[str]:
-    """Yield marks of length, layout, punctuation, numbers and names."""
+def _shape(text: str, instruction: str, words: list[str], pasted: int) -> Iterator[str]:
+    """Yield marks of length, layout, punctuation, numbers, names and identifiers."""
     tokens = _TOKEN.findall(text)
     yield f"#length {int(math.log2(len(tokens) + 1))}"
     yield f"#asked {int(1.5 * math.log2(len(words) + 1))}"
@@ -147,6 +174,8 @@ def _shape(text: str, words: list[str], pasted: int) -> Iterator[str]:
         ("arithmetic", _ARITHMETIC.search(text)),
         ("code", re.search(r"[=(){};<>\[\]]", text)),
         ("asks", text.endswith("?")),
+        ("identifier", _IDENTIFIER.search(instruction)),
+        ("acronym", _ACRONYM.search(instruction)),
         ("question word", words and words[0] in _QUESTION_WORDS),
     ):
         if present:
