@@ -124,7 +124,8 @@ class RecipeQueryEngine(BaseQueryEngine):
         repacker: the order in which nodes are read, or any node postprocessor.
         compressor: any node postprocessor, such as ``CompressPostprocessor``.
         response_synthesizer: any synthesizer; by default a ``RecipeSynthesizer``.
-        candidates: the nodes that are retrieved to be reranked.
+        candidates: the nodes that are retrieved to be reranked; a postprocessor that is given may
+            have a limit of its own, as ``MonoT5Rerank`` does.
         top_k: the nodes that are left after reranking.
         on_error: what a reranker that fails does: "raise", or "keep_order", which goes on and notes
             it in the trace.
@@ -173,9 +174,9 @@ class RecipeQueryEngine(BaseQueryEngine):
             retriever=retriever,
             gate=None if classifier is None else to_gate(classifier),
             transform=transform,
-            reranker=_postprocessor("reranker", reranker),
+            reranker=_reranker(reranker, candidates),
             repacker=repacking,
-            compressor=_postprocessor("compressor", compressor),
+            compressor=_postprocessor("compressor", "", compressor),
         )
         for part in (self._modules.reranker, repacking, self._modules.compressor):
             if part is not None:
@@ -409,13 +410,16 @@ def _check(name: str, value: object, kind: type) -> None:
         raise InvalidParameterError(name, value, f"a {kind.__name__}")
 
 
-def _postprocessor(name: str, value: object) -> BaseNodePostprocessor | None:
+def _reranker(reranker: object, candidates: int) -> BaseNodePostprocessor | None:
+    if callable(reranker) and not isinstance(reranker, BaseNodePostprocessor):
+        return ScorerRerank(scorer=reranker, candidates=candidates)
+    return _postprocessor("reranker", ", a scorer", reranker)
+
+
+def _postprocessor(name: str, other: str, value: object) -> BaseNodePostprocessor | None:
     if value is None or isinstance(value, BaseNodePostprocessor):
         return value
-    if name == "reranker" and callable(value):
-        return ScorerRerank(scorer=value)
-    scorer = ", a scorer" if name == "reranker" else ""
-    raise InvalidParameterError(name, value, f"a node postprocessor{scorer} or None")
+    raise InvalidParameterError(name, value, f"a node postprocessor{other} or None")
 
 
 def _ordering(

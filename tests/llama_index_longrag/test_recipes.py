@@ -110,6 +110,21 @@ def test_best_performance_runs_every_module_and_says_what_each_did():
     assert json.loads(json.dumps(trace)) == copy.deepcopy(trace) == trace
 
 
+def test_a_scorer_scores_as_many_candidates_as_are_asked_for():
+    scored: list[int] = []
+
+    def counted(query: str, texts: Any, /) -> list[float]:
+        scored.append(len(texts))
+        return overlap(query, texts)
+
+    many = {f"page {n}": f"Page {n} tells of nothing." for n in range(80)}
+    engine = RecipeQueryEngine(
+        index_of(many), reranker=counted, candidates=80, top_k=1, llm=ScriptedLLM("Nothing.")
+    )
+    engine.query(QUESTION)
+    assert scored == [80]
+
+
 def test_balanced_efficiency_asks_the_model_once():
     llm = ScriptedLLM("In 1389.")
     engine = balanced_efficiency(index_of(), reranker=overlap, llm=llm)
