@@ -15,14 +15,14 @@ __version__ = "0.1.0"
 def lazily(
     names: dict[str, Any], modules: Mapping[str, str]
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """Returns the ``__getattr__`` and ``__dir__`` of a package imported as it is used (PEP 562).
+    """Return the ``__getattr__`` and ``__dir__`` of a package imported as it is used (PEP 562).
 
     Such a package costs next to nothing to import, and a name of it only the modules it needs.
     A name must not also be that of a module of the package, which would take its place.
 
     Args:
-        names: The package's ``globals()``, where a name is kept once it was asked for.
-        modules: For each module of the package its public names, separated by spaces.
+        names: the package's ``globals()``, where a name is kept once it was asked for.
+        modules: for each module of the package its public names, separated by spaces.
     """
     package = names["__name__"]
     module_of = {name: module for module, public in modules.items() for name in public.split()}
