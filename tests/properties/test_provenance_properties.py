@@ -18,6 +18,7 @@ import langchain_longrag
 import llama_index_longrag
 from tests.langchain_longrag.conftest import HashEmbeddings
 from tests.llama_index_longrag.conftest import HashEmbedding
+from tests.llama_index_longrag.test_provenance import TextStore
 
 QUESTION = "the mill"
 words = st.sampled_from(["mill", "weir.", "磨坊。", "rye", "Mill!", "the", "a", "é\x85é"])
@@ -98,21 +99,6 @@ def test_offsets_from_a_langchain_store_are_true_or_unknown(data, sources, split
         known = [chunk.metadata.get("start_index", -1) >= 0 for chunk in own]
         assert all(placed) == all(known)
         assert any(placed) == any(known)
-
-
-class TextStore(SimpleVectorStore):
-    """A store that holds the nodes, as hosted ones do, so that the index keeps no docstore."""
-
-    stores_text: bool = True
-
-    def add(self, nodes, **kwargs):
-        self.__dict__.setdefault("rows", {}).update({node.node_id: node for node in nodes})
-        return super().add(nodes, **kwargs)
-
-    def query(self, query, **kwargs):
-        result = super().query(query, **kwargs)
-        result.nodes = [self.__dict__["rows"][id_] for id_ in result.ids]
-        return result
 
 
 def tokenizer(text):
