@@ -40,8 +40,8 @@ import numpy as np  # noqa: E402
 from numpy.typing import NDArray  # noqa: E402
 from public_data import add_data_option  # noqa: E402
 
-from longrag.indexing.clustering import cluster_layer, clusterer  # noqa: E402
-from longrag.indexing.layers import Layer  # noqa: E402
+from longrag.indexing.tree.clusterer import Layer  # noqa: E402
+from longrag.indexing.tree.clustering import cluster_layer, clusterer  # noqa: E402
 
 OURS = ("paper", "fast", "contiguous", "graph", "stable")
 SCALE = (1_000, 2_000, 5_000, 10_000, 20_000, 50_000)

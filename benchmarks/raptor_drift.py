@@ -21,9 +21,9 @@ import numpy as np
 from public_data import add_data_option, rows
 
 from longrag.calls import Embed, Request, run
-from longrag.indexing.summaries import ExtractiveSummarizer
-from longrag.indexing.tree import Tree
-from longrag.indexing.tree_builder import TreeBuilder
+from longrag.indexing.tree.builder import TreeBuilder
+from longrag.indexing.tree.summaries import ExtractiveSummarizer
+from longrag.indexing.tree.tree import Tree
 from longrag.models import LsaEmbedder
 from longrag.models.words import content_terms
 from longrag.retrieval.tree_index import TreeIndex

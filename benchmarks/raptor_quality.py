@@ -62,9 +62,9 @@ from longrag.evaluation.metrics import (  # noqa: E402
     rouge_l,
     token_f1,
 )
-from longrag.indexing.summaries import ExtractiveSummarizer, LlmSummarizer  # noqa: E402
-from longrag.indexing.tree import Tree  # noqa: E402
-from longrag.indexing.tree_builder import TreeBuilder, build_tree  # noqa: E402
+from longrag.indexing.tree.builder import TreeBuilder, build_tree  # noqa: E402
+from longrag.indexing.tree.summaries import ExtractiveSummarizer, LlmSummarizer  # noqa: E402
+from longrag.indexing.tree.tree import Tree  # noqa: E402
 from longrag.journal import Journal  # noqa: E402
 from longrag.models.words import content_terms  # noqa: E402
 from longrag.prompts import field  # noqa: E402

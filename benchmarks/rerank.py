@@ -20,8 +20,8 @@ from typing import Any
 import numpy as np
 
 from longrag.indexing.tilde_index import TildeIndex, TildeScorer
-from longrag.models.monot5 import MonoT5Scorer
-from longrag.models.tilde_terms import TermWeights, TildeTokenizer
+from longrag.models.rerankers.monot5 import MonoT5Scorer
+from longrag.models.rerankers.tilde_terms import TermWeights, TildeTokenizer
 
 VOCABULARY = 30_522
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]"]

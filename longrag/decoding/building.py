@@ -9,7 +9,7 @@ from typing import Any
 from longrag.calls import Flow
 from longrag.decoding.decoder import RichesDecoder
 from longrag.indexing import KeyIndex
-from longrag.indexing.key_parts import Mode
+from longrag.indexing.key_index.parts import Mode
 from longrag.ingestion import KeyKind, make_keys
 from longrag.models.hosted import check_language_model
 from longrag.models.language_model import LanguageModel

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from longrag.errors import InvalidParameterError
-from longrag.indexing.geometry import check_integer, directions
+from longrag.indexing.tree.geometry import check_integer, directions
 from longrag.indexing.vectors import check_vectors
 
 # Similarities held at a time: 16 MB as float32, and as much again twice over while ranked.

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from longrag.errors import IndexFormatError, InvalidDocumentError, InvalidParameterError
 from longrag.indexing.storage import load_arrays, save_arrays
-from longrag.models.scorers import readable
-from longrag.models.tilde_terms import TermTokenizer, TermWeigher, TermWeights
+from longrag.models.rerankers.scorers import readable
+from longrag.models.rerankers.tilde_terms import TermTokenizer, TermWeigher, TermWeights
 
 _KIND = "tilde"
 _VERSION = 1

@@ -11,7 +11,7 @@ from longrag.calls import Fetch, Flow, Generate, Request, Search, ask, run, toge
 from longrag.errors import RerankError, StoreError
 from longrag.indexing.keywords import KeywordIndex, UnitKeywords
 from longrag.indexing.keywords import Tokenizer as WordTokenizer
-from longrag.models.scorers import Scorer
+from longrag.models.rerankers.scorers import Scorer
 from longrag.recipes.passages import (
     Passage,
     Retrieved,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
-from longrag.models.scorers import Scorer
+from longrag.models.rerankers.scorers import Scorer
 from longrag.recipes.modules import (
     DEFAULT_TRANSFORM,
     Hybrid,

@@ -9,7 +9,7 @@ from typing import Final, Generic, Literal, TypeAlias, TypeVar, get_args
 from longrag.calls import Answer, Flow, Request, Score
 from longrag.errors import InvalidParameterError, RerankError
 from longrag.ingestion.chunking import chunk_spans
-from longrag.models.scorers import ScoreArray, Scorer, finite_scores
+from longrag.models.rerankers.scorers import ScoreArray, Scorer, finite_scores
 from longrag.types import TokenCounter
 
 T = TypeVar("T")

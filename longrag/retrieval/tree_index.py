@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from longrag.calls import Flow
 from longrag.errors import IndexFormatError, InvalidParameterError
 from longrag.indexing.storage import load_arrays, save_arrays
-from longrag.indexing.tree import Tree
-from longrag.indexing.tree_builder import TreeBuilder, build_tree, version
+from longrag.indexing.tree.builder import TreeBuilder, build_tree, version
+from longrag.indexing.tree.tree import Tree
 from longrag.ingestion.units import check_documents
 from longrag.retrieval.corpus import documents_from_json, documents_to_json
 from longrag.types import Document, TreeNode

@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from longrag.errors import InvalidParameterError, MissingExtraError
-from longrag.indexing.geometry import check_integer
-from longrag.indexing.tree import Tree
+from longrag.indexing.tree.geometry import check_integer
+from longrag.indexing.tree.tree import Tree
 from longrag.indexing.vectors import check_vectors
 from longrag.models.words import STOPWORDS, content_terms, terms
 from longrag.retrieval.assembly import check_token_budget

@@ -11,8 +11,8 @@ import copy
 import numpy as np
 import pytest
 
-from longrag.indexing.clustering import cluster_layer
-from longrag.indexing.layers import Layer
+from longrag.indexing.tree.clusterer import Layer
+from longrag.indexing.tree.clustering import cluster_layer
 
 
 def make_layer(vectors):

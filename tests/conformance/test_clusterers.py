@@ -2,7 +2,7 @@
 
 import pytest
 
-from longrag.indexing.clustering import clusterer as by_name
+from longrag.indexing.tree.clustering import clusterer as by_name
 from tests.conformance.clusterers import ClustererSuite
 
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from longrag.models import Next, TransformersLanguageModel
-from longrag.models.transformers_cache import NoCache, RowCache, TreeCache
+from longrag.models.transformers.cache import NoCache, RowCache, TreeCache
 from tests.conformance.language_models import LanguageModelSuite, by_id
 from tests.tiny_models import byte_tokenizer, tiny
 

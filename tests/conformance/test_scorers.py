@@ -6,11 +6,11 @@ import pytest
 import torch
 
 from longrag.indexing.tilde_index import TildeIndex, TildeScorer
-from longrag.models.cross_encoder import CrossEncoderScorer
-from longrag.models.monot5 import MonoT5Scorer
-from longrag.models.rankllama import RankLlamaScorer
-from longrag.models.scorers import Scorer
-from longrag.models.tilde import TildeExpander, TildeModel
+from longrag.models.rerankers.cross_encoder import CrossEncoderScorer
+from longrag.models.rerankers.monot5 import MonoT5Scorer
+from longrag.models.rerankers.rankllama import RankLlamaScorer
+from longrag.models.rerankers.scorers import Scorer
+from longrag.models.rerankers.tilde import TildeExpander, TildeModel
 from tests import tiny_rerankers as tiny
 from tests.conformance.scorers import TEXTS, ScorerSuite
 from tests.tiny_models import byte_tokenizer

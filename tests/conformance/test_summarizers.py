@@ -7,7 +7,7 @@ import pytest
 
 from longrag.calls import Embed, Generate, arun_all, run, run_all
 from longrag.errors import GenerationError
-from longrag.indexing.summaries import (
+from longrag.indexing.tree.summaries import (
     ExtractiveSummarizer,
     LlmSummarizer,
     Passage,

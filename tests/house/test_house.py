@@ -22,75 +22,6 @@ LAZY = ("longrag.models", "longrag.ingestion", "longrag.indexing", "longrag.retr
         "longrag.refinement", "longrag.decoding", "longrag.synthesis", "longrag.recipes",
         "llama_index_longrag", "langchain_longrag")  # fmt: skip
 
-EXPORTED = {
-    "llama_index_longrag": [
-        "AsyncTransformRetriever",
-        "ChunkMetadataExtractor",
-        "CompressPostprocessor",
-        "EvidenceRetriever",
-        "ExtractiveLLM",
-        "HybridRetriever",
-        "HydeTransform",
-        "LocalEmbedding",
-        "LongRAGIndex",
-        "LongUnitNodeParser",
-        "LongUnitTool",
-        "MaxPRetriever",
-        "MediaQueryEngine",
-        "MonoT5Rerank",
-        "QueryClassifierQueryEngine",
-        "RaptorIndex",
-        "RaptorRetriever",
-        "RecipeQueryEngine",
-        "RecipeSynthesizer",
-        "RepackPostprocessor",
-        "RichesLLM",
-        "RichesQueryEngine",
-        "ScorerRerank",
-        "TildeRerank",
-        "TwoTurnSynthesizer",
-        "balanced_efficiency",
-        "best_performance",
-    ],
-    "langchain_longrag": [
-        "ChatRiches",
-        "ChunkMetadataTransformer",
-        "CompressDocuments",
-        "EvidenceRetriever",
-        "ExtractiveChatModel",
-        "HybridRetriever",
-        "LocalEmbeddings",
-        "LongRAGIndex",
-        "LongUnitTransformer",
-        "MaxPRetriever",
-        "MediaFinder",
-        "MetadataReplacement",
-        "MonoT5Rerank",
-        "QueryTransformRetriever",
-        "RaptorIndex",
-        "RaptorRetriever",
-        "ReaderSettings",
-        "RecipeSettings",
-        "RepackDocuments",
-        "RichesRetriever",
-        "ScorerRerank",
-        "SentenceWindowTransformer",
-        "TildeRerank",
-        "answer_alone",
-        "balanced_efficiency",
-        "best_performance",
-        "create_longrag_chain",
-        "create_longrag_tool",
-        "create_query_gate",
-        "create_two_turn_reader",
-    ],
-}
-
-
-@pytest.mark.parametrize("name", EXPORTED)
-def test_the_adapters_export_exactly_these_names(name):
-    assert importlib.import_module(name).__all__ == EXPORTED[name]
-
 
 @pytest.mark.parametrize(
     "name",
@@ -163,43 +94,34 @@ def test_importing_a_package_loads_no_module_of_another(name):
     if name == "longrag.retrieval":
         assert below(own, "longrag.decoding", "longrag.recipes", "longrag.synthesis") == []
     else:
-        assert own == sorted({"longrag", name})
+        assert own == sorted({name.split(".")[0], name})
 
 
 @pytest.mark.parametrize("adapter", ["llama_index_longrag", "langchain_longrag"])
 def test_a_class_of_an_adapter_loads_only_what_it_is_made_of(adapter):
     own = loaded_by(f"from {adapter} import MaxPRetriever")
-    assert f"{adapter}.retrievers" in own
+    assert f"{adapter}.retrieval.maxp" in own
     unused = ("decoding", "recipes", "refinement", "evaluation", "synthesis", "indexing.tree")
     assert below(own, *(f"longrag.{name}" for name in unused)) == []
-    assert below(own, f"{adapter}.raptor", f"{adapter}.recipes", f"{adapter}.riches") == []
-
-
-def typed_names(name):
-    """Returns the names that a package shows to a type checker, with the modules they are from."""
-    tree = ast.parse(Path(importlib.import_module(name).__file__).read_text(encoding="utf-8"))
-    return {
-        alias.name: node.module
-        for node in ast.walk(tree)
-        if isinstance(node, ast.ImportFrom) and node.module.startswith(f"{name}.")
-        for alias in node.names
-    }
+    assert below(own, f"{adapter}.recipes", f"{adapter}.decoding", f"{adapter}.indices") == []
 
 
 @pytest.mark.parametrize("name", LAZY)
-def test_the_names_a_type_checker_sees_are_those_that_are_there(name):
+def test_every_name_of_a_stub_is_the_one_of_its_module(name):
     package = importlib.import_module(name)
-    for _, module, _ in pkgutil.iter_modules(package.__path__):
-        importlib.import_module(f"{name}.{module}")
-    names = typed_names(name)
-    assert sorted(names) == package.__all__
-    assert set(names) <= set(dir(package))
+    for _, module, _ in pkgutil.walk_packages(package.__path__, f"{name}."):
+        importlib.import_module(module)
+    stub = ast.parse(Path(package.__file__).with_suffix(".pyi").read_text(encoding="utf-8"))
+    names = {alias.name: node.module for node in stub.body for alias in node.names}
+    assert sorted(names) == package.__all__ == dir(package)
     for exported, module in names.items():
-        assert getattr(package, exported) is getattr(importlib.import_module(module), exported)
+        assert getattr(package, exported) is getattr(
+            importlib.import_module(f"{name}.{module}"), exported
+        )
 
 
 def test_a_name_a_package_has_not_is_refused_as_by_any_module():
-    with pytest.raises(AttributeError, match=r"'longrag.models' has no attribute 'Nothing'"):
+    with pytest.raises(AttributeError, match=r"longrag\.models attribute Nothing"):
         longrag.models.Nothing  # noqa: B018
     with pytest.raises(ImportError, match=r"cannot import name 'Nothing' from 'longrag.models'"):
         from longrag.models import Nothing  # noqa: F401

@@ -10,7 +10,7 @@ from langchain_core.documents import Document
 from langchain_core.prompts import ChatPromptTemplate, PromptTemplate
 
 from langchain_longrag import CompressDocuments, LongUnitTransformer, MaxPRetriever
-from langchain_longrag._bridge import to_unit
+from langchain_longrag.bridge.documents import to_unit
 from longrag.errors import EmbeddingError, GenerationError, InvalidParameterError
 from longrag.models.tokens import count_tokens
 from tests.langchain_longrag.conftest import HashEmbeddings, replying, scripted

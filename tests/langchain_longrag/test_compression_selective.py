@@ -18,7 +18,7 @@ from langchain_longrag import (
     balanced_efficiency,
     best_performance,
 )
-from langchain_longrag._bridge import to_unit
+from langchain_longrag.bridge.documents import to_unit
 from longrag.errors import GenerationError, InvalidParameterError
 from longrag.ingestion import split_sentences
 from longrag.models import TransformersLanguageModel

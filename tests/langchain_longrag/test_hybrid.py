@@ -21,7 +21,7 @@ from langchain_longrag import (
     RaptorIndex,
     RaptorRetriever,
 )
-from langchain_longrag._beneath import comparable
+from langchain_longrag.retrieval.base_retrievers import comparable
 from longrag.errors import InvalidDocumentError, InvalidParameterError, StoreError
 from longrag.indexing.keywords import KeywordIndex
 from longrag.retrieval.fusion import fuse

@@ -12,7 +12,7 @@ from langchain_longrag import (
     MaxPRetriever,
     create_longrag_tool,
 )
-from langchain_longrag._bridge import to_retrieved, to_unit
+from langchain_longrag.bridge.documents import to_retrieved, to_unit
 from longrag.models.tokens import count_tokens
 from tests.langchain_longrag.conftest import HashEmbeddings
 

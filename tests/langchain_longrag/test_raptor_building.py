@@ -24,7 +24,7 @@ from langchain_longrag import (
 from longrag.errors import (
     InvalidParameterError,
 )
-from longrag.indexing.summaries import ExtractiveSummarizer
+from longrag.indexing.tree.summaries import ExtractiveSummarizer
 from tests.langchain_longrag.conftest import (
     HashEmbeddings,
     ScriptedChatModel,

@@ -20,7 +20,12 @@ from langchain_core.runnables import ConfigurableField, RunnableGenerator, Runna
 from pydantic import SecretStr
 
 from langchain_longrag import LocalEmbeddings
-from langchain_longrag._models import blocks_in_async, embedder_identity, llm_identity, reply_text
+from langchain_longrag.bridge.models import (
+    blocks_in_async,
+    embedder_identity,
+    llm_identity,
+    reply_text,
+)
 from longrag.models.embedder import LsaEmbedder
 from tests.langchain_longrag.conftest import HashEmbeddings, ScriptedChatModel, replying
 
@@ -185,7 +190,7 @@ class SyncLLM(LLM):
         (SyncLLM().configurable_alternatives(ConfigurableField(id="m"), b=SyncLLM()), True),
         (None, False),
     ],
-    ids=repr,
+    ids=lambda value: type(value).__name__,
 )
 def test_it_is_known_whether_async_calls_are_a_models_own(llm, expected):
     assert blocks_in_async(llm) is expected

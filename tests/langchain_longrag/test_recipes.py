@@ -20,11 +20,11 @@ from langchain_longrag import (
     MaxPRetriever,
     RepackDocuments,
     ScorerRerank,
-    _recipe_runs,
     balanced_efficiency,
     best_performance,
 )
-from langchain_longrag._passages import to_passages
+from langchain_longrag.bridge.passages import to_passages
+from langchain_longrag.recipes import runs
 from longrag.errors import GenerationError, InvalidParameterError, RerankError, StoreError
 from longrag.models.tokens import count_tokens
 from longrag.recipes.trace import MODULES
@@ -259,13 +259,13 @@ async def test_every_module_may_be_another():
 
 def test_texts_changed_by_others_keep_their_documents_and_claim_no_place():
     found = [Document(page.page_content, metadata={"doc_id": page.id}) for page in PAGES[6:9]]
-    modules = _recipe_runs.handed(to_passages(found))
+    modules = runs.handed(to_passages(found))
     shorter = Halving().compress_documents(modules[0], "")
     for document, page in zip(shorter, PAGES[6:9], strict=True):
-        passage = _recipe_runs.refined(document, modules[1])
+        passage = runs.refined(document, modules[1])
         assert (passage.doc_ids, passage.members) == ((page.id,), ())
     with pytest.raises(StoreError, match="must return documents"):
-        _recipe_runs.refined("text", modules[1])
+        runs.refined("text", modules[1])
 
 
 @pytest.mark.filterwarnings("ignore:The class `DocumentIndex` is in beta")

@@ -26,8 +26,8 @@ from langchain_core.runnables import ConfigurableField
 from pydantic import ValidationError
 
 from langchain_longrag import ChatRiches
-from langchain_longrag._conversation import ask
-from langchain_longrag._models import llm_identity
+from langchain_longrag.bridge.models import llm_identity
+from langchain_longrag.decoding.conversation import ask
 from longrag.decoding.decoder import RichesDecoder
 from longrag.errors import (
     GenerationError,

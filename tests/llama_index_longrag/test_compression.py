@@ -23,7 +23,7 @@ from llama_index.core.schema import (
 )
 
 from llama_index_longrag import CompressPostprocessor, LongUnitNodeParser, MaxPRetriever
-from llama_index_longrag._nodes import is_unit, to_unit
+from llama_index_longrag.bridge.nodes import is_unit, to_unit
 from longrag.errors import EmbeddingError, InvalidParameterError
 from longrag.models.tokens import count_tokens
 from tests.llama_index_longrag.conftest import HashEmbedding, ScriptedLLM, tokenizer

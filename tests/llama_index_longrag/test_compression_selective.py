@@ -20,7 +20,7 @@ from llama_index_longrag import (
     balanced_efficiency,
     best_performance,
 )
-from llama_index_longrag._nodes import to_unit
+from llama_index_longrag.bridge.nodes import to_unit
 from longrag.errors import GenerationError, InvalidParameterError
 from longrag.ingestion import split_sentences
 from longrag.models import TransformersLanguageModel

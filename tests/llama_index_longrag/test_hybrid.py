@@ -26,7 +26,7 @@ from llama_index_longrag import (
     MaxPRetriever,
     RaptorRetriever,
 )
-from llama_index_longrag._nodes import is_unit
+from llama_index_longrag.bridge.nodes import is_unit
 from longrag.errors import InvalidParameterError, StoreError
 from longrag.indexing.keywords import KeywordIndex
 from longrag.retrieval.fusion import fuse

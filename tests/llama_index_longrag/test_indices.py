@@ -46,8 +46,8 @@ from llama_index.core.vector_stores.types import (
 )
 
 from llama_index_longrag import LongRAGIndex, MaxPRetriever, TwoTurnSynthesizer
-from llama_index_longrag._documents import WholeDocuments
-from llama_index_longrag.indices import LongRAGStruct, register
+from llama_index_longrag.bridge.documents import WholeDocuments
+from llama_index_longrag.indices.long_units import LongRAGStruct, register
 from longrag.errors import (
     EmbeddingError,
     IndexFormatError,

@@ -12,7 +12,7 @@ from llama_index.core.bridge.pydantic import ValidationError
 from llama_index.core.ingestion import IngestionPipeline
 from llama_index.core.schema import MetadataMode
 
-import llama_index_longrag.llms
+import llama_index_longrag.models.llms
 from llama_index_longrag import (
     ExtractiveLLM,
     LocalEmbedding,
@@ -57,7 +57,9 @@ async def test_every_way_to_complete_gives_the_same_text(prompt):
 
 
 def test_a_quotation_is_streamed_with_the_white_space_it_has(monkeypatch):
-    monkeypatch.setattr(llama_index_longrag.llms, "answer_prompt", lambda prompt: " a  b\n\nc \n")
+    monkeypatch.setattr(
+        llama_index_longrag.models.llms, "answer_prompt", lambda prompt: " a  b\n\nc \n"
+    )
     streamed = [*ExtractiveLLM().stream_complete("q")]
     assert "".join(r.delta for r in streamed) == " a  b\n\nc \n"
     assert streamed[-1].text == " a  b\n\nc \n"
@@ -85,7 +87,7 @@ async def test_the_reader_works_off_the_event_loop(monkeypatch):
         threads.append(threading.get_ident())
         return "1400"
 
-    monkeypatch.setattr(llama_index_longrag.llms, "answer_prompt", recording)
+    monkeypatch.setattr(llama_index_longrag.models.llms, "answer_prompt", recording)
     llm, messages = ExtractiveLLM(), [ChatMessage(content="q")]
     await llm.acomplete("q")
     _ = [r async for r in await llm.astream_complete("q")]

@@ -31,7 +31,7 @@ from llama_index_longrag import (
 )
 from longrag.errors import InvalidParameterError, RerankError
 from longrag.indexing.tilde_index import TildeIndex
-from longrag.models.tilde_terms import TermWeights
+from longrag.models.rerankers.tilde_terms import TermWeights
 from tests.llama_index_longrag.conftest import HashEmbedding, ScriptedLLM, tokenizer
 
 QUESTION = "red green blue"
@@ -242,7 +242,7 @@ def test_monot5_loads_a_checkpoint_by_its_settings_and_keeps_those_of_the_rerank
         given.update(path=path, **settings)
         return Words()
 
-    monkeypatch.setattr("longrag.models.monot5.MonoT5Scorer.load", load)
+    monkeypatch.setattr("longrag.models.rerankers.monot5.MonoT5Scorer.load", load)
     rerank = MonoT5Rerank.load("some/model", max_length=256, top_n=2, device="cpu")
     assert given == {"path": "some/model", "max_length": 256, "device": "cpu", "dtype": None}
     assert (rerank.top_n, rerank.model_name) == (2, "some/model")

@@ -19,7 +19,7 @@ from llama_index.core.schema import (
 from llama_index.core.vector_stores import SimpleVectorStore
 
 from llama_index_longrag import CompressPostprocessor, LongUnitTool, MaxPRetriever
-from llama_index_longrag._nodes import to_retrieved, to_unit
+from llama_index_longrag.bridge.nodes import to_retrieved, to_unit
 from longrag.models.tokens import count_tokens
 from tests.llama_index_longrag.conftest import HashEmbedding
 

@@ -31,8 +31,8 @@ from llama_index.core.rate_limiter import BaseRateLimiter
 from llama_index.core.schema import MetadataMode, TextNode
 
 from llama_index_longrag import MaxPRetriever, RaptorIndex
-from llama_index_longrag._raptor_struct import RaptorStruct
-from llama_index_longrag._summaries import embed_identity, llm_identity
+from llama_index_longrag.bridge.summaries import embed_identity, llm_identity
+from llama_index_longrag.indices.raptor_struct import RaptorStruct
 from longrag.calls import Generate, ask
 from longrag.errors import (
     CallLimitError,
@@ -41,8 +41,8 @@ from longrag.errors import (
     InvalidParameterError,
     SummaryError,
 )
-from longrag.indexing.partitions import ContiguousClusterer
-from longrag.indexing.summaries import LlmSummarizer
+from longrag.indexing.tree.partitions import ContiguousClusterer
+from longrag.indexing.tree.summaries import LlmSummarizer
 from longrag.journal import Journal
 from tests.llama_index_longrag.conftest import HashEmbedding, ScriptedLLM, tokenizer
 from tests.llama_index_longrag.stories import (

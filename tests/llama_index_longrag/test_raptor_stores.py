@@ -24,15 +24,15 @@ from llama_index.core.vector_stores.types import BasePydanticVectorStore
 from llama_index.core.vector_stores.utils import node_to_metadata_dict
 
 from llama_index_longrag import LongRAGIndex, RaptorIndex
-from llama_index_longrag._documents import WholeDocuments
-from llama_index_longrag._raptor_struct import RaptorStruct
-from llama_index_longrag.raptor import register
+from llama_index_longrag.bridge.documents import WholeDocuments
+from llama_index_longrag.indices.raptor import register
+from llama_index_longrag.indices.raptor_struct import RaptorStruct
 from longrag.errors import (
     IndexFormatError,
     InvalidParameterError,
     StoreError,
 )
-from longrag.indexing.partitions import ContiguousClusterer
+from longrag.indexing.tree.partitions import ContiguousClusterer
 from tests.llama_index_longrag.conftest import HashEmbedding, ScriptedLLM, tokenizer
 from tests.llama_index_longrag.stories import (
     MANY,

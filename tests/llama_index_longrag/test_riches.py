@@ -20,7 +20,7 @@ from llama_index.core.prompts import PromptTemplate
 from llama_index.core.schema import TextNode
 
 from llama_index_longrag import RichesLLM
-from llama_index_longrag._summaries import llm_identity
+from llama_index_longrag.bridge.summaries import llm_identity
 from longrag.decoding import RichesDecoder, riches_prompt
 from longrag.errors import InvalidDocumentError, InvalidParameterError, TokenizerError
 from longrag.indexing import KeyIndex
@@ -480,7 +480,7 @@ def test_what_cannot_be_constrained_is_refused():
 @pytest.mark.parametrize("search", ["beam", "exact"])
 async def test_a_model_of_transformers_gives_one_output_in_every_way(search):
     torch = pytest.importorskip("torch")
-    from longrag.models.transformers_model import TransformersLanguageModel
+    from longrag.models.transformers.model import TransformersLanguageModel
 
     torch.set_num_threads(1)
     tokenizer = byte_tokenizer()

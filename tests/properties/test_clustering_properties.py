@@ -4,8 +4,8 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from longrag.indexing.clustering import cluster_layer, clusterer
-from longrag.indexing.layers import Layer
+from longrag.indexing.tree.clusterer import Layer
+from longrag.indexing.tree.clustering import cluster_layer, clusterer
 
 
 @st.composite

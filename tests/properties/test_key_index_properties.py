@@ -6,10 +6,10 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from longrag.indexing.key_runs import find_runs
-from longrag.indexing.keys import KeyIndex
-from longrag.indexing.suffix_sorting import suffix_array
-from longrag.indexing.token_ids import TokenIds
+from longrag.indexing.key_index.index import KeyIndex
+from longrag.indexing.key_index.runs import find_runs
+from longrag.indexing.key_index.suffix_sorting import suffix_array
+from longrag.indexing.key_index.token_ids import TokenIds
 from longrag.types import Key
 
 MODES = ("keys", "substring", "fm")

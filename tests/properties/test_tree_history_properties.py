@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from longrag.calls import Embed, run
-from longrag.indexing.summaries import LlmSummarizer, Passage
-from longrag.indexing.tree_builder import TreeBuilder
+from longrag.indexing.tree.builder import TreeBuilder
+from longrag.indexing.tree.summaries import LlmSummarizer, Passage
 from longrag.retrieval.tree_index import TreeIndex
 from longrag.types import Document
 

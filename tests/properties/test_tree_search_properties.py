@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from longrag.indexing.tree import Tree
+from longrag.indexing.tree.tree import Tree
 from longrag.retrieval.tree_search import collapsed, node_scores, traverse
 from longrag.types import TreeNode
 

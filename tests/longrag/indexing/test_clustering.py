@@ -17,13 +17,13 @@ from sklearn.metrics import adjusted_rand_score
 from sklearn.mixture import GaussianMixture
 
 from longrag.errors import EmbeddingError, InvalidParameterError, MissingExtraError
-from longrag.indexing import mixtures
-from longrag.indexing.clustering import cluster_layer, clusterer
-from longrag.indexing.geometry import directions, divide, kmeans, principal_components
-from longrag.indexing.layers import Layer
-from longrag.indexing.layout import reduce_dimension
-from longrag.indexing.mixtures import FastClusterer, PaperClusterer, best_mixture
-from longrag.indexing.partitions import ContiguousClusterer, GraphClusterer, StableClusterer
+from longrag.indexing.tree import mixtures
+from longrag.indexing.tree.clusterer import Layer
+from longrag.indexing.tree.clustering import cluster_layer, clusterer
+from longrag.indexing.tree.geometry import directions, divide, kmeans, principal_components
+from longrag.indexing.tree.mixtures import FastClusterer, PaperClusterer, best_mixture
+from longrag.indexing.tree.partitions import ContiguousClusterer, GraphClusterer, StableClusterer
+from longrag.indexing.tree.umap_reduction import reduce_dimension
 
 ROOT = Path(__file__).parents[3]
 CHEAP = ("fast", "contiguous", "graph", "stable")
@@ -554,8 +554,8 @@ def test_the_papers_clusterer_takes_the_smallest_layers(count):
 SCRIPT = """
     import json, sys
     import numpy as np
-    from longrag.indexing.clustering import cluster_layer, clusterer
-    from longrag.indexing.layers import Layer
+    from longrag.indexing.tree.clustering import cluster_layer, clusterer
+    from longrag.indexing.tree.clusterer import Layer
     vectors = np.random.default_rng(0).standard_normal((150, 40)).astype(np.float32)
     layer = Layer(tuple(f"node {row}" for row in range(150)), vectors, (100,) * 150)
     names = ("paper", "fast", "graph", "stable")

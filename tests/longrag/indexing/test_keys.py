@@ -12,9 +12,9 @@ import pytest
 
 from longrag.errors import IndexFormatError, InvalidParameterError, TokenizerError
 from longrag.indexing import KeyIndex, TokenIds
-from longrag.indexing.key_arrays import sort_keys
+from longrag.indexing.key_index.arrays import sort_keys
+from longrag.indexing.key_index.token_ids import token_ids
 from longrag.indexing.storage import MANIFEST, load_arrays, save_arrays
-from longrag.indexing.token_ids import token_ids
 from longrag.types import Key
 
 MODES = ("keys", "substring", "fm")

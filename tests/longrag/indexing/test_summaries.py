@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from longrag.calls import Embed, Generate, run
 from longrag.errors import EmbeddingError, GenerationError, InvalidParameterError
-from longrag.indexing.summaries import (
+from longrag.indexing.tree.summaries import (
     ExtractiveSummarizer,
     LlmSummarizer,
     Passage,

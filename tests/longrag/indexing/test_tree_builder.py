@@ -17,8 +17,8 @@ from longrag.errors import (
     JournalError,
     SummaryError,
 )
-from longrag.indexing.summaries import ExtractiveSummarizer, LlmSummarizer, check_summary
-from longrag.indexing.tree_builder import TreeBuilder, build_tree
+from longrag.indexing.tree.builder import TreeBuilder, build_tree
+from longrag.indexing.tree.summaries import ExtractiveSummarizer, LlmSummarizer, check_summary
 from longrag.journal import Journal
 from longrag.types import Document
 from tests.fakes import hash_vector
@@ -108,7 +108,7 @@ class TestWhatATreeHolds:
         assert {leaf.id for leaf in tree.leaves(root)} == {leaf.id for leaf in leaves}
 
     def _passage(self, node):
-        from longrag.indexing.summaries import Passage
+        from longrag.indexing.tree.summaries import Passage
 
         return Passage(node.text, node.title)
 

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from longrag.calls import run
-from longrag.indexing.layers import Layer
-from longrag.indexing.tree_builder import TreeBuilder, build_tree
-from longrag.indexing.tree_changes import History, OldGroups, regroup
+from longrag.indexing.tree.builder import TreeBuilder, build_tree
+from longrag.indexing.tree.changes import History, OldGroups, regroup
+from longrag.indexing.tree.clusterer import Layer
 from longrag.types import Document
 from tests.longrag.indexing.test_tree_builder import Model, built
 

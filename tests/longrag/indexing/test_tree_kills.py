@@ -19,7 +19,7 @@ from hashlib import sha256
 from pathlib import Path
 import numpy as np
 from longrag.calls import Embed, run
-from longrag.indexing.tree_builder import TreeBuilder, build_tree
+from longrag.indexing.tree.builder import TreeBuilder, build_tree
 from longrag.journal import Journal
 from longrag.types import Document
 from tests.fakes import hash_vector

@@ -228,7 +228,7 @@ def test_a_link_to_a_document_that_is_not_there_is_refused(links, received):
         np.array([[0, 1]], object),
         nx.Graph([("a", "b")]),
     ],
-    ids=repr,
+    ids=lambda links: type(links).__name__,
 )
 def test_what_is_no_pair_of_integers_is_refused(links):
     with pytest.raises(InvalidParameterError, match=r"^links must be") as caught:

@@ -12,9 +12,9 @@ import pytest
 import torch
 
 from longrag.errors import InvalidParameterError, MissingExtraError, RerankError
-from longrag.models.cross_encoder import CrossEncoderScorer
-from longrag.models.monot5 import MonoT5Scorer
-from longrag.models.rankllama import RankLlamaScorer
+from longrag.models.rerankers.cross_encoder import CrossEncoderScorer
+from longrag.models.rerankers.monot5 import MonoT5Scorer
+from longrag.models.rerankers.rankllama import RankLlamaScorer
 from tests import tiny_rerankers as tiny
 from tests.conformance.scorers import QUERY, TEXTS
 from tests.tiny_models import byte_tokenizer
@@ -356,8 +356,9 @@ def test_without_torch_the_extra_is_named(monkeypatch):
 
 def test_importing_a_scorer_imports_no_torch():
     code = (
-        "import sys, longrag.models.monot5, longrag.models.rankllama, longrag.models.tilde, "
-        "longrag.models.cross_encoder, longrag.indexing.tilde_index, longrag.refinement\n"
+        "import sys\n"
+        "from longrag.models.rerankers import cross_encoder, monot5, rankllama, tilde\n"
+        "import longrag.indexing.tilde_index, longrag.refinement\n"
         "assert not {'torch', 'transformers', 'sklearn'} & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True)

@@ -15,8 +15,13 @@ from longrag.errors import (
     RerankError,
 )
 from longrag.indexing.tilde_index import TildeIndex, TildeScorer
-from longrag.models.tilde import TildeExpander, TildeModel
-from longrag.models.tilde_terms import TermTokenizer, TermWeigher, TermWeights, TildeTokenizer
+from longrag.models.rerankers.tilde import TildeExpander, TildeModel
+from longrag.models.rerankers.tilde_terms import (
+    TermTokenizer,
+    TermWeigher,
+    TermWeights,
+    TildeTokenizer,
+)
 from longrag.models.words import STOPWORDS
 from tests import tiny_rerankers as tiny
 

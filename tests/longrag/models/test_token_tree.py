@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from longrag.models.token_tree import TokenTree
+from longrag.models.transformers.token_tree import TokenTree
 
 PROMPTS = [(1, 2, 3), (1, 2, 4), (5,)]
 

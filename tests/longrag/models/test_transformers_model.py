@@ -22,7 +22,7 @@ from transformers import (
 from longrag.errors import GenerationError, InvalidParameterError, MissingExtraError, TokenizerError
 from longrag.models import Next, TransformersLanguageModel, TransformersTokenizer
 from longrag.models.tokenizer import check_splices
-from longrag.models.transformers_cache import CHUNK, NoCache, RowCache, TreeCache
+from longrag.models.transformers.cache import CHUNK, NoCache, RowCache, TreeCache
 from tests.tiny_models import byte_tokenizer, tiny, tiny_llama
 
 torch.set_num_threads(1)

@@ -14,9 +14,9 @@ from longrag.errors import (
     InvalidParameterError,
     SummaryError,
 )
-from longrag.indexing.partitions import ContiguousClusterer
-from longrag.indexing.tree import Tree
-from longrag.indexing.tree_builder import TreeBuilder, version
+from longrag.indexing.tree.builder import TreeBuilder, version
+from longrag.indexing.tree.partitions import ContiguousClusterer
+from longrag.indexing.tree.tree import Tree
 from longrag.journal import Journal
 from longrag.retrieval.tree_index import TreeIndex
 from longrag.types import Document

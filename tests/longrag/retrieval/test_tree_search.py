@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from longrag.errors import EmbeddingError, InvalidParameterError, MissingExtraError
-from longrag.indexing.tree import Tree
+from longrag.indexing.tree.tree import Tree
 from longrag.retrieval.tree_search import (
     TreeScorer,
     collapsed,

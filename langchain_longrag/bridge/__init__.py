@@ -1,0 +1,4 @@
+"""Where LangChain's values and calls meet the core's.
+
+Conversions and answers to requests belong here; no component a user builds does.
+"""

@@ -1,0 +1,219 @@
+"""LangChain's content blocks and documents as the core's images and items, and back."""
+
+from __future__ import annotations
+
+import base64
+import mimetypes
+from binascii import Error as Base64Error
+from collections.abc import Callable, Mapping, Sequence
+from hashlib import sha256
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, Protocol, TypeAlias
+from urllib.parse import urlsplit
+from urllib.request import url2pathname
+
+from langchain_core.documents import Document
+from langchain_core.messages import BaseMessage, HumanMessage
+from langchain_core.runnables import Runnable, RunnableConfig, RunnableLambda
+
+from langchain_longrag.bridge.models import reply_text
+from longrag.calls import Method, Steps
+from longrag.errors import GenerationError, InvalidParameterError
+from longrag.retrieval.media_store import MediaItem, Wanted
+from longrag.retrieval.multimodal import EmbedMedia, GenerateMedia
+from longrag.types import stable_id
+
+MediaGenerator: TypeAlias = Runnable[Any, Any] | Callable[[Any], Any]
+"""A model or another runnable, or a function, sync or async."""
+
+Image: TypeAlias = str | bytes
+"""A path or URL, or the image itself."""
+
+_OTHERS = frozenset({"non_standard", "audio", "video", "file"})
+
+_SIGNATURES = {
+    b"\x89PNG": "image/png",
+    b"\xff\xd8\xff": "image/jpeg",
+    b"GIF8": "image/gif",
+    b"RIFF": "image/webp",
+    b"BM": "image/bmp",
+}
+
+
+class ImageTextEmbeddings(Protocol):
+    """Embeddings of texts and images in one space, such as ``OpenCLIPEmbeddings``."""
+
+    def embed_query(self, text: str) -> list[float]:
+        """Embed a text."""
+
+    def embed_image(self, uris: list[str]) -> list[list[float]]:
+        """Embed the images at these paths or URLs."""
+
+
+def asked_media(inputs: Any) -> tuple[Image, Wanted]:
+    """Return the text or the image of an input, and what is wanted for it.
+
+    Raises:
+        InvalidParameterError: neither a text nor one image.
+    """
+    allowed = "a text that is not blank, an image's content block, or a message with either"
+    if isinstance(inputs, Mapping):
+        inputs = HumanMessage(content=[dict(inputs)])
+    if isinstance(inputs, BaseMessage):
+        images = _images(inputs)
+        if len(images) > 1:
+            raise InvalidParameterError("input", f"{len(images)} images", "one image or a text")
+        if images:
+            return images[0], "caption"
+        kinds = {block["type"] for block in inputs.content_blocks}
+        if isinstance(inputs, HumanMessage) and kinds & _OTHERS:
+            # The text alone would ask for an image, and pay for one.
+            raise InvalidParameterError("input", inputs.content, allowed)
+        inputs = inputs.text
+    if not isinstance(inputs, str) or not inputs.strip():
+        raise InvalidParameterError("input", inputs, allowed)
+    return str(inputs), "image"
+
+
+def to_item(document: Document, number: int, image_key: str) -> MediaItem:
+    """Make an item of a document whose metadata hold an image.
+
+    ``number`` tells documents without ids apart that are the same.
+
+    Raises:
+        InvalidParameterError: there is none.
+    """
+    given, metadata = document.metadata.get(image_key), dict(document.metadata)
+    metadata.pop(image_key, None)
+    image = _as_image(given)
+    if not image:
+        allowed = "a path, a URL, bytes or an image's content block"
+        raise InvalidParameterError(f"metadata[{image_key!r}]", given, allowed)
+    caption, generated = document.page_content, metadata.get("generated") is True
+    named = image if isinstance(image, str) else sha256(image).hexdigest()
+    id_ = document.id or stable_id("media", number, named, caption)
+    return MediaItem(id_, image, caption, generated, metadata)
+
+
+def embed_media(embedding: ImageTextEmbeddings, request: EmbedMedia) -> Steps[Any]:
+    """Embed by the embeddings' own methods, which take images as files."""
+    if request.kind == "text":
+        # A comprehension cannot yield.
+        vectors = []
+        for text in request.inputs:
+            vector = yield Method(embedding, "embed_query", (text,))
+            vectors.append(vector)
+        return vectors
+    with TemporaryDirectory() as folder:
+        uris = _as_files(request.inputs, Path(folder))
+        return (yield Method(embedding, "embed_image", (uris,)))
+
+
+def as_runnable(name: str, generator: MediaGenerator | None) -> Runnable[Any, Any] | None:
+    """Return a generator as a runnable, which knows of callbacks; a function takes what it says.
+
+    Raises:
+        InvalidParameterError: neither a runnable nor a function.
+    """
+    if generator is None or isinstance(generator, Runnable):
+        return generator
+    if not callable(generator):
+        raise InvalidParameterError(name, generator, "a runnable or a function")
+    return _Function(generator)
+
+
+def generate_media(
+    generator: Runnable[Any, Any], request: GenerateMedia, prompt: str, config: RunnableConfig
+) -> Steps[Any]:
+    """Make an image of a text, or a caption of an image.
+
+    Raises:
+        GenerationError: what was made is no image.
+    """
+    asked: Any = request.query
+    if request.wanted == "caption":
+        asked = _block(request.query)
+        if not isinstance(generator, _Function):
+            asked = [HumanMessage(content=[{"type": "text", "text": prompt}, asked])]
+    made = yield Method(generator, "invoke", (asked, config))
+    if request.wanted == "caption":
+        return reply_text(made)
+    image = _as_image(made)
+    if not image:
+        raise GenerationError(f"the generator returned {made!r:.80}, which is no image")
+    return image
+
+
+class _Function(RunnableLambda[Any, Any]):
+    """A function, which is given an image's block, where a model is given messages."""
+
+
+def _images(message: BaseMessage) -> list[Image]:
+    blocks = (_standard(block) for block in message.content_blocks)
+    return [_of_block(block) for block in blocks if block["type"] == "image"]
+
+
+def _standard(block: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Translate the forms of images that LangChain leaves to its integrations."""
+    match block.get("value"):
+        case {"type": "image_url" | "input_image", "image_url": str(url)}:
+            return {"type": "image", "url": url}
+        case {"type": "media", "mime_type": str(kind), "data": str(data)} if kind[:6] == "image/":
+            return {"type": "image", "base64": data}
+        case {"type": "media", "mime_type": str(kind), "data": bytes(data)} if kind[:6] == "image/":
+            return {"type": "image", "base64": base64.b64encode(data)}
+    return block
+
+
+def _of_block(block: Mapping[str, Any]) -> Image:
+    url, data = block.get("url"), block.get("base64")
+    if isinstance(url, str) and url.startswith("data:") and ";base64," in url:
+        data = url.partition(";base64,")[2]
+    elif isinstance(url, str) and url.startswith("file:"):
+        return url2pathname(urlsplit(url).path)
+    elif isinstance(url, str) and url:
+        return url
+    try:
+        image = base64.b64decode(data or "", validate=True)
+    except (TypeError, ValueError, Base64Error) as error:
+        raise InvalidParameterError("base64", f"{data!r:.80}", "an image in base64") from error
+    if not image:
+        raise InvalidParameterError("image", dict(block), "given by its url or in base64")
+    return image
+
+
+def _as_image(given: object) -> Image | None:
+    match given:
+        case Mapping():
+            given = HumanMessage(content=[dict(given)])
+        case Path():
+            given = str(given)
+    if isinstance(given, BaseMessage):
+        return next(iter(_images(given)), None)
+    if isinstance(given, str) and given:
+        return _of_block({"url": given})
+    return given if isinstance(given, str | bytes) else None
+
+
+def _block(image: Image) -> dict[str, Any]:
+    """Return a standard block, as every model takes it: of a local file, what is in it."""
+    name = ""
+    if isinstance(image, str):
+        if image.startswith(("http://", "https://")):
+            return {"type": "image", "url": image}
+        name, image = image, Path(image).read_bytes()
+    known = [kind for start, kind in _SIGNATURES.items() if image.startswith(start)]
+    kind = next(iter(known), mimetypes.guess_type(name)[0]) or "application/octet-stream"
+    encoded = base64.b64encode(image).decode("ascii")
+    return {"type": "image", "base64": encoded, "mime_type": kind}
+
+
+def _as_files(images: Sequence[Image], folder: Path) -> list[str]:
+    uris = []
+    for number, image in enumerate(images):
+        uri = image if isinstance(image, str) else str(folder / str(number))
+        if isinstance(image, bytes):
+            Path(uri).write_bytes(image)
+        uris.append(uri)
+    return uris

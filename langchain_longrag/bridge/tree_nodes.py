@@ -1,0 +1,139 @@
+"""The nodes of a tree as LangChain's documents, and as rows of a vector store that is searched."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Collection, Mapping, Sequence
+from numbers import Real
+from typing import Any, Final, TypeAlias
+
+from langchain_core.documents import Document
+from langchain_core.vectorstores import VectorStore
+
+from langchain_longrag.bridge.documents import BY_VECTOR, search_store
+from longrag import types as core
+from longrag.calls import Method, Steps
+from longrag.errors import StoreError
+from longrag.indexing.tree.tree import Tree
+
+Snapshot: TypeAlias = tuple[Mapping[str, core.Document], Tree]
+
+# What the metadata of a node says of the node, and never of what it was made from.
+_OWN: Final = {
+    *("level", "tokens", "score", "children", "leaves"),
+    *("doc_id", "doc_ids", "start_index", "end_index"),
+}
+
+# The first search of a store asks for so many rows, each further one for so many times as many.
+_FIRST_ROWS: Final = 32
+_MORE: Final = 4
+
+
+def from_node(found: core.RetrievedNode, documents: Mapping[str, core.Document]) -> Document:
+    """Convert a node that was found, with the metadata on which all its documents agree."""
+    node = found.node
+    own: dict[str, Any] = {
+        "level": node.level,
+        "tokens": node.tokens,
+        "children": list(node.children),
+        "doc_ids": list(node.doc_ids),
+        "leaves": [_leaf(leaf) for leaf in found.leaves],
+        "score": found.score,
+    }
+    if node.span is not None:
+        own |= {"doc_id": node.doc_ids[0], "start_index": node.span[0], "end_index": node.span[1]}
+    metadata = copy.deepcopy(_shared(node, documents)) | own
+    return Document(id=node.id, page_content=node.text, metadata=metadata)
+
+
+def _leaf(leaf: core.TreeNode) -> dict[str, Any]:
+    start, end = leaf.span or (0, len(leaf.text))
+    return {"id": leaf.id, "doc_id": leaf.doc_ids[0], "start_index": start, "end_index": end}
+
+
+def _shared(node: core.TreeNode, documents: Mapping[str, core.Document]) -> dict[str, Any]:
+    shared = core.shared_metadata(documents[doc_id].metadata for doc_id in node.doc_ids)
+    # Chunks that become documents bring such places of their own, which are not those of the node.
+    return {key: value for key, value in shared.items() if key not in _OWN}
+
+
+def row_metadata(node: core.TreeNode, documents: Mapping[str, core.Document]) -> dict[str, Any]:
+    """Return the metadata of a node's row: numbers and strings alone, as every store takes them."""
+    flat = {
+        key: value
+        for key, value in _shared(node, documents).items()
+        if isinstance(value, str | int | float | bool)
+    }
+    own: dict[str, Any] = {"level": node.level, "tokens": node.tokens}
+    if len(node.doc_ids) == 1:
+        own["doc_id"] = node.doc_ids[0]
+    if node.span is not None:
+        own |= {"start_index": node.span[0], "end_index": node.span[1]}
+    return flat | own
+
+
+def search_rows(
+    store: VectorStore,
+    query: str,
+    *,
+    k: int | None,
+    token_budget: int | None,
+    levels: Collection[int] | None,
+    kwargs: Mapping[str, Any],
+) -> Steps[list[Document]]:
+    """Take the best rows within a token budget, in the store's own order (RAPTOR, collapsed tree).
+
+    The store is asked for more rows until the budget is full or it has no more. One that is over
+    the remaining budget is passed over and the search goes on.
+
+    Raises:
+        StoreError: a row has no level or no number of tokens.
+    """
+    vector = None
+    if hasattr(store, BY_VECTOR) and store.embeddings is not None:
+        # Otherwise the store would embed the query again for every search.
+        vector = yield Method(store.embeddings, "embed_query", (query,))
+    asked, seen = max(k or 0, _FIRST_ROWS), -1
+    while True:
+        rows = yield from search_store(store, query, vector, {**kwargs, "k": asked})
+        found, full = _fit(rows, k, token_budget, levels)
+        if full or len(rows) < asked or len(rows) <= seen:
+            return found
+        asked, seen = asked * _MORE, len(rows)
+
+
+def _fit(
+    rows: Sequence[tuple[Document, float | None]],
+    k: int | None,
+    token_budget: int | None,
+    levels: Collection[int] | None,
+) -> tuple[list[Document], bool]:
+    """Return what fits, and whether nothing more would."""
+    room = float("inf") if token_budget is None else token_budget
+    taken: dict[object, Document] = {}
+    smallest = float("inf")
+    for place, (row, score) in enumerate(rows):
+        id_ = place if row.id is None else row.id
+        level, tokens = _number(row, "level"), _number(row, "tokens")
+        if levels is not None and level not in levels:
+            continue
+        smallest = min(smallest, tokens)
+        if tokens <= room and id_ not in taken:
+            room -= tokens
+            metadata = copy.deepcopy(row.metadata)
+            metadata |= {"level": level, "tokens": tokens, "score": score}
+            taken[id_] = row.model_copy(update={"metadata": metadata})
+        if len(taken) == k:
+            return list(taken.values()), True
+    return list(taken.values()), smallest < float("inf") and room < smallest
+
+
+def _number(row: Document, key: str) -> int:
+    value = row.metadata.get(key)
+    # Stores give numbers back as their own types: floats, numpy's integers.
+    if isinstance(value, Real) and not isinstance(value, bool) and float(value).is_integer():
+        return int(float(value))
+    raise StoreError(
+        f"row {row.id} of the vector store has no integer under {key!r}: fill the store with"
+        " RaptorIndex(vectorstore=...), or pass a filter for its rows in search_kwargs"
+    )

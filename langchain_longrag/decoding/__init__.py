@@ -1,0 +1,1 @@
+"""Answers that quote the corpus while they are written (RICHES)."""

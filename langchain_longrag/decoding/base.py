@@ -1,0 +1,135 @@
+"""A decoder over a corpus, as chat model and retriever have it: how one is made of documents."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from langchain_core.documents import Document
+from langchain_core.language_models import LanguageModelLike
+from langchain_core.runnables import RunnableConfig
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr
+
+from langchain_longrag.decoding.citations import Building, Corpus
+from longrag.decoding.decoder import RichesDecoder
+from longrag.indexing.key_index.parts import Mode
+from longrag.ingestion import KeyKind
+from longrag.journal import Journal
+from longrag.models.language_model import LanguageModel
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+
+class OverCorpus(BaseModel):
+    """A decoder over a corpus, as chat model and retriever have it."""
+
+    model_config = ConfigDict(arbitrary_types_allowed=True)
+
+    decoder: RichesDecoder = Field(repr=False)
+    documents: Sequence[Document] = Field(default=(), repr=False)
+    title_key: str = "title"
+    _corpus: Corpus = PrivateAttr()
+
+    if not TYPE_CHECKING:
+        # Pydantic would wrap what model_post_init raises into an error of its own; type checkers
+        # read the fields, which a constructor would hide from them.
+        def __init__(self, **settings: Any) -> None:
+            super().__init__(**settings)
+            self._corpus = Corpus(self.documents, self.title_key)
+            self._prepare()
+
+    def _prepare(self) -> None:
+        """Refuse settings out of range."""
+
+    @classmethod
+    def from_documents(
+        cls,
+        documents: Sequence[Document],
+        *,
+        language_model: LanguageModel,
+        keys: KeyKind = "sentence",
+        with_title: bool = False,
+        mode: Mode = "keys",
+        llm: LanguageModelLike | None = None,
+        journal: str | os.PathLike[str] | Journal | None = None,
+        config: RunnableConfig | None = None,
+        max_concurrency: int = 4,
+        **settings: Any,
+    ) -> Self:
+        """Make the keys of documents, their index and a decoder over it.
+
+        Args:
+            documents: the corpus; those without an id are named by their source and text.
+            language_model: decodes; made of loaded weights or a vLLM server, see
+                ``longrag.models``. A chat model cannot be constrained.
+            keys: what may be quoted: "sentence", "paragraph", "title" or "proposition".
+            with_title: put titles and headings before sentences or paragraphs.
+            mode: "keys" quotes whole keys, "substring" and "fm" any stretch of them.
+            llm: writes propositions, one call a passage: any chat model, LLM or runnable.
+            journal: keeps what ``llm`` wrote: a path, or a ``Journal`` of your own.
+            config: goes along with the calls of ``llm``.
+            max_concurrency: the calls of ``llm`` in flight.
+            settings: the fields of this class, and the keyword arguments of ``RichesDecoder``.
+
+        Raises:
+            InvalidParameterError: a setting, or a language model that cannot be constrained.
+            InvalidDocumentError: a document cannot be ingested.
+            TokenizerError: a key is cut differently between the markers than alone.
+            TypeError: one of ``settings`` is unknown.
+        """
+        building, own = cls._building(
+            documents,
+            settings,
+            language_model=language_model,
+            keys=keys,
+            with_title=with_title,
+            mode=mode,
+            llm=llm,
+            journal=journal,
+            config=config,
+            max_concurrency=max_concurrency,
+        )
+        return cls(decoder=building.run(), documents=documents, **own)
+
+    @classmethod
+    async def afrom_documents(
+        cls,
+        documents: Sequence[Document],
+        *,
+        language_model: LanguageModel,
+        keys: KeyKind = "sentence",
+        with_title: bool = False,
+        mode: Mode = "keys",
+        llm: LanguageModelLike | None = None,
+        journal: str | os.PathLike[str] | Journal | None = None,
+        config: RunnableConfig | None = None,
+        max_concurrency: int = 4,
+        **settings: Any,
+    ) -> Self:
+        """Make the keys, the index and the decoder off the event loop, as ``from_documents``."""
+        building, own = cls._building(
+            documents,
+            settings,
+            language_model=language_model,
+            keys=keys,
+            with_title=with_title,
+            mode=mode,
+            llm=llm,
+            journal=journal,
+            config=config,
+            max_concurrency=max_concurrency,
+        )
+        return cls(decoder=await building.arun(), documents=documents, **own)
+
+    @classmethod
+    def _building(
+        cls, documents: Sequence[Document], settings: dict[str, Any], **given: Any
+    ) -> tuple[Building, dict[str, Any]]:
+        """Return what builds the decoder, and the settings that are fields."""
+        own = {name: value for name, value in settings.items() if name in cls.model_fields}
+        decoding = {name: value for name, value in settings.items() if name not in own}
+        title_key = own.get("title_key", cls.model_fields["title_key"].default)
+        corpus = Corpus(documents, title_key).documents
+        return Building(corpus, settings=decoding, **given), own

@@ -1,0 +1,332 @@
+"""A chat model that decodes evidence from the corpus on its way to an answer (RICHES)."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator, Generator, Iterator, Sequence
+from contextlib import aclosing, closing
+from typing import Any, Final, Literal, cast, get_args
+
+from langchain_core.callbacks import AsyncCallbackManagerForLLMRun, CallbackManagerForLLMRun
+from langchain_core.language_models import BaseChatModel, LangSmithParams
+from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage, Citation, UsageMetadata
+from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, ChatResult
+from pydantic import ConfigDict, SecretStr, SkipValidation
+
+from langchain_longrag.decoding.base import OverCorpus
+from langchain_longrag.decoding.conversation import OUTPUT, ask, check_template, part_of_prompt
+from longrag.decoding.answers import parse_answer
+from longrag.decoding.decoder import check_strings
+from longrag.decoding.generation import Delta, Generation, RetrievedSpan
+from longrag.decoding.settings import check_stop
+from longrag.decoding.threads import in_one_thread
+from longrag.errors import GenerationError, InvalidParameterError
+from longrag.prompts import RICHES_SINGLE_HOP, RICHES_STOP
+from longrag.retrieval.units import check_k
+
+Shown = Literal["full", "answer"]
+
+_AT_CALL: Final = ("max_tokens", "model", "stream", "temperature", "timeout")
+"""What may be given with one call; whether it streams is the framework's business."""
+
+
+class ChatRiches(OverCorpus, BaseChatModel):
+    """A chat model that answers from the corpus: it decodes evidence, which can only be quotes.
+
+    One decoding pass writes thoughts, quotes between markers, and the answer behind "answer:"
+    (RICHES §3). A quote is a key of the corpus, whatever was asked, and stands as a ``Citation`` in
+    the ``annotations`` of the text block: where it is in the response, its source's words, title
+    and URL, and in ``extras`` the document and the characters there. Nothing else is a citation,
+    however much it looks like one. ``response_metadata`` has ``answer``, all that was decoded as
+    ``output``, ``logprob``, and ``finish_reason``: "stop", "length", or "stuck" where nothing in
+    the corpus could follow.
+
+    The last human message is the question, several in a row are one, and earlier turns stand before
+    it in the form of the prompt; what system messages say stands before all. Tools are not called,
+    nor is output structured: give an agent a ``RichesRetriever`` as a tool.
+
+    Deterministic; streams as soon as text is certain. Async calls decode in a thread, and cancelled
+    ones stop between two calls of the model. A cache knows the corpus, the settings and the name of
+    the model: give models that share a name caches of their own.
+
+    Args:
+        decoder: over the index of keys; see also ``from_documents``.
+        documents: the corpus, for titles, URLs and cited words; without it citations have the words
+            of verbatim quotes alone.
+        title_key: the metadata key of a document's title; its URL is under "url" or "source".
+        prompt: a template with the slot ``{question}``; None takes the messages' texts as they
+            are, an empty line between them, as the prompt.
+        output: what the response's text is: "full" is all that was decoded, whose quotes citations
+            point at; "answer" is what stands behind "answer:", which all citations then support. It
+            is empty where the model gave no answer, and streams in one piece.
+        temperature: 0 or None: the most probable output is searched for, none is drawn.
+        max_tokens: the most tokens of an output, instead of the decoder's.
+        stop: strings at which an output ends, besides the decoder's and the prompt's own.
+        timeout: the seconds after which a decoding ends in a ``GenerationError``.
+        streaming: have ``invoke`` stream, for handlers that wait for tokens.
+        max_retries: taken since all chat models have it; the same would fail again.
+        api_key: taken since all chat models have it; nothing is sent to anyone.
+
+    Raises:
+        InvalidParameterError: a setting out of range, also at a call; messages of tools, of images,
+            or none with a question at the end; a prompt that is too long.
+        InvalidDocumentError: two of ``documents`` have one id.
+        GenerationError: the model failed, or took too long.
+    """
+
+    model_config = ConfigDict(arbitrary_types_allowed=True, extra="forbid")
+
+    prompt: SkipValidation[str | None] = RICHES_SINGLE_HOP
+    output: SkipValidation[Shown] = "full"
+    temperature: SkipValidation[float | None] = None
+    max_tokens: SkipValidation[int | None] = None
+    stop: SkipValidation[Sequence[str] | None] = None
+    timeout: SkipValidation[float | None] = None
+    streaming: bool = False
+    max_retries: int | None = None
+    api_key: SecretStr | None = None
+
+    def _prepare(self) -> None:
+        check_template(self.prompt)
+        if self.output not in get_args(Shown):
+            raise InvalidParameterError("output", self.output, '"full" or "answer"')
+        if self.max_tokens is not None:
+            check_k(self.max_tokens, "max_tokens")
+        _check_temperature(self.temperature)
+        _check_timeout(self.timeout)
+        check_stop(_strings(self.stop), self.decoder.markers[0])
+
+    @property
+    def _llm_type(self) -> str:
+        return "riches"
+
+    @property
+    def _identifying_params(self) -> dict[str, Any]:
+        decoder = self.decoder
+        return {
+            "model_name": decoder.language_model.name,
+            "tokenizer": decoder.language_model.tokenizer.fingerprint,
+            "index": decoder.key_index.fingerprint,
+            "documents": self._corpus.fingerprint,
+            # Text: of a mapping, what names a key would be taken for a secret and left out of a
+            # journal.
+            "decoding": [f"{name}={value!r}" for name, value in decoder.settings.items()],
+            "prompt": self.prompt,
+            "output": self.output,
+            "max_tokens": self.max_tokens,
+            # What is given at a call would stand in the place of "stop".
+            "stops": _strings(self.stop),
+        }
+
+    def get_token_ids(self, text: str) -> list[int]:
+        """Return the ids of a text's tokens, by the model that decodes."""
+        own = self.custom_get_token_ids
+        return (
+            list(self.decoder.language_model.tokenizer.encode(text)) if own is None else own(text)
+        )
+
+    def get_num_tokens_from_messages(
+        self, messages: Sequence[BaseMessage], tools: Sequence[Any] | None = None
+    ) -> int:
+        """Count the tokens that messages take in a prompt, beside what stands there always.
+
+        That are those of the prompt's own text, as ``get_num_tokens(chat.prompt)`` counts them.
+
+        Raises:
+            InvalidParameterError: a message of a tool or of images, or tools.
+        """
+        if tools:
+            raise InvalidParameterError("tools", len(tools), "left out: none can be called")
+        markers = self.decoder.markers
+        return sum(
+            self.get_num_tokens(part_of_prompt(message, self.prompt, markers=markers))
+            for message in messages
+        )
+
+    def _get_ls_params(self, stop: list[str] | None = None, **kwargs: Any) -> LangSmithParams:
+        ends = [*_strings(stop if stop is not None else self.stop)]
+        params = super()._get_ls_params(stop=ends or None, **kwargs)
+        params["ls_provider"] = "longrag"
+        params.setdefault("ls_model_name", self.decoder.language_model.name)
+        params["ls_temperature"] = 0.0
+        params["ls_max_tokens"] = self._max_tokens(kwargs)
+        return params
+
+    def _generate(
+        self,
+        messages: list[BaseMessage],
+        stop: list[str] | None = None,
+        run_manager: CallbackManagerForLLMRun | None = None,
+        **kwargs: Any,
+    ) -> ChatResult:
+        with closing(self._decode(messages, stop, kwargs)) as pieces:
+            return self._result([piece for piece in pieces if isinstance(piece, Generation)])
+
+    async def _agenerate(
+        self,
+        messages: list[BaseMessage],
+        stop: list[str] | None = None,
+        run_manager: AsyncCallbackManagerForLLMRun | None = None,
+        **kwargs: Any,
+    ) -> ChatResult:
+        async with aclosing(in_one_thread(self._decode(messages, stop, kwargs))) as pieces:
+            return self._result([piece async for piece in pieces if isinstance(piece, Generation)])
+
+    def _stream(
+        self,
+        messages: list[BaseMessage],
+        stop: list[str] | None = None,
+        run_manager: CallbackManagerForLLMRun | None = None,
+        **kwargs: Any,
+    ) -> Iterator[ChatGenerationChunk]:
+        with closing(self._decode(messages, stop, kwargs)) as pieces:
+            for piece in pieces:
+                for chunk in self._chunks(piece):
+                    if run_manager is not None:
+                        run_manager.on_llm_new_token(chunk.text, chunk=chunk)
+                    yield chunk
+
+    async def _astream(
+        self,
+        messages: list[BaseMessage],
+        stop: list[str] | None = None,
+        run_manager: AsyncCallbackManagerForLLMRun | None = None,
+        **kwargs: Any,
+    ) -> AsyncIterator[ChatGenerationChunk]:
+        async with aclosing(in_one_thread(self._decode(messages, stop, kwargs))) as pieces:
+            async for piece in pieces:
+                for chunk in self._chunks(piece):
+                    if run_manager is not None:
+                        await run_manager.on_llm_new_token(chunk.text, chunk=chunk)
+                    yield chunk
+
+    def _decode(
+        self, messages: Sequence[BaseMessage], stop: Sequence[str] | None, kwargs: dict[str, Any]
+    ) -> Generator[Delta | Generation, None, None]:
+        """Decode, with a piece for each call of the model; closing it stops the model."""
+        timeout = self._check_call(kwargs)
+        prompt, question = ask(messages, self.prompt, markers=self.decoder.markers)
+        own = [*_strings(stop if stop is not None else self.stop), *self.decoder.stop]
+        pieces = self.decoder.stream(
+            prompt,
+            query=question,
+            stop=list(dict.fromkeys(own if self.prompt is None else [*own, *RICHES_STOP])),
+            max_new_tokens=self._max_tokens(kwargs),
+        )
+        last = None if timeout is None else time.monotonic() + timeout
+        with closing(cast("Generator[Delta | Generation]", pieces)) as steps:
+            for piece in steps:
+                yield piece
+                if isinstance(piece, Delta) and last is not None and time.monotonic() > last:
+                    raise GenerationError(f"decoding was not over after timeout={timeout} seconds")
+
+    def _max_tokens(self, kwargs: dict[str, Any]) -> int:
+        given = kwargs.get("max_tokens")
+        given = self.max_tokens if given is None else given
+        return self.decoder.max_new_tokens if given is None else cast("int", given)
+
+    def _check_call(self, kwargs: dict[str, Any]) -> float | None:
+        """Refuse what cannot be asked at a call, and return its timeout."""
+        for name in kwargs:
+            if name not in _AT_CALL:
+                allowed = f"one of {', '.join(_AT_CALL)}"
+                raise InvalidParameterError("a parameter of the call", name, allowed)
+        own = self.decoder.language_model.name
+        if kwargs.get("model", own) != own:
+            raise InvalidParameterError("model", kwargs["model"], f"{own!r}, which is loaded")
+        _check_temperature(kwargs.get("temperature"))
+        if (most := kwargs.get("max_tokens")) is not None:
+            check_k(most, "max_tokens")
+        timeout: float | None = kwargs.get("timeout", self.timeout)
+        _check_timeout(timeout)
+        return timeout
+
+    def _result(self, generations: Sequence[Generation]) -> ChatResult:
+        (generation,) = generations
+        text, citations = self._shown(generation)
+        block = {"type": "text", "text": text, "annotations": citations}
+        message = AIMessage(
+            content=[block],
+            response_metadata=self._metadata(generation),
+            usage_metadata=_usage(generation),
+        )
+        return ChatResult(generations=[ChatGeneration(message=message)])
+
+    def _chunks(self, piece: Delta | Generation) -> Iterator[ChatGenerationChunk]:
+        if isinstance(piece, Generation):
+            text, citations = "", list[Citation]()
+            if self.output == "answer":
+                text, citations = self._shown(piece)
+            yield _chunk(
+                text,
+                citations,
+                response_metadata=self._metadata(piece),
+                usage_metadata=_usage(piece),
+                chunk_position="last",
+            )
+        elif self.output == "full" and (piece.text or piece.span):
+            yield _chunk(piece.text, self._cited([piece.span] if piece.span else []))
+
+    def _shown(self, generation: Generation) -> tuple[str, list[Citation]]:
+        """Return the text of a response, and its citations."""
+        if self.output == "full":
+            return generation.text, self._cited(generation.spans)
+        answer = self._answer(generation)
+        return answer, [
+            citation
+            for span in generation.spans
+            for citation in self._corpus.citations(span, 0, len(answer))
+        ]
+
+    def _cited(self, spans: Sequence[RetrievedSpan]) -> list[Citation]:
+        return [
+            citation
+            for span in spans
+            for citation in self._corpus.citations(span, span.start, span.end)
+        ]
+
+    def _answer(self, generation: Generation) -> str:
+        return parse_answer(generation, markers=self.decoder.markers)
+
+    def _metadata(self, generation: Generation) -> dict[str, Any]:
+        return {
+            "model_name": self.decoder.language_model.name,
+            "answer": self._answer(generation),
+            OUTPUT: generation.text,
+            "logprob": generation.logprob,
+            "finish_reason": generation.finish_reason,
+        }
+
+
+def _chunk(text: str, citations: list[Citation], **rest: Any) -> ChatGenerationChunk:
+    # All chunks make up one block, which is what the same index says.
+    block: dict[str, Any] = {"type": "text", "text": text, "index": 0}
+    if citations:
+        block["annotations"] = citations
+    return ChatGenerationChunk(message=AIMessageChunk(content=[block], **rest))
+
+
+def _usage(generation: Generation) -> UsageMetadata:
+    used = generation.usage
+    return UsageMetadata(
+        input_tokens=used.prompt_tokens,
+        output_tokens=used.new_tokens,
+        total_tokens=used.prompt_tokens + used.new_tokens,
+    )
+
+
+def _check_temperature(temperature: object) -> None:
+    if temperature not in (None, 0) or isinstance(temperature, bool):
+        raise InvalidParameterError(
+            "temperature", temperature, "0 or None", "Decoding searches and does not draw."
+        )
+
+
+def _check_timeout(timeout: object) -> None:
+    number = isinstance(timeout, int | float) and not isinstance(timeout, bool)
+    if timeout is not None and not (number and cast("float", timeout) > 0):
+        raise InvalidParameterError("timeout", timeout, "None or seconds above 0")
+
+
+def _strings(stop: Sequence[str] | None) -> tuple[str, ...]:
+    return check_strings(() if stop is None else stop, "stop")

@@ -1,0 +1,221 @@
+"""The corpus that is decoded, as documents and citations, and the decoder made over it."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import os
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import Any
+
+from langchain_core.documents import Document
+from langchain_core.language_models import LanguageModelLike
+from langchain_core.messages import Citation
+from langchain_core.runnables import Runnable, RunnableConfig, ensure_config
+
+from langchain_longrag.bridge.documents import to_core
+from langchain_longrag.bridge.models import llm_identity, reply_text
+from longrag import types as core
+from longrag.calls import Generate, Method, Request, Steps, aperform, arun, perform, run
+from longrag.decoding.building import build_decoder
+from longrag.decoding.decoder import RichesDecoder
+from longrag.decoding.generation import RetrievedSpan, Source
+from longrag.decoding.retrieving import Retrieved
+from longrag.errors import InvalidParameterError
+from longrag.ingestion import KeyKind, Paragraph, paragraphs
+from longrag.ingestion.units import check_documents
+from longrag.journal import Journal
+
+
+class Corpus:
+    """Documents by id, as what was decoded is traced to them.
+
+    Raises:
+        InvalidDocumentError: two documents have one id, or a text is no string.
+    """
+
+    def __init__(self, documents: Sequence[Document], title_key: str) -> None:
+        self.documents = to_core(documents, title_key)
+        check_documents(self.documents)
+        self._by_id = {document.id: document for document in self.documents}
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """A hash of all that a citation shows."""
+        shown = ((one.id, one.title, _url(one.metadata), one.text) for one in self.documents)
+        return core.stable_id(*(part for parts in shown for part in parts))
+
+    @cached_property
+    def _passages(self) -> Mapping[str, Paragraph]:
+        return {passage.id: passage for passage in paragraphs(self.documents)}
+
+    def check_covers(self, doc_ids: Sequence[str]) -> None:
+        """Check that documents are there.
+
+        Raises:
+            InvalidParameterError: one is not.
+        """
+        missing = next((doc_id for doc_id in doc_ids if doc_id not in self._by_id), None)
+        if missing is not None:
+            raise InvalidParameterError(
+                "documents", f"none with the id {missing!r}", "those that the keys were made of"
+            )
+
+    def citations(self, span: RetrievedSpan, start: int, end: int) -> list[Citation]:
+        """Return a citation of each source of a span, for the characters of a response."""
+        return [self._citation(span, source, start, end) for source in span.sources]
+
+    def _citation(self, span: RetrievedSpan, source: Source, start: int, end: int) -> Citation:
+        citation = Citation(type="citation", start_index=start, end_index=end)
+        known = self._by_id.get(source.doc_id)
+        if known is not None:
+            citation["cited_text"] = self._text(source.doc_id, source.start, source.end)
+            if known.title:
+                citation["title"] = known.title
+            if url := _url(known.metadata):
+                citation["url"] = url
+        elif source.verbatim:
+            citation["cited_text"] = span.text
+        citation["extras"] = {
+            "doc_id": source.doc_id,
+            "start": source.start,
+            "end": source.end,
+            "passage_id": source.passage_id,
+            "verbatim": source.verbatim,
+            "quote": span.text,
+            "logprob": span.logprob,
+            "proved": span.proved,
+        }
+        return citation
+
+    def document(self, found: Retrieved) -> Document:
+        """Return the passage of what was retrieved; its metadata is a copy of its document's."""
+        source, span = found
+        known = self._by_id[source.doc_id]
+        start, end = source.start, source.end
+        if source.passage_id in self._passages:
+            passage = self._passages[source.passage_id]
+            start, end = min(start, passage.start), max(end, passage.end)
+        own: dict[str, Any] = {
+            "doc_id": source.doc_id,
+            "start_index": start,
+            "end_index": end,
+            "quote": span.text,
+            "quote_start": source.start,
+            "quote_end": source.end,
+            "verbatim": source.verbatim,
+            "logprob": span.logprob,
+            "proved": span.proved,
+        }
+        if known.title:
+            own["title"] = known.title
+        return Document(
+            id=source.passage_id or core.stable_id("passage", source.doc_id, start, end),
+            page_content=self._text(source.doc_id, start, end),
+            metadata={**copy.deepcopy(dict(known.metadata)), **own},
+        )
+
+    def _text(self, doc_id: str, start: int, end: int) -> str:
+        text = self._by_id[doc_id].text
+        if end > len(text):
+            allowed = "those that the keys were made of"
+            raise InvalidParameterError(
+                "documents", f"{doc_id!r} with {len(text)} characters", allowed
+            )
+        return text[start:end]
+
+
+def _url(metadata: Mapping[str, object]) -> str:
+    candidates = (metadata.get("url"), metadata.get("source"))
+    return next(
+        (
+            value
+            for value in candidates
+            if isinstance(value, str) and value.startswith(("http://", "https://"))
+        ),
+        "",
+    )
+
+
+class Building:
+    """The decoder over a corpus, and who writes its propositions where these are the keys.
+
+    Args:
+        documents: the corpus.
+        keys: the kind of keys.
+        llm: writes propositions.
+        journal: keeps them: a path, or a ``Journal``.
+        config: for the calls of ``llm``.
+        max_concurrency: the calls in flight.
+        rest: of ``build_decoder``.
+
+    Raises:
+        InvalidParameterError: a setting, or a model that cannot be constrained.
+        TypeError: an unknown setting.
+    """
+
+    def __init__(
+        self,
+        documents: Sequence[core.Document],
+        *,
+        keys: KeyKind,
+        llm: LanguageModelLike | None,
+        journal: str | os.PathLike[str] | Journal | None,
+        config: RunnableConfig | None,
+        max_concurrency: int,
+        **rest: Any,
+    ) -> None:
+        if llm is not None and not isinstance(llm, Runnable):
+            raise InvalidParameterError("llm", llm, "a language model or a runnable")
+        if keys == "proposition" and llm is None:
+            raise InvalidParameterError("llm", None, "a language model, which writes propositions")
+        if not isinstance(journal, str | os.PathLike | Journal | None):
+            raise InvalidParameterError("journal", journal, "a path, a Journal or None")
+        self._flow = build_decoder(documents, keys=keys, **rest)
+        self._llm, self._journal, self._max_concurrency = llm, journal, max_concurrency
+        self._config = ensure_config(config)
+        # One run id cannot name several calls.
+        self._config.pop("run_id", None)
+
+    def run(self) -> RichesDecoder:
+        """Make the keys and the decoder."""
+        journal = self._open()
+        try:
+            return run(
+                self._flow,
+                lambda request: perform(self._steps(request)),
+                max_in_flight=self._max_concurrency,
+                journal=journal,
+            )
+        finally:
+            self._close(journal)
+
+    async def arun(self) -> RichesDecoder:
+        """Make the keys and the decoder, off the event loop."""
+        opening = asyncio.ensure_future(asyncio.to_thread(self._open))
+        try:
+            return await arun(
+                self._flow,
+                lambda request: aperform(self._steps(request)),
+                max_in_flight=self._max_concurrency,
+                journal=await asyncio.shield(opening),
+            )
+        finally:
+            # On cancellation the file may still be opening.
+            await asyncio.to_thread(self._close, await opening)
+
+    def _steps(self, request: Request) -> Steps[Any]:
+        if not isinstance(request, Generate):
+            raise NotImplementedError(type(request).__name__)
+        reply = yield Method(self._llm, "invoke", (request.prompt, self._config))
+        return reply_text(reply)
+
+    def _open(self) -> Journal | None:
+        if self._journal is None or isinstance(self._journal, Journal):
+            return self._journal
+        return Journal(self._journal, model=llm_identity(self._llm, self._config))
+
+    def _close(self, journal: Journal | None) -> None:
+        if journal is not None and journal is not self._journal:
+            journal.close()

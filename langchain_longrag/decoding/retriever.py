@@ -1,0 +1,86 @@
+"""Retrieval by decoding (RICHES): the passages that a language model quotes for a question."""
+
+from __future__ import annotations
+
+from langchain_core.callbacks import (
+    AsyncCallbackManagerForRetrieverRun,
+    CallbackManagerForRetrieverRun,
+)
+from langchain_core.documents import Document
+from langchain_core.retrievers import BaseRetriever
+from pydantic import ConfigDict, SkipValidation
+
+from langchain_longrag.decoding.base import OverCorpus
+from langchain_longrag.decoding.conversation import check_template
+from longrag.decoding.decoder import RichesDecoder
+from longrag.decoding.retrieving import retrieve
+from longrag.decoding.threads import in_thread
+from longrag.errors import InvalidParameterError
+from longrag.prompts import RICHES_MULTI_HOP
+from longrag.retrieval.units import check_k
+
+
+class RichesRetriever(OverCorpus, BaseRetriever):
+    """Retrieve the passages that a model quotes for a question: no vectors, no second model.
+
+    The model writes thoughts and quotes on its way to an answer; their passages come first, in that
+    order, then those of the keys that are most probable behind the question, until there are ``k``
+    distinct passages: exactly min(k, passages with keys that fit into ``max_new_tokens``).
+
+    A returned document is one paragraph, with the metadata of the document it is from, and besides:
+    ``doc_id``, ``start_index`` and ``end_index`` (its characters there), ``quote`` (the key),
+    ``quote_start`` and ``quote_end`` (what it is evidence of, in characters of the document),
+    ``verbatim`` (whether these are the quote's words), ``logprob`` and ``proved``. Quotes are not
+    comparable by ``logprob``: longer ones have less.
+
+    Deterministic. Async calls decode in a thread; cancelled ones stop between two calls of the
+    model.
+
+    Args:
+        decoder: over the index of keys; see also ``from_documents``.
+        documents: the corpus that the keys were made of.
+        k: number of passages to return, all of them when there are fewer; also per call, as
+            ``invoke(query, k=2)``.
+        prompt: a template with the slot ``{question}``.
+        title_key: the metadata key of a document's title.
+
+    Raises:
+        InvalidParameterError: a setting out of range, a blank query, a document of the index that
+            is not given.
+        InvalidDocumentError: two of ``documents`` have one id.
+        GenerationError: the model failed.
+    """
+
+    model_config = ConfigDict(arbitrary_types_allowed=True, extra="forbid")
+
+    k: SkipValidation[int] = 4
+    prompt: SkipValidation[str] = RICHES_MULTI_HOP
+
+    def _prepare(self) -> None:
+        check_k(self.k)
+        check_template(self.prompt)
+        if self.prompt is None:
+            raise InvalidParameterError("prompt", None, "a string with the slot {question}")
+        self._corpus.check_covers(self.decoder.key_index.doc_ids)
+
+    def _get_relevant_documents(
+        self,
+        query: str,
+        *,
+        run_manager: CallbackManagerForRetrieverRun,
+        k: int | None = None,
+    ) -> list[Document]:
+        return self._retrieve(self.decoder, query, k)
+
+    async def _aget_relevant_documents(
+        self,
+        query: str,
+        *,
+        run_manager: AsyncCallbackManagerForRetrieverRun,
+        k: int | None = None,
+    ) -> list[Document]:
+        return await in_thread(self.decoder, lambda own: self._retrieve(own, query, k))
+
+    def _retrieve(self, decoder: RichesDecoder, query: str, k: int | None) -> list[Document]:
+        found = retrieve(decoder, query, k=self.k if k is None else k, template=self.prompt)
+        return [self._corpus.document(one) for one in found]

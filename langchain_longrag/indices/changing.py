@@ -1,0 +1,143 @@
+"""What every index here has in common: documents that come, change and go."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from langchain_core.documents import Document
+from langchain_core.embeddings import Embeddings
+from langchain_core.indexing import DeleteResponse, DocumentIndex, UpsertResponse
+from langchain_core.retrievers import LangSmithRetrieverParams
+from pydantic import ConfigDict
+from typing_extensions import Self
+
+from langchain_longrag.bridge.documents import to_core
+from longrag import types as core
+from longrag.errors import InvalidDocumentError, InvalidParameterError
+
+
+class ChangingIndex(DocumentIndex):
+    """An index in memory that ``langchain_core.indexing.index`` can feed, update and clean up.
+
+    Documents without an id are named by their source and text, so equal ones are one document; a
+    document replaces the one of the same id. What an index does with them is in its ``_change`` and
+    ``_achange``.
+    """
+
+    model_config = ConfigDict(arbitrary_types_allowed=True, extra="forbid")
+
+    embedding: Embeddings
+    title_key: str = "title"
+
+    @classmethod
+    def from_documents(
+        cls, documents: Sequence[Document], embedding: Embeddings, **settings: Any
+    ) -> Self:
+        """Build an index over documents; ``settings`` are those of the class."""
+        index = cls(embedding=embedding, **settings)
+        index.upsert(documents)
+        return index
+
+    @classmethod
+    async def afrom_documents(
+        cls, documents: Sequence[Document], embedding: Embeddings, **settings: Any
+    ) -> Self:
+        """Build an index over documents, as ``from_documents`` does."""
+        index = cls(embedding=embedding, **settings)
+        await index.aupsert(documents)
+        return index
+
+    def upsert(self, items: Sequence[Document], /, **kwargs: Any) -> UpsertResponse:
+        """Put documents in, in place of those of the same ids; all of them or, on error, none.
+
+        Raises:
+            InvalidDocumentError: two documents have one id, or one cannot be ingested.
+            EmbeddingError: the embedding model returned unusable vectors.
+        """
+        documents = self._to_core(items)
+        self._change(documents, (), **kwargs)
+        return UpsertResponse(succeeded=[document.id for document in documents], failed=[])
+
+    async def aupsert(self, items: Sequence[Document], /, **kwargs: Any) -> UpsertResponse:
+        """Put documents in, as ``upsert`` does."""
+        documents = await asyncio.to_thread(self._to_core, items)
+        await self._achange(documents, (), **kwargs)
+        return UpsertResponse(succeeded=[document.id for document in documents], failed=[])
+
+    def delete(self, ids: list[str] | None = None, **kwargs: Any) -> DeleteResponse:
+        """Take documents out with all that was derived from them; ids not there are passed over."""
+        return _deleted(self._change((), _given(ids), **kwargs))
+
+    async def adelete(self, ids: list[str] | None = None, **kwargs: Any) -> DeleteResponse:
+        """Take documents out, as ``delete`` does."""
+        return _deleted(await self._achange((), _given(ids), **kwargs))
+
+    def get(self, ids: Sequence[str], /, **kwargs: Any) -> list[Document]:
+        """Return copies of the documents with these ids, without those that are not there."""
+        if isinstance(ids, str):
+            raise InvalidParameterError("ids", ids, "a list of document ids")
+        known = self._documents()
+        return [
+            Document(
+                id=id_,
+                page_content=known[id_].text,
+                metadata=copy.deepcopy(dict(known[id_].metadata)),
+            )
+            for id_ in ids
+            if id_ in known
+        ]
+
+    @abstractmethod
+    def _documents(self) -> Mapping[str, core.Document]:
+        """Return the documents there are, by id."""
+
+    @abstractmethod
+    def _change(
+        self, upsert: Sequence[core.Document], delete: Sequence[str], **kwargs: Any
+    ) -> Sequence[str]:
+        """Make a change and return the ids of the documents that were taken out."""
+
+    @abstractmethod
+    async def _achange(
+        self, upsert: Sequence[core.Document], delete: Sequence[str], **kwargs: Any
+    ) -> Sequence[str]:
+        """Make a change, as ``_change`` does."""
+
+    def _to_core(self, items: Sequence[Document]) -> list[core.Document]:
+        items = list(items)
+        for number, item in enumerate(items):
+            if not isinstance(item, Document):
+                raise InvalidDocumentError(
+                    f"item {number} is a {type(item).__name__}, where a Document is expected:"
+                    " hand over a list of documents"
+                )
+        # The index outlives the call: what the caller does to a document later must not reach it.
+        copies = [copy.deepcopy(item) for item in items]
+        documents = to_core(copies, self.title_key, number_equal=False)
+        # Equal documents without an id are one, in one batch as in two; the last one stays.
+        pairs = list(zip(documents, copies, strict=True))
+        unnamed = {d.id: d for d, item in pairs if item.id is None}
+        return [
+            d if item.id is not None else unnamed.pop(d.id)
+            for d, item in pairs
+            if item.id is not None or d.id in unnamed
+        ]
+
+    def _get_ls_params(self, **kwargs: Any) -> LangSmithRetrieverParams:
+        params = super()._get_ls_params(**kwargs)
+        params["ls_embedding_provider"] = type(self.embedding).__name__
+        return params
+
+
+def _given(ids: list[str] | None) -> list[str]:
+    if ids is None or isinstance(ids, str):
+        raise InvalidParameterError("ids", ids, "a list of document ids")
+    return ids
+
+
+def _deleted(ids: Sequence[str]) -> DeleteResponse:
+    return DeleteResponse(num_deleted=len(ids), succeeded=list(ids), num_failed=0, failed=[])

@@ -1,0 +1,199 @@
+"""An index over long units that LangChain's ``index()`` can feed, update and clean up."""
+
+from __future__ import annotations
+
+import copy
+import os
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from langchain_core.callbacks import (
+    AsyncCallbackManagerForRetrieverRun,
+    CallbackManagerForRetrieverRun,
+)
+from langchain_core.documents import Document
+from langchain_core.embeddings import Embeddings
+from pydantic import Field, PrivateAttr, SkipValidation
+
+from langchain_longrag.bridge.documents import embed, from_result
+from langchain_longrag.indices.changing import ChangingIndex
+from longrag import types as core
+from longrag.calls import Embed, Flow, Request, Steps, aperform, arun, perform, run
+from longrag.ingestion.builder import UnitBuilder
+from longrag.ingestion.links import LinkExtractor
+from longrag.ingestion.resolving import LinkReport, LinkRule
+from longrag.models.tokens import count_tokens
+from longrag.retrieval.assembly import check_token_budget, fit_budget
+from longrag.retrieval.corpus import CorpusIndex
+from longrag.retrieval.units import check_k, retrieve
+from longrag.types import RetrievedUnit
+
+
+class LongRAGIndex(ChangingIndex):
+    """Long units over documents that come, change and go, and the retriever over them.
+
+    It owns the grouping: batches may arrive in any size and order, and the units are always those
+    of one build from the documents there are. A change embeds only chunks that were not there
+    before, and a deleted document leaves nothing behind. Use it as the destination of
+    ``langchain_core.indexing.index`` with any clean-up mode, as a retriever, or directly.
+
+    Documents without an id are named by their source and text, so equal ones are one document; a
+    document replaces the one of the same id. Links are resolved by path, URL or title as well as by
+    id, so give documents their ``source`` where ``index()`` names them by hashes. Everything is in
+    memory; ``save`` and ``load`` keep it. Retrieved units are those of ``MaxPRetriever``.
+
+    Args:
+        embedding: embeds chunks and queries.
+        k: number of units to return; also per call, as ``invoke(query, k=2)``.
+        token_budget: most tokens to return in all, None for no limit.
+        max_tokens: the largest size of a unit, in tokens.
+        chunk_size: the largest size of a chunk, in tokens.
+        granularity: what is embedded: chunks, whole documents or whole units.
+        directed: group by outgoing links alone; None is the measured default.
+        split_oversized: split documents larger than ``max_tokens`` into several units.
+        link_extractor: finds links: a name (default, markdown, html, wiki, metadata) or your own.
+        link_rules: rewrite a site's link targets before they are resolved.
+        title_key: the metadata key of a document's title.
+        length_function: counts tokens.
+
+    Raises:
+        InvalidParameterError: a setting is out of range.
+
+    Source: LongRAG §3.1.
+    """
+
+    k: SkipValidation[int] = 4
+    token_budget: SkipValidation[int | None] = None
+    max_tokens: SkipValidation[int] = 4096
+    chunk_size: SkipValidation[int] = 512
+    granularity: SkipValidation[core.Granularity] = "chunk"
+    directed: bool | None = None
+    split_oversized: bool = False
+    link_extractor: SkipValidation[LinkExtractor | str] = "default"
+    link_rules: Sequence[LinkRule] = ()
+    length_function: Callable[[str], int] = count_tokens
+    corpus: CorpusIndex | None = Field(default=None, repr=False)
+    """The documents and units themselves; given, the index continues them, with their settings."""
+
+    _corpus: CorpusIndex = PrivateAttr()
+
+    if not TYPE_CHECKING:
+        # Pydantic would wrap what model_post_init raises into an error of its own; type checkers
+        # read the fields, which a constructor would hide from them.
+        def __init__(self, **settings: Any) -> None:
+            super().__init__(**settings)
+            check_k(self.k)
+            check_token_budget(self.token_budget)
+            if self.corpus is None:
+                # As a field it goes along when a runnable with other settings is made of this one.
+                self.corpus = CorpusIndex(self._builder())
+            self.corpus.check_settings(self._builder())
+            self._corpus = self.corpus
+
+    def _documents(self) -> Mapping[str, core.Document]:
+        return self._corpus.documents
+
+    def _change(
+        self, upsert: Sequence[core.Document], delete: Sequence[str], **kwargs: Any
+    ) -> Sequence[str]:
+        return run(self._corpus.change(upsert=upsert, delete=delete), self._answer).deleted
+
+    async def _achange(
+        self, upsert: Sequence[core.Document], delete: Sequence[str], **kwargs: Any
+    ) -> Sequence[str]:
+        flow = self._corpus.change(upsert=upsert, delete=delete)
+        return (await arun(flow, self._aanswer)).deleted
+
+    def link_report(self) -> LinkReport:
+        """Find and resolve the links there are; the report names what was not resolved."""
+        return self._corpus.builder.link_report(list(self._corpus.documents.values()))
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write documents, vectors and settings of the units to a folder, whole or not at all.
+
+        Raises:
+            InvalidDocumentError: a document's metadata is not JSON.
+            IndexFormatError: the folder holds something else; it is left as it was.
+        """
+        self._corpus.save(path)
+
+    @classmethod
+    def load(
+        cls, path: str | os.PathLike[str], embedding: Embeddings, **settings: Any
+    ) -> LongRAGIndex:
+        """Read an index that ``save`` wrote; give the settings it was built with.
+
+        Raises:
+            IndexFormatError: the folder is missing, damaged or of another kind.
+            InvalidParameterError: a setting of the units is not the saved one.
+        """
+        index = cls(embedding=embedding, **settings)
+        index.corpus = index._corpus = CorpusIndex.load(path, builder=index._builder())
+        return index
+
+    def _get_relevant_documents(
+        self,
+        query: str,
+        *,
+        run_manager: CallbackManagerForRetrieverRun,
+        k: int | None = None,
+        vector: Sequence[float] | None = None,
+    ) -> list[Document]:
+        return self._results(run(self._flow(query, k, vector), self._answer))
+
+    async def _aget_relevant_documents(
+        self,
+        query: str,
+        *,
+        run_manager: AsyncCallbackManagerForRetrieverRun,
+        k: int | None = None,
+        vector: Sequence[float] | None = None,
+    ) -> list[Document]:
+        return self._results(await arun(self._flow(query, k, vector), self._aanswer))
+
+    def _flow(
+        self, query: str, k: int | None, vector: Sequence[float] | None
+    ) -> Flow[list[RetrievedUnit]]:
+        most = self.k if k is None else k
+        found = yield from retrieve([query], self._corpus.index, k=most, vector=vector)
+        return fit_budget(found, self.token_budget, count_tokens=self.length_function)
+
+    def _results(self, found: Sequence[RetrievedUnit]) -> list[Document]:
+        known = self._corpus.documents
+        return [
+            from_result(
+                unit,
+                copy.deepcopy(
+                    core.shared_metadata(
+                        # A document may have been deleted since the search.
+                        known[id_].metadata if id_ in known else {}
+                        for id_ in unit.unit.doc_ids
+                    )
+                ),
+                "unit_id",
+            )
+            for unit in found
+        ]
+
+    def _builder(self) -> UnitBuilder:
+        return UnitBuilder(
+            max_tokens=self.max_tokens,
+            chunk_size=self.chunk_size,
+            granularity=self.granularity,
+            directed=self.directed,
+            split_oversized=self.split_oversized,
+            link_extractor=self.link_extractor,
+            link_rules=tuple(self.link_rules),
+            count_tokens=self.length_function,
+        )
+
+    def _answer(self, request: Request) -> Any:
+        return perform(self._steps(request))
+
+    async def _aanswer(self, request: Request) -> Any:
+        return await aperform(self._steps(request))
+
+    def _steps(self, request: Request) -> Steps[Any]:
+        if not isinstance(request, Embed):
+            raise NotImplementedError(type(request).__name__)
+        return (yield from embed(self.embedding, request))

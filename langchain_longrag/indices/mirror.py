@@ -1,0 +1,191 @@
+"""The rows of a vector store, kept in step with the nodes of a tree."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future
+from threading import Lock
+from typing import Final
+
+from langchain_core.documents import Document
+from langchain_core.vectorstores import VectorStore
+
+from langchain_longrag.bridge.tree_nodes import Snapshot, row_metadata
+from longrag import types as core
+from longrag.calls import Method, Steps
+from longrag.errors import StoreError
+from longrag.indexing.tree.tree import Tree
+
+# Rows that one call puts into a store or takes out of it.
+_BATCH: Final = 256
+
+
+class StoreMirror:
+    """Keeps the rows of a vector store in step with the nodes of a tree.
+
+    Other rows of the store are left alone. Calls may overlap, in threads and event loops alike: one
+    after another goes on until the store holds the nodes there are at its end. What a failed call
+    left undone, or half done, is made up for by the next one.
+
+    Args:
+        store: gets one row a node, under the node's id, and embeds it itself.
+        filled: whether a store that cannot be asked for its rows is taken to hold the nodes.
+    """
+
+    def __init__(self, store: VectorStore, *, filled: bool) -> None:
+        self._store = store
+        self._filled = filled
+        self._turn = _Turn()
+        self._held: dict[str, Document] = {}
+        # Rows of calls that failed or were cancelled, which may be there or not.
+        self._unsure: dict[str, Document] = {}
+
+    def follow(self, snapshot: Callable[[], Snapshot]) -> Steps[None]:
+        """Put in and take out rows until they are those of a tree's nodes.
+
+        Close the steps when they are not taken to their end, or no other call gets its turn.
+
+        Raises:
+            StoreError: the store says that it did not delete rows.
+        """
+        yield Method(self._turn, "claim")
+        try:
+            written, documents, tree = True, None, None
+            while written:
+                seen, (documents, tree) = (documents, tree), snapshot()
+                if seen[0] is not documents or seen[1] is not tree:
+                    # As a call it is made in a thread where there is an event loop.
+                    wanted = yield Method(self, "rows", (documents, tree))
+                written = yield from self._step(wanted)
+        finally:
+            self._turn.release()
+
+    def _step(self, wanted: Mapping[str, Document]) -> Steps[bool]:
+        """Write what differs, and tell whether anything did."""
+        yield from self._look(wanted)
+        missing = [row for id_, row in wanted.items() if id_ not in self._held]
+        gone = [row for id_, row in self._held.items() if wanted.get(id_) != row]
+        for rows in _batches(missing):
+            yield from self._add(rows)
+        # A row that changed is put in again by the next step, since not every store overwrites one.
+        for rows in _batches(gone):
+            yield from self._delete(rows)
+        return bool(missing or gone)
+
+    def rows(self, documents: Mapping[str, core.Document], tree: Tree) -> dict[str, Document]:
+        """Return the row of each node."""
+        return {
+            id_: Document(id=id_, page_content=node.text, metadata=row_metadata(node, documents))
+            for id_, node in tree.nodes.items()
+        }
+
+    def _add(self, rows: Sequence[Document]) -> Steps[None]:
+        own = _by_id(rows)
+        self._unsure |= own
+        copies = [row.model_copy(update={"metadata": dict(row.metadata)}) for row in rows]
+        yield Method(self._store, "add_documents", (copies,), {"ids": list(own)})
+        self._settle(own)
+        self._held |= own
+
+    def _delete(self, rows: Sequence[Document]) -> Steps[None]:
+        own = _by_id(rows)
+        self._unsure |= own
+        if (yield Method(self._store, "delete", (list(own),))) is False:
+            raise StoreError(f"the vector store did not delete {len(own)} rows")
+        self._settle(own)
+        for id_ in own:
+            self._held.pop(id_, None)
+
+    def _settle(self, ids: Iterable[str]) -> None:
+        for id_ in ids:
+            del self._unsure[id_]
+
+    def _look(self, wanted: Mapping[str, Document]) -> Steps[None]:
+        """Find out which rows are there, of those that are not known to be."""
+        new = {id_: row for id_, row in wanted.items() if id_ not in self._held}
+        asked = new | self._unsure
+        found: dict[str, Document] = {}
+        try:
+            for rows in _batches(list(asked.values())):
+                there = yield Method(self._store, "get_by_ids", ([row.id for row in rows],))
+                found |= {id_: row for id_, row in _by_id(there).items() if id_ in asked}
+        except NotImplementedError:
+            # A row that is wanted as it was is put in once more, any other is taken out.
+            other = {id_: row for id_, row in self._unsure.items() if wanted.get(id_) != row}
+            found = new if self._filled else other
+        for id_ in asked:
+            self._held.pop(id_, None)
+        for id_, row in found.items():
+            node = wanted.get(id_)
+            self._held[id_] = node if node is not None and _agrees(row, node) else row
+        self._unsure, self._filled = {}, False
+
+
+def _agrees(row: Document, wanted: Document) -> bool:
+    """Whether a row says what is wanted; a store may add metadata of its own."""
+    return row.page_content == wanted.page_content and all(
+        row.metadata.get(key) == value for key, value in wanted.metadata.items()
+    )
+
+
+def _by_id(rows: Iterable[Document]) -> dict[str, Document]:
+    return {str(row.id): row for row in rows}
+
+
+class _Turn:
+    """A lock for which threads, and tasks of any event loop, wait alike; none blocks a loop."""
+
+    def __init__(self) -> None:
+        self._guard = Lock()
+        self._taken = False
+        self._waiting: deque[Future[None]] = deque()
+
+    def claim(self) -> None:
+        """Wait for the turn."""
+        turn = self._enqueue()
+        try:
+            turn.result()
+        except BaseException:
+            self._withdraw(turn)
+            raise
+
+    async def aclaim(self) -> None:
+        """Wait for the turn, as ``claim`` does."""
+        turn = self._enqueue()
+        try:
+            await asyncio.wrap_future(turn)
+        except BaseException:
+            self._withdraw(turn)
+            raise
+
+    def release(self) -> None:
+        """Give the turn to whoever waits longest."""
+        with self._guard:
+            while self._waiting:
+                turn = self._waiting.popleft()
+                if turn.set_running_or_notify_cancel():
+                    turn.set_result(None)
+                    return
+            self._taken = False
+
+    def _enqueue(self) -> Future[None]:
+        turn: Future[None] = Future()
+        with self._guard:
+            if self._taken:
+                self._waiting.append(turn)
+            else:
+                self._taken = True
+                turn.set_running_or_notify_cancel()
+                turn.set_result(None)
+        return turn
+
+    def _withdraw(self, turn: Future[None]) -> None:
+        # Whoever is cancelled may have been given the turn at the same moment.
+        if not turn.cancel():
+            self.release()
+
+
+def _batches(rows: Sequence[Document]) -> Iterable[Sequence[Document]]:
+    return (rows[first : first + _BATCH] for first in range(0, len(rows), _BATCH))

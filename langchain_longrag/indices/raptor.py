@@ -1,0 +1,467 @@
+"""A tree of summaries over documents (RAPTOR): the index that keeps it, and its retriever."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, closing, contextmanager
+from typing import Any, Literal, cast
+
+from langchain_core.callbacks import (
+    AsyncCallbackManagerForRetrieverRun,
+    CallbackManagerForRetrieverRun,
+)
+from langchain_core.documents import Document
+from langchain_core.embeddings import Embeddings
+from langchain_core.language_models import LanguageModelLike
+from langchain_core.prompts import BasePromptTemplate
+from langchain_core.retrievers import LangSmithRetrieverParams
+from langchain_core.runnables import Runnable, RunnableConfig
+from langchain_core.vectorstores import VectorStore
+from pydantic import Field, PrivateAttr, SkipValidation
+
+from langchain_longrag.bridge.models import embedder_identity, llm_identity
+from langchain_longrag.bridge.tree_nodes import Snapshot, search_rows
+from langchain_longrag.indices.changing import ChangingIndex
+from langchain_longrag.indices.mirror import StoreMirror
+from langchain_longrag.indices.summarizing import Models, PromptSummarizer
+from langchain_longrag.retrieval.tree_search import TreeSearch
+from longrag import types as core
+from longrag.calls import CallLimit, Flow, Steps, aperform, arun, perform, run
+from longrag.errors import InvalidParameterError
+from longrag.indexing.tree.builder import Scope, TreeBuilder, TreeEstimate
+from longrag.indexing.tree.clusterer import Clusterer
+from longrag.indexing.tree.summaries import ExtractiveSummarizer, LlmSummarizer, Summarizer
+from longrag.indexing.tree.tree import Tree, TreeStatistics
+from longrag.journal import Journal
+from longrag.models.tokens import count_tokens
+from longrag.retrieval.tree_index import TreeChange, TreeIndex
+from longrag.retrieval.tree_search import TreeScorer
+from longrag.retrieval.units import check_k
+
+
+class RaptorIndex(TreeSearch, ChangingIndex):
+    """A tree of summaries over documents that come, change and go, and the retriever over it.
+
+    Documents are cut into leaves of whole sentences; leaves that belong together are summarised,
+    summaries again, until one node is left. A change pays only for summaries and vectors that are
+    not there yet, and a deleted document leaves nothing behind. Use it as the destination of
+    ``langchain_core.indexing.index`` with any clean-up mode, as a retriever (see
+    ``RaptorRetriever`` for what it returns), or directly. Every change clusters again along its
+    path, so hand over many documents in one call: to ``index()``, a large ``batch_size``.
+
+    With a journal, every answer is on disk before it is used: a build that failed, was cancelled or
+    was killed is resumed by running it again, and pays the rest. Without one it starts anew.
+    ``upsert``, ``delete`` and ``rebuild`` take ``config``, a ``RunnableConfig`` for the calls of
+    the language model. A change that fails or is cancelled changes nothing.
+
+    Documents without an id are named by their source and text, so equal ones are one document; a
+    document replaces the one of the same id. Everything is in memory; ``save`` and ``load`` keep
+    it. Settings of the tree, and the store, cannot be assigned later; those of models, the journal
+    and the search can.
+
+    Args:
+        embedding: embeds leaves, summaries and queries.
+        llm: writes the summaries: any chat model or LLM, or a runnable that is one, such as one
+            with retries or fallbacks. Not needed to search.
+        clusterer: groups the nodes of a layer: "stable", "fast", "paper", "contiguous", "graph" or
+            your own.
+        random_state: seeds a clusterer that is given by name.
+        journal: a path, opened for each change under the names of ``llm`` and ``embedding``, or a
+            ``Journal`` of your own.
+        summarizer: "extractive" quotes sentences and needs no ``llm``; or your own.
+        summary_tokens: the tokens a summary should have.
+        summary_prompt: a prompt template with the variable ``context`` and, where wanted,
+            ``max_words``.
+        scope: what becomes one tree: the "corpus" or each "document", as in the paper.
+        chunk_size: the largest size of a leaf, in tokens; None makes each document one leaf.
+        max_cluster_tokens: the most tokens that one summary is made from.
+        max_levels: the most levels above the leaves; None goes on until one node is left.
+        length_function: counts tokens.
+        title_key: the metadata key of a document's title.
+        max_concurrency: the calls in flight.
+        max_llm_calls: the most calls of ``llm`` in one change, None for no limit.
+        vectorstore: gets one row a node and is kept in step; see ``RaptorRetriever``. It embeds the
+            rows itself: give both an embedding model that caches to pay once. A failure of the
+            store leaves the change made, and the next change, even an empty one, makes up for it.
+        mode, token_budget, k, depth, start_level, levels, redundancy, compare, scoring: the search,
+            as in ``RaptorRetriever``.
+
+    Raises:
+        InvalidParameterError: a setting is out of range.
+
+    Source: RAPTOR §3.
+    """
+
+    llm: SkipValidation[LanguageModelLike | None] = None
+    clusterer: SkipValidation[Clusterer | str] = Field(default="stable", frozen=True)
+    random_state: SkipValidation[int] = Field(default=0, frozen=True)
+    journal: SkipValidation[str | os.PathLike[str] | Journal | None] = None
+    summarizer: SkipValidation[Summarizer | Literal["extractive"] | None] = Field(
+        default=None, frozen=True
+    )
+    summary_tokens: SkipValidation[int] = Field(default=100, frozen=True)
+    summary_prompt: SkipValidation[BasePromptTemplate[Any] | None] = Field(
+        default=None, frozen=True
+    )
+    scope: SkipValidation[Scope] = Field(default="corpus", frozen=True)
+    chunk_size: SkipValidation[int | None] = Field(default=100, frozen=True)
+    max_cluster_tokens: SkipValidation[int] = Field(default=3500, frozen=True)
+    max_levels: SkipValidation[int | None] = Field(default=None, frozen=True)
+    length_function: Callable[[str], int] = Field(default=count_tokens, frozen=True)
+    max_concurrency: SkipValidation[int] = 4
+    max_llm_calls: SkipValidation[int | None] = None
+    vectorstore: VectorStore | None = Field(default=None, frozen=True)
+    tree_index: TreeIndex | None = Field(default=None, repr=False)
+    """The documents and the tree; given, the index continues them, with their settings."""
+
+    _index: TreeIndex = PrivateAttr()
+    _mirror: StoreMirror | None = PrivateAttr(default=None)
+    _scorer: TreeScorer | None = PrivateAttr(default=None)
+    _stale: list[str] = PrivateAttr(default_factory=list)
+    _purged: int = PrivateAttr(default=0)
+
+    def _prepare(self) -> None:
+        check_k(self.max_concurrency, "max_concurrency")
+        CallLimit(self.max_llm_calls)
+        if self.llm is not None and not isinstance(self.llm, Runnable):
+            raise InvalidParameterError("llm", self.llm, "a language model or a runnable")
+        if not isinstance(self.journal, str | os.PathLike | Journal | None):
+            raise InvalidParameterError("journal", self.journal, "a path, a Journal or None")
+        builder = self._builder()
+        if self.tree_index is None:
+            # As a field it goes along when a runnable with other settings is made of this one.
+            self.tree_index = TreeIndex(builder)
+        self.tree_index.check_settings(builder)
+        self._attach(self.tree_index)
+
+    def _attach(self, tree_index: TreeIndex) -> None:
+        self.tree_index = self._index = tree_index
+        if self.vectorstore is not None:
+            self._mirror = StoreMirror(self.vectorstore, filled=len(tree_index.tree) > 0)
+
+    @property
+    def tree(self) -> Tree:
+        """The tree there is; later changes leave this value as it is."""
+        return self._index.tree
+
+    def statistics(self) -> TreeStatistics:
+        """Measure the tree (RAPTOR, Appendix C)."""
+        return self.tree.statistics()
+
+    def estimate(self, documents: Sequence[Document]) -> TreeEstimate:
+        """Count what building a tree of documents would ask of the models, without asking.
+
+        Raises:
+            InvalidDocumentError: a document cannot be ingested.
+        """
+        return self._builder().estimate(self._to_core(documents))
+
+    def rebuild(self, *, config: RunnableConfig | None = None) -> TreeChange:
+        """Cluster afresh, so that the tree is that of one build; pay for clusters that changed.
+
+        Raises:
+            SummaryError: a cluster could not be summarised.
+            CallLimitError: ``max_llm_calls`` is reached.
+        """
+        return self._pay(self._index.rebuild(), config)
+
+    async def arebuild(self, *, config: RunnableConfig | None = None) -> TreeChange:
+        """Cluster afresh, as ``rebuild`` does."""
+        return await self._apay(self._index.rebuild(), config)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write documents, tree and settings to a folder, whole or not at all.
+
+        Raises:
+            InvalidDocumentError: a document's metadata is not JSON.
+            IndexFormatError: the folder holds something else; it is left as it was.
+        """
+        self._index.save(path)
+
+    @classmethod
+    def load(
+        cls, path: str | os.PathLike[str], embedding: Embeddings, **settings: Any
+    ) -> RaptorIndex:
+        """Read an index that ``save`` wrote; give the settings it was built with.
+
+        No model is called. A ``vectorstore`` is asked which nodes it holds, and given those that it
+        lacks or has with another text or metadata; of one that cannot tell it is taken that it
+        holds all.
+
+        Raises:
+            IndexFormatError: the folder is missing, damaged or of another kind.
+            InvalidParameterError: a setting of the tree is not the saved one.
+        """
+        index = cls(embedding=embedding, **settings)
+        index._attach(TreeIndex.load(path, builder=index._builder()))
+        with closing(index._follow()) as steps:
+            perform(steps)
+        return index
+
+    def _documents(self) -> Mapping[str, core.Document]:
+        return self._index.documents
+
+    def _change(
+        self,
+        upsert: Sequence[core.Document],
+        delete: Sequence[str],
+        *,
+        config: RunnableConfig | None = None,
+        **kwargs: Any,
+    ) -> Sequence[str]:
+        return self._pay(self._index.change(upsert=upsert, delete=delete), config).deleted
+
+    async def _achange(
+        self,
+        upsert: Sequence[core.Document],
+        delete: Sequence[str],
+        *,
+        config: RunnableConfig | None = None,
+        **kwargs: Any,
+    ) -> Sequence[str]:
+        flow = self._index.change(upsert=upsert, delete=delete)
+        return (await self._apay(flow, config)).deleted
+
+    def _pay(self, flow: Flow[TreeChange], config: RunnableConfig | None) -> TreeChange:
+        with self._models(config) as models, self._journalled(config) as journal:
+            change = run(flow, models.answer, max_in_flight=self.max_concurrency, journal=journal)
+            self._changed(change)
+            with closing(self._follow()) as steps:
+                perform(steps)
+        return change
+
+    async def _apay(self, flow: Flow[TreeChange], config: RunnableConfig | None) -> TreeChange:
+        with self._models(config) as models:
+            async with self._ajournalled(config) as journal:
+                change = await arun(
+                    flow, models.aanswer, max_in_flight=self.max_concurrency, journal=journal
+                )
+                self._changed(change)
+                with closing(self._follow()) as steps:
+                    await aperform(steps)
+        return change
+
+    def _models(self, config: RunnableConfig | None) -> Models:
+        if self.llm is None and self.summarizer is None:
+            raise InvalidParameterError(
+                "llm", None, "a language model", 'Or pass summarizer="extractive".'
+            )
+        return Models(
+            self.embedding,
+            self.llm,
+            limit=CallLimit(self.max_llm_calls),
+            config=config,
+            max_concurrency=self.max_concurrency,
+        )
+
+    @contextmanager
+    def _journalled(self, config: RunnableConfig | None) -> Iterator[Journal | None]:
+        """Open the journal for a change, and at its end purge what is no longer there."""
+        journal, first = self._open(config)
+        try:
+            yield journal
+        finally:
+            self._close(journal, first)
+
+    @asynccontextmanager
+    async def _ajournalled(self, config: RunnableConfig | None) -> AsyncIterator[Journal | None]:
+        opening = asyncio.ensure_future(asyncio.to_thread(self._open, config))
+        try:
+            journal, _ = await asyncio.shield(opening)
+            yield journal
+        finally:
+            # On cancellation the file may still be opening.
+            await asyncio.to_thread(self._close, *(await opening))
+
+    def _open(self, config: RunnableConfig | None) -> tuple[Journal | None, int]:
+        """Open the journal, and tell how much was stale before the change."""
+        first = len(self._stale)
+        if self.journal is None or isinstance(self.journal, Journal):
+            journal = self.journal
+        else:
+            journal = Journal(
+                self.journal,
+                model=llm_identity(self.llm, config),
+                embed_model=embedder_identity(self.embedding),
+            )
+        try:
+            # What could not be purged so far, for instance from a file that was locked.
+            self._purge(journal, self._purged)
+        except BaseException:
+            self._shut(journal)
+            raise
+        return journal, first
+
+    def _close(self, journal: Journal | None, first: int) -> None:
+        try:
+            # Also what changes beside this one took out, which it may have asked about again.
+            self._purge(journal, first)
+        finally:
+            self._shut(journal)
+
+    def _purge(self, journal: Journal | None, first: int) -> None:
+        stale = self._stale[first:]
+        if journal is not None and stale:
+            journal.purge(*stale)
+            self._purged = max(self._purged, first + len(stale))
+
+    def _shut(self, journal: Journal | None) -> None:
+        if journal is not None and journal is not self.journal:
+            journal.close()
+
+    def _changed(self, change: TreeChange) -> None:
+        self._stale += change.stale
+        # It would keep the texts of the tree there was.
+        self._scorer = None
+
+    def _follow(self) -> Steps[None]:
+        if self._mirror is not None:
+            yield from self._mirror.follow(self._index.snapshot)
+
+    def _builder(self) -> TreeBuilder:
+        return TreeBuilder(
+            clusterer=self.clusterer,
+            summarizer=self._summarizer(),
+            scope=self.scope,
+            chunk_size=self.chunk_size,
+            max_cluster_tokens=self.max_cluster_tokens,
+            max_levels=self.max_levels,
+            random_state=self.random_state,
+            count_tokens=self.length_function,
+        )
+
+    def _summarizer(self) -> Summarizer:
+        prompt, tokens = self.summary_prompt, self.summary_tokens
+        if self.summarizer is not None and prompt is not None:
+            raise InvalidParameterError("summary_prompt", prompt, "None with a summarizer")
+        if self.summarizer == "extractive":
+            return ExtractiveSummarizer(summary_tokens=tokens, count_tokens=self.length_function)
+        if callable(self.summarizer):
+            return self.summarizer
+        if self.summarizer is not None:
+            raise InvalidParameterError(
+                "summarizer", self.summarizer, 'None, "extractive" or a Summarizer'
+            )
+        if prompt is not None:
+            return PromptSummarizer(prompt, tokens)
+        return LlmSummarizer(summary_tokens=tokens)
+
+    def _searched(self) -> tuple[Snapshot, TreeScorer, Embeddings]:
+        documents, tree = self._index.snapshot()
+        scorer = self._scorer
+        if scorer is None or scorer.tree is not tree:
+            scorer = TreeScorer(tree)
+            if tree is self.tree:
+                self._scorer = scorer
+        return (documents, tree), scorer, self.embedding
+
+    def _get_ls_params(self, **kwargs: Any) -> LangSmithRetrieverParams:
+        params = super()._get_ls_params(**kwargs)
+        if self.vectorstore is not None:
+            params["ls_vector_store_provider"] = type(self.vectorstore).__name__
+        return params
+
+
+class RaptorRetriever(TreeSearch):
+    """Retrieve the nodes of a tree, leaves and summaries, that fit a question best.
+
+    Give either ``index``, whose later changes the retriever follows, or ``vectorstore``, a store
+    that ``RaptorIndex(vectorstore=...)`` filled: it is searched in collapsed mode, without the tree
+    in memory.
+
+    Each document is a node, and its metadata what all documents beneath it agree on, and: ``level``
+    (0 for leaves), ``tokens``, ``score``, ``children`` (ids), ``doc_ids`` and ``leaves``, the
+    source of the text: ``id``, ``doc_id``, ``start_index`` and ``end_index`` of every leaf beneath.
+    A leaf also has its own ``doc_id``, ``start_index`` and ``end_index``. A row of a store knows
+    neither ``children`` nor ``leaves``, and its ``score`` is the store's own.
+
+    Args:
+        index: the tree and its embedding model.
+        vectorstore: a store of a tree's nodes.
+        mode: "collapsed" takes the best nodes of all levels; "traversal" the best roots, then the
+            best of their children, and so on.
+        token_budget: most tokens to return in all, None for no limit; a node that does not fit any
+            more is passed over.
+        k: most nodes to return, None for no limit; in traversal the nodes taken from each layer, 5
+            by default. Also per call, as ``invoke(query, k=2)``.
+        depth: in traversal, the most layers to search; None goes on to the leaves.
+        start_level: in traversal, the level to begin at instead of the roots.
+        levels: in collapsed mode, the levels that are searched; all by default.
+        redundancy: in collapsed mode, the largest share of a node's words, from 0 to 1, that may
+            stand in nodes already taken that share leaves with it; a node with more is taken only
+            when nothing else fits. None compares nothing, as in the paper and over a store.
+        compare: in collapsed mode, "related" compares with nodes that share leaves, "all" with all
+            nodes taken; see ``longrag.retrieval.tree_search.collapsed``.
+        scoring: "cosine" of the embeddings, or "bm25" over the texts (needs the extra ``bm25``).
+        search_kwargs: passed to every search of the store, for instance a ``filter``.
+
+    Raises:
+        InvalidParameterError: a setting is out of range or not one of the mode, or not exactly one
+            of ``index`` and ``vectorstore`` is given.
+        StoreError: a row of the store is not that of a node.
+        EmbeddingError: the embedding model returned unusable vectors.
+
+    Source: RAPTOR §3.
+    """
+
+    index: RaptorIndex | None = Field(default=None, repr=False)
+    vectorstore: VectorStore | None = None
+    search_kwargs: dict[str, Any] = Field(default_factory=dict)
+
+    def _prepare(self) -> None:
+        if (self.index is None) == (self.vectorstore is None):
+            raise InvalidParameterError(
+                "vectorstore", self.vectorstore, "given when index is not, and the other way round"
+            )
+        if self.vectorstore is None:
+            return
+        for name in ("mode", "scoring", "redundancy", "compare"):
+            self._check_left_out(
+                name,
+                "with a vectorstore",
+                "A store knows neither all texts nor the edges: pass index.",
+            )
+        if "k" in self.search_kwargs:
+            raise InvalidParameterError("search_kwargs", self.search_kwargs, "without k", "Pass k.")
+
+    def _searched(self) -> tuple[Snapshot, TreeScorer, Embeddings]:
+        return cast("RaptorIndex", self.index)._searched()
+
+    def _get_relevant_documents(
+        self, query: str, *, run_manager: CallbackManagerForRetrieverRun, k: int | None = None
+    ) -> list[Document]:
+        if self.vectorstore is not None:
+            return perform(self._rows(self.vectorstore, query, k))
+        return super()._get_relevant_documents(query, run_manager=run_manager, k=k)
+
+    async def _aget_relevant_documents(
+        self, query: str, *, run_manager: AsyncCallbackManagerForRetrieverRun, k: int | None = None
+    ) -> list[Document]:
+        if self.vectorstore is not None:
+            return await aperform(self._rows(self.vectorstore, query, k))
+        return await super()._aget_relevant_documents(query, run_manager=run_manager, k=k)
+
+    def _rows(self, store: VectorStore, query: str, k: int | None) -> Steps[list[Document]]:
+        k = self.k if k is None else k
+        if k is not None:
+            check_k(k)
+        return search_rows(
+            store,
+            query,
+            k=k,
+            token_budget=self.token_budget,
+            levels=self.levels,
+            kwargs=self.search_kwargs,
+        )
+
+    def _get_ls_params(self, **kwargs: Any) -> LangSmithRetrieverParams:
+        params = super()._get_ls_params(**kwargs)
+        store = self.vectorstore
+        model = self.index.embedding if self.index is not None else store and store.embeddings
+        if store is not None:
+            params["ls_vector_store_provider"] = type(store).__name__
+        if model is not None:
+            params["ls_embedding_provider"] = type(model).__name__
+        return params

@@ -1,0 +1,171 @@
+"""What a chunk is found by beside its own words: written by a language model, journalled."""
+
+from __future__ import annotations
+
+import copy
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+from langchain_core.documents import BaseDocumentTransformer, Document
+from langchain_core.language_models import LanguageModelLike
+from langchain_core.prompts import BasePromptTemplate
+from langchain_core.runnables import RunnableConfig
+
+from langchain_longrag.bridge.answering import Models, to_prompt
+from langchain_longrag.bridge.documents import DESCRIBED, is_unit, to_chunk
+from langchain_longrag.bridge.models import llm_identity
+from langchain_longrag.bridge.passages import identity
+from longrag.calls import CallLimit, Flow
+from longrag.errors import InvalidParameterError
+from longrag.ingestion.chunking import check_size
+from longrag.ingestion.metadata import ChunkMetadata, describe_chunks, described_text
+from longrag.journal import Journal
+from longrag.prompts import CHUNK_METADATA
+from longrag.types import Chunk
+
+
+class ChunkMetadataTransformer(BaseDocumentTransformer):
+    """Have a language model write title, keywords and hypothetical questions of chunks.
+
+    One call a chunk. They go into ``metadata`` as ``chunk_title``, ``keywords`` and ``questions``,
+    and before the text, so that they are embedded with it; the text itself then stands in
+    ``metadata["text"]``, and ``MetadataReplacement(key="text")`` puts it back before it is read.
+    A chunk whose answer cannot be read stays as it was, as do long units. Documents are copied,
+    never changed.
+
+    Args:
+        llm: any chat model, LLM or runnable.
+        journal: keeps what was written: a path, or a ``Journal`` of your own. Of a run that was
+            interrupted only the calls in flight are paid again.
+        in_text: whether what was written goes before the text.
+        max_keywords: the most keywords of a chunk.
+        max_questions: the most questions of a chunk.
+        prompt: a template with the variable ``context``, and ``max_keywords`` and
+            ``max_questions`` where wanted.
+        max_concurrency: the calls in flight at a time.
+        max_llm_calls: the most calls of one run, beside what the journal answers.
+        config: goes along with the calls of ``llm``: callbacks, tags.
+
+    Raises:
+        InvalidParameterError: a setting that is not allowed.
+        CallLimitError: ``max_llm_calls`` is reached.
+        GenerationError: the model gave neither text nor a message. What it raises is raised.
+        JournalError: the journal is one of another model.
+
+    Source: Best Practices §3.2.4.
+    """
+
+    def __init__(
+        self,
+        llm: LanguageModelLike,
+        *,
+        journal: str | os.PathLike[str] | Journal | None = None,
+        in_text: bool = True,
+        max_keywords: int = 6,
+        max_questions: int = 3,
+        prompt: BasePromptTemplate[Any] | None = None,
+        max_concurrency: int = 4,
+        max_llm_calls: int | None = None,
+        config: RunnableConfig | None = None,
+    ) -> None:
+        for name, size in (
+            ("max_keywords", max_keywords),
+            ("max_questions", max_questions),
+            ("max_concurrency", max_concurrency),
+        ):
+            check_size(name, size)
+        CallLimit(max_llm_calls)
+        self._llm = llm
+        self._journal = journal
+        self._in_text = in_text
+        self._max_keywords = max_keywords
+        self._max_questions = max_questions
+        self._prompt = to_prompt(
+            prompt,
+            CHUNK_METADATA,
+            {
+                "context": "context",
+                "max_keywords": "max_keywords",
+                "max_questions": "max_questions",
+            },
+        )
+        self._max_concurrency = max_concurrency
+        self._max_llm_calls = max_llm_calls
+        self._config = config
+
+    def transform_documents(
+        self, documents: Sequence[Document], **kwargs: Any
+    ) -> Sequence[Document]:
+        """Return the documents with what was written of them."""
+        with self._models() as models:
+            return models.run(self._flow(documents))
+
+    async def atransform_documents(
+        self, documents: Sequence[Document], **kwargs: Any
+    ) -> Sequence[Document]:
+        """Return what ``transform_documents`` does, with the model's async calls."""
+        with self._models() as models:
+            return await models.arun(self._flow(documents))
+
+    @contextmanager
+    def _models(self) -> Iterator[Models]:
+        own = isinstance(self._journal, str | os.PathLike)
+        journal = self._opened()
+        try:
+            yield Models(
+                llm=self._llm,
+                config=self._config,
+                max_concurrency=self._max_concurrency,
+                limit=CallLimit(self._max_llm_calls),
+                journal=journal,
+            )
+        finally:
+            if own and journal is not None:
+                journal.close()
+
+    def _opened(self) -> Journal | None:
+        if self._journal is None or isinstance(self._journal, Journal):
+            return self._journal
+        if not isinstance(self._journal, str | os.PathLike):
+            raise InvalidParameterError("journal", self._journal, "a path or a Journal")
+        return Journal(self._journal, model=llm_identity(self._llm, self._config))
+
+    def _flow(self, documents: Sequence[Document]) -> Flow[list[Document]]:
+        chunks = [_chunk(document) for document in documents if _is_chunk(document)]
+        found = yield from describe_chunks(
+            chunks,
+            max_keywords=self._max_keywords,
+            max_questions=self._max_questions,
+            prompt=self._prompt,
+        )
+        written = iter(zip(chunks, found.metadata, strict=True))
+        return [
+            self._described(document, *next(written)) if _is_chunk(document) else document
+            for document in documents
+        ]
+
+    def _described(self, document: Document, chunk: Chunk, written: ChunkMetadata) -> Document:
+        if written == ChunkMetadata():
+            return document
+        metadata = copy.deepcopy(document.metadata) | {
+            "chunk_title": written.title,
+            "keywords": list(written.keywords),
+            "questions": list(written.questions),
+        }
+        text = document.page_content
+        if self._in_text:
+            metadata[DESCRIBED] = text
+            # The title is the store's to embed or not, as it was before.
+            text = described_text(replace(chunk, title=""), written)
+        return document.model_copy(update={"page_content": text, "metadata": metadata})
+
+
+def _is_chunk(document: Document) -> bool:
+    return not is_unit(document) and bool(document.page_content.strip())
+
+
+def _chunk(document: Document) -> Chunk:
+    return to_chunk(document, str(document.metadata.get("unit_id") or identity(document)))

@@ -1,0 +1,101 @@
+"""The transformer that groups linked documents into long units."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from langchain_core.documents import BaseDocumentTransformer, Document
+
+from langchain_longrag.bridge.documents import from_chunk, from_unit, to_core
+from longrag import types as core
+from longrag.ingestion.builder import UnitBuilder
+from longrag.ingestion.links import LinkExtractor
+from longrag.ingestion.resolving import LinkReport
+from longrag.models.tokens import count_tokens
+
+
+class LongUnitTransformer(BaseDocumentTransformer):
+    """Group linked documents into long units and split each into the chunks that find it.
+
+    Returns the units, then their chunks. A unit's metadata holds ``doc_ids``, its member documents
+    in order; a chunk's holds the ``unit_id`` of its unit, ``doc_id`` and ``start_index``, and only
+    chunks belong in a vector store. Ids are hashes of document ids, offsets and text. Documents
+    without an id are named by their source and text. The same documents give the same result in
+    whatever order they arrive.
+
+    A transformer sees only what it is handed: given a corpus in batches it groups each batch on its
+    own, so hand it the whole corpus at once.
+
+    Args:
+        max_tokens: the largest size of a unit, in tokens.
+        chunk_size: the largest size of a chunk, in tokens.
+        granularity: what is embedded: sentence-respecting chunks, whole documents or whole units.
+        directed: group by outgoing links alone; None is the measured default.
+        split_oversized: split documents larger than ``max_tokens`` into several units.
+        link_extractor: finds links: a name (default, markdown, html, wiki, metadata) or your own.
+        link_rules: rewrite a site's link targets before they are resolved.
+        title_key: the metadata key of a document's title.
+        length_function: counts tokens.
+
+    Raises:
+        InvalidParameterError: a setting is out of range.
+        InvalidDocumentError: two documents have one id.
+
+    Source: LongRAG §3.1 and Algorithm 1.
+    """
+
+    def __init__(
+        self,
+        *,
+        max_tokens: int = 4096,
+        chunk_size: int = 512,
+        granularity: core.Granularity = "chunk",
+        directed: bool | None = None,
+        split_oversized: bool = False,
+        link_extractor: LinkExtractor | str = "default",
+        link_rules: Sequence[Callable[[str, core.Document], str | None]] = (),
+        title_key: str = "title",
+        length_function: Callable[[str], int] = count_tokens,
+    ) -> None:
+        self._builder = UnitBuilder(
+            max_tokens=max_tokens,
+            chunk_size=chunk_size,
+            granularity=granularity,
+            directed=directed,
+            split_oversized=split_oversized,
+            link_extractor=link_extractor,
+            link_rules=tuple(link_rules),
+            count_tokens=length_function,
+        )
+        self._title_key = title_key
+
+    def transform_documents(
+        self, documents: Sequence[Document], **kwargs: Any
+    ) -> Sequence[Document]:
+        """Return the long units of a corpus, then their chunks; ``documents`` are not changed."""
+        units, chunks, sources = self.units_and_chunks(documents)
+        whole = self._builder.granularity == "unit"
+        return [
+            *(from_unit(unit, sources) for unit in units),
+            *(from_chunk(chunk, None if whole else sources[chunk.doc_id]) for chunk in chunks),
+        ]
+
+    async def atransform_documents(
+        self, documents: Sequence[Document], **kwargs: Any
+    ) -> Sequence[Document]:
+        """Return the long units of a corpus, then their chunks, without blocking the event loop."""
+        return await asyncio.to_thread(self.transform_documents, documents, **kwargs)
+
+    def units_and_chunks(
+        self, documents: Sequence[Document]
+    ) -> tuple[list[core.LongUnit], list[core.Chunk], dict[str, core.Document]]:
+        """Return the units and chunks in the core's types, and the documents by id."""
+        converted = to_core(documents, self._title_key)
+        units, chunks = self._builder.build(converted)
+        return units, chunks, {document.id: document for document in converted}
+
+    def link_report(self, documents: Sequence[Document]) -> LinkReport:
+        """Find and resolve the links among documents; the report names what was not resolved."""
+        return self._builder.link_report(to_core(documents, self._title_key))

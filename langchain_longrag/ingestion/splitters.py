@@ -1,0 +1,193 @@
+"""Sentences that are embedded alone and read with their neighbours."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from langchain_core.callbacks import Callbacks
+from langchain_core.documents import BaseDocumentCompressor, BaseDocumentTransformer, Document
+from pydantic import ConfigDict, SkipValidation
+
+from langchain_longrag.bridge.answering import Checked
+from langchain_longrag.bridge.documents import offset, to_core
+from longrag.errors import InvalidParameterError
+from longrag.ingestion.sentences import SentenceSplitter, split_sentences, strip_span
+from longrag.types import Span, stable_id
+
+WINDOW = "window"
+
+
+class SentenceWindowTransformer(BaseDocumentTransformer):
+    """Split documents into sentences, each of which brings its neighbours along.
+
+    The sentence is embedded; ``MetadataReplacement()`` puts the window in its place before it is
+    read. A sentence's metadata is its document's and: ``doc_id``, ``start_index`` (its first
+    character in the document), ``window`` (the text of the sentence and its neighbours, as it
+    stands in the document) and ``window_start_index``. Chunks that bring a ``start_index`` count
+    from there; of those whose place is not known, as by a splitter's -1, ``start_index`` is -1. Ids
+    are hashes of document id, offset and text. ``documents`` are not changed.
+
+    Args:
+        window_size: how many sentences before and behind, at least 0.
+        split_sentences: gives the spans of a text's sentences.
+        title_key: the metadata key of a document's title.
+
+    Raises:
+        InvalidParameterError: a setting that is not allowed.
+        InvalidDocumentError: a document's text is no string.
+
+    Source: Best Practices §3.2.3 (sliding window).
+    """
+
+    def __init__(
+        self,
+        *,
+        window_size: int = 3,
+        split_sentences: SentenceSplitter = split_sentences,
+        title_key: str = "title",
+    ) -> None:
+        if isinstance(window_size, bool) or not isinstance(window_size, int) or window_size < 0:
+            raise InvalidParameterError("window_size", window_size, "an integer from 0 on")
+        self._window_size = window_size
+        self._split = split_sentences
+        self._title_key = title_key
+
+    def transform_documents(
+        self, documents: Sequence[Document], **kwargs: Any
+    ) -> Sequence[Document]:
+        """Return the sentences of all documents, in their order."""
+        found = []
+        for document, source in zip(documents, to_core(documents, self._title_key), strict=True):
+            found += self._sentences(document, source.id)
+        return found
+
+    async def atransform_documents(
+        self, documents: Sequence[Document], **kwargs: Any
+    ) -> Sequence[Document]:
+        """Return the sentences without blocking the event loop."""
+        return await asyncio.to_thread(self.transform_documents, documents, **kwargs)
+
+    def _sentences(self, document: Document, own_id: str) -> list[Document]:
+        text, known = document.page_content, document.metadata
+        at = offset(known.get("start_index", 0))
+        doc_id = str(known.get("doc_id") or own_id)
+        spans = [span for span in _stripped(text, self._split(text)) if span[0] < span[1]]
+        sentences = []
+        for number, (start, end) in enumerate(spans):
+            first = spans[max(0, number - self._window_size)][0]
+            last = spans[min(len(spans) - 1, number + self._window_size)][1]
+            own: dict[str, Any] = {"doc_id": doc_id, WINDOW: text[first:last], "start_index": -1}
+            if at >= 0:
+                own |= {"start_index": at + start, f"{WINDOW}_start_index": at + first}
+            sentences.append(
+                Document(
+                    # Chunks of one document whose places are not known must not share ids.
+                    id=stable_id(
+                        doc_id if at >= 0 else own_id, max(at, 0) + start, text[start:end]
+                    ),
+                    page_content=text[start:end],
+                    metadata={**copy.deepcopy(known), **own},
+                )
+            )
+        return sentences
+
+
+def _stripped(text: str, spans: Sequence[Span]) -> list[Span]:
+    return [strip_span(text, start, end) for start, end in spans]
+
+
+class MetadataReplacement(Checked, BaseDocumentCompressor):
+    """Read another text than the one that was embedded: what stands in the metadata.
+
+    With ``SentenceWindowTransformer`` a sentence is replaced by its window, with
+    ``ChunkMetadataTransformer`` a described chunk by the chunk. ``start_index`` becomes that of the
+    new text, where the metadata has one under ``<key>_start_index``. Documents without such a text
+    pass through. Documents are copied, never changed.
+
+    Texts of one document that overlap, as the windows of neighbours do, are read once: they are
+    joined at the place of the first, whose id and metadata the result has. So it goes before what
+    reorders.
+
+    Args:
+        key: the metadata key of the text to read.
+        merge: whether texts that overlap are joined.
+
+    Raises:
+        InvalidParameterError: a key that is no string.
+    """
+
+    model_config = ConfigDict(extra="forbid")
+
+    key: SkipValidation[str] = WINDOW
+    merge: SkipValidation[bool] = True
+
+    def _prepare(self) -> None:
+        if not isinstance(self.key, str) or not self.key:
+            raise InvalidParameterError("key", self.key, "a metadata key")
+
+    def compress_documents(
+        self, documents: Sequence[Document], query: str, callbacks: Callbacks | None = None
+    ) -> Sequence[Document]:
+        """Return the documents with their other text."""
+        found: list[Document] = []
+        for document in documents:
+            read = self._read(document)
+            overlapping = [
+                at for at, other in enumerate(found) if self.merge and _join(other, read)
+            ]
+            if not overlapping:
+                found.append(read)
+                continue
+            place = overlapping[0]
+            for at in reversed(overlapping):
+                # A window may close the gap between two that were apart.
+                read = _join(found[at], read) or read
+                if at != place:
+                    del found[at]
+            found[place] = read
+        return found
+
+    async def acompress_documents(
+        self, documents: Sequence[Document], query: str, callbacks: Callbacks | None = None
+    ) -> Sequence[Document]:
+        """Return what ``compress_documents`` does."""
+        return self.compress_documents(documents, query, callbacks)
+
+    def _read(self, document: Document) -> Document:
+        text = document.metadata.get(self.key)
+        if not isinstance(text, str):
+            return document
+        metadata = copy.deepcopy(document.metadata)
+        del metadata[self.key]
+        # An earlier compression's pieces are those of the other text.
+        metadata.pop("pieces", None)
+        start = metadata.pop(f"{self.key}_start_index", None)
+        if start is not None:
+            metadata["start_index"] = int(start)
+        return document.model_copy(update={"page_content": text, "metadata": metadata})
+
+
+def _join(one: Document, other: Document) -> Document | None:
+    """Return both as one, with what else is known of the first, if they overlap."""
+    first, second = _place(one.metadata), _place(other.metadata)
+    if first is None or second is None or first[0] != second[0]:
+        return None
+    (_, start), (_, other_start) = first, second
+    left, right = (one, other) if start <= other_start else (other, one)
+    begin = abs(start - other_start)
+    text, rest = left.page_content, right.page_content
+    shared = text[begin : begin + len(rest)]
+    # The same document may have been split in other versions.
+    if begin > len(text) or not rest.startswith(shared):
+        return None
+    metadata = {**one.metadata, "start_index": min(start, other_start)}
+    joined = text + rest[len(text) - begin :] if begin + len(rest) > len(text) else text
+    return one.model_copy(update={"page_content": joined, "metadata": metadata})
+
+
+def _place(metadata: Mapping[str, Any]) -> tuple[str, int] | None:
+    doc_id, start = metadata.get("doc_id"), offset(metadata.get("start_index"))
+    return None if doc_id is None or start < 0 else (str(doc_id), start)

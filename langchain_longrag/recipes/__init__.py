@@ -1,0 +1,1 @@
+"""The paper's two recipes: every other room's components composed."""

@@ -1,0 +1,403 @@
+"""The paper's two recipes as runnables, whose every module is a part of the framework."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any, Literal, TypeAlias, cast
+
+from langchain_core.cross_encoders import BaseCrossEncoder
+from langchain_core.documents import BaseDocumentCompressor, Document
+from langchain_core.embeddings import Embeddings
+from langchain_core.language_models import LanguageModelLike
+from langchain_core.output_parsers import StrOutputParser
+from langchain_core.prompts import BasePromptTemplate
+from langchain_core.retrievers import BaseRetriever
+from langchain_core.runnables import (
+    Runnable,
+    RunnableConfig,
+    RunnableGenerator,
+    RunnableLambda,
+    RunnablePassthrough,
+)
+from langchain_core.runnables.utils import AddableDict
+from langchain_core.vectorstores import VectorStore
+from typing_extensions import TypedDict, Unpack
+
+from langchain_longrag.recipes.runs import Held, Modules, asking, handed, refined, refining
+from langchain_longrag.refinement.rerank import RepackDocuments, ScorerRerank
+from langchain_longrag.retrieval.base_retrievers import Beneath
+from langchain_longrag.retrieval.gates import gate_prompt, query_of, split_gate
+from langchain_longrag.retrieval.hybrid import HybridRetriever
+from langchain_longrag.retrieval.query_transforms import TransformName, to_transform
+from langchain_longrag.synthesis.two_turn import ChainInput, said
+from longrag.errors import InvalidParameterError
+from longrag.ingestion.chunking import check_size
+from longrag.models.rerankers.scorers import Scorer
+from longrag.models.tokens import count_tokens
+from longrag.prompts import quote
+from longrag.recipes import Passage, QueryTransform, Recipe, Refiner, Repacker, compressing
+from longrag.recipes.workflow import TOP_K
+from longrag.refinement.repacking import RepackOrder
+from longrag.refinement.reranking import PAPER_CANDIDATES, OnError
+from longrag.retrieval.fusion import PAPER_ALPHA
+from longrag.retrieval.query_classifier import Gate
+from longrag.retrieval.units import check_k
+from longrag.synthesis.two_turn import EMPTY_ANSWER
+
+Default: TypeAlias = Literal["default"]
+"""The recipe's own module; None turns a module off."""
+
+Reranker: TypeAlias = BaseDocumentCompressor | Scorer | BaseCrossEncoder
+
+_HELD = "_prepared"
+
+
+class RecipeSettings(TypedDict, total=False):
+    """The settings of a recipe beside its modules, all optional.
+
+    Attributes:
+        candidates: the documents that are retrieved to be reranked; 50, as in the paper. A document
+            compressor that is given may have a limit of its own, as ``MonoT5Rerank`` does.
+        top_k: the documents that are left after reranking; 5.
+        on_error: what a reranker that fails does: "raise", or "keep_order", which goes on and notes
+            it in the trace.
+        answer_prompt: the prompt of the answer; ``context`` and ``input``.
+        direct_prompt: the prompt of answers without retrieval, ``input``; by default the question
+            alone.
+        classify_prompt: for a classifier that is a language model; ``input``.
+        empty_answer: the answer where nothing was found to read.
+        max_concurrency: the calls in flight at a time.
+        length_function: counts tokens.
+    """
+
+    candidates: int
+    top_k: int
+    on_error: OnError
+    answer_prompt: BasePromptTemplate[Any] | None
+    direct_prompt: BasePromptTemplate[Any] | None
+    classify_prompt: BasePromptTemplate[Any] | None
+    empty_answer: str
+    max_concurrency: int
+    length_function: Callable[[str], int]
+
+
+class RecipeOutput(ChainInput):
+    """What a recipe returns."""
+
+    context: list[Document]
+    needs_retrieval: bool
+    answer: str
+    trace: list[dict[str, Any]]
+
+
+def best_performance(
+    retriever: BaseRetriever | VectorStore,
+    llm: LanguageModelLike,
+    *,
+    reranker: Reranker | None,
+    documents: Sequence[Document] | None = None,
+    embedding: Embeddings | None = None,
+    alpha: float | None = PAPER_ALPHA,
+    classifier: Gate | LanguageModelLike | Default | None = "default",
+    transform: TransformName | QueryTransform | Default | None = "default",
+    repacker: RepackOrder | BaseDocumentCompressor | None = "reverse",
+    compressor: BaseDocumentCompressor | Default | None = "default",
+    **settings: Unpack[RecipeSettings],
+) -> Runnable[dict[str, Any], dict[str, Any]]:
+    """Make the chain for the best answers (Best Practices §5.1).
+
+    Query classification, HyDE beside the query, hybrid retrieval, reranking of 50 candidates, the
+    best last, and the sentences nearest to the question. The paper reranks by monoT5:
+    ``reranker=MonoT5Rerank.load("castorini/monot5-base-msmarco")``. Each module may be another, and
+    None turns it off.
+
+    Takes ``{"input": question}`` and adds, in this order: ``context``, the documents that are read,
+    in the order of reading; ``needs_retrieval``; ``answer``, which streams; and ``trace``, for each
+    module what went in and came out, its seconds, calls and errors, or why it was skipped; see
+    ``longrag.recipes.Step``. Where no retrieval is needed, ``context`` is empty and the model is
+    asked the question alone. Where nothing was found, no model is asked.
+
+    Args:
+        retriever: any retriever or vector store. It is asked for as many results as the next module
+            wants, where it takes ``k``. A ``HybridRetriever`` brings its own keywords.
+        llm: any chat model, LLM or runnable: answers, and writes what the transform needs.
+        reranker: any document compressor, a scorer, or a ``BaseCrossEncoder``.
+        documents: what the retriever searches, for the keywords; see ``HybridRetriever``.
+        embedding: embeds sentences; by default the model of what is searched.
+        alpha: the weight of the keywords; None searches by the retriever alone. Needs the extra
+            ``bm25``.
+        classifier: a ``Gate``, by default the one that comes with the package, or a language model.
+        transform: "hyde", "rewrite", "decompose", or a flow; see ``QueryTransformRetriever``.
+        repacker: the order in which documents are read, or any document compressor.
+        compressor: any document compressor; by default as ``CompressDocuments`` does.
+        settings: see ``RecipeSettings``.
+
+    Raises:
+        InvalidParameterError: a setting or a module that is not allowed.
+        MissingExtraError: the extra ``bm25`` is not installed.
+        TypeError: a setting is unknown.
+    """
+    chain = _Chain(
+        retriever,
+        llm,
+        reranker=reranker,
+        documents=documents,
+        embedding=embedding,
+        alpha=alpha,
+        classifier=classifier,
+        transform="hyde" if transform == "default" else transform,
+        repacker=repacker,
+        compressor=compressor,
+        **settings,
+    )
+    return chain.runnable("best_performance")
+
+
+def balanced_efficiency(
+    retriever: BaseRetriever | VectorStore,
+    llm: LanguageModelLike,
+    *,
+    reranker: Reranker | None,
+    documents: Sequence[Document] | None = None,
+    embedding: Embeddings | None = None,
+    alpha: float | None = PAPER_ALPHA,
+    classifier: Gate | LanguageModelLike | Default | None = "default",
+    transform: TransformName | QueryTransform | None = None,
+    repacker: RepackOrder | BaseDocumentCompressor | None = "reverse",
+    compressor: BaseDocumentCompressor | Default | None = "default",
+    **settings: Unpack[RecipeSettings],
+) -> Runnable[dict[str, Any], dict[str, Any]]:
+    """Make the chain that weighs answers against time (Best Practices §5.1).
+
+    As ``best_performance``, but the question is searched with as it is, so that the answer is the
+    only call of a language model. The paper reranks by TILDEv2:
+    ``reranker=TildeRerank.from_documents(documents, model=TildeModel.load(...))``.
+
+    Raises:
+        InvalidParameterError: a setting or a module that is not allowed.
+        MissingExtraError: the extra ``bm25`` is not installed.
+        TypeError: a setting is unknown.
+    """
+    chain = _Chain(
+        retriever,
+        llm,
+        reranker=reranker,
+        documents=documents,
+        embedding=embedding,
+        alpha=alpha,
+        classifier=classifier,
+        transform=transform,
+        repacker=repacker,
+        compressor=compressor,
+        **settings,
+    )
+    return chain.runnable("balanced_efficiency")
+
+
+class _Chain:
+    """A recipe's modules, checked, and its steps over one input each."""
+
+    def __init__(
+        self,
+        retriever: BaseRetriever | VectorStore,
+        llm: LanguageModelLike,
+        *,
+        reranker: Reranker | None,
+        documents: Sequence[Document] | None,
+        embedding: Embeddings | None,
+        alpha: float | None,
+        classifier: Gate | LanguageModelLike | Default | None,
+        transform: TransformName | QueryTransform | None,
+        repacker: RepackOrder | BaseDocumentCompressor | None,
+        compressor: BaseDocumentCompressor | Default | None,
+        candidates: int = PAPER_CANDIDATES,
+        top_k: int = TOP_K,
+        on_error: OnError = "raise",
+        answer_prompt: BasePromptTemplate[Any] | None = None,
+        direct_prompt: BasePromptTemplate[Any] | None = None,
+        classify_prompt: BasePromptTemplate[Any] | None = None,
+        empty_answer: str = EMPTY_ANSWER,
+        max_concurrency: int = 4,
+        length_function: Callable[[str], int] = count_tokens,
+    ) -> None:
+        check_size("max_concurrency", max_concurrency)
+        beneath, hybrid = _searched(retriever, documents, alpha)
+        embeds = beneath.embedding if embedding is None else embedding
+        if compressor == "default" and embeds is None:
+            raise InvalidParameterError(
+                "embedding", None, "given for this retriever", "Or set compressor=None."
+            )
+        recipe = Recipe(
+            transform=None if transform is None else to_transform(transform),
+            reranker=_reranker(reranker, candidates),
+            repacker=_repacker(repacker),
+            compressor=_compressor(compressor),
+            candidates=candidates,
+            top_k=top_k,
+            on_error=on_error,
+            empty_answer=empty_answer,
+            count_tokens=length_function,
+        )
+        if classifier is not None:
+            gate, model = split_gate(None if classifier == "default" else classifier)
+            prompt = gate_prompt(classify_prompt, asked=model is not None)
+            recipe = replace(recipe, gate=gate if model is None else asking(model, prompt))
+        self._modules = Modules(
+            recipe=recipe,
+            beneath=beneath,
+            hybrid=hybrid,
+            llm=llm,
+            embedding=embeds,
+            each=transform == "decompose",
+            max_concurrency=max_concurrency,
+        )
+        self._llm = llm
+        self._answer_prompt = answer_prompt
+        self._direct_prompt = direct_prompt
+
+    def runnable(self, name: str) -> Runnable[dict[str, Any], dict[str, Any]]:
+        prepare = RunnableLambda(self._prepare, self._aprepare).with_config(run_name="prepare")
+        answer = RunnableLambda(self._answer).with_config(run_name="answer")
+        chain: Runnable[dict[str, Any], dict[str, Any]] = (
+            RunnablePassthrough.assign(**{_HELD: prepare})
+            | RunnablePassthrough.assign(context=RunnableLambda(lambda one: one[_HELD].context))
+            | RunnablePassthrough.assign(
+                needs_retrieval=RunnableLambda(lambda one: one[_HELD].prepared.needs_retrieval)
+            )
+            | RunnablePassthrough.assign(answer=answer)
+            | RunnablePassthrough.assign(
+                trace=RunnableLambda(lambda one: one[_HELD].trace(one["answer"]))
+            )
+            | _without_held()
+        )
+        typed = chain.with_types(
+            input_type=cast("type[dict[str, Any]]", ChainInput),
+            output_type=cast("type[dict[str, Any]]", RecipeOutput),
+        )
+        return typed.with_config(run_name=name)
+
+    def _prepare(self, inputs: dict[str, Any], config: RunnableConfig) -> Held:
+        return self._modules.prepare(query_of(inputs), config)
+
+    async def _aprepare(self, inputs: dict[str, Any], config: RunnableConfig) -> Held:
+        return await self._modules.aprepare(query_of(inputs), config)
+
+    def _answer(self, inputs: dict[str, Any]) -> Runnable[Any, str] | str:
+        held: Held = inputs[_HELD]
+        prepared = held.begin()
+        if prepared.prompt is None:
+            return held.recipe.empty_answer
+        template = self._answer_prompt if prepared.needs_retrieval else self._direct_prompt
+        filled: Any = prepared.prompt
+        if template is not None:
+            values = {k: v for k, v in inputs.items() if k != _HELD}
+            if prepared.needs_retrieval:
+                values |= {"context": prepared.context, "input": quote(prepared.query)}
+            filled = template.invoke(values)
+            held.asked(filled.to_string())
+        reply = RunnableLambda(lambda _: filled) | self._llm | said() | StrOutputParser()
+        return reply | _strip(held.recipe.empty_answer) if prepared.needs_retrieval else reply
+
+
+def _searched(
+    retriever: BaseRetriever | VectorStore,
+    documents: Sequence[Document] | None,
+    alpha: float | None,
+) -> tuple[Beneath, HybridRetriever | None]:
+    """Return what is searched, and the keywords beside it."""
+    if isinstance(retriever, HybridRetriever):
+        if documents is not None:
+            raise InvalidParameterError(
+                "documents", f"{len(documents)} documents", "None with a HybridRetriever"
+            )
+        return retriever._beneath, retriever
+    store = retriever if isinstance(retriever, VectorStore) else None
+    own = retriever if not isinstance(retriever, VectorStore) else None
+    if alpha is None:
+        if documents is not None:
+            raise InvalidParameterError(
+                "documents", f"{len(documents)} documents", "None with alpha=None"
+            )
+        return Beneath(own, store), None
+    hybrid = HybridRetriever(retriever=own, vectorstore=store, documents=documents, alpha=alpha)
+    return hybrid._beneath, hybrid
+
+
+def _reranker(reranker: Reranker | None, candidates: int) -> Refiner | None:
+    if reranker is None:
+        return None
+    if not isinstance(reranker, BaseDocumentCompressor):
+        check_k(candidates, "candidates")
+        reranker = ScorerRerank(scorer=reranker, candidates=candidates)
+    return refining(reranker)
+
+
+def _compressor(compressor: BaseDocumentCompressor | Default | None) -> Refiner | None:
+    if compressor is None:
+        return None
+    if compressor == "default":
+        return compressing()
+    if not isinstance(compressor, BaseDocumentCompressor):
+        raise InvalidParameterError("compressor", compressor, "a BaseDocumentCompressor or None")
+    return refining(compressor)
+
+
+def _repacker(repacker: RepackOrder | BaseDocumentCompressor | None) -> Repacker | None:
+    if isinstance(repacker, RepackDocuments):
+        return repacker.order
+    if not isinstance(repacker, BaseDocumentCompressor):
+        return repacker
+    return partial(_reordered, repacker)
+
+
+def _reordered(repacker: BaseDocumentCompressor, passages: Sequence[Passage]) -> list[Passage]:
+    documents, before = handed(passages)
+    return [refined(document, before) for document in repacker.compress_documents(documents, "")]
+
+
+def _without_held() -> Runnable[dict[str, Any], dict[str, Any]]:
+    """Leave out what the steps hand on among themselves, while it streams."""
+
+    def transform(pieces: Iterator[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+        for piece in pieces:
+            if shown := {key: value for key, value in piece.items() if key != _HELD}:
+                yield AddableDict(shown)
+
+    async def atransform(pieces: AsyncIterator[dict[str, Any]]) -> AsyncIterator[dict[str, Any]]:
+        async for piece in pieces:
+            if shown := {key: value for key, value in piece.items() if key != _HELD}:
+                yield AddableDict(shown)
+
+    return RunnableGenerator(transform, atransform)
+
+
+def _strip(fallback: str) -> Runnable[str, str]:
+    """Take white space off the ends of an answer while it streams; a blank one is replaced."""
+
+    def step(state: list[str], token: str) -> str:
+        # What was held back, and whether anything was shown: both change with each token.
+        text = state[0] + token
+        text = text if state[1] else text.lstrip()
+        shown = text.rstrip()
+        state[:] = [text[len(shown) :], state[1] or shown]
+        return shown
+
+    def transform(tokens: Iterator[str]) -> Iterator[str]:
+        state = ["", ""]
+        for token in tokens:
+            if shown := step(state, token):
+                yield shown
+        if not state[1]:
+            yield fallback
+
+    async def atransform(tokens: AsyncIterator[str]) -> AsyncIterator[str]:
+        state = ["", ""]
+        async for token in tokens:
+            if shown := step(state, token):
+                yield shown
+        if not state[1]:
+            yield fallback
+
+    return RunnableGenerator(transform, atransform)

@@ -1,0 +1,179 @@
+"""Retrieved documents made shorter: for one question (Recomp), or for none (Selective Context)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final, Literal, cast, get_args
+
+from langchain_core.callbacks import Callbacks
+from langchain_core.documents import BaseDocumentCompressor, Document
+from langchain_core.embeddings import Embeddings
+from langchain_core.language_models import LanguageModelLike
+from langchain_core.prompts import BasePromptTemplate
+from pydantic import ConfigDict, SkipValidation
+
+from langchain_longrag.bridge.answering import Checked, Models, to_prompt, with_callbacks
+from langchain_longrag.bridge.passages import from_passage, to_passages
+from longrag.calls import Flow, run
+from longrag.errors import InvalidParameterError
+from longrag.ingestion.chunking import check_size
+from longrag.models.hosted import check_language_model
+from longrag.models.language_model import LanguageModel
+from longrag.models.tokens import count_tokens
+from longrag.prompts import COMPRESS
+from longrag.recipes.passages import compressed_passages, summary_passages
+from longrag.refinement.compression import compress_abstractive, compress_extractive
+from longrag.refinement.pieces import Compressed, Limit
+from longrag.refinement.self_information import compress_selective
+from longrag.types import Span
+
+Method = Literal["extractive", "abstractive", "selective_context"]
+
+_MODEL: Final[dict[Method, str]] = {
+    "extractive": "embedding",
+    "abstractive": "llm",
+    "selective_context": "language_model",
+}
+_ONLY_OF: Final[dict[str, tuple[Method, ...]]] = {
+    **{name: (method,) for method, name in _MODEL.items()},
+    "token_budget": ("extractive", "selective_context"),
+    "max_words": ("abstractive",),
+    "together": ("abstractive",),
+    "prompt": ("abstractive",),
+    "split_phrases": ("selective_context",),
+}
+"""The settings that not every method has."""
+
+
+class CompressDocuments(Checked, BaseDocumentCompressor):
+    """Keep of retrieved documents what a question needs (Recomp), or what is not to be expected.
+
+    "extractive" keeps the sentences that are nearest to the question, over all documents together,
+    in their order; any embedding model will do. ``metadata["pieces"]`` of a document that was
+    shortened has for each stretch that was kept its characters ``start_index`` and ``end_index``
+    in the text as it was, and ``at``, the character at which it now stands; with the document's
+    own ``start_index`` they are characters of its source. ``members`` and ``best_chunk`` of long
+    units are moved along.
+
+    "abstractive" has a language model write what each document says about the question; any chat
+    model, LLM or runnable will do. Documents that say nothing of it are left out. With ``together``
+    one call reads all documents, and one document comes of them, whose metadata names them in
+    ``document_ids``.
+
+    "selective_context" keeps the sentences that a causal language model expected least, with
+    ``pieces`` and members as "extractive". It looks at no question: any will do, also a blank one.
+    Async calls read in threads, and one that is cancelled stops the model before its next call.
+
+    Documents are copied, never changed; their ids, scores and sources stay. One of which nothing is
+    kept is left out, as is one without text.
+
+    Args:
+        method: "extractive", "abstractive" or "selective_context".
+        embedding: extractive: embeds question and sentences.
+        llm: abstractive: writes the summaries.
+        language_model: selective_context: tells the probabilities; a model of ``longrag.models``.
+        ratio: the share to keep; 0.4 where there is no other limit.
+        token_budget: not abstractive: the tokens that may be kept of all documents together.
+        max_words: abstractive: the words asked for in each summary.
+        together: abstractive: whether one call reads all documents.
+        prompt: abstractive: a template with the variables ``context``, ``input`` and, where wanted,
+            ``max_words``.
+        split_phrases: selective_context: cuts sentences into phrases, to be kept or dropped.
+        max_concurrency: abstractive: the calls in flight at a time.
+        length_function: counts tokens.
+
+    Raises:
+        InvalidParameterError: a setting that is not allowed, or a blank question where one is
+            needed.
+        EmbeddingError: the embedding model returned unusable vectors.
+        GenerationError: the language model gave no text, or no finite probability.
+
+    Source: Best Practices §3.7; Xu et al. 2023; Li et al. 2023.
+    """
+
+    model_config = ConfigDict(arbitrary_types_allowed=True, extra="forbid")
+
+    method: SkipValidation[Method] = "extractive"
+    embedding: SkipValidation[Embeddings | None] = None
+    llm: SkipValidation[LanguageModelLike | None] = None
+    language_model: SkipValidation[LanguageModel | None] = None
+    ratio: SkipValidation[float | None] = None
+    token_budget: SkipValidation[int | None] = None
+    max_words: SkipValidation[int | None] = None
+    together: SkipValidation[bool] = False
+    prompt: SkipValidation[BasePromptTemplate[Any] | None] = None
+    split_phrases: Callable[[str], Sequence[Span]] | None = None
+    max_concurrency: SkipValidation[int] = 4
+    length_function: Callable[[str], int] = count_tokens
+
+    def _prepare(self) -> None:
+        if self.method not in get_args(Method):
+            raise InvalidParameterError("method", self.method, f"one of {get_args(Method)}")
+        if getattr(self, _MODEL[self.method]) is None:
+            raise InvalidParameterError(
+                _MODEL[self.method], None, f"given for method {self.method!r}"
+            )
+        for name, methods in _ONLY_OF.items():
+            value, unset = getattr(self, name), type(self).model_fields[name].default
+            if value is not unset and self.method not in methods:
+                raise InvalidParameterError(name, value, f"left out for method {self.method!r}")
+        check_size("max_concurrency", self.max_concurrency)
+        Limit(self.ratio, self.token_budget)
+        if self.method == "abstractive":
+            run(self._summaries("?", []), lambda _: "")
+        if self.method == "selective_context":
+            check_language_model(self.language_model)
+
+    def compress_documents(
+        self, documents: Sequence[Document], query: str, callbacks: Callbacks | None = None
+    ) -> Sequence[Document]:
+        """Return what is left of the documents."""
+        return self._models(callbacks).run(self._flow(documents, query))
+
+    async def acompress_documents(
+        self, documents: Sequence[Document], query: str, callbacks: Callbacks | None = None
+    ) -> Sequence[Document]:
+        """Return what ``compress_documents`` does, with the models' async calls."""
+        return await self._models(callbacks).arun(self._flow(documents, query))
+
+    def _models(self, callbacks: Callbacks | None) -> Models:
+        return Models(
+            llm=self.llm,
+            embedding=self.embedding,
+            config=with_callbacks(callbacks),
+            max_concurrency=self.max_concurrency if self.method == "abstractive" else 1,
+        )
+
+    def _flow(self, documents: Sequence[Document], query: str) -> Flow[list[Document]]:
+        passages = to_passages(documents)
+        texts = [passage.text for passage in passages]
+        if self.method == "abstractive":
+            found = summary_passages(passages, (yield from self._summaries(query, texts)))
+        else:
+            found = compressed_passages(passages, (yield from self._kept(query, texts)))
+        return [from_passage(passage) for passage in found]
+
+    def _kept(self, query: str, texts: Sequence[str]) -> Flow[Compressed]:
+        limit: dict[str, Any] = {
+            "ratio": self.ratio,
+            "token_budget": self.token_budget,
+            "count_tokens": self.length_function,
+        }
+        if self.method == "extractive":
+            return compress_extractive(query, texts, **limit)
+        model = cast("LanguageModel", self.language_model)
+        return compress_selective(texts, model, split_phrases=self.split_phrases, **limit)
+
+    def _summaries(self, query: str, texts: Sequence[str]) -> Flow[Any]:
+        return compress_abstractive(
+            query,
+            texts,
+            ratio=self.ratio,
+            max_words=self.max_words,
+            together=self.together,
+            prompt=to_prompt(
+                self.prompt,
+                COMPRESS,
+                {"context": "context", "input": "question", "max_words": "max_words"},
+            ),
+        )

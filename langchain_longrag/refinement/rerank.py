@@ -1,0 +1,275 @@
+"""What is done to retrieved documents before they are read: another order."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any, TypeVar, cast
+
+from langchain_core.callbacks import Callbacks
+from langchain_core.cross_encoders import BaseCrossEncoder
+from langchain_core.documents import BaseDocumentCompressor, Document
+from pydantic import ConfigDict, PrivateAttr, SkipValidation
+
+from langchain_longrag.bridge.answering import Checked, Models, as_scorer
+from langchain_longrag.bridge.documents import is_unit, to_unit
+from langchain_longrag.bridge.passages import from_passage, identity, to_passages
+from longrag.calls import Flow
+from longrag.errors import InvalidParameterError
+from longrag.indexing.tilde_index import TildeIndex, TildeScorer
+from longrag.ingestion.chunking import check_size
+from longrag.models.rerankers.monot5 import MonoT5Scorer
+from longrag.models.rerankers.scorers import Scorer
+from longrag.models.rerankers.tilde_terms import TermTokenizer, TermWeigher
+from longrag.models.tokens import count_tokens
+from longrag.recipes.passages import Passage
+from longrag.refinement.repacking import RepackOrder, repack
+from longrag.refinement.reranking import (
+    PAPER_CANDIDATES,
+    OnError,
+    Reranked,
+    rerank,
+    scored_pieces,
+)
+
+_Tilde = TypeVar("_Tilde", bound="TildeRerank")
+
+
+class ScorerRerank(Checked, BaseDocumentCompressor):
+    """Put documents into the order of a scorer that reads query and text.
+
+    ``metadata["score"]`` of a document that was scored is the scorer's, and higher is better;
+    documents behind the candidates keep their place and have none. Documents of equal score keep
+    their order. Documents are copied, never changed.
+
+    A document of more than ``chunk_size`` tokens, such as a long unit, is cut into chunks and has
+    the score of its best one. The title stands before each of them, in a unit that of the member.
+
+    Args:
+        scorer: a callable from a query and texts to one number for each, or a ``BaseCrossEncoder``
+            of LangChain's.
+        top_n: the documents to return; None is all.
+        candidates: how many documents are scored, from the front.
+        on_error: what a scorer that fails does: "raise", or "keep_order", which returns the
+            documents as they came.
+        chunk_size: the tokens of a text that is scored.
+        title_key: the metadata key of a document's title; None scores texts alone.
+        length_function: counts tokens.
+
+    Raises:
+        InvalidParameterError: a setting that is not allowed.
+        RerankError: the scorer failed, and ``on_error`` is "raise".
+
+    Source: Best Practices §3.5.
+    """
+
+    model_config = ConfigDict(arbitrary_types_allowed=True, extra="forbid")
+
+    scorer: SkipValidation[Scorer | BaseCrossEncoder]
+    top_n: SkipValidation[int | None] = None
+    candidates: SkipValidation[int] = PAPER_CANDIDATES
+    on_error: SkipValidation[OnError] = "raise"
+    chunk_size: SkipValidation[int] = 384
+    title_key: SkipValidation[str | None] = "title"
+    length_function: Callable[[str], int] = count_tokens
+    _parts: dict[str, tuple[str, ...]] = PrivateAttr(default_factory=dict)
+    _scorer: Scorer = PrivateAttr()
+
+    def _prepare(self) -> None:
+        check_size("chunk_size", self.chunk_size)
+        self._scorer = as_scorer(self.scorer)
+        self._flow([], "")
+
+    def compress_documents(
+        self, documents: Sequence[Document], query: str, callbacks: Callbacks | None = None
+    ) -> Sequence[Document]:
+        """Return the documents in their new order."""
+        return _results(Models(scorer=self._scorer).run(self._flow(documents, query)))
+
+    async def acompress_documents(
+        self, documents: Sequence[Document], query: str, callbacks: Callbacks | None = None
+    ) -> Sequence[Document]:
+        """Return what ``compress_documents`` does; the scorer works in a thread."""
+        flow = await asyncio.to_thread(self._flow, documents, query)
+        return _results(await Models(scorer=self._scorer).arun(flow))
+
+    def _flow(self, documents: Sequence[Document], query: str) -> Flow[list[Reranked[Passage]]]:
+        return rerank(
+            query,
+            to_passages(documents),
+            texts=self._texts_of,
+            candidates=self.candidates,
+            top_n=self.top_n,
+            on_error=self.on_error,
+        )
+
+    def _texts_of(self, passage: Passage) -> tuple[str, ...]:
+        document = cast("Document", passage.source)
+        return self._parts.get(identity(document)) or self._texts(document)
+
+    def _texts(self, document: Document) -> tuple[str, ...]:
+        """Return a document's text in pieces of at most ``chunk_size`` tokens, with its title."""
+        text, key = document.page_content, self.title_key
+        titled = [(text, str(document.metadata.get(key) or "") if key else "")]
+        if is_unit(document):
+            titled = [
+                (text[parts[0].start : parts[-1].end], parts[0].title if key else "")
+                for parts in to_unit(document).documents
+            ]
+        pieces = scored_pieces(
+            ((part, f"title: {title}" if title.strip() else "") for part, title in titled),
+            chunk_size=self.chunk_size,
+            count_tokens=self.length_function,
+        )
+        return pieces or (text,)
+
+
+def _results(ranked: Sequence[Reranked[Passage]]) -> list[Document]:
+    if all(one.score is None for one in ranked):
+        # Nothing was scored: the scores are the retriever's.
+        return [from_passage(one.item) for one in ranked]
+    return [from_passage(replace(one.item, score=one.score)) for one in ranked]
+
+
+class MonoT5Rerank(ScorerRerank):
+    """Rerank with monoT5: a T5 that says how likely a text is to be relevant.
+
+    ``MonoT5Rerank.load(path_or_name)`` reads a checkpoint once; ``scorer=`` takes a
+    ``longrag.models.MonoT5Scorer`` that is there already. Scores are log probabilities, at most 0.
+    Settings are those of ``ScorerRerank``. Needs the extra ``rerank``.
+
+    Source: Best Practices §3.5; Nogueira et al. 2020.
+    """
+
+    @classmethod
+    def load(
+        cls, path_or_name: str, *, dtype: Any = None, device: Any = None, **settings: Any
+    ) -> MonoT5Rerank:
+        """Load a checkpoint from safetensors, running no code that comes with it.
+
+        Args:
+            path_or_name: a folder, or a repository's name.
+            dtype: that of the weights; the one they were saved in by default.
+            device: where the model goes; the processor by default.
+            settings: of the class, and of ``MonoT5Scorer``.
+
+        Raises:
+            MissingExtraError: the extra ``rerank`` is not installed.
+            InvalidParameterError: transformers has no such model, or a setting is not allowed.
+            OSError: nothing there, or no safetensors.
+        """
+        own = {name: settings.pop(name) for name in list(settings) if name in cls.model_fields}
+        return cls(
+            scorer=MonoT5Scorer.load(path_or_name, dtype=dtype, device=device, **settings), **own
+        )
+
+
+class TildeRerank(ScorerRerank):
+    """Rerank with TILDEv2: by term weights that were computed before any question was asked.
+
+    ``TildeRerank.from_documents(documents, model=...)`` weighs the terms of documents; a question
+    then takes no model. A document is known by its id, or else by its text; one that was not
+    weighed cannot be scored, and what happens then is up to ``on_error``. ``from_index`` takes an
+    index that was saved. Settings are those of ``ScorerRerank`` and:
+
+    Args:
+        unit_key: the metadata key by which chunks name their unit, as that of a ``MaxPRetriever``.
+
+    Source: Best Practices §3.5; Zhuang and Zuccon 2021.
+    """
+
+    title_key: SkipValidation[str | None] = None
+    unit_key: SkipValidation[str] = "unit_id"
+
+    @classmethod
+    def from_documents(
+        cls: type[_Tilde], documents: Sequence[Document], *, model: TermWeigher, **settings: Any
+    ) -> _Tilde:
+        """Weigh the terms of documents, once.
+
+        Of long units, give their chunks, alone or as well, as ``LongUnitTransformer`` does: a unit
+        is then scored by these.
+
+        Args:
+            documents: what will be retrieved.
+            model: weighs the terms, such as ``longrag.models.TildeModel.load(...)``.
+            settings: of the class.
+
+        Raises:
+            InvalidParameterError: a setting, or weights that are not positive and finite.
+        """
+        found = cls(scorer=_unweighed, **settings)
+        parts = _parts_of(documents, found._texts, found.unit_key)
+        texts = list(dict.fromkeys(text for several in parts.values() for text in several))
+        index = TildeIndex.precompute([str(row) for row in range(len(texts))], texts, model)
+        found = cls(scorer=TildeScorer(index, model.tokenizer), **settings)
+        found._parts = parts
+        return found
+
+    @classmethod
+    def from_index(
+        cls: type[_Tilde], index: TildeIndex, tokenizer: TermTokenizer, **settings: Any
+    ) -> _Tilde:
+        """Rerank by an index of weights, whose texts are those of the documents.
+
+        Raises:
+            InvalidParameterError: a setting, or the index was made with another tokenizer.
+        """
+        return cls(scorer=TildeScorer(index, tokenizer), **settings)
+
+
+def _unweighed(query: str, texts: Sequence[str], /) -> Any:
+    raise InvalidParameterError("texts", texts, "those of documents whose terms were weighed")
+
+
+def _parts_of(
+    documents: Sequence[Document], texts: Callable[[Document], tuple[str, ...]], unit_key: str
+) -> dict[str, tuple[str, ...]]:
+    """Return the texts by which each document is scored: of a unit those of its chunks."""
+    of_unit: dict[str, list[str]] = {}
+    for document in documents:
+        unit_id = document.metadata.get(unit_key)
+        if unit_id is not None and not is_unit(document):
+            of_unit.setdefault(str(unit_id), []).extend(texts(document))
+    parts = {unit_id: tuple(several) for unit_id, several in of_unit.items()}
+    for document in documents:
+        parts.setdefault(identity(document), texts(document))
+    return parts
+
+
+class RepackDocuments(Checked, BaseDocumentCompressor):
+    """Put documents, which come best first, into the order in which they are to be read.
+
+    "forward" leaves them; "reverse" puts the best last, next to the question; "sides" puts the best
+    first and the second best last. Nothing is dropped and no score changes, so it goes behind what
+    ranks. A reader that leaves out what is last where its window is too small, as
+    ``create_two_turn_reader`` does, needs a window that holds all of it.
+
+    Args:
+        order: "forward", "reverse" or "sides", as the list is read.
+
+    Raises:
+        InvalidParameterError: another order.
+
+    Source: Best Practices §3.6.
+    """
+
+    model_config = ConfigDict(extra="forbid")
+
+    order: SkipValidation[RepackOrder] = "reverse"
+
+    def _prepare(self) -> None:
+        repack((), self.order)
+
+    def compress_documents(
+        self, documents: Sequence[Document], query: str, callbacks: Callbacks | None = None
+    ) -> Sequence[Document]:
+        """Return the documents in their new order."""
+        return repack(documents, self.order)
+
+    async def acompress_documents(
+        self, documents: Sequence[Document], query: str, callbacks: Callbacks | None = None
+    ) -> Sequence[Document]:
+        """Return what ``compress_documents`` does."""
+        return repack(documents, self.order)

@@ -1,0 +1,163 @@
+"""What stands beneath a retriever: any retriever of LangChain's, or a vector store with scores."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from inspect import Parameter, signature
+from itertools import pairwise
+from typing import Any, Final, TypeAlias
+
+from langchain_core.documents import Document
+from langchain_core.embeddings import Embeddings
+from langchain_core.retrievers import BaseRetriever
+from langchain_core.runnables import RunnableConfig
+from langchain_core.vectorstores import VectorStore, VectorStoreRetriever
+
+from langchain_longrag.bridge.documents import BY_VECTOR, search_store
+from langchain_longrag.bridge.passages import number
+from langchain_longrag.indices.long_units import LongRAGIndex
+from langchain_longrag.indices.raptor import RaptorIndex, RaptorRetriever
+from langchain_longrag.retrieval.maxp import MaxPRetriever
+from langchain_longrag.retrieval.tree_search import TreeSearch
+from longrag.calls import Method, Steps
+from longrag.errors import InvalidParameterError, StoreError
+
+Rows: TypeAlias = Sequence[tuple[Document, float | None]]
+
+_OF_A_SEARCH: Final = (
+    *("mode", "k", "depth", "start_level", "levels", "redundancy", "compare", "scoring"),
+)
+
+
+class Beneath:
+    """Searches what stands beneath.
+
+    The store of a plain ``VectorStoreRetriever`` is searched itself, since the retriever keeps the
+    scores to itself. Of a ``RaptorIndex`` as many nodes come as are asked for, since its token
+    budget is for readers.
+
+    Args:
+        retriever: any retriever.
+        vectorstore: a store, in place of a retriever.
+        search_kwargs: passed to every search of the store.
+
+    Raises:
+        InvalidParameterError: not exactly one of both, or something else.
+    """
+
+    def __init__(
+        self,
+        retriever: BaseRetriever | None,
+        vectorstore: VectorStore | None = None,
+        search_kwargs: Mapping[str, Any] | None = None,
+    ) -> None:
+        if (retriever is None) == (vectorstore is None):
+            raise InvalidParameterError(
+                "retriever", retriever, "given when vectorstore is not, and the other way round"
+            )
+        if retriever is not None and not isinstance(retriever, BaseRetriever):
+            raise InvalidParameterError("retriever", retriever, "a retriever")
+        if vectorstore is not None and not isinstance(vectorstore, VectorStore):
+            raise InvalidParameterError("vectorstore", vectorstore, "a vector store")
+        self.store = vectorstore
+        self.search_kwargs = dict(search_kwargs or {})
+        if retriever is not None and self.search_kwargs:
+            raise InvalidParameterError(
+                "search_kwargs", search_kwargs, "left out unless a vectorstore is given"
+            )
+        if "k" in self.search_kwargs:
+            raise InvalidParameterError("search_kwargs", search_kwargs, "without k", "Pass k.")
+        if type(retriever) is VectorStoreRetriever and retriever.search_type == "similarity":
+            self.store = retriever.vectorstore
+            self.search_kwargs = {k: v for k, v in retriever.search_kwargs.items() if k != "k"}
+        self.retriever = None if self.store is not None else _without_budget(retriever)
+
+    @property
+    def embedding(self) -> Embeddings | None:
+        """The model that embeds queries, where it is known."""
+        if self.store is not None:
+            return self.store.embeddings
+        for owner in (self.retriever, getattr(self.retriever, "index", None)):
+            own = getattr(owner, "embedding", None)
+            if isinstance(own, Embeddings):
+                return own
+        store = getattr(self.retriever, "vectorstore", None)
+        return store.embeddings if isinstance(store, VectorStore) else None
+
+    @property
+    def takes_vectors(self) -> bool:
+        """Whether it can be searched by a vector, and gives scores."""
+        store = self.store
+        if isinstance(self.retriever, MaxPRetriever):
+            store = self.retriever.vectorstore
+            if store is None or self.retriever.embedding is not None:
+                return store is None or hasattr(store, BY_VECTOR)
+        if isinstance(self.retriever, LongRAGIndex):
+            return True
+        return store is not None and hasattr(store, BY_VECTOR) and store.embeddings is not None
+
+    def search(
+        self,
+        query: str,
+        k: int,
+        *,
+        vector: Sequence[float] | None = None,
+        config: RunnableConfig,
+    ) -> Steps[Rows]:
+        """Return documents, best first, with their scores where there are any.
+
+        A retriever that takes ``k`` returns so many; any other as many as it does.
+
+        Raises:
+            StoreError: the retriever returned something else than documents.
+        """
+        if self.store is not None:
+            kwargs = {**self.search_kwargs, "k": k}
+            rows: Rows = yield from search_store(self.store, query, vector, kwargs)
+            return rows[:k]
+        asked: dict[str, Any] = {"k": k} if _takes_k(self.retriever) else {}
+        if vector is not None:
+            asked["vector"] = vector
+        found = yield Method(self.retriever, "invoke", (query, config), asked)
+        if not isinstance(found, list | tuple) or not all(
+            isinstance(document, Document) for document in found
+        ):
+            raise StoreError(f"a retriever must return a list of documents, got {found!r}")
+        return [(document, number(document.metadata.get("score"))) for document in found[:k]]
+
+
+def comparable(rows: Rows) -> list[float]:
+    """Return scores of which the higher is better, for rows that come best first.
+
+    Scores that rise from row to row are distances and change their sign. Where some row has none,
+    or they neither rise nor fall, the rows have scores by their ranks.
+    """
+    scores = [score for _, score in rows if score is not None]
+    if len(scores) == len(rows):
+        if all(one >= other for one, other in pairwise(scores)):
+            return scores
+        if all(one <= other for one, other in pairwise(scores)):
+            return [-score for score in scores]
+    return [float(len(rows) - place) for place in range(len(rows))]
+
+
+def _without_budget(retriever: BaseRetriever | None) -> BaseRetriever | None:
+    if not isinstance(retriever, RaptorIndex):
+        return retriever
+    settings = {name: getattr(retriever, name) for name in _OF_A_SEARCH}
+    return RaptorRetriever(index=retriever, token_budget=None, **settings)
+
+
+def _takes_k(retriever: BaseRetriever | None) -> bool:
+    if isinstance(retriever, TreeSearch) and retriever.mode == "traversal":
+        return False  # there it is the nodes of each layer
+    kind = type(retriever)
+    kwargs = isinstance(retriever, VectorStoreRetriever)
+    return all(
+        "k" in parameters
+        or (kwargs and any(one.kind is Parameter.VAR_KEYWORD for one in parameters.values()))
+        for parameters in (
+            signature(kind._get_relevant_documents).parameters,  # type: ignore[union-attr]
+            signature(kind._aget_relevant_documents).parameters,  # type: ignore[union-attr]
+        )
+    )

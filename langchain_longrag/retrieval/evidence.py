@@ -1,0 +1,73 @@
+"""The retriever that puts evidence together for one question, for corpora with or without links."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from langchain_core.callbacks import (
+    AsyncCallbackManagerForRetrieverRun,
+    CallbackManagerForRetrieverRun,
+)
+from langchain_core.documents import Document
+from langchain_core.retrievers import BaseRetriever
+from pydantic import ConfigDict, Field, PrivateAttr, SkipValidation
+
+from langchain_longrag.indices.long_units import LongRAGIndex
+from longrag.calls import arun, run
+from longrag.ingestion.relations import LinkSource
+from longrag.retrieval.assembly import check_token_budget
+from longrag.retrieval.corpus_evidence import LINK_SOURCES, CorpusEvidence
+
+
+class EvidenceRetriever(BaseRetriever):
+    """Retrieve what a question needs within a token budget: its best passages and where they lead.
+
+    From the best passages it follows links and shared rare terms to others, and returns as many as
+    fit, best first. No model is asked but the embedder, for the question. Meant for questions whose
+    evidence is spread over several documents, and for corpora without hyperlinks; see
+    ``EvidenceIndex`` for the formula and ``docs/no-links.md`` for what it finds.
+
+    Each document is a passage with its title; its metadata is that of ``MaxPRetriever``.
+
+    Args:
+        index: the documents and vectors, whose later changes the retriever follows.
+        token_budget: most tokens to return in all; None returns everything, ranked.
+        link_sources: find links between documents beside the index's own.
+        settings: the keyword arguments of ``EvidenceIndex``, such as ``hits``.
+
+    Raises:
+        InvalidParameterError: a setting is out of range.
+        TypeError: one of ``settings`` is unknown.
+    """
+
+    model_config = ConfigDict(arbitrary_types_allowed=True, extra="forbid")
+
+    index: LongRAGIndex
+    token_budget: SkipValidation[int | None] = 2200
+    link_sources: SkipValidation[Sequence[LinkSource]] = LINK_SOURCES
+    settings: dict[str, Any] = Field(default_factory=dict)
+    _evidence: CorpusEvidence = PrivateAttr()
+
+    if not TYPE_CHECKING:
+        # Pydantic would wrap what model_post_init raises into an error of its own; type checkers
+        # read the fields, which a constructor would hide from them.
+        def __init__(self, **settings: Any) -> None:
+            super().__init__(**settings)
+            check_token_budget(self.token_budget)
+            own = {"count_tokens": self.index.length_function, **self.settings}
+            self._evidence = CorpusEvidence(
+                self.index.corpus, link_sources=self.link_sources, **own
+            )
+
+    def _get_relevant_documents(
+        self, query: str, *, run_manager: CallbackManagerForRetrieverRun
+    ) -> list[Document]:
+        flow = self._evidence.retrieve([query], token_budget=self.token_budget)
+        return self.index._results(run(flow, self.index._answer))
+
+    async def _aget_relevant_documents(
+        self, query: str, *, run_manager: AsyncCallbackManagerForRetrieverRun
+    ) -> list[Document]:
+        flow = self._evidence.retrieve([query], token_budget=self.token_budget)
+        return self.index._results(await arun(flow, self.index._aanswer))

@@ -1,0 +1,190 @@
+"""A branch that retrieves only for questions that need it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import cache
+from typing import Any
+
+from langchain_core.language_models import BaseLanguageModel, LanguageModelLike
+from langchain_core.messages import BaseMessage
+from langchain_core.output_parsers import StrOutputParser
+from langchain_core.prompts import BasePromptTemplate
+from langchain_core.runnables import (
+    Runnable,
+    RunnableBranch,
+    RunnableConfig,
+    RunnableLambda,
+    RunnablePassthrough,
+)
+
+from langchain_longrag.bridge.answering import Models, to_prompt
+from langchain_longrag.bridge.models import leaves
+from langchain_longrag.synthesis.two_turn import said
+from longrag.calls import Flow
+from longrag.errors import InvalidParameterError
+from longrag.prompts import CLASSIFY_QUERY
+from longrag.retrieval.query_classifier import Gate, QueryClassifier
+from longrag.retrieval.query_gates import classify_query
+
+# No question can hold it, so that braces around it are the template's own.
+_BARE = "\1query\1"
+
+
+def create_query_gate(
+    with_retrieval: Runnable[Any, Any],
+    without_retrieval: Runnable[Any, Any],
+    *,
+    classifier: Gate | LanguageModelLike | None = None,
+    prompt: BasePromptTemplate[Any] | None = None,
+    input_key: str = "input",
+) -> Runnable[Any, Any]:
+    """Branch to what retrieves where a question needs it, and otherwise to what does not.
+
+    What a question brings along itself, such as a text to translate, needs no retrieval. The branch
+    takes what ``with_retrieval`` takes, a string or a mapping with the question under
+    ``input_key``, and streams what the branch that is taken streams. The decision is a step of its
+    own in traces, named ``needs_retrieval``.
+
+    Args:
+        with_retrieval: any runnable, such as ``create_longrag_chain(...)`` or a retriever.
+        without_retrieval: any runnable; see ``answer_alone``. A model, also one with retries or
+            fallbacks, is asked as ``answer_alone`` asks it where the input is a mapping.
+        classifier: decides: any object with ``needs_retrieval(query)``, by default the classifier
+            that comes with the package; or a chat model, LLM or runnable, which is then asked.
+        prompt: for a classifier that is a model: a template with the variable ``input``.
+        input_key: the key of the question in a mapping.
+
+    Raises:
+        InvalidParameterError: a classifier that is none, or, when it runs, an input without a
+            question or a question that is blank.
+
+    Source: Best Practices §3.1.
+    """
+    decide = _Decision(classifier, prompt, input_key)
+    condition = RunnableLambda(decide.now, decide.later).with_config(run_name="needs_retrieval")
+    alone = without_retrieval
+    if _is_model(alone):
+        alone = RunnableLambda(_asking(alone, input_key))
+    branch: Runnable[Any, Any] = RunnableBranch((condition, with_retrieval), alone)
+    return branch.with_config(run_name="query_gate")
+
+
+def answer_alone(
+    llm: LanguageModelLike, *, input_key: str = "input"
+) -> Runnable[dict[str, Any], dict[str, Any]]:
+    """Answer from the question alone, with the keys of the chains that retrieve.
+
+    Takes a mapping with the question and adds ``context``, which is empty, and ``answer``, which
+    streams.
+
+    Args:
+        llm: any chat model, LLM or runnable; it is given the question and nothing else.
+        input_key: the key of the question.
+
+    Raises:
+        GenerationError: when it runs, the model gave neither text nor a message.
+    """
+    question: Runnable[Any, str] = RunnableLambda(lambda inputs: query_of(inputs, input_key))
+    answer: Runnable[Any, str] = question | llm | said() | StrOutputParser()
+    chain: Runnable[dict[str, Any], dict[str, Any]] = RunnablePassthrough.assign(
+        context=RunnableLambda(lambda _: [])
+    ) | RunnablePassthrough.assign(answer=answer)
+    return chain.with_config(run_name="answer_alone")
+
+
+def _is_model(runnable: object) -> bool:
+    """Whether it is a model, also one with settings, retries or fallbacks around it."""
+    return all(isinstance(leaf, BaseLanguageModel) for leaf in leaves(runnable))
+
+
+def _asking(llm: Runnable[Any, Any], input_key: str) -> Callable[[Any], Any]:
+    alone = answer_alone(llm, input_key=input_key)
+    return lambda inputs: alone if isinstance(inputs, Mapping) else llm
+
+
+class _Decision:
+    """Whether an input needs retrieval, by any kind of classifier."""
+
+    def __init__(
+        self,
+        classifier: Gate | LanguageModelLike | None,
+        prompt: BasePromptTemplate[Any] | None,
+        input_key: str,
+    ) -> None:
+        self._gate, self._llm = split_gate(classifier)
+        self._prompt = gate_prompt(prompt, asked=self._llm is not None)
+        self._input_key = input_key
+
+    def now(self, inputs: Any, config: RunnableConfig) -> bool:
+        query = query_of(inputs, self._input_key)
+        if self._gate is not None:
+            return self._gate.needs_retrieval(query)
+        return Models(llm=self._llm, config=config).run(self._flow(query))
+
+    async def later(self, inputs: Any, config: RunnableConfig) -> bool:
+        query = query_of(inputs, self._input_key)
+        # A gate works in one of the threads in which the flow advances.
+        return await Models(llm=self._llm, config=config).arun(self._flow(query))
+
+    def _flow(self, query: str) -> Flow[bool]:
+        if self._gate is not None:
+            return self._gate.needs_retrieval(query)
+        return (yield from classify_query(query, prompt=self._prompt))
+
+
+def split_gate(
+    classifier: Gate | LanguageModelLike | None,
+) -> tuple[Gate | None, LanguageModelLike | None]:
+    """Return the gate or the model that decides; the gate of the package where there is neither.
+
+    Raises:
+        InvalidParameterError: it decides nothing.
+    """
+    if classifier is None:
+        return _default_gate(), None
+    if isinstance(classifier, Gate):
+        return classifier, None
+    if isinstance(classifier, Runnable):
+        return None, classifier
+    raise InvalidParameterError(
+        "classifier", classifier, "an object with needs_retrieval(query), or a language model"
+    )
+
+
+def gate_prompt(prompt: BasePromptTemplate[Any] | None, *, asked: bool) -> str:
+    """Return the prompt for a model that decides, as the core takes it.
+
+    Raises:
+        InvalidParameterError: no model is asked, or the template has not the variable ``input``.
+    """
+    if prompt is None:
+        return CLASSIFY_QUERY
+    if not asked:
+        raise InvalidParameterError(
+            "prompt", prompt, "left out unless the classifier is a language model"
+        )
+    filled = to_prompt(prompt, "", {"input": _BARE})
+    # The core's template is a format string.
+    escaped = filled.replace("{", "{{").replace("}", "}}")
+    return escaped.replace("{{" + _BARE + "}}", "{query}")
+
+
+@cache
+def _default_gate() -> QueryClassifier:
+    # Its coefficients are read once; it never changes.
+    return QueryClassifier.load_default()
+
+
+def query_of(inputs: Any, input_key: str = "input") -> str:
+    """Return the question of an input: itself, or what stands under the key.
+
+    Raises:
+        InvalidParameterError: there is none.
+    """
+    query = inputs.get(input_key) if isinstance(inputs, Mapping) else inputs
+    if isinstance(query, BaseMessage):
+        query = query.text
+    if not isinstance(query, str):
+        raise InvalidParameterError(input_key, query, "the question, a string")
+    return str(query)

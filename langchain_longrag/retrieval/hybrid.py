@@ -1,0 +1,180 @@
+"""Keywords beside any retriever or vector store: both rankings as one."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from langchain_core.callbacks import (
+    AsyncCallbackManagerForRetrieverRun,
+    CallbackManagerForRetrieverRun,
+)
+from langchain_core.documents import Document
+from langchain_core.retrievers import BaseRetriever, LangSmithRetrieverParams
+from langchain_core.runnables import RunnableConfig
+from langchain_core.vectorstores import VectorStore
+from pydantic import ConfigDict, Field, PrivateAttr, SkipValidation
+
+from langchain_longrag.bridge.answering import Checked, call_config
+from langchain_longrag.bridge.documents import to_chunk
+from langchain_longrag.retrieval.base_retrievers import Beneath, comparable
+from langchain_longrag.retrieval.keyword_sources import Keywords, KeywordSource, source_of
+from longrag.calls import Flow, Request, Search, Steps, aperform, arun, perform, run
+from longrag.errors import InvalidParameterError
+from longrag.indexing.keywords import Tokenizer
+from longrag.retrieval.fusion import PAPER_ALPHA, check_alpha
+from longrag.retrieval.hybrid import HybridHit, hybrid
+from longrag.retrieval.units import Hit, check_k
+
+_CANDIDATES = 100
+
+
+class HybridRetriever(Checked, BaseRetriever):
+    """Retrieve by ``alpha * keywords + dense``: BM25 beside any retriever, over the same documents.
+
+    Returns exactly min(k, documents) documents, those that neither ranking knows last. Each has its
+    ``score``, at most ``alpha + 1``: both rankings are scaled to 0 to 1. Long units count by their
+    best chunk on both sides, and of a tree its leaves and summaries count alike.
+
+    A retriever that gives no scores, as most of LangChain's, counts by its ranks; so does one whose
+    scores now rise and now fall. Scores that rise from result to result are taken for distances.
+    Give a store as ``vectorstore`` or by its plain ``as_retriever()``: its scores count.
+
+    Args:
+        retriever: any retriever. It is asked for ``candidates`` results where it takes ``k``; one
+            with a token budget ranks those that fit.
+        vectorstore: a vector store, in place of a retriever.
+        documents: what is searched beneath, all of it and nothing else: where a filter of your own
+            leaves documents out, leave them out here. Not needed for the indexes and retrievers of
+            this package and for an ``InMemoryVectorStore``, whose later changes are followed. For a
+            ``MaxPRetriever`` over a store they are its chunks.
+        k: number of documents to return, all of them when there are fewer; also per call, as
+            ``invoke(query, k=2)``.
+        alpha: the weight of the keywords, at least 0.
+        candidates: how many of each ranking are added up; by default 100, or ``k`` where that is
+            more.
+        search_kwargs: passed to every search of ``vectorstore``, for instance a ``filter``.
+        keyword_tokenizer: gives the words of a text; see ``KeywordIndex``.
+        keywords: what was read of the documents, for instance another retriever's ``keywords``.
+
+    Raises:
+        InvalidParameterError: a setting, not exactly one source, or documents that are not known.
+        InvalidDocumentError: two of ``documents`` have one id.
+        MissingExtraError: the extra ``bm25`` is not installed.
+
+    Source: Best Practices §3.4, equation 1.
+    """
+
+    model_config = ConfigDict(arbitrary_types_allowed=True, extra="forbid")
+
+    retriever: SkipValidation[BaseRetriever | None] = None
+    vectorstore: SkipValidation[VectorStore | None] = None
+    documents: Sequence[Document] | None = Field(default=None, repr=False)
+    k: SkipValidation[int] = 4
+    alpha: SkipValidation[float] = PAPER_ALPHA
+    candidates: SkipValidation[int | None] = None
+    search_kwargs: dict[str, Any] = Field(default_factory=dict)
+    keyword_tokenizer: SkipValidation[Tokenizer | None] = None
+    # A field, so that a runnable with other settings need not read the documents again.
+    keywords: SkipValidation[tuple[object, Keywords] | None] = Field(default=None, repr=False)
+    _beneath: Beneath = PrivateAttr()
+    _source: KeywordSource = PrivateAttr()
+
+    def _prepare(self) -> None:
+        check_alpha(self.alpha)
+        self._wanted(self.k)
+        self._beneath = Beneath(self.retriever, self.vectorstore, self.search_kwargs)
+        self._source = source_of(self._beneath, self.documents)
+        self._known()
+
+    def _get_relevant_documents(
+        self, query: str, *, run_manager: CallbackManagerForRetrieverRun, k: int | None = None
+    ) -> list[Document]:
+        call = _Call(call_config(RunnableConfig(callbacks=run_manager.get_child())))
+        flow = self._flow(query, self.k if k is None else k, call)
+        return run(flow, lambda request: perform(self._steps(request, call)))
+
+    async def _aget_relevant_documents(
+        self, query: str, *, run_manager: AsyncCallbackManagerForRetrieverRun, k: int | None = None
+    ) -> list[Document]:
+        call = _Call(call_config(RunnableConfig(callbacks=run_manager.get_child())))
+        flow = self._flow(query, self.k if k is None else k, call)
+        return await arun(flow, lambda request: aperform(self._steps(request, call)))
+
+    def _flow(self, query: str, k: int, call: _Call) -> Flow[list[Document]]:
+        wanted = self._wanted(k)
+        keywords = call.keywords = self._known()
+        hits = yield from hybrid(
+            query, keywords=keywords.index, top_k=k, alpha=self.alpha, candidates=wanted
+        )
+        results = [_result(hit, keywords, call.found) for hit in hits]
+        known = {hit.id for hit in hits}
+        others = [id_ for id_ in keywords.ids if id_ not in known]
+        rest = [keywords.make(id_, None) for id_ in others[: k - len(results)]]
+        return results + [_scored(document, 0.0) for document in rest]
+
+    def _steps(self, request: Request, call: _Call) -> Steps[list[Hit]]:
+        if not isinstance(request, Search) or call.keywords is None:
+            raise NotImplementedError(type(request).__name__)
+        rows = yield from self._beneath.search(request.query, request.top_k, config=call.config)
+        hits = []
+        for (document, _), score in zip(rows, comparable(rows), strict=True):
+            id_ = call.keywords.id_of(document)
+            call.found.setdefault(id_, document)
+            hits.append(Hit(id_, replace(to_chunk(document, id_), id=id_), score))
+        return hits
+
+    def _wanted(self, k: int) -> int:
+        check_k(k)
+        if self.candidates is None:
+            return max(_CANDIDATES, k)
+        check_k(self.candidates, "candidates")
+        if self.candidates < k:
+            raise InvalidParameterError("candidates", self.candidates, f"at least k={k}")
+        return self.candidates
+
+    def _known(self) -> Keywords:
+        """Return the keywords of what is searched beneath now."""
+        state, read = self._source.state(), self.keywords
+        if read is None or not _same(read[0], state):
+            read = self.keywords = state, self._source.read(state, self.keyword_tokenizer)
+        return read[1]
+
+    def __getstate__(self) -> dict[Any, Any]:
+        """Leave out what is read of the documents again when it is needed."""
+        state = super().__getstate__()
+        return {**state, "__dict__": {**state["__dict__"], "keywords": None}}
+
+    def _get_ls_params(self, **kwargs: Any) -> LangSmithRetrieverParams:
+        params = super()._get_ls_params(**kwargs)
+        if self._beneath.store is not None:
+            params["ls_vector_store_provider"] = type(self._beneath.store).__name__
+        if (model := self._beneath.embedding) is not None:
+            params["ls_embedding_provider"] = type(model).__name__
+        return params
+
+
+@dataclass
+class _Call:
+    """One retrieval: what goes along with its calls, and what was found beneath by id."""
+
+    config: RunnableConfig
+    keywords: Keywords | None = None
+    found: dict[str, Document] = field(default_factory=dict)
+
+
+def _same(one: object, other: object) -> bool:
+    return one is other or (isinstance(one, list) and one == other)
+
+
+def _result(hit: HybridHit, keywords: Keywords, found: dict[str, Document]) -> Document:
+    if hit.id in found:
+        return _scored(found[hit.id], hit.score)
+    return _scored(keywords.make(hit.id, hit.keyword_id), hit.score)
+
+
+def _scored(document: Document, score: float) -> Document:
+    metadata = copy.deepcopy(document.metadata) | {"score": score}
+    return document.model_copy(update={"metadata": metadata})

@@ -1,0 +1,228 @@
+"""A retriever that searches with what a language model makes of a query."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Literal, TypeAlias, get_args
+
+from langchain_core.callbacks import (
+    AsyncCallbackManagerForRetrieverRun,
+    CallbackManagerForRetrieverRun,
+)
+from langchain_core.documents import Document
+from langchain_core.language_models import LanguageModelLike
+from langchain_core.prompts import BasePromptTemplate
+from langchain_core.retrievers import BaseRetriever, LangSmithRetrieverParams
+from langchain_core.runnables import RunnableConfig
+from langchain_core.vectorstores import VectorStore
+from pydantic import ConfigDict, Field, PrivateAttr, SkipValidation
+
+from langchain_longrag.bridge.answering import Checked, Models, to_prompt
+from langchain_longrag.bridge.passages import identity
+from langchain_longrag.retrieval.base_retrievers import Beneath, comparable
+from longrag.calls import Flow, Request, Search, Steps, ask, together
+from longrag.errors import InvalidParameterError
+from longrag.ingestion.chunking import check_size
+from longrag.prompts import DECOMPOSE_QUERY, HYDE, REWRITE_QUERY
+from longrag.recipes.modules import QueryTransform
+from longrag.retrieval.queries import QueryTexts, decompose, hyde, merge, rewrite
+from longrag.retrieval.units import check_k, embed_query
+
+TransformName: TypeAlias = Literal["hyde", "rewrite", "decompose"]
+
+
+class QueryTransformRetriever(Checked, BaseRetriever):
+    """Search with what a language model makes of a query, over any retriever or vector store.
+
+    "hyde" has it write ``n`` documents that might answer the query. A vector store, and long units,
+    are searched with the mean of their vectors and the query's, which is HyDE's own formula; any
+    other retriever with all of them as one text. "rewrite" searches with a query that it rewrote.
+    "decompose" searches for each of the simpler questions that it lists; the results come by their
+    best rank in any of these searches, each document once. An answer that cannot be used leaves the
+    query as it was.
+
+    Documents are those of what stands beneath, with its ``score`` where it has one; after
+    "decompose" it is 1 / best rank. Beneath a ``HybridRetriever`` this leaves the keywords as they
+    were asked, which is the better way round.
+
+    Args:
+        retriever: any retriever. It is asked for ``k`` results where it takes ``k``.
+        vectorstore: a vector store, in place of a retriever.
+        llm: any chat model, LLM or runnable.
+        query_transform: "hyde", "rewrite", "decompose", or a flow of your own; see
+            ``longrag.recipes.QueryTransform``.
+        k: number of documents to return at most; also per call, as ``invoke(query, k=2)``.
+        n: hyde: how many documents are written, at the same time.
+        join_query: hyde: whether the query is searched with as well.
+        max_questions: decompose: the most simpler questions.
+        prompt: a template with the variable ``input``, for decompose also ``max_questions``.
+        max_concurrency: the calls in flight at a time.
+        search_kwargs: passed to every search of ``vectorstore``.
+
+    Raises:
+        InvalidParameterError: a setting, not exactly one source, or a blank query.
+        GenerationError: the model gave neither text nor a message.
+
+    Source: Best Practices §3.4.
+    """
+
+    model_config = ConfigDict(arbitrary_types_allowed=True, extra="forbid")
+
+    retriever: SkipValidation[BaseRetriever | None] = None
+    vectorstore: SkipValidation[VectorStore | None] = None
+    llm: SkipValidation[LanguageModelLike | None] = None
+    query_transform: SkipValidation[TransformName | QueryTransform] = "hyde"
+    k: SkipValidation[int] = 4
+    n: SkipValidation[int] = 1
+    join_query: SkipValidation[bool] = True
+    max_questions: SkipValidation[int] = 4
+    prompt: SkipValidation[BasePromptTemplate[Any] | None] = None
+    max_concurrency: SkipValidation[int] = 4
+    search_kwargs: dict[str, Any] = Field(default_factory=dict)
+    _beneath: Beneath = PrivateAttr()
+    _transform: QueryTransform = PrivateAttr()
+
+    def _prepare(self) -> None:
+        for name in ("k", "n", "max_questions"):
+            check_k(getattr(self, name), name)
+        check_size("max_concurrency", self.max_concurrency)
+        self._beneath = Beneath(self.retriever, self.vectorstore, self.search_kwargs)
+        self._transform = to_transform(
+            self.query_transform,
+            n=self.n,
+            join_query=self.join_query,
+            max_questions=self.max_questions,
+            prompt=self.prompt,
+        )
+        if self.llm is None and isinstance(self.query_transform, str):
+            raise InvalidParameterError(
+                "llm", None, f"given for query_transform {self.query_transform!r}"
+            )
+
+    def _get_relevant_documents(
+        self, query: str, *, run_manager: CallbackManagerForRetrieverRun, k: int | None = None
+    ) -> list[Document]:
+        models = self._models(RunnableConfig(callbacks=run_manager.get_child()))
+        return models.run(self._flow(query, self.k if k is None else k))
+
+    async def _aget_relevant_documents(
+        self, query: str, *, run_manager: AsyncCallbackManagerForRetrieverRun, k: int | None = None
+    ) -> list[Document]:
+        models = self._models(RunnableConfig(callbacks=run_manager.get_child()))
+        return await models.arun(self._flow(query, self.k if k is None else k))
+
+    def _models(self, config: RunnableConfig) -> Searching:
+        return Searching(self._beneath, self.llm, config, self.max_concurrency)
+
+    def _flow(self, query: str, k: int) -> Flow[list[Document]]:
+        check_k(k)
+        texts = yield from self._transform(query)
+        if self.query_transform == "decompose":
+            return (yield from self._search_each(texts, k))
+        vector = None
+        if self._beneath.takes_vectors and len(texts.texts) > 1:
+            vector = (yield from embed_query(texts.texts)).tolist()
+        asked = texts.texts[0] if vector is not None else texts.joined
+        rows = yield from ask(Search(asked, k, vector))
+        return [_scored(document, score) for document, score in rows]
+
+    def _search_each(self, texts: QueryTexts, k: int) -> Flow[list[Document]]:
+        found = yield from together(ask(Search(text, k)) for text in texts.texts)
+        known: dict[str, Document] = {}
+        ranks: list[dict[str, float]] = []
+        for rows in found:
+            scores: dict[str, float] = {}
+            for (document, _), score in zip(rows, comparable(rows), strict=True):
+                id_ = identity(document)
+                known.setdefault(id_, document)
+                scores.setdefault(id_, score)
+            ranks.append(scores)
+        return [_scored(known[id_], score) for id_, score in list(merge(ranks).items())[:k]]
+
+    def _get_ls_params(self, **kwargs: Any) -> LangSmithRetrieverParams:
+        params = super()._get_ls_params(**kwargs)
+        if self._beneath.store is not None:
+            params["ls_vector_store_provider"] = type(self._beneath.store).__name__
+        if (model := self._beneath.embedding) is not None:
+            params["ls_embedding_provider"] = type(model).__name__
+        return params
+
+
+class Searching(Models):
+    """Answers ``Search`` by what stands beneath, and the rest by models."""
+
+    def __init__(
+        self,
+        beneath: Beneath,
+        llm: LanguageModelLike | None,
+        config: RunnableConfig | None,
+        max_concurrency: int,
+    ) -> None:
+        super().__init__(
+            llm=llm, embedding=beneath.embedding, config=config, max_concurrency=max_concurrency
+        )
+        self._beneath = beneath
+
+    def steps(self, request: Request) -> Steps[Any]:
+        """Answer one request."""
+        if isinstance(request, Search):
+            return (
+                yield from self._beneath.search(
+                    request.query, request.top_k, vector=request.vector, config=self.config
+                )
+            )
+        return (yield from super().steps(request))
+
+
+@dataclass(frozen=True)
+class _Settings:
+    """What each of the named transforms takes."""
+
+    makes: Any
+    default: str
+    slots: dict[str, str] = field(default_factory=lambda: {"input": "question"})
+
+
+def to_transform(
+    transform: TransformName | QueryTransform,
+    *,
+    n: int = 1,
+    join_query: bool = True,
+    max_questions: int = 4,
+    prompt: BasePromptTemplate[Any] | None = None,
+) -> QueryTransform:
+    """Return the flow that a name stands for, or one's own.
+
+    Raises:
+        InvalidParameterError: a name or a prompt that is not allowed.
+    """
+    known = {
+        "hyde": _Settings(partial(hyde, n=n, join_query=join_query), HYDE),
+        "rewrite": _Settings(rewrite, REWRITE_QUERY),
+        "decompose": _Settings(
+            partial(decompose, max_questions=max_questions),
+            DECOMPOSE_QUERY,
+            {"input": "question", "max_questions": "max_questions"},
+        ),
+    }
+    if isinstance(transform, str) and transform in known:
+        found = known[transform]
+        made: QueryTransform = partial(
+            found.makes, prompt=to_prompt(prompt, found.default, found.slots)
+        )
+        return made
+    if isinstance(transform, str) or not callable(transform):
+        allowed = " or ".join(f'"{name}"' for name in get_args(TransformName))
+        raise InvalidParameterError("query_transform", transform, f"{allowed}, or a flow")
+    if prompt is not None:
+        raise InvalidParameterError("prompt", prompt, "left out with a transform of your own")
+    return transform
+
+
+def _scored(document: Document, score: float | None) -> Document:
+    metadata: dict[str, Any] = copy.deepcopy(document.metadata)
+    if score is not None:
+        metadata["score"] = score
+    return document.model_copy(update={"metadata": metadata})

@@ -1,0 +1,94 @@
+"""A retriever tool whose output an agent can afford."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from langchain_core.callbacks import (
+    AsyncCallbackManagerForRetrieverRun,
+    CallbackManagerForRetrieverRun,
+)
+from langchain_core.documents import Document
+from langchain_core.retrievers import BaseRetriever
+from langchain_core.runnables import RunnableConfig
+from langchain_core.tools import BaseTool, create_retriever_tool
+
+from langchain_longrag.bridge.documents import from_result, to_retrieved
+from longrag.models.tokens import count_tokens
+from longrag.retrieval.assembly import check_token_budget, fit_budget
+from longrag.types import RetrievedUnit
+
+
+def create_longrag_tool(
+    retriever: BaseRetriever,
+    name: str = "search_documents",
+    description: str = "Searches the documents and returns the passages that answer best.",
+    *,
+    token_budget: int = 4000,
+    length_function: Callable[[str], int] = count_tokens,
+) -> BaseTool:
+    """Make a tool that gives an agent the best of what a retriever finds, within a token budget.
+
+    Eight long units are 32,000 tokens, which the framework's own tool pastes whole. What this one
+    returns is cut to ``token_budget`` tokens: whole units first, then their best documents, then
+    their best chunk. The documents as they were cut are the tool message's artifact; those that
+    were cut keep ``score`` and ``exact``, which is False where the retriever does not say it, and
+    are no longer ``complete``.
+
+    Args:
+        retriever: any retriever; ``MaxPRetriever`` gives it units to cut by documents.
+        name: what the agent calls the tool.
+        description: what the agent is told it is for.
+        token_budget: most tokens of one call's content.
+        length_function: counts tokens.
+
+    Raises:
+        InvalidParameterError: ``token_budget`` is out of range.
+    """
+    check_token_budget(token_budget)
+    budgeted = _Budgeted(
+        retriever=retriever, token_budget=token_budget, length_function=length_function
+    )
+    return create_retriever_tool(
+        budgeted, name, description, response_format="content_and_artifact"
+    )
+
+
+class _Budgeted(BaseRetriever):
+    """What a retriever finds, cut to a budget."""
+
+    retriever: BaseRetriever
+    token_budget: int
+    length_function: Callable[[str], int]
+
+    def _get_relevant_documents(
+        self, query: str, *, run_manager: CallbackManagerForRetrieverRun
+    ) -> list[Document]:
+        config = RunnableConfig(callbacks=run_manager.get_child())
+        return self._cut(self.retriever.invoke(query, config))
+
+    async def _aget_relevant_documents(
+        self, query: str, *, run_manager: AsyncCallbackManagerForRetrieverRun
+    ) -> list[Document]:
+        config = RunnableConfig(callbacks=run_manager.get_child())
+        return self._cut(await self.retriever.ainvoke(query, config))
+
+    def _cut(self, documents: list[Document]) -> list[Document]:
+        found = [to_retrieved(document) for document in documents]
+        # Documents of any retriever may share a unit: while they are cut, each goes by its place.
+        placed = [_renamed(unit, str(place)) for place, unit in enumerate(found)]
+        fitted = fit_budget(placed, self.token_budget, count_tokens=self.length_function)
+        places = [int(unit.unit.id) for unit in fitted]
+        return [
+            documents[place]
+            if unit.unit.text == documents[place].page_content
+            else from_result(
+                _renamed(unit, found[place].unit.id), documents[place].metadata, "unit_id"
+            )
+            for place, unit in zip(places, fitted, strict=True)
+        ]
+
+
+def _renamed(found: RetrievedUnit, unit_id: str) -> RetrievedUnit:
+    return replace(found, unit=replace(found.unit, id=unit_id))

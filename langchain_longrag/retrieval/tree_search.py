@@ -1,0 +1,146 @@
+"""The settings of a search in a tree, and the search, which the index and the retriever share."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Collection, Sequence
+from inspect import signature
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, get_args
+
+import numpy as np
+from langchain_core.callbacks import (
+    AsyncCallbackManagerForRetrieverRun,
+    CallbackManagerForRetrieverRun,
+)
+from langchain_core.documents import Document
+from langchain_core.embeddings import Embeddings
+from langchain_core.retrievers import BaseRetriever
+from numpy.typing import NDArray
+from pydantic import ConfigDict, SkipValidation
+
+from langchain_longrag.bridge.documents import embed
+from langchain_longrag.bridge.tree_nodes import Snapshot, from_node
+from longrag.calls import Embed, Flow, Request, Steps, aperform, arun, perform, run
+from longrag.errors import InvalidParameterError
+from longrag.indexing.tree.tree import Tree
+from longrag.retrieval.tree_search import Compare, TreeScorer, collapsed, traverse
+from longrag.retrieval.units import embed_query
+from longrag.types import RetrievedNode
+
+Mode: TypeAlias = Literal["collapsed", "traversal"]
+Scoring: TypeAlias = Literal["cosine", "bm25"]
+
+_LAYER_NODES: Final = 5
+_OF_MODE: Final = {
+    "collapsed": ("levels", "redundancy", "compare"),
+    "traversal": ("depth", "start_level"),
+}
+_REDUNDANCY: Final[float | None] = signature(collapsed).parameters["redundancy"].default
+_EMPTY: Final = Tree([], np.empty((0, 1), np.float32))
+
+
+class TreeSearch(BaseRetriever):
+    """A retriever over the nodes of a tree."""
+
+    model_config = ConfigDict(arbitrary_types_allowed=True, extra="forbid")
+
+    mode: SkipValidation[Mode] = "collapsed"
+    token_budget: SkipValidation[int | None] = 2000
+    k: SkipValidation[int | None] = None
+    depth: SkipValidation[int | None] = None
+    start_level: SkipValidation[int | None] = None
+    levels: SkipValidation[Collection[int] | None] = None
+    redundancy: SkipValidation[float | None] = _REDUNDANCY
+    compare: SkipValidation[Compare] = "related"
+    scoring: SkipValidation[Scoring] = "cosine"
+
+    if not TYPE_CHECKING:
+        # Pydantic would wrap what model_post_init raises into an error of its own; type checkers
+        # read the fields, which a constructor would hide from them.
+        def __init__(self, **settings: Any) -> None:
+            super().__init__(**settings)
+            for name, kinds in (("mode", Mode), ("scoring", Scoring)):
+                if getattr(self, name) not in get_args(kinds):
+                    allowed = " or ".join(f'"{kind}"' for kind in get_args(kinds))
+                    raise InvalidParameterError(name, getattr(self, name), allowed)
+            for mode, names in _OF_MODE.items():
+                for name in names:
+                    if mode != self.mode:
+                        self._check_left_out(name, f"unless mode is {mode!r}")
+            self._collapsed(_EMPTY, np.zeros(0), self.k)
+            self._traverse(_EMPTY, np.zeros(0), self.k)
+            self._prepare()
+
+    def _check_left_out(self, name: str, when: str, remedy: str = "") -> None:
+        # Not by what was set: a runnable with other settings is made by setting all of them.
+        value, default = getattr(self, name), type(self).model_fields[name].default
+        if value is not None and (type(value) is not type(default) or value != default):
+            raise InvalidParameterError(name, value, f"left out {when}", remedy)
+
+    def _prepare(self) -> None:
+        """Refuse what else is out of range."""
+
+    @abstractmethod
+    def _searched(self) -> tuple[Snapshot, TreeScorer, Embeddings]:
+        """Return what is searched, as it is at this moment, and what embeds the query."""
+
+    def _get_relevant_documents(
+        self, query: str, *, run_manager: CallbackManagerForRetrieverRun, k: int | None = None
+    ) -> list[Document]:
+        snapshot, scorer, embedding = self._searched()
+        flow = self._flow(query, k, snapshot, scorer)
+        return run(flow, lambda request: perform(_steps(embedding, request)))
+
+    async def _aget_relevant_documents(
+        self, query: str, *, run_manager: AsyncCallbackManagerForRetrieverRun, k: int | None = None
+    ) -> list[Document]:
+        snapshot, scorer, embedding = self._searched()
+        flow = self._flow(query, k, snapshot, scorer)
+        return await arun(flow, lambda request: aperform(_steps(embedding, request)))
+
+    def _flow(
+        self, query: str, k: int | None, snapshot: Snapshot, scorer: TreeScorer
+    ) -> Flow[list[Document]]:
+        documents, tree = snapshot
+        k = self.k if k is None else k
+        if not len(tree):
+            scores = np.zeros(0)
+        elif self.scoring == "bm25":
+            scores = scorer.keyword_scores(query)
+        else:
+            scores = scorer.node_scores((yield from embed_query([query])))
+        take = self._collapsed if self.mode == "collapsed" else self._traverse
+        return [from_node(found, documents) for found in take(tree, scores, k)]
+
+    def _collapsed(
+        self, tree: Tree, scores: NDArray[np.float64], k: int | None
+    ) -> Sequence[RetrievedNode]:
+        found = collapsed(
+            tree,
+            scores,
+            token_budget=self.token_budget,
+            top_k=k,
+            levels=self.levels,
+            redundancy=self.redundancy,
+            compare=self.compare,
+        )
+        # A node that shares no word with the question would only fill the budget.
+        return [node for node in found if node.score > 0 or self.scoring == "cosine"]
+
+    def _traverse(
+        self, tree: Tree, scores: NDArray[np.float64], k: int | None
+    ) -> Sequence[RetrievedNode]:
+        return traverse(
+            tree,
+            scores,
+            top_k=_LAYER_NODES if k is None else k,
+            depth=self.depth,
+            start_level=self.start_level,
+            token_budget=self.token_budget,
+        )
+
+
+def _steps(embedding: Embeddings, request: Request) -> Steps[Any]:
+    if not isinstance(request, Embed):
+        raise NotImplementedError(type(request).__name__)
+    return (yield from embed(embedding, request))

@@ -1,0 +1,280 @@
+"""The two-turn reader as runnables."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, cast
+
+from langchain_core.documents import Document
+from langchain_core.language_models import LanguageModelLike
+from langchain_core.messages import BaseMessage
+from langchain_core.output_parsers import StrOutputParser
+from langchain_core.prompts import BasePromptTemplate, PromptTemplate
+from langchain_core.retrievers import BaseRetriever
+from langchain_core.runnables import (
+    Runnable,
+    RunnableGenerator,
+    RunnableLambda,
+    RunnablePassthrough,
+)
+from typing_extensions import TypedDict, Unpack
+
+from langchain_longrag.bridge.documents import to_retrieved
+from longrag.errors import GenerationError, InvalidParameterError
+from longrag.models.tokens import count_tokens
+from longrag.prompts import EXTRACT_ANSWER, LONG_ANSWER, SHORT_ANSWER, quote
+from longrag.synthesis.two_turn import (
+    EMPTY_ANSWER,
+    ONE_TURN_MAX_TOKENS,
+    AnswerStream,
+    FittedContext,
+    check_one_turn_max_tokens,
+    fit_context,
+    reader_documents,
+)
+
+
+class ReaderSettings(TypedDict, total=False):
+    """The settings of the reader, all optional.
+
+    Attributes:
+        one_turn_max_tokens: contexts of at most this many tokens take one extracting turn.
+        max_tokens: room for the context; whole documents are left out, those of the lowest-ranked
+            unit first. None is no limit: set it to the model's window less 2,000 or so.
+        empty_answer: the answer when nothing was retrieved or the first turn says nothing.
+        extract_prompt: the prompt of the one turn; ``context`` and ``input``.
+        long_answer_prompt: the prompt of the first turn; ``context`` and ``input``.
+        short_answer_prompt: the prompt of the second turn; ``input`` and ``long_answer``.
+        length_function: counts tokens.
+    """
+
+    one_turn_max_tokens: int
+    max_tokens: int | None
+    empty_answer: str
+    extract_prompt: BasePromptTemplate[Any]
+    long_answer_prompt: BasePromptTemplate[Any]
+    short_answer_prompt: BasePromptTemplate[Any]
+    length_function: Callable[[str], int]
+
+
+class ChainInput(TypedDict):
+    """What the chain takes; other keys pass through it."""
+
+    input: str
+
+
+class ReaderInput(ChainInput):
+    """What the reader alone takes."""
+
+    context: list[Document]
+
+
+class ChainOutput(ReaderInput):
+    """What the chain returns."""
+
+    reading: dict[str, Any]
+    long_answer: str
+    answer: str
+
+
+def create_two_turn_reader(
+    llm: LanguageModelLike, **settings: Unpack[ReaderSettings]
+) -> Runnable[dict[str, Any], str]:
+    """Read long context in two turns and return the short answer.
+
+    Takes ``{"context": documents, "input": question}``, as ``create_stuff_documents_chain`` does,
+    and streams the short answer. ``create_longrag_chain`` retrieves as well and also gives the
+    long answer.
+
+    Args:
+        llm: any chat model or LLM, or a runnable that is one.
+        settings: see ``ReaderSettings``.
+
+    Raises:
+        InvalidParameterError: a setting is out of range.
+        TypeError: a setting is unknown.
+
+    Source: LongRAG §3.2 and Appendix 6.1.
+    """
+    reader: Runnable[dict[str, Any], str] = _Reader(llm, **settings).runnable().pick("answer")
+    typed = reader.with_types(input_type=cast("type[dict[str, Any]]", ReaderInput), output_type=str)
+    return typed.with_config(run_name="two_turn_reader")
+
+
+def create_longrag_chain(
+    retriever: BaseRetriever | Runnable[dict[str, Any], list[Document]],
+    llm: LanguageModelLike,
+    **settings: Unpack[ReaderSettings],
+) -> Runnable[dict[str, Any], dict[str, Any]]:
+    """Retrieve long units and read them in two turns.
+
+    Takes ``{"input": question}`` and adds, in this order: ``context``, the retrieved documents;
+    ``reading``, how they are read (``tokens``, ``turns``, ``dropped_doc_ids``, ``cut_doc_id``);
+    ``long_answer``; and ``answer``. Both answers stream, as ``{"long_answer": ...}`` and
+    ``{"answer": ...}``. The keys are those of ``create_retrieval_chain`` and two more.
+
+    Nothing retrieved, or a first turn that says nothing, is answered with ``empty_answer``; a
+    second turn that says nothing is answered with the long answer. What the model raises is raised,
+    and ``GenerationError`` where it gives neither text nor a message.
+
+    Args:
+        retriever: ``MaxPRetriever`` or any other; a runnable that is no retriever is given the
+            whole input.
+        llm: any chat model or LLM, or a runnable that is one.
+        settings: see ``ReaderSettings``.
+
+    Raises:
+        InvalidParameterError: a setting is out of range.
+        TypeError: a setting is unknown.
+
+    Source: LongRAG §3.2 and Appendix 6.1.
+    """
+    retrieval: Runnable[dict[str, Any], list[Document]] = (
+        RunnableLambda(_question) | retriever if isinstance(retriever, BaseRetriever) else retriever
+    )
+    chain: Runnable[dict[str, Any], dict[str, Any]] = (
+        RunnablePassthrough.assign(context=retrieval.with_config(run_name="retrieve_documents"))
+        | _Reader(llm, **settings).runnable()
+    )
+    typed = chain.with_types(
+        input_type=cast("type[dict[str, Any]]", ChainInput),
+        output_type=cast("type[dict[str, Any]]", ChainOutput),
+    )
+    return typed.with_config(run_name="longrag_chain")
+
+
+def _prompt(template: str) -> PromptTemplate:
+    return PromptTemplate.from_template(template.replace("{question}", "{input}"))
+
+
+@dataclass(frozen=True)
+class _Reader:
+    """The settings of a reader, and its steps over one input each."""
+
+    llm: LanguageModelLike
+    one_turn_max_tokens: int = ONE_TURN_MAX_TOKENS
+    max_tokens: int | None = None
+    empty_answer: str = EMPTY_ANSWER
+    extract_prompt: BasePromptTemplate[Any] = field(
+        default_factory=partial(_prompt, EXTRACT_ANSWER)
+    )
+    long_answer_prompt: BasePromptTemplate[Any] = field(
+        default_factory=partial(_prompt, LONG_ANSWER)
+    )
+    short_answer_prompt: BasePromptTemplate[Any] = field(
+        default_factory=partial(_prompt, SHORT_ANSWER)
+    )
+    length_function: Callable[[str], int] = count_tokens
+
+    def __post_init__(self) -> None:
+        check_one_turn_max_tokens(self.one_turn_max_tokens)
+        fit_context((), max_tokens=self.max_tokens)
+
+    def runnable(self) -> Runnable[dict[str, Any], dict[str, Any]]:
+        return (
+            RunnablePassthrough.assign(reading=RunnableLambda(self._reading))
+            | RunnablePassthrough.assign(
+                long_answer=RunnableLambda(self._first_turn).with_config(run_name="first_turn")
+            )
+            | RunnablePassthrough.assign(
+                answer=RunnableLambda(self._second_turn).with_config(run_name="second_turn")
+            )
+        )
+
+    def _reading(self, inputs: dict[str, Any]) -> dict[str, Any]:
+        _question(inputs)
+        fitted = self._fit(inputs)
+        return {
+            "tokens": fitted.tokens,
+            "turns": 1 if fitted.tokens <= self.one_turn_max_tokens else 2,
+            "dropped_doc_ids": list(fitted.dropped_doc_ids),
+            "cut_doc_id": fitted.cut_doc_id,
+        }
+
+    def _first_turn(self, inputs: dict[str, Any]) -> Runnable[Any, str] | str:
+        if not inputs["context"]:
+            return ""
+        prompt = self.extract_prompt if inputs["reading"]["turns"] == 1 else self.long_answer_prompt
+        values = {**inputs, "context": self._fit(inputs).text, "input": quote(_question(inputs))}
+        return self._ask(prompt, values)
+
+    def _second_turn(self, inputs: dict[str, Any]) -> Runnable[Any, str] | str:
+        long_answer = inputs["long_answer"]
+        if not long_answer:
+            return self.empty_answer
+        if inputs["reading"]["turns"] == 1:
+            return str(long_answer)
+        values = {**inputs, "long_answer": quote(long_answer), "input": quote(_question(inputs))}
+        return self._ask(self.short_answer_prompt, values, fallback=long_answer)
+
+    def _ask(
+        self, prompt: BasePromptTemplate[Any], values: dict[str, Any], *, fallback: str = ""
+    ) -> Runnable[Any, str]:
+        filled = prompt.invoke(values)
+        text = said() | StrOutputParser() | _clean(fallback)
+        return RunnableLambda(lambda _: filled) | self.llm | text
+
+    def _fit(self, inputs: dict[str, Any]) -> FittedContext:
+        return fit_context(
+            reader_documents([to_retrieved(document) for document in _documents(inputs)]),
+            max_tokens=self.max_tokens,
+            count_tokens=self.length_function,
+        )
+
+
+def _question(inputs: dict[str, Any]) -> str:
+    question = inputs.get("input")
+    if not isinstance(question, str):
+        raise InvalidParameterError("input", question, "the question, a string")
+    return question
+
+
+def _documents(inputs: dict[str, Any]) -> Sequence[Document]:
+    documents = inputs.get("context")
+    if not isinstance(documents, list | tuple) or not all(
+        isinstance(document, Document) for document in documents
+    ):
+        raise InvalidParameterError("context", documents, "a list of documents")
+    return documents
+
+
+def said() -> Runnable[Any, str | BaseMessage]:
+    """Refuse what is neither text nor a message, while it streams."""
+
+    def transform(pieces: Iterator[Any]) -> Iterator[str | BaseMessage]:
+        for piece in pieces:
+            yield _checked(piece)
+
+    async def atransform(pieces: AsyncIterator[Any]) -> AsyncIterator[str | BaseMessage]:
+        async for piece in pieces:
+            yield _checked(piece)
+
+    return RunnableGenerator(transform, atransform)
+
+
+def _checked(piece: object) -> str | BaseMessage:
+    if not isinstance(piece, str | BaseMessage):
+        raise GenerationError(f"a model's answer must be text or a message, got {piece!r}")
+    return piece
+
+
+def _clean(fallback: str) -> Runnable[str, str]:
+    """Clean an answer while it streams; the framework asks for both forms of a transform."""
+
+    def transform(tokens: Iterator[str]) -> Iterator[str]:
+        stream = AnswerStream(fallback)
+        for token in tokens:
+            if shown := stream.feed(token):
+                yield shown
+        yield stream.finish()
+
+    async def atransform(tokens: AsyncIterator[str]) -> AsyncIterator[str]:
+        stream = AnswerStream(fallback)
+        async for token in tokens:
+            if shown := stream.feed(token):
+                yield shown
+        yield stream.finish()
+
+    return RunnableGenerator(transform, atransform)

@@ -1,0 +1,98 @@
+"""Documents as a changing index holds them: one node each, out of the caller's reach."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
+
+from llama_index.core.schema import (
+    BaseNode,
+    Document,
+    MetadataMode,
+    NodeRelationship,
+    TextNode,
+    TransformComponent,
+)
+
+from llama_index_longrag.bridge.nodes import look
+from longrag import types as core
+from longrag.types import Chunk, stable_id
+
+
+class WholeDocuments(TransformComponent):
+    """Make each document one node, since a long-unit index groups documents and not pieces."""
+
+    @classmethod
+    def class_name(cls) -> str:
+        """Return the name under which the transformation is serialised."""
+        return "WholeDocuments"
+
+    def __call__(self, nodes: Sequence[BaseNode], **kwargs: Any) -> list[BaseNode]:
+        """Return a node for each document; nodes that are none pass through."""
+        return [_whole(n) if isinstance(n, Document) else n for n in nodes]
+
+
+class NodeMetadata(dict[str, object]):
+    """A node's metadata, which still knows the node, and how it is shown to embedders.
+
+    What the caller does to the node later reaches none of them.
+    """
+
+    def __init__(self, node: BaseNode) -> None:
+        self.node = copied(node)
+        super().__init__(self.node.metadata)
+        self.shown = node.get_metadata_str(mode=MetadataMode.EMBED).strip()
+        self.template: str = getattr(node, "text_template", "{metadata_str}\n\n{content}")
+
+
+def copied(node: BaseNode) -> BaseNode:
+    """Copy a node with what it says of itself."""
+    # Not all of it: an index node may hold a whole index.
+    return node.model_copy(
+        update={
+            "metadata": copy.deepcopy(node.metadata),
+            "relationships": dict(node.relationships),
+            "excluded_embed_metadata_keys": list(node.excluded_embed_metadata_keys),
+            "excluded_llm_metadata_keys": list(node.excluded_llm_metadata_keys),
+        }
+    )
+
+
+def node_of(document: core.Document) -> BaseNode:
+    """Return the node a document of the corpus was made from."""
+    return cast("NodeMetadata", document.metadata).node
+
+
+def embedded_text(chunk: Chunk, metadata: Mapping[str, object]) -> str:
+    """Write a chunk as its document would be embedded: with the metadata shown to embedders."""
+    return shown_text(chunk.text, metadata)
+
+
+def shown_text(text: str, metadata: Mapping[str, object]) -> str:
+    """Write a piece of a document with the metadata that the document shows to embedders."""
+    known = cast("NodeMetadata", metadata)
+    if not known.shown:
+        return text
+    return known.template.format(content=text, metadata_str=known.shown).strip()
+
+
+def _whole(document: Document) -> TextNode:
+    return TextNode(
+        id_=_whole_id(document.id_),
+        text=document.text,
+        metadata=dict(document.metadata),
+        relationships={NodeRelationship.SOURCE: document.as_related_node_info()},
+        **look(document),
+    )
+
+
+def _whole_id(doc_id: str) -> str:
+    # Not the document's own id: the docstore keeps the hash of a document under it.
+    return stable_id("whole document", doc_id)
+
+
+def document_id(node: BaseNode) -> str:
+    """Return the id of a node in the corpus: the document's for a whole one, else its own."""
+    doc_id = node.ref_doc_id
+    return doc_id if doc_id is not None and node.node_id == _whole_id(doc_id) else node.node_id

@@ -1,0 +1,227 @@
+"""Image nodes as the core's items, and what LlamaIndex's models make of texts and images."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, TypeAlias, cast
+
+from llama_index.core.base.embeddings.base import BaseEmbedding
+from llama_index.core.base.llms.generic_utils import image_node_to_image_block
+from llama_index.core.base.llms.types import ChatMessage, ImageBlock, TextBlock
+from llama_index.core.base.response.schema import Response
+from llama_index.core.embeddings.multi_modal_base import MultiModalEmbedding
+from llama_index.core.llms.llm import LLM
+from llama_index.core.schema import (
+    BaseNode,
+    ImageDocument,
+    ImageNode,
+    NodeWithScore,
+    QueryBundle,
+)
+
+from llama_index_longrag.bridge.answering import Threaded
+from llama_index_longrag.bridge.documents import copied
+from llama_index_longrag.bridge.summaries import blocks
+from longrag.calls import Method, Steps
+from longrag.errors import GenerationError, InvalidParameterError
+from longrag.retrieval.media_store import MediaItem, Wanted
+from longrag.retrieval.multimodal import (
+    EmbedMedia,
+    FoundMedia,
+    GenerateMedia,
+    GeneratorFunction,
+)
+
+MediaGenerator: TypeAlias = LLM | Callable[[Any], Any]
+"""A model, or a function, sync or async."""
+
+_IMAGE = ("image", "image_path", "image_url")
+
+
+def multimodal(model: BaseEmbedding) -> MultiModalEmbedding:
+    """Return a model that embeds images.
+
+    Raises:
+        InvalidParameterError: it does not.
+    """
+    if not isinstance(model, MultiModalEmbedding):
+        raise InvalidParameterError("embed_model", type(model).__name__, "a MultiModalEmbedding")
+    return model
+
+
+def check_generators(image: MediaGenerator | None, caption: MediaGenerator | None) -> None:
+    """Refuse what generates nothing; None is no generator.
+
+    Raises:
+        InvalidParameterError: neither an LLM nor a function.
+    """
+    for name, generator in {"image_generator": image, "caption_generator": caption}.items():
+        if generator is not None and not (isinstance(generator, LLM) or callable(generator)):
+            raise InvalidParameterError(name, generator, "an LLM or a function")
+
+
+def asked_media(bundle: QueryBundle) -> tuple[Any, Wanted]:
+    """Return the question, or the image that is asked about as a node, and what is wanted.
+
+    Raises:
+        InvalidParameterError: there is neither.
+    """
+    if bundle.image_path is not None:
+        path = str(bundle.image_path)
+        if not path.strip():
+            raise InvalidParameterError("image_path", path, "the path of an image")
+        return ImageNode(image_path=path), "caption"
+    if not bundle.query_str.strip():
+        raise InvalidParameterError("query_str", bundle.query_str, "a text that is not blank")
+    return bundle.query_str, "image"
+
+
+def to_response(query: Any, found: FoundMedia, wanted: Wanted, threshold: float) -> Response:
+    """Tell what was found or made; what was made now is no source with a score."""
+    item = found.item
+    if item is None:
+        image, caption = (found.value, query) if wanted == "image" else (query, found.value)
+        item = MediaItem(image.node_id, image, caption, generated=True)
+    stored = found.similarity is not None and found.similarity >= threshold
+    node = to_node(item)
+    return Response(
+        node.text,
+        [NodeWithScore(node=node, score=found.similarity if stored else None)],
+        {"generated": found.generated, "similarity": found.similarity},
+    )
+
+
+def to_item(node: BaseNode) -> MediaItem:
+    """Make an item of an image node or document, out of the caller's reach.
+
+    Raises:
+        InvalidParameterError: it has no image.
+    """
+    if not isinstance(node, ImageNode | ImageDocument):
+        raise InvalidParameterError("nodes", type(node).__name__, "image nodes or documents")
+    if not any(getattr(node, name) for name in _IMAGE):
+        raise InvalidParameterError(
+            f"the image of node {node.node_id!r}", None, "given as one of " + ", ".join(_IMAGE)
+        )
+    own = cast("ImageNode", copied(node if isinstance(node, ImageNode) else _as_node(node)))
+    return MediaItem(
+        own.node_id, own, own.text, own.metadata.get("generated") is True, own.metadata
+    )
+
+
+def to_node(item: MediaItem) -> ImageNode:
+    """Make the node of an item, which tells what was generated."""
+    node = cast("ImageNode", copied(item.image))
+    node.id_, node.text, node.embedding = item.id, item.caption, None
+    if item.generated:
+        node.metadata["generated"] = True
+    return node
+
+
+def to_saved(item: MediaItem) -> MediaItem:
+    """Write an item's node as JSON, without what else is saved of it."""
+    node = to_node(item)
+    plain = node.to_json(exclude={"metadata"})
+    return replace(item, image=plain, metadata=node.metadata)
+
+
+def from_saved(item: MediaItem) -> MediaItem:
+    """Undo ``to_saved``."""
+    return replace(item, image=ImageNode.from_json(item.image, metadata=dict(item.metadata)))
+
+
+def embed_media(model: MultiModalEmbedding, request: EmbedMedia) -> Steps[Any]:
+    """Embed by the model's own methods; nodes that have an embedding keep it."""
+    vectors: list[Any] = []
+    if request.kind == "text":
+        # A comprehension cannot yield.
+        for text in request.inputs:
+            vector = yield Method(model, "get_query_embedding", (text,))
+            vectors.append(vector)
+        return vectors
+    nodes: tuple[ImageNode, ...] = request.inputs
+    missing = [node for node in nodes if node.embedding is None]
+    if missing:
+        # An image that is a URL is downloaded.
+        resolve = Threaded(resolve=lambda: [node.resolve_image() for node in missing])
+        images = yield Method(resolve, "resolve")
+        vectors = yield Method(model, "get_image_embedding_batch", (images,))
+        if len(vectors) != len(missing):
+            return vectors
+    made = iter(vectors)
+    return [next(made) if node.embedding is None else node.embedding for node in nodes]
+
+
+def generate_media(
+    generator: MediaGenerator, request: GenerateMedia, caption_prompt: str
+) -> Steps[Any]:
+    """Make an image node of a text, or a caption of an image node.
+
+    Raises:
+        GenerationError: what was made is no image.
+    """
+    made: Any
+    if isinstance(generator, LLM):
+        made = yield from _answered(generator, request, caption_prompt)
+    else:
+        made = yield Method(GeneratorFunction(generator), "make", (request.query,))
+    if request.wanted == "image" and made is not None:
+        return _as_image(made, request.query)
+    return made
+
+
+def _answered(llm: LLM, request: GenerateMedia, caption_prompt: str) -> Steps[Any]:
+    content: list[ImageBlock | TextBlock]
+    if request.wanted == "caption":
+        content = [image_node_to_image_block(request.query), TextBlock(text=caption_prompt)]
+    else:
+        content = [TextBlock(text=request.query)]
+    target = Threaded(chat=llm.chat) if blocks(llm) else llm
+    response = yield Method(target, "chat", ([ChatMessage(role="user", blocks=content)],))
+    message: ChatMessage = response.message
+    if request.wanted == "caption":
+        return message.content
+    images = [block for block in message.blocks if isinstance(block, ImageBlock)]
+    if not images:
+        raise GenerationError(f"the model answered {message.content!r:.80}, which is no image")
+    return images[0]
+
+
+def _as_image(made: Any, text: str) -> ImageNode:
+    match made:
+        case ImageNode() | ImageDocument():
+            found = {name: getattr(made, name) for name in _IMAGE}
+        case ImageBlock(path=Path() as path):
+            found = {"image_path": str(path)}
+        case ImageBlock(url=url) if url and not str(url).startswith("data:"):
+            found = {"image_url": str(url)}
+        case ImageBlock():
+            found = {"image": made.resolve_image(as_base64=True).read().decode("ascii")}
+        case bytes():
+            found = {"image": base64.b64encode(made).decode("ascii")}
+        case str() if made.startswith(("http://", "https://")):
+            found = {"image_url": made}
+        case str() | Path():
+            found = {"image_path": str(made)}
+        case _:
+            found = {}
+    if not any(found.values()):
+        raise GenerationError(f"the generator returned {made!r:.80}, which is no image")
+    return ImageNode(**found, text=text)
+
+
+def _as_node(document: ImageDocument) -> ImageNode:
+    images = {name: getattr(document, name) for name in (*_IMAGE, "image_mimetype")}
+    return ImageNode(
+        id_=document.node_id,
+        text=document.text,
+        embedding=document.embedding,
+        metadata=document.metadata,
+        relationships=document.relationships,
+        excluded_embed_metadata_keys=document.excluded_embed_metadata_keys,
+        excluded_llm_metadata_keys=document.excluded_llm_metadata_keys,
+        **images,
+    )

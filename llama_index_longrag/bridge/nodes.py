@@ -1,0 +1,420 @@
+"""Where LlamaIndex's values meet the core's: every conversion stands here.
+
+A unit node carries its member documents in ``metadata["doc_ids"]`` and, with their offsets, in
+``metadata["members"]``; a chunk node carries ``metadata["unit_id"]`` and points to its unit as
+PARENT, since the framework rewrites SOURCE to the document. Where that is another document than the
+one that was parsed, ``metadata["member_id"]`` keeps the latter; where the title is not that of
+``metadata["title"]``, ``metadata["member_title"]`` keeps it. No model is shown these keys. Offsets
+in documents are negative where they are not known: see ``longrag.types.Member``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import fields, replace
+from hashlib import sha256
+from typing import Any
+
+from llama_index.core.schema import (
+    BaseNode,
+    MetadataMode,
+    NodeRelationship,
+    NodeWithScore,
+    ObjectType,
+    RelatedNodeInfo,
+    TextNode,
+)
+
+from longrag.errors import InvalidParameterError, StoreError
+from longrag.retrieval.assembly import place, unit_of_chunks
+from longrag.types import (
+    Chunk,
+    Document,
+    LongUnit,
+    Member,
+    RetrievedUnit,
+    TokenCounter,
+    shared_metadata,
+)
+
+UNIT_KEYS = ("unit_id", "doc_ids", "members")
+CHUNK_KEYS = ("unit_id", "member_id", "member_title")
+RESULT_KEYS = ("best_chunk", "exact", "complete")
+# dataclasses.asdict would copy every value deeply, and a unit may have many members.
+_MEMBER = tuple(field.name for field in fields(Member))
+_BEST_CHUNK = tuple(field.name for field in fields(Chunk) if field.name != "unit_id")
+
+
+def to_document(node: BaseNode, title_key: str) -> Document:
+    """Convert a document or node; its title is the metadata value under ``title_key``."""
+    title = node.metadata.get(title_key)
+    return Document(
+        id=node.node_id,
+        text=node.get_content(metadata_mode=MetadataMode.NONE),
+        title="" if title is None else str(title),
+        metadata=node.metadata,
+    )
+
+
+def to_unit_node(
+    unit: LongUnit, sources: Mapping[str, BaseNode], *, with_metadata: bool = True
+) -> TextNode:
+    """Convert a unit; it keeps the metadata on which all its documents agree."""
+    shared = shared_fields(sources[doc_id] for doc_id in unit.doc_ids)
+    if not with_metadata:
+        shared["metadata"] = {}
+    shared["metadata"].update(_unit_metadata(unit))
+    return TextNode(id_=unit.id, text=unit.text, **hide(shared, UNIT_KEYS))
+
+
+def shared_fields(nodes: Iterable[BaseNode]) -> dict[str, Any]:
+    """Keep the metadata on which nodes agree, hidden from models where one of them hides it."""
+    nodes = list(nodes)
+    embed = [key for node in nodes for key in node.excluded_embed_metadata_keys]
+    llm = [key for node in nodes for key in node.excluded_llm_metadata_keys]
+    return {
+        "metadata": shared_metadata(node.metadata for node in nodes),
+        "excluded_embed_metadata_keys": list(dict.fromkeys(embed)),
+        "excluded_llm_metadata_keys": list(dict.fromkeys(llm)),
+    }
+
+
+def hide(node_fields: dict[str, Any], keys: Iterable[str]) -> dict[str, Any]:
+    """Hide metadata keys from models."""
+    for name in ("excluded_embed_metadata_keys", "excluded_llm_metadata_keys"):
+        node_fields[name] = list(dict.fromkeys([*node_fields[name], *keys]))
+    return node_fields
+
+
+def _unit_metadata(unit: LongUnit) -> dict[str, Any]:
+    return {
+        "unit_id": unit.id,
+        "doc_ids": list(unit.doc_ids),
+        "members": [{name: getattr(m, name) for name in _MEMBER} for m in unit.members],
+    }
+
+
+def to_chunk_node(
+    chunk: Chunk,
+    unit_info: RelatedNodeInfo,
+    *,
+    source: BaseNode | None = None,
+    source_info: RelatedNodeInfo | None = None,
+    unit: BaseNode | None = None,
+) -> TextNode:
+    """Convert a chunk, linked to its unit by PARENT and to its document by SOURCE.
+
+    A chunk that is a whole ``unit`` has no one document: it keeps the unit's metadata for filters
+    instead, and shows none of it to a model.
+    """
+    node_fields: dict[str, Any] = {"metadata": {"unit_id": unit_info.node_id}}
+    relationships = {NodeRelationship.PARENT: unit_info}
+    if source is not None and source_info is not None:
+        relationships[NodeRelationship.SOURCE] = source_info
+        node_fields |= {
+            **look(source),
+        }
+        if chunk.member().placed:
+            node_fields |= {"start_char_idx": chunk.doc_start, "end_char_idx": chunk.doc_end}
+        if source.source_node is not None:
+            node_fields["metadata"]["member_id"] = chunk.doc_id
+        if chunk.title != _title(source):
+            node_fields["metadata"]["member_title"] = chunk.title
+    elif unit is not None:
+        kept = {k: v for k, v in unit.metadata.items() if k not in ("doc_ids", "members")}
+        node_fields["metadata"] = kept
+        node_fields["excluded_embed_metadata_keys"] = list(kept)
+        node_fields["excluded_llm_metadata_keys"] = list(kept)
+    node_fields.setdefault("excluded_embed_metadata_keys", [])
+    node_fields.setdefault("excluded_llm_metadata_keys", [])
+    return TextNode(
+        id_=chunk.id,
+        text=chunk.text,
+        relationships=relationships,
+        **hide(node_fields, CHUNK_KEYS),
+    )
+
+
+def look(source: BaseNode) -> dict[str, Any]:
+    """What a document says about how its text and metadata are shown."""
+    names = (
+        "excluded_embed_metadata_keys",
+        "excluded_llm_metadata_keys",
+        "metadata_template",
+        "metadata_separator",
+        "text_template",
+    )
+    return {name: getattr(source, name) for name in names if hasattr(source, name)}
+
+
+def related(node: BaseNode) -> RelatedNodeInfo:
+    """Refer to a node without a copy of its metadata, which for units is long."""
+    return RelatedNodeInfo(node_id=node.node_id, node_type=ObjectType.TEXT, hash=node.hash)
+
+
+def is_unit(node: BaseNode) -> bool:
+    """Whether a node was made from a unit by ``to_unit_node`` or ``to_result``."""
+    # Others have metadata of this name as well, such as the members of a band.
+    members = node.metadata.get("members")
+    return (
+        node.metadata.get("unit_id") == node.node_id
+        and isinstance(members, list)
+        and bool(members)
+        and all(isinstance(member, Mapping) and set(member) == set(_MEMBER) for member in members)
+    )
+
+
+def to_unit(node: BaseNode) -> LongUnit:
+    """Convert a unit node back; any other node, or a unit with another text, is one member."""
+    text = node.get_content(metadata_mode=MetadataMode.NONE)
+    if not is_unit(node):
+        return LongUnit(node.node_id, text, (to_chunk(node, node.node_id).member(),), 0)
+    members = tuple(Member(**member) for member in node.metadata["members"])
+    # A postprocessor changes the text and keeps the metadata, whose offsets then mean nothing.
+    if members[-1].end != len(text):
+        doc_id = node.ref_doc_id or node.node_id
+        members = (Member.unplaced(doc_id, _title(node), 0, len(text)),)
+    return LongUnit(node.node_id, text, members, 0)
+
+
+def to_chunk(node: BaseNode, unit_id: str, at: int = 0) -> Chunk:
+    """Convert a chunk node; one without offsets is put at character ``at`` of its unit.
+
+    A node without a source is a document of its own.
+    """
+    text = node.get_content(metadata_mode=MetadataMode.NONE)
+    doc_id = node.metadata.get("member_id") or node.ref_doc_id or node.node_id
+    start, doc_start, parent = _offset(node, len(text)), -1, parent_id(node)
+    if parent in (None, node.ref_doc_id, node.metadata.get("unit_id")):
+        doc_start = start
+    elif parent != unit_id:
+        start = -1  # ``HierarchicalNodeParser`` counts the characters of the parent node.
+    if start < 0:
+        start = at
+    if doc_id == node.node_id:
+        doc_start = 0
+    return Chunk(
+        id=node.node_id,
+        unit_id=unit_id,
+        doc_id=doc_id,
+        title=_title(node),
+        text=text,
+        start=start,
+        end=start + len(text),
+        doc_start=doc_start,
+        doc_end=doc_start + len(text),
+    )
+
+
+def _offset(node: BaseNode, length: int) -> int:
+    """Return where a node says its text begins; -1 when it does not, or not of this text."""
+    start, end = getattr(node, "start_char_idx", None), getattr(node, "end_char_idx", None)
+    if start is None or (end is not None and end - start != length):
+        return -1
+    return int(start)
+
+
+def _title(node: BaseNode) -> str:
+    title = node.metadata.get("member_title")
+    return str((node.metadata.get("title") if title is None else title) or "")
+
+
+def parent_id(node: BaseNode) -> str | None:
+    """Return the id of a node's PARENT, None where it has no parent."""
+    parent = node.relationships.get(NodeRelationship.PARENT)
+    return parent.node_id if isinstance(parent, RelatedNodeInfo) else None
+
+
+def to_chunks(nodes: Sequence[BaseNode], unit_id: str) -> list[Chunk]:
+    """Convert chunk nodes of one unit; those without offsets follow one another as given."""
+    chunks, at = [], 0
+    for node in nodes:
+        chunks.append(to_chunk(node, unit_id, at))
+        at = chunks[-1].end + 1
+    return chunks
+
+
+class UnitNames:
+    """The names of units as text, which the core knows them by, and as the stores hold them."""
+
+    def __init__(self, unit_key: str) -> None:
+        self._unit_key = unit_key
+        self._values: dict[str, Any] = {}
+
+    def of(self, node: BaseNode) -> str:
+        """Return the id of the unit a chunk node belongs to.
+
+        Raises:
+            StoreError: the node names no unit under the key, or one whose text another unit has.
+        """
+        value = _unit_value(node, self._unit_key)
+        if value is None:
+            raise StoreError(
+                f"node {node.node_id} names no unit under {self._unit_key!r}: parse with"
+                " LongUnitNodeParser, or pass the metadata key that identifies a unit, such as"
+                " unit_key='ref_doc_id'"
+            )
+        unit_id = str(value)
+        known = self._values.setdefault(unit_id, value)
+        if known != value:
+            raise StoreError(
+                f"{known!r} and {value!r} under {self._unit_key!r} are the names of two units that"
+                " read the same: give both one type"
+            )
+        return unit_id
+
+    def contradicts(self, node: BaseNode, unit_id: str) -> bool:
+        """Whether a node's metadata name another unit, so that only their ids are alike."""
+        named = node.metadata.get(self._unit_key)
+        return named is not None and str(named) != unit_id
+
+    def value(self, unit_id: str) -> Any:
+        """Return a unit's name as it stands in the metadata of its chunks."""
+        return self._values.get(unit_id, unit_id)
+
+
+def _unit_value(node: BaseNode, unit_key: str) -> Any:
+    value = node.ref_doc_id if unit_key == "ref_doc_id" else node.metadata.get(unit_key)
+    if value is None and unit_key == "unit_id":
+        value = parent_id(node)
+    return value
+
+
+def unit_of(node: BaseNode, unit_key: str) -> str | None:
+    """Return the id of the unit a chunk node belongs to, if it names one."""
+    value = _unit_value(node, unit_key)
+    return None if value is None else str(value)
+
+
+def holds_chunks(node: BaseNode) -> bool:
+    """Whether a node is a unit or another parent, and not itself embedded."""
+    return NodeRelationship.CHILD in node.relationships or is_unit(node)
+
+
+def units_of_nodes(
+    nodes: Sequence[BaseNode], unit_key: str, count_tokens: TokenCounter
+) -> tuple[list[LongUnit], list[Chunk], list[BaseNode]]:
+    """Sort nodes into units and chunks, with the chunk nodes in the order of the chunks.
+
+    Leaves are chunks; a unit whose node is not among ``nodes`` is put together from its chunks.
+    """
+    by_id = {node.node_id: node for node in nodes}
+    if len(by_id) != len(nodes):
+        twice = next(n.node_id for i, n in enumerate(nodes) if by_id[n.node_id] is not nodes[i])
+        raise InvalidParameterError("nodes", twice, "nodes with distinct ids", "Remove duplicates.")
+    leaves = [
+        node
+        for node in nodes
+        if not holds_chunks(node) and node.get_content(metadata_mode=MetadataMode.NONE).strip()
+    ]
+    grouped: dict[str, list[BaseNode]] = {}
+    names = UnitNames(unit_key)
+    for node in leaves:
+        grouped.setdefault(names.of(node), []).append(node)
+    units, chunks, chunk_nodes = [], [], []
+    for unit_id in sorted(grouped):
+        own = to_chunks(grouped[unit_id], unit_id)
+        unit = by_id.get(unit_id)
+        units.append(
+            to_unit(unit)
+            if unit is not None
+            else unit_of_chunks(unit_id, own, count_tokens=count_tokens)
+        )
+        chunks.extend(own)
+        chunk_nodes.extend(grouped[unit_id])
+    return units, chunks, chunk_nodes
+
+
+class UnitContent(str):
+    """A unit's text as the frameworks pass it on, which still knows its documents.
+
+    Synthesizers are handed bare strings; this one lets the two-turn reader see titles and
+    boundaries that other synthesizers read as text. ``metadata_str`` is the metadata a model is
+    shown, without the title of its documents.
+    """
+
+    __slots__ = ("metadata_str", "retrieved")
+    metadata_str: str
+    retrieved: RetrievedUnit
+
+
+class RetrievedUnitNode(TextNode):
+    """A text node whose content for a model is the unit with its documents."""
+
+    @classmethod
+    def class_name(cls) -> str:
+        """Return the name of the class it is restored as."""
+        return TextNode.class_name()
+
+    @property
+    def hash(self) -> str:
+        """The state of the unit, whatever found it: fusion of queries knows equal nodes by it."""
+        metadata = {key: value for key, value in self.metadata.items() if key not in RESULT_KEYS}
+        identity = self.text + str(metadata)
+        return sha256(identity.encode("utf-8", "surrogatepass")).hexdigest()
+
+    def get_content(self, metadata_mode: MetadataMode = MetadataMode.NONE) -> str:
+        """Return the content; for a model it is a ``UnitContent``."""
+        text = super().get_content(metadata_mode)
+        if metadata_mode != MetadataMode.LLM or "best_chunk" not in self.metadata:
+            return text
+        content = UnitContent(text)
+        unit = to_unit(self)
+        best = Chunk(unit_id=unit.id, **self.metadata["best_chunk"])
+        content.retrieved = RetrievedUnit(unit, 0.0, best, **_flags(self))
+        titles = {member.title for member in unit.members}
+        told = [key for key, value in self.metadata.items() if titles == {str(value)}]
+        hidden = {"excluded_llm_metadata_keys": [*self.excluded_llm_metadata_keys, *told]}
+        content.metadata_str = self.model_copy(update=hidden).get_metadata_str(metadata_mode)
+        return content
+
+
+def to_retrieved(result: NodeWithScore) -> RetrievedUnit:
+    """Convert any retrieved node, with the metadata that models are shown before its text.
+
+    One that is not a unit is a unit of one document.
+    """
+    content = result.node.get_content(metadata_mode=MetadataMode.LLM)
+    if isinstance(content, UnitContent):
+        found = replace(content.retrieved, score=result.score)
+        return _headed(found, f"{content.metadata_str}\n\n") if content.metadata_str else found
+    node = result.node
+    chunk = replace(to_chunk(node, node.node_id), title="", text=content)
+    member = chunk.member()  # What a model is shown besides the text is not in the document.
+    unit = LongUnit(node.node_id, content, (member,), 0)
+    return RetrievedUnit(unit, result.score, place(chunk, unit), **_flags(node))
+
+
+def _headed(found: RetrievedUnit, head: str) -> RetrievedUnit:
+    at, best = len(head), found.best_chunk
+    members = tuple(replace(member, start=member.start + at) for member in found.unit.members)
+    return replace(
+        found,
+        unit=replace(found.unit, text=head + found.unit.text, members=members),
+        best_chunk=replace(best, start=best.start + at, end=best.end + at),
+    )
+
+
+def _flags(node: BaseNode) -> dict[str, bool]:
+    """What a result says of itself; a node that is no result says nothing against it."""
+    return {name: node.metadata.get(name) is not False for name in ("exact", "complete")}
+
+
+def to_result(found: RetrievedUnit, known: Sequence[BaseNode] = ()) -> NodeWithScore:
+    """Convert a retrieved unit with what is known of it: its node, or else those of its chunks.
+
+    The metadata on which these agree is kept.
+    """
+    node_fields = shared_fields(known or [TextNode()])
+    node_fields["metadata"] |= {
+        **_unit_metadata(found.unit),
+        "best_chunk": {name: getattr(found.best_chunk, name) for name in _BEST_CHUNK},
+        "exact": found.exact,
+        "complete": found.complete,
+    }
+    node = RetrievedUnitNode(
+        id_=found.unit.id,
+        text=found.unit.text,
+        **hide(node_fields, [*UNIT_KEYS, *RESULT_KEYS]),
+    )
+    return NodeWithScore(node=node, score=found.score)

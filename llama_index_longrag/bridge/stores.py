@@ -1,0 +1,136 @@
+"""Where LlamaIndex's calls meet the core's: every request is turned into the framework's here."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from functools import partial
+from typing import Any, cast
+
+from llama_index.core.base.embeddings.base import BaseEmbedding
+from llama_index.core.indices.vector_store.retrievers.retriever import VectorIndexRetriever
+from llama_index.core.schema import (
+    BaseNode,
+    NodeWithScore,
+    QueryBundle,
+)
+from llama_index.core.storage.docstore.types import BaseDocumentStore
+from llama_index.core.vector_stores.simple import SimpleVectorStore
+from llama_index.core.vector_stores.types import BasePydanticVectorStore
+
+from llama_index_longrag.bridge.nodes import (
+    UnitNames,
+    parent_id,
+    to_chunk,
+    to_chunks,
+    to_unit,
+)
+from longrag.calls import Embed, Method, Steps
+from longrag.retrieval.assembly import unit_of_chunks
+from longrag.retrieval.units import Hit
+from longrag.types import Chunk, TokenCounter
+
+
+def embed(model: BaseEmbedding, request: Embed) -> Steps[Any]:
+    """Embed by the model's own batching, callbacks and rate limiter."""
+    if request.role == "document":
+        return (yield Method(model, "get_text_embedding_batch", (list(request.texts),)))
+    # A comprehension cannot yield.
+    vectors = []
+    for text in request.texts:
+        vector = yield Method(model, "get_query_embedding", (text,))
+        vectors.append(vector)
+    return vectors
+
+
+class ChunkRetriever(VectorIndexRetriever):
+    """The rows of a vector store as it ranks them.
+
+    Repeated rows must be counted to know when a store has no more, so none is dropped here, and
+    the index nodes among them are chunks like any other.
+    """
+
+    def _handle_recursive_retrieval(
+        self, query_bundle: QueryBundle, nodes: list[NodeWithScore]
+    ) -> list[NodeWithScore]:
+        return nodes
+
+    async def _ahandle_recursive_retrieval(
+        self, query_bundle: QueryBundle, nodes: list[NodeWithScore]
+    ) -> list[NodeWithScore]:
+        return nodes
+
+
+class StoredUnits:
+    """What is known of the units whose chunks come row by row.
+
+    Chunks without offsets follow one another as they first come, so that none is taken for the
+    repetition of another.
+    """
+
+    def __init__(self, unit_key: str) -> None:
+        self.names = UnitNames(unit_key)
+        self._nodes: dict[str, list[BaseNode]] = {}
+        self._chunks: dict[str, Chunk] = {}
+        self._ends: Counter[str] = Counter()
+
+    def nodes(self, unit_id: str) -> Sequence[BaseNode]:
+        """Return the unit's node, or else the nodes of its chunks."""
+        return self._nodes.get(unit_id, ())
+
+    def know(self, node: BaseNode) -> None:
+        """Take a node for the whole unit of its id."""
+        self._nodes[node.node_id] = [node]
+
+    def hit(self, row: NodeWithScore) -> Hit:
+        """Convert a row, the same each time it comes.
+
+        Raises:
+            StoreError: the row names no unit, or one that reads like another.
+        """
+        node, unit_id = row.node, self.names.of(row.node)
+        if node.node_id not in self._chunks:
+            chunk = to_chunk(node, unit_id, self._ends[unit_id])
+            self._chunks[node.node_id] = chunk
+            self._ends[unit_id] = max(self._ends[unit_id], chunk.end) + 1
+            self._nodes.setdefault(unit_id, []).append(node)
+        return Hit(unit_id, self._chunks[node.node_id], row.score)
+
+    def fetch(self, docstore: BaseDocumentStore, unit_ids: Sequence[str]) -> Steps[Any]:
+        """Get whole units: as nodes of their own, or by the nodes of the source they name."""
+        get_nodes = partial(Method, docstore, "get_nodes", kwargs={"raise_error": False})
+        units = {}
+        for node in (yield get_nodes((list(unit_ids),))):
+            if self.names.contradicts(node, node.node_id):
+                continue
+            units[node.node_id] = to_unit(node)
+            self.know(node)
+        for unit_id in unit_ids:
+            if unit_id not in units:
+                info = yield Method(docstore, "get_ref_doc_info", (unit_id,))
+                nodes = (yield get_nodes((info.node_ids,))) if info else []
+                # Parents hold their children's text, and alone know its place in the document.
+                pieces = [node for node in nodes if parent_id(node) is None] or nodes
+                if pieces and not any(self.names.contradicts(node, unit_id) for node in nodes):
+                    units[unit_id] = unit_of_chunks(unit_id, to_chunks(pieces, unit_id))
+                    self._nodes[unit_id] = pieces
+        return units
+
+
+def ranks_exactly(store: BasePydanticVectorStore) -> bool:
+    """Whether a store is known to rank by an exhaustive search."""
+    if type(store).query is SimpleVectorStore.query:
+        return True
+    return type(getattr(store, "client", None)).__name__ in {
+        "IndexFlatIP",
+        "IndexFlatL2",
+        "IndexFlat",
+    }
+
+
+def token_counter(tokenizer: Any) -> TokenCounter:
+    """Make a token counter from a LlamaIndex tokenizer, by default the global one."""
+    from llama_index.core.utils import get_tokenizer  # reads a file of merges on first use
+
+    encode = tokenizer or get_tokenizer()
+    return lambda text: len(cast("Sequence[Any]", encode(text)))

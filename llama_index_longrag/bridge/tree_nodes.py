@@ -1,0 +1,191 @@
+"""Nodes of a tree as LlamaIndex's, and the vector store of the user's choice that holds them."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+from llama_index.core.schema import (
+    BaseNode,
+    MetadataMode,
+    NodeRelationship,
+    NodeWithScore,
+    RelatedNodeInfo,
+    TextNode,
+)
+from llama_index.core.utils import iter_batch
+from llama_index.core.vector_stores.simple import SimpleVectorStore
+from llama_index.core.vector_stores.types import BasePydanticVectorStore
+
+from llama_index_longrag.bridge.documents import document_id, node_of
+from llama_index_longrag.bridge.nodes import hide, look, parent_id, shared_fields
+from longrag.errors import StoreError
+from longrag.indexing.tree.tree import Tree
+from longrag.types import Document, RetrievedNode, TreeNode
+
+TREE_KEYS = ("level", "children", "doc_ids", "leaves")
+
+# As many as the framework's own index adds at once.
+_BATCH = 2048
+
+
+def to_text_node(node: TreeNode, documents: Mapping[str, Document]) -> TextNode:
+    """Convert a node, with the metadata on which its documents agree.
+
+    A leaf is shown as its document is, has it for a source, and knows its place in it.
+    """
+    sources = [node_of(documents[doc_id]) for doc_id in node.doc_ids]
+    fields = copy.deepcopy(shared_fields(sources))
+    fields["metadata"]["level"] = node.level
+    if node.span is not None:
+        fields |= {k: v for k, v in look(sources[0]).items() if k not in fields}
+        fields |= _place(node.span, sources[0])
+    if len({_source_id(source) for source in sources}) == 1:
+        source = RelatedNodeInfo(node_id=_source_id(sources[0]))
+        fields["relationships"] = {NodeRelationship.SOURCE: source}
+    return TextNode(id_=node.id, text=node.text, **hide(fields, TREE_KEYS))
+
+
+def to_tree_result(found: RetrievedNode, documents: Mapping[str, Document]) -> NodeWithScore:
+    """Convert a retrieved node, with the leaves it comes from."""
+    node = to_text_node(found.node, documents)
+    node.metadata |= {
+        "children": list(found.node.children),
+        "doc_ids": list(found.node.doc_ids),
+        "leaves": [_leaf(leaf) for leaf in found.leaves],
+    }
+    return NodeWithScore(node=node, score=found.score)
+
+
+def _leaf(leaf: TreeNode) -> dict[str, Any]:
+    start, end = leaf.span or (0, len(leaf.text))
+    return {"id": leaf.id, "doc_id": leaf.doc_ids[0], "start": start, "end": end}
+
+
+def _source_id(node: BaseNode) -> str:
+    return node.ref_doc_id or node.node_id
+
+
+def _place(span: tuple[int, int], source: BaseNode) -> dict[str, int]:
+    """Return the characters of a leaf in its source; nothing where that is not known."""
+    whole = source.ref_doc_id is None or document_id(source) != source.node_id
+    first = 0 if whole else _start(source)
+    return (
+        {}
+        if first is None
+        else {"start_char_idx": first + span[0], "end_char_idx": first + span[1]}
+    )
+
+
+def _start(chunk: BaseNode) -> int | None:
+    """Return where a chunk begins in its document, None where that is not known.
+
+    A chunk of a parent has its place in the parent, unless our own parser made it; one of another
+    length than its place was written anew after it was cut.
+    """
+    start, end = (getattr(chunk, f"{side}_char_idx", None) for side in ("start", "end"))
+    if start is None or (parent_id(chunk) is not None and "unit_id" not in chunk.metadata):
+        return None
+    content = chunk.get_content(metadata_mode=MetadataMode.NONE)
+    return int(start) if end is None or end - start == len(content) else None
+
+
+class TreeStore:
+    """Makes a vector store hold the nodes of one tree, with their vectors.
+
+    Args:
+        store: any vector store; the nodes' metadata are flat.
+    """
+
+    def __init__(self, store: BasePydanticVectorStore) -> None:
+        self._store = store
+        by_id = getattr(type(store), "delete_nodes", None)
+        self._deletes_nodes = by_id not in (None, BasePydanticVectorStore.delete_nodes)
+        # Such a store is in memory; one of FAISS numbers its rows by their count, so that rows that
+        # are added after others were taken out would get the numbers of rows that are there.
+        keeps_text = getattr(store, "stores_text", False)
+        self._rewrites = not keeps_text and not isinstance(store, SimpleVectorStore)
+        self._checked = self._deletes_nodes
+        self._held: dict[str, tuple[Document, ...]] = {}
+
+    def assume(self, tree: Tree, documents: Mapping[str, Document]) -> None:
+        """Take the store to hold a tree that was saved with it."""
+        self._held = _versions(tree, documents)
+
+    def check(self) -> None:
+        """Make sure that nodes can be taken out again.
+
+        Raises:
+            StoreError: they cannot.
+        """
+        if not self._checked and self._held:
+            self._delete(["no node of a tree has this id"])
+            self._checked = True
+
+    def hold(
+        self,
+        tree: Tree,
+        documents: Mapping[str, Document],
+        *,
+        shared: Collection[str],
+    ) -> None:
+        """Put in what is new of a tree and take out what is gone.
+
+        Nodes in ``shared`` are another tree's as well: they are there, and stay.
+
+        Raises:
+            StoreError: the store cannot take nodes out.
+        """
+        now, before = _versions(tree, documents), self._held
+        # A node whose metadata changed is another row.
+        kept = {id_ for id_, own in now.items() if _same(before.get(id_), own)}
+        if self._rewrites and len(kept) < len(before):
+            kept = set()
+        gone = [id_ for id_ in before if id_ not in kept and (id_ in now or id_ not in shared)]
+        self._delete(gone)
+        self._held = {id_: own for id_, own in before.items() if id_ in kept}
+        there = kept | (set(shared) - set(gone))
+        new = [node for id_, node in tree.nodes.items() if id_ not in there]
+        for batch in iter_batch(new, _BATCH):
+            self._store.add([self._row(node, tree, documents) for node in batch])
+        self._held = now
+
+    def _row(self, node: TreeNode, tree: Tree, documents: Mapping[str, Document]) -> TextNode:
+        row = to_text_node(node, documents)
+        flat = {k: v for k, v in row.metadata.items() if isinstance(v, str | int | float)}
+        row.metadata = flat
+        row.embedding = tree.vectors[tree.row[node.id]].tolist()
+        if not self._deletes_nodes:
+            # It deletes by the source alone.
+            row.relationships = {NodeRelationship.SOURCE: RelatedNodeInfo(node_id=node.id)}
+        return row
+
+    def _delete(self, node_ids: Sequence[str]) -> None:
+        if not node_ids:
+            return
+        try:
+            if self._deletes_nodes:
+                self._store.delete_nodes(list(node_ids))
+                return
+            for node_id in node_ids:
+                self._store.delete(node_id)
+        except NotImplementedError as error:
+            raise StoreError(
+                f"{type(self._store).__name__} cannot take nodes out, so the index cannot change:"
+                " use a store that can, such as FaissMapVectorStore for FAISS"
+            ) from error
+
+
+def _versions(tree: Tree, documents: Mapping[str, Document]) -> dict[str, tuple[Document, ...]]:
+    return {
+        id_: tuple(documents[doc_id] for doc_id in node.doc_ids) for id_, node in tree.nodes.items()
+    }
+
+
+def _same(one: tuple[Document, ...] | None, other: tuple[Document, ...]) -> bool:
+    return (
+        one is not None
+        and len(one) == len(other)
+        and all(a is b for a, b in zip(one, other, strict=True))
+    )

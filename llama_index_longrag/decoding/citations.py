@@ -1,0 +1,214 @@
+"""Where LlamaIndex's values meet those of RICHES: settings, outputs, citations, passages."""
+
+from __future__ import annotations
+
+import json
+from bisect import bisect_right
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict
+from operator import attrgetter
+from typing import Any, NamedTuple
+
+from llama_index.core.schema import (
+    BaseNode,
+    Document,
+    NodeRelationship,
+    NodeWithScore,
+    RelatedNodeInfo,
+    TextNode,
+)
+
+from llama_index_longrag.bridge.nodes import hide, look, to_document
+from longrag.decoding import Generation, RetrievedSpan, RichesDecoder, Source, Usage, thoughts
+from longrag.errors import InvalidDocumentError, InvalidParameterError
+from longrag.ingestion import paragraphs
+from longrag.types import stable_id
+
+PASSAGE_KEYS = ("quotes",)
+
+
+def decoder_settings(decoder: RichesDecoder) -> dict[str, Any]:
+    """Write down all that decides about a decoder's outputs; the weights by their name."""
+    return {
+        "language_model": decoder.language_model.name,
+        "tokenizer": decoder.language_model.tokenizer.fingerprint,
+        "key_index": decoder.key_index.fingerprint,
+        **decoder.settings,
+        "stop": list(decoder.stop),
+        "markers": list(decoder.markers),
+    }
+
+
+def settings_digest(settings: dict[str, Any]) -> str:
+    """Hash a decoder's settings into 16 characters."""
+    return stable_id("riches", json.dumps(settings, sort_keys=True))[:16]
+
+
+def check_decoder(decoder: object) -> RichesDecoder:
+    """Return a decoder, or refuse what is none."""
+    if not isinstance(decoder, RichesDecoder):
+        remedy = "RichesLLM.from_defaults and RichesQueryEngine.from_documents make one."
+        raise InvalidParameterError("decoder", type(decoder).__name__, "a RichesDecoder", remedy)
+    return decoder
+
+
+def to_raw(generation: Generation, decoder: RichesDecoder) -> dict[str, Any]:
+    """Write down an output: what was retrieved, on which thoughts, and what it took."""
+    before = thoughts(generation, markers=decoder.markers)
+    usage = generation.usage
+    return {
+        "model": decoder.language_model.name,
+        "key_index": decoder.key_index.fingerprint,
+        "text": generation.text,
+        "trace": [
+            {"thought": thought, **asdict(span), "sources": [asdict(s) for s in span.sources]}
+            for thought, span in zip(before, generation.spans, strict=True)
+        ],
+        "logprob": generation.logprob,
+        "finish_reason": generation.finish_reason,
+        "usage": {
+            "prompt_tokens": usage.prompt_tokens,
+            "completion_tokens": usage.new_tokens,
+            "total_tokens": usage.prompt_tokens + usage.new_tokens,
+            "calls": usage.calls,
+            "rows": usage.rows,
+        },
+    }
+
+
+def from_raw(raw: dict[str, Any]) -> Generation:
+    """Read back what ``to_raw`` wrote."""
+    usage = raw["usage"]
+    return Generation(
+        text=raw["text"],
+        spans=tuple(_span(**step) for step in raw["trace"]),
+        logprob=raw["logprob"],
+        finish_reason=raw["finish_reason"],
+        usage=Usage(
+            usage["prompt_tokens"], usage["completion_tokens"], usage["calls"], usage["rows"]
+        ),
+    )
+
+
+def _span(*, thought: str, sources: Sequence[dict[str, Any]], **known: Any) -> RetrievedSpan:
+    return RetrievedSpan(sources=tuple(Source(**source) for source in sources), **known)
+
+
+def cited(span: RetrievedSpan) -> tuple[Source, ...]:
+    """Return the sources of a span that are shown.
+
+    All places of its words; of passages that it only stands for, which are ranked, the best.
+    """
+    own = tuple(source for source in span.sources if source.verbatim)
+    return own or span.sources[:1]
+
+
+class _Place(NamedTuple):
+    """The characters ``[start, end)`` of a document, under a name."""
+
+    start: int
+    end: int
+    id: str
+
+
+class Corpus:
+    """The nodes that keys were made from, to show what a span quotes.
+
+    A node is one passage; a LlamaIndex ``Document`` has many, its paragraphs.
+
+    Raises:
+        InvalidDocumentError: two nodes have one id, or one is none.
+    """
+
+    def __init__(self, nodes: Sequence[BaseNode], title_key: str = "title") -> None:
+        for position, node in enumerate(nodes):
+            if not isinstance(node, BaseNode):
+                kind = type(node).__name__
+                raise InvalidDocumentError(
+                    f"document {position} must be a LlamaIndex document or node, got {kind}"
+                )
+        self.documents = [to_document(node, title_key) for node in nodes]
+        self._nodes = {node.node_id: node for node in nodes}
+        # A node is returned as it was given, and a LlamaIndex document by its paragraphs.
+        self.one_passage = frozenset(
+            node.node_id for node in nodes if not isinstance(node, Document)
+        )
+        self._documents = {document.id: document for document in self.documents}
+        self._paragraphs: dict[str, list[_Place]] = {}
+        for found in paragraphs(self.documents):
+            if found.doc_id not in self.one_passage:
+                place = _Place(found.start, found.end, found.id)
+                self._paragraphs.setdefault(found.doc_id, []).append(place)
+
+    def citation(self, span: RetrievedSpan, source: Source) -> dict[str, Any]:
+        """Describe where a part of an output comes from."""
+        document = self._documents.get(source.doc_id)
+        return {
+            "text": document.text[source.start : source.end] if document else span.text,
+            "title": document.title if document else "",
+            "doc_id": source.doc_id,
+            "start_char": source.start,
+            "end_char": source.end,
+            "response_start": span.start,
+            "response_end": span.end,
+        }
+
+    def nodes(self, found: Iterable[tuple[Source, RetrievedSpan]]) -> list[NodeWithScore]:
+        """Return the passages that were quoted, each once, with what was quoted of it."""
+        results: dict[str, NodeWithScore] = {}
+        for source, span in found:
+            node = self._node(source, span)
+            result = NodeWithScore(node=node, score=span.logprob)
+            result = results.setdefault(node.node_id, result)
+            quote = {
+                "text": span.text,
+                "start_char": source.start,
+                "end_char": source.end,
+                "verbatim": source.verbatim,
+                "logprob": span.logprob,
+                "proved": span.proved,
+            }
+            if quote not in result.node.metadata["quotes"]:
+                result.node.metadata["quotes"].append(quote)
+        return list(results.values())
+
+    def _node(self, source: Source, span: RetrievedSpan) -> BaseNode:
+        own = self._nodes.get(source.doc_id)
+        if own is None:
+            return _of_unknown(source, span)
+        metadata = {
+            "metadata": {**own.metadata, "quotes": []},
+            "excluded_embed_metadata_keys": own.excluded_embed_metadata_keys,
+            "excluded_llm_metadata_keys": own.excluded_llm_metadata_keys,
+        }
+        if not isinstance(own, Document):
+            return own.model_copy(update=hide(metadata, PASSAGE_KEYS))
+        place = self._paragraph(source) or _Place(0, len(own.text), own.node_id)
+        return TextNode(
+            id_=place.id,
+            text=own.text[place.start : place.end],
+            start_char_idx=place.start,
+            end_char_idx=place.end,
+            relationships={NodeRelationship.SOURCE: own.as_related_node_info()},
+            **hide({**look(own), **metadata}, PASSAGE_KEYS),
+        )
+
+    def _paragraph(self, source: Source) -> _Place | None:
+        """Return the paragraph that holds the characters of a source; None where none does."""
+        known = self._paragraphs.get(source.doc_id, [])
+        place = bisect_right(known, source.start, key=attrgetter("start")) - 1
+        if place < 0 or known[place].end < source.end:
+            return None
+        return known[place]
+
+
+def _of_unknown(source: Source, span: RetrievedSpan) -> TextNode:
+    """Make a node of a quote whose document was not given."""
+    return TextNode(
+        id_=stable_id("quote", source.doc_id, source.start, source.end, span.text),
+        text=span.text,
+        relationships={NodeRelationship.SOURCE: RelatedNodeInfo(node_id=source.doc_id)},
+        metadata={"quotes": []},
+        excluded_embed_metadata_keys=list(PASSAGE_KEYS),
+        excluded_llm_metadata_keys=list(PASSAGE_KEYS),
+    )

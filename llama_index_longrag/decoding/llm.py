@@ -1,0 +1,326 @@
+"""A language model that can only quote the corpus, as a LlamaIndex LLM (RICHES)."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterable, Sequence
+from contextlib import aclosing, closing
+from functools import cached_property
+from typing import Annotated, Any, cast
+
+from llama_index.core.base.llms.types import (
+    ChatMessage,
+    ChatResponse,
+    ChatResponseAsyncGen,
+    ChatResponseGen,
+    CitationBlock,
+    CompletionResponse,
+    CompletionResponseAsyncGen,
+    CompletionResponseGen,
+    LLMMetadata,
+    MessageRole,
+    TextBlock,
+)
+from llama_index.core.bridge.pydantic import PlainSerializer, PrivateAttr
+from llama_index.core.constants import DEFAULT_CONTEXT_WINDOW
+from llama_index.core.llms.callbacks import llm_chat_callback, llm_completion_callback
+from llama_index.core.llms.custom import CustomLLM
+from llama_index.core.schema import BaseNode, NodeWithScore
+
+from llama_index_longrag.decoding.citations import (
+    Corpus,
+    check_decoder,
+    cited,
+    decoder_settings,
+    settings_digest,
+    to_raw,
+)
+from longrag.decoding import Delta, Generation, RetrievedSpan, RichesDecoder, Source
+from longrag.decoding.threads import in_one_thread, in_thread
+from longrag.errors import InvalidParameterError
+from longrag.indexing import KeyIndex
+from longrag.models.language_model import LanguageModel
+
+_KWARGS = ("stop", "max_tokens", "query")
+
+
+class RichesLLM(CustomLLM):
+    """A language model whose quotes, between ``<<`` and ``>>``, are verbatim from a corpus.
+
+    It completes any prompt; one that asks for evidence and an answer is made by
+    ``longrag.decoding.riches_prompt``, also as ``completion_to_prompt=riches_prompt``.
+    ``RichesQueryEngine`` is the same as a query engine.
+
+    What was retrieved is known from the constraint, not from the text. A chat message has a
+    ``CitationBlock`` for each quote, whose ``additional_location_info`` are the characters of the
+    document (``start_char``, ``end_char``) and of the message (``response_start``,
+    ``response_end``); ``additional_kwargs["citations"]`` has the same of completions. ``raw`` has
+    the trace of thoughts and quotes with all their sources, why the output ended and the tokens it
+    took.
+
+    Calls take ``stop``, ``max_tokens`` and ``query``, by which passages under one heading are
+    ranked, and no other keyword. Async calls run in threads, one step of the model at a time: who
+    cancels one, or closes a stream, stops the model before its next step. Deterministic.
+
+    Args:
+        decoder: the model, its index of keys, and how it is searched; not serialised but by what
+            changes its outputs. ``RichesLLM.from_dict(written, decoder=...)`` reads it back.
+        documents: the documents or nodes the keys were made from, for the titles and the words of
+            citations. Not serialised.
+        title_key: the metadata key of a document's title.
+        context_window: the tokens of prompt and output; by default the model's, and LlamaIndex's
+            where it is not known.
+
+    Raises:
+        InvalidParameterError: the decoder is none.
+        InvalidDocumentError: two documents have one id.
+
+    Source: RICHES §3.
+    """
+
+    decoder: Annotated[RichesDecoder, PlainSerializer(decoder_settings)]
+    title_key: str = "title"
+    context_window: int | None = None
+    _corpus: Corpus = PrivateAttr()
+
+    def __init__(
+        self, *, decoder: Any = None, documents: Sequence[BaseNode] = (), **settings: Any
+    ) -> None:
+        super().__init__(decoder=check_decoder(decoder), **settings)
+        self._corpus = Corpus(documents, self.title_key)
+
+    @classmethod
+    def from_defaults(
+        cls,
+        *,
+        language_model: LanguageModel,
+        key_index: KeyIndex,
+        documents: Sequence[BaseNode] = (),
+        title_key: str = "title",
+        **settings: Any,
+    ) -> RichesLLM:
+        """Make the decoder too; ``settings`` are those of ``RichesDecoder`` and of any LLM.
+
+        Raises:
+            InvalidParameterError: a setting, or a model that cannot be constrained, such as one
+                behind a chat API.
+            TokenizerError: the index was made with another tokenizer than the model's.
+            TypeError: a setting is unknown.
+        """
+        known = Corpus(documents, title_key).documents
+        own = {name: settings.pop(name) for name in cls.model_fields if name in settings}
+        decoder = RichesDecoder(language_model, key_index, documents=known, **settings)
+        return cls(decoder=decoder, documents=documents, title_key=title_key, **own)
+
+    @classmethod
+    def class_name(cls) -> str:
+        """Return the name under which the model is serialised."""
+        return "RichesLLM"
+
+    @cached_property
+    def model_name(self) -> str:
+        """The model's name, and a digest of the keys and settings that decide about its outputs."""
+        settings = decoder_settings(self.decoder)
+        return f"{settings['language_model']}#{settings_digest(settings)}"
+
+    @property
+    def metadata(self) -> LLMMetadata:
+        """The window, the longest output, and a name that no other model's outputs go by."""
+        window = self.context_window or self.decoder.language_model.context_window
+        return LLMMetadata(
+            context_window=window or DEFAULT_CONTEXT_WINDOW,
+            num_output=self.decoder.max_new_tokens,
+            model_name=self.model_name,
+        )
+
+    @llm_completion_callback()
+    def complete(self, prompt: str, formatted: bool = False, **kwargs: Any) -> CompletionResponse:
+        """Continue a prompt."""
+        found = self.decoder.generate(self._prompt(prompt, formatted), **_settings(kwargs))
+        return self._completion(found)
+
+    @llm_completion_callback()
+    async def acomplete(
+        self, prompt: str, formatted: bool = False, **kwargs: Any
+    ) -> CompletionResponse:
+        """Continue a prompt, off the event loop."""
+        return await self._acomplete(self._prompt(prompt, formatted), kwargs)
+
+    @llm_completion_callback()
+    def stream_complete(
+        self, prompt: str, formatted: bool = False, **kwargs: Any
+    ) -> CompletionResponseGen:
+        """Continue a prompt, giving what is certain as soon as it is.
+
+        The last response has no new text, but what only the whole output tells.
+        """
+        return self._stream(self._prompt(prompt, formatted), kwargs)
+
+    @llm_completion_callback()
+    async def astream_complete(
+        self, prompt: str, formatted: bool = False, **kwargs: Any
+    ) -> CompletionResponseAsyncGen:
+        """Continue a prompt off the event loop; see ``stream_complete``."""
+        return self._astream(self._prompt(prompt, formatted), kwargs)
+
+    @llm_chat_callback()
+    def chat(self, messages: Sequence[ChatMessage], **kwargs: Any) -> ChatResponse:
+        """Answer messages, with a block for each citation."""
+        found = self.decoder.generate(self._of_messages(messages), **_settings(kwargs))
+        return _chat(self._completion(found))
+
+    @llm_chat_callback()
+    async def achat(self, messages: Sequence[ChatMessage], **kwargs: Any) -> ChatResponse:
+        """Answer messages off the event loop."""
+        return _chat(await self._acomplete(self._of_messages(messages), kwargs))
+
+    @llm_chat_callback()
+    def stream_chat(self, messages: Sequence[ChatMessage], **kwargs: Any) -> ChatResponseGen:
+        """Answer messages, giving text and citations as soon as they are certain."""
+        return _chats(self._stream(self._of_messages(messages), kwargs))
+
+    @llm_chat_callback()
+    async def astream_chat(
+        self, messages: Sequence[ChatMessage], **kwargs: Any
+    ) -> ChatResponseAsyncGen:
+        """Answer messages off the event loop; see ``stream_chat``."""
+        return _achats(self._astream(self._of_messages(messages), kwargs))
+
+    def source_nodes(self, found: Iterable[tuple[Source, RetrievedSpan]]) -> list[NodeWithScore]:
+        """Return the passages that were quoted, each once, with what was quoted of it.
+
+        Nodes as they were given, and of LlamaIndex documents the paragraph. One whose document was
+        not given is made of the quote alone. See ``RichesQueryEngine`` for what a node tells.
+        """
+        return self._corpus.nodes(found)
+
+    def to_payload(self) -> dict[str, Any]:
+        """Describe the model to observers: what it is, and what decides about its outputs."""
+        return {**self.metadata.model_dump(), **self.to_dict()}
+
+    def _prompt(self, prompt: str, formatted: bool) -> str:
+        convert = self.completion_to_prompt
+        return prompt if formatted or convert is None else convert(prompt)
+
+    def _of_messages(self, messages: Sequence[ChatMessage]) -> str:
+        # The framework sets a default.
+        convert = cast("Any", self.messages_to_prompt)
+        return str(convert(messages))
+
+    def _pieces(
+        self, prompt: str, kwargs: dict[str, Any]
+    ) -> Generator[Delta | Generation, None, None]:
+        pieces = self.decoder.stream(prompt, **_settings(kwargs))
+        return cast("Generator[Delta | Generation, None, None]", pieces)
+
+    async def _acomplete(self, prompt: str, kwargs: dict[str, Any]) -> CompletionResponse:
+        given = _settings(kwargs)
+        found = await in_thread(self.decoder, lambda own: own.generate(prompt, **given))
+        return self._completion(found)
+
+    def _stream(self, prompt: str, kwargs: dict[str, Any]) -> CompletionResponseGen:
+        return self._responses(self._pieces(prompt, kwargs))
+
+    def _responses(
+        self, pieces: Generator[Delta | Generation, None, None]
+    ) -> CompletionResponseGen:
+        reply = _Reply(self)
+        with closing(pieces):
+            for piece in pieces:
+                yield from reply.grow(piece)
+
+    def _astream(self, prompt: str, kwargs: dict[str, Any]) -> CompletionResponseAsyncGen:
+        return self._aresponses(self._pieces(prompt, kwargs))
+
+    async def _aresponses(
+        self, pieces: Generator[Delta | Generation, None, None]
+    ) -> CompletionResponseAsyncGen:
+        reply = _Reply(self)
+        async with aclosing(in_one_thread(pieces)) as steps:
+            async for piece in steps:
+                for response in reply.grow(piece):
+                    yield response
+
+    def _completion(self, generation: Generation) -> CompletionResponse:
+        raw = to_raw(generation, self.decoder)
+        known = {
+            "citations": self._citations(generation.spans),
+            **{k: v for k, v in raw["usage"].items() if k.endswith("_tokens")},
+        }
+        return CompletionResponse(text=generation.text, raw=raw, additional_kwargs=known)
+
+    def _citations(self, spans: Sequence[RetrievedSpan]) -> list[dict[str, Any]]:
+        return [self._corpus.citation(span, source) for span in spans for source in cited(span)]
+
+
+class _Reply:
+    """A response that grows."""
+
+    def __init__(self, llm: RichesLLM) -> None:
+        self._llm = llm
+        self._text = ""
+        self._citations: list[dict[str, Any]] = []
+
+    def grow(self, piece: Delta | Generation) -> CompletionResponseGen:
+        """Yield the response with a piece; nothing where there is nothing new to tell."""
+        if isinstance(piece, Generation):
+            response = self._llm._completion(piece)
+            response.delta = piece.text[len(self._text) :]
+            yield response
+            return
+        if piece.span is not None:
+            self._citations += self._llm._citations([piece.span])
+        elif not piece.text:
+            return
+        self._text += piece.text
+        yield CompletionResponse(
+            text=self._text,
+            delta=piece.text,
+            additional_kwargs={"citations": list(self._citations)},
+        )
+
+
+def _settings(kwargs: dict[str, Any]) -> dict[str, Any]:
+    for name, value in kwargs.items():
+        if name not in _KWARGS:
+            allowed = "left out: decoding has no such setting"
+            raise InvalidParameterError(name, value, allowed, f"Known: {', '.join(_KWARGS)}.")
+    return {
+        "query": kwargs.get("query") or "",
+        "stop": kwargs.get("stop"),
+        "max_new_tokens": kwargs.get("max_tokens"),
+    }
+
+
+def _chat(response: CompletionResponse) -> ChatResponse:
+    # The framework writes a message's own additional_kwargs into the next prompt: it has none.
+    blocks = [_block(**known) for known in response.additional_kwargs["citations"]]
+    message = ChatMessage(
+        role=MessageRole.ASSISTANT, blocks=[TextBlock(text=response.text), *blocks]
+    )
+    return ChatResponse(
+        message=message,
+        raw=response.raw,
+        delta=response.delta,
+        additional_kwargs=response.additional_kwargs,
+    )
+
+
+def _block(*, text: str, title: str, doc_id: str, **places: int) -> CitationBlock:
+    return CitationBlock(
+        cited_content=TextBlock(text=text),
+        source=doc_id,
+        title=title,
+        additional_location_info=places,
+    )
+
+
+def _chats(responses: CompletionResponseGen) -> ChatResponseGen:
+    with closing(responses) as known:
+        for response in known:
+            yield _chat(response)
+
+
+async def _achats(responses: CompletionResponseAsyncGen) -> ChatResponseAsyncGen:
+    async with aclosing(cast("Any", responses)) as known:
+        async for response in known:
+            yield _chat(response)

@@ -1,0 +1,316 @@
+"""A query engine that retrieves while it writes (RICHES)."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Any, cast
+
+from llama_index.core.base.base_query_engine import BaseQueryEngine
+from llama_index.core.base.base_retriever import BaseRetriever
+from llama_index.core.base.llms.types import CompletionResponse
+from llama_index.core.base.response.schema import RESPONSE_TYPE, Response
+from llama_index.core.callbacks.base import CallbackManager
+from llama_index.core.callbacks.schema import CBEventType, EventPayload
+from llama_index.core.llms.utils import LLMType
+from llama_index.core.prompts import BasePromptTemplate, PromptTemplate
+from llama_index.core.prompts.mixin import PromptDictType, PromptMixinType
+from llama_index.core.schema import BaseNode, NodeWithScore, QueryBundle
+from llama_index.core.settings import Settings
+
+from llama_index_longrag.decoding.citations import Corpus, check_decoder, cited, from_raw
+from llama_index_longrag.decoding.keys import build
+from llama_index_longrag.decoding.llm import RichesLLM
+from llama_index_longrag.decoding.streams import (
+    AsyncRichesStreamingResponse,
+    AsyncTokens,
+    Fill,
+    RichesStreamingResponse,
+    Tokens,
+    anothing,
+    nothing,
+)
+from longrag.decoding import RichesDecoder, build_decoder, parse_answer, retrieve, riches_prompt
+from longrag.decoding.threads import in_thread
+from longrag.errors import InvalidParameterError
+from longrag.indexing.key_index.parts import Mode
+from longrag.ingestion.key_kinds import KeyKind
+from longrag.journal import Journal
+from longrag.models.language_model import LanguageModel
+from longrag.prompts import RICHES_SINGLE_HOP, RICHES_STOP
+from longrag.retrieval.units import check_k
+from longrag.synthesis.two_turn import EMPTY_ANSWER
+
+_QUESTION = "{question}"
+
+
+class RichesQueryEngine(BaseQueryEngine):
+    """Answer a question in one pass of a language model that writes its evidence on the way.
+
+    The response is the text behind the output's last ``answer:``; where there is none, the quotes,
+    one on each line, and ``empty_response`` where there are none either, or nothing to quote from.
+
+    ``source_nodes`` are the passages that were quoted, each once, in the order in which they were:
+    nodes as they were given, and of LlamaIndex documents the paragraph. ``metadata["quotes"]`` of
+    each has the ``text`` that was decoded, the characters ``[start_char, end_char)`` it stands for
+    in the document or node, whether they are its words (``verbatim``), its ``logprob``, and whether
+    it is ``proved`` that no other key was more probable. Where a quote only stands for passages, as
+    a title does, the one ranked best is taken. The score is the ``logprob`` of the first quote.
+
+    ``metadata`` of the response holds ``text``, the whole output; ``trace``, each quote with the
+    thought before it and all its sources; ``finish_reason``, ``logprob`` and ``usage``; and as
+    elsewhere the metadata of each source node under its id.
+
+    With ``streaming=True`` the response also has ``trace_gen``, the output as it becomes certain;
+    ``response_gen`` gives the answer, after which ``source_nodes`` and ``metadata`` are filled.
+
+    Args:
+        decoder: see ``from_documents``, which makes it.
+        nodes: the documents or nodes its keys were made from.
+        prompt: asks for evidence and an answer: a template with the slot ``query_str``, or a
+            string with ``{question}``; by default ``longrag.prompts.RICHES_SINGLE_HOP``, and
+            ``RICHES_MULTI_HOP`` is for questions that take several facts. Also replaced by
+            ``update_prompts`` under ``riches``.
+        streaming: answer with a streaming response.
+        similarity_top_k: the passages that ``retrieve`` returns; all where there are fewer.
+        empty_response: the answer when there is none.
+        title_key: the metadata key of a document's title.
+        callback_manager: told of queries, retrievals and calls of the model.
+
+    Raises:
+        InvalidParameterError: a setting is not allowed, or the decoder is none.
+        InvalidDocumentError: two nodes have one id.
+
+    Source: RICHES §3.
+    """
+
+    def __init__(
+        self,
+        decoder: RichesDecoder,
+        nodes: Sequence[BaseNode] = (),
+        *,
+        prompt: BasePromptTemplate | str = RICHES_SINGLE_HOP,
+        streaming: bool = False,
+        similarity_top_k: int = 4,
+        empty_response: str = EMPTY_ANSWER,
+        title_key: str = "title",
+        callback_manager: CallbackManager | None = None,
+    ) -> None:
+        super().__init__(callback_manager or Settings.callback_manager)
+        check_k(similarity_top_k, "similarity_top_k")
+        self._decoder = check_decoder(decoder)
+        self._template = _template(prompt)
+        self._streaming = streaming
+        self._empty_response = empty_response
+        self._llm = RichesLLM(
+            decoder=decoder,
+            documents=nodes,
+            title_key=title_key,
+            callback_manager=self.callback_manager,
+        )
+        self._retriever = _PassageRetriever(self, similarity_top_k)
+
+    @classmethod
+    def from_documents(
+        cls,
+        documents: Sequence[BaseNode],
+        *,
+        language_model: LanguageModel,
+        keys: KeyKind = "sentence",
+        with_title: bool = False,
+        mode: Mode = "keys",
+        llm: LLMType | None = None,
+        journal: str | os.PathLike[str] | Journal | None = None,
+        num_workers: int = 4,
+        prompt: BasePromptTemplate | str = RICHES_SINGLE_HOP,
+        streaming: bool = False,
+        similarity_top_k: int = 4,
+        empty_response: str = EMPTY_ANSWER,
+        title_key: str = "title",
+        callback_manager: CallbackManager | None = None,
+        **settings: Any,
+    ) -> RichesQueryEngine:
+        """Make the keys of a corpus, their index, the decoder, and an engine over it.
+
+        Args:
+            documents: documents or nodes; those without text have no keys.
+            language_model: writes the outputs, such as a ``TransformersLanguageModel``.
+            keys: what one key is: a "sentence", a "paragraph", a "title" with its headings, or a
+                "proposition" that another language model wrote.
+            with_title: put title and headings before a paragraph or a sentence.
+            mode: "keys" for whole keys, "substring" or "fm" for any stretch of them.
+            llm: writes propositions, by default ``Settings.llm``; any LlamaIndex LLM.
+            journal: the path of a journal that keeps propositions, or a journal.
+            num_workers: the most calls for propositions in flight at a time.
+            prompt: as of the class, like the other arguments that are not described here.
+            streaming: as of the class.
+            similarity_top_k: as of the class.
+            empty_response: as of the class.
+            title_key: as of the class.
+            callback_manager: as of the class.
+            settings: those of ``RichesDecoder``, such as ``beam_size``; ``stop`` is by default
+                where the model begins another question.
+
+        Raises:
+            InvalidParameterError: a setting, or a model that cannot be constrained, such as one
+                behind a chat API.
+            InvalidDocumentError: two documents have one id.
+            TokenizerError: the model's tokenizer cuts a key differently between the markers.
+            TypeError: a setting is unknown.
+        """
+        corpus = Corpus(documents, title_key)
+        settings.setdefault("stop", RICHES_STOP)
+        building = build_decoder(
+            corpus.documents,
+            language_model=language_model,
+            keys=keys,
+            with_title=with_title,
+            mode=mode,
+            settings=settings,
+            one_passage=corpus.one_passage,
+        )
+        return cls(
+            build(building, keys, llm=llm, journal=journal, num_workers=num_workers),
+            documents,
+            prompt=prompt,
+            streaming=streaming,
+            similarity_top_k=similarity_top_k,
+            empty_response=empty_response,
+            title_key=title_key,
+            callback_manager=callback_manager,
+        )
+
+    @property
+    def decoder(self) -> RichesDecoder:
+        """What writes the outputs, with its language model and its index of keys."""
+        return self._decoder
+
+    def retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
+        """Return the ``similarity_top_k`` passages that the model quotes first for a question.
+
+        Those of its evidence, then those whose keys are most probable right behind the prompt.
+        """
+        return self._retriever.retrieve(query_bundle)
+
+    async def aretrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
+        """Return what ``retrieve`` does, off the event loop."""
+        return await self._retriever.aretrieve(query_bundle)
+
+    def _get_prompts(self) -> PromptDictType:
+        return {"riches": self._template}
+
+    def _get_prompt_modules(self) -> PromptMixinType:
+        return {}
+
+    def _update_prompts(self, prompts: PromptDictType) -> None:
+        if "riches" in prompts:
+            self._template = _template(prompts["riches"])
+
+    def _query(self, query_bundle: QueryBundle) -> RESPONSE_TYPE:
+        payload: dict[str, Any] = {EventPayload.QUERY_STR: query_bundle.query_str}
+        with self.callback_manager.event(CBEventType.QUERY, payload=payload) as event:
+            response = self._respond(self._request(query_bundle.query_str))
+            event.on_end(payload={EventPayload.RESPONSE: response})
+        return response
+
+    async def _aquery(self, query_bundle: QueryBundle) -> RESPONSE_TYPE:
+        payload: dict[str, Any] = {EventPayload.QUERY_STR: query_bundle.query_str}
+        with self.callback_manager.event(CBEventType.QUERY, payload=payload) as event:
+            response = await self._arespond(self._request(query_bundle.query_str))
+            event.on_end(payload={EventPayload.RESPONSE: response})
+        return response
+
+    def _respond(self, request: dict[str, Any] | None) -> RESPONSE_TYPE:
+        if not self._streaming:
+            return Response(*self._read(self._llm.complete(**request) if request else None))
+        responses = self._llm.stream_complete(**request) if request else nothing()
+        nodes, metadata, fill = self._to_fill()
+        return RichesStreamingResponse(Tokens(responses, fill), nodes, metadata)
+
+    async def _arespond(self, request: dict[str, Any] | None) -> RESPONSE_TYPE:
+        if not self._streaming:
+            return Response(*self._read(await self._llm.acomplete(**request) if request else None))
+        responses = await self._llm.astream_complete(**request) if request else anothing()
+        nodes, metadata, fill = self._to_fill()
+        return AsyncRichesStreamingResponse(AsyncTokens(responses, fill), nodes, metadata)
+
+    def _request(self, question: str) -> dict[str, Any] | None:
+        """Return what the model is asked; None where there is nothing to quote from."""
+        prompt = riches_prompt(question, self._asking(), markers=self._decoder.markers)
+        if not len(self._decoder.key_index):
+            return None
+        return {"prompt": prompt, "formatted": True, "query": question}
+
+    def _asking(self) -> str:
+        return self._template.format(llm=self._llm, query_str=_QUESTION)
+
+    def _to_fill(self) -> tuple[list[NodeWithScore], dict[str, Any], Fill]:
+        nodes: list[NodeWithScore] = []
+        # Not empty: the framework's router takes another dictionary for an empty one.
+        metadata: dict[str, Any] = {"text": "", "trace": []}
+
+        def fill(found: CompletionResponse | None) -> str:
+            answer, sources, known = self._read(found)
+            nodes.extend(sources)
+            metadata.update(known)
+            return answer
+
+        return nodes, metadata, fill
+
+    def _read(
+        self, found: CompletionResponse | None
+    ) -> tuple[str, list[NodeWithScore], dict[str, Any]]:
+        """Return the answer of an output, the passages it quotes, and what else is known of it."""
+        if found is None:
+            return self._empty_response, [], {"text": "", "trace": []}
+        raw = cast("dict[str, Any]", found.raw)
+        output = from_raw(raw)
+        answer = parse_answer(output, markers=self._decoder.markers)
+        quotes = "\n".join(span.text for span in output.spans)
+        nodes = self._llm.source_nodes(
+            (source, span) for span in output.spans for source in cited(span)
+        )
+        told = ("text", "trace", "finish_reason", "logprob", "usage")
+        metadata = {result.node.node_id: result.node.metadata for result in nodes}
+        metadata |= {name: raw[name] for name in told}
+        return answer or quotes or self._empty_response, nodes, metadata
+
+    def _passages(self, decoder: RichesDecoder, question: str, k: int) -> list[NodeWithScore]:
+        if self._request(question) is None:
+            return []
+        found = retrieve(decoder, question, k=k, template=self._asking())
+        return self._llm.source_nodes(found)
+
+
+class _PassageRetriever(BaseRetriever):
+    """Retrieval alone, with the framework's events."""
+
+    def __init__(self, engine: RichesQueryEngine, k: int) -> None:
+        self._engine = engine
+        self._k = k
+        super().__init__(callback_manager=engine.callback_manager)
+
+    def _retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
+        return self._engine._passages(self._engine.decoder, query_bundle.query_str, self._k)
+
+    async def _aretrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
+        asked, k = query_bundle.query_str, self._k
+        return await in_thread(
+            self._engine.decoder, lambda own: self._engine._passages(own, asked, k)
+        )
+
+
+def _template(prompt: object) -> BasePromptTemplate:
+    """Return a prompt as a template with the framework's name for the question's slot."""
+    template = (
+        PromptTemplate(prompt.replace(_QUESTION, "{query_str}"))
+        if isinstance(prompt, str)
+        else prompt
+    )
+    if not isinstance(template, BasePromptTemplate) or _QUESTION not in template.format(
+        query_str=_QUESTION
+    ):
+        raise InvalidParameterError(
+            "prompt", prompt, "a template with the slot {query_str}, or a string with {question}"
+        )
+    return template

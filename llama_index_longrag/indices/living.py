@@ -1,0 +1,472 @@
+"""An index over documents that come, change and go, and lives in LlamaIndex's storage."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from abc import abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Protocol, TypeVar, cast
+
+from llama_index.core.callbacks.base import CallbackManager
+from llama_index.core.data_structs.data_structs import IndexStruct
+from llama_index.core.data_structs.registry import INDEX_STRUCT_TYPE_TO_INDEX_STRUCT_CLASS
+from llama_index.core.indices.base import BaseIndex
+from llama_index.core.indices.loading import load_index_from_storage
+from llama_index.core.indices.registry import INDEX_STRUCT_TYPE_TO_INDEX_CLASS
+from llama_index.core.ingestion.pipeline import arun_transformations, run_transformations
+from llama_index.core.schema import (
+    BaseNode,
+    IndexNode,
+    MetadataMode,
+    TransformComponent,
+)
+from llama_index.core.schema import Document as LlamaIndexDocument
+from llama_index.core.settings import Settings
+from llama_index.core.storage.docstore.types import RefDocInfo
+from llama_index.core.storage.storage_context import StorageContext
+from llama_index.core.vector_stores.types import BasePydanticVectorStore
+
+from llama_index_longrag.bridge.documents import (
+    NodeMetadata,
+    WholeDocuments,
+    copied,
+    document_id,
+    node_of,
+)
+from llama_index_longrag.indices.struct import LivingStruct
+from longrag.calls import Flow
+from longrag.errors import IndexFormatError, InvalidDocumentError, InvalidParameterError
+from longrag.types import Document
+
+T = TypeVar("T")
+S = TypeVar("S", bound=LivingStruct)
+I = TypeVar("I", bound="LivingIndex[Any]")  # noqa: E741
+
+
+class Corpus(Protocol):
+    """What of the core an index keeps: documents, and what was derived from them."""
+
+    @property
+    def documents(self) -> Mapping[str, Document]:
+        """The documents there are, by id."""
+
+    def change(self, *, upsert: Sequence[Document], delete: Iterable[str]) -> Flow[Any]:
+        """Put documents in and take others out, in one step; on error nothing has changed."""
+
+
+class LivingIndex(BaseIndex[S]):
+    """Keeps the documents of a corpus of the core in LlamaIndex's storage.
+
+    A change is paid for first, which changes the corpus, and then stored; what was cut short in
+    between, the next change stores as well.
+    """
+
+    def __init__(
+        self,
+        corpus: Corpus,
+        *,
+        title_key: str,
+        nodes: Sequence[BaseNode] | None,
+        objects: Sequence[IndexNode] | None,
+        index_struct: S | None,
+        storage_context: StorageContext,
+        transformations: list[TransformComponent] | None,
+        callback_manager: CallbackManager | None,
+        show_progress: bool,
+    ) -> None:
+        self._living = corpus
+        self._title_key = title_key
+        # The documents that the stores hold, by id.
+        self._kept: Mapping[str, Document] = {}
+        # Threads may change the index beside each other; the stores take one change at a time.
+        self._storing = threading.RLock()
+        if index_struct is not None:
+            self._restore(index_struct, self._saved_documents(index_struct, storage_context))
+            self._kept = corpus.documents
+        super().__init__(
+            nodes=nodes,
+            objects=objects,
+            index_struct=index_struct,
+            storage_context=storage_context,
+            callback_manager=callback_manager,
+            transformations=transformations or [WholeDocuments()],
+            show_progress=show_progress,
+        )
+
+    @abstractmethod
+    def _restore(self, struct: S, documents: Sequence[Document]) -> None:
+        """Fill the corpus with what was saved."""
+
+    @abstractmethod
+    def _record(self, struct: S) -> None:
+        """Write into the struct and the vector store what was derived from the documents."""
+
+    @abstractmethod
+    def _new_struct(self) -> S:
+        """Return the struct of an empty index."""
+
+    @abstractmethod
+    def _run(self, flow: Flow[T]) -> T:
+        """Drive a flow with the models of the index."""
+
+    @abstractmethod
+    async def _arun(self, flow: Flow[T]) -> T:
+        """Drive a flow with the async calls of the models."""
+
+    @classmethod
+    def from_documents(
+        cls: type[I],
+        documents: Sequence[LlamaIndexDocument],
+        storage_context: StorageContext | None = None,
+        show_progress: bool = False,
+        callback_manager: CallbackManager | None = None,
+        transformations: list[TransformComponent] | None = None,
+        **kwargs: Any,
+    ) -> I:
+        """Build an index over documents, whole unless ``transformations`` are given."""
+        storage_context = storage_context or StorageContext.from_defaults()
+        callback_manager = callback_manager or Settings.callback_manager
+        transformations = transformations or [WholeDocuments()]
+        documents = list(documents)
+        hashes = {document.id_: document.hash for document in documents}
+        make = cast("Callable[..., I]", cls)
+        with callback_manager.as_trace("index_construction"):
+            index = make(
+                run_transformations(documents, transformations, show_progress=show_progress),
+                storage_context=storage_context,
+                callback_manager=callback_manager,
+                transformations=transformations,
+                show_progress=show_progress,
+                **kwargs,
+            )
+            # Last, where the framework has it first: documents that could not be embedded must not
+            # count as known to a refresh.
+            storage_context.docstore.set_document_hashes(hashes)
+        return index
+
+    @classmethod
+    async def afrom_documents(
+        cls: type[I],
+        documents: Sequence[LlamaIndexDocument],
+        storage_context: StorageContext | None = None,
+        **kwargs: Any,
+    ) -> I:
+        """Build an index over documents with the models' async calls; see ``from_documents``."""
+        storage_context = storage_context or StorageContext.from_defaults()
+        make = cast("Callable[..., I]", cls)
+        index = await asyncio.to_thread(make, [], storage_context=storage_context, **kwargs)
+        # Until it is paid for, nothing of the index may be found in the storage.
+        storage_context.index_store.delete_index_struct(index.index_id)
+        with index._callback_manager.as_trace("index_construction"):
+            await index._areplace(list(documents))
+        return index
+
+    @classmethod
+    def from_persist_dir(
+        cls: type[I],
+        persist_dir: str,
+        *,
+        vector_store: BasePydanticVectorStore | None = None,
+        **kwargs: Any,
+    ) -> I:
+        """Load the one index of a folder that ``storage_context.persist`` wrote.
+
+        A ``vector_store`` that LlamaIndex does not read from there by itself is given.
+
+        Raises:
+            IndexFormatError: the folder is missing, damaged, or holds no index or several.
+            InvalidParameterError: the folder holds an index of another class, or was built with
+                other settings.
+        """
+        try:
+            storage_context = StorageContext.from_defaults(
+                persist_dir=persist_dir, vector_store=vector_store
+            )
+            saved = storage_context.index_store.index_structs()
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            raise IndexFormatError(f"no index can be read from {persist_dir!r}: {error}") from error
+        if "index_id" not in kwargs and len(saved) != 1:
+            raise IndexFormatError(f"{persist_dir!r} holds {len(saved)} indexes: pass index_id")
+        if "index_id" in kwargs and kwargs["index_id"] not in [one.index_id for one in saved]:
+            raise IndexFormatError(f"{persist_dir!r} holds no index {kwargs['index_id']!r}")
+        index = load_index_from_storage(storage_context, **kwargs)
+        if not isinstance(index, cls):
+            raise InvalidParameterError(
+                "persist_dir", persist_dir, f"a saved {cls.__name__}, not {type(index).__name__}"
+            )
+        return index
+
+    @property
+    def ref_doc_info(self) -> dict[str, RefDocInfo]:
+        """The nodes of every document in the index."""
+        infos: dict[str, RefDocInfo] = {}
+        for node in self.source_nodes(list(self._living.documents)):
+            new = RefDocInfo(node_ids=[], metadata=dict(node.metadata))
+            infos.setdefault(node.ref_doc_id or node.node_id, new).node_ids.append(node.node_id)
+        return infos
+
+    def source_nodes(self, doc_ids: Sequence[str]) -> list[BaseNode]:
+        """Return copies of the nodes of member documents, without those deleted since."""
+        documents = self._living.documents
+        return [copied(node_of(documents[doc_id])) for doc_id in doc_ids if doc_id in documents]
+
+    def build_index_from_nodes(self, nodes: Sequence[BaseNode], **build_kwargs: Any) -> S:
+        """Build the index; the stores are touched only when everything is paid for."""
+        nodes = list(nodes)
+        self._pay(nodes)
+        nodes = [self._storable(node) for node in nodes]
+        return super().build_index_from_nodes(nodes, **build_kwargs)
+
+    def _storable(self, node: BaseNode) -> BaseNode:
+        """Return a node that a docstore takes; the index remembers what a node stands for."""
+        if not isinstance(node, IndexNode) or node.obj is None:
+            return node
+        try:
+            node.dict()
+        except ValueError:
+            self._object_map[node.index_id] = node.obj
+            node = node.model_copy(update={"obj": None})
+        return node
+
+    def insert_nodes(self, nodes: Sequence[BaseNode], **insert_kwargs: Any) -> None:
+        """Insert nodes; one that is there is replaced. If a model fails, nothing has changed."""
+        self._pay(nodes)
+        self._store(**insert_kwargs)
+
+    async def ainsert_nodes(self, nodes: Sequence[BaseNode], **insert_kwargs: Any) -> None:
+        """Insert nodes as ``insert_nodes`` does, with the models' async calls."""
+        await self._apay(nodes)
+        await asyncio.to_thread(self._store, **insert_kwargs)
+
+    def update_ref_doc(self, document: LlamaIndexDocument, **update_kwargs: Any) -> None:
+        """Put a document in its own place; only what was not there is paid for."""
+        with self._callback_manager.as_trace("update_ref_doc"):
+            self._replace([document], **update_kwargs)
+
+    async def aupdate_ref_doc(self, document: LlamaIndexDocument, **update_kwargs: Any) -> None:
+        """Put a document in its own place, as ``update_ref_doc`` does."""
+        with self._callback_manager.as_trace("aupdate_ref_doc"):
+            await self._areplace([document], **update_kwargs)
+
+    def refresh_ref_docs(
+        self, documents: Sequence[LlamaIndexDocument], **update_kwargs: Any
+    ) -> list[bool]:
+        """Insert new documents and replace changed ones, in one step; tell which these were."""
+        documents = list(documents)
+        with self._callback_manager.as_trace("refresh_ref_docs"):
+            changed = self._changed(documents)
+            self._replace(_last(documents, changed), **update_kwargs.get("update_kwargs", {}))
+        return changed
+
+    async def arefresh_ref_docs(
+        self, documents: Sequence[LlamaIndexDocument], **update_kwargs: Any
+    ) -> list[bool]:
+        """Insert new documents and replace changed ones, as ``refresh_ref_docs`` does."""
+        documents = list(documents)
+        with self._callback_manager.as_trace("arefresh_ref_docs"):
+            changed = await asyncio.to_thread(self._changed, documents)
+            new = _last(documents, changed)
+            await self._areplace(new, **update_kwargs.get("update_kwargs", {}))
+        return changed
+
+    def delete_nodes(
+        self, node_ids: list[str], delete_from_docstore: bool = True, **delete_kwargs: Any
+    ) -> None:
+        """Delete nodes with all that was derived from them, from the docstore in every case.
+
+        Ids of nodes that are not in the index are passed over.
+        """
+        self._pay([], node_ids)
+        self._store()
+
+    async def adelete_nodes(
+        self, node_ids: list[str], delete_from_docstore: bool = True, **delete_kwargs: Any
+    ) -> None:
+        """Delete nodes as ``delete_nodes`` does, with the models' async calls."""
+        await self._apay([], node_ids)
+        await asyncio.to_thread(self._store)
+
+    def delete_ref_doc(
+        self, ref_doc_id: str, delete_from_docstore: bool = True, **delete_kwargs: Any
+    ) -> None:
+        """Delete a document with all that was derived from it, from the docstore in every case."""
+        if self._stands_alone(ref_doc_id):
+            self.delete_nodes([ref_doc_id], **delete_kwargs)
+            return
+        # The nodes take the document with them; those of another index in one docstore stay.
+        super().delete_ref_doc(ref_doc_id, delete_from_docstore=False, **delete_kwargs)
+
+    async def adelete_ref_doc(
+        self, ref_doc_id: str, delete_from_docstore: bool = True, **delete_kwargs: Any
+    ) -> None:
+        """Delete a document as ``delete_ref_doc`` does."""
+        if await asyncio.to_thread(self._stands_alone, ref_doc_id):
+            await self.adelete_nodes([ref_doc_id], **delete_kwargs)
+            return
+        await super().adelete_ref_doc(ref_doc_id, delete_from_docstore=False, **delete_kwargs)
+
+    def _stands_alone(self, ref_doc_id: str) -> bool:
+        """Whether this is a node without a source, which ``ref_doc_info`` has as its own."""
+        return (
+            ref_doc_id in self._index_struct.documents
+            and self.docstore.get_ref_doc_info(ref_doc_id) is None
+        )
+
+    def _build_index_from_nodes(self, nodes: Sequence[BaseNode], **build_kwargs: Any) -> S:
+        struct = self._new_struct()
+        self._record(struct)
+        self._kept = self._living.documents
+        return struct
+
+    def _insert(self, nodes: Sequence[BaseNode], **insert_kwargs: Any) -> None:
+        self._record(self._index_struct)
+
+    def _delete_node(self, node_id: str, **delete_kwargs: Any) -> None:
+        self._index_struct.documents.pop(node_id, None)
+
+    def _changed(self, documents: Sequence[LlamaIndexDocument]) -> list[bool]:
+        hashes = {d.id_: self._known_hash(d.id_) for d in documents}
+        changed = []
+        for document in documents:
+            changed.append(hashes[document.id_] != document.hash)
+            hashes[document.id_] = document.hash
+        return changed
+
+    def _known_hash(self, doc_id: str) -> str | None:
+        info = self.docstore.get_ref_doc_info(doc_id)
+        if info and not any(node_id in self._index_struct.documents for node_id in info.node_ids):
+            return None  # another index in the same docstore knows the document
+        return self.docstore.get_document_hash(doc_id)
+
+    def _replace(
+        self,
+        documents: Sequence[LlamaIndexDocument],
+        *,
+        insert_kwargs: Mapping[str, Any] | None = None,
+        delete_kwargs: Mapping[str, Any] | None = None,
+    ) -> None:
+        hashes = {document.id_: document.hash for document in documents}
+        nodes = run_transformations(documents, self._transformations, **(insert_kwargs or {}))
+        stale = self._stale(hashes, nodes)
+        self._pay(nodes, stale)
+        self._store(hashes)
+
+    async def _areplace(
+        self,
+        documents: Sequence[LlamaIndexDocument],
+        *,
+        insert_kwargs: Mapping[str, Any] | None = None,
+        delete_kwargs: Mapping[str, Any] | None = None,
+    ) -> None:
+        hashes = {document.id_: document.hash for document in documents}
+        nodes = await arun_transformations(
+            documents, self._transformations, **(insert_kwargs or {})
+        )
+        stale = await asyncio.to_thread(self._stale, hashes, nodes)
+        await self._apay(nodes, stale)
+        await asyncio.to_thread(self._store, hashes)
+
+    def _stale(self, doc_ids: Iterable[str], nodes: Sequence[BaseNode]) -> list[str]:
+        """Return the nodes of documents that are not among their new ones."""
+        new = {node.node_id for node in nodes}
+        infos = [self.docstore.get_ref_doc_info(doc_id) for doc_id in doc_ids]
+        before = [node_id for info in infos if info for node_id in info.node_ids]
+        return [node_id for node_id in before if node_id not in new]
+
+    def _pay(self, nodes: Sequence[BaseNode], gone: Sequence[str] = ()) -> None:
+        """Change the corpus, paying for what is new; on error nothing has changed."""
+        self._run(self._change(nodes, gone))
+
+    async def _apay(self, nodes: Sequence[BaseNode], gone: Sequence[str] = ()) -> None:
+        change = await asyncio.to_thread(self._change, nodes, gone)
+        await self._arun(change)
+
+    def _change(self, nodes: Sequence[BaseNode], gone: Sequence[str]) -> Flow[Any]:
+        known = doc_ids(self._living.documents) if gone else {}
+        stale = [known[node_id] for node_id in gone if node_id in known]
+        return self._living.change(upsert=self._documents(nodes), delete=stale)
+
+    def _store(self, hashes: Mapping[str, str] | None = None, **insert_kwargs: Any) -> None:
+        """Bring the stores up to the corpus, with all that a change cut short left undone."""
+        with self._storing:
+            current, kept = self._living.documents, self._kept
+            nodes = [
+                copied(node_of(new)) for id_, new in current.items() if kept.get(id_) is not new
+            ]
+            stale = [node_of(old) for id_, old in kept.items() if current.get(id_) is not old]
+            replaced = {node.ref_doc_id or node.node_id for node in nodes}
+            for node in stale:
+                if (node.ref_doc_id or node.node_id) in replaced:
+                    # The docstore keeps the metadata of a document's first version otherwise.
+                    self.docstore.delete_document(node.node_id, raise_error=False)
+            super().insert_nodes(nodes, **insert_kwargs)
+            gone = {node.node_id for node in stale}.difference(node.node_id for node in nodes)
+            if gone:
+                shared = gone & self._held_by_others()
+                for node_ids, last in ((shared, False), (gone - shared, True)):
+                    if node_ids:
+                        super().delete_nodes(sorted(node_ids), delete_from_docstore=last)
+            self._kept = current
+            if hashes:
+                self.docstore.set_document_hashes(dict(hashes))
+
+    def _held_by_others(self) -> set[str]:
+        """Return the nodes of documents that other indexes of ours keep in the same docstore."""
+        return {
+            node_id
+            for struct in self._storage_context.index_store.index_structs()
+            if isinstance(struct, LivingStruct) and struct.index_id != self.index_id
+            for node_id in struct.documents
+        }
+
+    def _saved_documents(self, struct: S, storage_context: StorageContext) -> list[Document]:
+        try:
+            nodes = storage_context.docstore.get_nodes(list(struct.documents))
+        except (ValueError, TypeError, LookupError, AttributeError) as error:
+            raise IndexFormatError(
+                f"the docstore lacks a document of the index: {error}"
+            ) from error
+        return self._documents(nodes)
+
+    def _documents(self, nodes: Sequence[BaseNode]) -> list[Document]:
+        there = self._living.documents
+        documents = core_documents(nodes, self._title_key)
+        for document in documents:
+            known = there.get(document.id)
+            if known is not None and node_of(known).node_id != node_of(document).node_id:
+                raise InvalidDocumentError(
+                    f"two nodes are document {document.id!r}: delete one first"
+                )
+        return documents
+
+
+def core_documents(nodes: Sequence[BaseNode], title_key: str) -> list[Document]:
+    """Convert nodes; the title is the metadata value under ``title_key``."""
+    documents = []
+    for node in nodes:
+        text = node.get_content(metadata_mode=MetadataMode.NONE)
+        title = str(node.metadata.get(title_key) or "")
+        documents.append(Document(document_id(node), text, title, NodeMetadata(node)))
+    return documents
+
+
+def doc_ids(documents: Mapping[str, Document]) -> dict[str, str]:
+    """Return the id of every document by the id of its node."""
+    return {node_of(document).node_id: doc_id for doc_id, document in documents.items()}
+
+
+def _last(
+    documents: Sequence[LlamaIndexDocument], changed: Sequence[bool]
+) -> list[LlamaIndexDocument]:
+    """Return the changed documents, and of those with one id the last."""
+    pairs = zip(documents, changed, strict=True)
+    return list({document.id_: document for document, is_new in pairs if is_new}.values())
+
+
+def register_class(struct: type[LivingStruct], index: type[LivingIndex[Any]]) -> None:
+    """Tell LlamaIndex the classes of a saved index; doing so again changes nothing."""
+    structs = cast("dict[Any, type[IndexStruct]]", INDEX_STRUCT_TYPE_TO_INDEX_STRUCT_CLASS)
+    structs[struct.get_type()] = struct
+    classes = cast("dict[Any, type[BaseIndex[Any]]]", INDEX_STRUCT_TYPE_TO_INDEX_CLASS)
+    classes[struct.get_type()] = index

@@ -1,0 +1,252 @@
+"""An index over long units that owns its grouping and lives in LlamaIndex's storage."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+import numpy as np
+from llama_index.core.base.base_query_engine import BaseQueryEngine
+from llama_index.core.base.base_retriever import BaseRetriever
+from llama_index.core.callbacks.base import CallbackManager
+from llama_index.core.embeddings.utils import EmbedType, resolve_embed_model
+from llama_index.core.llms.utils import LLMType, resolve_llm
+from llama_index.core.schema import (
+    BaseNode,
+    IndexNode,
+    NodeRelationship,
+    RelatedNodeInfo,
+    TextNode,
+    TransformComponent,
+)
+from llama_index.core.settings import Settings
+from llama_index.core.storage.storage_context import StorageContext
+
+from llama_index_longrag.bridge.documents import embedded_text
+from llama_index_longrag.bridge.stores import embed, token_counter
+from llama_index_longrag.indices.living import LivingIndex, doc_ids, register_class
+from llama_index_longrag.indices.struct import LongRAGStruct, unit_settings, vector_store_of
+from llama_index_longrag.retrieval.evidence import EvidenceRetriever
+from llama_index_longrag.retrieval.maxp import MaxPRetriever
+from llama_index_longrag.synthesis.two_turn import TwoTurnSynthesizer
+from longrag.calls import Embed, Flow, Request, Steps, aperform, arun, perform, run
+from longrag.errors import InvalidParameterError
+from longrag.ingestion.builder import UnitBuilder
+from longrag.ingestion.links import LinkExtractor
+from longrag.ingestion.resolving import LinkReport, LinkRule
+from longrag.retrieval.corpus import CorpusIndex
+from longrag.retrieval.units import Vector
+from longrag.types import Chunk, Document, Granularity
+
+T = TypeVar("T")
+
+_EVIDENCE_SETTINGS = ("hits", "lexical_weight", "link_weight", "term_weight", "count_tokens")
+_ANY_RETRIEVER = ("token_budget", "callback_manager", "object_map", "objects", "verbose")
+_RETRIEVER_SETTINGS = {
+    "maxp": (*_ANY_RETRIEVER, "similarity_top_k", "tokenizer"),
+    "evidence": (*_ANY_RETRIEVER, "link_sources", *_EVIDENCE_SETTINGS),
+}
+_NOT_FOR = {
+    "maxp": ("filters", "node_ids", "doc_ids", "link_sources", *_EVIDENCE_SETTINGS),
+    "evidence": ("filters", "node_ids", "doc_ids", "similarity_top_k", "tokenizer"),
+}
+"""What would change the result if it were heeded; it must not be passed over."""
+_SYNTHESIS = {
+    "response_synthesizer",
+    "response_mode",
+    "text_qa_template",
+    "refine_template",
+    "summary_template",
+    "simple_template",
+    "output_cls",
+}
+
+
+class LongRAGIndex(LivingIndex[LongRAGStruct]):
+    """Long units over documents that come, change and go.
+
+    It owns the grouping: however documents arrive, the units are always those of one build from the
+    documents there are. A change embeds only chunks that were not there before, and a deleted
+    document leaves nothing behind, in the docstore either. ``insert``, ``delete_ref_doc``,
+    ``update_ref_doc`` and ``refresh_ref_docs`` work as on any index.
+
+    Documents are kept in the docstore, vectors in the vector store, which must be a
+    ``SimpleVectorStore``; search is exact and in memory. After
+    ``index.storage_context.persist(folder)``, ``load_index_from_storage`` returns this class with
+    equal units and vectors; its units are made again from the documents, without the embedding
+    model. Over another vector store use ``MaxPRetriever(index=...)``.
+
+    Args:
+        nodes: nodes to group, each of which is a document; see ``from_documents``.
+        embed_model: embeds chunks and queries, by default ``Settings.embed_model``.
+        max_tokens: the largest size of a unit, in tokens (4096).
+        chunk_size: the largest size of a chunk, in tokens (512).
+        granularity: what is embedded: "chunk" or "document".
+        directed: group by outgoing links alone; None is the measured default.
+        link_extractor: finds links: a name (default, markdown, html, wiki, metadata) or your own.
+        link_rules: rewrite a site's link targets before they are resolved.
+        title_key: the metadata key of a document's title ("title").
+        tokenizer: counts tokens; by default LlamaIndex's global tokenizer.
+        storage_context: where documents, vectors and settings are kept.
+        index_struct: a saved index to continue; settings then come from it, and one that is given
+            must be the saved one. Callables are not saved: give the same.
+
+    Raises:
+        InvalidParameterError: a setting is out of range or not the saved one.
+        IndexFormatError: a saved index does not fit its documents and callables.
+
+    Source: LongRAG §3.1.
+    """
+
+    index_struct_cls = LongRAGStruct
+
+    def __init__(
+        self,
+        nodes: Sequence[BaseNode] | None = None,
+        *,
+        objects: Sequence[IndexNode] | None = None,
+        index_struct: LongRAGStruct | None = None,
+        storage_context: StorageContext | None = None,
+        embed_model: EmbedType | None = None,
+        max_tokens: int | None = None,
+        chunk_size: int | None = None,
+        granularity: Granularity | None = None,
+        directed: bool | None = None,
+        link_extractor: LinkExtractor | str = "default",
+        link_rules: Sequence[LinkRule] = (),
+        title_key: str | None = None,
+        tokenizer: Callable[[str], Sequence[Any]] | None = None,
+        transformations: list[TransformComponent] | None = None,
+        callback_manager: CallbackManager | None = None,
+        show_progress: bool = False,
+    ) -> None:
+        given = {
+            "max_tokens": max_tokens,
+            "chunk_size": chunk_size,
+            "granularity": granularity,
+            "directed": directed,
+            "title_key": title_key,
+        }
+        self._settings = unit_settings(given, index_struct)
+        self._embed_model = resolve_embed_model(
+            embed_model or Settings.embed_model,
+            callback_manager=callback_manager or Settings.callback_manager,
+        )
+        units = {name: value for name, value in self._settings.items() if name != "title_key"}
+        builder = UnitBuilder(
+            **units,
+            link_extractor=link_extractor,
+            link_rules=tuple(link_rules),
+            count_tokens=token_counter(tokenizer),
+        )
+        self.corpus = CorpusIndex(builder, embedding_text=embedded_text)
+        storage_context = storage_context or StorageContext.from_defaults()
+        self._vectors = vector_store_of(storage_context, saved=index_struct is not None)
+        # What the vector store holds, by chunk.
+        self._stored: dict[str, Vector] = {}
+        super().__init__(
+            self.corpus,
+            title_key=self._settings["title_key"],
+            nodes=nodes,
+            objects=objects,
+            index_struct=index_struct,
+            storage_context=storage_context,
+            transformations=transformations,
+            callback_manager=callback_manager,
+            show_progress=show_progress,
+        )
+
+    def link_report(self) -> LinkReport:
+        """Find and resolve the links there are; the report names what was not resolved."""
+        return self.corpus.builder.link_report(list(self.corpus.documents.values()))
+
+    def as_retriever(self, **kwargs: Any) -> BaseRetriever:
+        """Return a retriever that follows the index, and takes its class's settings.
+
+        ``retriever_mode`` is "maxp" for ``MaxPRetriever`` or "evidence" for ``EvidenceRetriever``.
+
+        The framework passes a query engine's settings through here, so others are passed over.
+
+        Raises:
+            InvalidParameterError: a setting of retrieval is given that the mode does not have, such
+                as ``filters``; over a vector store ``MaxPRetriever(index=...)`` filters.
+        """
+        mode = kwargs.get("retriever_mode", "maxp")
+        if mode not in _RETRIEVER_SETTINGS:
+            raise InvalidParameterError("retriever_mode", mode, f"one of {[*_RETRIEVER_SETTINGS]}")
+        for name in _NOT_FOR[mode]:
+            if kwargs.get(name) is not None:
+                raise InvalidParameterError(name, kwargs[name], f"left out in mode {mode!r}")
+        own = {name: kwargs[name] for name in _RETRIEVER_SETTINGS[mode] if name in kwargs}
+        if mode == "evidence":
+            return EvidenceRetriever(index=self, **own)
+        return MaxPRetriever(index=self, embed_model=self._embed_model, **own)
+
+    def as_query_engine(self, llm: LLMType | None = None, **kwargs: Any) -> BaseQueryEngine:
+        """Return a query engine that reads in two turns, unless it is told how to synthesize."""
+        if not _SYNTHESIS & kwargs.keys():
+            model = (
+                resolve_llm(llm, callback_manager=self._callback_manager) if llm else Settings.llm
+            )
+            kwargs["response_synthesizer"] = TwoTurnSynthesizer(
+                model,
+                streaming=kwargs.get("streaming", False),
+                callback_manager=self._callback_manager,
+            )
+        return super().as_query_engine(llm=llm, **kwargs)
+
+    def _new_struct(self) -> LongRAGStruct:
+        return LongRAGStruct(settings=self._settings)
+
+    def _record(self, struct: LongRAGStruct) -> None:
+        struct.documents = doc_ids(self.corpus.documents)
+        self._store_vectors(struct)
+
+    def _store_vectors(self, struct: LongRAGStruct) -> None:
+        """Make the vector store hold the vectors of the chunks there are, and no others of ours."""
+        struct.units, rows = self.corpus.vectors()
+        gone = self._stored.keys() - rows.keys()
+        if gone:
+            self._vectors.delete_nodes(sorted(gone))
+        self._vectors.add(
+            [
+                TextNode(
+                    id_=id_,
+                    embedding=vector.tolist(),
+                    relationships={NodeRelationship.SOURCE: RelatedNodeInfo(node_id=doc_id)},
+                )
+                for id_, (doc_id, vector) in rows.items()
+                # New metadata makes another vector, though not another chunk.
+                if self._stored.get(id_) is not vector
+            ]
+        )
+        self._stored = {id_: vector for id_, (_, vector) in rows.items()}
+
+    def _restore(self, struct: LongRAGStruct, documents: Sequence[Document]) -> None:
+        stored = self._vectors.data.embedding_dict
+
+        def vector_of(chunk: Chunk, text: str) -> Vector | None:
+            vector = stored.get(chunk.id)
+            return None if vector is None else np.asarray(vector, dtype=np.float32)
+
+        self.corpus.restore(documents, vector_of, units=struct.units)
+        self._stored = {id_: vector for id_, (_, vector) in self.corpus.vectors()[1].items()}
+
+    def _run(self, flow: Flow[T]) -> T:
+        return run(flow, lambda request: perform(self._steps(request)))
+
+    async def _arun(self, flow: Flow[T]) -> T:
+        return await arun(flow, lambda request: aperform(self._steps(request)))
+
+    def _steps(self, request: Request) -> Steps[Any]:
+        if not isinstance(request, Embed):
+            raise NotImplementedError(type(request).__name__)
+        return (yield from embed(self._embed_model, request))
+
+
+def register() -> None:
+    """Tell LlamaIndex the class of a saved index; importing the package does it."""
+    register_class(LongRAGStruct, LongRAGIndex)
+
+
+register()

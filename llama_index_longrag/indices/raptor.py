@@ -1,0 +1,325 @@
+"""An index over a tree of summaries that grows, shrinks, and lives in LlamaIndex's storage."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
+
+from llama_index.core.base.base_retriever import BaseRetriever
+from llama_index.core.base.embeddings.base import BaseEmbedding
+from llama_index.core.callbacks.base import CallbackManager
+from llama_index.core.embeddings.utils import EmbedType, resolve_embed_model
+from llama_index.core.ingestion.pipeline import run_transformations
+from llama_index.core.llms.utils import LLMType, resolve_llm
+from llama_index.core.prompts import BasePromptTemplate
+from llama_index.core.schema import BaseNode, IndexNode, TransformComponent
+from llama_index.core.schema import Document as LlamaIndexDocument
+from llama_index.core.settings import Settings
+from llama_index.core.storage.storage_context import StorageContext
+
+from llama_index_longrag.bridge.documents import WholeDocuments
+from llama_index_longrag.bridge.tree_nodes import TreeStore
+from llama_index_longrag.indices.living import LivingIndex, core_documents, doc_ids, register_class
+from llama_index_longrag.indices.raptor_settings import GIVEN, UNSET, TreeSettings
+from llama_index_longrag.indices.raptor_struct import RaptorStruct
+from llama_index_longrag.indices.tree_models import TreeModels
+from llama_index_longrag.retrieval.raptor import Mode, RaptorRetriever
+from longrag.calls import Flow
+from longrag.errors import InvalidParameterError
+from longrag.indexing.tree.builder import Scope, TreeEstimate
+from longrag.indexing.tree.clusterer import Clusterer
+from longrag.indexing.tree.summaries import Summarizer
+from longrag.indexing.tree.tree import Tree, TreeStatistics
+from longrag.journal import Journal
+from longrag.retrieval.tree_index import TreeChange, TreeIndex
+from longrag.retrieval.tree_search import TreeScorer
+from longrag.types import Document
+
+T = TypeVar("T")
+
+_RETRIEVER_SETTINGS = (
+    "token_budget",
+    "similarity_top_k",
+    "levels",
+    "redundancy",
+    "compare",
+    "depth",
+    "start_level",
+    "scoring",
+    "callback_manager",
+    "object_map",
+    "objects",
+    "verbose",
+)
+_NOT_FOR_A_TREE = ("filters", "node_ids", "doc_ids")
+_NOT_OF_A_TREE = (
+    "llm",
+    "embed_model",
+    "journal",
+    "num_workers",
+    "max_llm_calls",
+    "storage_context",
+    "callback_manager",
+    "show_progress",
+)
+
+
+class RaptorIndex(LivingIndex[RaptorStruct]):
+    """A tree of summaries over documents that come, change and go.
+
+    Leaves are pieces of the documents; nodes that belong together are summarised, level by level,
+    until one is left. A change pays for the nodes that were not there before: ``insert``,
+    ``delete_ref_doc``, ``update_ref_doc`` and ``refresh_ref_docs`` work as on any index, and
+    ``rebuild`` makes the tree of one build. The stores are touched only when everything is paid
+    for, and a deleted document leaves nothing behind in them, in the journal or here.
+
+    With a ``journal``, answers and vectors are kept as they come: a build that failed or was killed
+    goes on when it is run again with the same journal, and pays again only for calls that were in
+    flight. Give it again when a saved index is loaded, or deletions cannot reach it. Documents and
+    nodes need ids that stay the same from run to run; random ones make each run another build.
+
+    Documents are kept in the docstore, the tree with its vectors in the index store, so that any
+    vector store will do: search is exact and in memory. The nodes are also put into the vector
+    store, with flat metadata, for whatever else reads it. After
+    ``index.storage_context.persist(folder)``, ``load_index_from_storage`` returns this class with
+    an equal tree and asks no model.
+
+    Args:
+        nodes: nodes to build from, each of which is a document; see ``from_documents``.
+        llm: writes summaries, by default ``Settings.llm`` when one is asked for.
+        embed_model: embeds nodes and queries, by default ``Settings.embed_model``.
+        clusterer: groups the nodes of a layer: a name ("stable", the default, "fast", "paper",
+            "graph", "contiguous") or your own.
+        random_state: seeds a clusterer given by name (0).
+        journal: the path of a journal, which is opened for each operation, or a journal.
+        summarizer: "llm" (the default), "extractive" for sentences of the text, which asks no
+            language model, or your own.
+        summary_tokens: the tokens a summary should have (100).
+        summary_template: the prompt for a summary, with the slot ``context_str`` and, where wanted,
+            ``max_words``.
+        scope: what becomes one tree: "corpus" (the default) or "document".
+        chunk_size: the largest size of a leaf, in tokens (100); None makes each node one leaf.
+        max_cluster_tokens: the most tokens a summary is made from (3500).
+        max_levels: the most levels above the leaves; None (the default) for no limit.
+        tokenizer: counts tokens; by default LlamaIndex's global tokenizer.
+        title_key: the metadata key of a document's title ("title").
+        num_workers: the most calls in flight at a time.
+        max_llm_calls: the most calls to the language model that one operation may make.
+        show_progress: show a progress bar over summaries.
+        storage_context: where documents, tree and settings are kept.
+        index_struct: a saved index to continue; settings then come from it, and one that is given
+            must be the saved one. Objects are not saved: give the same.
+
+    Raises:
+        InvalidParameterError: a setting is out of range or not the saved one.
+        IndexFormatError: a saved index is damaged or does not fit its documents and tokenizer.
+        SummaryError: a cluster could not be summarised. The journal keeps all other summaries of
+            its layer.
+        CallLimitError: ``max_llm_calls`` was reached; the journal keeps what was paid for.
+
+    Source: RAPTOR §3.
+    """
+
+    index_struct_cls = RaptorStruct
+
+    def __init__(
+        self,
+        nodes: Sequence[BaseNode] | None = None,
+        *,
+        objects: Sequence[IndexNode] | None = None,
+        index_struct: RaptorStruct | None = None,
+        storage_context: StorageContext | None = None,
+        llm: LLMType | None = None,
+        embed_model: EmbedType | None = None,
+        clusterer: Clusterer | str | None = None,
+        random_state: int | None = None,
+        journal: str | os.PathLike[str] | Journal | None = None,
+        summarizer: Summarizer | str | None = None,
+        summary_tokens: int | None = None,
+        summary_template: BasePromptTemplate | None = None,
+        scope: Scope | None = None,
+        chunk_size: int | None = UNSET,
+        max_cluster_tokens: int | None = None,
+        max_levels: int | None = UNSET,
+        tokenizer: Callable[[str], Sequence[Any]] | None = None,
+        title_key: str | None = None,
+        num_workers: int = 4,
+        max_llm_calls: int | None = None,
+        transformations: list[TransformComponent] | None = None,
+        callback_manager: CallbackManager | None = None,
+        show_progress: bool = False,
+    ) -> None:
+        given = {
+            "clusterer": clusterer,
+            "random_state": random_state,
+            "summarizer": summarizer,
+            "summary_tokens": summary_tokens,
+            "summary_template": summary_template,
+            "scope": scope,
+            "chunk_size": chunk_size,
+            "max_cluster_tokens": max_cluster_tokens,
+            "max_levels": max_levels,
+            "tokenizer": tokenizer,
+            "title_key": title_key,
+        }
+        self._plan = TreeSettings(given, index_struct)
+        manager = callback_manager or Settings.callback_manager
+        self._embed_model = resolve_embed_model(
+            embed_model or Settings.embed_model, callback_manager=manager
+        )
+        self._models = TreeModels(
+            self._plan,
+            llm=resolve_llm(llm, callback_manager=manager) if llm is not None else None,
+            embed_model=self._embed_model,
+            journal=journal,
+            num_workers=num_workers,
+            max_llm_calls=max_llm_calls,
+            show_progress=show_progress,
+        )
+        self._trees = TreeIndex(self._plan.builder)
+        self._scorer = TreeScorer(self._trees.tree)
+        storage_context = storage_context or StorageContext.from_defaults()
+        self._rows = TreeStore(storage_context.vector_store)
+        # What a journal still has to forget.
+        self._stale_sources: list[str] = []
+        super().__init__(
+            self._trees,
+            title_key=self._plan.values["title_key"],
+            nodes=nodes,
+            objects=objects,
+            index_struct=index_struct,
+            storage_context=storage_context,
+            transformations=transformations,
+            callback_manager=callback_manager,
+            show_progress=show_progress,
+        )
+
+    @classmethod
+    def estimate(
+        cls,
+        documents: Sequence[LlamaIndexDocument],
+        transformations: list[TransformComponent] | None = None,
+        **settings: Any,
+    ) -> TreeEstimate:
+        """Count what a build with these settings would ask of its models, without asking.
+
+        See ``TreeBuilder.estimate``. Settings that change nothing of it may be given as well.
+
+        Raises:
+            InvalidParameterError: a setting is out of range.
+            TypeError: a setting is unknown.
+        """
+        unknown = settings.keys() - {*GIVEN, *_NOT_OF_A_TREE}
+        if unknown:
+            raise TypeError(f"unknown settings: {sorted(unknown)}")
+        given = {name: value for name, value in settings.items() if name in GIVEN}
+        plan = TreeSettings(given, None)
+        nodes = run_transformations(documents, transformations or [WholeDocuments()])
+        return plan.builder.estimate(core_documents(nodes, plan.values["title_key"]))
+
+    @property
+    def tree(self) -> Tree:
+        """The tree there is; later changes leave this value as it is."""
+        return self._trees.tree
+
+    @property
+    def embed_model(self) -> BaseEmbedding:
+        """The model that embeds nodes and queries."""
+        return self._embed_model
+
+    def statistics(self) -> TreeStatistics:
+        """Measure the tree (RAPTOR, Appendix C)."""
+        return self.tree.statistics()
+
+    def snapshot(self) -> tuple[Mapping[str, Document], TreeScorer]:
+        """Return the documents, and what scores the nodes of their tree, of one moment."""
+        documents, tree = self._trees.snapshot()
+        scorer = self._scorer
+        if scorer.tree is not tree:
+            self._scorer = scorer = TreeScorer(tree)
+        return documents, scorer
+
+    def rebuild(self) -> TreeChange:
+        """Cluster afresh and pay for the clusters that changed, for the tree of one build."""
+        change = self._run(self._noted(self._trees.rebuild()))
+        self._store()
+        return change
+
+    async def arebuild(self) -> TreeChange:
+        """Cluster afresh as ``rebuild`` does, with the models' async calls."""
+        change = await self._arun(self._noted(self._trees.rebuild()))
+        await asyncio.to_thread(self._store)
+        return change
+
+    def as_retriever(self, **kwargs: Any) -> BaseRetriever:
+        """Return a ``RaptorRetriever`` that follows the index, and takes its settings.
+
+        ``retriever_mode`` (or ``mode``) is "collapsed" or "traversal". The framework passes a query
+        engine's settings through here, so others are passed over.
+
+        Raises:
+            InvalidParameterError: a setting of retrieval is given that a tree does not have, such
+                as ``filters``.
+        """
+        for name in _NOT_FOR_A_TREE:
+            if kwargs.get(name) is not None:
+                raise InvalidParameterError(name, kwargs[name], "left out with a RaptorIndex")
+        mode: Mode = kwargs.get("retriever_mode") or kwargs.get("mode") or "collapsed"
+        own = {name: kwargs[name] for name in _RETRIEVER_SETTINGS if name in kwargs}
+        own["object_map"] = {**self._object_map, **(own.get("object_map") or {})}
+        return RaptorRetriever(index=self, mode=mode, **own)
+
+    def _new_struct(self) -> RaptorStruct:
+        return RaptorStruct(settings=self._plan.values)
+
+    def _record(self, struct: RaptorStruct) -> None:
+        documents, tree = self._trees.snapshot()
+        self._rows.hold(tree, documents, shared=self._nodes_of_others(struct))
+        struct.documents = doc_ids(documents)
+        struct.put(tree)
+
+    def _nodes_of_others(self, struct: RaptorStruct) -> set[str]:
+        """Return the nodes of other trees in the same storage, of documents that are in both."""
+        return {
+            node_id
+            for other in self._storage_context.index_store.index_structs()
+            if isinstance(other, RaptorStruct) and other.index_id != struct.index_id
+            for node_id in other.node_ids()
+        }
+
+    def _restore(self, struct: RaptorStruct, documents: Sequence[Document]) -> None:
+        self._trees.restore(documents, struct.tree({d.id: d for d in documents}))
+        self._rows.assume(self._trees.tree, self._trees.documents)
+
+    def _change(self, nodes: Sequence[BaseNode], gone: Sequence[str]) -> Flow[TreeChange]:
+        self._rows.check()
+        return self._noted(super()._change(nodes, gone))
+
+    def _noted(self, flow: Flow[TreeChange]) -> Flow[TreeChange]:
+        change = yield from flow
+        self._stale_sources.extend(change.stale)
+        return change
+
+    def _store(self, hashes: Mapping[str, str] | None = None, **insert_kwargs: Any) -> None:
+        super()._store(hashes, **insert_kwargs)
+        with self._storing:
+            stale = list(self._stale_sources)
+            if stale:
+                self._models.forget(stale)
+                del self._stale_sources[: len(stale)]
+
+    def _run(self, flow: Flow[T]) -> T:
+        return self._models.run(flow)
+
+    async def _arun(self, flow: Flow[T]) -> T:
+        return await self._models.arun(flow)
+
+
+def register() -> None:
+    """Tell LlamaIndex the class of a saved index; importing the package does it."""
+    register_class(RaptorStruct, RaptorIndex)
+
+
+register()

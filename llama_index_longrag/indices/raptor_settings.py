@@ -1,0 +1,99 @@
+"""The settings of a tree: given, saved, and as the core's builder has them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from llama_index_longrag.bridge.documents import shown_text
+from llama_index_longrag.bridge.settings import identify
+from llama_index_longrag.bridge.stores import token_counter
+from llama_index_longrag.bridge.summaries import (
+    SUMMARY_TEMPLATE,
+    TemplateSummarizer,
+    WatchedSummarizer,
+)
+from llama_index_longrag.indices.raptor_struct import RaptorStruct
+from llama_index_longrag.indices.struct import filled_settings
+from longrag.errors import InvalidParameterError
+from longrag.indexing.tree.builder import TreeBuilder
+from longrag.indexing.tree.summaries import ExtractiveSummarizer, LlmSummarizer, Summarizer
+
+
+class _Unset:
+    def __repr__(self) -> str:
+        return "<the default>"
+
+
+UNSET: Final[Any] = _Unset()
+"""Stands for a setting that is not given where None is one of its values."""
+
+_DEFAULTS: Final[Mapping[str, Any]] = {
+    "clusterer": "stable",
+    "random_state": 0,
+    "summarizer": "llm",
+    "summary_tokens": 100,
+    "scope": "corpus",
+    "chunk_size": 100,
+    "max_cluster_tokens": 3500,
+    "max_levels": None,
+    "title_key": "title",
+}
+_OBJECTS: Final = ("clusterer", "summarizer")
+_MAY_BE_NONE: Final = ("chunk_size", "max_levels")
+
+GIVEN: Final = (*_DEFAULTS, "summary_template", "tokenizer")
+"""What decides about a tree."""
+
+
+class TreeSettings:
+    """What decides about a tree: ``values`` as they are saved, and a ``builder`` that heeds them.
+
+    ``asks_llm`` tells whether summaries are known to be a language model's, asked by ``template``;
+    a summarizer of another make may ask one too.
+    """
+
+    def __init__(self, given: Mapping[str, Any], struct: RaptorStruct | None) -> None:
+        named = {k: v for k, v in given.items() if k in _DEFAULTS and v is not UNSET}
+        named = {k: v for k, v in named.items() if v is not None or k in _MAY_BE_NONE}
+        written = {
+            name: identify(value) if name in _OBJECTS else value for name, value in named.items()
+        }
+        self.values = filled_settings(written, _DEFAULTS, struct)
+        objects = {name: named.get(name, self.values[name]) for name in _OBJECTS}
+        for name, value in objects.items():
+            if isinstance(value, str) and "." in value:
+                raise InvalidParameterError(
+                    name, None, f"given: the index was built with {value}", "It is not saved."
+                )
+        counter = token_counter(given.get("tokenizer"))
+        summarizer = self._summarizer(objects["summarizer"], counter, given.get("summary_template"))
+        self.asks_llm = isinstance(summarizer, TemplateSummarizer | LlmSummarizer)
+        self.template = (
+            summarizer.template if isinstance(summarizer, TemplateSummarizer) else SUMMARY_TEMPLATE
+        )
+        names = ("random_state", "scope", "chunk_size", "max_cluster_tokens", "max_levels")
+        self.builder = TreeBuilder(
+            clusterer=objects["clusterer"],
+            summarizer=WatchedSummarizer(summarizer),
+            count_tokens=counter,
+            embedding_text=lambda leaf, metadata: shown_text(leaf.text, metadata),
+            **{name: self.values[name] for name in names},
+        )
+
+    def _summarizer(self, summarizer: Any, counter: Any, template: Any) -> Summarizer:
+        tokens = self.values["summary_tokens"]
+        if summarizer == "llm":
+            return TemplateSummarizer(template, summary_tokens=tokens)
+        if template is not None:
+            raise InvalidParameterError(
+                "summary_template", template, "left out unless a language model summarises"
+            )
+        if summarizer == "extractive":
+            return ExtractiveSummarizer(summary_tokens=tokens, count_tokens=counter)
+        if not callable(summarizer):
+            raise InvalidParameterError(
+                "summarizer", summarizer, '"llm", "extractive" or a Summarizer'
+            )
+        made: Summarizer = summarizer
+        return made

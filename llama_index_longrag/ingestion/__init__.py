@@ -1,0 +1,1 @@
+"""From LlamaIndex's documents to long units, chunks and what they are found by."""

@@ -1,0 +1,101 @@
+"""What a chunk is found by beside its own words, as a metadata extractor."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import nullcontext
+from typing import TYPE_CHECKING, Annotated, Any
+
+from llama_index.core.bridge.pydantic import ConfigDict, Field, PlainSerializer
+from llama_index.core.extractors.interface import BaseExtractor
+from llama_index.core.llms.llm import LLM
+from llama_index.core.schema import BaseNode, MetadataMode, TextNode
+from llama_index.core.settings import Settings
+from pydantic import ValidationError
+
+from llama_index_longrag.bridge.answering import Models
+from llama_index_longrag.bridge.nodes import to_chunk
+from llama_index_longrag.bridge.settings import refusal
+from llama_index_longrag.bridge.summaries import llm_identity
+from longrag.ingestion.metadata import ChunkMetadata, describe_chunks
+from longrag.journal import Journal
+from longrag.prompts import CHUNK_METADATA
+
+
+class ChunkMetadataExtractor(BaseExtractor):
+    """Have a language model write a title, keywords and questions of chunks, one call a chunk.
+
+    The framework's extractors ask for each of these by a call of its own, and a pipeline's cache
+    holds a step only when it is whole. Here a journal keeps every answer as it comes, so that a run
+    that was killed pays for what was in flight and for nothing else.
+
+    The metadata is ``excerpt_title``, ``excerpt_keywords`` and
+    ``questions_this_excerpt_can_answer``, the names the framework's own use; what a model did not
+    write is left out, and nodes without text are not asked about. Pass
+    ``excluded_llm_metadata_keys`` to ``process_nodes`` for what only embedders are to see.
+
+    Raises:
+        InvalidParameterError: a setting that is not allowed.
+        JournalError: the journal cannot be used.
+
+    Source: Best Practices §3.2.4.
+    """
+
+    model_config = ConfigDict(arbitrary_types_allowed=True, extra="forbid")
+
+    llm: Annotated[LLM | None, PlainSerializer(lambda llm: llm_identity(llm) if llm else None)] = (
+        Field(default=None, description="Any LLM; None is Settings.llm.")
+    )
+    journal: str | None = Field(
+        default=None, exclude=True, description="The path of a file that keeps the answers."
+    )
+    max_keywords: int = Field(default=6, ge=1, strict=True, description="The most keywords.")
+    max_questions: int = Field(default=3, ge=1, strict=True, description="The most questions.")
+    num_workers: int = Field(default=4, ge=1, strict=True, description="The calls in flight.")
+    prompt: str = Field(
+        default=CHUNK_METADATA, description="Has the slot {context}; see describe_chunks."
+    )
+
+    if not TYPE_CHECKING:  # editors and type checkers read the settings off the fields
+
+        def __init__(self, **settings: Any) -> None:
+            """Refuse bad settings by the error that the whole package gives for them."""
+            try:
+                super().__init__(**settings)
+            except ValidationError as error:
+                raise refusal(error, type(self).model_fields) from None
+
+    @classmethod
+    def class_name(cls) -> str:
+        """Return the name under which the extractor is serialised."""
+        return "ChunkMetadataExtractor"
+
+    async def aextract(self, nodes: Sequence[BaseNode]) -> list[dict[str, Any]]:
+        """Return the metadata of each node."""
+        texts = [
+            node
+            for node in nodes
+            if isinstance(node, TextNode) and node.get_content(MetadataMode.NONE).strip()
+        ]
+        flow = describe_chunks(
+            [to_chunk(node, node.node_id) for node in texts],
+            max_keywords=self.max_keywords,
+            max_questions=self.max_questions,
+            prompt=self.prompt,
+        )
+        llm = self.llm or Settings.llm
+        models = Models(llm=llm, num_workers=self.num_workers)
+        opened = Journal(self.journal, model=llm_identity(llm)) if self.journal else nullcontext()
+        with opened as journal:
+            described = await models.arun(flow, journal=journal)
+        known = {id(node): found for node, found in zip(texts, described.metadata, strict=True)}
+        return [_metadata(known.get(id(node), ChunkMetadata())) for node in nodes]
+
+
+def _metadata(found: ChunkMetadata) -> dict[str, Any]:
+    written = {
+        "excerpt_title": found.title,
+        "excerpt_keywords": ", ".join(found.keywords),
+        "questions_this_excerpt_can_answer": "\n".join(found.questions),
+    }
+    return {name: text for name, text in written.items() if text}

@@ -1,0 +1,246 @@
+"""The node parser that groups linked documents into long units."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Annotated, Any
+
+from llama_index.core.bridge.pydantic import (
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainSerializer,
+    ValidationError,
+)
+from llama_index.core.node_parser.interface import NodeParser
+from llama_index.core.node_parser.node_utils import default_id_func
+from llama_index.core.schema import (
+    BaseNode,
+    NodeRelationship,
+    ObjectType,
+    RelatedNodeInfo,
+    TextNode,
+)
+from llama_index.core.schema import Document as LlamaIndexDocument
+from pydantic import SkipValidation
+
+from llama_index_longrag.bridge.nodes import (
+    related,
+    to_chunk_node,
+    to_document,
+    to_unit_node,
+)
+from llama_index_longrag.bridge.settings import identify, refusal
+from llama_index_longrag.bridge.stores import token_counter
+from longrag.errors import InvalidParameterError
+from longrag.ingestion.builder import UnitBuilder
+from longrag.ingestion.links import LinkExtractor
+from longrag.ingestion.resolving import LinkReport
+from longrag.types import Chunk, Document, Granularity, LongUnit
+
+_DEFAULT_IDS = "default_id_func"
+
+
+def _written_id_func(id_func: Callable[..., str]) -> dict[str, str]:
+    name = _DEFAULT_IDS if id_func is default_id_func else identify(id_func)
+    return {"id_func_name": name, "title": "id_func"}
+
+
+def _read_id_func(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        if value.get("id_func_name") != _DEFAULT_IDS:
+            raise InvalidParameterError(
+                "id_func", value, "the function itself", "Pass it beside what was written down."
+            )
+        return default_id_func
+    return default_id_func if value is None else value
+
+
+class LongUnitNodeParser(NodeParser):
+    """Group linked documents into long units and split each into the chunks that find it.
+
+    Returns the units, then their chunks; each chunk points to its unit by PARENT and to its
+    document by SOURCE, and LlamaIndex's ``get_leaf_nodes`` picks out the chunks for a vector store.
+    Node ids are hashes of document ids, offsets and text unless ``id_func`` is given. The same
+    documents give the same nodes in whatever order they arrive. ``id_func`` is called with the
+    place of a node in what is returned, and with its document or, for a unit, the first one.
+
+    A parser sees only what it is handed: with ``num_workers``, with an upsert strategy or in
+    batches it groups each slice on its own, so hand it the whole corpus at once.
+
+    Source: LongRAG §3.1 and Algorithm 1.
+    """
+
+    model_config = ConfigDict(arbitrary_types_allowed=True, extra="forbid")
+
+    id_func: Annotated[
+        Callable[[int, BaseNode], str],
+        BeforeValidator(_read_id_func),
+        PlainSerializer(_written_id_func),
+    ] = Field(default=default_id_func, description="Names nodes; by default they are hashed.")
+    max_tokens: SkipValidation[int] = Field(
+        default=4096, description="Largest size of a unit, in tokens."
+    )
+    chunk_size: SkipValidation[int] = Field(
+        default=512, description="Largest size of a chunk, in tokens."
+    )
+    granularity: Granularity = Field(
+        default="chunk",
+        description="What is embedded: sentence-respecting chunks, whole documents or whole units.",
+    )
+    directed: bool | None = Field(
+        default=None, description="Group by outgoing links alone; None is the measured default."
+    )
+    split_oversized: bool = Field(
+        default=False, description="Split documents larger than max_tokens into several units."
+    )
+    link_extractor: Annotated[LinkExtractor | str, SkipValidation(), PlainSerializer(identify)] = (
+        Field(
+            default="default",
+            description="Finds links: default, markdown, html, wiki, metadata, or your own.",
+        )
+    )
+    link_rules: Annotated[
+        tuple[Callable[[str, Document], str | None], ...],
+        PlainSerializer(lambda rules: [identify(rule) for rule in rules]),
+    ] = Field(default=(), description="Rewrite a site's link targets before they are resolved.")
+    title_key: str = Field(default="title", description="The metadata key of a document's title.")
+    tokenizer: Annotated[Callable[[str], Sequence[Any]] | None, PlainSerializer(identify)] = Field(
+        default=None, description="Counts tokens; None is LlamaIndex's global tokenizer."
+    )
+
+    if not TYPE_CHECKING:  # editors and type checkers read the settings off the fields
+
+        def __init__(self, **settings: Any) -> None:
+            """Refuse bad settings by the error that the whole package gives for them."""
+            try:
+                super().__init__(**settings)
+            except ValidationError as error:
+                raise refusal(error, type(self).model_fields) from None
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Refuse to travel without a setting: the framework drops what cannot be pickled."""
+        held = dict(self.__dict__)
+        state = super().__getstate__()
+        state["__dict__"] = dict(state["__dict__"])
+        self.__dict__.update(held)
+        for name in ("id_func", "link_extractor", "link_rules", "tokenizer"):
+            if name not in state["__dict__"]:
+                raise InvalidParameterError(
+                    name, held[name], "picklable for num_workers", "Define it in a module."
+                )
+        return state
+
+    def model_post_init(self, context: Any, /) -> None:
+        """Refuse settings out of range."""
+        super().model_post_init(context)
+        self._builder()
+
+    @classmethod
+    def class_name(cls) -> str:
+        """Return the name under which the parser is serialised."""
+        return "LongUnitNodeParser"
+
+    def link_report(self, nodes: Sequence[BaseNode]) -> LinkReport:
+        """Find and resolve the links among documents; the report names what was not resolved."""
+        return self._builder().link_report([to_document(node, self.title_key) for node in nodes])
+
+    def _parse_nodes(
+        self, nodes: Sequence[BaseNode], show_progress: bool = False, **kwargs: Any
+    ) -> list[BaseNode]:
+        documents = [to_document(node, self.title_key) for node in nodes]
+        units, chunks = self._builder().build(documents)
+        sources = {node.node_id: node for node in nodes}
+        units, chunks = self._named_by_caller(units, chunks, sources)
+        unit_nodes = {
+            unit.id: to_unit_node(unit, sources, with_metadata=self.include_metadata)
+            for unit in units
+        }
+        chunk_nodes = self._chunk_nodes(chunks, unit_nodes, sources)
+        children: dict[str, list[RelatedNodeInfo]] = {unit_id: [] for unit_id in unit_nodes}
+        for chunk in chunks:
+            # Without a hash: the framework has yet to add metadata to the chunk.
+            child = RelatedNodeInfo(node_id=chunk.id, node_type=ObjectType.TEXT)
+            children[chunk.unit_id].append(child)
+        for unit_id, node in unit_nodes.items():
+            node.relationships[NodeRelationship.CHILD] = children[unit_id]
+        return [*unit_nodes.values(), *chunk_nodes]
+
+    def _chunk_nodes(
+        self,
+        chunks: Sequence[Chunk],
+        unit_nodes: Mapping[str, BaseNode],
+        sources: Mapping[str, BaseNode],
+    ) -> list[TextNode]:
+        # Made once each: a hash reads the whole text.
+        of_unit = {unit_id: related(node) for unit_id, node in unit_nodes.items()}
+        if self.granularity == "unit":
+            return [
+                to_chunk_node(chunk, of_unit[chunk.unit_id], unit=unit_nodes[chunk.unit_id])
+                for chunk in chunks
+            ]
+        of_source = {
+            id_: sources[id_].as_related_node_info()
+            for id_ in dict.fromkeys(chunk.doc_id for chunk in chunks)
+        }
+        return [
+            to_chunk_node(
+                chunk,
+                of_unit[chunk.unit_id],
+                source=sources[chunk.doc_id],
+                source_info=of_source[chunk.doc_id],
+            )
+            for chunk in chunks
+        ]
+
+    def _postprocess_parsed_nodes(
+        self, nodes: list[BaseNode], parent_doc_map: dict[str, LlamaIndexDocument]
+    ) -> list[BaseNode]:
+        """Let the framework add metadata and neighbours, but not look for the offsets.
+
+        It takes the first place where a chunk's text stands, even inside the chunk before.
+        """
+        chunks = [node for node in nodes if isinstance(node, TextNode)]
+        offsets = [(node.start_char_idx, node.end_char_idx) for node in chunks]
+        nodes = super()._postprocess_parsed_nodes(nodes, parent_doc_map)
+        for node, (start, end) in zip(chunks, offsets, strict=True):
+            node.start_char_idx, node.end_char_idx = start, end
+        return nodes
+
+    def _builder(self) -> UnitBuilder:
+        return UnitBuilder(
+            max_tokens=self.max_tokens,
+            chunk_size=self.chunk_size,
+            granularity=self.granularity,
+            directed=self.directed,
+            split_oversized=self.split_oversized,
+            link_extractor=self.link_extractor,
+            link_rules=self.link_rules,
+            count_tokens=token_counter(self.tokenizer),
+        )
+
+    def _named_by_caller(
+        self, units: list[LongUnit], chunks: list[Chunk], sources: Mapping[str, BaseNode]
+    ) -> tuple[list[LongUnit], list[Chunk]]:
+        if self.id_func is default_id_func:
+            return units, chunks
+        first = [unit.doc_ids[0] for unit in units]
+        names = [
+            self.id_func(i, sources[doc_id])
+            for i, doc_id in enumerate([*first, *(chunk.doc_id for chunk in chunks)])
+        ]
+        if len(set(names)) != len(names):
+            twice = next(name for i, name in enumerate(names) if name in names[:i])
+            raise InvalidParameterError("id_func", twice, "a function that gives no id twice")
+        ids = {unit.id: name for unit, name in zip(units, names, strict=False)}
+        return [replace(unit, id=ids[unit.id]) for unit in units], [
+            replace(chunk, id=name, unit_id=ids[chunk.unit_id])
+            for chunk, name in zip(chunks, names[len(units) :], strict=True)
+        ]
+
+    async def _aparse_nodes(
+        self, nodes: Sequence[BaseNode], show_progress: bool = False, **kwargs: Any
+    ) -> list[BaseNode]:
+        return await asyncio.to_thread(self._parse_nodes, nodes, show_progress, **kwargs)

@@ -1,0 +1,436 @@
+"""The paper's two recipes as query engines, whose every module is a part of the framework."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from time import perf_counter
+from typing import Any, Literal, TypeAlias, get_args
+
+from llama_index.core.base.base_query_engine import BaseQueryEngine
+from llama_index.core.base.base_retriever import BaseRetriever
+from llama_index.core.base.embeddings.base import BaseEmbedding
+from llama_index.core.base.response.schema import RESPONSE_TYPE
+from llama_index.core.callbacks.base import CallbackManager
+from llama_index.core.callbacks.schema import CBEventType, EventPayload
+from llama_index.core.indices.base import BaseIndex
+from llama_index.core.indices.query.query_transform.base import BaseQueryTransform
+from llama_index.core.llms.llm import LLM
+from llama_index.core.postprocessor.types import BaseNodePostprocessor
+from llama_index.core.prompts import BasePromptTemplate
+from llama_index.core.prompts.mixin import PromptDictType, PromptMixinType
+from llama_index.core.response_synthesizers.base import BaseSynthesizer
+from llama_index.core.schema import BaseNode, NodeWithScore, QueryBundle
+from llama_index.core.settings import Settings
+
+from llama_index_longrag.bridge.answering import Models
+from llama_index_longrag.bridge.stores import token_counter
+from llama_index_longrag.recipes.runs import Modules, Run, Timed, traced
+from llama_index_longrag.refinement.compression import CompressPostprocessor
+from llama_index_longrag.refinement.rerank import RepackPostprocessor, ScorerRerank
+from llama_index_longrag.retrieval.gates import GateByModel, answers_alone, to_gate
+from llama_index_longrag.retrieval.hybrid import HybridRetriever
+from llama_index_longrag.retrieval.query_transforms import HydeTransform
+from llama_index_longrag.synthesis.two_turn import (
+    Turn,
+    Turns,
+    TwoTurnSynthesizer,
+    documents_of,
+    reader_template,
+)
+from longrag.errors import InvalidParameterError
+from longrag.models.rerankers.scorers import Scorer
+from longrag.prompts import RECIPE_ANSWER, quote
+from longrag.recipes.workflow import TOP_K, Recipe
+from longrag.refinement.repacking import RepackOrder, repack
+from longrag.refinement.reranking import PAPER_CANDIDATES, OnError
+from longrag.retrieval.fusion import PAPER_ALPHA
+from longrag.retrieval.query_classifier import Gate
+from longrag.synthesis.two_turn import EMPTY_ANSWER, FittedContext, ReaderDocument
+
+Default: TypeAlias = Literal["default"]
+"""The recipe's own module; None turns a module off."""
+
+
+class RecipeSynthesizer(TwoTurnSynthesizer):
+    """Read what a recipe has prepared, in one turn.
+
+    Documents stand in fields that their text cannot end. Where the model's window is too small,
+    whole documents are left out, the worst first, wherever the order puts them. The template is
+    also replaced by ``update_prompts`` under ``answer``.
+
+    Args:
+        llm: any LLM, by default ``Settings.llm``.
+        order: how the nodes are ordered.
+        template: has the slots ``context_str`` and ``query_str``.
+        settings: those of ``TwoTurnSynthesizer`` that are not of its turns, such as ``streaming``.
+    """
+
+    def __init__(
+        self,
+        llm: LLM | None = None,
+        *,
+        order: RepackOrder = "forward",
+        template: BasePromptTemplate | None = None,
+        **settings: Any,
+    ) -> None:
+        answer = template or reader_template(RECIPE_ANSWER)
+        super().__init__(llm, extract_template=answer, long_answer_template=answer, **settings)
+        self._order = order
+        self._told: Callable[[str], None] | None = None
+
+    def _get_prompts(self) -> PromptDictType:
+        return {"answer": self._templates["extract"]}
+
+    def _update_prompts(self, prompts: PromptDictType) -> None:
+        if "answer" in prompts:
+            # Both are measured, and the first is asked.
+            super()._update_prompts(dict.fromkeys(("extract", "long_answer"), prompts["answer"]))
+
+    def _turns(
+        self, query: str, fitted: FittedContext, kwargs: dict[str, Any], notes: dict[str, Any]
+    ) -> Turns:
+        args = {"query_str": quote(query), **kwargs, "context_str": fitted.text}
+        template = self._templates["extract"]
+        if self._told is not None:
+            self._told(template.format(llm=self._llm, **args))
+        answer: str = yield Turn("answer", self._llm, template, args)
+        return answer or self._empty_response
+
+    def _documents(self, texts: Sequence[str]) -> list[ReaderDocument]:
+        rank = repack(range(len(texts)), self._order)
+        return [replace(one, unit=rank[one.unit]) for one in documents_of(texts)]
+
+
+class RecipeQueryEngine(BaseQueryEngine):
+    """Answer by the workflow of the paper: each module may be another, or None.
+
+    A question is classified, made into what is searched with, searched for, and what was found is
+    reranked, ordered, shortened and read. ``metadata["needs_retrieval"]`` of the response tells
+    what the gate decided, and ``metadata["trace"]`` for each module what went in and came out, its
+    seconds, calls and errors, or why it was skipped; see ``longrag.recipes.Step``. Of a stream the
+    last entry is filled when the stream has ended. What a synthesizer of another kind asks is not
+    known: its entry tells what it was given.
+
+    Args:
+        retriever: any retriever, or an index, whose own is used. It is asked for ``candidates``
+            nodes, by a copy of it, where it has ``similarity_top_k``.
+        llm: answers, by default ``Settings.llm``.
+        classifier: decides which questions need retrieval: a ``Gate`` or an LLM.
+        transform: any query transform, such as ``HydeTransform``.
+        reranker: any node postprocessor, or a scorer.
+        repacker: the order in which nodes are read, or any node postprocessor.
+        compressor: any node postprocessor, such as ``CompressPostprocessor``.
+        response_synthesizer: any synthesizer; by default a ``RecipeSynthesizer``.
+        candidates: the nodes that are retrieved to be reranked; a postprocessor that is given may
+            have a limit of its own, as ``MonoT5Rerank`` does.
+        top_k: the nodes that are left after reranking.
+        on_error: what a reranker that fails does: "raise", or "keep_order", which goes on and notes
+            it in the trace.
+        answer_template: the prompt of the default synthesizer; ``context_str`` and ``query_str``.
+        direct_template: the prompt of answers without retrieval; ``query_str``.
+        empty_response: the answer where nothing was found.
+        streaming: stream the answers, of the default synthesizer and without retrieval.
+        tokenizer: counts tokens; by default LlamaIndex's global tokenizer.
+        callback_manager: told of queries.
+
+    Raises:
+        InvalidParameterError: a setting or a module that is not allowed.
+
+    Source: Best Practices §4 and §5.1.
+    """
+
+    def __init__(
+        self,
+        retriever: BaseRetriever | BaseIndex[Any],
+        *,
+        llm: LLM | None = None,
+        classifier: Gate | LLM | None = None,
+        transform: BaseQueryTransform | None = None,
+        reranker: BaseNodePostprocessor | Scorer | None = None,
+        repacker: RepackOrder | BaseNodePostprocessor | None = None,
+        compressor: BaseNodePostprocessor | None = None,
+        response_synthesizer: BaseSynthesizer | None = None,
+        candidates: int = PAPER_CANDIDATES,
+        top_k: int = TOP_K,
+        on_error: OnError = "raise",
+        answer_template: BasePromptTemplate | None = None,
+        direct_template: BasePromptTemplate | None = None,
+        empty_response: str = EMPTY_ANSWER,
+        streaming: bool = False,
+        tokenizer: Callable[[str], Sequence[Any]] | None = None,
+        callback_manager: CallbackManager | None = None,
+    ) -> None:
+        if isinstance(retriever, BaseIndex):
+            retriever = retriever.as_retriever()
+        _check("retriever", retriever, BaseRetriever)
+        if transform is not None:
+            _check("transform", transform, BaseQueryTransform)
+        super().__init__(callback_manager or retriever.callback_manager)
+        order, repacking = _ordering(repacker)
+        self._modules = Modules(
+            retriever=retriever,
+            gate=None if classifier is None else to_gate(classifier),
+            transform=transform,
+            reranker=_reranker(reranker, candidates),
+            repacker=repacking,
+            compressor=_postprocessor("compressor", "", compressor),
+        )
+        for part in (self._modules.reranker, repacking, self._modules.compressor):
+            if part is not None:
+                part.callback_manager = self.callback_manager
+        self._recipe = Recipe(
+            repacker=order,
+            candidates=candidates,
+            top_k=top_k,
+            on_error=on_error,
+            count_tokens=token_counter(tokenizer),
+        )
+        if response_synthesizer is not None:
+            _check("response_synthesizer", response_synthesizer, BaseSynthesizer)
+            if answer_template is not None:
+                raise InvalidParameterError(
+                    "answer_template", answer_template, "None with a response_synthesizer"
+                )
+        self._synthesizer = response_synthesizer or RecipeSynthesizer(
+            llm,
+            order=order or "forward",
+            template=answer_template,
+            streaming=streaming,
+            tokenizer=tokenizer,
+            empty_response=empty_response,
+            callback_manager=self.callback_manager,
+        )
+        self._direct = answers_alone(
+            llm or Settings.llm,
+            template=direct_template,
+            streaming=streaming,
+            callback_manager=self.callback_manager,
+        )
+
+    def retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
+        """Return the nodes that would be read, none where no retrieval is needed."""
+        run = Run(self._modules, self._recipe, query_bundle)
+        return run.nodes(Models().run(run.prepare()))
+
+    async def aretrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
+        """Return what ``retrieve`` does."""
+        run = Run(self._modules, self._recipe, query_bundle)
+        return run.nodes(await Models().arun(run.prepare()))
+
+    def synthesize(
+        self,
+        query_bundle: QueryBundle,
+        nodes: list[NodeWithScore],
+        additional_source_nodes: Sequence[NodeWithScore] | None = None,
+    ) -> RESPONSE_TYPE:
+        """Answer from nodes that are there already."""
+        return self._synthesizer.synthesize(query_bundle, nodes, additional_source_nodes)
+
+    async def asynthesize(
+        self,
+        query_bundle: QueryBundle,
+        nodes: list[NodeWithScore],
+        additional_source_nodes: Sequence[NodeWithScore] | None = None,
+    ) -> RESPONSE_TYPE:
+        """Answer from nodes that are there already."""
+        return await self._synthesizer.asynthesize(query_bundle, nodes, additional_source_nodes)
+
+    def _get_prompts(self) -> PromptDictType:
+        gate = self._modules.gate
+        return {"classify": gate.template} if isinstance(gate, GateByModel) else {}
+
+    def _update_prompts(self, prompts: PromptDictType) -> None:
+        gate = self._modules.gate
+        if isinstance(gate, GateByModel) and "classify" in prompts:
+            gate.template = prompts["classify"]
+
+    def _get_prompt_modules(self) -> PromptMixinType:
+        modules: PromptMixinType = {
+            "response_synthesizer": self._synthesizer,
+            "direct": self._direct,
+        }
+        if self._modules.transform is not None:
+            modules["transform"] = self._modules.transform
+        return modules
+
+    def _query(self, query_bundle: QueryBundle) -> RESPONSE_TYPE:
+        payload: dict[str, Any] = {EventPayload.QUERY_STR: query_bundle.query_str}
+        with self.callback_manager.event(CBEventType.QUERY, payload=payload) as event:
+            run = Run(self._modules, self._recipe, query_bundle)
+            prepared = Models().run(run.prepare())
+            timed = Timed(self._recipe, prepared, perf_counter())
+            reader = self._reader(timed)
+            response = reader.synthesize(query_bundle, run.nodes(prepared))
+            traced(response, timed)
+            event.on_end(payload={EventPayload.RESPONSE: response})
+        return response
+
+    async def _aquery(self, query_bundle: QueryBundle) -> RESPONSE_TYPE:
+        payload: dict[str, Any] = {EventPayload.QUERY_STR: query_bundle.query_str}
+        with self.callback_manager.event(CBEventType.QUERY, payload=payload) as event:
+            run = Run(self._modules, self._recipe, query_bundle)
+            prepared = await Models().arun(run.prepare())
+            timed = Timed(self._recipe, prepared, perf_counter())
+            reader = self._reader(timed)
+            response = await reader.asynthesize(query_bundle, run.nodes(prepared))
+            traced(response, timed)
+            event.on_end(payload={EventPayload.RESPONSE: response})
+        return response
+
+    def _reader(self, timed: Timed) -> BaseSynthesizer:
+        """Return what answers, and have a run told what its model is asked."""
+        if not timed.prepared.needs_retrieval:
+            template = self._direct.get_prompts()["simple_template"]
+            timed.asked(template.format(query_str=timed.prepared.query))
+            return self._direct
+        if not isinstance(self._synthesizer, RecipeSynthesizer):
+            return self._synthesizer
+        # A copy, since runs may be under way at the same time.
+        reader = copy.copy(self._synthesizer)
+        reader._told = timed.asked
+        return reader
+
+
+def best_performance(
+    retriever: BaseRetriever | BaseIndex[Any],
+    *,
+    reranker: BaseNodePostprocessor | Scorer | None,
+    llm: LLM | None = None,
+    nodes: Sequence[BaseNode] | None = None,
+    embed_model: BaseEmbedding | None = None,
+    alpha: float | None = PAPER_ALPHA,
+    classifier: Gate | LLM | Default | None = "default",
+    transform: BaseQueryTransform | Default | None = "default",
+    repacker: RepackOrder | BaseNodePostprocessor | None = "reverse",
+    compressor: BaseNodePostprocessor | Default | None = "default",
+    **settings: Any,
+) -> RecipeQueryEngine:
+    """Make the engine for the best answers (Best Practices §5.1).
+
+    Query classification, HyDE beside the query, hybrid retrieval, reranking of 50 candidates, the
+    best last, and the sentences nearest to the question. The paper reranks by monoT5:
+    ``reranker=MonoT5Rerank.load("castorini/monot5-base-msmarco")``. Each module may be another, and
+    None turns it off.
+
+    Args:
+        retriever: any retriever or index.
+        reranker: any node postprocessor, or a scorer.
+        llm: answers, and writes HyDE's document; by default ``Settings.llm``.
+        nodes: what the retriever searches, for the keywords; see ``HybridRetriever``.
+        embed_model: embeds sentences; by default the retriever's or ``Settings.embed_model``.
+        alpha: the weight of the keywords; None searches by the retriever alone. Needs the extra
+            ``bm25``.
+        classifier: by default the classifier that comes with the package.
+        transform: by default ``HydeTransform``.
+        repacker: the order in which nodes are read.
+        compressor: by default the extractive ``CompressPostprocessor``.
+        settings: those of ``RecipeQueryEngine``, such as ``top_k`` and ``streaming``.
+
+    Raises:
+        InvalidParameterError: a setting or a module that is not allowed.
+        MissingExtraError: the extra ``bm25`` is not installed.
+        TypeError: a setting is unknown.
+    """
+    if transform == "default":
+        transform = HydeTransform(llm)
+    return _engine(
+        _hybrid(retriever, nodes, alpha),
+        embed_model or getattr(retriever, "_embed_model", None),
+        classifier,
+        compressor,
+        llm=llm,
+        transform=transform,
+        reranker=reranker,
+        repacker=repacker,
+        **settings,
+    )
+
+
+def balanced_efficiency(
+    retriever: BaseRetriever | BaseIndex[Any],
+    *,
+    reranker: BaseNodePostprocessor | Scorer | None,
+    transform: BaseQueryTransform | None = None,
+    **settings: Any,
+) -> RecipeQueryEngine:
+    """Make the engine that weighs answers against time (Best Practices §5.1).
+
+    As ``best_performance``, without HyDE: the answer is the only call of a language model. The
+    paper reranks by TILDEv2: ``reranker=TildeRerank.from_nodes(nodes, model=...)``.
+
+    Args:
+        retriever: any retriever or index.
+        reranker: any node postprocessor, or a scorer.
+        transform: any query transform; none by default.
+        settings: those of ``best_performance``.
+
+    Raises:
+        InvalidParameterError: a setting or a module that is not allowed.
+        MissingExtraError: the extra ``bm25`` is not installed.
+        TypeError: a setting is unknown.
+    """
+    return best_performance(retriever, reranker=reranker, transform=transform, **settings)
+
+
+def _engine(
+    retriever: BaseRetriever,
+    embed_model: BaseEmbedding | None,
+    classifier: Gate | LLM | Default | None,
+    compressor: BaseNodePostprocessor | Default | None,
+    **settings: Any,
+) -> RecipeQueryEngine:
+    if compressor == "default":
+        tokenizer = settings.get("tokenizer")
+        compressor = CompressPostprocessor(embed_model=embed_model, tokenizer=tokenizer)
+    if classifier == "default":
+        classifier = to_gate(None)
+    return RecipeQueryEngine(retriever, classifier=classifier, compressor=compressor, **settings)
+
+
+def _hybrid(
+    retriever: BaseRetriever | BaseIndex[Any],
+    nodes: Sequence[BaseNode] | None,
+    alpha: float | None,
+) -> BaseRetriever:
+    if alpha is None or isinstance(retriever, HybridRetriever):
+        if nodes is not None:
+            raise InvalidParameterError("nodes", f"{len(nodes)} nodes", "left out here")
+        return retriever.as_retriever() if isinstance(retriever, BaseIndex) else retriever
+    beneath = partial(HybridRetriever, nodes=nodes, alpha=alpha)
+    if isinstance(retriever, BaseIndex):
+        return beneath(index=retriever)
+    return beneath(retriever=retriever)
+
+
+def _check(name: str, value: object, kind: type) -> None:
+    if not isinstance(value, kind):
+        raise InvalidParameterError(name, value, f"a {kind.__name__}")
+
+
+def _reranker(reranker: object, candidates: int) -> BaseNodePostprocessor | None:
+    if callable(reranker) and not isinstance(reranker, BaseNodePostprocessor):
+        return ScorerRerank(scorer=reranker, candidates=candidates)
+    return _postprocessor("reranker", ", a scorer", reranker)
+
+
+def _postprocessor(name: str, other: str, value: object) -> BaseNodePostprocessor | None:
+    if value is None or isinstance(value, BaseNodePostprocessor):
+        return value
+    raise InvalidParameterError(name, value, f"a node postprocessor{other} or None")
+
+
+def _ordering(
+    repacker: RepackOrder | BaseNodePostprocessor | None,
+) -> tuple[RepackOrder | None, BaseNodePostprocessor | None]:
+    """Return an order that the recipe knows, or else the postprocessor that makes it."""
+    if isinstance(repacker, RepackPostprocessor):
+        return repacker.order, None
+    if isinstance(repacker, BaseNodePostprocessor):
+        return None, repacker
+    if repacker is not None and repacker not in get_args(RepackOrder):
+        allowed = '"forward", "reverse", "sides", a node postprocessor or None'
+        raise InvalidParameterError("repacker", repacker, allowed)
+    return repacker, None

@@ -1,0 +1,247 @@
+"""Retrieved nodes made shorter: for one question (Recomp), or for none (Selective Context)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Annotated, Any, Final, Literal, cast
+
+from llama_index.core.base.embeddings.base import BaseEmbedding
+from llama_index.core.bridge.pydantic import Field, PlainSerializer, SerializeAsAny
+from llama_index.core.llms.llm import LLM
+from llama_index.core.prompts import BasePromptTemplate
+from llama_index.core.prompts.mixin import PromptDictType
+from llama_index.core.schema import (
+    MetadataMode,
+    NodeRelationship,
+    NodeWithScore,
+    QueryBundle,
+    RelatedNodeInfo,
+    TextNode,
+)
+from llama_index.core.settings import Settings
+from pydantic import SkipValidation
+
+from llama_index_longrag.bridge.answering import Models, asked, to_prompt, to_template
+from llama_index_longrag.bridge.nodes import hide, is_unit, shared_fields
+from llama_index_longrag.bridge.settings import identify
+from llama_index_longrag.bridge.stores import token_counter
+from llama_index_longrag.bridge.summaries import embed_identity, llm_identity
+from llama_index_longrag.refinement.pieces import extracts, forget_text, hidden, rewritten
+from llama_index_longrag.refinement.rerank import CheckedPostprocessor
+from longrag.calls import Flow
+from longrag.errors import InvalidParameterError
+from longrag.ingestion.chunking import check_size
+from longrag.models.hosted import check_language_model
+from longrag.models.language_model import LanguageModel
+from longrag.prompts import COMPRESS
+from longrag.refinement.compression import Summary, compress_abstractive, compress_extractive
+from longrag.refinement.pieces import Compressed, Limit
+from longrag.refinement.self_information import compress_selective
+from longrag.types import Span, stable_id
+
+_SLOTS = {"query_str": "question", "context_str": "context", "max_words": "max_words"}
+_ONLY_OF: Final = {
+    "embed_model": ("extractive",),
+    "token_budget": ("extractive", "selective_context"),
+    "llm": ("abstractive",),
+    "max_words": ("abstractive",),
+    "together": ("abstractive",),
+    "language_model": ("selective_context",),
+    "split_phrases": ("selective_context",),
+}
+"""The settings that not every method has."""
+
+
+def _identity(model: LanguageModel | None) -> dict[str, str] | None:
+    """Name a language model by what changes its probabilities; the weights by their name."""
+    if model is None:
+        return None
+    return {"name": model.name, "tokenizer": model.tokenizer.fingerprint}
+
+
+class CompressPostprocessor(CheckedPostprocessor):
+    """Keep of retrieved nodes what a question needs (Recomp), or what is not to be expected.
+
+    "extractive" keeps the sentences that are nearest to the question, over all nodes together, in
+    their order; any embedding model will do. ``metadata["pieces"]`` of a node that was shortened
+    has for each stretch that was kept its characters ``start_char`` and ``end_char`` in the text as
+    it was, and ``at``, the character at which it now stands; with the node's ``start_char_idx``
+    they are characters of its document. Members of long units are moved along; there are none where
+    nothing but what names a document was kept, as there are none of a summary.
+
+    "abstractive" has a language model write what each node says about the question; any LLM will
+    do. Nodes that say nothing of it are left out. With ``together`` one call reads all nodes, and
+    one node comes of them, whose ``metadata["node_ids"]`` names them.
+
+    "selective_context" keeps the sentences that a causal language model expected least, with
+    ``pieces`` and members as "extractive". It looks at no question and needs none. Async calls read
+    in threads, and one that is cancelled stops the model before its next call.
+
+    Nodes are copied, never changed; their ids, scores and sources stay. One of which nothing is
+    kept is left out, and one without text passes through.
+
+    Raises:
+        InvalidParameterError: a setting that is not allowed, or no question where one is needed.
+        EmbeddingError: the embedding model returned unusable vectors.
+        GenerationError: the language model gave no text, or no finite probability.
+
+    Source: Best Practices §3.7; Xu et al. 2023; Li et al. 2023.
+    """
+
+    method: Literal["extractive", "abstractive", "selective_context"] = Field(
+        default="extractive", description='"extractive", "abstractive" or "selective_context".'
+    )
+    ratio: float | None = Field(
+        default=None,
+        strict=True,
+        description="The share to keep; 0.4 where there is no other limit.",
+    )
+    token_budget: int | None = Field(
+        default=None,
+        strict=True,
+        description="not abstractive: the tokens that may be kept of all nodes together.",
+    )
+    max_words: int | None = Field(
+        default=None, strict=True, description="abstractive: the words asked for in each summary."
+    )
+    together: bool = Field(
+        default=False, strict=True, description="abstractive: whether one call reads all nodes."
+    )
+    embed_model: Annotated[
+        BaseEmbedding | None, PlainSerializer(lambda model: model and embed_identity(model))
+    ] = Field(default=None, description="extractive: None is Settings.embed_model.")
+    llm: Annotated[LLM | None, PlainSerializer(lambda llm: llm and llm_identity(llm))] = Field(
+        default=None, description="abstractive: None is Settings.llm."
+    )
+    language_model: Annotated[SkipValidation[LanguageModel | None], PlainSerializer(_identity)] = (
+        Field(default=None, description="selective_context: a model of longrag.models, needed.")
+    )
+    split_phrases: Annotated[Callable[[str], Sequence[Span]] | None, PlainSerializer(identify)] = (
+        Field(
+            default=None,
+            description="selective_context: cuts sentences into phrases, to be kept or dropped.",
+        )
+    )
+    compress_template: SerializeAsAny[BasePromptTemplate] = Field(
+        default_factory=lambda: to_template(
+            COMPRESS, **{own: name for name, own in _SLOTS.items()}
+        ),
+        description="abstractive: has query_str and context_str, and may have max_words.",
+    )
+    num_workers: int = Field(
+        default=4, strict=True, description="abstractive: the calls in flight at a time."
+    )
+    tokenizer: Annotated[Callable[[str], Sequence[Any]] | None, PlainSerializer(identify)] = Field(
+        default=None, description="Counts tokens; None is LlamaIndex's global tokenizer."
+    )
+
+    def model_post_init(self, context: Any, /) -> None:
+        """Refuse settings out of range."""
+        super().model_post_init(context)
+        check_size("num_workers", self.num_workers)
+        for name, methods in _ONLY_OF.items():
+            value, unset = getattr(self, name), type(self).model_fields[name].default
+            if value is not unset and self.method not in methods:
+                # A model is not written out: it may have a key.
+                shown = value if isinstance(value, int) else type(value).__name__
+                raise InvalidParameterError(name, shown, f"left out for method {self.method!r}")
+        if self.method == "selective_context":
+            check_language_model(self.language_model)
+        Limit(self.ratio, self.token_budget)
+        if self.max_words is not None:
+            check_size("max_words", self.max_words)
+            if self.ratio is not None:
+                raise InvalidParameterError("ratio", self.ratio, "None where max_words is given")
+
+    @classmethod
+    def class_name(cls) -> str:
+        """Return the name under which the postprocessor is serialised."""
+        return "CompressPostprocessor"
+
+    def _get_prompts(self) -> PromptDictType:
+        return {"compress": self.compress_template}
+
+    def _update_prompts(self, prompts: PromptDictType) -> None:
+        if "compress" in prompts:
+            self.compress_template = prompts["compress"]
+
+    def _postprocess_nodes(
+        self, nodes: list[NodeWithScore], query_bundle: QueryBundle | None = None
+    ) -> list[NodeWithScore]:
+        return self._models().run(self._flow(nodes, query_bundle))
+
+    async def _apostprocess_nodes(
+        self, nodes: list[NodeWithScore], query_bundle: QueryBundle | None = None
+    ) -> list[NodeWithScore]:
+        return await self._models().arun(self._flow(nodes, query_bundle))
+
+    def _models(self) -> Models:
+        workers = self.num_workers if self.method == "abstractive" else 1
+        return Models(llm=self.llm, embed_model=self.embed_model, num_workers=workers)
+
+    def _flow(
+        self, nodes: Sequence[NodeWithScore], query_bundle: QueryBundle | None
+    ) -> Flow[list[NodeWithScore]]:
+        query = "" if self.method == "selective_context" else asked(query_bundle)
+        texts = [result.node.get_content(metadata_mode=MetadataMode.NONE) for result in nodes]
+        if not any(text.strip() for text in texts):
+            return list(nodes)
+        if self.method != "abstractive":
+            return extracts(nodes, texts, (yield from self._kept(query, texts)))
+        summaries = yield from compress_abstractive(
+            query,
+            texts,
+            ratio=self.ratio,
+            max_words=self.max_words,
+            together=self.together,
+            prompt=to_prompt(self.compress_template, self.llm or Settings.llm, **_SLOTS),
+        )
+        return _summaries(nodes, texts, summaries)
+
+    def _kept(self, query: str, texts: Sequence[str]) -> Flow[Compressed]:
+        limit: dict[str, Any] = {
+            "ratio": self.ratio,
+            "token_budget": self.token_budget,
+            "count_tokens": token_counter(self.tokenizer),
+        }
+        if self.method == "extractive":
+            return compress_extractive(query, texts, **limit)
+        model = cast("LanguageModel", self.language_model)
+        return compress_selective(texts, model, split_phrases=self.split_phrases, **limit)
+
+
+def _summaries(
+    nodes: Sequence[NodeWithScore], texts: Sequence[str], summaries: Sequence[Summary]
+) -> list[NodeWithScore]:
+    by_first = {summary.text_indices[0]: summary for summary in summaries}
+    results = []
+    for index, result in enumerate(nodes):
+        if not texts[index].strip():
+            results.append(result)
+        elif index in by_first:
+            summary = by_first[index]
+            about = [nodes[i] for i in summary.text_indices]
+            node = rewritten(result.node, summary.text) if len(about) == 1 else _one(about, summary)
+            results.append(NodeWithScore(node=hidden(node), score=result.score))
+    return results
+
+
+def _one(about: Sequence[NodeWithScore], summary: Summary) -> TextNode:
+    """Make a node of a summary of several, with what they agree on."""
+    nodes = [result.node for result in about]
+    node_fields = shared_fields(nodes)
+    forget_text(node_fields["metadata"], unit=any(map(is_unit, nodes)))
+    node_fields["metadata"].pop("unit_id", None)
+    node_ids = [node.node_id for node in nodes]
+    doc_ids = [
+        doc_id
+        for node in nodes
+        for doc_id in node.metadata.get("doc_ids") or [node.ref_doc_id or node.node_id]
+    ]
+    node_fields["metadata"] |= {"node_ids": node_ids, "doc_ids": list(dict.fromkeys(doc_ids))}
+    sources = {node.ref_doc_id for node in nodes}
+    if len(sources) == 1 and None not in sources:
+        source = RelatedNodeInfo(node_id=str(nodes[0].ref_doc_id))
+        node_fields["relationships"] = {NodeRelationship.SOURCE: source}
+    id_ = stable_id("summary", *node_ids, summary.text)
+    return TextNode(id_=id_, text=summary.text, **hide(node_fields, ["doc_ids"]))

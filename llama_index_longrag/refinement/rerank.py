@@ -1,0 +1,353 @@
+"""What is done to retrieved nodes before they are read: another order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+
+import llama_index.core.instrumentation as instrument
+from llama_index.core.bridge.pydantic import ConfigDict, Field, PlainSerializer, PrivateAttr
+from llama_index.core.callbacks.schema import CBEventType, EventPayload
+from llama_index.core.instrumentation.events.rerank import ReRankEndEvent, ReRankStartEvent
+from llama_index.core.postprocessor.types import BaseNodePostprocessor
+from llama_index.core.schema import BaseNode, MetadataMode, NodeWithScore, QueryBundle
+from pydantic import ValidationError
+
+from llama_index_longrag.bridge.answering import Models, asked
+from llama_index_longrag.bridge.nodes import holds_chunks, is_unit, parent_id, to_unit
+from llama_index_longrag.bridge.settings import identify, refusal
+from llama_index_longrag.bridge.stores import token_counter
+from longrag.calls import Flow
+from longrag.errors import InvalidParameterError
+from longrag.indexing.tilde_index import TildeIndex, TildeScorer
+from longrag.ingestion.chunking import check_size
+from longrag.models.rerankers.monot5 import MonoT5Scorer
+from longrag.models.rerankers.scorers import Scorer
+from longrag.models.rerankers.tilde_terms import TermTokenizer, TermWeigher
+from longrag.refinement.repacking import RepackOrder, repack
+from longrag.refinement.reranking import (
+    PAPER_CANDIDATES,
+    OnError,
+    Reranked,
+    rerank,
+    scored_pieces,
+)
+from longrag.types import TokenCounter
+
+dispatcher = instrument.get_dispatcher(__name__)  # type: ignore[attr-defined]
+
+_Self = TypeVar("_Self", bound="TildeRerank")
+
+
+class CheckedPostprocessor(BaseNodePostprocessor):
+    """A postprocessor that refuses bad settings by the error of the whole package."""
+
+    model_config = ConfigDict(arbitrary_types_allowed=True, extra="forbid")
+
+    if not TYPE_CHECKING:  # editors and type checkers read the settings off the fields
+
+        def __init__(self, **settings: Any) -> None:
+            """Refuse bad settings by the error that the whole package gives for them."""
+            try:
+                super().__init__(**settings)
+            except ValidationError as error:
+                raise refusal(error, type(self).model_fields) from None
+
+
+class ScorerRerank(CheckedPostprocessor):
+    """Put nodes into the order of a scorer that reads question and text.
+
+    The score of a node that was scored becomes the scorer's, and higher is better; nodes behind
+    the candidates keep their place and have none. Nodes of equal score keep their order. The nodes
+    themselves are not changed.
+
+    A node of more than ``chunk_size`` tokens, such as a long unit, is cut into chunks and has the
+    score of its best one. With ``metadata_mode`` the metadata that embedders are shown stands
+    before each of them, and before a chunk of a unit its document's title.
+
+    Raises:
+        InvalidParameterError: a setting that is not allowed, or no question.
+        RerankError: the scorer failed, and ``on_error`` is "raise".
+
+    Source: Best Practices §3.5.
+    """
+
+    scorer: Annotated[Scorer, PlainSerializer(identify)] = Field(
+        description="A callable from a question and texts to one number for each."
+    )
+    top_n: int | None = Field(
+        default=None, strict=True, description="The nodes to return; None is all."
+    )
+    candidates: int = Field(
+        default=PAPER_CANDIDATES,
+        strict=True,
+        description="How many nodes are scored, from the front.",
+    )
+    on_error: OnError = Field(
+        default="raise", description='What a scorer that fails does: "raise" or "keep_order".'
+    )
+    chunk_size: int = Field(
+        default=384, strict=True, description="The most tokens of a text that is scored."
+    )
+    metadata_mode: MetadataMode = Field(
+        default=MetadataMode.EMBED, description="The metadata that is scored with a text."
+    )
+    tokenizer: Annotated[Callable[[str], Sequence[Any]] | None, PlainSerializer(identify)] = Field(
+        default=None, description="Counts tokens; None is LlamaIndex's global tokenizer."
+    )
+    model_name: str = Field(default="", description="The scorer's name in events.")
+
+    _parts: dict[str, tuple[str, ...]] = PrivateAttr(default_factory=dict)
+
+    def model_post_init(self, context: Any, /) -> None:
+        """Refuse settings out of range."""
+        super().model_post_init(context)
+        for name in ("candidates", "chunk_size", *(("top_n",) if self.top_n is not None else ())):
+            check_size(name, getattr(self, name))
+        if not self.model_name:
+            known = getattr(self.scorer, "__qualname__", type(self.scorer).__name__)
+            self.model_name = str(getattr(self.scorer, "name", known))
+
+    @classmethod
+    def class_name(cls) -> str:
+        """Return the name under which the postprocessor is serialised."""
+        return cls.__name__
+
+    def _postprocess_nodes(
+        self, nodes: list[NodeWithScore], query_bundle: QueryBundle | None = None
+    ) -> list[NodeWithScore]:
+        with self._watched(nodes, query_bundle) as found:
+            flow = self._flow(nodes, asked(query_bundle))
+            found.extend(_results(Models(scorer=self.scorer).run(flow)))
+        return found
+
+    async def _apostprocess_nodes(
+        self, nodes: list[NodeWithScore], query_bundle: QueryBundle | None = None
+    ) -> list[NodeWithScore]:
+        with self._watched(nodes, query_bundle) as found:
+            flow = self._flow(nodes, asked(query_bundle))
+            found.extend(_results(await Models(scorer=self.scorer).arun(flow)))
+        return found
+
+    def _flow(
+        self, nodes: Sequence[NodeWithScore], query: str
+    ) -> Flow[list[Reranked[NodeWithScore]]]:
+        count_tokens = token_counter(self.tokenizer)
+        # A generator of its own, since texts are cut before the first request.
+        return (
+            yield from rerank(
+                query,
+                nodes,
+                texts=lambda result: self._texts(result.node, count_tokens),
+                candidates=self.candidates,
+                top_n=self.top_n,
+                on_error=self.on_error,
+            )
+        )
+
+    @contextmanager
+    def _watched(
+        self, nodes: list[NodeWithScore], query_bundle: QueryBundle | None
+    ) -> Iterator[list[NodeWithScore]]:
+        """Tell the framework's events and callbacks what comes in and what goes out."""
+        query, found = asked(query_bundle), list[NodeWithScore]()
+        top_n = len(nodes) if self.top_n is None else self.top_n
+        dispatcher.event(
+            ReRankStartEvent(
+                query=query_bundle, nodes=nodes, top_n=top_n, model_name=self.model_name
+            )
+        )
+        payload: dict[str, Any] = {
+            EventPayload.NODES: nodes,
+            EventPayload.MODEL_NAME: self.model_name,
+            EventPayload.QUERY_STR: query,
+            EventPayload.TOP_K: top_n,
+        }
+        with self.callback_manager.event(CBEventType.RERANKING, payload=payload) as event:
+            yield found
+            event.on_end(payload={EventPayload.NODES: found})
+        dispatcher.event(ReRankEndEvent(nodes=found))
+
+    def _texts(self, node: BaseNode, count_tokens: TokenCounter) -> tuple[str, ...]:
+        return self._parts.get(node.node_id) or _texts(
+            node, self.metadata_mode, chunk_size=self.chunk_size, count_tokens=count_tokens
+        )
+
+
+def _texts(
+    node: BaseNode, mode: MetadataMode, *, chunk_size: int, count_tokens: TokenCounter
+) -> tuple[str, ...]:
+    """Return a node's text in pieces of at most ``chunk_size`` tokens, with what names them."""
+    text = node.get_content(metadata_mode=MetadataMode.NONE)
+    parts = [(text, node.get_metadata_str(mode=mode).strip())]
+    if is_unit(node):
+        named = mode != MetadataMode.NONE
+        parts = [
+            (
+                text[own[0].start : own[-1].end],
+                f"title: {own[0].title}" if named and own[0].title.strip() else "",
+            )
+            for own in to_unit(node).documents
+        ]
+    return scored_pieces(parts, chunk_size=chunk_size, count_tokens=count_tokens) or (text,)
+
+
+def _results(ranked: Sequence[Reranked[NodeWithScore]]) -> list[NodeWithScore]:
+    if all(one.score is None for one in ranked):
+        return [one.item for one in ranked]  # nothing was scored: the scores are the retriever's
+    return [NodeWithScore(node=one.item.node, score=one.score) for one in ranked]
+
+
+class MonoT5Rerank(ScorerRerank):
+    """Rerank with monoT5: a T5 that says how likely a text is to be relevant.
+
+    ``MonoT5Rerank.load(path_or_name)`` reads a checkpoint once; ``scorer=`` takes a
+    ``longrag.models.MonoT5Scorer`` that is there already. Scores are log probabilities, at most 0.
+    Settings are those of ``ScorerRerank``. Needs the extra ``rerank``.
+
+    Source: Best Practices §3.5; Nogueira et al. 2020.
+    """
+
+    @classmethod
+    def load(
+        cls, path_or_name: str, *, dtype: Any = None, device: Any = None, **settings: Any
+    ) -> MonoT5Rerank:
+        """Load a checkpoint from safetensors, running no code that comes with it.
+
+        Args:
+            path_or_name: a folder, or a repository's name.
+            dtype: that of the weights; the one they were saved in by default.
+            device: where the model goes; the processor by default.
+            settings: of the class, and of ``MonoT5Scorer``.
+
+        Raises:
+            MissingExtraError: the extra ``rerank`` is not installed.
+            InvalidParameterError: transformers has no such model, or a setting is not allowed.
+            OSError: nothing there, or no safetensors.
+        """
+        own = {name: settings.pop(name) for name in list(settings) if name in cls.model_fields}
+        scorer = MonoT5Scorer.load(path_or_name, dtype=dtype, device=device, **settings)
+        return cls(**{"model_name": path_or_name, **own}, scorer=scorer)
+
+
+class TildeRerank(ScorerRerank):
+    """Rerank with TILDEv2: by term weights that were computed before any question was asked.
+
+    ``TildeRerank.from_nodes(nodes, model=...)`` weighs the terms of nodes; a question then takes no
+    model. A node is known by its id, or else by its text; one that was not weighed cannot be
+    scored, and what happens then is up to ``on_error``. ``from_index`` takes an index that was
+    saved. Settings are those of ``ScorerRerank``.
+
+    Source: Best Practices §3.5; Zhuang and Zuccon 2021.
+    """
+
+    metadata_mode: MetadataMode = Field(
+        default=MetadataMode.NONE, description="The metadata that is scored with a text."
+    )
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Restore a copy, with the texts by which nodes are known; the framework drops them."""
+        super().__setstate__(state)
+        self._parts = (state.get("__pydantic_private__") or {}).get("_parts", {})
+
+    @classmethod
+    def from_nodes(
+        cls: type[_Self], nodes: Sequence[BaseNode], *, model: TermWeigher, **settings: Any
+    ) -> _Self:
+        """Weigh the terms of nodes, once.
+
+        Of long units, give their chunks as well: a unit is then scored by these.
+
+        Args:
+            nodes: what will be retrieved.
+            model: weighs the terms, such as ``longrag.models.TildeModel.load(...)``.
+            settings: of the class.
+
+        Raises:
+            InvalidParameterError: a setting, or weights that are not positive and finite.
+        """
+        found = cls(scorer=_unweighed, **settings)
+        count_tokens = token_counter(found.tokenizer)
+        parts = _parts_of(nodes, lambda node: found._texts(node, count_tokens))
+        texts = list(dict.fromkeys(text for several in parts.values() for text in several))
+        index = TildeIndex.precompute([str(row) for row in range(len(texts))], texts, model)
+        found = cls(
+            **{"model_name": type(model).__name__, **settings},
+            scorer=TildeScorer(index, model.tokenizer),
+        )
+        found._parts = parts
+        return found
+
+    @classmethod
+    def from_index(
+        cls: type[_Self], index: TildeIndex, terms: TermTokenizer, **settings: Any
+    ) -> _Self:
+        """Rerank by an index of weights, whose texts are those of the nodes.
+
+        Args:
+            index: the weights.
+            terms: cuts the questions, as the texts were cut: ``TildeModel.tokenizer``.
+            settings: of the class.
+
+        Raises:
+            InvalidParameterError: a setting, or the index was made with another tokenizer.
+        """
+        return cls(**{"model_name": "TildeIndex", **settings}, scorer=TildeScorer(index, terms))
+
+
+def _unweighed(query: str, texts: Sequence[str], /) -> Any:
+    raise InvalidParameterError("texts", texts, "those of nodes whose terms were weighed")
+
+
+def _parts_of(
+    nodes: Sequence[BaseNode], texts: Callable[[BaseNode], tuple[str, ...]]
+) -> dict[str, tuple[str, ...]]:
+    """Return the texts by which each node is scored: of a parent those of its children."""
+    children: dict[str, list[BaseNode]] = {}
+    for node in nodes:
+        parent = parent_id(node)
+        if parent is not None and not holds_chunks(node):
+            children.setdefault(parent, []).append(node)
+    parts: dict[str, tuple[str, ...]] = {}
+    for node in nodes:
+        own = children.get(node.node_id, [node])
+        parts[node.node_id] = tuple(text for part in own for text in texts(part))
+    for parent, own in children.items():
+        if parent not in parts:
+            parts[parent] = tuple(text for part in own for text in texts(part))
+    return parts
+
+
+class RepackPostprocessor(CheckedPostprocessor):
+    """Put nodes, which come best first, into the order in which they are to be read.
+
+    "forward" leaves them; "reverse" puts the best last, next to the question; "sides" puts the best
+    first and the second best last. Nothing is dropped and no score changes, so it goes behind what
+    ranks. A reader that leaves out what is last where its window is too small, as
+    ``TwoTurnSynthesizer`` does, needs a window that holds all of it.
+
+    Raises:
+        InvalidParameterError: another order.
+
+    Source: Best Practices §3.6.
+    """
+
+    order: RepackOrder = Field(
+        default="reverse", description='"forward", "reverse" or "sides", as the list is read.'
+    )
+
+    @classmethod
+    def class_name(cls) -> str:
+        """Return the name under which the postprocessor is serialised."""
+        return "RepackPostprocessor"
+
+    def _postprocess_nodes(
+        self, nodes: list[NodeWithScore], query_bundle: QueryBundle | None = None
+    ) -> list[NodeWithScore]:
+        return repack(nodes, self.order)
+
+    async def _apostprocess_nodes(
+        self, nodes: list[NodeWithScore], query_bundle: QueryBundle | None = None
+    ) -> list[NodeWithScore]:
+        return repack(nodes, self.order)

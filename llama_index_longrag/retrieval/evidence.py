@@ -1,0 +1,86 @@
+"""The retriever that puts evidence together for one question, for corpora with or without links."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from llama_index.core.base.base_retriever import BaseRetriever
+from llama_index.core.callbacks.base import CallbackManager
+from llama_index.core.schema import IndexNode, NodeWithScore, QueryBundle
+
+from llama_index_longrag.bridge.nodes import to_result
+from llama_index_longrag.bridge.stores import embed
+from llama_index_longrag.retrieval.maxp import UnitsIndex
+from longrag.calls import Embed, Flow, Request, Steps, aperform, arun, perform, run
+from longrag.ingestion.relations import LinkSource
+from longrag.retrieval.assembly import check_token_budget
+from longrag.retrieval.corpus_evidence import LINK_SOURCES, CorpusEvidence
+from longrag.types import RetrievedUnit
+
+
+class EvidenceRetriever(BaseRetriever):
+    """Retrieve what a question needs within a token budget: its best passages and where they lead.
+
+    From the best passages it follows links and shared rare terms to others, and returns as many as
+    fit, best first. No model is asked but the embedder, for the question. Meant for questions whose
+    evidence is spread over several documents, and for corpora without hyperlinks; see
+    ``EvidenceIndex`` for the formula and ``docs/no-links.md`` for what it finds.
+
+    Each node is a passage with its title; its metadata is that of ``MaxPRetriever``.
+
+    Args:
+        index: the documents and vectors, whose later changes the retriever follows.
+        token_budget: most tokens to return in all; None returns everything, ranked.
+        link_sources: find links between documents beside the index's own.
+        settings: the keyword arguments of ``EvidenceIndex``, such as ``hits``.
+
+    Raises:
+        InvalidParameterError: a setting is out of range.
+        TypeError: a setting is unknown.
+    """
+
+    def __init__(
+        self,
+        *,
+        index: UnitsIndex,
+        token_budget: int | None = 2200,
+        link_sources: Sequence[LinkSource] = LINK_SOURCES,
+        callback_manager: CallbackManager | None = None,
+        object_map: dict[str, Any] | None = None,
+        objects: list[IndexNode] | None = None,
+        verbose: bool = False,
+        **settings: Any,
+    ) -> None:
+        check_token_budget(token_budget)
+        self._index = index
+        self._token_budget = token_budget
+        settings.setdefault("count_tokens", index.corpus.builder.count_tokens)
+        self._evidence = CorpusEvidence(index.corpus, link_sources=link_sources, **settings)
+        super().__init__(
+            callback_manager=callback_manager or index._callback_manager,
+            object_map=object_map,
+            objects=objects,
+            verbose=verbose,
+        )
+
+    def _retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
+        flow = self._flow(query_bundle)
+        return self._results(run(flow, lambda request: perform(self._steps(request))))
+
+    async def _aretrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
+        flow = self._flow(query_bundle)
+        return self._results(await arun(flow, lambda request: aperform(self._steps(request))))
+
+    def _flow(self, bundle: QueryBundle) -> Flow[list[RetrievedUnit]]:
+        return self._evidence.retrieve(
+            bundle.embedding_strs, token_budget=self._token_budget, vector=bundle.embedding
+        )
+
+    def _steps(self, request: Request) -> Steps[Any]:
+        if not isinstance(request, Embed):
+            raise NotImplementedError(type(request).__name__)
+        return (yield from embed(self._index._embed_model, request))
+
+    def _results(self, found: Sequence[RetrievedUnit]) -> list[NodeWithScore]:
+        return [to_result(unit, self._index.source_nodes(unit.unit.doc_ids)) for unit in found]

@@ -1,0 +1,214 @@
+"""A query engine that retrieves only for questions that need it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from llama_index.core.base.base_query_engine import BaseQueryEngine
+from llama_index.core.base.response.schema import RESPONSE_TYPE
+from llama_index.core.callbacks.base import CallbackManager
+from llama_index.core.callbacks.schema import CBEventType, EventPayload
+from llama_index.core.llms.llm import LLM
+from llama_index.core.prompts import BasePromptTemplate
+from llama_index.core.prompts.mixin import PromptDictType, PromptMixinType
+from llama_index.core.response_synthesizers.base import BaseSynthesizer
+from llama_index.core.response_synthesizers.generation import Generation
+from llama_index.core.schema import NodeWithScore, QueryBundle
+from llama_index.core.settings import Settings
+
+from llama_index_longrag.bridge.answering import Models, in_thread, to_prompt, to_template
+from longrag.errors import InvalidParameterError
+from longrag.prompts import CLASSIFY_QUERY
+from longrag.retrieval.query_classifier import Gate, QueryClassifier
+from longrag.retrieval.query_gates import classify_query
+
+# No question can hold it, so that braces around it are the template's own.
+_BARE = "\1query\1"
+
+
+class GateByModel:
+    """Asks a LlamaIndex LLM whether a question needs retrieval.
+
+    Args:
+        llm: any LLM.
+        template: has the slot ``query_str``.
+    """
+
+    def __init__(self, llm: LLM, template: BasePromptTemplate | None = None) -> None:
+        self._models = Models(llm=llm)
+        self._llm = llm
+        self.template = template or to_template(CLASSIFY_QUERY, query="query_str")
+
+    def needs_retrieval(self, query: str) -> bool:
+        """Ask once; an answer that is neither yes nor no retrieves."""
+        return self._models.run(classify_query(query, prompt=self._prompt()))
+
+    async def aneeds_retrieval(self, query: str) -> bool:
+        """Ask once, with the model's async call."""
+        return await self._models.arun(classify_query(query, prompt=self._prompt()))
+
+    def _prompt(self) -> str:
+        prompt = to_prompt(self.template, self._llm, query_str=_BARE)
+        # The core's template is a format string.
+        escaped = prompt.replace("{", "{{").replace("}", "}}")
+        return escaped.replace("{{" + _BARE + "}}", "{query}")
+
+
+class QueryClassifierQueryEngine(BaseQueryEngine):
+    """Retrieve where a question needs it, and otherwise ask the language model alone.
+
+    What a question brings along itself, such as a text to translate, is answered by the LLM from
+    the question. Everything else goes to the engine beneath, unchanged.
+    ``metadata["needs_retrieval"]`` of the response tells which way it went.
+
+    Args:
+        query_engine: any query engine, for questions that need retrieval.
+        classifier: decides: any object with ``needs_retrieval(query)``, by default the classifier
+            that comes with the package; or an LLM, which is then asked.
+        llm: answers without retrieval; by default that of the engine's synthesizer, or else
+            ``Settings.llm``.
+        direct_template: the prompt of these answers, with the slot ``query_str``; by default the
+            question alone. Also replaced by ``update_prompts`` under ``direct:simple_template``.
+        classify_template: the prompt for a classifier that is an LLM, with the slot ``query_str``;
+            also replaced by ``update_prompts`` under ``classify``.
+        streaming: stream answers without retrieval; the engine beneath has its own setting.
+        callback_manager: told of queries.
+
+    Raises:
+        InvalidParameterError: an engine or a classifier that is none, or a question that is blank.
+
+    Source: Best Practices §3.1.
+    """
+
+    def __init__(
+        self,
+        query_engine: BaseQueryEngine,
+        *,
+        classifier: Gate | LLM | None = None,
+        llm: LLM | None = None,
+        direct_template: BasePromptTemplate | None = None,
+        classify_template: BasePromptTemplate | None = None,
+        streaming: bool = False,
+        callback_manager: CallbackManager | None = None,
+    ) -> None:
+        if not isinstance(query_engine, BaseQueryEngine):
+            raise InvalidParameterError("query_engine", query_engine, "a query engine")
+        super().__init__(callback_manager or query_engine.callback_manager)
+        self._query_engine = query_engine
+        self._gate = to_gate(classifier, classify_template)
+        self._direct = answers_alone(
+            llm or _llm_of(query_engine),
+            template=direct_template,
+            streaming=streaming,
+            callback_manager=self.callback_manager,
+        )
+
+    def retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
+        """Return what the engine beneath retrieves, and nothing where that is not needed."""
+        if not self._gate.needs_retrieval(query_bundle.query_str):
+            return []
+        return self._query_engine.retrieve(query_bundle)
+
+    async def aretrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
+        """Return what ``retrieve`` does."""
+        if not await _decide(self._gate, query_bundle.query_str):
+            return []
+        aretrieve = getattr(self._query_engine, "aretrieve", None)
+        if aretrieve is None:
+            return await in_thread(self._query_engine.retrieve, query_bundle)
+        found: list[NodeWithScore] = await aretrieve(query_bundle)
+        return found
+
+    def _get_prompts(self) -> PromptDictType:
+        return {"classify": self._gate.template} if isinstance(self._gate, GateByModel) else {}
+
+    def _update_prompts(self, prompts: PromptDictType) -> None:
+        if isinstance(self._gate, GateByModel) and "classify" in prompts:
+            self._gate.template = prompts["classify"]
+
+    def _get_prompt_modules(self) -> PromptMixinType:
+        return {"query_engine": self._query_engine, "direct": self._direct}
+
+    def _query(self, query_bundle: QueryBundle) -> RESPONSE_TYPE:
+        payload: dict[str, Any] = {EventPayload.QUERY_STR: query_bundle.query_str}
+        with self.callback_manager.event(CBEventType.QUERY, payload=payload) as event:
+            needed = self._gate.needs_retrieval(query_bundle.query_str)
+            if needed:
+                response = self._query_engine.query(query_bundle)
+            else:
+                response = self._direct.synthesize(query_bundle, [])
+            noted(response, needs_retrieval=needed)
+            event.on_end(payload={EventPayload.RESPONSE: response})
+        return response
+
+    async def _aquery(self, query_bundle: QueryBundle) -> RESPONSE_TYPE:
+        payload: dict[str, Any] = {EventPayload.QUERY_STR: query_bundle.query_str}
+        with self.callback_manager.event(CBEventType.QUERY, payload=payload) as event:
+            needed = await _decide(self._gate, query_bundle.query_str)
+            if needed:
+                response = await self._query_engine.aquery(query_bundle)
+            else:
+                response = await self._direct.asynthesize(query_bundle, [])
+            noted(response, needs_retrieval=needed)
+            event.on_end(payload={EventPayload.RESPONSE: response})
+        return response
+
+
+def to_gate(
+    classifier: Gate | LLM | None, template: BasePromptTemplate | None = None
+) -> Gate | GateByModel:
+    """Return what decides: the classifier itself, one that asks an LLM, or the shipped one.
+
+    Raises:
+        InvalidParameterError: it decides nothing, or has no use for a template.
+    """
+    if isinstance(classifier, LLM):
+        return GateByModel(classifier, template)
+    if template is not None:
+        raise InvalidParameterError(
+            "classify_template", template, "left out unless the classifier is an LLM"
+        )
+    if classifier is None:
+        return QueryClassifier.load_default()
+    if not isinstance(classifier, Gate):
+        raise InvalidParameterError(
+            "classifier", classifier, "an object with needs_retrieval(query), or an LLM"
+        )
+    return classifier
+
+
+def answers_alone(
+    llm: LLM,
+    *,
+    template: BasePromptTemplate | None,
+    streaming: bool,
+    callback_manager: CallbackManager | None,
+) -> BaseSynthesizer:
+    """Return what answers from the question alone."""
+    # Unlike the framework's other synthesizers it asks where nothing was retrieved.
+    return Generation(
+        llm=llm,
+        simple_template=template,
+        streaming=streaming,
+        callback_manager=callback_manager,
+    )
+
+
+def noted(response: RESPONSE_TYPE, **notes: Any) -> None:
+    """Add notes to a response's metadata."""
+    # In place where there are any: a stream goes on filling them.
+    if response.metadata is None:
+        response.metadata = {}
+    response.metadata.update(notes)
+
+
+async def _decide(gate: Gate | GateByModel, query: str) -> bool:
+    if isinstance(gate, GateByModel):
+        return await gate.aneeds_retrieval(query)
+    return await in_thread(gate.needs_retrieval, query)
+
+
+def _llm_of(engine: BaseQueryEngine) -> LLM:
+    synthesizer = getattr(engine, "_response_synthesizer", None)
+    llm = getattr(synthesizer, "_llm", None)
+    return llm if isinstance(llm, LLM) else Settings.llm

@@ -1,0 +1,201 @@
+"""Keywords beside any retriever: both rankings as one."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from math import isnan
+from typing import Any
+
+from llama_index.core.base.base_retriever import BaseRetriever
+from llama_index.core.callbacks.base import CallbackManager
+from llama_index.core.indices.base import BaseIndex
+from llama_index.core.schema import BaseNode, IndexNode, NodeWithScore, QueryBundle
+
+from llama_index_longrag.bridge.nodes import to_chunk
+from llama_index_longrag.indices.raptor import RaptorIndex
+from llama_index_longrag.retrieval.keyword_sources import CurrentKeywords, Keywords, source_of
+from llama_index_longrag.retrieval.raptor import RaptorRetriever
+from longrag.calls import Flow, Method, Request, Search, Steps, aperform, arun, perform, run
+from longrag.errors import InvalidParameterError
+from longrag.indexing.keywords import Tokenizer
+from longrag.retrieval.fusion import PAPER_ALPHA, check_alpha
+from longrag.retrieval.hybrid import HybridHit, hybrid
+from longrag.retrieval.units import Hit, check_k
+
+_CANDIDATES = 100
+
+
+class HybridRetriever(BaseRetriever):
+    """Rank by ``alpha * keywords + dense``: BM25 beside any retriever, over the same nodes.
+
+    Both rankings are scaled to 0 to 1, so that a score is at most ``alpha + 1``. Long units count
+    by their best chunk on both sides, and of a tree its leaves and summaries count alike.
+
+    Exactly min(similarity_top_k, nodes) nodes are returned where the retriever beneath ranks all
+    nodes that it is asked for; one with a token budget ranks those that fit. Keywords are searched
+    for with the question alone; the retriever beneath is given the query bundle, with what a query
+    transform made of it.
+
+    Args:
+        retriever: any retriever that gives scores. It is asked for ``candidates`` nodes, by a copy
+            of it, where it has ``similarity_top_k``.
+        index: an index, in place of a retriever; its own retriever is used, and nodes that come and
+            go are followed.
+        nodes: what the retriever searches. Not needed for the indexes and retrievers of this
+            package, whose later changes are followed, and for a ``VectorStoreIndex`` whose docstore
+            holds its nodes.
+        alpha: the weight of the keywords, at least 0.
+        similarity_top_k: the number of nodes to return; all of them when there are fewer.
+        candidates: how many of each ranking are added up; by default 100, or ``similarity_top_k``
+            where that is more.
+        keyword_tokenizer: gives the words of a text; see ``KeywordIndex``.
+
+    Metadata filters of a retriever beneath hold for the keywords as well.
+
+    Raises:
+        InvalidParameterError: a setting, not exactly one source, or nodes that are not known.
+        MissingExtraError: the extra ``bm25`` is not installed.
+        StoreError: the retriever beneath gives no scores.
+
+    Source: Best Practices §3.4, equation 1.
+    """
+
+    def __init__(
+        self,
+        *,
+        retriever: BaseRetriever | None = None,
+        index: BaseIndex[Any] | None = None,
+        nodes: Sequence[BaseNode] | None = None,
+        alpha: float = PAPER_ALPHA,
+        similarity_top_k: int = 4,
+        candidates: int | None = None,
+        keyword_tokenizer: Tokenizer | None = None,
+        callback_manager: CallbackManager | None = None,
+        object_map: dict[str, Any] | None = None,
+        objects: list[IndexNode] | None = None,
+        verbose: bool = False,
+    ) -> None:
+        check_alpha(alpha)
+        if candidates is not None:
+            check_k(candidates, "candidates")
+        self._alpha = alpha
+        self._candidates = candidates
+        self.similarity_top_k = similarity_top_k
+        self._retriever = _beneath(retriever, index)
+        self._index = index
+        source = source_of(self._retriever, nodes, follow=index is not None)
+        self._keywords = CurrentKeywords(source, keyword_tokenizer)
+        self._keywords.now()
+        # Keywords find the nodes that stand for objects: what these are is looked up when both
+        # rankings are one, and not by the retriever beneath.
+        self._resolves = nodes is None and object_map is None and not objects
+        if self._resolves:
+            object_map = self._retriever.object_map
+        super().__init__(
+            callback_manager=callback_manager or self._retriever.callback_manager,
+            object_map=object_map,
+            objects=objects,
+            verbose=verbose,
+        )
+
+    @property
+    def similarity_top_k(self) -> int:
+        """The number of nodes to return."""
+        return self._similarity_top_k
+
+    @similarity_top_k.setter
+    def similarity_top_k(self, similarity_top_k: int) -> None:
+        check_k(similarity_top_k, "similarity_top_k")
+        if self._candidates is not None and self._candidates < similarity_top_k:
+            raise InvalidParameterError(
+                "candidates", self._candidates, f"at least similarity_top_k={similarity_top_k}"
+            )
+        self._similarity_top_k = similarity_top_k
+
+    def _get_prompt_modules(self) -> dict[str, Any]:
+        return {"retriever": self._retriever}
+
+    def _retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
+        found: dict[str, NodeWithScore] = {}
+        flow = self._flow(query_bundle, found)
+        return run(flow, lambda request: perform(self._steps(request, query_bundle, found)))
+
+    async def _aretrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
+        found: dict[str, NodeWithScore] = {}
+        flow = self._flow(query_bundle, found)
+        return await arun(flow, lambda request: aperform(self._steps(request, query_bundle, found)))
+
+    def _flow(
+        self, bundle: QueryBundle, found: dict[str, NodeWithScore]
+    ) -> Flow[list[NodeWithScore]]:
+        keywords = self._keywords.now()
+        hits = yield from hybrid(
+            bundle.query_str,
+            keywords=keywords.index,
+            top_k=self._similarity_top_k,
+            alpha=self._alpha,
+            candidates=self._wanted(),
+        )
+        return [_result(hit, keywords, found) for hit in hits]
+
+    def _steps(
+        self, request: Request, bundle: QueryBundle, found: dict[str, NodeWithScore]
+    ) -> Steps[list[Hit]]:
+        if not isinstance(request, Search):
+            raise NotImplementedError(type(request).__name__)
+        # The framework's own retrievers do not follow their index.
+        beneath = self._retriever if self._index is None else _beneath(None, self._index)
+        retriever = asking_for(beneath, request.top_k)
+        if self._resolves and retriever.object_map:
+            retriever = copy.copy(retriever)
+            retriever.object_map = {}
+        rows: list[NodeWithScore] = yield Method(retriever, "retrieve", (bundle,))
+        for row in rows:
+            found.setdefault(row.node.node_id, row)
+        return [
+            Hit(row.node.node_id, to_chunk(row.node, row.node.node_id), _cosine(row.score))
+            for row in rows
+        ]
+
+    def _wanted(self) -> int:
+        return self._candidates or max(_CANDIDATES, self._similarity_top_k)
+
+
+def _result(hit: HybridHit, keywords: Keywords, found: dict[str, NodeWithScore]) -> NodeWithScore:
+    if hit.found is None:
+        return keywords.make(hit)
+    return NodeWithScore(node=found[hit.id].node, score=hit.score)
+
+
+def _cosine(score: float | None) -> float | None:
+    # The framework's cosine of a vector of zeros is no number: no direction is near to any other.
+    return 0.0 if score is not None and isnan(score) else score
+
+
+def _beneath(retriever: BaseRetriever | None, index: BaseIndex[Any] | None) -> BaseRetriever:
+    if (retriever is None) == (index is None):
+        raise InvalidParameterError(
+            "retriever", retriever, "given when index is not, and the other way round"
+        )
+    if index is None:
+        if not isinstance(retriever, BaseRetriever):
+            raise InvalidParameterError("retriever", retriever, "a retriever")
+        return retriever
+    if not isinstance(index, BaseIndex):
+        raise InvalidParameterError("index", index, "an index", "Or give its retriever.")
+    # A tree's budget is for readers; here its nodes are candidates.
+    return index.as_retriever(**({"token_budget": None} if isinstance(index, RaptorIndex) else {}))
+
+
+def asking_for(retriever: BaseRetriever, wanted: int) -> BaseRetriever:
+    """Return a retriever that returns as many nodes as are wanted, if it can be told."""
+    known = getattr(retriever, "similarity_top_k", None)
+    if isinstance(retriever, HybridRetriever):
+        wanted = min(wanted, retriever._candidates or wanted)
+    by_layer = isinstance(retriever, RaptorRetriever) and retriever._mode == "traversal"
+    if not isinstance(known, int) or known >= wanted or by_layer:
+        return retriever
+    other = copy.copy(retriever)
+    other.similarity_top_k = wanted  # type: ignore[attr-defined]
+    return other

@@ -1,0 +1,306 @@
+"""The retriever that returns exactly k distinct long units, ranked by their best chunk."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any, Protocol, TypeVar
+
+import numpy as np
+from llama_index.core.base.base_retriever import BaseRetriever
+from llama_index.core.base.embeddings.base import BaseEmbedding
+from llama_index.core.callbacks.base import CallbackManager
+from llama_index.core.indices.vector_store.base import VectorStoreIndex
+from llama_index.core.schema import (
+    BaseNode,
+    IndexNode,
+    MetadataMode,
+    NodeWithScore,
+    QueryBundle,
+)
+from llama_index.core.settings import Settings
+from llama_index.core.vector_stores.types import (
+    FilterCondition,
+    FilterOperator,
+    MetadataFilter,
+    MetadataFilters,
+)
+from llama_index.core.vector_stores.utils import build_metadata_filter_fn
+
+from llama_index_longrag.bridge.nodes import (
+    UnitNames,
+    holds_chunks,
+    to_result,
+    unit_of,
+    units_of_nodes,
+)
+from llama_index_longrag.bridge.stores import (
+    ChunkRetriever,
+    StoredUnits,
+    embed,
+    ranks_exactly,
+    token_counter,
+)
+from longrag.calls import (
+    Embed,
+    Fetch,
+    Flow,
+    Method,
+    Request,
+    Search,
+    Steps,
+    aperform,
+    arun,
+    ask,
+    perform,
+    run,
+)
+from longrag.errors import EmbeddingError, InvalidParameterError
+from longrag.indexing.vectors import check_vectors
+from longrag.retrieval.assembly import check_token_budget, fit_budget
+from longrag.retrieval.corpus import CorpusIndex
+from longrag.retrieval.units import (
+    UnitIndex,
+    check_k,
+    embed_query,
+    retrieve,
+    retrieve_from_store,
+)
+from longrag.types import RetrievedUnit
+
+T = TypeVar("T")
+
+
+class UnitsIndex(Protocol):
+    """A ``LongRAGIndex``: units that change, and the nodes of their documents."""
+
+    corpus: CorpusIndex
+    _embed_model: BaseEmbedding
+    _callback_manager: CallbackManager
+
+    def source_nodes(self, doc_ids: Sequence[str]) -> list[BaseNode]:
+        """Return the nodes of member documents."""
+
+
+class MaxPRetriever(BaseRetriever):
+    """Retrieve the ``similarity_top_k`` distinct units whose best chunks rank highest.
+
+    Give either ``nodes``, the output of ``LongUnitNodeParser`` or any nodes that name their unit,
+    which are embedded into an exact index in memory; or ``index``, a ``VectorStoreIndex`` over any
+    vector store, which is asked again without the units already seen until there are enough.
+
+    Returns whole units: ``metadata`` holds ``doc_ids`` (the member documents in order),
+    ``best_chunk`` (its text and offsets), ``exact`` (False when the store's ranking may be
+    approximate) and ``complete`` (False when the text was cut to the budget, or when only the
+    chunks that were found could be put together); besides these, the metadata of the unit's node,
+    or what its chunks agree on. A unit whose id is in ``object_map`` becomes an index node, which
+    LlamaIndex replaces by what the object retrieves.
+
+    Args:
+        index: a ``VectorStoreIndex`` whose nodes name their unit under ``unit_key``, or a
+            ``LongRAGIndex``, whose later changes the retriever follows.
+        nodes: nodes to embed; chunks that already have an embedding keep it.
+        embed_model: embeds queries and, with ``nodes``, chunks; by default the index's model, or
+            ``Settings.embed_model``.
+        similarity_top_k: number of units to return; all of them when there are fewer.
+        token_budget: most tokens to return in all, None for no limit; a unit that does not fit is
+            cut down to its best documents.
+        unit_key: the metadata key that names a chunk's unit. ``"ref_doc_id"`` makes every source
+            document of an existing index a unit.
+        filters: metadata filters that chunks must pass. Text of chunks that do not is not returned;
+            a unit that has some, or may have, is put together from the others and not ``complete``.
+        tokenizer: counts tokens for the budget; by default LlamaIndex's global tokenizer.
+
+    Raises:
+        InvalidParameterError: a setting is out of range, or not exactly one source is given.
+        StoreError: a node does not name its unit, or two units have names that read the same.
+        EmbeddingError: the embedding model returned unusable vectors.
+
+    Source: LongRAG §3.1.
+    """
+
+    def __init__(
+        self,
+        *,
+        index: VectorStoreIndex | UnitsIndex | None = None,
+        nodes: Sequence[BaseNode] | None = None,
+        embed_model: BaseEmbedding | None = None,
+        similarity_top_k: int = 4,
+        token_budget: int | None = None,
+        unit_key: str = "unit_id",
+        filters: MetadataFilters | None = None,
+        tokenizer: Callable[[str], Sequence[Any]] | None = None,
+        callback_manager: CallbackManager | None = None,
+        object_map: dict[str, Any] | None = None,
+        objects: list[IndexNode] | None = None,
+        verbose: bool = False,
+    ) -> None:
+        if (index is None) == (nodes is None):
+            raise InvalidParameterError(
+                "index", index, "given when nodes is not, and the other way round"
+            )
+        self.similarity_top_k = similarity_top_k
+        check_token_budget(token_budget)
+        self._token_budget = token_budget
+        self._unit_key = unit_key
+        self._filters = filters if filters is not None and filters.filters else None
+        self._count_tokens = token_counter(tokenizer)
+        self._index = index if isinstance(index, VectorStoreIndex) else None
+        self._living = None if isinstance(index, VectorStoreIndex) else index
+        if self._living is not None and not hasattr(index, "corpus"):
+            raise InvalidParameterError(
+                "index", type(index).__name__, "a VectorStoreIndex or a LongRAGIndex"
+            )
+        if self._living is not None and tokenizer is None:
+            self._count_tokens = self._living.corpus.builder.count_tokens
+        if self._living is not None and filters is not None:
+            raise InvalidParameterError("filters", filters, "left out with a LongRAGIndex")
+        store = self._index.vector_store if self._index is not None else None
+        self._exact = store is None or ranks_exactly(store)
+        self._needs_embedding = store is None or store.is_embedding_query
+        self._known: dict[str, list[BaseNode]] = {}
+        self._cut: set[str | None] = set()
+        self._embed_model: BaseEmbedding = (
+            embed_model or (index._embed_model if index is not None else None)
+        ) or Settings.embed_model
+        self._units = self._run(self._embedded(nodes)) if nodes is not None else None
+        known_to = Settings.callback_manager if index is None else index._callback_manager
+        super().__init__(
+            callback_manager=callback_manager or known_to,
+            object_map=object_map,
+            objects=objects,
+            verbose=verbose,
+        )
+
+    @property
+    def similarity_top_k(self) -> int:
+        """The number of units to return."""
+        return self._similarity_top_k
+
+    @similarity_top_k.setter
+    def similarity_top_k(self, similarity_top_k: int) -> None:
+        check_k(similarity_top_k, "similarity_top_k")
+        self._similarity_top_k = similarity_top_k
+
+    def _embedded(self, nodes: Sequence[BaseNode]) -> Flow[UnitIndex]:
+        kept = self._passing(nodes)
+        units, chunks, leaves = units_of_nodes(kept, self._unit_key, self._count_tokens)
+        for chunk, leaf in zip(chunks, leaves, strict=True):
+            self._known.setdefault(chunk.unit_id, []).append(leaf)
+        whole = {node.node_id: node for node in kept}
+        self._known |= {unit.id: [whole[unit.id]] for unit in units if unit.id in whole}
+        vectors: list[Any] = [leaf.embedding for leaf in leaves]
+        missing = [i for i, vector in enumerate(vectors) if vector is None]
+        if missing:
+            texts = [leaves[i].get_content(metadata_mode=MetadataMode.EMBED) for i in missing]
+            made = yield from ask(Embed(tuple(texts), "document"))
+            if len(made) != len(texts):
+                raise EmbeddingError(
+                    f"the embedding model returned {len(made)} vectors for {len(texts)} texts"
+                )
+            for i, vector in zip(missing, made, strict=True):
+                vectors[i] = vector
+        return UnitIndex(units, chunks, vectors or np.empty((0, 1)))
+
+    def _passing(self, nodes: Sequence[BaseNode]) -> list[BaseNode]:
+        by_id = {node.node_id: node for node in nodes}
+        passes = build_metadata_filter_fn(lambda id_: by_id[id_].metadata, self._filters)
+        left_out = {n.node_id for n in nodes if not holds_chunks(n) and not passes(n.node_id)}
+        self._cut = {unit_of(by_id[id_], self._unit_key) for id_ in left_out}
+        # A unit's node holds the text of all its chunks, of those that do not pass as well.
+        return [
+            node
+            for node in nodes
+            if node.node_id not in (self._cut if holds_chunks(node) else left_out)
+        ]
+
+    def _retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
+        stored = StoredUnits(self._unit_key)
+        return self._results(self._run(self._flow(query_bundle), stored), stored)
+
+    async def _aretrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
+        stored = StoredUnits(self._unit_key)
+        flow = self._flow(query_bundle)
+        found = await arun(flow, lambda request: aperform(self._steps(request, stored)))
+        return self._results(found, stored)
+
+    def _run(self, flow: Flow[T], stored: StoredUnits | None = None) -> T:
+        rows = stored or StoredUnits(self._unit_key)
+        return run(flow, lambda request: perform(self._steps(request, rows)))
+
+    def _flow(self, bundle: QueryBundle) -> Flow[list[RetrievedUnit]]:
+        texts, k, vector = bundle.embedding_strs, self._similarity_top_k, bundle.embedding
+        if vector is not None:
+            vector = check_vectors(vector, name="query embedding", one_row=True)[0].tolist()
+        units = self._living.corpus.index if self._living is not None else self._units
+        if units is not None:
+            found = yield from retrieve(texts, units, k=k, vector=vector)
+            found = [_partial(unit) if unit.unit.id in self._cut else unit for unit in found]
+        else:
+            if vector is None and self._needs_embedding:
+                vector = (yield from embed_query(texts)).tolist()
+            found = yield from retrieve_from_store(
+                Search(bundle.query_str, k, vector), exact=self._exact
+            )
+            if self._filters is not None:
+                found = [_partial(unit) for unit in found]
+        return fit_budget(found, self._token_budget, count_tokens=self._count_tokens)
+
+    def _results(self, found: Sequence[RetrievedUnit], stored: StoredUnits) -> list[NodeWithScore]:
+        results = []
+        for unit in found:
+            if self._living is not None:
+                known: Sequence[BaseNode] = self._living.source_nodes(unit.unit.doc_ids)
+            else:
+                known = self._known.get(unit.unit.id) or stored.nodes(unit.unit.id)
+            result = to_result(unit, known)
+            if unit.unit.id in self.object_map:
+                node = IndexNode(**result.node.to_dict(), index_id=unit.unit.id)
+                result = NodeWithScore(node=node, score=unit.score)
+            results.append(result)
+        return results
+
+    def _steps(self, request: Request, stored: StoredUnits) -> Steps[Any]:
+        match request:
+            case Embed():
+                return (yield from embed(self._embed_model, request))
+            case Search() if (index := self._index) is not None:
+                retriever = ChunkRetriever(
+                    index,
+                    similarity_top_k=request.top_k,
+                    filters=self._filters_for(request, stored.names),
+                    embed_model=self._embed_model,
+                )
+                vector = None if request.vector is None else list(request.vector)
+                bundle = QueryBundle(request.query, embedding=vector)
+                rows = yield Method(retriever, "retrieve", (bundle,))
+                return [stored.hit(row) for row in rows]
+            case Fetch() if (index := self._index) is not None:
+                if self._filters is not None:
+                    # Only the store knows which chunks pass: a whole unit would show the others.
+                    return {}
+                return (yield from stored.fetch(index.docstore, request.unit_ids))
+            case _:
+                raise NotImplementedError(type(request).__name__)
+
+    def _filters_for(self, request: Search, names: UnitNames) -> MetadataFilters | None:
+        own: list[MetadataFilter | MetadataFilters] = []
+        if request.exclude:
+            seen = [names.value(unit_id) for unit_id in request.exclude]
+            own.append(_unit_filter(self._unit_key, FilterOperator.NIN, seen))
+        if request.only is not None:
+            only = names.value(request.only)
+            own.append(_unit_filter(self._unit_key, FilterOperator.EQ, only))
+        if not own or self._filters is None:
+            return MetadataFilters(filters=own) if own else self._filters
+        if self._filters.condition == FilterCondition.AND:
+            return MetadataFilters(filters=[*self._filters.filters, *own])
+        return MetadataFilters(filters=[self._filters, *own])
+
+
+def _partial(found: RetrievedUnit) -> RetrievedUnit:
+    return replace(found, complete=False)
+
+
+def _unit_filter(key: str, operator: FilterOperator, value: Any) -> MetadataFilter:
+    return MetadataFilter(key=key, operator=operator, value=value)

@@ -1,0 +1,255 @@
+"""A query engine that returns stored images and captions, and generates those it lacks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import isfinite
+from typing import Any, TypeVar
+
+from llama_index.core.base.base_multi_modal_retriever import MultiModalRetriever
+from llama_index.core.base.base_query_engine import BaseQueryEngine
+from llama_index.core.base.embeddings.base import BaseEmbedding
+from llama_index.core.base.response.schema import RESPONSE_TYPE, Response
+from llama_index.core.callbacks.base import CallbackManager
+from llama_index.core.callbacks.schema import CBEventType, EventPayload
+from llama_index.core.prompts import BasePromptTemplate, PromptTemplate
+from llama_index.core.prompts.mixin import PromptDictType, PromptMixinType
+from llama_index.core.schema import BaseNode, ImageNode, NodeWithScore, QueryBundle
+from llama_index.core.settings import Settings
+
+from llama_index_longrag.bridge.answering import Call
+from llama_index_longrag.bridge.media import (
+    MediaGenerator,
+    asked_media,
+    check_generators,
+    embed_media,
+    from_saved,
+    generate_media,
+    multimodal,
+    to_item,
+    to_node,
+    to_response,
+    to_saved,
+)
+from longrag.calls import Flow, Method, Request, Steps, aperform, arun, ask, perform, run
+from longrag.errors import InvalidParameterError, StoreError
+from longrag.prompts import CAPTION
+from longrag.retrieval.media_store import MediaStore, Nearest, Wanted
+from longrag.retrieval.multimodal import (
+    EmbedMedia,
+    GenerateMedia,
+    add_media,
+    check_threshold,
+    found_media,
+    nearest_media,
+    retrieve_or_generate,
+)
+
+T = TypeVar("T")
+
+
+class MediaQueryEngine(BaseQueryEngine):
+    """Answer with the nearest stored image or caption, and generate one where none is near enough.
+
+    A question asks for an image; a ``QueryBundle`` with an ``image_path`` asks for a caption of
+    that image, whatever its ``query_str``. The response is the caption, or the caption of the
+    image; its one source node is the image with its caption, scored by the cosine that decided. A
+    node that was made now has no score. ``metadata["generated"]``, of the response and of the node,
+    tells that a model made the image or the caption, now or before; ``metadata["similarity"]`` of
+    the response is the cosine of the nearest stored image, None where there is none.
+
+    Give either ``nodes``, which are embedded into an exact index in memory, or ``retriever``.
+
+    Args:
+        nodes: image nodes or documents, with their captions as text; those that have an embedding
+            keep it.
+        embed_model: embeds texts and images into one space; ``Settings.embed_model`` by default.
+        retriever: finds images for texts and for images, such as the retriever of a
+            ``MultiModalVectorStoreIndex`` over any vector store; its scores are compared with the
+            thresholds as they are.
+        image_threshold: the least cosine of a question and a stored image that is returned.
+        caption_threshold: the least cosine of an image and a stored image whose caption is.
+        image_generator: makes an image of the question: an LLM that answers with images, or a
+            function, sync or async, that returns an image node, a path, a URL or bytes.
+        caption_generator: makes a caption of an image: an LLM that sees images, or a function, sync
+            or async, of an ``ImageNode``.
+        caption_template: what an LLM is asked for a caption; also replaced by ``update_prompts``
+            under ``caption``.
+        keep: store what was generated, with the query as its other half.
+        callback_manager: told of queries.
+
+    Raises:
+        InvalidParameterError: a setting that is not allowed, a question that is blank, or one
+            whose generator was not given.
+        EmbeddingError: the embedding model returned unusable vectors.
+        GenerationError: the generator returned nothing usable.
+        StoreError: the retriever gave no score.
+
+    Source: Best Practices §5.2.
+    """
+
+    def __init__(
+        self,
+        nodes: Sequence[BaseNode] | None = None,
+        *,
+        embed_model: BaseEmbedding | None = None,
+        retriever: MultiModalRetriever | None = None,
+        image_threshold: float,
+        caption_threshold: float,
+        image_generator: MediaGenerator | None = None,
+        caption_generator: MediaGenerator | None = None,
+        caption_template: BasePromptTemplate | None = None,
+        keep: bool = False,
+        callback_manager: CallbackManager | None = None,
+    ) -> None:
+        super().__init__(callback_manager or Settings.callback_manager)
+        if (nodes is None) == (retriever is None):
+            raise InvalidParameterError(
+                "retriever", retriever, "given when nodes are not, and the other way round"
+            )
+        if retriever is not None and (keep or embed_model is not None):
+            raise InvalidParameterError(
+                "retriever", type(retriever).__name__, "given without keep and embed_model"
+            )
+        check_threshold(image_threshold, "image_threshold")
+        check_threshold(caption_threshold, "caption_threshold")
+        self._thresholds = {"image": image_threshold, "caption": caption_threshold}
+        self._generators = {"image": image_generator, "caption": caption_generator}
+        check_generators(image_generator, caption_generator)
+        self._template = caption_template or PromptTemplate(CAPTION)
+        self._retriever = retriever
+        self._keep = keep
+        self._store = MediaStore()
+        if nodes is not None:
+            self._embed_model = multimodal(embed_model or Settings.embed_model)
+            self.insert_nodes(nodes)
+
+    @classmethod
+    def from_persist_dir(
+        cls, persist_dir: str, embed_model: BaseEmbedding | None = None, **settings: Any
+    ) -> MediaQueryEngine:
+        """Load what ``persist`` wrote; nothing is embedded again.
+
+        Raises:
+            IndexFormatError: nothing there, damaged, or of another kind.
+        """
+        engine = cls([], embed_model=embed_model, **settings)
+        engine._store = MediaStore.load(persist_dir, convert=from_saved)
+        return engine
+
+    def persist(self, persist_dir: str) -> None:
+        """Write nodes and vectors to a folder, whole or not at all; paths stay paths.
+
+        Raises:
+            InvalidParameterError: metadata that are not JSON, or a retriever's images.
+            IndexFormatError: the folder holds something else; it is left as it was.
+            OSError: the disk is full or cannot be written.
+        """
+        self._own().save(persist_dir, convert=to_saved)
+
+    def insert_nodes(self, nodes: Sequence[BaseNode]) -> None:
+        """Embed and store image nodes or documents: all of them, or none where one is refused.
+
+        Raises:
+            InvalidParameterError: a node without an image, or with the id of another.
+            EmbeddingError: the embedding model returned unusable vectors.
+        """
+        self._run(add_media([to_item(node) for node in nodes], self._own()))
+
+    async def ainsert_nodes(self, nodes: Sequence[BaseNode]) -> None:
+        """Store what ``insert_nodes`` does, with the model's async calls."""
+        await self._arun(add_media([to_item(node) for node in nodes], self._own()))
+
+    def retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
+        """Return the nearest image where it is near enough, and generate nothing."""
+        return self._run(self._retrieval(query_bundle))
+
+    async def aretrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
+        """Return what ``retrieve`` does."""
+        return await self._arun(self._retrieval(query_bundle))
+
+    def _get_prompts(self) -> PromptDictType:
+        return {"caption": self._template}
+
+    def _update_prompts(self, prompts: PromptDictType) -> None:
+        self._template = prompts.get("caption", self._template)
+
+    def _get_prompt_modules(self) -> PromptMixinType:
+        return {}
+
+    def _query(self, query_bundle: QueryBundle) -> RESPONSE_TYPE:
+        payload: dict[str, Any] = {EventPayload.QUERY_STR: query_bundle.query_str}
+        with self.callback_manager.event(CBEventType.QUERY, payload=payload) as event:
+            response = self._run(self._flow(query_bundle))
+            event.on_end(payload={EventPayload.RESPONSE: response})
+        return response
+
+    async def _aquery(self, query_bundle: QueryBundle) -> RESPONSE_TYPE:
+        payload: dict[str, Any] = {EventPayload.QUERY_STR: query_bundle.query_str}
+        with self.callback_manager.event(CBEventType.QUERY, payload=payload) as event:
+            response = await self._arun(self._flow(query_bundle))
+            event.on_end(payload={EventPayload.RESPONSE: response})
+        return response
+
+    def _flow(self, bundle: QueryBundle) -> Flow[Response]:
+        query, wanted = asked_media(bundle)
+        if self._generators[wanted] is None:
+            remedy = "Without one, call retrieve."
+            raise InvalidParameterError(f"{wanted}_generator", None, "given", remedy)
+        threshold = self._thresholds[wanted]
+        found = yield from retrieve_or_generate(
+            query,
+            self._nearest(query, wanted),
+            wanted=wanted,
+            threshold=threshold,
+            keep_in=self._store if self._keep else None,
+        )
+        return to_response(query, found, wanted, threshold)
+
+    def _retrieval(self, bundle: QueryBundle) -> Flow[list[NodeWithScore]]:
+        query, wanted = asked_media(bundle)
+        nearest = yield from self._nearest(query, wanted)
+        found = found_media(nearest, wanted, self._thresholds[wanted])
+        if found is None or found.item is None:
+            return []
+        return [NodeWithScore(node=to_node(found.item), score=found.similarity)]
+
+    def _nearest(self, query: Any, wanted: Wanted) -> Flow[Nearest]:
+        if self._retriever is None:
+            return (yield from nearest_media(query, self._store, wanted=wanted))
+        name, asked = "text_to_image_retrieve", query
+        if wanted == "caption":
+            name, asked = "image_to_image_retrieve", QueryBundle("", image_path=query.image_path)
+        # The drivers pass on what they do not know.
+        call: Any = Call(Method(self._retriever, name, (asked,)))
+        for result in (yield from ask(call)):
+            node = result.node
+            if isinstance(node, ImageNode) and (wanted == "image" or node.text.strip()):
+                if result.score is None or not isfinite(result.score):
+                    raise StoreError(f"the score of image {node.node_id!r} is {result.score}")
+                return to_item(node), float(result.score)
+        return None
+
+    def _own(self) -> MediaStore:
+        if self._retriever is not None:
+            remedy = "Insert into its index, and persist that."
+            raise InvalidParameterError("retriever", self._retriever, "None for this", remedy)
+        return self._store
+
+    def _run(self, flow: Flow[T]) -> T:
+        return run(flow, lambda request: perform(self._steps(request)))
+
+    async def _arun(self, flow: Flow[T]) -> T:
+        return await arun(flow, lambda request: aperform(self._steps(request)))
+
+    def _steps(self, request: Request) -> Steps[Any]:
+        outside: object = request
+        match outside:
+            case Call(method=method):
+                return (yield method)
+            case EmbedMedia():
+                return (yield from embed_media(self._embed_model, outside))
+            case GenerateMedia(wanted=wanted) if (made := self._generators[wanted]) is not None:
+                return (yield from generate_media(made, outside, self._template.format()))
+            case _:
+                raise NotImplementedError(type(request).__name__)

@@ -1,0 +1,114 @@
+"""Made-up documents to search with, and query transforms that do not hold up an event loop."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from llama_index.core.indices.query.query_transform.base import BaseQueryTransform
+from llama_index.core.llms.llm import LLM
+from llama_index.core.prompts import BasePromptTemplate
+from llama_index.core.prompts.mixin import PromptDictType
+from llama_index.core.retrievers.transform_retriever import TransformRetriever
+from llama_index.core.schema import NodeWithScore, QueryBundle, QueryType
+from llama_index.core.settings import Settings
+
+from llama_index_longrag.bridge.answering import Models, in_thread, to_prompt, to_template
+from longrag.calls import Flow
+from longrag.ingestion.chunking import check_size
+from longrag.prompts import HYDE
+from longrag.retrieval.queries import QueryTexts, hyde
+from longrag.retrieval.units import check_k
+
+# The framework's own prompts for HyDE call the question a context.
+_SLOTS = {"query_str": "question", "context_str": "question"}
+
+
+class HydeTransform(BaseQueryTransform):
+    """Have a language model write documents that might answer the question (HyDE).
+
+    The question and the documents are what is embedded; their vectors are averaged by whoever
+    embeds a query bundle. Where the framework's ``HyDEQueryTransform`` writes one document, this
+    writes ``n`` at the same time, leaves out refusals and blank answers, and has ``arun``.
+
+    Args:
+        llm: any LLM, by default ``Settings.llm``.
+        n: how many documents, at least 1.
+        include_original: whether the question is embedded as well.
+        hyde_prompt: has the slot ``query_str`` (or ``context_str``, as the framework's own); also
+            replaced by ``update_prompts`` under ``hyde_prompt``.
+        num_workers: the most calls in flight at a time.
+
+    Raises:
+        InvalidParameterError: a setting that is not allowed, or a question that is blank.
+
+    Source: Best Practices §3.4 and Table 7.
+    """
+
+    def __init__(
+        self,
+        llm: LLM | None = None,
+        *,
+        n: int = 1,
+        include_original: bool = True,
+        hyde_prompt: BasePromptTemplate | None = None,
+        num_workers: int = 4,
+    ) -> None:
+        super().__init__()
+        check_k(n, "n")
+        check_size("num_workers", num_workers)
+        self._llm = llm or Settings.llm
+        self._n = n
+        self._include_original = include_original
+        self._template = hyde_prompt or to_template(HYDE, question="query_str")
+        self._models = Models(llm=self._llm, num_workers=num_workers)
+
+    def _get_prompts(self) -> PromptDictType:
+        return {"hyde_prompt": self._template}
+
+    def _update_prompts(self, prompts: PromptDictType) -> None:
+        if "hyde_prompt" in prompts:
+            self._template = prompts["hyde_prompt"]
+
+    def _run(self, query_bundle: QueryBundle, metadata: dict[str, Any]) -> QueryBundle:
+        return _searched_with(query_bundle, self._models.run(self._flow(query_bundle)))
+
+    async def arun(
+        self, query_bundle_or_str: QueryType, metadata: dict[str, Any] | None = None
+    ) -> QueryBundle:
+        """Run the transform with the model's async calls."""
+        bundle = query_bundle_or_str
+        if isinstance(bundle, str):
+            bundle = QueryBundle(bundle)
+        return _searched_with(bundle, await self._models.arun(self._flow(bundle)))
+
+    def _flow(self, bundle: QueryBundle) -> Flow[QueryTexts]:
+        return hyde(
+            bundle.query_str,
+            n=self._n,
+            join_query=self._include_original,
+            prompt=to_prompt(self._template, self._llm, **_SLOTS),
+        )
+
+
+def _searched_with(bundle: QueryBundle, found: QueryTexts) -> QueryBundle:
+    """Return a bundle with other texts to embed; those it brought along stay."""
+    brought = [text for text in bundle.custom_embedding_strs or () if text != bundle.query_str]
+    texts = list(dict.fromkeys([*found.texts, *brought]))
+    return QueryBundle(bundle.query_str, bundle.image_path, custom_embedding_strs=texts)
+
+
+class AsyncTransformRetriever(TransformRetriever):
+    """The framework's ``TransformRetriever`` with an async way of its own.
+
+    There ``aretrieve`` runs both the transform and the retriever on the event loop. Here a
+    transform that has ``arun`` is awaited and any other runs in a thread, and the retriever's own
+    ``aretrieve`` is used.
+    """
+
+    async def _aretrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
+        transform, metadata = self._query_transform, self._transform_metadata
+        if isinstance(transform, HydeTransform):
+            bundle = await transform.arun(query_bundle, metadata)
+        else:
+            bundle = await in_thread(transform.run, query_bundle, metadata)
+        return await self._retriever.aretrieve(bundle)

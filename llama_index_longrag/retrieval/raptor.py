@@ -1,0 +1,225 @@
+"""The retriever that reads a tree of summaries: all levels at once, or from the roots down."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any, Literal, Protocol, TypeAlias, get_args
+
+import numpy as np
+from llama_index.core.base.base_retriever import BaseRetriever
+from llama_index.core.base.embeddings.base import BaseEmbedding
+from llama_index.core.callbacks.base import CallbackManager
+from llama_index.core.schema import IndexNode, NodeWithScore, QueryBundle
+from numpy.typing import NDArray
+
+from llama_index_longrag.bridge.documents import node_of
+from llama_index_longrag.bridge.stores import embed
+from llama_index_longrag.bridge.tree_nodes import to_tree_result
+from llama_index_longrag.indices.raptor_settings import UNSET
+from longrag.calls import Embed, Flow, Request, Steps, aperform, arun, perform, run
+from longrag.errors import InvalidParameterError
+from longrag.indexing.tree.tree import Tree
+from longrag.retrieval.tree_search import Compare, TreeScorer, collapsed, traverse
+from longrag.retrieval.units import check_k, embed_query
+from longrag.types import Document, RetrievedNode, TreeNode
+
+Mode: TypeAlias = Literal["collapsed", "traversal"]
+Scoring: TypeAlias = Literal["cosine", "bm25"]
+
+_SEARCH_SETTINGS: Mapping[str, tuple[str, ...]] = {
+    "collapsed": ("levels", "redundancy", "compare"),
+    "traversal": ("depth", "start_level"),
+}
+_TRAVERSAL_TOP_K = 5
+
+
+class TreesIndex(Protocol):
+    """A ``RaptorIndex``: documents that change, and the tree over them."""
+
+    _callback_manager: CallbackManager
+
+    @property
+    def embed_model(self) -> BaseEmbedding:
+        """The model that embeds nodes and queries."""
+
+    def snapshot(self) -> tuple[Mapping[str, Document], TreeScorer]:
+        """Return the documents, and what scores the nodes of their tree, of one moment."""
+
+
+class RaptorRetriever(BaseRetriever):
+    """Retrieve nodes of a tree, leaves and summaries, within a token budget.
+
+    "collapsed" takes the best nodes of all levels; "traversal" takes the best roots, then the best
+    of their children, and so on. Both rank exactly: by the cosine of the query's vector, or by
+    BM25, which needs the extra ``bm25`` and no embedding.
+
+    The metadata of a node are ``level`` (0 for a leaf), ``children`` (ids), ``doc_ids``, ``leaves``
+    (for each source leaf its ``id``, ``doc_id``, ``start`` and ``end``), which no model is shown,
+    and the metadata on which its documents agree. A leaf has its document for SOURCE and its
+    characters there in ``start_char_idx`` and ``end_char_idx``. A leaf of an ``IndexNode`` is one,
+    and what that stands for is asked in its place, once.
+
+    Args:
+        index: a ``RaptorIndex``, whose later changes the retriever follows.
+        mode: "collapsed" or "traversal".
+        token_budget: most tokens to return in all, None for no limit; a node over what remains is
+            passed over and the search goes on.
+        similarity_top_k: most nodes to return (collapsed; no limit by default) or to take of each
+            layer (traversal; 5 by default).
+        levels: collapsed: the levels that are searched, all by default.
+        redundancy: collapsed: the largest share of a node's words, from 0 to 1, that may have been
+            read in nodes that share leaves with it (0.25); a node with more is put off until
+            nothing else fits. None compares nothing, as in the paper.
+        compare: collapsed: "related" (the default) compares with nodes that share leaves, "all"
+            with all nodes taken.
+        depth: traversal: the most layers to go down, to the leaves by default.
+        start_level: traversal: the level to begin at, by default the roots.
+        scoring: "cosine" of the embeddings, or "bm25" over the texts.
+        embed_model: embeds queries, by default the index's model.
+
+    Raises:
+        InvalidParameterError: a setting is out of range, or not one of the mode.
+
+    Source: RAPTOR §3, Querying.
+    """
+
+    def __init__(
+        self,
+        *,
+        index: TreesIndex,
+        mode: Mode = "collapsed",
+        token_budget: int | None = 2000,
+        similarity_top_k: int | None = None,
+        levels: Collection[int] | None = None,
+        redundancy: float | None = UNSET,
+        compare: Compare | None = None,
+        depth: int | None = None,
+        start_level: int | None = None,
+        scoring: Scoring = "cosine",
+        embed_model: BaseEmbedding | None = None,
+        callback_manager: CallbackManager | None = None,
+        object_map: dict[str, Any] | None = None,
+        objects: list[IndexNode] | None = None,
+        verbose: bool = False,
+    ) -> None:
+        _check_name("mode", mode, Mode)
+        _check_name("scoring", scoring, Scoring)
+        settings: dict[str, Any] = {
+            "levels": levels,
+            "compare": compare,
+            "depth": depth,
+            "start_level": start_level,
+        }
+        self._search = {name: value for name, value in settings.items() if value is not None}
+        if redundancy is not UNSET:
+            self._search["redundancy"] = redundancy
+        for name, value in self._search.items():
+            if name not in _SEARCH_SETTINGS[mode]:
+                raise InvalidParameterError(name, value, f"left out in mode {mode!r}")
+        self._mode = mode
+        self._token_budget = token_budget
+        self.similarity_top_k = similarity_top_k
+        self._scoring = scoring
+        if not hasattr(index, "tree"):
+            raise InvalidParameterError("index", type(index).__name__, "a RaptorIndex")
+        # What is out of range is refused here, and not by the first search.
+        self._found(Tree([], np.empty((0, 1), np.float32)), np.zeros(0))
+        self._index = index
+        self._embed_model = embed_model or index.embed_model
+        super().__init__(
+            callback_manager=callback_manager or index._callback_manager,
+            object_map=object_map,
+            objects=objects,
+            verbose=verbose,
+        )
+
+    @property
+    def similarity_top_k(self) -> int | None:
+        """The most nodes to return, or to take of each layer."""
+        return self._similarity_top_k
+
+    @similarity_top_k.setter
+    def similarity_top_k(self, similarity_top_k: int | None) -> None:
+        if similarity_top_k is not None:
+            check_k(similarity_top_k, "similarity_top_k")
+        self._similarity_top_k = similarity_top_k
+
+    def _retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
+        flow = self._flow(query_bundle)
+        return run(flow, lambda request: perform(self._steps(request)))
+
+    async def _aretrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
+        flow = self._flow(query_bundle)
+        return await arun(flow, lambda request: aperform(self._steps(request)))
+
+    def _flow(self, bundle: QueryBundle) -> Flow[list[NodeWithScore]]:
+        documents, scorer = self._index.snapshot()
+        if not len(scorer.tree):
+            return []
+        if self._scoring == "bm25":
+            scores = scorer.keyword_scores(bundle.query_str)
+        else:
+            vector: Any = bundle.embedding
+            if vector is None:
+                vector = yield from embed_query(bundle.embedding_strs)
+            scores = scorer.node_scores(vector)
+        return self._results(self._found(scorer.tree, scores), documents)
+
+    def _found(self, tree: Tree, scores: NDArray[np.float64]) -> list[RetrievedNode]:
+        if self._mode == "traversal":
+            return traverse(
+                tree,
+                scores,
+                top_k=self._similarity_top_k or _TRAVERSAL_TOP_K,
+                token_budget=self._token_budget,
+                **self._search,
+            )
+        found = collapsed(
+            tree,
+            scores,
+            top_k=self._similarity_top_k,
+            token_budget=self._token_budget,
+            **self._search,
+        )
+        # A node that shares no word with the question would only fill the budget.
+        return [node for node in found if node.score > 0 or self._scoring == "cosine"]
+
+    def _results(
+        self, found: list[RetrievedNode], documents: Mapping[str, Document]
+    ) -> list[NodeWithScore]:
+        results, entered = [], set()
+        for node in found:
+            result = to_tree_result(node, documents)
+            reference = self._reference(node.node, documents)
+            if reference is not None:
+                index_id, target = reference
+                if target is not None and index_id in entered:
+                    continue  # its best leaf has asked it already
+                entered.add(index_id)
+                fields = result.node.to_dict()
+                index_node = IndexNode(**fields, index_id=index_id, obj=target)
+                result = NodeWithScore(node=index_node, score=node.score)
+            results.append(result)
+        return results
+
+    def _reference(
+        self, node: TreeNode, documents: Mapping[str, Document]
+    ) -> tuple[str, Any] | None:
+        """Return the id and the object that a node stands for: its own, or its document's."""
+        if node.id in self.object_map:
+            return node.id, self.object_map[node.id]
+        source = None if node.level else node_of(documents[node.doc_ids[0]])
+        if not isinstance(source, IndexNode):
+            return None
+        return source.index_id, source.obj or self.object_map.get(source.index_id)
+
+    def _steps(self, request: Request) -> Steps[Any]:
+        if not isinstance(request, Embed):
+            raise NotImplementedError(type(request).__name__)
+        return (yield from embed(self._embed_model, request))
+
+
+def _check_name(parameter: str, value: object, kinds: Any) -> None:
+    if value not in get_args(kinds):
+        names = " or ".join(f'"{kind}"' for kind in get_args(kinds))
+        raise InvalidParameterError(parameter, value, names)

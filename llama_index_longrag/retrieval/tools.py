@@ -1,0 +1,99 @@
+"""A retriever tool whose output an agent can afford."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from llama_index.core.base.base_retriever import BaseRetriever
+from llama_index.core.postprocessor.types import BaseNodePostprocessor
+from llama_index.core.schema import NodeWithScore, QueryBundle
+from llama_index.core.tools.retriever_tool import RetrieverTool
+from llama_index.core.tools.types import ToolMetadata, ToolOutput
+
+from llama_index_longrag.bridge.nodes import to_result, to_retrieved
+from llama_index_longrag.bridge.stores import token_counter
+from longrag.calls import Method, Steps, aperform, perform
+from longrag.errors import InvalidParameterError
+from longrag.retrieval.assembly import check_token_budget, fit_budget
+from longrag.types import RetrievedUnit
+
+
+class LongUnitTool(RetrieverTool):
+    r"""Give an agent the best of what a retriever finds, within a budget of tokens.
+
+    Eight long units are 32,000 tokens, which the framework's own tool pastes whole, and it asks
+    the retriever for ``"\ninput is ...\n"`` instead of the question. This one asks the question,
+    and cuts what comes back to ``token_budget`` tokens: whole units first, then their best
+    documents, then their best chunk. Metadata that models are shown stands before a unit's text.
+    ``raw_output`` holds the nodes as they were cut.
+
+    Args:
+        retriever: any retriever; ``MaxPRetriever`` gives it units to cut by documents.
+        name: what the agent calls the tool.
+        description: what the agent is told it is for.
+        token_budget: most tokens of one call's content.
+        node_postprocessors: applied before the cut.
+        tokenizer: counts tokens; by default LlamaIndex's global tokenizer.
+
+    Raises:
+        InvalidParameterError: ``token_budget`` is out of range, or a call has no question.
+    """
+
+    def __init__(
+        self,
+        retriever: BaseRetriever,
+        *,
+        name: str = "search_documents",
+        description: str = "Searches the documents and returns the passages that answer best.",
+        token_budget: int = 4000,
+        node_postprocessors: list[BaseNodePostprocessor] | None = None,
+        tokenizer: Callable[[str], Sequence[Any]] | None = None,
+    ) -> None:
+        super().__init__(
+            retriever=retriever,
+            metadata=ToolMetadata(name=name, description=description),
+            node_postprocessors=node_postprocessors,
+        )
+        check_token_budget(token_budget)
+        self._token_budget = token_budget
+        self._count_tokens = token_counter(tokenizer)
+
+    def call(self, *args: Any, **kwargs: Any) -> ToolOutput:
+        """Search for the one argument, whatever its name."""
+        return perform(self._search(_question(args, kwargs)))
+
+    async def acall(self, *args: Any, **kwargs: Any) -> ToolOutput:
+        """Search for the one argument, whatever its name."""
+        return await aperform(self._search(_question(args, kwargs)))
+
+    def _search(self, question: str) -> Steps[ToolOutput]:
+        query = QueryBundle(question)
+        nodes: list[NodeWithScore] = yield Method(self._retriever, "retrieve", (query,))
+        for postprocessor in self._node_postprocessors:
+            kwargs = {"query_bundle": query}
+            nodes = yield Method(postprocessor, "postprocess_nodes", (nodes,), kwargs)
+        found = [to_retrieved(node) for node in nodes]
+        known = {unit.unit.id: (unit, node) for unit, node in zip(found, nodes, strict=True)}
+        fitted = fit_budget(found, self._token_budget, count_tokens=self._count_tokens)
+        return ToolOutput(
+            content="\n\n".join(unit.unit.text for unit in fitted),
+            tool_name=self.metadata.get_name(),
+            raw_input={"input": question},
+            raw_output=[_as_cut(unit, *known[unit.unit.id]) for unit in fitted],
+        )
+
+
+def _as_cut(fitted: RetrievedUnit, found: RetrievedUnit, node: NodeWithScore) -> NodeWithScore:
+    if fitted.unit.text == found.unit.text:
+        return node
+    # Its text begins with the metadata that models are shown, where there was room.
+    told = {"excluded_llm_metadata_keys": list(node.metadata)}
+    return to_result(fitted, [node.node.model_copy(update=told)])
+
+
+def _question(args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
+    given = [*args, *kwargs.values()]
+    if len(given) != 1 or not isinstance(given[0], str) or not given[0].strip():
+        raise InvalidParameterError("input", given, "one question, a string")
+    return given[0].strip()

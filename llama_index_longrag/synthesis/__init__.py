@@ -1,0 +1,1 @@
+"""From retrieved units to an answer: the two-turn reader."""

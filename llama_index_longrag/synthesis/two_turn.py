@@ -1,0 +1,422 @@
+"""The two-turn reader as a response synthesizer."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Iterator, Sequence
+from contextlib import aclosing, closing
+from dataclasses import dataclass, replace
+from typing import Any, Literal, TypeAlias, cast
+
+from llama_index.core.base.response.schema import (
+    RESPONSE_TYPE,
+    AsyncStreamingResponse,
+    Response,
+    StreamingResponse,
+)
+from llama_index.core.callbacks.base import CallbackManager
+from llama_index.core.indices.prompt_helper import PromptHelper
+from llama_index.core.llms import LLM
+from llama_index.core.llms.structured_llm import StructuredLLM
+from llama_index.core.prompts import BasePromptTemplate, PromptTemplate
+from llama_index.core.prompts.mixin import PromptDictType
+from llama_index.core.response_synthesizers.base import BaseSynthesizer
+from llama_index.core.schema import NodeWithScore
+from llama_index.core.types import RESPONSE_TEXT_TYPE
+
+from llama_index_longrag.bridge.nodes import UnitContent
+from llama_index_longrag.bridge.stores import token_counter
+from longrag.calls import Method, Steps, aperform, perform
+from longrag.errors import InvalidParameterError
+from longrag.prompts import EXTRACT_ANSWER, LONG_ANSWER, SHORT_ANSWER, quote
+from longrag.synthesis.two_turn import (
+    EMPTY_ANSWER,
+    ONE_TURN_MAX_TOKENS,
+    AnswerStream,
+    FittedContext,
+    ReaderDocument,
+    check_one_turn_max_tokens,
+    clean_answer,
+    fit_context,
+    reader_documents,
+)
+
+
+class TwoTurnSynthesizer(BaseSynthesizer):
+    """Read long context in two turns: a long answer first, then a short one taken from it.
+
+    The response's ``metadata`` holds ``long_answer`` and, when the model's window was too small,
+    ``dropped_doc_ids``: whole documents are left out, those of the lowest-ranked unit first. A node
+    that is no long unit counts as one document and is named by its own id. With ``streaming=True``
+    the response also has ``long_answer_gen``, the tokens of the first turn, unless nothing was
+    retrieved; ``metadata["long_answer"]`` is there once ``response_gen`` has begun.
+
+    Metadata that models are shown, and on which a unit's documents agree, stands before the text of
+    each of them.
+
+    Nothing retrieved, or a first turn that says nothing, is answered with ``empty_response``; a
+    second turn that says nothing is answered with the long answer. What the model raises is raised.
+
+    Args:
+        llm: any LlamaIndex LLM, by default ``Settings.llm``. A structured one gives its structure
+            to the answer; the long answer stays text.
+        streaming: stream both turns.
+        one_turn_max_tokens: contexts of at most this many tokens take one extracting turn.
+        empty_response: the answer when there is nothing to answer from.
+        extract_template: the prompt of the one turn; ``context_str`` and ``query_str``.
+        long_answer_template: the prompt of the first turn; ``context_str`` and ``query_str``.
+        short_answer_template: the prompt of the second; ``query_str`` and ``long_answer``.
+        prompt_helper: gives the window, by default from the LLM's metadata.
+        tokenizer: counts tokens, by default LlamaIndex's global tokenizer.
+        callback_manager: passed to the LLM.
+
+    The templates are also replaced by ``update_prompts`` under ``extract``, ``long_answer`` and
+    ``short_answer``.
+
+    Raises:
+        InvalidParameterError: ``one_turn_max_tokens`` is negative, the window holds no document, or
+            a structured LLM is to stream.
+
+    Source: LongRAG §3.2 and Appendix 6.1.
+    """
+
+    def __init__(
+        self,
+        llm: LLM | None = None,
+        *,
+        streaming: bool = False,
+        one_turn_max_tokens: int = ONE_TURN_MAX_TOKENS,
+        empty_response: str = EMPTY_ANSWER,
+        extract_template: BasePromptTemplate | None = None,
+        long_answer_template: BasePromptTemplate | None = None,
+        short_answer_template: BasePromptTemplate | None = None,
+        prompt_helper: PromptHelper | None = None,
+        tokenizer: Callable[[str], Sequence[Any]] | None = None,
+        callback_manager: CallbackManager | None = None,
+    ) -> None:
+        super().__init__(
+            llm=llm,
+            callback_manager=callback_manager,
+            prompt_helper=prompt_helper,
+            streaming=streaming,
+            empty_response=empty_response,
+        )
+        if streaming and isinstance(self._llm, StructuredLLM):
+            raise InvalidParameterError("streaming", streaming, "False with a structured LLM")
+        self._count_tokens = token_counter(tokenizer)
+        self._one_turn_max_tokens = check_one_turn_max_tokens(one_turn_max_tokens)
+        self._templates: dict[str, BasePromptTemplate] = {
+            "extract": extract_template or reader_template(EXTRACT_ANSWER),
+            "long_answer": long_answer_template or reader_template(LONG_ANSWER),
+            "short_answer": short_answer_template or reader_template(SHORT_ANSWER),
+        }
+
+    def _get_prompts(self) -> PromptDictType:
+        return dict(self._templates)
+
+    def _update_prompts(self, prompts: PromptDictType) -> None:
+        self._templates.update({name: prompts[name] for name in self._templates if name in prompts})
+
+    def get_response(
+        self, query_str: str, text_chunks: Sequence[str], **response_kwargs: Any
+    ) -> RESPONSE_TEXT_TYPE:
+        """Answer from texts: in two turns, or in one when they are short."""
+        fitted = self._fit(query_str, text_chunks, response_kwargs)
+        notes = _notes(fitted)
+        turns = self._turns(query_str, fitted, response_kwargs, notes)
+        if self._streaming:
+            return AnswerTokens(self._stream(turns), notes)
+        return Answer.noted(perform(self._predict(turns)), notes)
+
+    async def aget_response(
+        self, query_str: str, text_chunks: Sequence[str], **response_kwargs: Any
+    ) -> RESPONSE_TEXT_TYPE:
+        """Answer from texts: in two turns, or in one when they are short."""
+        # Counting the tokens of a long context takes long enough to hold up an event loop.
+        fitted = await asyncio.to_thread(self._fit, query_str, text_chunks, response_kwargs)
+        notes = _notes(fitted)
+        turns = self._turns(query_str, fitted, response_kwargs, notes)
+        if self._streaming:
+            return AsyncAnswerTokens(self._astream(turns), notes)
+        return Answer.noted(await aperform(self._predict(turns)), notes)
+
+    def _turns(
+        self, query: str, fitted: FittedContext, kwargs: dict[str, Any], notes: dict[str, Any]
+    ) -> Turns:
+        """Yield each turn and be sent its reply; ``notes`` fills up on the way."""
+        question = {"query_str": quote(query), **kwargs}
+        args = {**question, "context_str": fitted.text}
+        if fitted.tokens <= self._one_turn_max_tokens:
+            answer: str = yield Turn("answer", self._llm, self._templates["extract"], args)
+            notes["long_answer"] = answer
+            return answer or self._empty_response
+        template = self._templates["long_answer"]
+        long_answer: str = yield Turn("long_answer", self._plain_llm(), template, args)
+        notes["long_answer"] = long_answer
+        if not long_answer:
+            return self._empty_response
+        args = {**question, "long_answer": quote(long_answer)}
+        short: str = yield Turn("answer", self._llm, self._templates["short_answer"], args)
+        return short or long_answer
+
+    def _plain_llm(self) -> LLM:
+        """A structured model gives its structure to the answer alone."""
+        return self._llm.llm if isinstance(self._llm, StructuredLLM) else self._llm
+
+    def _fit(self, query: str, texts: Sequence[str], kwargs: dict[str, Any]) -> FittedContext:
+        helper, count_tokens = self._prompt_helper, self._count_tokens
+        args = {"query_str": quote(query), **kwargs, "context_str": ""}
+        prompt = max(
+            count_tokens(self._templates[name].format(llm=self._llm, **args))
+            for name in ("extract", "long_answer")
+        )
+        prompt += count_tokens(self._plain_llm().system_prompt or "")
+        room = helper.context_window - helper.num_output - prompt
+        try:
+            return fit_context(self._documents(texts), max_tokens=room, count_tokens=count_tokens)
+        except InvalidParameterError as error:
+            raise InvalidParameterError(
+                "context_window",
+                helper.context_window,
+                f"more than {helper.num_output} tokens of output and {prompt} of prompt",
+                "The model has no room for any document.",
+            ) from error
+
+    def _documents(self, texts: Sequence[str]) -> list[ReaderDocument]:
+        return documents_of(texts)
+
+    def _predict(self, turns: Turns) -> Steps[str]:
+        reply = None
+        while True:
+            try:
+                turn = turns.send(reply)
+            except StopIteration as stop:
+                return str(stop.value)
+            reply = clean_answer((yield Method(turn.llm, "predict", (turn.template,), turn.args)))
+
+    def _stream(self, turns: Turns) -> Generator[tuple[str, str], None, None]:
+        reply, shown = None, False
+        while True:
+            try:
+                turn = turns.send(reply)
+            except StopIteration as stop:
+                if not shown:
+                    yield "answer", stop.value
+                return
+            cleaner = AnswerStream()
+            with closing(turn.llm.stream(turn.template, **turn.args)) as tokens:
+                for token in tokens:
+                    yield turn.key, cleaner.feed(token)
+            yield turn.key, cleaner.finish()
+            reply = cleaner.text
+            shown = turn.key == "answer" and bool(reply)
+
+    async def _astream(self, turns: Turns) -> AsyncGenerator[tuple[str, str], None]:
+        reply, shown = None, False
+        while True:
+            try:
+                turn = turns.send(reply)
+            except StopIteration as stop:
+                if not shown:
+                    yield "answer", stop.value
+                return
+            cleaner = AnswerStream()
+            async with aclosing(await turn.llm.astream(turn.template, **turn.args)) as tokens:
+                async for token in tokens:
+                    yield turn.key, cleaner.feed(token)
+            yield turn.key, cleaner.finish()
+            reply = cleaner.text
+            shown = turn.key == "answer" and bool(reply)
+
+    def _prepare_response_output(
+        self, response_str: RESPONSE_TEXT_TYPE | None, source_nodes: list[NodeWithScore]
+    ) -> RESPONSE_TYPE:
+        if isinstance(self._llm, StructuredLLM) and response_str == self._empty_response:
+            # As where nothing was retrieved: there is nothing to make the structure of.
+            nodes = [source.node for source in source_nodes]
+            metadata = self._get_metadata_for_response(nodes)
+            response: RESPONSE_TYPE = Response(self._empty_response, source_nodes, metadata)
+        else:
+            response = super()._prepare_response_output(response_str, source_nodes)
+        if isinstance(response_str, (Answer, AnswerTokens, AsyncAnswerTokens)):
+            _named(response_str.notes, source_nodes)
+            # The notes themselves become the metadata: a stream goes on filling them.
+            response_str.notes.update(response.metadata or {})
+            response.metadata = response_str.notes
+        if isinstance(response_str, AnswerTokens):
+            return TwoTurnStreamingResponse(response_str, source_nodes, response.metadata)
+        if isinstance(response_str, AsyncAnswerTokens):
+            return AsyncTwoTurnStreamingResponse(response_str, source_nodes, response.metadata)
+        return response
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """One call to a model, and what its reply is."""
+
+    key: Literal["long_answer", "answer"]
+    llm: LLM
+    template: BasePromptTemplate
+    args: dict[str, Any]
+
+
+Turns: TypeAlias = Generator[Turn, Any, str]
+
+
+def _notes(fitted: FittedContext) -> dict[str, Any]:
+    notes: dict[str, Any] = {}
+    if fitted.dropped_doc_ids:
+        notes["dropped_doc_ids"] = list(fitted.dropped_doc_ids)
+    if fitted.cut_doc_id is not None:
+        notes["cut_doc_id"] = fitted.cut_doc_id
+    return notes
+
+
+class _Nth(str):
+    """What a text is called until its node is known, which synthesizers are not shown."""
+
+    __slots__ = ("at",)
+    at: int
+
+    @classmethod
+    def text(cls, at: int) -> _Nth:
+        name = cls(f"source {at + 1}")
+        name.at = at
+        return name
+
+
+def _named(notes: dict[str, Any], sources: Sequence[NodeWithScore]) -> None:
+    """Call texts that are no long units by the ids of their nodes."""
+
+    def name(id_: str) -> str:
+        return sources[id_.at].node.node_id if isinstance(id_, _Nth) else id_
+
+    if "dropped_doc_ids" in notes:
+        notes["dropped_doc_ids"] = [name(id_) for id_ in notes["dropped_doc_ids"]]
+    if "cut_doc_id" in notes:
+        notes["cut_doc_id"] = name(notes["cut_doc_id"])
+
+
+def reader_template(text: str) -> PromptTemplate:
+    """Name the slots as LlamaIndex does, so that its events and its users know them."""
+    return PromptTemplate(
+        text.replace("{context}", "{context_str}").replace("{question}", "{query_str}")
+    )
+
+
+def documents_of(texts: Sequence[str]) -> list[ReaderDocument]:
+    """Return what a reader is shown of texts; those of long units are their documents."""
+    documents = []
+    for rank, text in enumerate(texts):
+        if isinstance(text, UnitContent):
+            # It is true of each document, and any of them may be left out.
+            head = f"{text.metadata_str}\n\n" if text.metadata_str else ""
+            documents += [
+                replace(document, unit=rank, text=head + document.text)
+                for document in reader_documents([text.retrieved])
+            ]
+        else:
+            documents.append(ReaderDocument(_Nth.text(rank), "", text, rank, True))
+    return documents
+
+
+class Answer(str):
+    """A short answer that carries what else is known of it to the response's metadata."""
+
+    __slots__ = ("notes",)
+    notes: dict[str, Any]
+
+    @classmethod
+    def noted(cls, text: str, notes: dict[str, Any]) -> Answer:
+        """Make an answer with its notes."""
+        answer = cls(text)
+        answer.notes = notes
+        return answer
+
+
+class AnswerTokens(Generator[str, None, None]):
+    """The tokens of the short answer; those of the long one by ``long_answer_gen`` before it."""
+
+    def __init__(
+        self, events: Generator[tuple[str, str], None, None], notes: dict[str, Any]
+    ) -> None:
+        self.notes = notes
+        self._events = events
+        self._held: list[str] = []
+
+    def long_answer_gen(self) -> Iterator[str]:
+        """Yield the tokens of the first turn, and nothing where one turn was enough."""
+        for key, text in self._events:
+            if key == "answer":
+                self._held.append(text)
+                return
+            if text:
+                yield text
+
+    def send(self, value: None, /) -> str:
+        """Return the next token of the short answer."""
+        while self._held:
+            if text := self._held.pop():
+                return text
+        for key, text in self._events:
+            if key == "answer" and text:
+                return text
+        raise StopIteration
+
+    def throw(self, *error: Any) -> str:
+        """Close the stream and raise."""
+        self._events.close()
+        raise error[0]
+
+
+class AsyncAnswerTokens(AsyncGenerator[str, None]):
+    """The tokens of the short answer; those of the long one by ``long_answer_gen`` before it."""
+
+    def __init__(
+        self, events: AsyncGenerator[tuple[str, str], None], notes: dict[str, Any]
+    ) -> None:
+        self.notes = notes
+        self._events = events
+        self._held: list[str] = []
+
+    async def long_answer_gen(self) -> AsyncIterator[str]:
+        """Yield the tokens of the first turn, and nothing where one turn was enough."""
+        async for key, text in self._events:
+            if key == "answer":
+                self._held.append(text)
+                return
+            if text:
+                yield text
+
+    async def asend(self, value: None, /) -> str:
+        """Return the next token of the short answer."""
+        while self._held:
+            if text := self._held.pop():
+                return text
+        async for key, text in self._events:
+            if key == "answer" and text:
+                return text
+        raise StopAsyncIteration
+
+    async def athrow(self, *error: Any) -> str:
+        """Close the stream and raise."""
+        await self._events.aclose()
+        raise error[0]
+
+
+@dataclass
+class TwoTurnStreamingResponse(StreamingResponse):
+    """A streaming response that also streams the first turn."""
+
+    def long_answer_gen(self) -> Iterator[str]:
+        """Yield the tokens of the long answer; call it before ``response_gen`` is read."""
+        return cast("AnswerTokens", self.response_gen).long_answer_gen()
+
+
+@dataclass
+class AsyncTwoTurnStreamingResponse(AsyncStreamingResponse):
+    """An async streaming response that also streams the first turn."""
+
+    def long_answer_gen(self) -> AsyncIterator[str]:
+        """Yield the tokens of the long answer; call it before ``response_gen`` is read."""
+        return cast("AsyncAnswerTokens", self.response_gen).long_answer_gen()

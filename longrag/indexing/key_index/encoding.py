@@ -1,0 +1,101 @@
+"""From the texts of keys to their token ids, and to the tokens with which sentences end."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from longrag.errors import InvalidParameterError, TokenizerError
+from longrag.indexing.key_index.token_ids import TokenIds, token_ids
+from longrag.ingestion.sentences import SentenceSplitter
+from longrag.models.tokenizer import Tokenizer, encode_key
+from longrag.types import Key
+
+
+def as_keys(keys: Iterable[Key | str]) -> list[Key]:
+    """Return keys, making of each string a document of its own, named by its number."""
+    return [
+        Key(key, str(place), 0, len(key)) if isinstance(key, str) else key
+        for place, key in enumerate(keys)
+    ]
+
+
+def encode_keys(tokenizer: Tokenizer, keys: Sequence[Key]) -> TokenIds:
+    """Return the ids of each key as they stand behind the opening marker.
+
+    Raises:
+        InvalidParameterError: a key has no text, or ids outside the tokenizer's vocabulary.
+        TokenizerError: the tokenizer gave something other than ids.
+    """
+    # A list of lists would take some forty bytes an id; no vocabulary has ids beyond four.
+    flat = array("i")
+    offsets = np.zeros(len(keys) + 1, np.int64)
+    for place, key in enumerate(keys):
+        if not key.text.strip():
+            remedy = "Leave out keys without text."
+            raise InvalidParameterError(f"keys[{place}].text", key.text, "not blank", remedy)
+        try:
+            flat.extend(encode_key(tokenizer, key.text))
+        except (TypeError, OverflowError) as error:
+            raise TokenizerError(
+                f"the tokenizer gave no ids for the key {key.text[:80]!r}: {error}"
+            ) from error
+        offsets[place + 1] = len(flat)
+    return token_ids(TokenIds(np.frombuffer(flat, np.intc), offsets), tokenizer.vocab_size)
+
+
+def sentence_ends(
+    tokenizer: Tokenizer, keys: Sequence[Key], ids: TokenIds, split_sentences: SentenceSplitter
+) -> list[list[int]]:
+    """Return, for each key, after how many of its tokens a sentence ends.
+
+    A sentence whose end falls inside a token has none: the tokens of the text up to it must be the
+    first tokens of the key.
+    """
+    return [
+        _ends_of(tokenizer, key.text, ids[place].tolist(), split_sentences)
+        for place, key in enumerate(keys)
+    ]
+
+
+def _ends_of(
+    tokenizer: Tokenizer, text: str, ids: list[int], split_sentences: SentenceSplitter
+) -> list[int]:
+    ends = []
+    for _, end in split_sentences(text):
+        prefix = list(encode_key(tokenizer, text[:end]))
+        if prefix == ids[: len(prefix)]:
+            ends.append(len(prefix))
+    return ends
+
+
+def end_flags(ids: TokenIds, ends: Iterable[Sequence[int]] | None) -> NDArray[np.bool_]:
+    """Mark the tokens that end a sentence; shape (tokens).
+
+    Raises:
+        InvalidParameterError: not one sequence for each key, or a sentence that ends outside its
+            key.
+    """
+    flags = np.zeros(len(ids.flat), np.bool_)
+    if ends is None:
+        return flags
+    found = list(ends)
+    if len(found) != len(ids):
+        raise InvalidParameterError("sentence_ends", f"{len(found)}", f"one for each of {len(ids)}")
+    counts = np.fromiter(map(len, found), np.int64, len(found))
+    places = np.fromiter((end for own in found for end in own), np.int64, int(counts.sum()))
+    starts = np.repeat(np.asarray(ids.offsets[:-1], np.int64), counts)
+    stops = np.repeat(np.asarray(ids.offsets[1:], np.int64), counts)
+    outside = np.flatnonzero((places < 1) | (starts + places > stops))
+    if len(outside):
+        wrong = int(outside[0])
+        key = int(np.searchsorted(np.cumsum(counts), wrong, side="right"))
+        length = int(stops[wrong] - starts[wrong])
+        raise InvalidParameterError(
+            f"sentence_ends[{key}]", int(places[wrong]), f"from 1 to the {length} tokens of the key"
+        )
+    flags[starts + places - 1] = True
+    return flags

@@ -1,0 +1,262 @@
+"""From one layer of a tree to the groups that are summarised next: clusterers by name, guards."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from longrag.errors import InvalidParameterError
+from longrag.indexing.tree.clusterer import Clusterer, Layer
+from longrag.indexing.tree.geometry import check_integer, check_seed, directions, divide
+from longrag.indexing.tree.mixtures import FastClusterer, PaperClusterer
+from longrag.indexing.tree.partitions import (
+    ContiguousClusterer,
+    GraphClusterer,
+    StableClusterer,
+)
+from longrag.indexing.vectors import check_vectors
+
+# The paper's code does not divide fewer nodes than UMAP's dimensions and two.
+_SMALL = 11
+_BLOCK = 5000
+_WINDOW = 7
+
+Groups = list[list[int]]
+
+
+_CLUSTERERS: dict[str, Callable[[int], Clusterer]] = {
+    "paper": lambda seed: PaperClusterer(random_state=seed),
+    "fast": lambda seed: FastClusterer(random_state=seed),
+    "contiguous": lambda seed: ContiguousClusterer(),
+    "graph": lambda seed: GraphClusterer(random_state=seed),
+    "stable": lambda seed: StableClusterer(random_state=seed),
+}
+
+
+def clusterer(name: str | Clusterer, *, random_state: int = 0) -> Clusterer:
+    """Make a clusterer by name; one that was made already comes back as it is.
+
+    Args:
+        name: ``"stable"`` (the same nodes always have the same groups, and a change to them changes
+            few), ``"fast"`` (Ward's linkage and spherical Gaussians), ``"paper"`` (UMAP and
+            Gaussian mixtures), ``"contiguous"`` (windows of 7 in the order of the documents) or
+            ``"graph"`` (communities of nearest neighbours; needs networkx).
+        random_state: An integer of at least 0 that seeds what is random.
+
+    Raises:
+        InvalidParameterError: Another name, or a seed that is not allowed.
+        MissingExtraError: ``"graph"`` without networkx.
+    """
+    check_seed(random_state)
+    if isinstance(name, str) and name in _CLUSTERERS:
+        return _CLUSTERERS[name](random_state)
+    if isinstance(name, str) or not callable(name):
+        allowed = f"one of {', '.join(map(repr, _CLUSTERERS))}, or a callable"
+        raise InvalidParameterError("clusterer", name, allowed)
+    return name
+
+
+def cluster_layer(clusterer: Clusterer, layer: Layer, *, max_tokens: int) -> Groups:
+    """Group the nodes of a layer, holding any clusterer to what a tree needs of it.
+
+    A layer of at most 11 nodes that fits the budget is one group. Otherwise the clusterer is asked,
+    in blocks where the layer is larger than it takes at once, and
+
+    - a group over the budget is clustered again, or divided by order where that does not help;
+    - a node alone in its only group joins the group whose mean is nearest, if one has room;
+    - the next layer, which is the groups and the nodes in no group, has at most three quarters of
+      the nodes of this one: otherwise the groups are windows by order, or, where that is too many
+      as well, by size. Only where the budget allows no such grouping is the next layer larger, but
+      it is always smaller than this one.
+
+    Runs on one BLAS thread. The nodes are put in the order of their ids for a clusterer that is
+    ``history_independent``, so that its groups do not depend on the order of the layer.
+
+    Args:
+        clusterer: A callable as described by ``Clusterer``.
+        layer: The nodes.
+        max_tokens: The most tokens that the texts of a group have together.
+
+    Returns:
+        Groups of at least two ascending indices, in the order of their first ones, none twice.
+        No groups, if no two nodes fit the budget.
+
+    Raises:
+        EmbeddingError: Vectors that are not finite or not numeric.
+        InvalidParameterError: Parts of the layer of different lengths, a budget below 1, or a
+            clusterer that returned something else than groups of indices.
+    """
+    # threadpoolctl looks through the loaded libraries when it is imported.
+    from threadpoolctl import threadpool_limits
+
+    check_integer("max_tokens", max_tokens, at_least=1)
+    checked = _checked(layer)
+    count = len(checked.ids)
+    if count < 2 or sum(sorted(checked.tokens)[:2]) > max_tokens:
+        return []
+    if count <= _SMALL and sum(checked.tokens) <= max_tokens:
+        return [list(range(count))]
+    order = list(range(count))
+    if getattr(clusterer, "history_independent", False):
+        order.sort(key=lambda row: (checked.ids[row], checked.vectors[row].tobytes()))
+    ordered = checked.take(order)
+    with threadpool_limits(1):
+        groups = _shrinking(_clustered(clusterer, ordered, max_tokens), ordered, max_tokens)
+    return _tidy([order[row] for row in group] for group in groups)
+
+
+def _checked(layer: Layer) -> Layer:
+    vectors = check_vectors(layer.vectors, name="layer.vectors")
+    if not len(layer.ids) == len(vectors) == len(layer.tokens):
+        received = (len(layer.ids), len(vectors), len(layer.tokens))
+        raise InvalidParameterError("layer", received, "ids, vectors and tokens of one length")
+    return replace(layer, vectors=vectors)
+
+
+def _clustered(clusterer: Clusterer, layer: Layer, max_tokens: int) -> Groups:
+    groups = _asked(clusterer, layer)
+    return _joined(layer, _tidy(_within_budget(clusterer, layer, groups, max_tokens)), max_tokens)
+
+
+def _asked(clusterer: Clusterer, layer: Layer) -> Groups:
+    """Ask a clusterer for groups, in blocks where the layer is larger than it takes at once."""
+    block = getattr(clusterer, "block_size", _BLOCK)
+    if block is not None:
+        check_integer("block_size", block, at_least=1)
+    if block is None or len(layer.ids) <= block:
+        return _valid(clusterer, clusterer(layer), len(layer.ids))
+    groups: Groups = []
+    for inside in divide(directions(layer.vectors), most=block, random_state=0):
+        part = _valid(clusterer, clusterer(layer.take(inside.tolist())), len(inside))
+        groups += [inside[group].tolist() for group in part]
+    return groups
+
+
+def _valid(clusterer: Clusterer, groups: Any, count: int) -> Groups:
+    name = getattr(clusterer, "__name__", type(clusterer).__name__)
+    parameter, allowed = f"the groups of {name}", f"lists of indices from 0 to {count - 1}"
+    try:
+        listed = [list(group) for group in groups]
+    except TypeError:
+        raise InvalidParameterError(parameter, groups, allowed) from None
+    for group in listed:
+        for index in group:
+            if isinstance(index, (bool, np.bool_)) or not isinstance(index, (int, np.integer)):
+                raise InvalidParameterError(parameter, index, allowed)
+            if not 0 <= index < count:
+                raise InvalidParameterError(parameter, int(index), allowed)
+    return _tidy(listed)
+
+
+def _tidy(groups: Iterable[Iterable[int]]) -> Groups:
+    """Return each group once, without repetitions, by first index and then by the others."""
+    distinct = {tuple(sorted({int(index) for index in group})) for group in groups}
+    return [list(group) for group in sorted(distinct) if group]
+
+
+def _within_budget(
+    clusterer: Clusterer, layer: Layer, groups: Groups, max_tokens: int
+) -> Iterable[list[int]]:
+    """Divide groups over the budget, by clustering them again for as long as that helps."""
+    waiting = list(groups)
+    while waiting:
+        group = waiting.pop()
+        if len(group) == 1 or _tokens(layer, group) <= max_tokens:
+            yield group
+            continue
+        parts = _asked(clusterer, layer.take(group))
+        if _helps(parts, len(group)):
+            waiting += [[group[row] for row in part] for part in parts]
+        else:
+            pieces = -(-_tokens(layer, group) // max_tokens)
+            yield from _filled(layer, group, max_tokens, size=-(-len(group) // pieces))
+
+
+def _helps(parts: Groups, count: int) -> bool:
+    """Whether the parts of a group are so much smaller that they may be divided further.
+
+    Parts nearly as large as the whole could go on for as many rounds as there are nodes. Parts that
+    overlap by much would be more in every round; where squares add up to less they are not.
+    """
+    largest = max((len(part) for part in parts), default=count)
+    squares = sum(len(part) ** 2 for part in parts)
+    return largest <= 0.75 * count and squares <= 0.75 * count**2
+
+
+def _tokens(layer: Layer, group: Iterable[int]) -> int:
+    return sum(layer.tokens[row] for row in group)
+
+
+def _filled(layer: Layer, rows: Sequence[int], max_tokens: int, *, size: int) -> Groups:
+    """Cut rows into runs of at most ``size`` that fit the budget, or of one that does not."""
+    runs: Groups = []
+    total = 0
+    for row in rows:
+        tokens = layer.tokens[row]
+        if not runs or len(runs[-1]) == size or total + tokens > max_tokens:
+            runs.append([])
+            total = 0
+        runs[-1].append(row)
+        total += tokens
+    return runs
+
+
+def _joined(layer: Layer, groups: Groups, max_tokens: int) -> Groups:
+    """Let nodes that are alone in their only group join the nearest group that has room."""
+    kept = [group for group in groups if len(group) > 1]
+    placed = {row for group in kept for row in group}
+    alone = [group[0] for group in groups if len(group) == 1 and group[0] not in placed]
+    if not kept or not alone:
+        return kept
+    return _tidy(join_nearest(layer, kept, alone, max_tokens))
+
+
+def join_nearest(
+    layer: Layer, groups: Sequence[Sequence[int]], rows: Iterable[int], max_tokens: int
+) -> Groups:
+    """Put rows of a layer, one by one, into the group whose mean is nearest and has room.
+
+    The means are those of the groups as given, and equally near ones go to the first group. A row
+    for which none has room is in none.
+
+    Returns:
+        The groups, each with what it took at its end.
+    """
+    joined = [list(group) for group in groups]
+    if not joined:
+        return joined
+    unit = directions(layer.vectors)
+    means = directions(np.stack([unit[group].mean(axis=0) for group in joined]))
+    room = np.array([max_tokens - _tokens(layer, group) for group in joined])
+    for row in rows:
+        # Not BLAS, whose threads add up in any order; beyond six decimals products are rounding.
+        cosines = np.round(np.einsum("ij,j->i", means, unit[row]), 6)
+        nearness = np.where(room >= layer.tokens[row], cosines, -np.inf)
+        nearest = int(nearness.argmax())
+        if room[nearest] >= layer.tokens[row]:
+            room[nearest] -= layer.tokens[row]
+            joined[nearest].append(row)
+    return joined
+
+
+def _shrinking(groups: Groups, layer: Layer, max_tokens: int) -> Groups:
+    """Return the groups if the next layer is small enough, otherwise the best of the windows."""
+    count = len(layer.ids)
+    if _next_size(groups, count) <= 0.75 * count:
+        return groups
+    by_size = sorted(range(count), key=lambda row: (layer.tokens[row], row))
+    choices = [groups]
+    for rows in (range(count), by_size):
+        runs = _filled(layer, rows, max_tokens, size=_WINDOW)
+        choices.append(_tidy(run for run in runs if len(run) > 1))
+        if _next_size(choices[-1], count) <= 0.75 * count:
+            return choices[-1]
+    best = min(choices, key=lambda choice: _next_size(choice, count))
+    return best if _next_size(best, count) < count else []
+
+
+def _next_size(groups: Groups, count: int) -> int:
+    return len(groups) + count - len({row for group in groups for row in group})

@@ -1,0 +1,282 @@
+"""Clusterers that model a layer as a mixture: the paper's, and a fast one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from longrag.indexing.tree.clusterer import Layer
+from longrag.indexing.tree.geometry import (
+    check_integer,
+    check_positive,
+    check_seed,
+    check_share,
+    directions,
+    divide,
+    kmeans,
+    principal_components,
+)
+from longrag.indexing.tree.umap_reduction import reduce_dimension
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+
+_EM_STEPS = 100
+_EM_TOLERANCE = 1e-3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PaperClusterer:
+    """Clusters in two steps, global and local, as RAPTOR does (§3, `Clustering Algorithm`).
+
+    Each step reduces the vectors with UMAP (cosine), then fits Gaussian mixtures with full
+    covariances, keeps the one with the lowest BIC, and puts a node into every component whose
+    posterior is above ``threshold``. The global step looks at ``min(sqrt(n - 1), max_neighbors)``
+    neighbours, the local step at ``local_neighbors``.
+
+    Unlike the paper's code: neighbours are exact, fits are in float64, at most half as many
+    components as nodes are tried, the fit that BIC chose is the one that is used, and everything
+    follows from ``random_state``.
+
+    Args:
+        dimension: The width UMAP reduces to, at most n - 2. Clusters of up to ``dimension + 1``
+            nodes are not divided.
+        threshold: A posterior in [0, 1).
+        max_components: The most components tried in one fit.
+        max_neighbors: The most neighbours looked at in the global step.
+        local_neighbors: The neighbours looked at in the local step.
+        min_variance: Added to the variances of a component in every direction, in the units of
+            UMAP's layout, where the nodes of one cluster are of the order of 1 apart.
+        random_state: Seeds the layout and the first guess of each fit.
+    """
+
+    history_independent: ClassVar[bool] = False
+    typical_size: ClassVar[float] = 7.0
+    block_size: ClassVar[int] = 5000
+
+    dimension: int = 10
+    threshold: float = 0.1
+    max_components: int = 50
+    max_neighbors: int = 100
+    local_neighbors: int = 10
+    min_variance: float = 1e-6
+    random_state: int = 0
+
+    def __post_init__(self) -> None:
+        for name in ("dimension", "max_components"):
+            check_integer(name, getattr(self, name), at_least=1)
+        for name in ("max_neighbors", "local_neighbors"):
+            check_integer(name, getattr(self, name), at_least=2)
+        check_seed(self.random_state)
+        check_share("threshold", self.threshold)
+        check_positive("min_variance", self.min_variance)
+
+    def __call__(self, layer: Layer) -> list[list[int]]:
+        """Return groups of indices into the layer."""
+        unit = directions(layer.vectors)
+        everything = np.arange(len(unit))
+        if len(unit) <= self.dimension + 1:
+            return [everything.tolist()]
+        wide = min(int((len(unit) - 1) ** 0.5), self.max_neighbors)
+        return [
+            inside[local].tolist()
+            for inside in self._components(unit, wide)
+            for local in self._local(unit[inside])
+        ]
+
+    def _local(self, unit: NDArray[np.float32]) -> list[Integers]:
+        if len(unit) <= self.dimension + 1:
+            return [np.arange(len(unit))]
+        return self._components(unit, self.local_neighbors)
+
+    def _components(self, unit: NDArray[np.float32], neighbors: int) -> list[Integers]:
+        width = min(self.dimension, len(unit) - 2)
+        layout = reduce_dimension(
+            unit, neighbors=neighbors, width=width, random_state=self.random_state
+        )
+        most = max(min(self.max_components, len(unit) // 2), 1)
+        posterior = best_mixture(
+            layout, most=most, min_variance=self.min_variance, random_state=self.random_state
+        )
+        return memberships(posterior, self.threshold)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FastClusterer:
+    """Clusters without UMAP: principal components, Ward's linkage, and a spherical mixture.
+
+    A layer is divided by k-means into blocks of at most ``block`` nodes, so that time and memory
+    are near-linear. In each block Ward's linkage is cut where clusters have ``size`` nodes on
+    average. They are then the components of a mixture of spherical Gaussians with one variance,
+    and a node belongs to every component whose posterior is above ``threshold``. (BIC, which
+    decides the number in the paper, asks for much larger clusters where UMAP has not laid out the
+    nodes first.) There is nothing random but the k-means.
+
+    Args:
+        size: The mean number of nodes in a cluster, at least 2; the paper's trees have 6.7.
+        dimension: How many principal components of the directions in a block are used.
+        threshold: A posterior in [0, 1).
+        block: The most nodes clustered at once.
+        random_state: Seeds the k-means.
+    """
+
+    history_independent: ClassVar[bool] = False
+    block_size: ClassVar[None] = None
+
+    size: int = 7
+    dimension: int = 64
+    threshold: float = 0.1
+    block: int = 1000
+    random_state: int = 0
+
+    def __post_init__(self) -> None:
+        check_integer("size", self.size, at_least=2)
+        check_integer("dimension", self.dimension, at_least=1)
+        check_integer("block", self.block, at_least=2 * self.size)
+        check_seed(self.random_state)
+        check_share("threshold", self.threshold)
+
+    @property
+    def typical_size(self) -> float:
+        """The expected mean number of nodes in a cluster."""
+        return float(self.size)
+
+    def __call__(self, layer: Layer) -> list[list[int]]:
+        """Return groups of indices into the layer."""
+        unit = directions(layer.vectors)
+        return [
+            inside[members].tolist()
+            for inside in divide(unit, most=self.block, random_state=self.random_state)
+            for members in self._clusters(unit[inside])
+        ]
+
+    def _clusters(self, unit: NDArray[np.float32]) -> list[Integers]:
+        number = max(round(len(unit) / self.size), 1)
+        if number == 1:
+            return [np.arange(len(unit))]
+        points = principal_components(unit, self.dimension)
+        return memberships(_spherical_posterior(points, _ward(points, number)), self.threshold)
+
+
+def memberships(posterior: Floats, threshold: float) -> list[Integers]:
+    """Return the members of each component: those above the threshold, and those it fits best."""
+    member = posterior > threshold
+    member[np.arange(len(posterior)), posterior.argmax(axis=1)] = True
+    return [np.flatnonzero(column) for column in member.T if column.any()]
+
+
+def _ward(points: Floats, number: int) -> Integers:
+    """Label points by the clusters of Ward's linkage that are left before the last merges."""
+    # scikit-learn takes a second to import.
+    from sklearn.cluster import ward_tree
+
+    count = len(points)
+    if count == points.shape[1]:
+        # As many columns as rows might be taken for distances, which scipy warns of.
+        points = np.hstack([points, np.zeros((count, 1))])
+    children = ward_tree(points)[0]
+    parent = np.arange(2 * count - 1)
+    for step in range(count - number):
+        parent[children[step]] = count + step
+    # A parent comes after its children, so one pass from the top finds every root.
+    for node in range(len(parent) - 1, -1, -1):
+        parent[node] = parent[parent[node]]
+    labels: Integers = np.unique(parent[:count], return_inverse=True)[1]
+    return labels
+
+
+def _spherical_posterior(points: Floats, labels: Integers) -> Floats:
+    member = labels[:, np.newaxis] == np.arange(labels.max() + 1)
+    sizes = member.sum(axis=0)
+    means = (member.T @ points) / sizes[:, np.newaxis]
+    squares = (points**2).sum(axis=1)[:, np.newaxis] + (means**2).sum(axis=1) - 2 * points @ means.T
+    within = np.maximum(squares[np.arange(len(points)), labels].sum(), 0)
+    free = max(len(points) - len(sizes), 1) * points.shape[1]
+    variance = max(within / free, 1e-12)
+    return _normalised(np.log(sizes) - squares / (2 * variance))[0]
+
+
+def _normalised(logs: Floats) -> tuple[Floats, Floats]:
+    """Turn joint log densities into posteriors and the log density of each row."""
+    top = logs.max(axis=1, keepdims=True)
+    shares = np.exp(logs - top)
+    total = shares.sum(axis=1, keepdims=True)
+    return shares / total, (top + np.log(total))[:, 0]
+
+
+def best_mixture(points: Floats, *, most: int, min_variance: float, random_state: int) -> Floats:
+    """Return the posteriors, shape (n, components), of the mixture with the lowest BIC.
+
+    Mixtures of 1 to ``most`` Gaussians with full covariances are tried; a fit that fails
+    numerically is passed over.
+    """
+    best, posterior = np.inf, np.ones((len(points), 1))
+    data = _Quadratic(points - points.mean(axis=0), min_variance)
+    for number in range(1, most + 1):
+        rng = np.random.default_rng((random_state, number))
+        try:
+            bic, candidate = data.fit(number, rng)
+        except np.linalg.LinAlgError:
+            continue
+        if bic < best:
+            best, posterior = bic, candidate
+    return posterior
+
+
+class _Quadratic:
+    """Points with the products of their coordinates, so that each step of EM is a matrix product.
+
+    A Gaussian's log density is linear in 1, x and the products x_i x_j (i <= j).
+    """
+
+    def __init__(self, points: Floats, min_variance: float) -> None:
+        self.points = points
+        self.width = points.shape[1]
+        self.min_variance = min_variance
+        self.rows, self.columns = np.triu_indices(self.width)
+        products = points[:, self.rows] * points[:, self.columns]
+        self.terms = np.hstack([np.ones((len(points), 1)), points, products])
+
+    def fit(self, number: int, rng: np.random.Generator) -> tuple[float, Floats]:
+        """Return the BIC and the posteriors of a mixture; LinAlgError where it cannot be fitted."""
+        labels = kmeans(self.points, number, rng)
+        posterior = (labels[:, np.newaxis] == np.arange(number)).astype(np.float64)
+        previous = -np.inf
+        for _ in range(_EM_STEPS):
+            posterior, logs = _normalised(self.terms @ self._densities(posterior))
+            likelihood = float(logs.mean())
+            if abs(likelihood - previous) < _EM_TOLERANCE:
+                break
+            previous = likelihood
+        if not np.isfinite(likelihood):
+            raise np.linalg.LinAlgError("the likelihood is not finite")
+        free = number * self.terms.shape[1] - 1
+        return -2 * likelihood * len(self.points) + free * np.log(len(self.points)), posterior
+
+    def _densities(self, posterior: Floats) -> Floats:
+        """Estimate the Gaussians; return the coefficients of their joint log densities."""
+        width = self.width
+        sums = posterior.T @ self.terms
+        sizes = sums[:, 0] + 10 * np.finfo(np.float64).eps
+        means = sums[:, 1 : width + 1] / sizes[:, np.newaxis]
+        covariances = np.empty((len(sizes), width, width))
+        covariances[:, self.rows, self.columns] = sums[:, width + 1 :] / sizes[:, np.newaxis]
+        covariances[:, self.columns, self.rows] = covariances[:, self.rows, self.columns]
+        covariances -= means[:, :, np.newaxis] * means[:, np.newaxis]
+        covariances[:, range(width), range(width)] += self.min_variance
+        factors = np.linalg.cholesky(covariances)
+        precisions = np.linalg.inv(covariances)
+        half = np.log(np.diagonal(factors, axis1=1, axis2=2)).sum(axis=1)
+        turned = np.einsum("kij,kj->ki", precisions, means)
+        constant = (
+            np.log(sizes / len(posterior))
+            - half
+            - width / 2 * np.log(2 * np.pi)
+            - (turned * means).sum(axis=1) / 2
+        )
+        double = np.where(self.rows == self.columns, 0.5, 1.0)
+        products = -precisions[:, self.rows, self.columns] * double
+        return np.hstack([constant[:, np.newaxis], turned, products]).T

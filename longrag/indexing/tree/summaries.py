@@ -1,0 +1,202 @@
+"""From the texts of a cluster to one summary, by a language model or without one."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass, field
+from typing import Final, Protocol
+
+from longrag.calls import Embed, Flow, Generate, ask
+from longrag.errors import EmbeddingError, GenerationError, InvalidParameterError
+from longrag.indexing.tree.extracts import Sentence, choose, join, list_sentences
+from longrag.indexing.vectors import check_vectors
+from longrag.ingestion.chunking import check_size, chunk_spans
+from longrag.ingestion.sentences import SentenceSplitter, split_sentences
+from longrag.models.tokens import count_tokens
+from longrag.models.words import CJK_RUN
+from longrag.prompts import SUMMARIZE
+from longrag.prompts import field as prompt_field
+from longrag.types import TokenCounter
+
+_SLOT: Final = re.compile(r"\{(context|max_words)\}")
+_WORDS_PER_TOKEN: Final = 0.75
+# Chinese words have some 1.7 characters, each a token of its own.
+_CJK_WORDS_PER_TOKEN: Final = 0.6
+_WORD_CHARACTER: Final = re.compile(r"[^\W_]")
+
+
+@dataclass(frozen=True, slots=True)
+class Passage:
+    """One text of a cluster, with the title of its document where that is known."""
+
+    text: str
+    title: str = ""
+
+
+class Summarizer(Protocol):
+    """Writes the summary of one cluster."""
+
+    def __call__(self, passages: Sequence[Passage], *, sources: tuple[str, ...]) -> Flow[str] | str:
+        """Return a summary, or a flow that comes to one and passes ``sources`` on to its requests.
+
+        What returns a string works in the build's own thread, one summary after the other.
+        """
+
+
+def summarize(
+    summarizer: Summarizer, passages: Sequence[Passage], *, sources: tuple[str, ...]
+) -> Flow[str]:
+    """Have a summarizer of either kind write one summary.
+
+    Raises:
+        GenerationError: it returned neither a text nor a flow, or its flow came to no text.
+    """
+    made = summarizer(passages, sources=sources)
+    summary = (yield from made) if isinstance(made, Generator) else made
+    if not isinstance(summary, str) or not summary.strip():
+        raise GenerationError(f"the summarizer returned {summary!r:.80}, which is no summary")
+    return summary
+
+
+def check_summary(text: object) -> str:
+    """Return a language model's summary without the white space around it.
+
+    What answers a request calls this before the answer is stored, so that an empty reply is asked
+    for again and never becomes part of a tree.
+
+    Raises:
+        GenerationError: The reply is not a string, or holds neither a letter nor a digit.
+    """
+    if not isinstance(text, str):
+        raise GenerationError(f"a summary must be a string, got {type(text).__name__}")
+    if not _WORD_CHARACTER.search(text):
+        raise GenerationError(f"the language model returned an empty summary: {text[:80]!r}")
+    return text.strip()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LlmSummarizer:
+    """Has a language model write the summary (RAPTOR §3 and Appendix D).
+
+    Each passage stands in a tagged field of the prompt that nothing in its text can end.
+
+    Args:
+        summary_tokens: The tokens a summary should have. It sets the words that the prompt asks
+            for, three quarters of it, or three fifths for Chinese, Japanese and Korean; a model
+            may write more.
+        prompt: A template with the slot ``{context}`` for the passages and, where wanted,
+            ``{max_words}``. Other braces stand for themselves.
+
+    Raises:
+        InvalidParameterError: ``summary_tokens`` is not a positive integer, or the prompt is no
+            string with ``{context}``.
+    """
+
+    summary_tokens: int = 100
+    prompt: str = SUMMARIZE
+
+    def __post_init__(self) -> None:
+        check_size("summary_tokens", self.summary_tokens)
+        if not isinstance(self.prompt, str) or "{context}" not in self.prompt:
+            raise InvalidParameterError(
+                "prompt",
+                self.prompt,
+                "a string with the slot {context}",
+                "The passages are put in its place.",
+            )
+
+    def __call__(self, passages: Sequence[Passage], *, sources: tuple[str, ...]) -> Flow[str]:
+        """Ask once for a summary of the passages, in the order given.
+
+        Raises:
+            GenerationError: The passages hold no text, or the reply is not a string or is empty.
+        """
+        reply = yield from ask(Generate(self.render(passages), sources))
+        return check_summary(reply)
+
+    def render(self, passages: Sequence[Passage]) -> str:
+        """Return the prompt for some passages; blank ones are left out.
+
+        Raises:
+            GenerationError: The passages hold no text.
+        """
+        texts = _with_text(passages)
+        context = "\n\n".join(prompt_field("passage", p.text, title=p.title) for p in texts)
+        slots = {"context": context, "max_words": str(self._max_words(texts))}
+        # One pass over the template: what looks like a slot inside a passage is left alone.
+        return _SLOT.sub(lambda slot: slots[slot[1]], self.prompt)
+
+    def _max_words(self, passages: Sequence[Passage]) -> int:
+        length = sum(len(passage.text) for passage in passages)
+        runs = (run for passage in passages for run in CJK_RUN.findall(passage.text))
+        # A script without spaces needs fewer characters: a third of them is most of the text.
+        dense = 3 * sum(map(len, runs)) > length
+        return max(
+            1, int(self.summary_tokens * (_CJK_WORDS_PER_TOKEN if dense else _WORDS_PER_TOKEN))
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExtractiveSummarizer:
+    """Quotes the sentences that say most of a cluster, without a language model.
+
+    Every line of the summary stands verbatim, but for white space, in a passage; a new line says
+    that something was left out. A sentence that several passages share is quoted once, so that an
+    extract of extracts repeats none. Deterministic for given vectors.
+
+    Args:
+        summary_tokens: The most tokens a summary has.
+        count_tokens: Counts the tokens of a text.
+        split_sentences: Gives the sentences of a text as character ranges.
+
+    Raises:
+        InvalidParameterError: ``summary_tokens`` is not a positive integer.
+    """
+
+    summary_tokens: int = 100
+    count_tokens: TokenCounter = field(default=count_tokens, repr=False)
+    split_sentences: SentenceSplitter = field(default=split_sentences, repr=False)
+
+    def __post_init__(self) -> None:
+        check_size("summary_tokens", self.summary_tokens)
+
+    def __call__(self, passages: Sequence[Passage], *, sources: tuple[str, ...]) -> Flow[str]:
+        """Embed the sentences of the passages and return the best of them in their order.
+
+        The best sentence is cut at a clause or between words when none fits. Nothing is asked when
+        all of them fit.
+
+        Raises:
+            GenerationError: The passages hold no text.
+            EmbeddingError: There is not one finite vector of one width for each sentence.
+        """
+        texts = [passage.text for passage in _with_text(passages)]
+        sentences = list_sentences(texts, self.split_sentences)
+        if not sentences:
+            raise GenerationError("split_sentences found no sentence in the passages")
+        sizes = [self.count_tokens(sentence.text) for sentence in sentences]
+        if sum(sizes) <= self.summary_tokens or len(sentences) == 1:
+            return self._fit(sentences, range(len(sentences)))
+        asked = tuple(sentence.text for sentence in sentences)
+        answer = yield from ask(Embed(asked, "document", (sources,) * len(asked)))
+        vectors = check_vectors(answer, name="vectors of sentences")
+        if len(vectors) != len(asked):
+            raise EmbeddingError(f"the embedder gave {len(vectors)} vectors for {len(asked)} texts")
+        return self._fit(sentences, choose(sentences, vectors, sizes, self.summary_tokens))
+
+    def _fit(self, sentences: Sequence[Sentence], order: Sequence[int]) -> str:
+        """Join sentences, without the last chosen where the whole counts more than its parts."""
+        for length in range(len(order), 0, -1):
+            summary = join(sentences, order[:length])
+            if self.count_tokens(summary) <= self.summary_tokens:
+                return summary
+        spans = chunk_spans(summary, chunk_size=self.summary_tokens, count_tokens=self.count_tokens)
+        return summary[slice(*spans[0])]
+
+
+def _with_text(passages: Sequence[Passage]) -> list[Passage]:
+    texts = [passage for passage in passages if passage.text.strip()]
+    if not texts:
+        raise GenerationError("the passages hold no text, so there is nothing to summarise")
+    return texts

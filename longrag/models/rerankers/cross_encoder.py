@@ -1,0 +1,140 @@
+"""Cross-encoders: any model that reads a query and a text together and gives one number."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from longrag.errors import InvalidParameterError
+from longrag.models.rerankers.scorers import (
+    AS_TEXT,
+    Encoded,
+    ScoreArray,
+    as_scores,
+    check_settings,
+    cut_passage,
+    in_batches,
+    load_checkpoint,
+    needs_extra,
+    neutraliser,
+    readable,
+)
+
+if TYPE_CHECKING:
+    import torch
+
+
+class CrossEncoderScorer:
+    """Scores by the classification head of a model that reads query and text as a pair.
+
+    A head of one label gives its logit, one of two labels (monoBERT) the log probability of the
+    second. What is longer than ``max_length`` tokens loses the end of its text; the query is never
+    cut. The model is put into evaluation mode and stays on its device and in its dtype; scores are
+    float32. Deterministic; the last bits depend on what is scored together.
+
+    A ``CrossEncoder`` of sentence-transformers is given without a tokenizer and asked through its
+    own ``predict``: its activation, its prompts, and its way of cutting, which shortens the longer
+    of the two. Give its model and tokenizer instead to have texts alone cut.
+
+    Args:
+        model: a sequence classification model of transformers, or a ``CrossEncoder``.
+        tokenizer: the fast tokenizer of the former.
+        max_length: tokens of a pair; not used by a ``CrossEncoder``, which has its own.
+        batch_size: pairs read at once.
+
+    Raises:
+        MissingExtraError: the extra ``rerank`` is not installed.
+        InvalidParameterError: another kind of model, more than two labels, a slow tokenizer or one
+            without a padding token, or a size that is not allowed.
+
+    Source: Nogueira and Cho 2019, "Passage Re-ranking with BERT".
+    """
+
+    def __init__(
+        self, model: Any, tokenizer: Any = None, *, max_length: int = 512, batch_size: int = 32
+    ) -> None:
+        self._max_length = max_length
+        self._batch_size = batch_size
+        self._tokenizer = tokenizer
+        if tokenizer is None:
+            if not callable(getattr(model, "predict", None)):
+                raise InvalidParameterError(
+                    "model", type(model).__name__, "a CrossEncoder where no tokenizer is given"
+                )
+            self._model = model
+            return
+        needs_extra("CrossEncoderScorer")
+        check_settings(model, tokenizer, max_length, batch_size)
+        if model.config.num_labels not in (1, 2):
+            raise InvalidParameterError("model", model.config.num_labels, "of one or two labels")
+        if tokenizer.pad_token_id is None:
+            raise InvalidParameterError("tokenizer", None, "one with a padding token")
+        self._model = model.train(False)
+        self._neutral = neutraliser(tokenizer)
+
+    @classmethod
+    def load(
+        cls, path_or_name: str, *, dtype: Any = None, device: Any = None, **settings: Any
+    ) -> CrossEncoderScorer:
+        """Load a checkpoint from safetensors, running no code that comes with it.
+
+        Args:
+            path_or_name: a folder, or a repository's name.
+            dtype: that of the weights; the one they were saved in by default.
+            device: where the model goes; the processor by default.
+            settings: as of the class.
+
+        Raises:
+            MissingExtraError: the extra ``rerank`` is not installed.
+            InvalidParameterError: transformers has no such model, or weights are missing.
+            OSError: nothing there, or no safetensors.
+        """
+        model, tokenizer = load_checkpoint(
+            path_or_name, "SequenceClassification", dtype=dtype, device=device
+        )
+        return cls(model, tokenizer, **settings)
+
+    def __call__(self, query: str, texts: Sequence[str], /) -> ScoreArray:
+        """Return one score a text; float32 of shape (texts).
+
+        Raises:
+            InvalidParameterError: no strings, or a query that leaves no room for a text.
+            RerankError: the model gave a score that is not finite.
+        """
+        query, passages = readable(query, texts)
+        if not passages:
+            return as_scores([], 0)
+        if self._tokenizer is None:
+            pairs = [(query, passage) for passage in passages]
+            found = self._model.predict(pairs, batch_size=self._batch_size, show_progress_bar=False)
+            return as_scores(found, len(passages))
+        results = in_batches(
+            self._encode(query, passages),
+            self._forward,
+            batch_size=self._batch_size,
+            pad_id=self._tokenizer.pad_token_id,
+            device=self._model.device,
+        )
+        return as_scores(results, len(passages))
+
+    def _forward(self, inputs: dict[str, torch.Tensor]) -> torch.Tensor:
+        import torch
+
+        logits: torch.Tensor = self._model(**inputs).logits.float()
+        if logits.shape[1] == 1:
+            return logits[:, 0]
+        # The log softmax of two, without rounding all that is nearly certain to 0.
+        return torch.nn.functional.logsigmoid(logits[:, 1] - logits[:, 0])
+
+    def _encode(self, query: str, passages: list[str]) -> list[Encoded]:
+        read = self._tokenizer(
+            [query] * len(passages), passages, return_special_tokens_mask=True, **AS_TEXT
+        )
+        segments = read.get("token_type_ids") or [[]] * len(passages)
+        pairs: list[Encoded] = []
+        for row, kinds in enumerate(segments):
+            inside = [at for at, part in enumerate(read.sequence_ids(row)) if part == 1]
+            first, last = (inside[0], inside[-1] + 1) if inside else (0, 0)
+            ids = self._neutral(read["input_ids"][row], read["special_tokens_mask"][row])
+            pairs.append(cut_passage(Encoded(ids, kinds), first, last, self._max_length))
+        return pairs

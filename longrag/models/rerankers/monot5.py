@@ -1,0 +1,146 @@
+"""monoT5: a T5 that says "true" or "false" to a query and a document."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from longrag.errors import InvalidParameterError
+from longrag.models.rerankers.scorers import (
+    AS_TEXT,
+    Encoded,
+    ScoreArray,
+    as_scores,
+    check_settings,
+    cut_passage,
+    in_batches,
+    load_checkpoint,
+    needs_extra,
+    neutraliser,
+    readable,
+)
+
+if TYPE_CHECKING:
+    import torch
+
+
+class MonoT5Scorer:
+    """Scores by the logits of two tokens in the first step of a T5's decoder.
+
+    The encoder reads "Query: {query} Document: {text} Relevant:" and the end token. The score is
+    the logarithm of the softmax over the logits of the two tokens, taken for the one that says yes:
+    a log probability, at most 0. What is longer than ``max_length`` tokens loses the end of its
+    passage, so that query and "Relevant:" always stand. (The paper's code cuts the end of the
+    whole input.)
+
+    The model is put into evaluation mode and stays on its device and in its dtype; scores are
+    float32. Deterministic; the last bits depend on what is scored together.
+
+    Args:
+        model: an encoder-decoder of transformers with a language-model head.
+        tokenizer: its fast tokenizer.
+        true_token: the piece that says yes; "▁true" for ``castorini/monot5-*`` (id 1176),
+            "▁yes" for ``unicamp-dl/mt5-base-mmarco-v2``.
+        false_token: the piece that says no; "▁false" (id 6136) or "▁no".
+        max_length: tokens of an input; T5 was trained on 512.
+        batch_size: inputs read at once.
+
+    Raises:
+        MissingExtraError: the extra ``rerank`` is not installed.
+        InvalidParameterError: the model is no encoder-decoder, a token is not in the vocabulary,
+            the tokenizer is slow, or a size is not allowed.
+
+    Source: Nogueira et al. 2020, "Document Ranking with a Pretrained Sequence-to-Sequence Model".
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        tokenizer: Any,
+        *,
+        true_token: str = "▁true",
+        false_token: str = "▁false",
+        max_length: int = 512,
+        batch_size: int = 16,
+    ) -> None:
+        needs_extra("MonoT5Scorer")
+        check_settings(model, tokenizer, max_length, batch_size)
+        if not getattr(model.config, "is_encoder_decoder", False):
+            raise InvalidParameterError("model", type(model).__name__, "an encoder-decoder")
+        vocabulary = tokenizer.get_vocab()
+        for name, token in (("true_token", true_token), ("false_token", false_token)):
+            if token not in vocabulary:
+                raise InvalidParameterError(name, token, "a token of the tokenizer's vocabulary")
+        self._answers = [vocabulary[false_token], vocabulary[true_token]]
+        self._model = model.train(False)
+        self._tokenizer = tokenizer
+        self._neutral = neutraliser(tokenizer)
+        self._max_length = max_length
+        self._batch_size = batch_size
+
+    @classmethod
+    def load(
+        cls, path_or_name: str, *, dtype: Any = None, device: Any = None, **settings: Any
+    ) -> MonoT5Scorer:
+        """Load a checkpoint from safetensors, running no code that comes with it.
+
+        Args:
+            path_or_name: a folder, or a repository's name.
+            dtype: that of the weights; the one they were saved in by default.
+            device: where the model goes; the processor by default.
+            settings: as of the class.
+
+        Raises:
+            MissingExtraError: the extra ``rerank`` is not installed.
+            InvalidParameterError: transformers has no such model, or weights are missing.
+            OSError: nothing there, or no safetensors.
+        """
+        model, tokenizer = load_checkpoint(path_or_name, "Seq2SeqLM", dtype=dtype, device=device)
+        return cls(model, tokenizer, **settings)
+
+    def __call__(self, query: str, texts: Sequence[str], /) -> ScoreArray:
+        """Return the log probability of "true" for each text; float32 of shape (texts).
+
+        Raises:
+            InvalidParameterError: no strings, or a query that leaves no room for a passage.
+            RerankError: the model gave a score that is not finite.
+        """
+        query, passages = readable(query, texts)
+        results = in_batches(
+            [self._encode(query, passage) for passage in passages],
+            self._forward,
+            batch_size=self._batch_size,
+            pad_id=self._model.config.pad_token_id or 0,
+            device=self._model.device,
+        )
+        return as_scores(results, len(passages))
+
+    def _forward(self, inputs: dict[str, torch.Tensor]) -> torch.Tensor:
+        import torch
+
+        batch = inputs["input_ids"].shape[0]
+        first = torch.full(
+            (batch, 1), self._model.config.decoder_start_token_id, device=self._model.device
+        )
+        logits = self._model(**inputs, decoder_input_ids=first, use_cache=False).logits
+        false, true = logits[:, 0, self._answers].float().unbind(dim=1)
+        # The log softmax of two, without rounding all that is nearly certain to 0.
+        return torch.nn.functional.logsigmoid(true - false)
+
+    def _encode(self, query: str, passage: str) -> Encoded:
+        head = f"Query: {query} Document: "
+        read = self._tokenizer(
+            f"{head}{passage} Relevant:",
+            return_offsets_mapping=True,
+            return_special_tokens_mask=True,
+            **AS_TEXT,
+        )
+        spans, special = read["offset_mapping"], read["special_tokens_mask"]
+        inside = [
+            place
+            for place, ((start, end), extra) in enumerate(zip(spans, special, strict=True))
+            if not extra and end > len(head) and start < len(head) + len(passage)
+        ]
+        first, last = (inside[0], inside[-1] + 1) if inside else (0, 0)
+        ids = self._neutral(read["input_ids"], special)
+        return cut_passage(Encoded(ids, []), first, last, self._max_length)

@@ -1,0 +1,228 @@
+"""TILDEv2: the weight of each term of a passage, computed once, before any query is known."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from longrag.errors import InvalidParameterError
+from longrag.models.rerankers.scorers import (
+    Encoded,
+    check_settings,
+    finite_scores,
+    in_batches,
+    load_checkpoint,
+    needs_extra,
+    readable,
+)
+from longrag.models.rerankers.tilde_terms import TILDE_STOPWORDS, TermWeights, TildeTokenizer
+from longrag.models.words import STOPWORDS, word_set
+
+if TYPE_CHECKING:
+    import torch
+
+
+class TildeExpander:
+    """Adds terms to passages that a query about them is likely to use, by TILDE (v1).
+
+    The model reads a passage behind token 1, which stands for "a passage" in place of [CLS]; its
+    logits there rank the vocabulary. Of the best ``top_k`` those are taken that neither stand in
+    the passage nor are stop words, in rising order. The released TILDEv2 models were trained with
+    ``top_k=200``. Passages are cut to ``max_length`` tokens.
+
+    Args:
+        model: a BERT with a language-model head, such as ``ielab/TILDE``.
+        tokenizer: its fast tokenizer.
+        top_k: terms looked at.
+        max_length: tokens of a passage.
+        batch_size: passages read at once.
+
+    Raises:
+        MissingExtraError: the extra ``rerank`` is not installed.
+        InvalidParameterError: a slow tokenizer, or a size that is not allowed.
+
+    Source: Zhuang and Zuccon 2021, "Fast Passage Re-ranking with Contextualized Exact Term Matching
+    and Efficient Passage Expansion".
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        tokenizer: Any,
+        *,
+        top_k: int = 200,
+        max_length: int = 128,
+        batch_size: int = 32,
+    ) -> None:
+        needs_extra("TildeExpander")
+        check_settings(model, tokenizer, max_length, batch_size)
+        self._tokenizer = TildeTokenizer(tokenizer, stop_words=STOPWORDS | word_set("definition"))
+        if not 1 <= top_k <= self._tokenizer.vocab_size:
+            allowed = f"from 1 to the {self._tokenizer.vocab_size} tokens of the vocabulary"
+            raise InvalidParameterError("top_k", top_k, allowed)
+        self._model = model.train(False)
+        self._end = [tokenizer.sep_token_id]
+        self._pad = tokenizer.pad_token_id
+        self._max_length = max_length
+        self._batch_size = batch_size
+        self.top_k = top_k
+
+    @classmethod
+    def load(
+        cls, path_or_name: str, *, dtype: Any = None, device: Any = None, **settings: Any
+    ) -> TildeExpander:
+        """Load a checkpoint from safetensors, as ``TildeModel.load`` does."""
+        model, tokenizer = load_checkpoint(path_or_name, "MaskedLM", dtype=dtype, device=device)
+        return cls(model, tokenizer, **settings)
+
+    def __call__(self, texts: Sequence[str], /) -> list[list[int]]:
+        """Return the token ids to be added to each passage, rising."""
+        import torch
+
+        def best(inputs: dict[str, torch.Tensor]) -> torch.Tensor:
+            logits = self._model(**inputs).logits[:, 0, : self._tokenizer.vocab_size]
+            return torch.topk(logits.float(), self.top_k).indices
+
+        passages = [self._tokenizer.ids(text)[: self._max_length - 2] for text in texts]
+        inputs = [[1, *ids, *self._end] for ids in passages]
+        found = in_batches(
+            [Encoded(ids, [0] * len(ids)) for ids in inputs],
+            best,
+            batch_size=self._batch_size,
+            pad_id=self._pad,
+            device=self._model.device,
+        )
+        return [
+            sorted({int(token) for token in row}.difference(ids, self._tokenizer.stop_ids))
+            for ids, row in zip(inputs, found, strict=True)
+        ]
+
+
+class TildeModel:
+    """Weighs the terms of passages by TILDEv2: a BERT and a projection of each token to a number.
+
+    A token's weight is relu(w · h + b) of its state h; a term that stands several times in a
+    passage keeps its largest. The model reads [CLS] passage [SEP], and with an expander [CLS]
+    passage [SEP] added terms [SEP]. What is longer than ``max_length`` tokens loses the end of its
+    passage, never added terms. (The released code reads 192 tokens and cuts the added terms.)
+
+    The model is put into evaluation mode and stays on its device and in its dtype; weights are
+    float32. Deterministic; the last bits depend on what is weighed together.
+
+    Args:
+        model: a token classification model of transformers with one label, such as
+            ``BertForTokenClassification``; ``load`` makes one of ``ielab/TILDEv2-TILDE200-exp``.
+        tokenizer: its fast tokenizer.
+        expander: adds terms to passages, from texts to token ids; None adds none.
+        stop_words: as of ``TildeTokenizer``.
+        max_length: tokens of a passage with all that is added.
+        batch_size: passages read at once.
+
+    Raises:
+        MissingExtraError: the extra ``rerank`` is not installed.
+        InvalidParameterError: another kind of model, a slow tokenizer, or a size that is not
+            allowed.
+
+    Source: Zhuang and Zuccon 2021, "Fast Passage Re-ranking with Contextualized Exact Term Matching
+    and Efficient Passage Expansion".
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        tokenizer: Any,
+        *,
+        expander: TildeExpander | None = None,
+        stop_words: Collection[str] = TILDE_STOPWORDS,
+        max_length: int = 512,
+        batch_size: int = 32,
+    ) -> None:
+        needs_extra("TildeModel")
+        check_settings(model, tokenizer, max_length, batch_size)
+        if getattr(model.config, "num_labels", None) != 1:
+            raise InvalidParameterError(
+                "model", type(model).__name__, "a token classification model of one label"
+            )
+        room = 3 + (0 if expander is None else expander.top_k + 1)
+        if max_length < room:
+            raise InvalidParameterError("max_length", max_length, f"at least {room} here")
+        self._model = model.train(False)
+        self._tokenizer = TildeTokenizer(tokenizer, stop_words=stop_words)
+        self._first, self._end = [tokenizer.cls_token_id], [tokenizer.sep_token_id]
+        self._pad = tokenizer.pad_token_id
+        self._expander = expander
+        self._max_length = max_length
+        self._batch_size = batch_size
+
+    @classmethod
+    def load(
+        cls, path_or_name: str, *, dtype: Any = None, device: Any = None, **settings: Any
+    ) -> TildeModel:
+        """Load a checkpoint from safetensors, running no code that comes with it.
+
+        Args:
+            path_or_name: a folder, or a repository's name. The projection may be named as in the
+                released checkpoints, ``tok_proj``, or as transformers does, ``classifier``.
+            dtype: that of the weights; the one they were saved in by default.
+            device: where the model goes; the processor by default.
+            settings: as of the class.
+
+        Raises:
+            MissingExtraError: the extra ``rerank`` is not installed.
+            InvalidParameterError: transformers has no such model, or weights are missing.
+            OSError: nothing there, or no safetensors.
+        """
+        model, tokenizer = load_checkpoint(
+            path_or_name,
+            "TokenClassification",
+            dtype=dtype,
+            device=device,
+            num_labels=1,
+            key_mapping={r"^tok_proj\.": "classifier."},
+        )
+        return cls(model, tokenizer, **settings)
+
+    @property
+    def tokenizer(self) -> TildeTokenizer:
+        """What cuts the queries; it needs neither the model nor torch."""
+        return self._tokenizer
+
+    def weigh(self, texts: Sequence[str], /) -> list[TermWeights]:
+        """Return the terms of each text with their weights, without those of weight 0.
+
+        Raises:
+            InvalidParameterError: the texts are no sequence of strings.
+            RerankError: the model gave a weight that is not finite.
+        """
+        _, passages = readable("", texts)
+        added = [[]] * len(passages) if self._expander is None else self._expander(passages)
+        inputs = [self._input(text, more) for text, more in zip(passages, added, strict=True)]
+        found = in_batches(
+            [Encoded(ids, [0] * len(ids)) for ids in inputs],
+            lambda batch: self._model(**batch).logits[:, :, 0],
+            batch_size=self._batch_size,
+            pad_id=self._pad,
+            device=self._model.device,
+        )
+        return [
+            self._largest(ids, finite_scores(row[: len(ids)], len(ids)))
+            for ids, row in zip(inputs, found, strict=True)
+        ]
+
+    def _input(self, text: str, added: list[int]) -> list[int]:
+        behind = self._end + (added + self._end if added else [])
+        room = self._max_length - len(self._first) - len(behind)
+        return self._first + self._tokenizer.ids(text)[:room] + behind
+
+    def _largest(self, ids: list[int], weights: NDArray[np.float64]) -> TermWeights:
+        best: dict[int, float] = {}
+        for token, weight in zip(ids, weights.tolist(), strict=True):
+            if weight > best.get(token, 0.0) and token not in self._tokenizer.stop_ids:
+                best[token] = weight
+        terms = sorted(best)
+        return TermWeights(
+            np.array(terms, np.int64), np.array([best[term] for term in terms], np.float32)
+        )

@@ -1,0 +1,119 @@
+"""Terms as TILDE sees them: what a query and a passage are cut into, and what carries weights."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Collection, Sequence
+from typing import Any, NamedTuple, Protocol, runtime_checkable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from longrag.errors import InvalidParameterError
+from longrag.models.rerankers.scorers import AS_TEXT
+from longrag.models.words import STOPWORDS, word_set
+
+TILDE_STOPWORDS = STOPWORDS - word_set("where how what when which why who")
+"""English function words without those that questions begin with, which TILDE keeps."""
+
+
+class TermWeights(NamedTuple):
+    """The terms of one passage: token ids, rising and distinct (int64), and positive float32."""
+
+    terms: NDArray[np.int64]
+    weights: NDArray[np.float32]
+
+
+@runtime_checkable
+class TermTokenizer(Protocol):
+    """Cuts a query into the terms that a passage is weighed in."""
+
+    @property
+    def vocab_size(self) -> int:
+        """One more than the largest term."""
+
+    @property
+    def fingerprint(self) -> str:
+        """Tells tokenizers apart whose terms are not the same."""
+
+    def terms(self, text: str, /) -> list[int]:
+        """Return the terms of a text in order, repeated ones included."""
+
+
+@runtime_checkable
+class TermWeigher(Protocol):
+    """Weighs the terms of passages."""
+
+    @property
+    def tokenizer(self) -> TermTokenizer:
+        """What cuts the queries for these weights."""
+
+    def weigh(self, texts: Sequence[str], /) -> list[TermWeights]:
+        """Return the weights of the terms of each text."""
+
+
+class TildeTokenizer:
+    """A tokenizer of transformers as TILDE sees it: no special tokens, no stop words.
+
+    Dropped are special tokens, the pieces of ``stop_words`` that are one token, the plural ending
+    "##s", and pieces without any letter or digit. (The released code drops every whole piece with a
+    character outside A-Z, a-z, 0-9, "_" and "-"; here letters of all scripts are terms, so that
+    Chinese is ranked at all.) Needs no torch.
+
+    Args:
+        tokenizer: a fast tokenizer of transformers.
+        stop_words: lower-case words that are no terms.
+
+    Raises:
+        InvalidParameterError: a slow tokenizer.
+    """
+
+    def __init__(self, tokenizer: Any, *, stop_words: Collection[str] = TILDE_STOPWORDS) -> None:
+        if not getattr(tokenizer, "is_fast", False):
+            raise InvalidParameterError("tokenizer", type(tokenizer).__name__, "a fast tokenizer")
+        vocabulary: dict[str, int] = tokenizer.get_vocab()
+        self._hf = tokenizer
+        self._vocab_size = max(vocabulary.values(), default=-1) + 1
+        self._stops = _stop_ids(tokenizer, vocabulary, stop_words)
+        said = json.dumps([sorted(vocabulary.items()), sorted(self._stops)])
+        self._fingerprint = hashlib.sha256(said.encode()).hexdigest()
+
+    @property
+    def vocab_size(self) -> int:
+        """One more than the largest token id."""
+        return self._vocab_size
+
+    @property
+    def fingerprint(self) -> str:
+        """A hash of the vocabulary and of what is dropped from it."""
+        return self._fingerprint
+
+    @property
+    def stop_ids(self) -> frozenset[int]:
+        """The token ids that are no terms."""
+        return self._stops
+
+    def terms(self, text: str, /) -> list[int]:
+        """Return the ids of a text that are terms, repeated ones included."""
+        return [token for token in self.ids(text) if token not in self._stops]
+
+    def ids(self, text: str, /) -> list[int]:
+        """Return all ids of a text, without special tokens around it."""
+        found: list[int] = self._hf(text, add_special_tokens=False, **AS_TEXT)["input_ids"]
+        return found
+
+
+def _stop_ids(
+    tokenizer: Any, vocabulary: dict[str, int], stop_words: Collection[str]
+) -> frozenset[int]:
+    stops = set(tokenizer.all_special_ids)
+    for word in stop_words:
+        ids = tokenizer(word, add_special_tokens=False)["input_ids"]
+        if len(ids) == 1:
+            stops.update(ids)
+    for piece, number in vocabulary.items():
+        plain = piece[2:] if piece.startswith("##") else piece
+        if piece == "##s" or not any(character.isalnum() for character in plain):
+            stops.add(number)
+    return frozenset(stops)

@@ -1,0 +1,83 @@
+"""Which cache is right for a model: tried on a few short texts against reading them one by one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Literal
+
+from longrag.errors import InvalidParameterError
+from longrag.models.transformers.cache import (
+    Cache,
+    CacheClass,
+    Network,
+    NoCache,
+    RowCache,
+    TreeCache,
+)
+from longrag.models.transformers.token_tree import Prefix
+
+if TYPE_CHECKING:
+    import torch
+
+CacheKind = Literal["auto", "tree", "rows"]
+
+
+def choose_cache(network: Network, asked: CacheKind) -> tuple[int, CacheClass]:
+    """Return the width of a model's logits, and the first kind of cache that is right for it.
+
+    Raises:
+        InvalidParameterError: a kind was asked for that is not.
+    """
+    import torch
+
+    possible: dict[str, CacheClass] = {}
+    if network.sees_trees:
+        possible["tree"] = TreeCache
+    if network.has_cache:
+        possible["rows"] = RowCache
+    prompt, prefixes = _example(network)
+    with torch.inference_mode():
+        expected = NoCache(network, [prompt]).logits(prefixes)
+        for name, kind in possible.items():
+            if asked not in ("auto", name):
+                continue
+            found = _found(kind(network, [prompt]), prefixes)
+            if found is not None and _agree(expected, found, network):
+                return expected.shape[1], kind
+    if asked != "auto":
+        allowed = "one that leaves this model's numbers as they are"
+        raise InvalidParameterError("cache", asked, allowed, "Use 'auto'.")
+    return expected.shape[1], NoCache
+
+
+def _example(network: Network) -> tuple[list[int], list[Prefix]]:
+    """Return a short prompt and many branches, among which a wrong mask or position shows."""
+    vocabulary = int(network.model.get_input_embeddings().weight.shape[0])
+    spread = [(7 + 31 * place) % vocabulary for place in range(14)]
+    prompt, first, second = spread[:2], spread[2:8], spread[8:]
+    children: list[Prefix] = [(0, (token,)) for token in first]
+    grandchildren: list[Prefix] = [(0, pair) for pair in zip(first, second, strict=True)]
+    return prompt, list(dict.fromkeys([(0, ()), *children, *grandchildren[::-1]]))
+
+
+def _found(cache: Cache, prefixes: Sequence[Prefix]) -> torch.Tensor | None:
+    """Ask as a search does, one length after the other; None where the model refuses."""
+    import torch
+
+    steps = [[it for it in prefixes if len(it[1]) == length] for length in range(3)]
+    try:
+        return torch.cat([cache.logits(step) for step in steps])
+    except (AttributeError, IndexError, KeyError, RuntimeError, TypeError, ValueError):
+        # What a model's own code raises over a mask, a position or a cache it cannot take.
+        return None
+
+
+def _agree(expected: torch.Tensor, found: torch.Tensor, network: Network) -> bool:
+    """Tell whether logits are the same as far as the dtype can tell, measured by their spread."""
+    import torch
+
+    error = (found - expected).square().mean(dim=1).sqrt()
+    # Logits are compared as float32, whatever the model computes in.
+    dtypes = (network.model.dtype, torch.float32)
+    tolerance = max(torch.finfo(dtype).eps for dtype in dtypes) ** 0.5
+    return bool((error <= tolerance * expected.std(dim=1)).all())

@@ -1,0 +1,297 @@
+"""Language models of transformers as a search asks them: next tokens, with what was read kept."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Final
+
+import numpy as np
+
+from longrag.errors import GenerationError, InvalidParameterError, MissingExtraError
+from longrag.models.language_model import Next, Scores
+from longrag.models.tokenizer import utf8
+from longrag.models.transformers.cache import Cache, CacheClass, Network
+from longrag.models.transformers.check import CacheKind, choose_cache
+from longrag.models.transformers.scores import among, anywhere
+from longrag.models.transformers.token_tree import Prefix
+from longrag.models.transformers.tokenizer import TransformersTokenizer
+
+_STANDS_FOR: Final = "\ue000prompt\ue001"
+
+
+class TransformersLanguageModel:
+    """A causal language model of transformers.
+
+    All prefixes of a session are kept as a tree in one row of keys and values, through which each
+    token sees its own ancestors: hypotheses copy nothing. Whether a model can be used so is tested
+    when this is made, with a few short forward passes against the same texts read one by one; those
+    that cannot (sliding windows, linear attention, ALiBi, kernels that take no mask) keep a row
+    for each hypothesis, and those that keep nothing read everything again.
+
+    The model is put into evaluation mode and stays on its device and in its dtype. Logits are taken
+    as float32. Where they are wider than the tokenizer's vocabulary, the ids behind it count in the
+    normaliser and are never returned. Deterministic for the same questions in the same order; the
+    last bits depend on what is asked together.
+
+    Args:
+        model: a causal language model.
+        tokenizer: its tokenizer.
+        chat: prompts are a user's message in the tokenizer's chat template.
+        name: names the model and its weights; those that its configuration gives by default.
+        cache: "tree", "rows", or "auto", which takes the first that is right.
+
+    Raises:
+        MissingExtraError: the extra ``riches`` is not installed.
+        InvalidParameterError: the model is an encoder-decoder, ``chat`` is set without a chat
+            template, or the model gives other numbers with the cache that was asked for.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        tokenizer: Any,
+        *,
+        chat: bool = False,
+        name: str | None = None,
+        cache: CacheKind = "auto",
+    ) -> None:
+        _needs_extra()
+        if cache not in ("auto", "tree", "rows"):
+            raise InvalidParameterError("cache", cache, "'auto', 'tree' or 'rows'")
+        if getattr(model.config, "is_encoder_decoder", False):
+            raise InvalidParameterError(
+                "model", type(model).__name__, "a causal language model, not an encoder-decoder"
+            )
+        if chat and not getattr(tokenizer, "chat_template", None):
+            raise InvalidParameterError("chat", chat, "False where there is no chat template")
+        model.train(False)
+        self._network = Network(model)
+        self._hf_tokenizer = tokenizer
+        self._chat = chat
+        self._tokenizer = TransformersTokenizer(tokenizer)
+        self._name = name or getattr(model.config, "_name_or_path", "") or type(model).__name__
+        self._width, self._cache = choose_cache(self._network, cache)
+        self._end_ids = _end_ids(model, tokenizer, min(self._width, self._tokenizer.vocab_size))
+
+    @classmethod
+    def load(
+        cls, path_or_name: str, *, dtype: Any = None, device: Any = None, chat: bool = False
+    ) -> TransformersLanguageModel:
+        """Load a model and its tokenizer, from a folder or by the name of its repository.
+
+        Weights are read from safetensors alone, and no code that comes with them is run.
+
+        Args:
+            path_or_name: a folder, or a repository's name.
+            dtype: that of the weights; the one they were saved in by default.
+            device: where the model goes; the processor by default.
+            chat: as of the class.
+
+        Raises:
+            MissingExtraError: the extra ``riches`` is not installed.
+            InvalidParameterError: transformers itself has no such model or tokenizer.
+        """
+        _needs_extra()
+        from transformers import AutoModelForCausalLM, AutoTokenizer
+
+        _refuse_code(path_or_name)
+        model = AutoModelForCausalLM.from_pretrained(
+            path_or_name, use_safetensors=True, dtype=dtype if dtype is not None else "auto"
+        )
+        if device is not None:
+            model = model.to(device)
+        tokenizer = AutoTokenizer.from_pretrained(path_or_name, config=model.config)
+        return cls(model, tokenizer, chat=chat)
+
+    @property
+    def name(self) -> str:
+        """Names the model and its weights, as far as they have a name."""
+        return self._name
+
+    @property
+    def tokenizer(self) -> TransformersTokenizer:
+        """The model's tokenizer, as constraints see it."""
+        return self._tokenizer
+
+    @property
+    def end_ids(self) -> tuple[int, ...]:
+        """The tokens that end its output, rising: the model's and the tokenizer's."""
+        return self._end_ids
+
+    @property
+    def context_window(self) -> int | None:
+        """The tokens that prompt and output may have together; None if not known."""
+        text_config = self._network.config.get_text_config()
+        found = getattr(text_config, "max_position_embeddings", None)
+        return int(found) if found else None
+
+    def prompt_ids(self, prompt: str, /) -> list[int]:
+        """Return the ids of a prompt with the special tokens that stand before it.
+
+        Raises:
+            TokenizerError: the prompt holds half of a surrogate pair.
+        """
+        if not self._chat:
+            return self._tokenizer.encode_prompt(prompt)
+        utf8(prompt)
+        if not self._tokenizer.holds_special(prompt):
+            ids: list[int] = self._chat_template(prompt, tokenize=True, return_dict=False)
+            return ids
+        # What a user writes is text: it must not end the message it stands in.
+        before, _, after = self._chat_template(_STANDS_FOR, tokenize=False).partition(_STANDS_FOR)
+        own = self._tokenizer
+        return [*own.encode_template(before), *own.encode(prompt), *own.encode_template(after)]
+
+    def _chat_template(self, prompt: str, **settings: Any) -> Any:
+        message = {"role": "user", "content": prompt}
+        return self._hf_tokenizer.apply_chat_template(
+            [message], add_generation_prompt=True, **settings
+        )
+
+    @contextmanager
+    def session(self, prompts: Sequence[Sequence[int]], /) -> Iterator[_Session]:
+        """Begin to continue prompts; leaving the context frees what was kept for them.
+
+        All prompts of a session are kept in one row, where they share what they begin with; the
+        time of a call grows with their tokens together.
+
+        Raises:
+            InvalidParameterError: there is no prompt, or one is empty, longer than the context
+                window or has ids outside the vocabulary.
+        """
+        texts = [tuple(map(int, prompt)) for prompt in prompts]
+        if not texts or not all(texts):
+            lengths = [len(text) for text in texts]
+            raise InvalidParameterError("prompts", lengths, "one or more, of a token or more each")
+        for text in texts:
+            if not 0 <= min(text) <= max(text) < self._width:
+                worst = min(text) if min(text) < 0 else max(text)
+                raise InvalidParameterError("prompts", worst, f"ids from 0 to {self._width - 1}")
+        known = min(self._width, self._tokenizer.vocab_size)
+        session = _Session(self._cache, self._network, texts, known, self.context_window)
+        session.check_lengths([(prompt, ()) for prompt in range(len(texts))])
+        try:
+            yield session
+        finally:
+            session.close()
+
+
+class _Session:
+    """Prompts that are being continued."""
+
+    def __init__(
+        self,
+        cache: CacheClass,
+        network: Network,
+        prompts: list[tuple[int, ...]],
+        known: int,
+        window: int | None,
+    ) -> None:
+        self._kind = cache
+        self._network = network
+        self._cache: Cache = cache(network, prompts)
+        self._prompts = prompts
+        self._known = known
+        self._window = window
+
+    def close(self) -> None:
+        """Free what was kept."""
+        self._cache = self._kind(self._network, self._prompts)
+
+    def check_lengths(self, prefixes: Sequence[Prefix]) -> None:
+        """Refuse prefixes that are longer than the context window."""
+        for prompt, tokens in prefixes if self._window is not None else ():
+            length = len(self._prompts[prompt]) + len(tokens)
+            if self._window is not None and length > self._window:
+                raise InvalidParameterError(
+                    "tokens", length, f"at most the {self._window} of the context window"
+                )
+
+    def score(self, asked: Sequence[Next], /) -> list[Scores]:
+        """Answer each question: one forward pass for all of them."""
+        import torch
+
+        for question in asked:
+            self._check(question)
+        rows: dict[Prefix, int] = {}
+        row_of = [rows.setdefault((it.prompt, it.tokens), len(rows)) for it in asked]
+        if not rows:
+            return []
+        prefixes = list(rows)
+        self.check_lengths(prefixes)
+        with torch.inference_mode():
+            logits = self._cache.logits(prefixes)
+            normalisers = torch.logsumexp(logits, dim=1).double().cpu().numpy()
+            found: dict[int, Scores] = {}
+            for inside in (True, False):
+                chosen = [n for n, it in enumerate(asked) if (it.allowed is not None) == inside]
+                if chosen:
+                    pick = among if inside else anywhere
+                    questions = [asked[n] for n in chosen]
+                    picked = pick(logits, [row_of[n] for n in chosen], questions, self._known)
+                    found.update(zip(chosen, picked, strict=True))
+        return [
+            _finite(question, found[n], normalisers[row_of[n]])
+            for n, question in enumerate(asked)
+        ]  # fmt: skip
+
+    def _check(self, question: Next) -> None:
+        if not 0 <= question.prompt < len(self._prompts):
+            raise InvalidParameterError("prompt", question.prompt, f"below {len(self._prompts)}")
+        if question.k < 1:
+            raise InvalidParameterError("k", question.k, "at least 1")
+        if question.tokens:
+            self._check_ids("tokens", min(question.tokens), max(question.tokens))
+        if question.allowed is not None and len(question.allowed):
+            lowest, highest = int(question.allowed.min()), int(question.allowed.max())
+            self._check_ids("allowed", lowest, highest)
+
+    def _check_ids(self, name: str, lowest: int, highest: int) -> None:
+        if lowest < 0 or highest >= self._known:
+            worst = lowest if lowest < 0 else highest
+            raise InvalidParameterError(name, worst, f"ids from 0 to {self._known - 1}")
+
+
+def _finite(question: Next, scores: Scores, normaliser: float) -> Scores:
+    if not (np.isfinite(normaliser) and np.isfinite(scores.logprobs).all()):
+        raise GenerationError(
+            f"the model gave no finite probability behind prompt {question.prompt} and the tokens "
+            f"{list(question.tokens)[-8:]} ({len(question.tokens)} in all)"
+        )
+    return Scores(scores.ids, scores.logprobs - normaliser)
+
+
+def _end_ids(model: Any, tokenizer: Any, known: int) -> tuple[int, ...]:
+    config = getattr(model, "generation_config", None)
+    named = getattr(config, "eos_token_id", None)
+    several = named if isinstance(named, list | tuple) else [named]
+    ids = {it for it in (*several, tokenizer.eos_token_id) if it is not None and 0 <= it < known}
+    return tuple(sorted(ids))
+
+
+def _refuse_code(path_or_name: str) -> None:
+    """Refuse what transformers could only load, or would ask to load, with code of its own."""
+    from transformers import PretrainedConfig
+    from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+    from transformers.models.auto.tokenization_auto import (
+        TOKENIZER_MAPPING_NAMES,
+        get_tokenizer_config,
+    )
+
+    kind = PretrainedConfig.get_config_dict(path_or_name)[0].get("model_type")
+    known = kind in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+    if not known or (
+        kind not in TOKENIZER_MAPPING_NAMES and "auto_map" in get_tokenizer_config(path_or_name)
+    ):
+        raise InvalidParameterError(
+            "path_or_name", f"{path_or_name} ({kind})", "a causal model that transformers has"
+        )
+
+
+def _needs_extra() -> None:
+    try:
+        import torch  # noqa: F401
+        import transformers  # noqa: F401
+    except ImportError as error:
+        raise MissingExtraError("a language model of transformers", "riches") from error

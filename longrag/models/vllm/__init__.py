@@ -1,0 +1,1 @@
+"""Language models behind vLLM's HTTP server, stepped by a search."""

@@ -1,0 +1,284 @@
+"""Which requests answer a step of a search: the most probable tokens, or those of given ids."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+
+from longrag.errors import GenerationError
+from longrag.models.hosted import NEEDED
+from longrag.models.language_model import Next, Scores, TokenArray, best
+from longrag.models.questions import Bounds
+from longrag.models.vllm.client import NO_PROBABILITY, Completion, VllmClient
+
+_MAX_BARRED: Final = 1024
+"""The ids that vLLM's second model runner takes as ``logit_bias``."""
+
+_NOISE: Final = 0.05
+"""What two requests in half precision may differ by, in the logarithm."""
+
+_Row = tuple[int, ...]
+_Told = dict[_Row, dict[int, float]]
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What one request may ask for: most probable tokens, given ids, and prompts."""
+
+    bounds: Bounds
+    max_logprobs: int
+    max_token_ids: int
+    max_prompts: int
+
+    @property
+    def vocab_size(self) -> int:
+        """The ids that the tokenizer knows."""
+        return self.bounds.vocab_size
+
+
+class _Question(NamedTuple):
+    """A ``Next`` with its whole prompt; ``ids`` are those that may follow, None in free text."""
+
+    row: _Row
+    k: int
+    ids: TokenArray | None
+    banned: frozenset[int]
+
+
+class _Request(NamedTuple):
+    rows: Sequence[_Row]
+    fields: dict[str, Any]
+
+
+class VllmSession:
+    """Prompts that are continued on a server, which is asked in two rounds a step at most."""
+
+    def __init__(
+        self, client: VllmClient, limits: Limits, prompts: Sequence[_Row], pool: ThreadPoolExecutor
+    ) -> None:
+        self._client = client
+        self._limits = limits
+        self._prompts = prompts
+        self._pool = pool
+
+    def score(self, asked: Sequence[Next], /) -> Sequence[Scores]:
+        """Answer each question; see ``Session``."""
+        for one in asked:
+            self._limits.bounds.check(self._prompts, one)
+        questions = [self._question(one) for one in asked]
+        wide = [index for index, question in enumerate(questions) if self._is_wide(question)]
+        narrow = [question for question in questions if not self._is_wide(question)]
+        tops, told = self._first_round([questions[index] for index in wide], narrow)
+        found = {
+            index: _surely_best(questions[index], tops[questions[index].row], self._limits)
+            for index in wide
+        }
+        left = [index for index in wide if found[index] is None]
+        for index in left:
+            questions[index] = self._with_ids(questions[index], tops[questions[index].row])
+        bounded = [questions[index] for index in left if questions[index].ids is not None]
+        free = [index for index in left if questions[index].ids is None]
+        further = [
+            self._pool.submit(self._one_by_one, questions[index], tops[questions[index].row])
+            for index in free
+        ]
+        self._second_round(bounded, told)
+        found.update(zip(free, (one.result() for one in further), strict=True))
+        return [
+            _finite(question, found.get(index) or _best_told(question, told))
+            for index, question in enumerate(questions)
+        ]
+
+    def _question(self, asked: Next) -> _Question:
+        row = (*self._prompts[asked.prompt], *map(int, asked.tokens))
+        if asked.allowed is None:
+            return _Question(row, asked.k, None, frozenset(asked.banned.tolist()))
+        return _Question(row, asked.k, np.setdiff1d(asked.allowed, asked.banned), frozenset())
+
+    def _is_wide(self, question: _Question) -> bool:
+        return question.ids is None or len(question.ids) > self._limits.max_token_ids
+
+    def _with_ids(self, question: _Question, top: Completion) -> _Question:
+        """Return a question in free text with all ids where that takes fewer requests."""
+        size = self._limits.vocab_size
+        listed, floor = _listed(top, self._limits)
+        missing = question.k - len(_above(question, listed, floor, size))
+        if question.ids is not None or self._limits.max_token_ids * missing <= size:
+            return question
+        return question._replace(ids=np.setdiff1d(np.arange(size), sorted(question.banned)))
+
+    def _first_round(
+        self, wide: Sequence[_Question], narrow: Sequence[_Question]
+    ) -> tuple[dict[_Row, Completion], _Told]:
+        rows = list(dict.fromkeys(question.row for question in wide))
+        tops = self._requests(rows, logprobs=self._limits.max_logprobs)
+        answers = self._send([*tops, *self._of_ids(narrow)])
+        listed = {row: answer for part in answers[: len(tops)] for row, answer in part.items()}
+        return listed, _told(answers[len(tops) :])
+
+    def _second_round(self, questions: Sequence[_Question], told: _Told) -> None:
+        """Ask for the allowed ids of which the best are not sure, and add them to what was told."""
+        if questions and not self._limits.max_token_ids:
+            raise GenerationError(
+                f"the {self._limits.max_logprobs} most probable tokens do not surely hold the best"
+                " of the allowed ones. Start the server with --max-logprobs -1 and give the size of"
+                " the vocabulary as max_logprobs, or use one that takes logprob_token_ids."
+            )
+        for row, logprobs in _told(self._send(self._of_ids(questions))).items():
+            told.setdefault(row, {}).update(logprobs)
+
+    def _of_ids(self, questions: Iterable[_Question]) -> list[_Request]:
+        """Return requests for the log-probabilities of allowed ids, one for as many as fit."""
+        size = self._limits.max_token_ids
+        groups: dict[frozenset[int], dict[_Row, None]] = {}
+        for question in questions:
+            ids = [] if question.ids is None else question.ids.tolist()
+            for start in range(0, len(ids), size or 1):
+                groups.setdefault(frozenset(ids[start : start + size]), {})[question.row] = None
+        packed: list[tuple[set[int], dict[_Row, None]]] = []
+        for block, rows in groups.items():
+            for known, members in packed:
+                if len(known) < size and len(known | block) <= size:
+                    known.update(block)
+                    members.update(rows)
+                    break
+            else:
+                packed.append((set(block), dict(rows)))
+        return [
+            request
+            for block_ids, members in packed
+            for request in self._requests(
+                list(members), logprobs=1, logprob_token_ids=sorted(block_ids)
+            )
+        ]
+
+    def _requests(self, rows: Sequence[_Row], **fields: Any) -> list[_Request]:
+        size = self._limits.max_prompts
+        return [_Request(rows[at : at + size], fields) for at in range(0, len(rows), size)]
+
+    def _send(self, requests: Sequence[_Request]) -> list[dict[_Row, Completion]]:
+        answers = self._pool.map(self._complete, requests)
+        return [
+            dict(zip(request.rows, answer, strict=True))
+            for request, answer in zip(requests, answers, strict=True)
+        ]
+
+    def _complete(self, request: _Request) -> list[Completion]:
+        completions = self._client.complete(request.rows, **request.fields)
+        wanted = request.fields.get("logprob_token_ids", ())
+        for completion in completions:
+            lacking = [token for token in wanted if token not in completion.logprobs]
+            if lacking:
+                raise GenerationError(
+                    f"the server did not tell the log-probabilities of {len(lacking)} of"
+                    f" {len(wanted)} given ids: it ignores logprob_token_ids. If it is a vLLM from"
+                    " before that field, give max_token_ids=0; otherwise it cannot be constrained."
+                    f" {NEEDED}"
+                )
+        return completions
+
+    def _one_by_one(self, question: _Question, top: Completion) -> Scores:
+        """Return the best tokens of free text, each by barring those more probable from a sample.
+
+        The bias bars a token from being sampled and changes no raw log-probability.
+        """
+        listed, floor = _listed(top, self._limits)
+        size = self._limits.vocab_size
+        found = _above(question, listed, floor, size)
+        barred = {
+            token for token, value in listed.items() if value > floor or token in question.banned
+        }
+        wanted = min(question.k, _that_may(question, self._limits))
+        if floor <= NO_PROBABILITY:
+            raise GenerationError(
+                f"the model gives no probability to more than {len(found)} tokens"
+            )
+        while len(found) < wanted:
+            if len(barred) > _MAX_BARRED:
+                raise GenerationError(
+                    f"the {len(barred)} most probable tokens are banned in free text"
+                )
+            bias = {str(token): -100 for token in sorted(barred)}
+            (answer,) = self._client.complete([question.row], logprobs=1, logit_bias=bias)
+            token, logprob = answer.sampled, answer.logprobs[answer.sampled]
+            if token in barred or logprob > floor + _NOISE:
+                raise GenerationError(
+                    f"the server told {logprob} for token {token} where {len(barred)} more probable"
+                    " ones were barred by logit_bias: it ignores that, or tells processed"
+                    " log-probabilities. Start it with --logprobs-mode raw_logprobs."
+                )
+            barred.add(token)
+            if token not in question.banned and token < size:
+                found[token] = logprob
+        return _scores(found, question.k)
+
+
+def _listed(top: Completion, limits: Limits) -> tuple[dict[int, float], float]:
+    """Return the most probable tokens, and a value that no token beside them exceeds."""
+    listed = top.logprobs
+    if len(listed) > limits.max_logprobs:
+        # The sampled token came on top of them: it may be far less probable than the last.
+        listed = {token: value for token, value in listed.items() if token != top.sampled}
+    return listed, min(listed.values()) if len(listed) < limits.vocab_size else -np.inf
+
+
+def _above(
+    question: _Question, listed: dict[int, float], floor: float, vocab_size: int
+) -> dict[int, float]:
+    """Return those of the most probable tokens that may follow and exceed all that are not told."""
+    may = listed if question.ids is None else question.ids.tolist()
+    return {
+        token: listed[token]
+        for token in may
+        if token < vocab_size
+        and token not in question.banned
+        and listed.get(token, -np.inf) > floor
+    }
+
+
+def _that_may(question: _Question, limits: Limits) -> int:
+    if question.ids is not None:
+        return len(question.ids)
+    return limits.vocab_size - sum(0 <= token < limits.vocab_size for token in question.banned)
+
+
+def _surely_best(question: _Question, top: Completion, limits: Limits) -> Scores | None:
+    """Return the best of the most probable tokens, or None where others might be as probable."""
+    listed, floor = _listed(top, limits)
+    if question.ids is not None and all(token in listed for token in question.ids.tolist()):
+        floor = -np.inf
+    sure = _above(question, listed, floor, limits.vocab_size)
+    enough = min(question.k, _that_may(question, limits))
+    return _scores(sure, question.k) if len(sure) >= enough else None
+
+
+def _told(answers: Iterable[dict[_Row, Completion]]) -> _Told:
+    told: _Told = {}
+    for part in answers:
+        for row, completion in part.items():
+            told.setdefault(row, {}).update(completion.logprobs)
+    return told
+
+
+def _best_told(question: _Question, told: _Told) -> Scores:
+    logprobs = told.get(question.row, {})
+    ids = [] if question.ids is None else question.ids.tolist()
+    return _scores({token: logprobs[token] for token in ids}, question.k)
+
+
+def _scores(logprobs: dict[int, float], k: int) -> Scores:
+    ids = np.array(sorted(logprobs), np.int64)
+    return best(ids, np.array([logprobs[token] for token in ids.tolist()], np.float64), k)
+
+
+def _finite(question: _Question, scores: Scores) -> Scores:
+    if (scores.logprobs <= NO_PROBABILITY).any():
+        raise GenerationError(
+            f"the model gives no probability to token {int(scores.ids[-1])}, which may follow"
+            f" {len(question.row)} tokens"
+        )
+    return scores

@@ -1,0 +1,12 @@
+from .compression import Summary as Summary
+from .compression import compress_abstractive as compress_abstractive
+from .compression import compress_extractive as compress_extractive
+from .pieces import Compressed as Compressed
+from .pieces import Piece as Piece
+from .repacking import RepackOrder as RepackOrder
+from .repacking import repack as repack
+from .reranking import OnError as OnError
+from .reranking import Reranked as Reranked
+from .reranking import rerank as rerank
+from .reranking import scored_by as scored_by
+from .self_information import selective_context as selective_context

@@ -1,0 +1,10 @@
+from .extractive import answer_prompt as answer_prompt
+from .extractive import extract_evidence as extract_evidence
+from .extractive import shortest_answer as shortest_answer
+from .two_turn import AnswerStream as AnswerStream
+from .two_turn import FittedContext as FittedContext
+from .two_turn import ReaderAnswer as ReaderAnswer
+from .two_turn import ReaderDocument as ReaderDocument
+from .two_turn import fit_context as fit_context
+from .two_turn import read as read
+from .two_turn import reader_documents as reader_documents
