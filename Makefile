@@ -34,7 +34,7 @@ bench: $(STAMP)
 
 # Builds that are killed at random moments, ten times as many as in the tests.
 chaos: $(STAMP)
-	LONGRAG_KILLS=200 $(BIN)/python -m pytest tests/longrag/indexing/test_tree_kills.py
+	LONGRAG_KILLS=200 $(BIN)/python -m pytest tests/longrag/indexing/tree/test_tree_kills.py
 
 # The unit tests once more, on the oldest versions the package says it works with.
 floor: .venv-floor/.installed

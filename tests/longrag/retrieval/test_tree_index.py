@@ -21,7 +21,7 @@ from longrag.journal import Journal
 from longrag.retrieval.tree_index import TreeIndex
 from longrag.types import Document
 from tests.fakes import hash_vector
-from tests.longrag.indexing.test_tree_builder import CORPUS, Model, built, same
+from tests.longrag.indexing.tree.test_tree_builder import CORPUS, Model, built, same
 
 
 def index_of(documents=CORPUS, model=None, **settings) -> TreeIndex:

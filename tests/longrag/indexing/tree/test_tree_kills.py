@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[4]
 KILLS = int(os.environ.get("LONGRAG_KILLS", "20"))
 IN_FLIGHT = 4
 

@@ -25,7 +25,7 @@ from longrag.indexing.tree.mixtures import FastClusterer, PaperClusterer, best_m
 from longrag.indexing.tree.partitions import ContiguousClusterer, GraphClusterer, StableClusterer
 from longrag.indexing.tree.umap_reduction import reduce_dimension
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[4]
 CHEAP = ("fast", "contiguous", "graph", "stable")
 ALL = ("paper", *CHEAP)
 

@@ -528,7 +528,7 @@ def test_equal_builds_are_equal_to_the_byte_whatever_the_hash_seed(capsys):
     exec(compile(FINGERPRINTS, "here", "exec"), {})  # the same lines, in this process
     done = subprocess.run(
         [sys.executable, "-c", FINGERPRINTS],
-        cwd=Path(__file__).parents[3],
+        cwd=Path(__file__).parents[4],
         env={**os.environ, "PYTHONHASHSEED": "1"},
         capture_output=True,
         text=True,

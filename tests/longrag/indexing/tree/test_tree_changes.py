@@ -8,7 +8,7 @@ from longrag.indexing.tree.builder import TreeBuilder, build_tree
 from longrag.indexing.tree.changes import History, OldGroups, regroup
 from longrag.indexing.tree.clusterer import Layer
 from longrag.types import Document
-from tests.longrag.indexing.test_tree_builder import Model, built
+from tests.longrag.indexing.tree.test_tree_builder import Model, built
 
 
 def layer_of(*places, tokens=10):

@@ -20,7 +20,7 @@ from tests.conformance.scorers import QUERY, TEXTS
 from tests.tiny_models import byte_tokenizer
 
 torch.set_num_threads(1)
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[4]
 SHORT = [text for text in TEXTS if len(text) < 100 and "\ud83d" not in text]
 
 
