@@ -62,7 +62,7 @@ def main() -> None:
     parser.add_argument("--text", type=Path)
     parser.add_argument("--minilm", action="store_true")
     asked = parser.parse_args()
-    pages = [asked.text] if asked.text else sorted(DOCS.glob("*.md"))
+    pages = [asked.text] if asked.text else sorted(DOCS.rglob("*.md"))
     units = units_of("\n\n".join(page.read_text("utf-8") for page in pages), asked.units)
     vectors = np.random.default_rng(0).standard_normal((4096, 384), dtype=np.float32)
 

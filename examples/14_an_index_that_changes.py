@@ -29,7 +29,7 @@ def report(step, units):
 
 
 question = "What does a change cost?"
-changed = "# Errors\n\nEvery error names its remedy. See [the index](changing-index.md)."
+changed = "# Errors\n\nEvery error names its remedy. See [the index](../how-to/changing-index.md)."
 
 print("LlamaIndex:")
 documents = [Document(id_=page.id, text=page.text) for page in pages]
@@ -41,9 +41,9 @@ long_index.refresh_ref_docs(documents)
 report("refreshed with three more", len(long_index.corpus.index.units))
 long_index.refresh_ref_docs(documents)
 report("refreshed with the same again", len(long_index.corpus.index.units))
-long_index.update_ref_doc(Document(id_="errors.md", text=changed))
+long_index.update_ref_doc(Document(id_="reference/errors.md", text=changed))
 report("errors.md rewritten", len(long_index.corpus.index.units))
-long_index.delete_ref_doc("faq.md")
+long_index.delete_ref_doc("how-to/faq.md")
 report("faq.md deleted", len(long_index.corpus.index.units))
 with tempfile.TemporaryDirectory() as folder:
     long_index.storage_context.persist(folder)
@@ -74,8 +74,8 @@ def run(step):
 
 run(f"index() over {len(pages)} pages")
 run("index() again")
-by_source["errors.md"] = changed
-del by_source["faq.md"]
+by_source["reference/errors.md"] = changed
+del by_source["how-to/faq.md"]
 run("one page rewritten, one vanished")
 (best,) = destination.invoke(question, k=1)
 sources = [page.metadata["source"] for page in destination.get(best.metadata["doc_ids"])]

@@ -49,13 +49,13 @@ def grow_and_prune(clusterer: str) -> None:
     report(f"{documents[-1].id_} inserted", index, llm)
     index.refresh_ref_docs([*documents, news])
     report("refreshed with the same pages", index, llm)
-    index.delete_ref_doc("faq.md")
+    index.delete_ref_doc("how-to/faq.md")
     report("faq.md deleted", index, llm)
-    made = [node for node in index.tree.nodes.values() if "faq.md" in node.doc_ids]
-    print(f"  nodes that were made from faq.md: {len(made)}")
+    made = [node for node in index.tree.nodes.values() if "how-to/faq.md" in node.doc_ids]
+    print(f"  nodes that were made from how-to/faq.md: {len(made)}")
 
     fresh = RaptorIndex.from_documents(
-        [document for document in [*documents, news] if document.id_ != "faq.md"], **settings
+        [document for document in [*documents, news] if document.id_ != "how-to/faq.md"], **settings
     )
     report("another one, built from scratch", fresh, llm)
     print("  the tree that changed is the same:", index.tree.nodes == fresh.tree.nodes)

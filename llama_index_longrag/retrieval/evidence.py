@@ -25,7 +25,7 @@ class EvidenceRetriever(BaseRetriever):
     From the best passages it follows links and shared rare terms to others, and returns as many as
     fit, best first. No model is asked but the embedder, for the question. Meant for questions whose
     evidence is spread over several documents, and for corpora without hyperlinks; see
-    ``EvidenceIndex`` for the formula and ``docs/no-links.md`` for what it finds.
+    ``EvidenceIndex`` for the formula and ``docs/concepts/no-links.md`` for what it finds.
 
     Each node is a passage with its title; its metadata is that of ``MaxPRetriever``.
 
