@@ -1,11 +1,8 @@
 """What is near enough is returned from the store, all else is generated and says so."""
 
-import asyncio
 import io
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,22 +12,11 @@ from hypothesis import strategies as st
 from longrag.errors import (
     EmbeddingError,
     GenerationError,
-    IndexFormatError,
     InvalidParameterError,
 )
-from longrag.indexing import storage
-from longrag.indexing.storage import save_arrays
 from longrag.retrieval import FoundMedia, MediaIndex, MediaItem
 from tests.images import COLOURS, ColourEmbedder, flag
-
-
-def items():
-    return [
-        MediaItem("r", flag("red"), "A red square.", metadata={"source": "page 4"}),
-        MediaItem("g", flag("green"), "A green square."),
-        MediaItem("rb", flag("red", "blue"), "Half red, half blue."),
-        MediaItem("b", flag("blue")),
-    ]
+from tests.longrag.retrieval.colours import items, nan
 
 
 def never(query):
@@ -211,11 +197,6 @@ class Broken(ColourEmbedder):
         return self.spoil(super().embed_images(images))
 
 
-def nan(vectors):
-    vectors[-1, 3] = np.nan
-    return vectors
-
-
 @pytest.mark.parametrize(
     ("spoil", "message"),
     [
@@ -310,121 +291,6 @@ def test_finding_goes_on_while_items_are_added():
     assert len(index) == 204
 
 
-class AsyncColours(ColourEmbedder):
-    """Embeds with calls of its own where a loop runs, and never with the others there."""
-
-    def __init__(self):
-        super().__init__()
-        self.how = []
-
-    async def aembed_images(self, images):
-        await asyncio.sleep(0)
-        self.how.append("images")
-        return super().embed_images(images)
-
-    async def aembed_texts(self, texts):
-        await asyncio.sleep(0)
-        self.how.append("texts")
-        return super().embed_texts(texts)
-
-
-class ThreadColours(ColourEmbedder):
-    """Has no async calls; remembers the threads it worked in."""
-
-    def __init__(self):
-        super().__init__()
-        self.threads = set()
-
-    def embed_images(self, images):
-        self.threads.add(threading.get_ident())
-        return super().embed_images(images)
-
-
-QUERIES = [
-    ("a red square", "image", 0.9),
-    ("green and blue", "image", 0.95),
-    (flag("red", "red", "red", "blue"), "caption", 0.9),
-    (flag("blue"), "caption", 0.9),
-]
-
-
-@pytest.mark.parametrize("keep", [False, True])
-@pytest.mark.parametrize("generator", ["sync", "async"])
-async def test_async_calls_find_and_make_what_the_others_do(keep, generator):
-    def make(query):
-        return flag("green", "blue") if isinstance(query, str) else "Made."
-
-    async def make_later(query):
-        await asyncio.sleep(0)
-        return make(query)
-
-    index, other = MediaIndex(ColourEmbedder(), items()), MediaIndex(AsyncColours())
-    await other.aadd(items())
-    for query, wanted, threshold in QUERIES:
-        settings_ = {"wanted": wanted, "threshold": threshold}
-        assert await other.anearest(query, wanted=wanted) == index.nearest(query, wanted=wanted)
-        assert await other.afind(query, **settings_) == index.find(query, **settings_)
-        found = await other.afind_or_generate(
-            query, **settings_, generate=make if generator == "sync" else make_later, keep=keep
-        )
-        assert found == index.find_or_generate(query, **settings_, generate=make, keep=keep)
-    assert other.items == index.items
-    assert len(other) == (6 if keep else 4)
-    assert set(other._embedder.how) == {"texts", "images"}
-
-
-async def test_what_is_not_async_has_a_thread_of_its_own():
-    made_in = []
-
-    def describe(image):
-        made_in.append(threading.get_ident())
-        return "Blue."
-
-    embedder = ThreadColours()
-    index = MediaIndex(embedder)
-    await index.aadd(items())
-    await index.afind_or_generate(flag("blue"), wanted="caption", threshold=0.9, generate=describe)
-    assert threading.get_ident() not in {*made_in, *embedder.threads}
-    assert len(made_in) == 1
-
-
-async def test_an_object_whose_call_is_async_generates():
-    class Draws:
-        async def __call__(self, text):
-            await asyncio.sleep(0)
-            return flag("blue")
-
-    found = await MediaIndex(ColourEmbedder()).afind_or_generate(
-        "blue", wanted="image", threshold=0.9, generate=Draws()
-    )
-    assert found.value == flag("blue")
-
-
-def test_an_async_generator_is_refused_where_nothing_awaits_it():
-    async def draw(text):
-        return flag("blue")
-
-    with pytest.raises(InvalidParameterError, match="a function that is not async"):
-        MediaIndex(ColourEmbedder()).find_or_generate(
-            "blue", wanted="image", threshold=0.9, generate=draw
-        )
-
-
-async def test_a_generator_that_fails_or_gives_nothing_does_so_in_async_calls():
-    async def failing(query):
-        raise TimeoutError("no generator")
-
-    index = MediaIndex(ColourEmbedder(), items())
-    arguments = {"wanted": "image", "threshold": 0.99, "keep": True}
-    with pytest.raises(TimeoutError, match="no generator"):
-        await index.afind_or_generate("green and blue", generate=failing, **arguments)
-    with pytest.raises(GenerationError, match="returned None"):
-        await index.afind_or_generate("green and blue", generate=lambda text: None, **arguments)
-    with pytest.raises(InvalidParameterError, match="threshold"):
-        await index.afind("red", wanted="image", threshold=2)
-    assert len(index) == 4
-
-
 def test_an_image_that_is_none_or_blank_is_no_query():
     index = MediaIndex(ColourEmbedder(), items())
     for query in (None, " "):
@@ -454,245 +320,6 @@ def test_zero_vectors_are_similar_to_nothing_and_the_first_of_them_wins():
     assert (item.id, similarity) == ("r", 0.0)
     assert index.find(flag("green"), wanted="caption", threshold=1e-6) is None
     assert index.find(flag("green"), wanted="caption", threshold=0).item.id == "r"
-
-
-def saved(tmp_path):
-    index = MediaIndex(ColourEmbedder(), items())
-    index.save(tmp_path / "media")
-    return tmp_path / "media"
-
-
-def test_a_saved_index_finds_the_same_without_embedding_again(tmp_path):
-    (tmp_path / "red.png").write_bytes(flag("red"))
-    stored = [
-        *items(),
-        MediaItem(
-            "path", tmp_path / "red.png", "红旗 \ud800", metadata={"a": [1, None, {"b": 2.5}]}
-        ),
-        MediaItem("text", str(tmp_path / "red.png"), generated=True),
-    ]
-    index = MediaIndex(ColourEmbedder(), stored)
-    index.save(tmp_path / "media")
-    embedder = ColourEmbedder()
-    for mmap in (True, False):
-        loaded = MediaIndex.load(tmp_path / "media", embedder, mmap=mmap)
-        assert loaded.items == tuple(stored)
-        assert [type(item.image) for item in loaded.items] == [type(item.image) for item in stored]
-        assert embedder.embedded == []
-        np.testing.assert_array_equal(loaded._store._unit[:6], index._store._unit[:6])
-    for query, wanted, threshold in QUERIES:
-        asked = {"wanted": wanted, "threshold": threshold}
-        assert loaded.find(query, **asked) == index.find(query, **asked)
-
-
-def test_a_loaded_index_grows_and_can_be_saved_again(tmp_path):
-    folder = saved(tmp_path)
-    index = MediaIndex.load(folder, ColourEmbedder())
-    with pytest.raises(InvalidParameterError, match="the id of no other"):
-        index.add([MediaItem("r", flag("blue"))])
-    index.add([MediaItem("gb", flag("green", "blue"), "Both.")])
-    index.save(folder)
-    again = MediaIndex.load(folder, ColourEmbedder())
-    assert again.items == (*items(), MediaItem("gb", flag("green", "blue"), "Both."))
-    assert again.find("green and blue", wanted="image", threshold=0.99).item.id == "gb"
-
-
-def test_an_empty_index_can_be_saved_and_filled_later(tmp_path):
-    MediaIndex(ColourEmbedder()).save(tmp_path / "media")
-    index = MediaIndex.load(tmp_path / "media", ColourEmbedder())
-    assert index.nearest("red", wanted="image") is None
-    index.add(items())
-    assert index.find("red", wanted="image", threshold=1).item.id == "r"
-
-
-def test_equal_indexes_are_saved_as_equal_files(tmp_path):
-    first, second = saved(tmp_path / "a"), saved(tmp_path / "b")
-    files = [
-        {file.name: file.read_bytes() for file in folder.iterdir()} for folder in (first, second)
-    ]
-    assert files[0] == files[1]
-    assert len(files[0]) == 4
-
-
-@pytest.mark.parametrize(
-    ("bad", "message"),
-    [
-        (MediaItem("x", np.zeros((8, 8, 3))), "the image of item 'x' must be a path, a string or"),
-        (MediaItem("x", bytearray(flag("red"))), "got 'bytearray'. Pass convert"),
-        (MediaItem("x", b"", metadata={"when": {1, 2}}), "the metadata of item 'x' must be JSON"),
-        (MediaItem("x", b"", metadata={"pair": (1, 2)}), "JSON values that are read as they were"),
-        (MediaItem("x", b"", metadata={"nan": float("nan")}), "the metadata of item 'x'"),
-        (MediaItem("x", b"", metadata={1: "one"}), "the metadata of item 'x'"),
-    ],
-)
-def test_what_cannot_be_saved_is_refused_before_anything_is_written(tmp_path, bad, message):
-    class Anything(ColourEmbedder):
-        def embed_images(self, images):
-            return np.ones((len(images), 64))
-
-    folder = saved(tmp_path)
-    before = {file.name: file.read_bytes() for file in folder.iterdir()}
-    index = MediaIndex(Anything(), [*items(), bad])
-    for path in (folder, tmp_path / "new"):
-        with pytest.raises(InvalidParameterError, match=message):
-            index.save(path)
-    assert {file.name: file.read_bytes() for file in folder.iterdir()} == before
-    assert not (tmp_path / "new").exists()
-
-
-def test_images_in_memory_are_saved_as_what_they_are_converted_to(tmp_path):
-    image = pytest.importorskip("PIL.Image")
-
-    class Pictures(ColourEmbedder):
-        def embed_images(self, images):
-            return super().embed_images([encoded(picture) for picture in images])
-
-    def encoded(picture):
-        # Pillow may filter the rows, which the embedder of these tests does not undo.
-        return flag(next(n for n, c in COLOURS.items() if c == picture.getpixel((0, 0))))
-
-    def decoded(data):
-        return image.open(io.BytesIO(data)).convert("RGB")
-
-    index = MediaIndex(Pictures(), [MediaItem("r", decoded(flag("red")), "Red.")])
-    index.save(tmp_path / "m", convert=lambda item: replace(item, image=encoded(item.image)))
-    loaded = MediaIndex.load(
-        tmp_path / "m", Pictures(), convert=lambda item: replace(item, image=decoded(item.image))
-    )
-    found = loaded.find("red", wanted="image", threshold=0.9)
-    assert found.value.getpixel((3, 3)) == COLOURS["red"]
-    assert (found.item.id, found.item.caption) == ("r", "Red.")
-
-
-async def test_an_embedder_of_another_width_is_refused_at_the_first_query(tmp_path):
-    class Narrow(ColourEmbedder):
-        def _histogram(self, pixels):
-            return super()._histogram(pixels)[:32]
-
-        def embed_texts(self, texts):
-            return np.ones((len(texts), 32))
-
-    index = MediaIndex.load(saved(tmp_path), Narrow())
-    for query, wanted in (("red", "image"), (flag("red"), "caption")):
-        with pytest.raises(EmbeddingError, match="have 32 values each, where 64 are expected"):
-            index.nearest(query, wanted=wanted)
-        with pytest.raises(EmbeddingError, match="Use one embedding model"):
-            await index.anearest(query, wanted=wanted)
-    with pytest.raises(EmbeddingError, match="32 values"):
-        index.add([MediaItem("n", flag("red"))])
-    assert len(index) == 4
-
-
-def test_a_damaged_or_foreign_folder_is_refused(tmp_path):
-    with pytest.raises(IndexFormatError, match="There is no saved index"):
-        MediaIndex.load(tmp_path / "nothing", ColourEmbedder())
-    folder = saved(tmp_path)
-    for file in sorted(folder.iterdir()):
-        data = file.read_bytes()
-        file.write_bytes(data[:-3] + bytes([data[-3] ^ 1]) + data[-2:])
-        with pytest.raises(IndexFormatError, match="damaged"):
-            MediaIndex.load(folder, ColourEmbedder())
-        file.unlink()
-        with pytest.raises(IndexFormatError, match="missing"):
-            MediaIndex.load(folder, ColourEmbedder())
-        file.write_bytes(data)
-    assert len(MediaIndex.load(folder, ColourEmbedder())) == 4
-    save_arrays(tmp_path / "other", "maxp", 1, {}, {})
-    for load_or_save in (
-        lambda: MediaIndex.load(tmp_path / "other", ColourEmbedder()),
-        lambda: MediaIndex(ColourEmbedder()).save(tmp_path / "other"),
-    ):
-        with pytest.raises(IndexFormatError, match="of kind 'maxp', not 'media'"):
-            load_or_save()
-
-
-ENTRY = {"id": "r", "caption": "Red.", "generated": False, "metadata": {}, "image": "bytes"}
-WHOLE = {
-    "vectors": np.ones((1, 2), np.float32),
-    "images": np.frombuffer(b"abc", np.uint8),
-    "image_ends": np.array([3]),
-}
-
-
-@pytest.mark.parametrize(
-    ("arrays", "entries"),
-    [
-        ({}, []),
-        ({}, [ENTRY, ENTRY]),
-        ({}, [{**ENTRY, "id": ""}]),
-        ({}, [{**ENTRY, "image": "object"}]),
-        ({}, [{**ENTRY, "metadata": 3}]),
-        ({}, ["r"]),
-        ({"vectors": np.ones((2, 2), np.float32)}, [ENTRY]),
-        ({"vectors": np.ones((1, 2))}, [ENTRY]),
-        ({"vectors": np.ones(1, np.float32)}, [ENTRY]),
-        ({"image_ends": np.array([2])}, [ENTRY]),
-        ({"image_ends": np.array([5])}, [ENTRY]),
-        ({"image_ends": np.array([4, 3]), "vectors": np.ones((2, 2), np.float32)}, [ENTRY] * 2),
-        ({"images": np.frombuffer(b"\xff\xff\xff", np.uint8)}, [{**ENTRY, "image": "str"}]),
-    ],
-)
-def test_a_folder_whose_parts_do_not_fit_together_is_refused(tmp_path, arrays, entries):
-    save_arrays(tmp_path / "m", "media", 1, {**WHOLE, **arrays}, {"items": entries})
-    with pytest.raises(IndexFormatError, match="do not make a MediaIndex"):
-        MediaIndex.load(tmp_path / "m", ColourEmbedder())
-
-
-def test_a_full_disk_leaves_the_index_that_was_saved_before(tmp_path, monkeypatch):
-    folder = saved(tmp_path)
-    index = MediaIndex.load(folder, ColourEmbedder())
-    index.add([MediaItem("gb", flag("green", "blue"))])
-    failed = 0
-    for step in range(1, 50):
-        calls = 0
-
-        def full(file, step=step):
-            nonlocal calls
-            calls += 1
-            if calls == step:
-                raise OSError(28, "No space left on device")
-
-        with monkeypatch.context() as patch:
-            patch.setattr(storage, "_sync_file", full)
-            try:
-                index.save(folder)
-            except OSError:
-                failed += 1
-                assert MediaIndex.load(folder, ColourEmbedder()).items == tuple(items())
-                continue
-        break
-    # Three arrays and the manifest.
-    assert failed == 4
-    assert len(MediaIndex.load(folder, ColourEmbedder())) == 5
-
-
-captions = st.text(max_size=5)
-images = st.one_of(st.binary(max_size=9), st.text(max_size=5), st.just(Path("a") / "b.png"))
-values = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False)
-    | st.text(max_size=3),
-    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(captions, inner, max_size=2),
-    max_leaves=4,
-)  # fmt: skip
-
-
-@given(st.lists(st.tuples(images, captions, st.booleans(), st.dictionaries(captions, values))))
-@settings(max_examples=40, deadline=None)
-def test_what_is_saved_is_what_is_loaded(tmp_path_factory, given_):
-    class Widths:
-        def embed_images(self, images):
-            return [[1.0, n] for n, _ in enumerate(images)]
-
-    stored = [
-        MediaItem(f"{n}", image, caption, generated=made, metadata=metadata)
-        for n, (image, caption, made, metadata) in enumerate(given_)
-    ]
-    index = MediaIndex(Widths(), stored)
-    folder = tmp_path_factory.mktemp("media") / "saved"
-    index.save(folder)
-    loaded = MediaIndex.load(folder, Widths())
-    assert loaded.items == tuple(stored)
-    np.testing.assert_array_equal(loaded._store._unit, index._store._unit[: len(stored)])
 
 
 def test_several_threads_may_add_at_once(tmp_path):

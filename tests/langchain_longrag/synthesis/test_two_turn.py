@@ -1,23 +1,17 @@
-"""The two-turn reader as runnables: keys, streams, traces, prompts and hostile documents."""
+"""The two-turn reader and its chain in LangChain: keys, prompts, settings, inputs."""
 
 from __future__ import annotations
 
 import re
-import threading
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from langchain_core.callbacks import BaseCallbackHandler
 from langchain_core.documents import Document
 from langchain_core.language_models import FakeListLLM
 from langchain_core.messages import AIMessage, HumanMessage, SystemMessage
 from langchain_core.output_parsers import StrOutputParser
 from langchain_core.prompts import ChatPromptTemplate, MessagesPlaceholder, PromptTemplate
-from langchain_core.retrievers import BaseRetriever
-from langchain_core.runnables import Runnable, RunnableLambda
-from langchain_core.tracers import BaseTracer
-from langchain_core.tracers.schemas import Run
+from langchain_core.runnables import RunnableLambda
 
 from langchain_longrag import (
     ExtractiveChatModel,
@@ -30,41 +24,18 @@ from longrag.errors import GenerationError, InvalidParameterError
 from longrag.models.tokens import count_tokens
 from longrag.synthesis.two_turn import EMPTY_ANSWER
 from tests.langchain_longrag.conftest import HashEmbeddings, replying, scripted
-
-QUESTION = "Who keeps harbour 3?"
-LONG = "The harbour 3 is kept by Ada Byron, says the page."
-SHORT = "Ada Byron"
-TWO_TURNS = {"one_turn_max_tokens": 0}
-
-
-class Fixed(BaseRetriever):
-    """Returns the same documents for every query."""
-
-    documents: list[Document]
-
-    def _get_relevant_documents(self, query: str, *, run_manager: Any) -> list[Document]:
-        return self.documents
-
-
-def page(number: int, words: int = 30) -> Document:
-    text = f"Harbour {number} is kept by keeper{number}. " + f"word{number} " * words
-    return Document(id=f"d{number}", page_content=text, metadata={"title": f"Page {number}"})
-
-
-PAGES = [page(n) for n in range(3)]
-
-
-def chain(llm: Any, documents: list[Document] | None = None, **settings: Any) -> Runnable[Any, Any]:
-    retriever = Fixed(documents=PAGES if documents is None else documents)
-    return create_longrag_chain(retriever, llm, **{**TWO_TURNS, **settings})
-
-
-def by_turn(first: str = LONG, second: str = SHORT):
-    """Return a model that knows by the prompt which turn it is."""
-    return replying(lambda prompt: first if "<document" in prompt else second)
-
-
-# Keys
+from tests.langchain_longrag.synthesis.chains import (
+    LONG,
+    PAGES,
+    QUESTION,
+    SHORT,
+    TWO_TURNS,
+    Fixed,
+    by_turn,
+    chain,
+    merged,
+    page,
+)
 
 
 def test_the_keys_come_in_the_order_in_which_they_are_made():
@@ -108,165 +79,6 @@ def test_a_unit_is_read_as_its_documents(embedding: HashEmbeddings):
     assert fields == [("Page A", corpus[0].page_content), ("Page B", corpus[1].page_content)]
 
 
-# Streams
-
-
-def merged(chunks: Iterator[dict[str, Any]]) -> dict[str, Any]:
-    total: dict[str, Any] = {}
-    for piece in chunks:
-        for key, value in piece.items():
-            total[key] = total[key] + value if isinstance(value, str) and key in total else value
-    return total
-
-
-async def test_both_turns_stream_word_by_word_and_add_up_to_invoke():
-    invoked = chain(by_turn()).invoke({"input": QUESTION})
-    chunks = list(chain(by_turn()).stream({"input": QUESTION}))
-    assert merged(iter(chunks)) == invoked
-    assert [c["long_answer"] for c in chunks if c.get("long_answer")][:3] == [
-        "The",
-        " harbour",
-        " 3",
-    ]
-    assert [c["answer"] for c in chunks if c.get("answer")] == ["Ada", " Byron"]
-    keys = [key for piece in chunks for key in piece]
-    assert keys.index("context") < keys.index("long_answer") < keys.index("answer")
-    assert [c async for c in chain(by_turn()).astream({"input": QUESTION})] == chunks
-    assert await chain(by_turn()).ainvoke({"input": QUESTION}) == invoked
-
-
-def test_the_long_answer_is_shown_while_the_second_turn_is_still_out():
-    shown = threading.Event()
-
-    def reply(prompt: str) -> str:
-        if "<document" in prompt:
-            return LONG
-        return SHORT if shown.wait(timeout=10) else "shown too late"
-
-    answer = ""
-    for piece in chain(replying(reply)).stream({"input": QUESTION}):
-        if piece.get("long_answer"):
-            shown.set()
-        answer += piece.get("answer", "")
-    assert answer == SHORT
-
-
-async def test_events_show_both_turns_by_name():
-    started, tokens = [], {"first_turn": "", "second_turn": ""}
-    parents: dict[str, str] = {}
-    async for event in chain(by_turn()).astream_events({"input": QUESTION}, version="v2"):
-        parents[event["run_id"]] = event["name"]
-        if event["event"].endswith("_start"):
-            started.append(event["name"])
-        if event["event"] == "on_chat_model_stream":
-            (turn,) = {parents[i] for i in event["parent_ids"]} & set(tokens)
-            tokens[turn] += event["data"]["chunk"].text
-    for name in ("longrag_chain", "Fixed", "first_turn", "second_turn"):
-        assert started.count(name) == 1
-    assert started.count("ScriptedChatModel") == 2
-    assert tokens == {"first_turn": LONG, "second_turn": SHORT}
-
-
-async def test_batches_answer_each_question_from_its_own_documents():
-    def answer(prompt: str) -> str:
-        if "<document" in prompt:
-            (topic,) = set(re.findall(r"topic\d+", prompt))
-            return f"long {topic}"
-        return f"short {re.findall(r'long (topic[0-9]+)', prompt)[-1]}"
-
-    retriever = RunnableLambda(lambda inputs: [Document(page_content=f"About {inputs['input']}.")])
-    made = create_longrag_chain(retriever, replying(answer), **TWO_TURNS)
-    inputs = [{"input": f"topic{n}"} for n in range(40)]
-    wanted = [f"short topic{n}" for n in range(40)]
-    found = made.batch(inputs, config={"max_concurrency": 8})
-    assert [one["answer"] for one in found] == wanted
-    assert [one["answer"] for one in await made.abatch(inputs)] == wanted
-
-
-# Traces
-
-
-class Collector(BaseTracer):
-    def __init__(self) -> None:
-        super().__init__()
-        self.roots: list[Run] = []
-
-    def _persist_run(self, run: Run) -> None:
-        self.roots.append(run)
-
-
-def names(run: Run) -> set[str]:
-    return {run.name}.union(*(names(child) for child in run.child_runs))
-
-
-def find(run: Run, name: str) -> Run:
-    runs = [run]
-    for one in runs:
-        if one.name == name:
-            return one
-        runs.extend(one.child_runs)
-    raise AssertionError(f"no run {name}")
-
-
-@pytest.mark.parametrize("how", ["invoke", "ainvoke", "stream", "astream"])
-async def test_one_trace_holds_the_retriever_and_both_model_calls(how: str):
-    collector = Collector()
-    made, config = chain(by_turn()), {"callbacks": [collector]}
-    if how == "invoke":
-        made.invoke({"input": QUESTION}, config)
-    elif how == "ainvoke":
-        await made.ainvoke({"input": QUESTION}, config)
-    elif how == "stream":
-        list(made.stream({"input": QUESTION}, config))
-    else:
-        [_ async for _ in made.astream({"input": QUESTION}, config)]
-    (root,) = collector.roots
-    assert root.name == "longrag_chain"
-    assert "Fixed" in names(find(root, "retrieve_documents"))
-    assert "ScriptedChatModel" in names(find(root, "first_turn"))
-    assert "ScriptedChatModel" in names(find(root, "second_turn"))
-
-
-def test_the_reader_alone_is_one_trace_as_well():
-    collector = Collector()
-    given = {"context": PAGES, "input": QUESTION}
-    create_two_turn_reader(by_turn(), **TWO_TURNS).invoke(given, {"callbacks": [collector]})
-    (root,) = collector.roots
-    assert root.name == "two_turn_reader"
-    assert {"first_turn", "second_turn"} < names(root)
-
-
-class Counting(BaseCallbackHandler):
-    def __init__(self) -> None:
-        self.models = 0
-        self.tokens: list[str] = []
-        self.tags: list[Any] = []
-
-    def on_chat_model_start(self, serialized: Any, messages: Any, **kwargs: Any) -> None:
-        self.models += 1
-        self.tags.append((kwargs["tags"], kwargs["metadata"].get("user")))
-
-    def on_llm_new_token(self, token: str, **kwargs: Any) -> None:
-        self.tokens.append(token)
-
-
-async def test_callbacks_tags_and_metadata_of_the_call_reach_the_model():
-    for how in ("invoke", "ainvoke"):
-        counting = Counting()
-        config = {"callbacks": [counting], "tags": ["mine"], "metadata": {"user": "u1"}}
-        answer = getattr(chain(by_turn()), how)({"input": QUESTION}, config)
-        if how == "ainvoke":
-            await answer
-        assert counting.models == 2
-        assert all("mine" in tags and user == "u1" for tags, user in counting.tags)
-
-
-async def test_streamed_tokens_reach_the_callbacks():
-    counting = Counting()
-    list(chain(by_turn()).stream({"input": QUESTION}, {"callbacks": [counting]}))
-    assert "".join(counting.tokens) == LONG + SHORT
-
-
 def properties(schema: dict[str, Any]) -> list[str]:
     name = schema["$ref"].rpartition("/")[2]
     return list(schema["$defs"][name]["properties"])
@@ -289,9 +101,6 @@ def test_the_chain_can_be_an_agents_tool():
     tool = chain(by_turn()).as_tool(name="ask", description="Ask.", arg_types={"input": str})
     assert list(tool.args) == ["input"]
     assert tool.invoke({"input": QUESTION})["answer"] == SHORT
-
-
-# The retriever
 
 
 def test_a_runnable_in_place_of_a_retriever_is_given_the_whole_input():
@@ -341,9 +150,6 @@ def test_a_context_that_is_no_list_of_documents_is_refused(context: Any):
         create_two_turn_reader(by_turn()).invoke({"input": QUESTION})
 
 
-# The reader alone
-
-
 async def test_the_reader_takes_the_place_of_a_stuff_documents_chain():
     reader = create_two_turn_reader(by_turn(), **TWO_TURNS)
     given = {"context": PAGES, "input": QUESTION}
@@ -363,9 +169,6 @@ def test_the_reader_works_in_create_retrieval_chain():
     answered = made.invoke({"input": QUESTION})
     assert answered["answer"] == SHORT
     assert answered["context"] == PAGES
-
-
-# The model
 
 
 class BusyError(Exception):
@@ -432,9 +235,6 @@ def test_the_extractive_model_answers_both_turns():
     )
     assert "The Harlow lighthouse was built in 1893 by Ada Byron." in answered["long_answer"]
     assert answered["answer"] == "1893"
-
-
-# Empty answers
 
 
 async def agree(made: Any, given: dict[str, Any]) -> dict[str, Any]:
@@ -507,9 +307,6 @@ async def test_a_short_context_takes_one_turn():
         assert reading["turns"] == turns
 
 
-# Room for the context
-
-
 def unit(number: int, embedding_order: list[int]) -> Document:
     documents = [
         Document(id=f"u{number}d{n}", page_content=f"Text u{number}d{n}. " + "word " * 40)
@@ -551,9 +348,6 @@ def test_tokens_are_counted_with_the_given_counter():
     reading = chain(by_turn(), length_function=len).invoke({"input": QUESTION})["reading"]
     assert reading["tokens"] > sum(len(p.page_content) for p in PAGES)
     assert count_tokens(PAGES[0].page_content) < len(PAGES[0].page_content)
-
-
-# Settings and prompts
 
 
 @pytest.mark.parametrize("setting", ["prompt", "document_prompt", "one_turn", "k"])
@@ -626,9 +420,6 @@ async def test_a_chat_prompt_takes_a_system_message_and_values_of_the_input():
     assert len(seen[2]) == 2
     with pytest.raises(KeyError, match="language"):
         made.invoke({"input": QUESTION})
-
-
-# Documents that are not ours, and documents that mean harm
 
 
 def test_plain_documents_of_any_retriever_are_read():

@@ -1,12 +1,11 @@
-"""A LangChain index that changes is at every moment the one built from what there is."""
+"""LongRAGIndex in LangChain: the standard suites, indexing, its documents and settings."""
 
 from __future__ import annotations
 
 import asyncio
 import copy
 import random
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -23,63 +22,24 @@ from langchain_tests.integration_tests.indexer import (
 
 from langchain_longrag import LongRAGIndex
 from longrag.errors import (
-    EmbeddingError,
-    IndexFormatError,
     InvalidDocumentError,
     InvalidParameterError,
-    LongragError,
 )
-from tests.fakes import Door
 from tests.langchain_longrag.conftest import HashEmbeddings, cosine
+from tests.langchain_longrag.indices.pages import (
+    SETTINGS,
+    CountingEmbeddings,
+    build,
+    named,
+    page,
+    state,
+)
 
 # The framework's own notice about the class this one extends.
 pytestmark = pytest.mark.filterwarnings(
     "ignore:The class `DocumentIndex` is in beta"
     ":langchain_core._api.beta_decorator.LangChainBetaWarning"
 )
-
-SETTINGS: dict[str, Any] = {"max_tokens": 120, "chunk_size": 20}
-
-
-class CountingEmbeddings(HashEmbeddings):
-    """Remembers the documents it was paid for in async calls as well."""
-
-    async def aembed_documents(self, texts: list[str]) -> list[list[float]]:
-        await asyncio.sleep(0)
-        self.embedded.extend(texts)
-        return await super().aembed_documents(texts)
-
-
-def page(number: int, version: int = 0) -> Document:
-    """A page that links to two others by their path, one of them by its version."""
-    targets = [(number * 7 + 1) % 40, (number + version + 3) % 40]
-    links = " ".join(f"[see](page-{target}.md)" for target in targets)
-    return Document(
-        f"Page {number} tells of town {number % 5}. It has {number * 3} gates and a market.\n\n"
-        f"Version {version} of page {number} adds this sentence to it. {links}",
-        metadata={"source": f"page-{number}.md", "title": f"Page {number}", "version": version},
-    )
-
-
-def named(number: int, version: int = 0) -> Document:
-    document = page(number, version)
-    return document.model_copy(update={"id": document.metadata["source"]})
-
-
-def build(documents: list[Document], embedding: HashEmbeddings | None = None) -> LongRAGIndex:
-    return LongRAGIndex.from_documents(documents, embedding or HashEmbeddings(), **SETTINGS)
-
-
-def state(corpus: LongRAGIndex) -> tuple[Any, ...]:
-    """Units, chunks, vectors and what is found: all there is to an index."""
-    units = corpus._corpus.index
-    vectors = [corpus._corpus.vector_of(chunk).tobytes() for chunk in units.chunks]
-    found = corpus.invoke("a market in town 3", k=99)
-    return units.units, units.chunks, vectors, found
-
-
-def texts_of(corpus: LongRAGIndex) -> list[str]:
-    return [f"title: {c.title}\n\n{c.text}" for c in corpus._corpus.index.chunks]
 
 
 class TestDocumentIndex(DocumentIndexerTestSuite):
@@ -108,8 +68,6 @@ class TestRetriever(RetrieversIntegrationTests):
     def retriever_query_example(self) -> str:
         return "a market"
 
-
-# index() and its clean-up modes
 
 FIRST = [page(n) for n in range(30)]
 FINAL = [*(page(n) for n in range(20)), *(page(n, 1) for n in range(20, 26)), page(33)]
@@ -213,38 +171,6 @@ def doc_ids(unit: Document) -> list[str]:
     return list(unit.metadata["doc_ids"])
 
 
-# upsert, delete, get
-
-
-def test_any_history_of_upserts_and_deletes_ends_in_the_units_of_one_build():
-    for seed in range(12):
-        draw, embedding = random.Random(seed), CountingEmbeddings()
-        changed, there = LongRAGIndex(embedding=embedding, **SETTINGS), {}
-        for step in range(6):
-            new = [named(n, draw.randrange(3)) for n in draw.sample(range(40), 9)]
-            changed.upsert(new)
-            there.update({document.id: document for document in new})
-            gone = draw.sample(sorted(there), len(there) // 4) if step % 2 else []
-            assert changed.delete([*gone, "unknown"])["succeeded"] == gone
-            for id_ in gone:
-                del there[id_]
-        documents = draw.sample(list(there.values()), len(there))
-        assert state(changed) == state(build(documents)), seed
-
-
-def test_each_distinct_chunk_is_embedded_once():
-    embedding = CountingEmbeddings()
-    changed = LongRAGIndex(embedding=embedding, **SETTINGS)
-    for start in range(0, 30, 7):
-        changed.upsert([named(n) for n in range(start, min(start + 7, 30))])
-    assert sorted(embedding.embedded) == sorted(texts_of(changed))
-    before = texts_of(changed)
-    changed.upsert([named(4, 1)])
-    new = [text for text in texts_of(changed) if text not in before]
-    assert any("Version 1 of page 4" in text for text in new)
-    assert embedding.embedded[len(before) :] == new
-
-
 def test_an_upsert_answers_with_the_ids_in_order():
     changed = LongRAGIndex(embedding=HashEmbeddings())
     answer = changed.upsert([named(3), Document("No name."), named(1)])
@@ -337,9 +263,6 @@ def test_a_deleted_document_can_neither_be_found_nor_got():
     assert changed.get(["page-3.md"]) == []
 
 
-# searching
-
-
 def test_units_are_ranked_by_their_best_chunk():
     embedding = HashEmbeddings()
     built = build([named(n) for n in range(30)], embedding)
@@ -430,198 +353,6 @@ def test_it_runs_as_any_runnable_does_and_is_seen():
     one, two = runnable.batch(["gates", "market"], config={"max_concurrency": 1})
     assert (one, two) == (built.invoke("gates"), built.invoke("market"))
     assert seen == ["gates HashEmbeddings", "4 town", "market HashEmbeddings", "4 town"]
-
-
-async def test_async_calls_are_the_models_own_and_end_as_sync_ones_do():
-    embedding = CountingEmbeddings()
-    changed = LongRAGIndex(embedding=embedding, **SETTINGS)
-    await changed.aupsert([named(n) for n in range(10)])
-    await changed.aupsert([named(4, 1)])
-    assert (await changed.adelete(["page-2.md", "nowhere"]))["num_deleted"] == 1
-    assert await changed.aget(["page-4.md"]) == changed.get(["page-4.md"])
-    assert await changed.ainvoke("market", k=3) == changed.invoke("market", k=3)
-    assert embedding.calls["embed_documents"] == 0
-    kept = [named(n) for n in range(10) if n not in (2, 4)]
-    assert state(changed) == state(build([*kept, named(4, 1)]))
-
-
-async def test_changes_from_many_tasks_are_all_kept():
-    changed = LongRAGIndex(embedding=CountingEmbeddings(), **SETTINGS)
-    await asyncio.gather(*(changed.aupsert([named(n)]) for n in range(12)))
-    assert state(changed) == state(build([named(n) for n in range(12)]))
-
-
-async def test_a_change_does_not_block_the_event_loop():
-    class Slow(HashEmbeddings):
-        """Has no async methods of its own, and waits for the event loop."""
-
-        aembed_documents = HashEmbeddings.__mro__[1].aembed_documents
-
-        def embed_documents(self, texts: list[str]) -> list[list[float]]:
-            door.through()
-            return super().embed_documents(texts)
-
-    door, counted_in = Door(), set()
-
-    def count(text: str) -> int:
-        counted_in.add(threading.get_ident())
-        return len(text.split())
-
-    index = LongRAGIndex(embedding=Slow(), length_function=count, **SETTINGS)
-    await asyncio.gather(index.aupsert([named(n) for n in range(40)]), door.open())
-    assert counted_in
-    assert threading.get_ident() not in counted_in
-
-
-def test_searches_and_changes_run_beside_each_other():
-    changed = build([named(n) for n in range(10)])
-    errors: list[BaseException] = []
-    stop = threading.Event()
-
-    def search() -> None:
-        try:
-            while not stop.is_set():
-                for unit in changed.invoke("market", k=5):
-                    assert unit.metadata["best_chunk"]["text"] in unit.page_content
-        except BaseException as error:  # noqa: BLE001
-            errors.append(error)
-
-    threads = [threading.Thread(target=search) for _ in range(3)]
-    for thread in threads:
-        thread.start()
-    for n in range(10, 40):
-        changed.upsert([named(n)])
-        changed.delete([f"page-{n - 10}.md"])
-    stop.set()
-    for thread in threads:
-        thread.join()
-    assert errors == []
-    assert state(changed) == state(build([named(n) for n in range(30, 40)]))
-
-
-class Broken(HashEmbeddings):
-    """Answers as ``answer`` does once it is set."""
-
-    answer: Callable[[list[list[float]]], list[list[float]]] | None = None
-
-    def embed_documents(self, texts: list[str]) -> list[list[float]]:
-        vectors = super().embed_documents(texts)
-        return self.answer(vectors) if self.answer else vectors
-
-    async def aembed_documents(self, texts: list[str]) -> list[list[float]]:
-        return self.embed_documents(texts)
-
-
-def _raise(vectors: list[list[float]]) -> list[list[float]]:
-    raise TimeoutError("too slow")
-
-
-@pytest.mark.parametrize(
-    ("answer", "error"),
-    [
-        (_raise, TimeoutError),
-        (lambda vectors: [[float("nan")] * 64 for _ in vectors], EmbeddingError),
-        (lambda vectors: [vector[:5] for vector in vectors], EmbeddingError),
-        (lambda vectors: vectors[1:], EmbeddingError),
-        (lambda vectors: [*vectors, vectors[0]], EmbeddingError),
-    ],
-    ids=["raises", "not finite", "narrow", "too few", "too many"],
-)
-async def test_a_failing_embedding_leaves_everything_as_it_was(answer, error, tmp_path):
-    embedding = Broken()
-    changed = build([named(n) for n in range(8)], embedding)
-    before = state(changed)
-    embedding.answer = answer
-    with pytest.raises(error):
-        changed.upsert([named(3, 1), named(9), named(10)])
-    with pytest.raises(error):
-        await changed.aupsert([named(3, 1), named(9), named(10)])
-    embedding.answer = None
-    assert state(changed) == before
-    changed.save(tmp_path / "index")
-    assert state(LongRAGIndex.load(tmp_path / "index", embedding, **SETTINGS)) == before
-    changed.upsert([named(3, 1)])
-    assert state(changed)[:3] == state(build([named(3, 1), *map(named, [0, 1, 2, 4, 5, 6, 7])]))[:3]
-
-
-# save and load
-
-
-def test_a_saved_index_is_loaded_equal_and_goes_on(tmp_path):
-    built = build([named(n) for n in range(20)])
-    built.save(tmp_path / "index")
-    embedding = CountingEmbeddings()
-    loaded = LongRAGIndex.load(tmp_path / "index", embedding, k=2, **SETTINGS)
-    assert state(loaded) == state(built)
-    assert len(loaded.invoke("market")) == 2
-    assert embedding.embedded == []
-    loaded.upsert([named(20), named(5)])
-    loaded.delete(["page-7.md"])
-    assert all("page 20" in text.lower() for text in embedding.embedded)
-    assert state(loaded) == state(build([named(n) for n in range(21) if n != 7]))
-    loaded.save(tmp_path / "index")
-    assert state(LongRAGIndex.load(tmp_path / "index", embedding, **SETTINGS)) == state(loaded)
-
-
-@pytest.mark.parametrize(
-    "other",
-    [
-        {"max_tokens": 121},
-        {"chunk_size": 21},
-        {"granularity": "document"},
-        {"directed": True},
-        {"split_oversized": True},
-    ],
-)
-def test_loading_with_another_setting_is_refused(other, tmp_path):
-    build([named(1)]).save(tmp_path / "index")
-    (name,) = other
-    with pytest.raises(InvalidParameterError, match=f"{name} must be"):
-        LongRAGIndex.load(tmp_path / "index", HashEmbeddings(), **{**SETTINGS, **other})
-
-
-@pytest.mark.parametrize(
-    "other",
-    [
-        {"length_function": lambda text: 9 * len(text.split())},
-        {"link_extractor": lambda document: []},
-        {"link_rules": [lambda target, document: "page-1.md"]},
-    ],
-    ids=["length_function", "link_extractor", "link_rules"],
-)
-@pytest.mark.parametrize("chunk_size", [20, 512])
-def test_loading_with_another_callable_is_refused_where_the_units_would_be_others(
-    other, chunk_size, tmp_path
-):
-    settings = {"max_tokens": 120, "chunk_size": chunk_size}
-    pages = [named(n) for n in range(20)]
-    LongRAGIndex.from_documents(pages, HashEmbeddings(), **settings).save(tmp_path / "index")
-    with pytest.raises(IndexFormatError, match="built with another"):
-        LongRAGIndex.load(tmp_path / "index", HashEmbeddings(), **settings, **other)
-
-
-def test_a_folder_without_an_index_is_refused(tmp_path):
-    with pytest.raises(IndexFormatError):
-        LongRAGIndex.load(tmp_path, HashEmbeddings())
-
-
-def test_metadata_that_is_not_json_is_searched_and_refused_only_when_saved(tmp_path):
-    built = LongRAGIndex.from_documents(
-        [Document("The mill grinds.", id="a", metadata={"odd": {1, 2}})], HashEmbeddings()
-    )
-    assert built.invoke("mill")[0].metadata["odd"] == {1, 2}
-    with pytest.raises(LongragError, match="'a' cannot be saved"):
-        built.save(tmp_path / "index")
-    assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.parametrize("text", ["a\ud800b. c.", "\0 x.", "茶馆建于1893年。", "one.\r\ntwo.\r\n"])
-def test_hostile_texts_come_back_as_they_went_in(text, tmp_path):
-    built = LongRAGIndex.from_documents([Document(text, id="odd")], HashEmbeddings())
-    built.save(tmp_path / "index")
-    loaded = LongRAGIndex.load(tmp_path / "index", HashEmbeddings())
-    assert loaded.get(["odd"]) == [Document(text, id="odd")]
-    assert loaded.invoke("x")[0].page_content == built.invoke("x")[0].page_content
 
 
 def _granular() -> Iterator[tuple[str, int]]:

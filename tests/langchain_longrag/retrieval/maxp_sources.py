@@ -1,0 +1,64 @@
+"""Documents and stores of every kind for the tests of MaxP in LangChain."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from langchain_core.documents import Document
+
+from tests.langchain_longrag.conftest import (
+    FilterStore,
+    HashEmbeddings,
+    ListStore,
+    chunk,
+    list_store,
+    memory_store,
+    where,
+)
+
+QUERY = "old harbour"
+
+
+def greedy(copies: int = 300, others: int = 9) -> list[Document]:
+    """Return a store in which one unit holds hundreds of the best, near-identical chunks."""
+    return [
+        *(chunk("greedy", n, f"old harbour copy{n}", start_index=n * 100) for n in range(copies)),
+        *(
+            chunk(f"unit {n}", 0, "harbour " + " ".join(f"filler{n}x{i}" for i in range(n + 3)))
+            for n in range(others)
+        ),
+    ]
+
+
+SOURCES: dict[str, Callable[[list[Document]], dict[str, Any]]] = {
+    "documents": lambda chunks: {"documents": chunks, "embedding": HashEmbeddings()},
+    "InMemoryVectorStore": lambda chunks: {"vectorstore": memory_store(chunks, HashEmbeddings())},
+    "a store without filters": lambda chunks: {"vectorstore": list_store(chunks, HashEmbeddings())},
+    "a store with a unit_filter": lambda chunks: {
+        "vectorstore": filter_store(chunks),
+        "unit_filter": where,
+    },
+}
+
+
+def filter_store(chunks: list[Document]) -> FilterStore:
+    store = FilterStore(HashEmbeddings())
+    store.add_documents(chunks)
+    return store
+
+
+class BrokenStore(ListStore):
+    def _ranked(self, query: str, k: int) -> list[tuple[Document, float]]:
+        raise ConnectionError("the store is down")
+
+
+def long_corpus() -> list[Document]:
+    return [
+        Document(
+            id=f"d{n}",
+            page_content=" ".join(f"Boat {n} number {i} lies in harbour{n}." for i in range(80)),
+            metadata={"title": f"Page {n}", "language": "en"},
+        )
+        for n in range(6)
+    ]

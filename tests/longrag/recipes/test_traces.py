@@ -1,0 +1,143 @@
+"""The trace of a recipe, and that sync, async and merged runs leave the same."""
+
+import asyncio
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from longrag.calls import Search, arun, arun_all, run, run_all
+from longrag.recipes import (
+    Hybrid,
+    Passage,
+    Recipe,
+    balanced_efficiency,
+    best_performance,
+)
+from longrag.recipes.trace import MODULES, Flowing, Seen, Step, Trace
+from tests.longrag.recipes.world import (
+    LISTED,
+    QUERY,
+    RECIPES,
+    TASK,
+    TEXTS,
+    World,
+    check_provenance,
+    keyword_hybrid,
+    timeless,
+)
+
+
+def test_a_trace_as_dictionaries_is_json_and_holds_all_there_is():
+    trace = run(best_performance(hybrid=keyword_hybrid()).answer(QUERY), World()).trace
+    steps = json.loads(json.dumps(trace.as_dicts()))
+    assert [step["name"] for step in steps] == list(MODULES)
+    for step, own in zip(steps, trace.steps, strict=True):
+        assert step["calls"] == dict(own.calls)
+        assert step["came_out"]["tokens"] == own.came_out.tokens
+        assert [one["text"] for one in step["came_out"]["first"]] == [
+            one.text for one in own.came_out.first
+        ]
+
+
+def test_scores_that_json_does_not_have_are_none_in_the_dictionaries():
+    scores = [np.float32(0.5), float("nan"), np.float64("inf"), np.int64(2), None]
+    seen = tuple(Seen("text", str(at), score) for at, score in enumerate(scores))
+    trace = Trace((Step("retrieval", came_out=Flowing(len(seen), 5, seen)),))
+    (step,) = json.loads(json.dumps(trace.as_dicts(), allow_nan=False))
+    assert [one["score"] for one in step["came_out"]["first"]] == [0.5, None, None, 2, None]
+
+
+@pytest.mark.parametrize("make", [best_performance, balanced_efficiency])
+def test_chinese_goes_through_every_module(make):
+    texts = {
+        "桥": "隆德的石桥由布兰特于一八八四年建造。桥有五个花岗岩拱。",
+        "磨坊": "磨坊磨黑麦。它在一六八四年被烧毁。后来有人重建了它，今天那里是一家小小的博物馆。",
+    }
+    found = [Passage.of_document(f"段{id_}", text, doc_id=id_) for id_, text in texts.items()]
+    world = World(found=found, replies={"score": lambda q, t: [one.count("桥") for one in t]})
+    answer = run(make(hybrid=Hybrid.over(found)).answer("隆德的石桥是谁建造的？"), world)
+    assert answer.passages[-1].id == "段桥"
+    assert answer.passages[-1].text == "隆德的石桥由布兰特于一八八四年建造。"
+    for passage in answer.passages:
+        check_provenance(passage, texts)
+
+
+def test_the_trace_counts_calls_and_tokens_with_the_given_counter():
+    world = World(replies={"hyde": "Ada Brandt built it.", "answer": "Ada Brandt."})
+
+    def words(text):
+        return len(text.split())
+
+    trace = run(best_performance(count_tokens=words).answer(QUERY), world).trace
+    step = trace["transform"]
+    assert dict(step.calls) == {"Generate": 1}
+    assert (step.sent_tokens, step.received_tokens) == (words(world.asked[0].prompt), 4)
+    assert (step.went_in.tokens, step.came_out.tokens) == (7, 11)
+    assert [one.text for one in step.came_out.first] == [QUERY, "Ada Brandt built it."]
+    step = trace["retrieval"]
+    assert dict(step.calls) == {"Embed": 1, "Search": 1}
+    assert (step.sent_tokens, step.received_tokens) == (11, 0)
+    assert step.came_out.tokens == sum(map(words, TEXTS.values()))
+    assert trace["reranking"].sent_tokens == 7 + sum(map(words, TEXTS.values()))
+    assert dict(trace["compression"].calls) == {"Embed": 2}
+    assert trace["generation"].received_tokens == 2
+    assert trace.seconds == sum(step.seconds for step in trace.steps) > 0
+    with pytest.raises(KeyError, match="fusion"):
+        trace["fusion"]
+
+
+def test_the_trace_shows_ten_passages_and_two_hundred_characters():
+    many = [Passage.of_document(f"p{n}", "x" * 5_000) for n in range(60)]
+    step = run(Recipe(candidates=60, top_k=60).prepare(QUERY), World(found=many)).trace["retrieval"]
+    assert (step.came_out.count, len(step.came_out.first)) == (60, 10)
+    assert {len(one.text) for one in step.came_out.first} == {200}
+    assert step.came_out.first[0].id == "p0"
+
+
+@pytest.mark.parametrize("make", RECIPES.values(), ids=RECIPES)
+def test_sync_async_and_merged_flows_give_the_same_answers_and_traces(make):
+    recipe = make()
+    queries = [QUERY, TASK, "What does the tram cost?", QUERY]
+    alone = [run(recipe.answer(query), World(replies=LISTED)) for query in queries]
+    merged = run_all(
+        [recipe.answer(query) for query in queries], World(replies=LISTED), max_in_flight=3
+    )
+
+    async def asynchronously():
+        world = World(replies=LISTED)
+        first = await arun(recipe.answer(queries[0]), world.asynchronously)
+        flows = [recipe.answer(query) for query in queries]
+        return first, await arun_all(flows, world.asynchronously, max_in_flight=4)
+
+    first, together = asyncio.run(asynchronously())
+    for answers in (merged, together, [first, *alone[1:]]):
+        assert [replace(one, trace=None) for one in answers] == [
+            replace(one, trace=None) for one in alone
+        ]
+        assert [timeless(one.trace) for one in answers] == [timeless(one.trace) for one in alone]
+
+
+def test_time_is_told_of_the_module_that_took_it_also_in_merged_flows():
+    recipe = balanced_efficiency()
+    flows = [recipe.answer(QUERY) for _ in range(3)]
+    for answer in run_all(flows, World(delay=0.2), max_in_flight=3):
+        slow = answer.trace["reranking"].seconds
+        assert slow >= 0.2
+        assert answer.trace.seconds - slow < slow
+
+
+def test_abandoning_a_recipe_closes_the_module_that_waits():
+    closed = []
+
+    def retriever(texts, top_k):
+        try:
+            yield (Search(texts.texts[0], top_k),)
+        finally:
+            closed.append(True)
+
+    flow = Recipe(retriever=retriever).answer(QUERY)
+    next(flow)
+    flow.close()
+    assert closed == [True]
