@@ -1,7 +1,8 @@
 """Units ranked by their best chunk (MaxP, LongRAG §3.1), exactly, over vectors held here.
 
-One pass over the vectors finds the best score of every unit, roughly; the few units that rounding
-leaves in question are then scored again by one fixed formula. So a query gets the same answer alone
+One pass finds bounds of every unit's best score; the few units that these leave in question are
+then scored by one fixed formula. Over many chunks a single query's pass reads one byte a value in
+place of the vectors (see ``longrag.indexing.codes``). So a query gets the same answer alone
 or in a batch, and a unit with thousands of near-identical chunks costs nothing extra: there is no
 top-k of chunks for it to fill.
 """
@@ -9,6 +10,7 @@ top-k of chunks for it to fill.
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, get_args
 
@@ -16,6 +18,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from longrag.errors import IndexFormatError, InvalidParameterError
+from longrag.indexing.codes import Codes
 from longrag.indexing.storage import load_arrays, save_arrays
 from longrag.indexing.vectors import (
     Storage,
@@ -30,7 +33,12 @@ from longrag.indexing.vectors import (
 )
 
 _KIND = "maxp"
-_VERSION = 1
+_VERSION = 2
+
+_CODES = ("values", "scales", "errors")
+
+# From here on a query saves more than the codes' kernel takes to compile, a few times over.
+_CODED_CHUNKS = 100_000
 
 # Queries per pass: the best scores of all units are held for each of them.
 _BATCH_QUERIES = 32
@@ -45,6 +53,7 @@ class _Table:
     units: NDArray[np.int64]
     starts: NDArray[np.int64]
     largest_norm: float
+    codes: Codes | None
 
     @property
     def unit_of_chunk(self) -> NDArray[np.int64]:
@@ -88,7 +97,8 @@ class MaxPIndex:
         units = _check_unit_numbers(unit_of_chunk, "unit_of_chunk", count=len(checked))
         order = np.argsort(units, kind="stable")
         packed = pack(checked, order, name="vectors", storage=storage)
-        self._table = _table(packed, order, units, largest_norm(packed))
+        codes = Codes.of(packed) if len(packed) >= _CODED_CHUNKS else None
+        self._table = _table(packed, order, units, largest_norm(packed), codes)
 
     @property
     def n_units(self) -> int:
@@ -153,8 +163,8 @@ class MaxPIndex:
         if scores.size:
             for first in range(0, len(checked), _BATCH_QUERIES):
                 batch = checked[first : first + _BATCH_QUERIES]
-                for i, best in enumerate(_best_scores(table, batch), start=first):
-                    scores[i], rows[i] = _rank(table, checked[i], best, shape[1])
+                for i, bounds in enumerate(zip(*_bounds(table, batch), strict=True), start=first):
+                    scores[i], rows[i] = _rank(table, checked[i], *bounds, k=shape[1])
         positions = np.searchsorted(table.starts, rows, side="right") - 1
         return scores, table.units[positions], table.chunks[rows]
 
@@ -178,11 +188,19 @@ class MaxPIndex:
         order = np.argsort(units, kind="stable")
         row_of_chunk = np.empty_like(order)
         row_of_chunk[order] = np.arange(len(order))
-        merged = np.empty((len(order), packed.shape[1]), dtype=packed.dtype)
-        merged[row_of_chunk[old.chunks]] = old.vectors
-        merged[row_of_chunk[len(old.chunks) :]] = packed
+        # From where each row comes: the old rows, then the added chunks.
+        source = np.empty_like(order)
+        source[row_of_chunk[np.append(old.chunks, np.arange(len(old.chunks), len(order)))]] = (
+            np.arange(len(order))
+        )
+        merged = np.concatenate([old.vectors, packed])[source]
+        codes = None
+        if old.codes is not None:
+            codes = old.codes.followed_by(Codes.of(packed)).take(source)
+        elif len(merged) >= _CODED_CHUNKS:
+            codes = Codes.of(merged)
         norm = max(old.largest_norm, largest_norm(packed))
-        self._table = _table(merged, order, units, norm)
+        self._table = _table(merged, order, units, norm, codes)
 
     def delete_units(self, units: ArrayLike) -> NDArray[np.int64]:
         """Delete units with all their chunks; the numbers of the other units stay.
@@ -209,9 +227,11 @@ class MaxPIndex:
         unit_of_chunk = old.unit_of_chunk
         is_kept = ~np.isin(unit_of_chunk, deleted)
         kept = np.flatnonzero(is_kept)
-        vectors = old.vectors[is_kept[old.chunks]]
+        kept_rows = is_kept[old.chunks]
+        vectors = old.vectors[kept_rows]
+        codes = None if old.codes is None else old.codes.take(kept_rows)
         order = np.argsort(unit_of_chunk[kept], kind="stable")
-        self._table = _table(vectors, order, unit_of_chunk[kept], largest_norm(vectors))
+        self._table = _table(vectors, order, unit_of_chunk[kept], largest_norm(vectors), codes)
         return kept
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -226,6 +246,8 @@ class MaxPIndex:
         """
         table = self._table
         arrays = {"vectors": table.vectors, "unit_of_chunk": table.unit_of_chunk}
+        if table.codes is not None:
+            arrays |= {f"codes_{name}": getattr(table.codes, name) for name in _CODES}
         save_arrays(path, _KIND, _VERSION, arrays, {"largest_norm": table.largest_norm})
 
     @classmethod
@@ -244,23 +266,40 @@ class MaxPIndex:
         """
         arrays, meta = load_arrays(path, _KIND, _VERSION, mmap=mmap, verify=verify)
         vectors, units = arrays.get("vectors"), arrays.get("unit_of_chunk")
+        codes = {name: arrays[f"codes_{name}"] for name in _CODES if f"codes_{name}" in arrays}
         norm = meta.get("largest_norm")
-        if vectors is None or units is None or not _fit_together(vectors, units, norm):
+        if (
+            vectors is None
+            or units is None
+            or not _fit_together(vectors, units, norm)
+            or (codes and not _codes_fit(codes, vectors))
+        ):
             raise IndexFormatError(
                 f"The arrays saved in {os.fspath(path)} do not make a MaxPIndex. Rebuild the index "
                 "and save it again."
             )
         order = np.argsort(units, kind="stable")
         index = cls.__new__(cls)
-        index._table = _table(vectors, order, units, float(norm or 0.0))
+        coded = Codes(**codes) if codes else None
+        index._table = _table(vectors, order, units, float(norm or 0.0), coded)
         return index
 
 
 def _table(
-    vectors: NDArray[Any], order: NDArray[np.int64], units: NDArray[np.int64], norm: float
+    vectors: NDArray[Any],
+    order: NDArray[np.int64],
+    units: NDArray[np.int64],
+    norm: float,
+    codes: Codes | None,
 ) -> _Table:
     numbers, starts = np.unique(units[order], return_index=True)
-    return _Table(vectors, order, numbers, np.append(starts, len(order)), norm)
+    return _Table(vectors, order, numbers, np.append(starts, len(order)), norm, codes)
+
+
+def _codes_fit(codes: Mapping[str, NDArray[Any]], vectors: NDArray[Any]) -> bool:
+    kinds = {name: (part.dtype.name, part.shape) for name, part in codes.items()}
+    each = ("float32", vectors.shape[:1])
+    return kinds == {"values": ("int8", vectors.shape), "scales": each, "errors": each}
 
 
 def _fit_together(vectors: NDArray[Any], units: NDArray[Any], norm: object) -> bool:
@@ -296,8 +335,14 @@ def _check_unit_numbers(
     return array.astype(np.int64)
 
 
-def _best_scores(table: _Table, queries: NDArray[Any]) -> NDArray[Any]:
-    """Return each unit's best score up to rounding; shape (queries, units)."""
+def _bounds(
+    table: _Table, queries: NDArray[np.float32]
+) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """Bound each unit's best score from below and above; both of shape (queries, units)."""
+    mapped = isinstance(table.vectors, np.memmap)
+    # A batch multiplies a matrix, which takes longer than reading the vectors from memory.
+    if table.codes is not None and (len(queries) == 1 or mapped):
+        return table.codes.bounds(queries, table.starts, table.largest_norm)
     best = np.full((len(queries), len(table.units)), -np.inf, dtype=np.float32)
     for rows in blocks(len(table.chunks)):
         first, last = np.searchsorted(table.starts, [rows.start, rows.stop - 1], side="right") - 1
@@ -306,24 +351,36 @@ def _best_scores(table: _Table, queries: NDArray[Any]) -> NDArray[Any]:
         scores = inner_products(table.vectors[rows], queries)
         here = best[:, first : last + 1]
         np.maximum(here, np.maximum.reduceat(scores, cuts, axis=1), out=here)
-    return best
+    margins = np.array([[_rounding_bound(table, query)] for query in queries], np.float32)
+    return best - margins, best + margins
+
+
+def _rounding_bound(table: _Table, query: NDArray[np.float32]) -> float:
+    norm = float(np.linalg.norm(query.astype(np.float64)))
+    return rounding_bound(len(query), norm, table.largest_norm)
 
 
 def _rank(
-    table: _Table, query: NDArray[np.float32], best: NDArray[np.float32], k: int
+    table: _Table,
+    query: NDArray[np.float32],
+    lower: NDArray[np.float32],
+    upper: NDArray[np.float32],
+    *,
+    k: int,
 ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
     """Return the exact scores and the rows of the best chunks of the k best units.
 
-    A rough score is off by at most `bound`. So a unit of the answer is at most twice that below the
-    k-th best rough score, and its best chunk at most twice that below the unit's rough score.
+    The k-th largest lower bound is at most the k-th best score, so no unit whose upper bound is
+    smaller is in the answer. A rough score is off by at most ``bound``: a unit's best chunk has one
+    at most twice that below the largest of the unit.
     """
-    query_norm = float(np.linalg.norm(query.astype(np.float64)))
-    bound = rounding_bound(len(query), query_norm, table.largest_norm)
-    margin = np.float32(2 * bound)
-    kth_best = np.partition(best, len(best) - k)[len(best) - k]
-    units = np.flatnonzero(best >= kth_best - margin)
+    kth_best = np.partition(lower, len(lower) - k)[len(lower) - k]
+    units = np.flatnonzero(upper >= kth_best)
     rows, owners = _rows_of_units(table, units)
-    near = inner_products_of_rows(table.vectors, rows, query) >= best[owners] - margin
+    rough = inner_products_of_rows(table.vectors, rows, query)
+    firsts = np.flatnonzero(np.diff(owners, prepend=-1))
+    largest = np.repeat(np.maximum.reduceat(rough, firsts), np.diff(firsts, append=len(rows)))
+    near = rough >= largest - np.float32(2 * _rounding_bound(table, query))
     rows, owners = rows[near], owners[near]
     scores = exact_inner_products(table.vectors, rows, query)
     # Rows ascend by unit and then by chunk, which is the rule for ties.

@@ -1,11 +1,14 @@
 """What holds for every MaxP index: brute force, independence of batches, of history and of disk."""
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from longrag.retrieval import MaxPIndex
+from longrag.indexing.codes import Codes
+from longrag.indexing.vectors import exact_inner_products, largest_norm
+from longrag.retrieval import MaxPIndex, maxp
 
 # Small integers make exact ties; the others make scores that differ in their last bits alone.
 ELEMENTS = [
@@ -14,6 +17,19 @@ ELEMENTS = [
     st.floats(-1e3, 1e3, width=32, allow_subnormal=False),
     st.sampled_from([0.1, 0.1 + 2**-20, -0.1, 0.3]),
 ]
+# Outliers beside ordinary values, and values that float32 can only just hold or hardly tell from 0.
+HOSTILE = [
+    st.sampled_from([0.0, 1e-45, -1e-42, 1e-38, 1e-20, 0.5, 1.0, -3.0, 1e15, -1e15]),
+    st.floats(-(2**49), 2**49, width=32),
+]
+
+
+@pytest.fixture(autouse=True, scope="module", params=["vectors", "codes"])
+def first_pass(request):
+    """Runs every property over the vectors themselves and over their codes."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(maxp, "_CODED_CHUNKS", 1 if request.param == "codes" else 10**9)
+        yield
 
 
 @st.composite
@@ -131,3 +147,24 @@ def test_a_loaded_index_answers_and_changes_like_the_saved_one(
         changed.add(vectors[:2], units[:2])
         changed.delete_units(units[:1])
     assert_same(loaded.search(queries, 4), index.search(queries, 4))
+
+
+@settings(max_examples=300)
+@given(st.data(), st.integers(1, 9), st.integers(1, 30), st.sampled_from(ELEMENTS + HOSTILE))
+def test_codes_bound_the_best_product_of_every_group(data, width, count, elements):
+    vectors = data.draw(arrays(np.float32, (count, width), elements=elements))
+    queries = data.draw(arrays(np.float32, (3, width), elements=elements))
+    inner = data.draw(st.sets(st.integers(1, count - 1))) if count > 1 else set()
+    starts = np.array([0, *sorted(inner), count])
+    norm = largest_norm(vectors)
+    alone = [Codes.of(vectors).bounds(query[np.newaxis], starts, norm) for query in queries]
+    together = Codes.of(vectors).bounds(queries, starts, norm)
+    for i, query in enumerate(queries):
+        exact = exact_inner_products(vectors, np.arange(count), query)
+        best = np.maximum.reduceat(exact, starts[:-1])
+        for lower, upper in (
+            (alone[i][0][0], alone[i][1][0]),
+            (together[0][i], together[1][i]),
+        ):
+            assert (lower <= best).all()
+            assert (best <= upper).all()

@@ -295,6 +295,13 @@ def test_nothing_damaged_or_foreign_is_loaded(index, tmp_path):
 
 
 FLOATS, NUMBERS = np.ones((2, 3), np.float32), np.array([0, 1])
+CODED = {
+    "vectors": FLOATS,
+    "unit_of_chunk": NUMBERS,
+    "codes_values": np.full((2, 3), 127, np.int8),
+    "codes_scales": np.full(2, 1 / 127, np.float32),
+    "codes_errors": np.zeros(2, np.float32),
+}
 
 
 @pytest.mark.parametrize(
@@ -310,10 +317,16 @@ FLOATS, NUMBERS = np.ones((2, 3), np.float32), np.array([0, 1])
         ({"vectors": FLOATS[:, 0], "unit_of_chunk": NUMBERS}, {"largest_norm": 2.0}),
         ({"vectors": FLOATS.astype("f8"), "unit_of_chunk": NUMBERS}, {"largest_norm": 2.0}),
         ({"vectors": FLOATS[:, :0], "unit_of_chunk": NUMBERS}, {"largest_norm": 2.0}),
+        (CODED | {"codes_scales": NUMBERS}, {"largest_norm": 2.0}),
+        (CODED | {"codes_values": np.ones((2, 2), np.int8)}, {"largest_norm": 2.0}),
+        (
+            {name: part for name, part in CODED.items() if name != "codes_errors"},
+            {"largest_norm": 2.0},
+        ),
     ],
 )
 def test_arrays_that_make_no_index_are_refused(tmp_path, arrays, meta):
-    save_arrays(tmp_path, "maxp", 1, arrays, meta)
+    save_arrays(tmp_path, "maxp", 2, arrays, meta)
     with pytest.raises(IndexFormatError, match=r"do not make a MaxPIndex\. Rebuild"):
         MaxPIndex.load(tmp_path)
 
