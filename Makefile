@@ -32,9 +32,11 @@ bench: $(STAMP)
 	$(BIN)/python benchmarks/maxp.py
 	$(BIN)/python benchmarks/retriever.py
 
-# Builds that are killed at random moments, ten times as many as in the tests.
+# Builds that are killed at random moments and journals with a damaged bit, ten times and more as
+# many as in the tests.
 chaos: $(STAMP)
 	LONGRAG_KILLS=200 $(BIN)/python -m pytest tests/longrag/indexing/tree/test_tree_kills.py
+	LONGRAG_FLIPS=10000 $(BIN)/python -m pytest --timeout 0 tests/longrag/test_journal_damage.py
 
 # The unit tests once more, on the oldest versions the package says it works with.
 floor: .venv-floor/.installed

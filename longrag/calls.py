@@ -12,9 +12,11 @@ of them share one bound on calls in flight, and each flow goes on as soon as its
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager, suppress
 from contextvars import copy_context
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -28,6 +30,11 @@ if TYPE_CHECKING:
     from longrag.journal import Journal
 
 T = TypeVar("T")
+
+# The outcome of a call that another run on the same journal is making, and the seconds until it is
+# looked up again.
+_ELSEWHERE = object()
+_PAUSE = 0.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,7 +259,9 @@ def run_all(
     threads, each under a copy of the caller's context. Answers to ``Generate`` and ``Compute``, and
     vectors of an ``Embed`` with sources, are committed to the journal before a flow sees them, and
     read from it when they are there; equal ``Generate`` requests that are open at the same time are
-    asked once. ``Compute`` is never passed to ``answer``.
+    asked once. So are those of several runs and processes that share a journal: what one of them
+    is asking for is not asked by the others, who take its answer when it is there. ``Compute`` is
+    never passed to ``answer``.
 
     Raises:
         InvalidParameterError: ``max_in_flight`` is below 1.
@@ -260,7 +269,8 @@ def run_all(
         Exception: whatever a flow raises; the other flows are closed first.
     """
     merged = _Merged(flows, max_in_flight)
-    outcome = partial(_outcome, answer, journal)
+    memory = _Memory(journal)
+    outcome = partial(_outcome, answer, memory)
     try:
         if max_in_flight == 1:
             while (opened := merged.next_call()) is not None:
@@ -268,6 +278,7 @@ def run_all(
         else:
             _run_threaded(merged, outcome)
     finally:
+        memory.close()
         merged.close()
     return merged.results()
 
@@ -302,6 +313,7 @@ async def arun_all(
     cancelled and every flow is closed before this returns. Otherwise as ``run_all``.
     """
     merged = _Merged(flows, max_in_flight)
+    memory = _Memory(journal)
     pending: dict[asyncio.Task[Outcome], _Call] = {}
     try:
         while True:
@@ -309,7 +321,7 @@ async def arun_all(
                 opened = await _in_thread(merged.next_call)
                 if opened is None:
                     break
-                task = asyncio.create_task(_aoutcome(answer, journal, opened.request))
+                task = asyncio.create_task(_aoutcome(answer, memory, opened.request))
                 pending[task] = opened
             if not pending:
                 return merged.results()
@@ -320,6 +332,7 @@ async def arun_all(
         for task in pending:
             task.cancel()
         await asyncio.gather(*pending, return_exceptions=True)
+        await _in_thread(memory.close)
         merged.close()
 
 
@@ -333,12 +346,17 @@ async def _in_thread(step: Callable[[], T]) -> T:
         raise
 
 
-def _outcome(answer: Answer, journal: Journal | None, request: Request) -> Outcome:
+def _outcome(answer: Answer, memory: _Memory, request: Request) -> Outcome:
     try:
-        asked, finish = _recall(request, journal)
-        if asked is None:
-            return finish(None)
-        return finish(asked.work() if isinstance(asked, Compute) else answer(asked))
+        recalled = memory.recall(request)
+        if recalled is None:
+            time.sleep(_PAUSE)
+            return _ELSEWHERE
+        with memory.holding(recalled):
+            asked = recalled.asked
+            if asked is None:
+                return recalled.finish(None)
+            return recalled.finish(asked.work() if isinstance(asked, Compute) else answer(asked))
     except JournalError:
         # Whatever is asked after it would be paid for and lost.
         raise
@@ -346,16 +364,20 @@ def _outcome(answer: Answer, journal: Journal | None, request: Request) -> Outco
         return error
 
 
-async def _aoutcome(answer: AsyncAnswer, journal: Journal | None, request: Request) -> Outcome:
+async def _aoutcome(answer: AsyncAnswer, memory: _Memory, request: Request) -> Outcome:
     try:
         if isinstance(request, Compute):
-            return await asyncio.to_thread(_outcome, _never, journal, request)
-        if journal is None:
+            return await asyncio.to_thread(_outcome, _never, memory, request)
+        if not memory.keeps(request):
             return await answer(request)
-        asked, finish = await asyncio.to_thread(_recall, request, journal)
-        value = None if asked is None else await answer(asked)
-        # What was paid for is written even when the build is cancelled meanwhile.
-        return await _in_thread(partial(finish, value))
+        recalled = await _in_thread(partial(memory.recall, request))
+        if recalled is None:
+            await asyncio.sleep(_PAUSE)
+            return _ELSEWHERE
+        with memory.holding(recalled):
+            value = None if recalled.asked is None else await answer(recalled.asked)
+            # What was paid for is written even when the build is cancelled meanwhile.
+            return await _in_thread(partial(recalled.finish, value))
     except JournalError:
         # Whatever is asked after it would be paid for and lost.
         raise
@@ -367,29 +389,104 @@ def _never(request: Request) -> Any:
     raise NotImplementedError(type(request).__name__)
 
 
-def _recall(
-    request: Request, journal: Journal | None
-) -> tuple[Request | None, Callable[[Any], Outcome]]:
-    """Return what of a request is still to be asked, and what makes its outcome of the answer."""
+@dataclass(frozen=True, slots=True)
+class _Recalled:
+    """What of a request is still to be asked, and what makes its outcome of the answer.
+
+    ``keys`` are the claims on the calls that are still to be made.
+    """
+
+    asked: Request | None
+    finish: Callable[[Any], Outcome]
+    keys: tuple[bytes, ...] = ()
+
+
+class _Memory:
+    """A journal as one run uses it, or none: it knows what the run has claimed."""
+
+    def __init__(self, journal: Journal | None) -> None:
+        self._journal = journal
+        self._claimed: set[bytes] = set()
+
+    def keeps(self, request: Request) -> bool:
+        """Whether the journal is asked before a request is."""
+        match request:
+            case _ if self._journal is None:
+                return False
+            case Embed(sources=sources):
+                return bool(sources)
+            case Compute(key=key):
+                return bool(key)
+            case _:
+                return isinstance(request, Generate)
+
+    def recall(self, request: Request) -> _Recalled | None:
+        """Look a request up and claim what is missing; None while another run asks for it."""
+        journal = self._journal
+        if journal is None or not self.keeps(request):
+            return _Recalled(request, _as_it_is)
+        recalled = _recall(request, journal)
+        if not recalled.keys:
+            return recalled
+        if not journal.claim(recalled.keys):
+            return None
+        self._claimed.update(recalled.keys)
+        # The run that had claimed it may have ended since.
+        again = _recall(request, journal)
+        self.release(tuple(set(recalled.keys).difference(again.keys)))
+        return again
+
+    @contextmanager
+    def holding(self, recalled: _Recalled) -> Iterator[None]:
+        """Give up the claims of a request that fails; an answer that is written ends its own."""
+        try:
+            yield
+        except BaseException:
+            self.release(recalled.keys)
+            raise
+        self._claimed.difference_update(recalled.keys)
+
+    def release(self, keys: tuple[bytes, ...]) -> None:
+        """Give up claims of this run."""
+        held = self._claimed.intersection(keys)
+        if held and self._journal is not None:
+            # A claim that cannot be removed runs out.
+            with suppress(JournalError):
+                self._journal.release(tuple(held))
+            self._claimed.difference_update(held)
+
+    def close(self) -> None:
+        """Give up the claims of calls that were cut short."""
+        self.release(tuple(self._claimed))
+
+
+def _recall(request: Request, journal: Journal) -> _Recalled:
     match request:
-        case _ if journal is None:
-            return request, _as_it_is
-        case Compute(key=""):
-            return request, _as_it_is
-        case Generate(prompt=key) | Compute(key=key):
-            known = journal.get(key)
-            if known is not None:
-                return None, lambda _: known
-            return request, lambda answer: journal.put(key, answer, sources=request.sources)
-        case Embed(sources=sources) if sources:
+        case Generate(prompt=prompt):
+            known = journal.get(prompt)
+            return _Recalled(
+                request if known is None else None,
+                lambda answer: (
+                    journal.put(prompt, answer, sources=request.sources) if known is None else known
+                ),
+                (journal.answer_key(prompt),) if known is None else (),
+            )
+        case Compute(key=key):
+            # Work that costs nothing is not waited for.
+            result = journal.get(key)
+            return _Recalled(
+                request if result is None else None,
+                lambda made: (
+                    journal.put(key, made, sources=request.sources) if result is None else result
+                ),
+            )
+        case Embed():
             return _recall_vectors(request, journal)
         case _:
-            return request, _as_it_is
+            return _Recalled(request, _as_it_is)
 
 
-def _recall_vectors(
-    request: Embed, journal: Journal
-) -> tuple[Request | None, Callable[[Any], Outcome]]:
+def _recall_vectors(request: Embed, journal: Journal) -> _Recalled:
     known = journal.get_vectors(request.texts, role=request.role)
     missing = [index for index, vector in enumerate(known) if vector is None]
     texts = tuple(request.texts[index] for index in missing)
@@ -403,7 +500,8 @@ def _recall_vectors(
         return known
 
     asked = replace(request, texts=texts, sources=sources) if missing else None
-    return asked, finish
+    keys = dict.fromkeys(journal.vector_key(text, request.role) for text in texts)
+    return _Recalled(asked, finish, tuple(keys))
 
 
 def _as_it_is(answer: Any) -> Outcome:
@@ -442,7 +540,10 @@ class _Merged(Generic[T]):
         return self._queue.popleft() if self._queue else None
 
     def settle(self, call: _Call, outcome: Outcome) -> None:
-        """Hand an outcome to the flows that wait for it."""
+        """Hand an outcome to the flows that wait for it; what others ask for waits its turn."""
+        if outcome is _ELSEWHERE:
+            self._queue.append(call)
+            return
         if isinstance(call.request, Generate):
             del self._open[call.request]
         for index, slot in call.places:

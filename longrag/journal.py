@@ -2,17 +2,19 @@
 
 A journal is one SQLite file: the answer to a prompt is stored before anything is built on it, so
 that a build which was killed is resumed by running it again, and only calls in flight at that
-moment are paid twice. Deleting a document removes every answer made from it, and SQLite
-overwrites the freed pages with zeros.
+moment are paid twice. Each entry has a checksum over its key and its content, since SQLite checks
+neither. Deleting a document removes every answer made from it, and SQLite overwrites the freed
+pages with zeros.
 """
 
 from __future__ import annotations
 
 import os
 import sqlite3
+import stat
 import threading
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from hashlib import sha256
 from pathlib import Path
 from types import TracebackType
@@ -21,7 +23,8 @@ from typing import Final, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from longrag.errors import EmbeddingError, GenerationError, JournalError
+from longrag import claims
+from longrag.errors import EmbeddingError, GenerationError, InvalidParameterError, JournalError
 from longrag.types import stable_id
 
 Vector: TypeAlias = NDArray[np.float32]
@@ -32,54 +35,86 @@ ANY_DOCUMENT: Final = "\x00any document"
 LARGEST_VALUE: Final = 1e15
 """The largest magnitude of a value in a vector: products of larger ones would leave float32."""
 
-_VERSION = 3
+_VERSION = 4
 _APPLICATION_ID = 0x4C52_4A31
+_HEADER_BYTES = 100
+_SMALLEST_BUDGET = 1 << 16
+
+_ANSWER, _VECTOR = 0, 1
 
 _SCHEMA = (
-    "CREATE TABLE IF NOT EXISTS answers"
-    " (key BLOB PRIMARY KEY, answer TEXT NOT NULL, checksum BLOB) WITHOUT ROWID",
-    "CREATE TABLE IF NOT EXISTS vectors"
-    " (key BLOB PRIMARY KEY, vector BLOB NOT NULL, checksum BLOB)",
-    "CREATE TABLE IF NOT EXISTS sources (source TEXT, key BLOB, PRIMARY KEY (source, key))"
+    "CREATE TABLE IF NOT EXISTS entries (number INTEGER PRIMARY KEY, key BLOB NOT NULL UNIQUE,"
+    " kind INTEGER NOT NULL, content BLOB NOT NULL, checksum BLOB NOT NULL)",
+    "CREATE TABLE IF NOT EXISTS sources (source BLOB, key BLOB, PRIMARY KEY (source, key))"
     " WITHOUT ROWID",
     "CREATE INDEX IF NOT EXISTS sources_by_key ON sources (key)",
+    claims.SCHEMA,
 )
 
-_ANSWER = "SELECT answer, checksum FROM answers WHERE key = ?"
-_VECTOR = "SELECT vector, checksum FROM vectors WHERE key = ?"
+
+# Held while a journal is made or opened in this process.
+_opening = threading.Lock()
 
 
 class Journal:
     """Answers by prompt, durable after every ``put``.
 
-    ``model`` names the language model and the settings that change its answers, ``embed_model`` the
-    embedder: entries made under another name are never returned. One file may hold several models,
-    and several threads and processes may use it at once. The file is created with mode 0600. A
-    closed journal raises ``JournalError``.
+    One file may hold several models, and several threads and processes may use it at once: a call
+    that one of them has *claimed* is not made by the others, who take its answer. The file is
+    created with mode 0600. A closed journal raises ``JournalError``.
+
+    Args:
+        path: the file; it is created when it is missing or empty.
+        model: names the language model and the settings that change its answers. Entries made under
+            another name are never returned.
+        embed_model: names the embedding model in the same way.
+        max_bytes: the most bytes of entries to keep, None for no limit. Beyond it the oldest
+            entries are removed; their calls are paid again when they are needed again.
 
     Raises:
-        JournalError: the file is not a journal, is of a newer version, or cannot be used.
+        InvalidParameterError: ``max_bytes`` is not an integer of at least 65,536.
+        JournalError: the file is not a journal, is of another version, or cannot be used.
     """
 
     def __init__(
-        self, path: str | os.PathLike[str], *, model: str = "", embed_model: str = ""
+        self,
+        path: str | os.PathLike[str],
+        *,
+        model: str = "",
+        embed_model: str = "",
+        max_bytes: int | None = None,
     ) -> None:
+        _check_budget(max_bytes)
         self.path = Path(path)
         self._model = model
         self._embed_model = embed_model
+        self._max_bytes = max_bytes
         self._lock = threading.Lock()
+        self._claimant = claims.Claimant()
         self._connection: sqlite3.Connection | None = None
         try:
-            # The file must exist with its mode before SQLite opens it under the caller's umask.
-            os.close(os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600))
-            self._connection = sqlite3.connect(self.path, timeout=30, check_same_thread=False)
-            self._prepare(self._connection)
+            with _opening:
+                self._create()
+                self._connection = sqlite3.connect(self.path, timeout=30, check_same_thread=False)
+                self._prepare(self._connection)
         except (OSError, sqlite3.Error, UnicodeError) as error:
-            self.close()
+            self._shut()
             raise JournalError(f"cannot open the journal {self.path}: {error}") from error
         except JournalError:
-            self.close()
+            self._shut()
             raise
+
+    def _create(self) -> None:
+        """Make the file with its mode, before SQLite would under the caller's umask."""
+        try:
+            # Closing a file that is there would drop the locks that other journals of this process
+            # hold on it.
+            os.close(os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
+        except FileExistsError:
+            status = self.path.stat()
+            # SQLite takes a file of one byte for an empty database.
+            if not stat.S_ISREG(status.st_mode) or 0 < status.st_size < _HEADER_BYTES:
+                raise JournalError(f"{self.path} is not a journal: name another path") from None
 
     def _prepare(self, connection: sqlite3.Connection) -> None:
         connection.execute("PRAGMA secure_delete = ON")
@@ -90,11 +125,6 @@ class Journal:
             self._check(connection)
             for statement in _SCHEMA:
                 connection.execute(statement)
-            for table in ("answers", "vectors"):
-                # Until version 3 there were no checksums.
-                columns = connection.execute(f"PRAGMA table_info({table})").fetchall()
-                if len(columns) < 3:
-                    connection.execute(f"ALTER TABLE {table} ADD COLUMN checksum BLOB")
             connection.execute(f"PRAGMA application_id = {_APPLICATION_ID}")
             connection.execute(f"PRAGMA user_version = {_VERSION}")
         connection.execute("PRAGMA journal_mode = WAL")
@@ -103,18 +133,19 @@ class Journal:
         (application,) = connection.execute("PRAGMA application_id").fetchone()
         (version,) = connection.execute("PRAGMA user_version").fetchone()
         (objects,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
-        if application != _APPLICATION_ID and (application or objects):
+        if application != _APPLICATION_ID and (application or version or objects):
             raise JournalError(f"{self.path} is an SQLite file of another kind: name another path")
-        if version > _VERSION:
+        if application == _APPLICATION_ID and version != _VERSION:
+            remedy = "upgrade longrag" if version > _VERSION else "remove it"
             raise JournalError(
-                f"{self.path} has journal version {version}, this release reads up to {_VERSION}:"
-                " upgrade longrag or name another path"
+                f"{self.path} has journal version {version}, this release reads {_VERSION}:"
+                f" {remedy}, or name another path"
             )
 
     def get(self, prompt: str) -> str | None:
         """Return the stored answer to a prompt, or None when it was never paid for."""
         with self._use() as connection:
-            stored = self._stored(connection, _ANSWER, self._key(prompt))
+            stored = self._stored(connection, _ANSWER, self.answer_key(prompt))
         return None if stored is None else stored.decode("utf-8", "surrogatepass")
 
     def put(self, prompt: str, answer: str, *, sources: Iterable[str] = ()) -> str:
@@ -128,19 +159,11 @@ class Journal:
         """
         if not isinstance(answer, str):
             raise GenerationError(f"a model's answer must be a string, got {answer!r}")
-        key = self._key(prompt)
+        key = self.answer_key(prompt)
+        self._write(_ANSWER, [key], [_encoded(answer)], [sources])
         with self._use() as connection:
-            with connection:
-                written = _written(answer)
-                connection.execute(
-                    "INSERT OR IGNORE INTO answers VALUES (?, ?, ?)",
-                    (key, written, _checksum(written)),
-                )
-                connection.executemany(
-                    "INSERT OR IGNORE INTO sources VALUES (?, ?)",
-                    ((_written(source), key) for source in sources),
-                )
             stored = self._stored(connection, _ANSWER, key)
+        # Another process may have purged it since.
         return answer if stored is None else stored.decode("utf-8", "surrogatepass")
 
     def get_vectors(self, texts: Sequence[str], *, role: str) -> list[Vector | None]:
@@ -148,7 +171,7 @@ class Journal:
         found: list[Vector | None] = []
         with self._use() as connection:
             for text in texts:
-                stored = self._stored(connection, _VECTOR, self._vector_key(text, role))
+                stored = self._stored(connection, _VECTOR, self.vector_key(text, role))
                 found.append(None if stored is None else np.frombuffer(stored, dtype="<f4"))
         return found
 
@@ -173,57 +196,121 @@ class Journal:
             JournalError: they could not be written.
         """
         rows = [row.astype("<f4").tobytes() for row in _rows(vectors, len(texts))]
-        keys = [self._vector_key(text, role) for text in texts]
-        with self._use() as connection, connection:
-            connection.executemany(
-                "INSERT OR IGNORE INTO vectors VALUES (?, ?, ?)",
-                [(key, row, _checksum(row)) for key, row in zip(keys, rows, strict=True)],
-            )
-            connection.executemany(
-                "INSERT OR IGNORE INTO sources VALUES (?, ?)",
-                [
-                    (_written(source), key)
-                    for key, own in zip(keys, sources, strict=True)
-                    for source in own
-                ],
-            )
+        self._write(_VECTOR, [self.vector_key(text, role) for text in texts], rows, sources)
         # Another process may have purged them since.
         return [
             np.frombuffer(row, dtype="<f4") if stored is None else stored
             for row, stored in zip(rows, self.get_vectors(texts, role=role), strict=True)
         ]
 
+    def _write(
+        self,
+        kind: int,
+        keys: Sequence[bytes],
+        contents: Sequence[bytes],
+        sources: Sequence[Iterable[str]],
+    ) -> None:
+        entries = [
+            (key, kind, content, _checksum(kind, key, content))
+            for key, content in zip(keys, contents, strict=True)
+        ]
+        named = [
+            (_encoded(source), key)
+            for key, own in zip(keys, sources, strict=True)
+            for source in own
+        ]
+        with self._use() as connection, connection:
+            connection.executemany(
+                "INSERT OR IGNORE INTO entries (key, kind, content, checksum) VALUES (?, ?, ?, ?)",
+                entries,
+            )
+            connection.executemany("INSERT OR IGNORE INTO sources VALUES (?, ?)", named)
+            self._claimant.release(connection, keys)
+            self._keep_budget(connection)
+
+    def _keep_budget(self, connection: sqlite3.Connection) -> None:
+        """Remove the oldest entries until the others fit into ``max_bytes``; the last one stays."""
+        while self._max_bytes is not None and _used(connection) > self._max_bytes:
+            oldest = connection.execute(
+                "SELECT key FROM entries WHERE number < (SELECT max(number) FROM entries)"
+                " ORDER BY number LIMIT 8"
+            ).fetchall()
+            if not oldest:
+                return
+            connection.executemany("DELETE FROM entries WHERE key = ?", oldest)
+            connection.executemany("DELETE FROM sources WHERE key = ?", oldest)
+
+    def claim(self, keys: Sequence[bytes]) -> bool:
+        """Claim calls that are about to be made, all of them or none.
+
+        Returns False when another run has claimed one of them. A claim ends when its entry is
+        written, by ``release`` or ``close``, when its process is no longer there, and in any case
+        after ``longrag.claims.CLAIM_SECONDS``: then the call is made twice, and the first answer
+        stays.
+        """
+        with self._use() as connection:
+            connection.execute("BEGIN IMMEDIATE")
+            with connection:
+                return self._claimant.claim(connection, keys)
+
+    def release(self, keys: Sequence[bytes]) -> None:
+        """Give up claims of this journal, for calls that failed or were not made."""
+        with self._use() as connection, connection:
+            self._claimant.release(connection, keys)
+
     def purge(self, *sources: str) -> int:
         """Remove all that was made from any of these documents, whatever its model.
 
         What names ``ANY_DOCUMENT`` as its source is removed too, unless there are no documents.
         Returns how many answers and vectors these were.
+
+        Raises:
+            JournalError: the file is damaged, so that something made from them may be left.
         """
         every = (*sources, ANY_DOCUMENT) if sources else ()
         with self._use() as connection:
             with connection:
+                if every:
+                    self._check_sources(connection)
                 removed = sum(self._remove(connection, source) for source in every)
             # Deleted text would otherwise live on in the write-ahead log.
             connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         return removed
 
+    def _check_sources(self, connection: sqlite3.Connection) -> None:
+        """Refuse a table of sources of which an entry is not as it was written."""
+        # The index by key holds every row a second time.
+        if connection.execute("PRAGMA integrity_check(sources)").fetchone() != ("ok",):
+            raise self._damaged()
+
     def _remove(self, connection: sqlite3.Connection, source: str) -> int:
         keys = connection.execute(
-            "SELECT key FROM sources WHERE source = ?", (_written(source),)
+            "SELECT key FROM sources WHERE source = ?", (_encoded(source),)
         ).fetchall()
-        removed = 0
-        for table in ("answers", "vectors"):
-            statement = f"DELETE FROM {table} WHERE key = ?"
-            removed += max(connection.executemany(statement, keys).rowcount, 0)
+        removed = connection.executemany("DELETE FROM entries WHERE key = ?", keys).rowcount
+        if keys and removed != len(keys):
+            raise self._damaged()
         connection.executemany("DELETE FROM sources WHERE key = ?", keys)
-        return removed
+        return len(keys)
 
     def __len__(self) -> int:
         with self._use() as connection:
-            return int(connection.execute("SELECT count(*) FROM answers").fetchone()[0])
+            counted = connection.execute(
+                "SELECT count(*) FROM entries WHERE kind = ?", (_ANSWER,)
+            ).fetchone()
+        return int(counted[0])
 
     def close(self) -> None:
         """Close the file, after what is being written; closing twice is harmless."""
+        with self._lock:
+            if self._connection is not None:
+                # What cannot be written now runs out by itself.
+                with suppress(sqlite3.Error), self._connection:
+                    self._claimant.leave(self._connection)
+        self._shut()
+
+    def _shut(self) -> None:
+        self._claimant.forget()
         with self._lock:
             if self._connection is not None:
                 self._connection.close()
@@ -240,26 +327,33 @@ class Journal:
     ) -> None:
         self.close()
 
-    def _stored(self, connection: sqlite3.Connection, statement: str, key: bytes) -> bytes | None:
-        """Return what is stored under a key as it was written; SQLite itself checks no content."""
-        row = connection.execute(statement, (key,)).fetchone()
+    def _stored(self, connection: sqlite3.Connection, kind: int, key: bytes) -> bytes | None:
+        """Return what is stored under a key, as it was written."""
+        row = connection.execute(
+            "SELECT content, checksum FROM entries WHERE key = ?", (key,)
+        ).fetchone()
         if row is None:
             return None
         content, checksum = row
-        if checksum is not None and checksum != _checksum(content):
-            raise JournalError(
-                f"the journal {self.path} is damaged: an answer is not what was written. Restore"
-                " the file from a copy, or remove it and pay again"
-            )
-        return content.encode() if isinstance(content, str) else bytes(content)
+        if not isinstance(content, bytes) or checksum != _checksum(kind, key, content):
+            raise self._damaged()
+        return content
 
-    def _key(self, prompt: str) -> bytes:
+    def _damaged(self) -> JournalError:
+        return JournalError(
+            f"the journal {self.path} is damaged: an entry is not what was written. Restore the"
+            " file from a copy, or remove it and pay again"
+        )
+
+    def answer_key(self, prompt: str) -> bytes:
+        """Return the key of a prompt's answer."""
         digest = sha256(len(self._model).to_bytes(8, "big"))
-        digest.update(self._model.encode("utf-8", "surrogatepass"))
-        digest.update(prompt.encode("utf-8", "surrogatepass"))
+        digest.update(_encoded(self._model))
+        digest.update(_encoded(prompt))
         return digest.digest()
 
-    def _vector_key(self, text: str, role: str) -> bytes:
+    def vector_key(self, text: str, role: str) -> bytes:
+        """Return the key of a text's vector."""
         return bytes.fromhex(stable_id("vector", self._embed_model, role, text))
 
     @contextmanager
@@ -273,17 +367,34 @@ class Journal:
                 raise JournalError(f"the journal {self.path} failed: {error}") from error
 
 
-def _written(text: str) -> str | bytes:
-    """Return what SQLite can hold of a text: half a character pair, as models cut them, is none."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return text.encode("utf-8", "surrogatepass")
-    return text
+def _check_budget(max_bytes: object) -> None:
+    if max_bytes is None:
+        return
+    if (
+        isinstance(max_bytes, bool)
+        or not isinstance(max_bytes, int)
+        or max_bytes < _SMALLEST_BUDGET
+    ):
+        raise InvalidParameterError(
+            "max_bytes", max_bytes, f"None or an integer of at least {_SMALLEST_BUDGET}"
+        )
 
 
-def _checksum(content: str | bytes) -> bytes:
-    return sha256(content.encode() if isinstance(content, str) else content).digest()[:8]
+def _used(connection: sqlite3.Connection) -> int:
+    pages, free, size = (
+        connection.execute(f"PRAGMA {name}").fetchone()[0]
+        for name in ("page_count", "freelist_count", "page_size")
+    )
+    return int((pages - free) * size)
+
+
+def _encoded(text: str) -> bytes:
+    # Half a character pair, as models cut them, has no UTF-8.
+    return text.encode("utf-8", "surrogatepass")
+
+
+def _checksum(kind: int, key: bytes, content: bytes) -> bytes:
+    return sha256(bytes((kind,)) + key + content).digest()[:16]
 
 
 def _rows(vectors: ArrayLike, count: int) -> Vector:

@@ -25,7 +25,7 @@ from langchain_longrag.bridge.models import embedder_identity, llm_identity
 from langchain_longrag.bridge.tree_nodes import Snapshot, search_rows
 from langchain_longrag.indices.changing import ChangingIndex
 from langchain_longrag.indices.mirror import StoreMirror
-from langchain_longrag.indices.summarizing import Models, PromptSummarizer
+from langchain_longrag.indices.summarizing import Models, PromptSummarizer, texts_per_call
 from langchain_longrag.retrieval.tree_search import TreeSearch
 from longrag import types as core
 from longrag.calls import CallLimit, Flow, Steps, aperform, arun, perform, run
@@ -329,6 +329,7 @@ class RaptorIndex(TreeSearch, ChangingIndex):
             max_cluster_tokens=self.max_cluster_tokens,
             max_levels=self.max_levels,
             random_state=self.random_state,
+            texts_per_call=texts_per_call(self.embedding),
             count_tokens=self.length_function,
         )
 

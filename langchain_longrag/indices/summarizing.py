@@ -83,6 +83,12 @@ class PromptSummarizer:
         return LlmSummarizer(summary_tokens=self.summary_tokens, prompt="{max_words}\n{context}")
 
 
+def texts_per_call(embedding: Embeddings) -> int:
+    """Return how many texts an embedding model embeds in one call, 32 where it does not tell."""
+    told = (getattr(embedding, name, None) for name in ("chunk_size", "batch_size"))
+    return next((size for size in told if type(size) is int and size > 0), 32)
+
+
 class Models:
     """Answers the requests of one change; closed when it is over.
 

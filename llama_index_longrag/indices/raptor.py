@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from llama_index.core.base.base_retriever import BaseRetriever
@@ -178,7 +179,9 @@ class RaptorIndex(LivingIndex[RaptorStruct]):
             max_llm_calls=max_llm_calls,
             show_progress=show_progress,
         )
-        self._trees = TreeIndex(self._plan.builder)
+        self._trees = TreeIndex(
+            replace(self._plan.builder, texts_per_call=self._embed_model.embed_batch_size)
+        )
         self._scorer = TreeScorer(self._trees.tree)
         storage_context = storage_context or StorageContext.from_defaults()
         self._rows = TreeStore(storage_context.vector_store)

@@ -96,7 +96,8 @@ class TreeModels:
     def _opened(self, **names: str) -> AbstractContextManager[Journal | None]:
         if self._journal is None or isinstance(self._journal, Journal):
             return nullcontext(self._journal)
-        return Journal(self._journal, **(names or self._names()))
+        named = names or self._names()
+        return Journal(self._journal, model=named["model"], embed_model=named["embed_model"])
 
     def _names(self) -> dict[str, str]:
         llm = self._asked() if self._plan.asks_llm else self.llm

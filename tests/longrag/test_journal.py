@@ -11,7 +11,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from longrag.errors import EmbeddingError, GenerationError, JournalError
+from longrag.errors import (
+    EmbeddingError,
+    GenerationError,
+    InvalidParameterError,
+    JournalError,
+)
 from longrag.journal import ANY_DOCUMENT, Journal
 
 
@@ -284,19 +289,85 @@ def test_unusable_vectors_are_not_kept_as_paid_for(path, vectors):
         assert journal.get_vectors(["a", "b"], role="document") == [None, None]
 
 
-def test_a_journal_of_the_first_version_is_read_on(path):
-    with Journal(path, model="m") as journal:
-        journal.put("prompt", "answer", sources=["d"])
-    with sqlite3.connect(path) as connection:
-        connection.execute("DROP TABLE vectors")
-        connection.execute("DROP INDEX sources_by_key")
-        connection.execute("CREATE TABLE old (key BLOB PRIMARY KEY, answer TEXT) WITHOUT ROWID")
-        connection.execute("INSERT INTO old SELECT key, answer FROM answers")
-        connection.execute("DROP TABLE answers")
-        connection.execute("ALTER TABLE old RENAME TO answers")
-        connection.execute("PRAGMA user_version = 1")
+@pytest.mark.parametrize("version", [1, 3])
+def test_a_journal_of_an_older_version_is_refused_and_left_alone(path, version):
+    Journal(path).close()
+    connection = sqlite3.connect(path)
+    connection.execute(f"PRAGMA user_version = {version}")
+    connection.commit()
     connection.close()
-    with Journal(path, model="m") as journal:
-        assert journal.get("prompt") == "answer"
-        journal.put_vectors(["t"], [[1.0]], role="document", sources=[["d"]])
-        assert journal.purge("d") == 2
+    before = path.read_bytes()
+    with pytest.raises(JournalError, match=f"journal version {version}.*remove it"):
+        Journal(path)
+    assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    "content", [b"x", b"\0", b"PK\x03\x04", b"x" * 99, b"\0" * 512, b"SQLite format 3\0"]
+)
+def test_a_foreign_file_of_any_size_is_refused_and_left_alone(path, content):
+    path.write_bytes(content)
+    with pytest.raises(JournalError):
+        Journal(path)
+    assert path.read_bytes() == content
+    assert [file.name for file in path.parent.iterdir()] == [path.name]
+
+
+def test_an_empty_file_becomes_a_journal(path):
+    path.touch()
+    with Journal(path) as journal:
+        assert journal.put("prompt", "answer") == "answer"
+
+
+def test_what_is_not_a_file_is_refused(path):
+    path.mkdir()
+    with pytest.raises(JournalError, match="not a journal"):
+        Journal(path)
+
+
+def test_opening_a_journal_again_keeps_the_locks_of_the_first(path):
+    code = "import sys\nfrom longrag.journal import Journal\nJournal(sys.argv[1]).close()\n"
+    root = Path(__file__).parents[2]
+    with Journal(path) as first:
+        Journal(path).close()
+        # The last process that closes a database removes its log, unless others hold a lock.
+        subprocess.run(
+            [sys.executable, "-c", code, str(path)],
+            env={**os.environ, "PYTHONPATH": str(root)},
+            check=True,
+        )
+        first.put("prompt", "answer")
+        with Journal(path) as second:
+            assert second.get("prompt") == "answer"
+
+
+@pytest.mark.parametrize("wrong", [0, 65_535, 1e6, True, "1"])
+def test_a_budget_out_of_range_is_refused(path, wrong):
+    with pytest.raises(InvalidParameterError, match="max_bytes"):
+        Journal(path, max_bytes=wrong)
+
+
+def test_a_journal_over_its_budget_lets_go_of_what_is_oldest(path):
+    budget = 1 << 18
+    with Journal(path, max_bytes=budget) as journal:
+        for number in range(200):
+            journal.put(f"{number}", f"{number} " * 1000, sources=[f"d{number}"])
+            journal.put_vectors([f"{number}"], [[1.0] * 384], role="document", sources=[["d"]])
+        kept = [number for number in range(200) if journal.get(f"{number}") is not None]
+        assert kept == list(range(kept[0], 200))
+        assert 15 < len(kept) < 40
+        assert journal.purge("d0") == 0
+        journal.put("last", "x" * budget)
+        assert journal.get("last") == "x" * budget
+        assert journal.get("199") is None
+    assert path.stat().st_size < 2.5 * budget
+
+
+def test_a_purge_says_when_it_cannot_know_what_a_document_led_to(path):
+    with Journal(path) as journal:
+        journal.put("prompt", "SECRET", sources=["document"])
+    damaged = bytearray(path.read_bytes())
+    damaged[damaged.index(b"document")] ^= 1
+    path.write_bytes(damaged)
+    with Journal(path) as journal, pytest.raises(JournalError, match="is damaged"):
+        journal.purge("document")

@@ -52,9 +52,6 @@ _ADDRESS: Final = re.compile(r" at 0x[0-9a-fA-F]+")
 # What is made from more documents names none of them: the root's alone would be most of a journal.
 _NAMED_DOCUMENTS = 256
 
-# Texts embedded in one request, so that a kill loses at most so many.
-_EMBED_TEXTS = 256
-
 
 def _plain_text(leaf: TreeNode, metadata: Mapping[str, object]) -> str:
     return leaf.text
@@ -84,6 +81,8 @@ class TreeBuilder:
         max_cluster_tokens: the most tokens that one summary is made from.
         max_levels: the most levels above the leaves; None goes on until one node is left.
         random_state: seeds a clusterer that is given by name.
+        texts_per_call: the most texts in one request to the embedder: what it embeds in one call,
+            since a kill loses the calls in flight. It changes nothing about the tree.
         count_tokens: counts the tokens of a text.
         split_sentences: gives the spans of the sentences of a text.
         embedding_text: writes what is embedded of a leaf, from it and its document's metadata.
@@ -101,6 +100,7 @@ class TreeBuilder:
     max_cluster_tokens: int = 3500
     max_levels: int | None = None
     random_state: int = 0
+    texts_per_call: int = 32
     count_tokens: TokenCounter = count_tokens
     split_sentences: SentenceSplitter = split_sentences
     embedding_text: Callable[[TreeNode, Mapping[str, object]], str] = _plain_text
@@ -112,6 +112,7 @@ class TreeBuilder:
             if getattr(self, name) is not None:
                 check_size(name, getattr(self, name))
         check_size("max_cluster_tokens", self.max_cluster_tokens)
+        check_size("texts_per_call", self.texts_per_call)
         self.clustering()
 
     def clustering(self) -> Clusterer:
@@ -389,20 +390,31 @@ class _Known:
     def embed(self, ids: Sequence[str]) -> Flow[None]:
         """Embed the nodes that have no vector yet."""
         missing = [id_ for id_ in ids if id_ not in self.vectors]
-        for first in range(0, len(missing), _EMBED_TEXTS):
-            some = missing[first : first + _EMBED_TEXTS]
-            texts = tuple(self._shown(self.nodes[id_]) for id_ in some)
-            sources = tuple(self.sources((id_,)) for id_ in some)
+        size = self.settings.texts_per_call
+        calls = [missing[first : first + size] for first in range(0, len(missing), size)]
+        if not calls:
+            return
+        answers = yield tuple(
+            Embed(
+                tuple(self._shown(self.nodes[id_]) for id_ in call),
+                "document",
+                tuple(self.sources((id_,)) for id_ in call),
+            )
+            for call in calls
+        )
+        for call, answer in zip(calls, answers, strict=True):
+            if isinstance(answer, Exception):
+                raise answer
             vectors = check_vectors(
-                (yield from ask(Embed(texts, "document", sources))),
+                answer,
                 name="vectors",
                 width=next((len(vector) for vector in self.vectors.values()), None),
             )
-            if len(vectors) != len(some):
+            if len(vectors) != len(call):
                 raise EmbeddingError(
-                    f"the embedder returned {len(vectors)} vectors for {len(some)} texts"
+                    f"the embedder returned {len(vectors)} vectors for {len(call)} texts"
                 )
-            self.vectors |= zip(some, vectors, strict=True)
+            self.vectors |= zip(call, vectors, strict=True)
 
     def _shown(self, node: TreeNode) -> str:
         if node.level:

@@ -1,0 +1,174 @@
+"""Processes that share a journal make each call once, whatever becomes of one of them."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from longrag import claims
+from longrag.calls import Embed, Flow, Generate, arun, ask, run
+from longrag.journal import Journal
+
+ROOT = Path(__file__).parents[2]
+
+# Asks for 20 prompts and 5 batches of vectors, and notes every call that is made.
+RUN = """
+import os, sys, time
+from longrag.calls import Embed, Generate, run
+from longrag.journal import Journal
+path, hangs = sys.argv[1], sys.argv[2] == "hangs"
+log = os.open(path + ".asked", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+def answer(request):
+    name = request.prompt if isinstance(request, Generate) else request.texts[0]
+    os.write(log, f"{name}\\n".encode())
+    time.sleep(60 if hangs else 0.02)
+    return "A" if isinstance(request, Generate) else [[1.0]] * len(request.texts)
+def flow():
+    prompts = tuple(Generate(f"p{n}") for n in range(20))
+    batches = tuple(Embed((f"t{n}", f"u{n}"), "document", ((), ())) for n in range(5))
+    return (yield prompts + batches)
+with Journal(path) as journal:
+    answers = run(flow(), answer, max_in_flight=3, journal=journal)
+    print(sum(isinstance(one, str) for one in answers))
+"""
+
+
+def start(path: Path, manner: str = "") -> subprocess.Popen:
+    return subprocess.Popen(
+        [sys.executable, "-c", RUN, str(path), manner],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stdout=subprocess.PIPE,
+    )
+
+
+def asked(path: Path) -> Counter:
+    return Counter(Path(f"{path}.asked").read_text().split())
+
+
+EVERY = Counter([*(f"p{n}" for n in range(20)), *(f"t{n}" for n in range(5))])
+
+
+def test_processes_on_one_journal_make_each_call_once(tmp_path):
+    path = tmp_path / "journal"
+    running = [start(path) for _ in range(3)]
+    assert [process.communicate()[0].split() for process in running] == [[b"20"]] * 3
+    assert asked(path) == EVERY
+
+
+def test_the_claims_of_a_killed_process_are_taken_over_at_once(tmp_path):
+    path = tmp_path / "journal"
+    hanging = start(path, "hangs")
+    while not Path(f"{path}.asked").exists() or sum(asked(path).values()) < 3:
+        time.sleep(0.02)
+    hanging.send_signal(signal.SIGKILL)
+    hanging.wait()
+    hanging.stdout.close()
+    in_flight = asked(path)
+    begin = time.monotonic()
+    assert start(path).communicate()[0].split() == [b"20"]
+    assert time.monotonic() - begin < claims.CLAIM_SECONDS / 4
+    assert asked(path) == EVERY + in_flight
+
+
+def test_an_answer_is_waited_for_while_another_run_asks(tmp_path):
+    met = threading.Event()
+    calls = []
+
+    def slowly(request: Generate) -> str:
+        calls.append(request.prompt)
+        met.set()
+        time.sleep(0.2)
+        return "first"
+
+    with Journal(tmp_path / "j") as one, Journal(tmp_path / "j") as other:
+        thread = threading.Thread(
+            target=run, args=(ask(Generate("p")), slowly), kwargs={"journal": one}
+        )
+        thread.start()
+        met.wait()
+        assert run(ask(Generate("p")), slowly, journal=other) == "first"
+        thread.join()
+    assert calls == ["p"]
+
+
+def test_other_calls_go_on_while_one_is_claimed(tmp_path):
+    order = []
+
+    def flow() -> Flow[list[object]]:
+        return (yield (Generate("claimed"), Generate("free")))
+
+    def answer(request: Generate) -> str:
+        order.append(request.prompt)
+        if request.prompt == "free":
+            other.release([other.answer_key("claimed")])
+        return request.prompt
+
+    with Journal(tmp_path / "j") as journal, Journal(tmp_path / "j") as other:
+        assert other.claim([other.answer_key("claimed")])
+        assert run(flow(), answer, journal=journal) == ["claimed", "free"]
+    assert order == ["free", "claimed"]
+
+
+async def test_calls_that_fail_or_are_cancelled_give_up_their_claims(tmp_path):
+    def failing(request: object) -> str:
+        raise TimeoutError
+
+    async def hanging(request: object) -> str:
+        started.set()
+        await asyncio.sleep(60)
+
+    requests = [Generate("p"), Embed(("t",), "document", ((),))]
+    with Journal(tmp_path / "j") as journal, Journal(tmp_path / "j") as other:
+        keys = [journal.answer_key("p"), journal.vector_key("t", "document")]
+        for request in requests:
+            with pytest.raises(TimeoutError):
+                run(ask(request), failing, journal=journal)
+            started = asyncio.Event()
+            task = asyncio.create_task(arun(ask(request), hanging, journal=journal))
+            await started.wait()
+            assert not all(other.claim([key]) for key in keys)
+            other.release(keys)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            assert other.claim(keys)
+            other.release(keys)
+
+
+def test_claims_end_with_their_journal_their_process_or_their_time(tmp_path, monkeypatch):
+    key = [b"k"]
+    with Journal(tmp_path / "j") as journal:
+        with Journal(tmp_path / "j") as other:
+            assert other.claim(key)
+            assert not journal.claim(key)
+            journal.release(key)
+            assert not journal.claim(key)
+        assert journal.claim(key)
+
+        def owned(**changed: object) -> None:
+            sets = ", ".join(f"{name} = ?" for name in changed)
+            with journal._use() as connection, connection:
+                connection.execute(f"UPDATE claims SET {sets}", tuple(changed.values()))
+
+        def holds(**changed: object) -> bool:
+            with Journal(tmp_path / "j") as other:
+                other.claim(key)
+                owned(**changed)
+                return not journal.claim(key)
+
+        ours = claims._started(os.getppid())
+        assert holds(pid=os.getppid(), started=ours)
+        assert not holds(pid=os.getppid(), started=ours + "1")
+        assert not holds(pid=2**40)
+        assert not holds(token="of a process before that had our number")
+        assert holds(host="another machine")
+        assert not holds(host="another machine", until=time.time() - 1)
+        assert not holds(host="another machine", until=time.time() + 2 * claims.CLAIM_SECONDS)
+        assert not holds(host="another machine", until=b"damaged")
