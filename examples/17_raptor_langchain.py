@@ -50,6 +50,6 @@ for node in index.invoke(question, k=20):
     if node.metadata["level"]:
         print(f"  level {node.metadata['level']}: {node.page_content[:70]!r}")
         for leaf in node.metadata["leaves"][:2]:
-            passage = text_of[leaf["doc_id"]][leaf["start_index"] : leaf["end_index"]]
-            place = f"{leaf['doc_id']}[{leaf['start_index']}:{leaf['end_index']}]"
+            passage = text_of[leaf["doc_id"]][leaf["start"] : leaf["end"]]
+            place = f"{leaf['doc_id']}[{leaf['start']}:{leaf['end']}]"
             print(f"    {place:<28} {passage[:50]!r}")

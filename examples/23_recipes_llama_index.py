@@ -37,7 +37,7 @@ def show(title: str, response) -> None:
         where = source.node.ref_doc_id or ", ".join(source.node.metadata["doc_ids"])
         first = source.node.start_char_idx or 0
         pieces = source.node.metadata.get("pieces", [])
-        kept = [(first + piece["start_char"], first + piece["end_char"]) for piece in pieces]
+        kept = [(first + piece["start"], first + piece["end"]) for piece in pieces]
         print(f"  {source.score:6.2f}  {where[:60]}, characters {kept or 'all'}")
     for step in response.metadata["trace"]:
         done = step["skipped"] or f"{1000 * step['seconds']:5.0f} ms, {step['calls']}"

@@ -47,9 +47,9 @@ def places(found: Document) -> list[str]:
     if "members" in known:
         return [f"{one['doc_id']}[{one['doc_start']}:{one['doc_end']}]" for one in known["members"]]
     first = known.get("start_index", 0)
-    whole = [{"start_index": 0, "end_index": len(found.page_content)}]
+    whole = [{"start": 0, "end": len(found.page_content)}]
     return [
-        f"{known['doc_id']}[{first + one['start_index']}:{first + one['end_index']}]"
+        f"{known['doc_id']}[{first + one['start']}:{first + one['end']}]"
         for one in known.get("pieces", whole)
     ]
 

@@ -10,8 +10,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import fields
-from numbers import Real
 from typing import Any, Final, cast
 
 from langchain_core.documents import Document
@@ -22,7 +20,17 @@ from langchain_core.vectorstores import InMemoryVectorStore, VectorStore
 from longrag import types as core
 from longrag.calls import Embed, Method, Steps
 from longrag.errors import InvalidDocumentError, StoreError
-from longrag.retrieval.assembly import place, unit_of_chunks
+from longrag.integration import records
+from longrag.integration.records import (
+    read_number,
+    read_offset,
+    read_result,
+    read_title,
+    read_unit,
+    result_record,
+    unit_record,
+)
+from longrag.retrieval.assembly import unit_of_chunks
 from longrag.retrieval.units import Hit
 
 BY_VECTOR: Final = "similarity_search_with_score_by_vector"
@@ -31,11 +39,7 @@ BY_VECTOR: Final = "similarity_search_with_score_by_vector"
 DESCRIBED: Final = "text"
 """The metadata key of a text before which something was put."""
 
-_UNIT_KEYS = ("doc_ids", "members")
 _CHUNK_KEYS = ("doc_id", "start_index")
-# dataclasses.asdict would copy every value deeply, and a unit may have many members.
-_MEMBER = tuple(field.name for field in fields(core.Member))
-_BEST_CHUNK = tuple(field.name for field in fields(core.Chunk) if field.name != "unit_id")
 
 
 def to_core(
@@ -55,27 +59,15 @@ def to_core(
             seen[id_] += 1
             if number_equal and seen[id_] > 1:
                 id_ = core.stable_id(id_, seen[id_])
-        title = document.metadata.get(title_key)
-        converted.append(
-            core.Document(
-                id_, document.page_content, "" if title is None else str(title), document.metadata
-            )
-        )
+        title = read_title(document.metadata, title_key)
+        converted.append(core.Document(id_, document.page_content, title, document.metadata))
     return converted
 
 
 def from_unit(unit: core.LongUnit, sources: Mapping[str, core.Document]) -> Document:
     """Convert a unit; it keeps the metadata on which all its documents agree."""
     shared = core.shared_metadata(sources[doc_id].metadata for doc_id in unit.doc_ids)
-    return Document(id=unit.id, page_content=unit.text, metadata={**shared, **_unit_metadata(unit)})
-
-
-def _unit_metadata(unit: core.LongUnit) -> dict[str, Any]:
-    return {
-        "unit_id": unit.id,
-        "doc_ids": list(unit.doc_ids),
-        "members": [{name: getattr(m, name) for name in _MEMBER} for m in unit.members],
-    }
+    return Document(id=unit.id, page_content=unit.text, metadata={**shared, **unit_record(unit)})
 
 
 def from_chunk(chunk: core.Chunk, source: core.Document | None) -> Document:
@@ -89,27 +81,16 @@ def from_chunk(chunk: core.Chunk, source: core.Document | None) -> Document:
     if chunk.title:
         own["title"] = chunk.title
     kept = dict(source.metadata) if source else {}
-    if _names_members(kept):
-        # A unit that is grouped again: its chunks are none themselves.
-        kept = {key: value for key, value in kept.items() if key not in _UNIT_KEYS}
+    if records.is_unit(kept, None):
+        # The source is a unit that is grouped again, and its chunks are not units.
+        kept = {key: value for key, value in kept.items() if key not in records.UNIT_KEYS}
     metadata = {**kept, **own}
     return Document(id=chunk.id, page_content=chunk.text, metadata=metadata)
 
 
 def is_unit(document: Document) -> bool:
-    """Whether a document was made from a unit by ``from_unit`` or ``from_result``."""
-    return _names_members(document.metadata)
-
-
-def _names_members(metadata: Mapping[str, Any]) -> bool:
-    # Others have metadata of this name as well, such as the members of a band.
-    members = metadata.get("members")
-    return (
-        "doc_ids" in metadata
-        and isinstance(members, list)
-        and bool(members)
-        and all(isinstance(member, Mapping) and set(member) == set(_MEMBER) for member in members)
-    )
+    """Return whether a document was made from a unit by ``from_unit`` or ``from_result``."""
+    return records.is_unit(document.metadata, document.id)
 
 
 def to_unit(document: Document) -> core.LongUnit:
@@ -121,47 +102,31 @@ def to_unit(document: Document) -> core.LongUnit:
     own = str(document.id or core.stable_id(text))
     id_ = str(document.id or metadata.get("unit_id") or own)
     doc_id = str(metadata.get("doc_id") or metadata.get("source") or id_)
-    start = 0 if doc_id == own else offset(metadata.get("start_index"))
+    start = 0 if doc_id == own else read_offset(metadata.get("start_index"))
     if is_described(document):
         start = -1
-    if is_unit(document):
-        members = tuple(core.Member(**member) for member in metadata["members"])
-        if members[-1].end == len(text):
-            return core.LongUnit(id_, text, members, 0)
-        # A compressor changes the text and keeps the metadata, whose offsets then mean nothing.
-        start = -1
-    title = str(metadata.get("title") or "")
-    member = core.Member(doc_id, title, 0, start, start + len(text))
-    return core.LongUnit(id_, text, (member,), 0)
+    member = core.Member(doc_id, read_title(metadata), 0, start, start + len(text))
+    return read_unit(id_, text, metadata, unit=is_unit(document), otherwise=member)
 
 
 def to_chunk(document: Document, unit_id: str, at: int = 0) -> core.Chunk:
     """Convert a chunk back; one without ``start_index`` is put at character ``at`` of its unit."""
     text, metadata = document.page_content, document.metadata
     given = metadata.get("start_index")
-    first = offset(given)
+    first = read_offset(given)
     start = first if first >= 0 else at
     doc_start = -1 if is_described(document) else first
     return core.Chunk(
         id=str(document.id or core.stable_id(unit_id, given, text)),
         unit_id=unit_id,
         doc_id=str(metadata.get("doc_id") or unit_id),
-        title=str(metadata.get("title") or ""),
+        title=read_title(metadata),
         text=text,
         start=start,
         end=start + len(text),
         doc_start=doc_start,
         doc_end=doc_start + len(text),
     )
-
-
-def offset(given: object) -> int:
-    """Return the character a ``start_index`` names, -1 where it names none."""
-    # Stores give numbers back as their own types: floats, numpy's integers. Splitters give -1 for a
-    # chunk whose text they did not find.
-    if isinstance(given, Real) and not isinstance(given, bool) and float(given).is_integer():
-        return max(int(float(given)), -1)
-    return -1
 
 
 def is_described(document: Document) -> bool:
@@ -302,34 +267,17 @@ def from_result(
         metadata={
             unit_key: found.unit.id,
             **metadata,
-            **_unit_metadata(found.unit),
-            "score": found.score,
-            "best_chunk": {name: getattr(found.best_chunk, name) for name in _BEST_CHUNK},
-            "exact": found.exact,
-            "complete": found.complete,
+            **result_record(found),
+            "score": read_number(found.score),
         },
     )
 
 
 def to_retrieved(document: Document) -> core.RetrievedUnit:
-    """Convert any retrieved document; one that is not a unit is a unit of one document.
-
-    One that does not say that it is ``exact`` or ``complete`` is taken to be neither.
-    """
+    """Convert any retrieved document; one that is not a unit is a unit of one document."""
     unit, metadata = to_unit(document), document.metadata
-    best, score = metadata.get("best_chunk"), metadata.get("score")
-    if isinstance(best, Mapping) and set(best) == set(_BEST_CHUNK):
-        chunk = core.Chunk(unit_id=unit.id, **best)
-    else:
-        chunk = place(to_chunk(document, unit.members[0].doc_id), unit)
-    return core.RetrievedUnit(
-        unit,
-        # Some stores give numpy's numbers.
-        float(score) if isinstance(score, Real) and not isinstance(score, bool) else None,
-        chunk,
-        exact=metadata.get("exact") is True,
-        complete=metadata.get("complete") is True,
-    )
+    chunk = to_chunk(document, unit.members[0].doc_id)
+    return read_result(unit, metadata, score=read_number(metadata.get("score")), otherwise=chunk)
 
 
 def embed(model: Embeddings, request: Embed) -> Steps[Any]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Collection, Mapping, Sequence
-from numbers import Real
 from typing import Any, Final, TypeAlias
 
 from langchain_core.documents import Document
@@ -15,6 +14,7 @@ from longrag import types as core
 from longrag.calls import Method, Steps
 from longrag.errors import StoreError
 from longrag.indexing.tree.tree import Tree
+from longrag.integration.records import leaf_records, read_number
 
 Snapshot: TypeAlias = tuple[Mapping[str, core.Document], Tree]
 
@@ -37,18 +37,13 @@ def from_node(found: core.RetrievedNode, documents: Mapping[str, core.Document])
         "tokens": node.tokens,
         "children": list(node.children),
         "doc_ids": list(node.doc_ids),
-        "leaves": [_leaf(leaf) for leaf in found.leaves],
-        "score": found.score,
+        "leaves": leaf_records(found.leaves),
+        "score": read_number(found.score),
     }
     if node.span is not None:
         own |= {"doc_id": node.doc_ids[0], "start_index": node.span[0], "end_index": node.span[1]}
     metadata = copy.deepcopy(_shared(node, documents)) | own
     return Document(id=node.id, page_content=node.text, metadata=metadata)
-
-
-def _leaf(leaf: core.TreeNode) -> dict[str, Any]:
-    start, end = leaf.span or (0, len(leaf.text))
-    return {"id": leaf.id, "doc_id": leaf.doc_ids[0], "start_index": start, "end_index": end}
 
 
 def _shared(node: core.TreeNode, documents: Mapping[str, core.Document]) -> dict[str, Any]:
@@ -121,7 +116,7 @@ def _fit(
         if tokens <= room and id_ not in taken:
             room -= tokens
             metadata = copy.deepcopy(row.metadata)
-            metadata |= {"level": level, "tokens": tokens, "score": score}
+            metadata |= {"level": level, "tokens": tokens, "score": read_number(score)}
             taken[id_] = row.model_copy(update={"metadata": metadata})
         if len(taken) == k:
             return list(taken.values()), True
@@ -130,9 +125,9 @@ def _fit(
 
 def _number(row: Document, key: str) -> int:
     value = row.metadata.get(key)
-    # Stores give numbers back as their own types: floats, numpy's integers.
-    if isinstance(value, Real) and not isinstance(value, bool) and float(value).is_integer():
-        return int(float(value))
+    number = read_number(value)
+    if number is not None and number.is_integer():
+        return int(number)
     raise StoreError(
         f"row {row.id} of the vector store has no integer under {key!r}: fill the store with"
         " RaptorIndex(vectorstore=...), or pass a filter for its rows in search_kwargs"

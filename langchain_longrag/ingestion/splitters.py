@@ -12,9 +12,10 @@ from langchain_core.documents import BaseDocumentCompressor, BaseDocumentTransfo
 from pydantic import ConfigDict, SkipValidation
 
 from langchain_longrag.bridge.answering import Checked
-from langchain_longrag.bridge.documents import offset, to_core
+from langchain_longrag.bridge.documents import to_core
 from longrag.errors import InvalidParameterError
 from longrag.ingestion.sentences import SentenceSplitter, split_sentences, strip_span
+from longrag.integration.records import read_offset
 from longrag.types import Span, stable_id
 
 WINDOW = "window"
@@ -72,7 +73,7 @@ class SentenceWindowTransformer(BaseDocumentTransformer):
 
     def _sentences(self, document: Document, own_id: str) -> list[Document]:
         text, known = document.page_content, document.metadata
-        at = offset(known.get("start_index", 0))
+        at = read_offset(known.get("start_index", 0))
         doc_id = str(known.get("doc_id") or own_id)
         spans = [span for span in _stripped(text, self._split(text)) if span[0] < span[1]]
         sentences = []
@@ -189,5 +190,5 @@ def _join(one: Document, other: Document) -> Document | None:
 
 
 def _place(metadata: Mapping[str, Any]) -> tuple[str, int] | None:
-    doc_id, start = metadata.get("doc_id"), offset(metadata.get("start_index"))
+    doc_id, start = metadata.get("doc_id"), read_offset(metadata.get("start_index"))
     return None if doc_id is None or start < 0 else (str(doc_id), start)

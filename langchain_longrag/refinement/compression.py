@@ -50,22 +50,23 @@ class CompressDocuments(Checked, BaseDocumentCompressor):
 
     "extractive" keeps the sentences that are nearest to the question, over all documents together,
     in their order; any embedding model will do. ``metadata["pieces"]`` of a document that was
-    shortened has for each stretch that was kept its characters ``start_index`` and ``end_index``
-    in the text as it was, and ``at``, the character at which it now stands; with the document's
-    own ``start_index`` they are characters of its source. ``members`` and ``best_chunk`` of long
-    units are moved along.
+    shortened has for each stretch that was kept its characters ``start`` and ``end`` in the text as
+    it was retrieved, ``at``, the character at which it now begins, and ``complete``, False where a
+    sentence was cut; with the document's own ``start_index`` they are characters of its source. A
+    document kept whole is returned unchanged. ``members`` and ``best_chunk`` of long units are
+    moved along; ``members`` is empty where only a title was kept, and for a summary.
 
     "abstractive" has a language model write what each document says about the question; any chat
     model, LLM or runnable will do. Documents that say nothing of it are left out. With ``together``
     one call reads all documents, and one document comes of them, whose metadata names them in
-    ``document_ids``.
+    ``source_ids``.
 
     "selective_context" keeps the sentences that a causal language model expected least, with
     ``pieces`` and members as "extractive". It looks at no question: any will do, also a blank one.
     Async calls read in threads, and one that is cancelled stops the model before its next call.
 
     Documents are copied, never changed; their ids, scores and sources stay. One of which nothing is
-    kept is left out, as is one without text.
+    kept is left out, and one without text passes through.
 
     Args:
         method: "extractive", "abstractive" or "selective_context".

@@ -14,13 +14,13 @@ from langchain_core.runnables import RunnableConfig
 from langchain_core.vectorstores import VectorStore, VectorStoreRetriever
 
 from langchain_longrag.bridge.documents import BY_VECTOR, search_store
-from langchain_longrag.bridge.passages import number
 from langchain_longrag.indices.long_units import LongRAGIndex
 from langchain_longrag.indices.raptor import RaptorIndex, RaptorRetriever
 from langchain_longrag.retrieval.maxp import MaxPRetriever
 from langchain_longrag.retrieval.tree_search import TreeSearch
 from longrag.calls import Method, Steps
 from longrag.errors import InvalidParameterError, StoreError
+from longrag.integration.records import read_number
 
 Rows: TypeAlias = Sequence[tuple[Document, float | None]]
 
@@ -123,7 +123,7 @@ class Beneath:
             isinstance(document, Document) for document in found
         ):
             raise StoreError(f"a retriever must return a list of documents, got {found!r}")
-        return [(document, number(document.metadata.get("score"))) for document in found[:k]]
+        return [(document, read_number(document.metadata.get("score"))) for document in found[:k]]
 
 
 def comparable(rows: Rows) -> list[float]:

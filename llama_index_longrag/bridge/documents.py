@@ -15,7 +15,7 @@ from llama_index.core.schema import (
     TransformComponent,
 )
 
-from llama_index_longrag.bridge.nodes import look
+from llama_index_longrag.bridge.nodes import display_settings
 from longrag import types as core
 from longrag.types import Chunk, stable_id
 
@@ -83,7 +83,7 @@ def _whole(document: Document) -> TextNode:
         text=document.text,
         metadata=dict(document.metadata),
         relationships={NodeRelationship.SOURCE: document.as_related_node_info()},
-        **look(document),
+        **display_settings(document),
     )
 
 

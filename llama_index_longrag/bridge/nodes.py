@@ -11,7 +11,7 @@ in documents are negative where they are not known: see ``longrag.types.Member``
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 from hashlib import sha256
 from typing import Any
 
@@ -26,32 +26,36 @@ from llama_index.core.schema import (
 )
 
 from longrag.errors import InvalidParameterError, StoreError
-from longrag.retrieval.assembly import place, unit_of_chunks
+from longrag.integration import records
+from longrag.integration.records import (
+    RESULT_KEYS,
+    UNIT_KEYS,
+    read_pieces,
+    read_result,
+    read_title,
+    read_unit,
+    result_record,
+    unit_record,
+)
+from longrag.retrieval.assembly import unit_of_chunks
 from longrag.types import (
     Chunk,
     Document,
     LongUnit,
-    Member,
     RetrievedUnit,
     TokenCounter,
     shared_metadata,
 )
 
-UNIT_KEYS = ("unit_id", "doc_ids", "members")
 CHUNK_KEYS = ("unit_id", "member_id", "member_title")
-RESULT_KEYS = ("best_chunk", "exact", "complete")
-# dataclasses.asdict would copy every value deeply, and a unit may have many members.
-_MEMBER = tuple(field.name for field in fields(Member))
-_BEST_CHUNK = tuple(field.name for field in fields(Chunk) if field.name != "unit_id")
 
 
 def to_document(node: BaseNode, title_key: str) -> Document:
     """Convert a document or node; its title is the metadata value under ``title_key``."""
-    title = node.metadata.get(title_key)
     return Document(
         id=node.node_id,
         text=node.get_content(metadata_mode=MetadataMode.NONE),
-        title="" if title is None else str(title),
+        title=read_title(node.metadata, title_key),
         metadata=node.metadata,
     )
 
@@ -63,7 +67,7 @@ def to_unit_node(
     shared = shared_fields(sources[doc_id] for doc_id in unit.doc_ids)
     if not with_metadata:
         shared["metadata"] = {}
-    shared["metadata"].update(_unit_metadata(unit))
+    shared["metadata"].update(unit_record(unit))
     return TextNode(id_=unit.id, text=unit.text, **hide(shared, UNIT_KEYS))
 
 
@@ -86,14 +90,6 @@ def hide(node_fields: dict[str, Any], keys: Iterable[str]) -> dict[str, Any]:
     return node_fields
 
 
-def _unit_metadata(unit: LongUnit) -> dict[str, Any]:
-    return {
-        "unit_id": unit.id,
-        "doc_ids": list(unit.doc_ids),
-        "members": [{name: getattr(m, name) for name in _MEMBER} for m in unit.members],
-    }
-
-
 def to_chunk_node(
     chunk: Chunk,
     unit_info: RelatedNodeInfo,
@@ -111,9 +107,7 @@ def to_chunk_node(
     relationships = {NodeRelationship.PARENT: unit_info}
     if source is not None and source_info is not None:
         relationships[NodeRelationship.SOURCE] = source_info
-        node_fields |= {
-            **look(source),
-        }
+        node_fields |= display_settings(source)
         if chunk.member().placed:
             node_fields |= {"start_char_idx": chunk.doc_start, "end_char_idx": chunk.doc_end}
         if source.source_node is not None:
@@ -135,8 +129,8 @@ def to_chunk_node(
     )
 
 
-def look(source: BaseNode) -> dict[str, Any]:
-    """What a document says about how its text and metadata are shown."""
+def display_settings(source: BaseNode) -> dict[str, Any]:
+    """Return the settings of a document that say how its text and metadata are shown."""
     names = (
         "excluded_embed_metadata_keys",
         "excluded_llm_metadata_keys",
@@ -153,28 +147,15 @@ def related(node: BaseNode) -> RelatedNodeInfo:
 
 
 def is_unit(node: BaseNode) -> bool:
-    """Whether a node was made from a unit by ``to_unit_node`` or ``to_result``."""
-    # Others have metadata of this name as well, such as the members of a band.
-    members = node.metadata.get("members")
-    return (
-        node.metadata.get("unit_id") == node.node_id
-        and isinstance(members, list)
-        and bool(members)
-        and all(isinstance(member, Mapping) and set(member) == set(_MEMBER) for member in members)
-    )
+    """Return whether a node was made from a unit by ``to_unit_node`` or ``to_result``."""
+    return records.is_unit(node.metadata, node.node_id)
 
 
 def to_unit(node: BaseNode) -> LongUnit:
     """Convert a unit node back; any other node, or a unit with another text, is one member."""
     text = node.get_content(metadata_mode=MetadataMode.NONE)
-    if not is_unit(node):
-        return LongUnit(node.node_id, text, (to_chunk(node, node.node_id).member(),), 0)
-    members = tuple(Member(**member) for member in node.metadata["members"])
-    # A postprocessor changes the text and keeps the metadata, whose offsets then mean nothing.
-    if members[-1].end != len(text):
-        doc_id = node.ref_doc_id or node.node_id
-        members = (Member.unplaced(doc_id, _title(node), 0, len(text)),)
-    return LongUnit(node.node_id, text, members, 0)
+    member = to_chunk(node, node.node_id).member()
+    return read_unit(node.node_id, text, node.metadata, unit=is_unit(node), otherwise=member)
 
 
 def to_chunk(node: BaseNode, unit_id: str, at: int = 0) -> Chunk:
@@ -184,11 +165,10 @@ def to_chunk(node: BaseNode, unit_id: str, at: int = 0) -> Chunk:
     """
     text = node.get_content(metadata_mode=MetadataMode.NONE)
     doc_id = node.metadata.get("member_id") or node.ref_doc_id or node.node_id
-    start, doc_start, parent = _offset(node, len(text)), -1, parent_id(node)
-    if parent in (None, node.ref_doc_id, node.metadata.get("unit_id")):
-        doc_start = start
-    elif parent != unit_id:
-        start = -1  # ``HierarchicalNodeParser`` counts the characters of the parent node.
+    doc_start = start = _offset(node, len(text))
+    if _is_in_parent(node):
+        doc_start = -1
+        start = start if parent_id(node) == unit_id else -1
     if start < 0:
         start = at
     if doc_id == node.node_id:
@@ -206,17 +186,37 @@ def to_chunk(node: BaseNode, unit_id: str, at: int = 0) -> Chunk:
     )
 
 
-def _offset(node: BaseNode, length: int) -> int:
-    """Return where a node says its text begins; -1 when it does not, or not of this text."""
+def document_start(node: BaseNode) -> int:
+    """Return the character of its document at which a node's text began when it was retrieved.
+
+    That is 0 for a whole document, and -1 where it is not known.
+    """
+    text = node.get_content(metadata_mode=MetadataMode.NONE)
+    doc_start = to_chunk(node, node.node_id).doc_start
+    if doc_start < 0 and not _is_in_parent(node) and read_pieces(node.metadata, text):
+        return _offset(node, None)
+    return max(doc_start, -1)
+
+
+def _offset(node: BaseNode, length: int | None) -> int:
+    """Return the character at which a node says its text begins.
+
+    It is -1 where the node does not say it, or says it of a text of another ``length``.
+    """
     start, end = getattr(node, "start_char_idx", None), getattr(node, "end_char_idx", None)
-    if start is None or (end is not None and end - start != length):
+    if start is None or (None not in (end, length) and end - start != length):
         return -1
     return int(start)
 
 
+def _is_in_parent(node: BaseNode) -> bool:
+    """Whether a node's offsets are those in its parent, as ``HierarchicalNodeParser`` sets them."""
+    return parent_id(node) not in (None, node.ref_doc_id, node.metadata.get("unit_id"))
+
+
 def _title(node: BaseNode) -> str:
-    title = node.metadata.get("member_title")
-    return str((node.metadata.get("title") if title is None else title) or "")
+    known = node.metadata.get("member_title") is not None
+    return read_title(node.metadata, "member_title" if known else "title")
 
 
 def parent_id(node: BaseNode) -> str | None:
@@ -360,8 +360,8 @@ class RetrievedUnitNode(TextNode):
             return text
         content = UnitContent(text)
         unit = to_unit(self)
-        best = Chunk(unit_id=unit.id, **self.metadata["best_chunk"])
-        content.retrieved = RetrievedUnit(unit, 0.0, best, **_flags(self))
+        chunk = to_chunk(self, unit.id)
+        content.retrieved = read_result(unit, self.metadata, score=0.0, otherwise=chunk)
         titles = {member.title for member in unit.members}
         told = [key for key, value in self.metadata.items() if titles == {str(value)}]
         hidden = {"excluded_llm_metadata_keys": [*self.excluded_llm_metadata_keys, *told]}
@@ -382,7 +382,7 @@ def to_retrieved(result: NodeWithScore) -> RetrievedUnit:
     chunk = replace(to_chunk(node, node.node_id), title="", text=content)
     member = chunk.member()  # What a model is shown besides the text is not in the document.
     unit = LongUnit(node.node_id, content, (member,), 0)
-    return RetrievedUnit(unit, result.score, place(chunk, unit), **_flags(node))
+    return read_result(unit, node.metadata, score=result.score, otherwise=chunk)
 
 
 def _headed(found: RetrievedUnit, head: str) -> RetrievedUnit:
@@ -395,23 +395,13 @@ def _headed(found: RetrievedUnit, head: str) -> RetrievedUnit:
     )
 
 
-def _flags(node: BaseNode) -> dict[str, bool]:
-    """What a result says of itself; a node that is no result says nothing against it."""
-    return {name: node.metadata.get(name) is not False for name in ("exact", "complete")}
-
-
 def to_result(found: RetrievedUnit, known: Sequence[BaseNode] = ()) -> NodeWithScore:
     """Convert a retrieved unit with what is known of it: its node, or else those of its chunks.
 
     The metadata on which these agree is kept.
     """
     node_fields = shared_fields(known or [TextNode()])
-    node_fields["metadata"] |= {
-        **_unit_metadata(found.unit),
-        "best_chunk": {name: getattr(found.best_chunk, name) for name in _BEST_CHUNK},
-        "exact": found.exact,
-        "complete": found.complete,
-    }
+    node_fields["metadata"] |= result_record(found)
     node = RetrievedUnitNode(
         id_=found.unit.id,
         text=found.unit.text,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any
 
 from llama_index.core.schema import (
     BaseNode,
@@ -19,12 +18,11 @@ from llama_index.core.vector_stores.simple import SimpleVectorStore
 from llama_index.core.vector_stores.types import BasePydanticVectorStore
 
 from llama_index_longrag.bridge.documents import document_id, node_of
-from llama_index_longrag.bridge.nodes import hide, look, parent_id, shared_fields
+from llama_index_longrag.bridge.nodes import display_settings, hide, parent_id, shared_fields
 from longrag.errors import StoreError
 from longrag.indexing.tree.tree import Tree
+from longrag.integration.records import TREE_KEYS, leaf_records
 from longrag.types import Document, RetrievedNode, TreeNode
-
-TREE_KEYS = ("level", "children", "doc_ids", "leaves")
 
 # As many as the framework's own index adds at once.
 _BATCH = 2048
@@ -39,7 +37,7 @@ def to_text_node(node: TreeNode, documents: Mapping[str, Document]) -> TextNode:
     fields = copy.deepcopy(shared_fields(sources))
     fields["metadata"]["level"] = node.level
     if node.span is not None:
-        fields |= {k: v for k, v in look(sources[0]).items() if k not in fields}
+        fields |= {k: v for k, v in display_settings(sources[0]).items() if k not in fields}
         fields |= _place(node.span, sources[0])
     if len({_source_id(source) for source in sources}) == 1:
         source = RelatedNodeInfo(node_id=_source_id(sources[0]))
@@ -53,14 +51,9 @@ def to_tree_result(found: RetrievedNode, documents: Mapping[str, Document]) -> N
     node.metadata |= {
         "children": list(found.node.children),
         "doc_ids": list(found.node.doc_ids),
-        "leaves": [_leaf(leaf) for leaf in found.leaves],
+        "leaves": leaf_records(found.leaves),
     }
     return NodeWithScore(node=node, score=found.score)
-
-
-def _leaf(leaf: TreeNode) -> dict[str, Any]:
-    start, end = leaf.span or (0, len(leaf.text))
-    return {"id": leaf.id, "doc_id": leaf.doc_ids[0], "start": start, "end": end}
 
 
 def _source_id(node: BaseNode) -> str:

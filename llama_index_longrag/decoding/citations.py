@@ -18,7 +18,7 @@ from llama_index.core.schema import (
     TextNode,
 )
 
-from llama_index_longrag.bridge.nodes import hide, look, to_document
+from llama_index_longrag.bridge.nodes import display_settings, hide, to_document
 from longrag.decoding import Generation, RetrievedSpan, RichesDecoder, Source, Usage, thoughts
 from longrag.errors import InvalidDocumentError, InvalidParameterError
 from longrag.ingestion import paragraphs
@@ -190,7 +190,7 @@ class Corpus:
             start_char_idx=place.start,
             end_char_idx=place.end,
             relationships={NodeRelationship.SOURCE: own.as_related_node_info()},
-            **hide({**look(own), **metadata}, PASSAGE_KEYS),
+            **hide({**display_settings(own), **metadata}, PASSAGE_KEYS),
         )
 
     def _paragraph(self, source: Source) -> _Place | None:

@@ -37,6 +37,7 @@ from llama_index_longrag.bridge.documents import (
 from llama_index_longrag.indices.struct import LivingStruct
 from longrag.calls import Flow
 from longrag.errors import IndexFormatError, InvalidDocumentError, InvalidParameterError
+from longrag.integration.records import read_title
 from longrag.types import Document
 
 T = TypeVar("T")
@@ -446,7 +447,7 @@ def core_documents(nodes: Sequence[BaseNode], title_key: str) -> list[Document]:
     documents = []
     for node in nodes:
         text = node.get_content(metadata_mode=MetadataMode.NONE)
-        title = str(node.metadata.get(title_key) or "")
+        title = read_title(node.metadata, title_key)
         documents.append(Document(document_id(node), text, title, NodeMetadata(node)))
     return documents
 

@@ -10,23 +10,15 @@ from llama_index.core.bridge.pydantic import Field, PlainSerializer, SerializeAs
 from llama_index.core.llms.llm import LLM
 from llama_index.core.prompts import BasePromptTemplate
 from llama_index.core.prompts.mixin import PromptDictType
-from llama_index.core.schema import (
-    MetadataMode,
-    NodeRelationship,
-    NodeWithScore,
-    QueryBundle,
-    RelatedNodeInfo,
-    TextNode,
-)
+from llama_index.core.schema import NodeWithScore, QueryBundle
 from llama_index.core.settings import Settings
 from pydantic import SkipValidation
 
 from llama_index_longrag.bridge.answering import Models, asked, to_prompt, to_template
-from llama_index_longrag.bridge.nodes import hide, is_unit, shared_fields
+from llama_index_longrag.bridge.passages import from_passage, to_passages
 from llama_index_longrag.bridge.settings import identify
 from llama_index_longrag.bridge.stores import token_counter
 from llama_index_longrag.bridge.summaries import embed_identity, llm_identity
-from llama_index_longrag.refinement.pieces import extracts, forget_text, hidden, rewritten
 from llama_index_longrag.refinement.rerank import CheckedPostprocessor
 from longrag.calls import Flow
 from longrag.errors import InvalidParameterError
@@ -34,10 +26,11 @@ from longrag.ingestion.chunking import check_size
 from longrag.models.hosted import check_language_model
 from longrag.models.language_model import LanguageModel
 from longrag.prompts import COMPRESS
+from longrag.recipes.passages import compressed_passages, summary_passages
 from longrag.refinement.compression import Summary, compress_abstractive, compress_extractive
 from longrag.refinement.pieces import Compressed, Limit
 from longrag.refinement.self_information import compress_selective
-from longrag.types import Span, stable_id
+from longrag.types import Span
 
 _SLOTS = {"query_str": "question", "context_str": "context", "max_words": "max_words"}
 _ONLY_OF: Final = {
@@ -64,14 +57,15 @@ class CompressPostprocessor(CheckedPostprocessor):
 
     "extractive" keeps the sentences that are nearest to the question, over all nodes together, in
     their order; any embedding model will do. ``metadata["pieces"]`` of a node that was shortened
-    has for each stretch that was kept its characters ``start_char`` and ``end_char`` in the text as
-    it was, and ``at``, the character at which it now stands; with the node's ``start_char_idx``
-    they are characters of its document. Members of long units are moved along; there are none where
-    nothing but what names a document was kept, as there are none of a summary.
+    has for each stretch that was kept its characters ``start`` and ``end`` in the text as it was
+    retrieved, ``at``, the character at which it now begins, and ``complete``, False where a
+    sentence was cut; with the node's ``start_char_idx`` they are characters of its document. A node
+    kept whole is returned unchanged. Members of long units are moved along; ``members`` is empty
+    where only a title was kept, and for a summary.
 
     "abstractive" has a language model write what each node says about the question; any LLM will
     do. Nodes that say nothing of it are left out. With ``together`` one call reads all nodes, and
-    one node comes of them, whose ``metadata["node_ids"]`` names them.
+    one node comes of them, whose ``metadata["source_ids"]`` names them.
 
     "selective_context" keeps the sentences that a causal language model expected least, with
     ``pieces`` and members as "extractive". It looks at no question and needs none. Async calls read
@@ -183,20 +177,15 @@ class CompressPostprocessor(CheckedPostprocessor):
         self, nodes: Sequence[NodeWithScore], query_bundle: QueryBundle | None
     ) -> Flow[list[NodeWithScore]]:
         query = "" if self.method == "selective_context" else asked(query_bundle)
-        texts = [result.node.get_content(metadata_mode=MetadataMode.NONE) for result in nodes]
+        passages = to_passages(nodes)
+        texts = [passage.text for passage in passages]
         if not any(text.strip() for text in texts):
             return list(nodes)
-        if self.method != "abstractive":
-            return extracts(nodes, texts, (yield from self._kept(query, texts)))
-        summaries = yield from compress_abstractive(
-            query,
-            texts,
-            ratio=self.ratio,
-            max_words=self.max_words,
-            together=self.together,
-            prompt=to_prompt(self.compress_template, self.llm or Settings.llm, **_SLOTS),
-        )
-        return _summaries(nodes, texts, summaries)
+        if self.method == "abstractive":
+            found = summary_passages(passages, (yield from self._summaries(query, texts)))
+        else:
+            found = compressed_passages(passages, (yield from self._kept(query, texts)))
+        return [from_passage(passage) for passage in found]
 
     def _kept(self, query: str, texts: Sequence[str]) -> Flow[Compressed]:
         limit: dict[str, Any] = {
@@ -209,39 +198,12 @@ class CompressPostprocessor(CheckedPostprocessor):
         model = cast("LanguageModel", self.language_model)
         return compress_selective(texts, model, split_phrases=self.split_phrases, **limit)
 
-
-def _summaries(
-    nodes: Sequence[NodeWithScore], texts: Sequence[str], summaries: Sequence[Summary]
-) -> list[NodeWithScore]:
-    by_first = {summary.text_indices[0]: summary for summary in summaries}
-    results = []
-    for index, result in enumerate(nodes):
-        if not texts[index].strip():
-            results.append(result)
-        elif index in by_first:
-            summary = by_first[index]
-            about = [nodes[i] for i in summary.text_indices]
-            node = rewritten(result.node, summary.text) if len(about) == 1 else _one(about, summary)
-            results.append(NodeWithScore(node=hidden(node), score=result.score))
-    return results
-
-
-def _one(about: Sequence[NodeWithScore], summary: Summary) -> TextNode:
-    """Make a node of a summary of several, with what they agree on."""
-    nodes = [result.node for result in about]
-    node_fields = shared_fields(nodes)
-    forget_text(node_fields["metadata"], unit=any(map(is_unit, nodes)))
-    node_fields["metadata"].pop("unit_id", None)
-    node_ids = [node.node_id for node in nodes]
-    doc_ids = [
-        doc_id
-        for node in nodes
-        for doc_id in node.metadata.get("doc_ids") or [node.ref_doc_id or node.node_id]
-    ]
-    node_fields["metadata"] |= {"node_ids": node_ids, "doc_ids": list(dict.fromkeys(doc_ids))}
-    sources = {node.ref_doc_id for node in nodes}
-    if len(sources) == 1 and None not in sources:
-        source = RelatedNodeInfo(node_id=str(nodes[0].ref_doc_id))
-        node_fields["relationships"] = {NodeRelationship.SOURCE: source}
-    id_ = stable_id("summary", *node_ids, summary.text)
-    return TextNode(id_=id_, text=summary.text, **hide(node_fields, ["doc_ids"]))
+    def _summaries(self, query: str, texts: Sequence[str]) -> Flow[Sequence[Summary]]:
+        return compress_abstractive(
+            query,
+            texts,
+            ratio=self.ratio,
+            max_words=self.max_words,
+            together=self.together,
+            prompt=to_prompt(self.compress_template, self.llm or Settings.llm, **_SLOTS),
+        )

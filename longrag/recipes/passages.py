@@ -9,7 +9,7 @@ from typing import TypeAlias
 
 from longrag.errors import StoreError
 from longrag.refinement.compression import Summary
-from longrag.refinement.pieces import Compressed
+from longrag.refinement.pieces import Compressed, Piece
 from longrag.retrieval.hybrid import Found
 from longrag.retrieval.units import Hit
 from longrag.types import LongUnit, Member, RetrievedNode, RetrievedUnit, Span, stable_id
@@ -28,8 +28,8 @@ class Passage:
         title: what it is called in the prompt; the title of a member goes before it.
         score: what ranked it last, None when that gave no scores.
         parts: the texts a reranker reads in place of a text too long for it.
-        kept: where ``text`` stands in the text that was retrieved: as members of a document whose
-            id is this passage's. Empty as long as it is that text.
+        kept: the pieces of the text that was retrieved which ``text`` is put together from, all
+            with the ``text_index`` 0. Empty as long as it is that text.
         source: what the retriever returned, for whoever converted it.
     """
 
@@ -40,7 +40,7 @@ class Passage:
     title: str = ""
     score: float | None = None
     parts: tuple[str, ...] = ()
-    kept: tuple[Member, ...] = ()
+    kept: tuple[Piece, ...] = ()
     source: object = None
 
     @classmethod
@@ -65,8 +65,7 @@ class Passage:
     @property
     def spans(self) -> tuple[Span, ...]:
         """The characters of the retrieved text that are left in ``text``, in order."""
-        whole = Member(self.id, "", 0, 0, len(self.text))
-        return tuple((one.doc_start, one.doc_end) for one in self.kept or (whole,))
+        return tuple((one.start, one.end) for one in self.kept) or ((0, len(self.text)),)
 
     def fields(self) -> Iterator[tuple[str, str]]:
         """Yield the title and text of each document that follows another in the text."""
@@ -125,49 +124,77 @@ def distinct(found: Iterable[Retrieved]) -> list[Passage]:
 
 
 def compressed_passages(passages: Sequence[Passage], compressed: Compressed) -> list[Passage]:
-    """Put what was kept in place of each text; those of which nothing was kept are left out."""
+    """Put what was kept in place of each text; those of which nothing was kept are left out.
+
+    A text that was kept whole is returned unchanged, with the white space around it, and so is a
+    blank one, of which there is nothing to keep.
+    """
     found = []
     for index, (passage, text) in enumerate(zip(passages, compressed.texts, strict=True)):
-        if not text.strip():
-            continue
-        pieces = [
-            Member(passage.id, "", piece.at, piece.start, piece.end)
-            for piece in compressed.pieces
-            if piece.text_index == index
-        ]
-        members = _within(passage.members, pieces)
-        kept = tuple(_within(passage.kept, pieces) if passage.kept else pieces)
-        found.append(replace(passage, text=text, members=tuple(members), kept=kept, parts=()))
+        if text == passage.text.strip():
+            found.append(passage)
+        elif text:
+            pieces = [piece for piece in compressed.pieces if piece.text_index == index]
+            members = tuple(_members_within(passage.members, pieces))
+            kept = tuple(_pieces_within(passage.kept, pieces))
+            found.append(replace(passage, text=text, members=members, kept=kept, parts=()))
     return found
 
 
-def _within(members: Sequence[Member], pieces: Sequence[Member]) -> list[Member]:
-    """Return the members of a text that pieces of it are left of, at their new places."""
-    left = []
+def _members_within(members: Sequence[Member], pieces: Sequence[Piece]) -> Iterator[Member]:
+    """Yield what pieces of a text leave of its members, at their new places."""
     for piece in pieces:
         for member in members:
-            start, end = max(piece.doc_start, member.start), min(piece.doc_end, member.end)
+            start, end = max(piece.start, member.start), min(piece.end, member.end)
             if start < end:
                 shift = member.doc_start - member.start
-                at = piece.start + start - piece.doc_start
-                left.append(Member(member.doc_id, member.title, at, start + shift, end + shift))
-    return left
+                at = piece.at + start - piece.start
+                yield Member(member.doc_id, member.title, at, start + shift, end + shift)
+
+
+def _pieces_within(earlier: Sequence[Piece], pieces: Sequence[Piece]) -> Iterator[Piece]:
+    """Yield pieces of a text that was shortened before as pieces of the text it had at first.
+
+    What joins two earlier pieces is in no text, so that one piece may become several.
+    """
+    if not earlier:
+        yield from (replace(piece, text_index=0) for piece in pieces)
+    for piece in pieces:
+        for first in earlier:
+            first_end = first.at + first.end - first.start
+            start, end = max(piece.start, first.at), min(piece.end, first_end)
+            if start < end:
+                shift = first.start - first.at
+                at = piece.at + start - piece.start
+                whole = piece.complete or end < piece.end
+                complete = whole and (first.complete or end < first_end)
+                yield Piece(0, start + shift, end + shift, at, complete)
 
 
 def summary_passages(passages: Sequence[Passage], summaries: Sequence[Summary]) -> list[Passage]:
     """Put summaries in place of the passages they are about; their words stand in no document.
 
-    The summary of one passage keeps its id.
+    The summary of one passage keeps its id; one of several has the best of their scores. A passage
+    without text is returned unchanged, since no summary was asked for.
     """
-    return [_summarised([passages[i] for i in one.text_indices], one.text) for one in summaries]
+    about = {one.text_indices[0]: one for one in summaries}
+    found = []
+    for index, passage in enumerate(passages):
+        if index in about:
+            read = [passages[i] for i in about[index].text_indices]
+            found.append(_summarised(read, about[index].text))
+        elif not passage.text.strip():
+            found.append(passage)
+    return found
 
 
 def _summarised(about: Sequence[Passage], text: str) -> Passage:
     doc_ids = tuple(dict.fromkeys(doc_id for passage in about for doc_id in passage.doc_ids))
     if len(about) == 1:
         return replace(about[0], text=text, members=(), kept=(), parts=(), title=_title(about[0]))
-    id_ = stable_id("summary", *(passage.id for passage in about))
-    return Passage(id_, text, (), doc_ids, source=tuple(about))
+    id_ = stable_id("summary", *(passage.id for passage in about), text)
+    score = max((one.score for one in about if one.score is not None), default=None)
+    return Passage(id_, text, (), doc_ids, score=score, source=tuple(about))
 
 
 def _title(passage: Passage) -> str:

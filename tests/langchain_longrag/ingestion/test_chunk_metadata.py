@@ -148,14 +148,14 @@ def test_a_place_in_the_source_is_never_that_of_what_was_written_before_the_text
     shorten = CompressDocuments(embedding=embedding, token_budget=6)
     (shorter,) = shorten.compress_documents([found], "How many ships has Town3?")
     (piece,) = shorter.metadata["pieces"]
-    assert found.page_content[piece["start_index"] : piece["end_index"]] == shorter.page_content
+    assert found.page_content[piece["start"] : piece["end"]] == shorter.page_content
     assert "start_index" not in shorter.metadata
 
     (read,) = MetadataReplacement(key="text").compress_documents([found], "")
     (shorter,) = shorten.compress_documents([read], "How many ships has Town3?")
     start = shorter.metadata["start_index"]
     (piece,) = shorter.metadata["pieces"]
-    assert source[start + piece["start_index"] : start + piece["end_index"]] == shorter.page_content
+    assert source[start + piece["start"] : start + piece["end"]] == shorter.page_content
 
 
 def test_described_chunks_of_a_unit_keep_their_order(embedding):

@@ -120,7 +120,7 @@ async def test_the_window_is_read_in_place_of_the_sentence():
 def test_a_window_does_not_have_the_pieces_of_a_sentence_that_was_shortened():
     page = Document("The mill burned down in 1684. It was rebuilt.", id="mill")
     sentence = SentenceWindowTransformer().transform_documents([page])[0]
-    pieces = [{"start_index": 0, "end_index": 8, "at": 0}]
+    pieces = [{"start": 0, "end": 8, "at": 0, "complete": True}]
     short = Document("The mill", metadata={**sentence.metadata, "pieces": pieces})
     (read,) = MetadataReplacement().compress_documents([short], "")
     assert read.page_content == page.page_content

@@ -121,7 +121,7 @@ def test_citations_survive_compression():
     for document in result["context"]:
         source = next(page for page in PAGES if page.id == document.id)
         for piece in document.metadata["pieces"]:
-            start, end, at = piece["start_index"], piece["end_index"], piece["at"]
+            start, end, at = piece["start"], piece["end"], piece["at"]
             kept = document.page_content[at : at + end - start]
             assert kept == source.page_content[start:end]
 
@@ -279,7 +279,7 @@ def test_summaries_of_a_tree_are_compressed_and_read():
     for document in result["context"]:
         node = tree.tree.nodes[document.id]
         for piece in document.metadata.get("pieces", []):
-            start, end, at = piece["start_index"], piece["end_index"], piece["at"]
+            start, end, at = piece["start"], piece["end"], piece["at"]
             assert node.text[start:end] == document.page_content[at : at + end - start]
 
 

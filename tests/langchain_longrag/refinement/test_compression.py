@@ -41,7 +41,7 @@ async def test_the_nearest_sentences_stay_with_their_places():
         source = next(page for page in PAGES if page.id == document.id)
         assert document.metadata["pieces"]
         for piece in document.metadata["pieces"]:
-            start, end, at = piece["start_index"], piece["end_index"], piece["at"]
+            start, end, at = piece["start"], piece["end"], piece["at"]
             text = document.page_content[at : at + end - start]
             assert text == source.page_content[start:end]
         rest = {k: v for k, v in document.metadata.items() if k != "pieces"}
@@ -55,7 +55,7 @@ async def test_compressing_twice_keeps_the_places_in_the_first_text():
     for document in twice:
         source = next(page for page in PAGES if page.id == document.id)
         for piece in document.metadata["pieces"]:
-            start, end, at = piece["start_index"], piece["end_index"], piece["at"]
+            start, end, at = piece["start"], piece["end"], piece["at"]
             text = document.page_content[at : at + end - start]
             assert text == source.page_content[start:end]
 
@@ -90,7 +90,7 @@ async def test_what_fits_is_kept_whole_and_nothing_is_embedded():
     assert await both(compressor, PAGES[:2]) == PAGES[:2]
     assert not embedding.calls
     assert await both(compressor, []) == []
-    assert await both(compressor, [Document(" ")]) == []
+    assert await both(compressor, [Document(" ")]) == [Document(" ")]
 
 
 async def test_a_token_budget_is_never_exceeded():
@@ -136,14 +136,15 @@ async def test_a_unit_that_was_rewritten_claims_no_places():
     units = MaxPRetriever(documents=nodes, embedding=HashEmbeddings()).invoke(QUESTION)
     (found,) = await both(CompressDocuments(method="abstractive", llm=replying(about)), units)
     assert found.metadata["doc_ids"] == ["p07"]
-    assert not {"members", "best_chunk", "pieces"} & set(found.metadata)
+    assert (found.metadata["members"], found.metadata["complete"]) == ([], False)
+    assert not {"best_chunk", "pieces"} & set(found.metadata)
 
 
 async def test_together_one_document_names_those_it_is_about():
     compressor = CompressDocuments(method="abstractive", llm=replying(about), together=True)
     (found,) = await both(compressor, PAGES[6:9])
     assert found.page_content == "Harbour 7 is old."
-    assert found.metadata["document_ids"] == ["p06", "p07", "p08"]
+    assert found.metadata["source_ids"] == ["p06", "p07", "p08"]
     assert found.metadata["doc_ids"] == ["p06", "p07", "p08"]
     assert found.metadata["lang"] == "en"
     assert "title" not in found.metadata

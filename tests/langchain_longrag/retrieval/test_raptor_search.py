@@ -133,7 +133,7 @@ def test_every_document_tells_where_its_text_comes_from():
         assert metadata["doc_ids"] == sorted({leaf["doc_id"] for leaf in metadata["leaves"]})
         assert metadata["lang"] == "en"
         for leaf in metadata["leaves"]:
-            text = sources[leaf["doc_id"]].page_content[leaf["start_index"] : leaf["end_index"]]
+            text = sources[leaf["doc_id"]].page_content[leaf["start"] : leaf["end"]]
             assert text == built.tree.nodes[leaf["id"]].text
         if metadata["level"]:
             assert ("source" in metadata) == (len(metadata["doc_ids"]) == 1)

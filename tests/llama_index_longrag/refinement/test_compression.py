@@ -70,7 +70,7 @@ def test_the_nearest_sentences_are_kept_and_their_places_are_known():
         text = result.node.get_content()
         assert result.node.metadata["pieces"]
         for piece in result.node.metadata["pieces"]:
-            original = before[piece["start_char"] : piece["end_char"]]
+            original = before[piece["start"] : piece["end"]]
             assert text[piece["at"] : piece["at"] + len(original)] == original
         assert result.node.start_char_idx == 100
 
@@ -84,7 +84,7 @@ def test_what_is_shortened_again_knows_its_places_in_the_text_it_had_at_first():
     for (result,) in (once, twice, cut):
         text, original = result.node.get_content(), nodes[0].node.get_content()
         for piece in result.node.metadata["pieces"]:
-            kept = original[piece["start_char"] : piece["end_char"]]
+            kept = original[piece["start"] : piece["end"]]
             assert text[piece["at"] : piece["at"] + len(kept)] == kept
         assert piece["at"] + len(kept) == len(text)
         lengths.append(len(text))
@@ -95,14 +95,14 @@ def test_what_is_shortened_again_knows_its_places_in_the_text_it_had_at_first():
 
 
 def test_pieces_of_another_text_are_not_taken_for_those_of_this_one():
-    stale = [{"start_char": 70, "end_char": 80, "at": 0, "complete": True}]
+    stale = [{"start": 70, "end": 80, "at": 0, "complete": True}]
     for pieces in (stale, "pieces", [{"at": 0}], [None]):
         nodes = found(HARBOUR, metadata={"pieces": pieces})
         (kept,) = extractive().postprocess_nodes(nodes, query_str=QUESTION)
         first = kept.node.metadata["pieces"][0]
         text = kept.node.get_content()
-        length = first["end_char"] - first["start_char"]
-        assert HARBOUR[first["start_char"] : first["end_char"]] == text[:length]
+        length = first["end"] - first["start"]
+        assert HARBOUR[first["start"] : first["end"]] == text[:length]
 
 
 def test_nodes_are_copies_with_their_ids_scores_and_sources():
@@ -319,7 +319,7 @@ def test_one_call_may_read_all_nodes_and_its_node_names_them():
     compress = abstractive("Both are towns.", together=True, max_words=7)
     (kept,) = compress.postprocess_nodes(nodes, query_str=QUESTION)
     assert kept.node.get_content() == "Both are towns."
-    assert kept.node.metadata["node_ids"] == ["n0", "n1"]
+    assert kept.node.metadata["source_ids"] == ["n0", "n1"]
     assert kept.node.metadata["doc_ids"] == ["n0", "n1"]
     assert kept.node.metadata["country"] == "NL"
     assert kept.node.get_content(metadata_mode=MetadataMode.LLM) == "country: NL\n\nBoth are towns."

@@ -72,7 +72,7 @@ def check_pieces(kept: list[NodeWithScore], sources: dict[str, str]) -> None:
         assert pieces or text == source.strip()
         at = 0
         for piece in pieces:
-            original = source[piece["start_char"] : piece["end_char"]]
+            original = source[piece["start"] : piece["end"]]
             assert text[piece["at"] : piece["at"] + len(original)] == original
             assert piece["at"] in (0, at + 1)
             at = piece["at"] + len(original)
@@ -181,7 +181,7 @@ def test_phrases_are_kept_in_place_of_sentences():
     compress = selective(model_of(fond_of("a")), token_budget=5, split_phrases=commas)
     kept = compress.postprocess_nodes(nodes)
     assert texts(kept) == ["Cdef, ghij."]
-    assert [(p["start_char"], p["end_char"]) for p in kept[0].node.metadata["pieces"]] == [
+    assert [(p["start"], p["end"]) for p in kept[0].node.metadata["pieces"]] == [
         (0, 5),
         (15, 20),
     ]

@@ -131,5 +131,4 @@ def check_provenance(passage, texts):
     for member in passage.members:
         there = texts[member.doc_id][member.doc_start : member.doc_end]
         assert passage.text[member.start : member.end] == there
-    for one in passage.kept:
-        assert one.doc_id == passage.id
+    assert [one.text_index for one in passage.kept] == [0] * len(passage.kept)

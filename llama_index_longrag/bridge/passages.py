@@ -1,0 +1,97 @@
+"""LlamaIndex's nodes as passages, which know where their characters come from, and back."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from llama_index.core.schema import (
+    BaseNode,
+    MetadataMode,
+    NodeRelationship,
+    NodeWithScore,
+    RelatedNodeInfo,
+    TextNode,
+)
+
+from llama_index_longrag.bridge.documents import copied
+from llama_index_longrag.bridge.nodes import (
+    document_start,
+    hide,
+    is_unit,
+    shared_fields,
+    to_chunk,
+    to_unit,
+)
+from longrag.integration.passages import (
+    SUMMARY_KEYS,
+    rewrite_metadata,
+    summary_metadata,
+    summary_passage,
+    text_passage,
+    unit_passage,
+)
+from longrag.recipes.passages import Passage
+
+
+def to_passage(result: NodeWithScore) -> Passage:
+    """Convert a node that any retriever returned; it is the passage's ``source``."""
+    node, id_ = result.node, result.node.node_id
+    known: dict[str, Any] = {"score": result.score, "source": result}
+    if is_unit(node):
+        return unit_passage(to_unit(node), id_, node.metadata, **known)
+    text, first = node.get_content(metadata_mode=MetadataMode.NONE), document_start(node)
+    doc_ids = node.metadata.get("doc_ids")
+    if first < 0 and isinstance(doc_ids, list) and doc_ids:
+        return summary_passage(id_, text, node.metadata, **known)
+    doc_id = to_chunk(node, id_).doc_id
+    return text_passage(id_, text, node.metadata, doc_id=doc_id, doc_start=first, **known)
+
+
+def to_passages(results: Sequence[NodeWithScore]) -> list[Passage]:
+    """Convert nodes."""
+    return [to_passage(result) for result in results]
+
+
+def from_passage(passage: Passage) -> NodeWithScore:
+    """Convert a passage back: its source, or a copy of it with the text it has now."""
+    result = passage.source
+    if not isinstance(result, NodeWithScore):
+        return NodeWithScore(node=_summary(passage), score=passage.score)
+    node = result.node
+    if passage.text == node.get_content(metadata_mode=MetadataMode.NONE):
+        if passage.score == result.score:
+            return result
+    else:
+        other = copied(node)
+        other.embedding = None
+        other.set_content(passage.text)
+        other.metadata = rewrite_metadata(other.metadata, passage, unit=is_unit(node))
+        node = _hide_from_models(other, "pieces")
+    return NodeWithScore(node=node, score=passage.score)
+
+
+def _hide_from_models(node: BaseNode, key: str) -> BaseNode:
+    if key in node.metadata:
+        for hidden in (node.excluded_embed_metadata_keys, node.excluded_llm_metadata_keys):
+            if key not in hidden:
+                hidden.append(key)
+    return node
+
+
+def _summary(passage: Passage) -> TextNode:
+    """Make a node of a summary of several, with what they agree on."""
+    about: Sequence[Any] = passage.source if isinstance(passage.source, tuple) else ()
+    nodes = [one.source.node for one in about if isinstance(one.source, NodeWithScore)]
+    node_fields = shared_fields(nodes)
+    node_fields["metadata"] = summary_metadata(
+        [node.metadata for node in nodes],
+        passage,
+        [one.id for one in about],
+        units=any(map(is_unit, nodes)),
+    )
+    sources = {node.ref_doc_id for node in nodes}
+    if len(sources) == 1 and None not in sources:
+        source = RelatedNodeInfo(node_id=str(nodes[0].ref_doc_id))
+        node_fields["relationships"] = {NodeRelationship.SOURCE: source}
+    return TextNode(id_=passage.id, text=passage.text, **hide(node_fields, SUMMARY_KEYS))

@@ -1,0 +1,172 @@
+"""The metadata by which nodes and documents carry units, results, pieces and leaves.
+
+Both adapters write and read these records, so that a value means the same in either framework.
+Every record is plain JSON: strings, Python integers, floats and booleans, lists and dictionaries.
+
+- A unit has ``unit_id``, its own id; ``doc_ids``, its documents in order; and ``members``, one
+  dictionary for each ``longrag.types.Member``.
+- A retrieved unit also has ``best_chunk``, the fields of a ``longrag.types.Chunk`` without the
+  unit's id, and the booleans ``exact`` and ``complete``. A result that does not say that it is
+  exact or complete is taken to be neither, because nothing is known of it.
+- A text that was shortened has ``pieces``: for each stretch that was kept, its characters ``start``
+  and ``end`` in the text as it was retrieved, ``at``, the character at which it now begins, and
+  ``complete``, False where a sentence was cut.
+- A retrieved node of a tree has ``leaves``: for each leaf its ``id``, its ``doc_id`` and its
+  characters ``start`` and ``end`` in that document.
+- A title is any value but None, as a string: the number 0 is the title "0".
+
+Offsets in documents are negative where they are not known: see ``longrag.types.Member``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import fields
+from numbers import Real
+from typing import Any, Final
+
+from longrag.refinement.pieces import Piece
+from longrag.retrieval.assembly import place
+from longrag.types import Chunk, LongUnit, Member, RetrievedUnit, TreeNode
+
+UNIT_KEYS: Final = ("unit_id", "doc_ids", "members")
+RESULT_KEYS: Final = ("best_chunk", "exact", "complete")
+TREE_KEYS: Final = ("level", "children", "doc_ids", "leaves")
+
+# dataclasses.asdict would copy every value deeply, and a unit may have many members.
+_MEMBER: Final = tuple(field.name for field in fields(Member))
+_BEST_CHUNK: Final = tuple(field.name for field in fields(Chunk) if field.name != "unit_id")
+
+
+def read_title(metadata: Mapping[str, Any], key: str = "title") -> str:
+    """Return the title under ``key`` as a string, empty where there is none."""
+    value = metadata.get(key)
+    return "" if value is None else str(value)
+
+
+def read_number(value: object) -> float | None:
+    """Return a number as a Python float, and None for anything else.
+
+    Stores give numbers of their own types, such as ``numpy.float32``, which is not JSON.
+    """
+    return float(value) if isinstance(value, Real) and not isinstance(value, bool) else None
+
+
+def read_offset(value: object) -> int:
+    """Return a character offset as a Python integer, -1 where ``value`` is not a whole number.
+
+    Stores give numbers of their own types, and LangChain's splitters give -1 for a chunk whose text
+    they did not find.
+    """
+    number = read_number(value)
+    return max(int(number), -1) if number is not None and number.is_integer() else -1
+
+
+def unit_record(unit: LongUnit) -> dict[str, Any]:
+    """Write the metadata of a unit."""
+    return {
+        "unit_id": unit.id,
+        "doc_ids": list(unit.doc_ids),
+        "members": member_records(unit.members),
+    }
+
+
+def member_records(members: Iterable[Member]) -> list[dict[str, Any]]:
+    """Write the members of a unit."""
+    return [{name: getattr(member, name) for name in _MEMBER} for member in members]
+
+
+def is_unit(metadata: Mapping[str, Any], id_: str | None) -> bool:
+    """Return whether the item with this metadata and id is a unit.
+
+    A part that a splitter cut off a unit inherits its metadata and has another id, and other
+    corpora have metadata named ``members`` as well, such as the members of a band. An item without
+    an id is a unit if it has the record of one.
+    """
+    members = metadata.get("members")
+    return (
+        "doc_ids" in metadata
+        and (id_ is None or metadata.get("unit_id") == id_)
+        and isinstance(members, list)
+        and bool(members)
+        and all(isinstance(member, Mapping) and set(member) == set(_MEMBER) for member in members)
+    )
+
+
+def read_unit(
+    id_: str, text: str, metadata: Mapping[str, Any], *, unit: bool, otherwise: Member
+) -> LongUnit:
+    """Read a unit back; a text that is not a ``unit`` is the one member ``otherwise``.
+
+    A postprocessor may change the text of a unit and keep its metadata, whose offsets then mean
+    nothing: such a text is one member whose place in its document is not known.
+    """
+    if not unit:
+        return LongUnit(id_, text, (otherwise,), 0)
+    members = tuple(Member(**member) for member in metadata["members"])
+    if members[-1].end != len(text):
+        members = (Member.unplaced(otherwise.doc_id, otherwise.title, 0, len(text)),)
+    return LongUnit(id_, text, members, 0)
+
+
+def result_record(found: RetrievedUnit) -> dict[str, Any]:
+    """Write the metadata of a retrieved unit, without its score."""
+    return {
+        **unit_record(found.unit),
+        "best_chunk": best_chunk_record(found.best_chunk),
+        "exact": bool(found.exact),
+        "complete": bool(found.complete),
+    }
+
+
+def best_chunk_record(chunk: Chunk) -> dict[str, Any]:
+    """Write the best chunk of a retrieved unit."""
+    return {name: getattr(chunk, name) for name in _BEST_CHUNK}
+
+
+def read_result(
+    unit: LongUnit, metadata: Mapping[str, Any], *, score: float | None, otherwise: Chunk
+) -> RetrievedUnit:
+    """Read a retrieved unit back; one without a best chunk gets ``otherwise``, placed in it."""
+    best = metadata.get("best_chunk")
+    if isinstance(best, Mapping) and set(best) == set(_BEST_CHUNK):
+        chunk = Chunk(unit_id=unit.id, **best)
+    else:
+        chunk = place(otherwise, unit)
+    known = {name: metadata.get(name) is True for name in ("exact", "complete")}
+    return RetrievedUnit(unit, score, chunk, **known)
+
+
+def piece_records(pieces: Iterable[Piece]) -> list[dict[str, Any]]:
+    """Write what was kept of a text."""
+    return [
+        {"start": one.start, "end": one.end, "at": one.at, "complete": one.complete}
+        for one in pieces
+    ]
+
+
+def read_pieces(metadata: Mapping[str, Any], text: str) -> tuple[Piece, ...]:
+    """Read what an earlier compression kept; empty where that is not the present ``text``."""
+    records = metadata.get("pieces")
+    if not isinstance(records, list) or not all(map(_is_piece, records)):
+        return ()
+    pieces = tuple(Piece(0, r["start"], r["end"], r["at"], r["complete"]) for r in records)
+    length = pieces[-1].at + pieces[-1].end - pieces[-1].start if pieces else 0
+    return pieces if length == len(text) else ()
+
+
+def _is_piece(record: object) -> bool:
+    return (
+        isinstance(record, Mapping)
+        and all(isinstance(record.get(key), int) for key in ("start", "end", "at"))
+        and isinstance(record.get("complete"), bool)
+    )
+
+
+def leaf_records(leaves: Sequence[TreeNode]) -> list[dict[str, Any]]:
+    """Write the leaves that a node of a tree was made from."""
+    records = []
+    for leaf in leaves:
+        start, end = leaf.span or (0, len(leaf.text))
+        records.append({"id": leaf.id, "doc_id": leaf.doc_ids[0], "start": start, "end": end})
+    return records
