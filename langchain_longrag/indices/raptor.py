@@ -374,7 +374,7 @@ class RaptorRetriever(TreeSearch):
 
     Each document is a node, and its metadata what all documents beneath it agree on, and: ``level``
     (0 for leaves), ``tokens``, ``score``, ``children`` (ids), ``doc_ids`` and ``leaves``, the
-    source of the text: ``id``, ``doc_id``, ``start_index`` and ``end_index`` of every leaf beneath.
+    source of the text: ``id``, ``doc_id``, ``start`` and ``end`` of every leaf beneath.
     A leaf also has its own ``doc_id``, ``start_index`` and ``end_index``. A row of a store knows
     neither ``children`` nor ``leaves``, and its ``score`` is the store's own.
 
