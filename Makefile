@@ -4,7 +4,11 @@ BIN := $(VENV)/bin
 # Files whose change makes the virtual environment stale.
 STAMP := $(VENV)/.installed
 
-.PHONY: demo demo-riches test lint bench chaos fmt floor clean
+# One worker a core, and one thread of linear algebra in each.
+WORKERS ?= auto
+PARALLEL := -n $(WORKERS) --dist worksteal
+
+.PHONY: demo demo-riches test quick coverage lint bench chaos fmt floor clean
 
 demo: $(STAMP)
 	$(BIN)/python examples/00_demo.py
@@ -14,7 +18,20 @@ demo-riches: $(STAMP)
 	$(BIN)/python examples/20_riches.py
 
 test: $(STAMP)
-	$(BIN)/python -m pytest
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest $(PARALLEL)
+
+# What a change is most likely to have broken, in under a minute: the linters, and the tests of the
+# modules that differ from BRANCH (main by default).
+BRANCH ?= main
+quick: $(STAMP)
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/lint-imports
+	$(BIN)/python -m tests.changed $(BRANCH) | xargs env OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q --maxfail 5 $(PARALLEL)
+
+# Lines and branches that the tests run, in the processes of the tests themselves.
+coverage: $(STAMP)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest $(PARALLEL) --cov --cov-report=term:skip-covered --cov-report=html
 
 lint: $(STAMP)
 	$(BIN)/ruff check
@@ -40,10 +57,10 @@ chaos: $(STAMP)
 
 # The unit tests once more, on the oldest versions the package says it works with.
 floor: .venv-floor/.installed
-	.venv-floor/bin/python -m pytest tests/longrag tests/llama_index_longrag tests/langchain_longrag tests/conformance
+	OMP_NUM_THREADS=1 .venv-floor/bin/python -m pytest $(PARALLEL) tests/longrag tests/llama_index_longrag tests/langchain_longrag tests/conformance
 
 clean:
-	rm -rf .riches .venv .venv-floor .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
+	rm -rf .coverage htmlcov .riches .venv .venv-floor .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
 
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)

@@ -4,6 +4,7 @@ import os
 from pathlib import Path
 
 import pytest
+from filelock import FileLock
 
 from longrag.types import Document
 
@@ -49,11 +50,15 @@ def corpus() -> list[Document]:
 def riches_folder(tmp_path_factory):
     """A folder with the model of examples/riches_world, trained for real: two minutes of one core.
 
+    All workers of one run share it: the first that needs it trains it, behind a lock.
     LONGRAG_RICHES names a folder to keep it in from one session to the next.
     """
     from examples.riches_world.train import load_or_train
 
-    kept = os.environ.get("LONGRAG_RICHES")
-    folder = Path(kept) if kept else tmp_path_factory.mktemp("riches")
-    load_or_train(folder / "seed-0", seed=0)
+    base = tmp_path_factory.getbasetemp()
+    shared = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+    folder = Path(os.environ.get("LONGRAG_RICHES") or shared / "riches")
+    folder.mkdir(parents=True, exist_ok=True)
+    with FileLock(folder / "training.lock"):
+        load_or_train(folder / "seed-0", seed=0)
     return folder

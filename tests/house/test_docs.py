@@ -94,7 +94,6 @@ def test_every_example_runs_and_prints_without_a_warning(example, request):
         env=environment,
         capture_output=True,
         text=True,
-        timeout=120,
         check=False,
     )
     assert (done.returncode, done.stderr) == (0, "")
