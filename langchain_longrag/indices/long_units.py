@@ -24,7 +24,8 @@ from longrag.ingestion.links import LinkExtractor
 from longrag.ingestion.resolving import LinkReport, LinkRule
 from longrag.models.tokens import count_tokens
 from longrag.retrieval.assembly import check_token_budget, fit_budget
-from longrag.retrieval.corpus import CorpusIndex
+from longrag.retrieval.corpus import CorpusIndex, CorpusView
+from longrag.retrieval.filters import DocumentFilter, MetadataFilter, both
 from longrag.retrieval.units import check_k, retrieve
 from longrag.types import RetrievedUnit
 
@@ -46,6 +47,11 @@ class LongRAGIndex(ChangingIndex):
         embedding: embeds chunks and queries.
         k: number of units to return; also per call, as ``invoke(query, k=2)``.
         token_budget: most tokens to return in all, None for no limit.
+        filter: the documents that may be seen: a dict of metadata values, each one value or a list
+            of allowed ones, or a function of the metadata that returns True or False. Of all other
+            documents nothing is shown or searched; a unit is the documents of it that pass, and not
+            ``complete``. Also per call, as ``invoke(query, filter={"tenant": "a"})``, which narrows
+            this one further.
         max_tokens: the largest size of a unit, in tokens.
         chunk_size: the largest size of a chunk, in tokens.
         granularity: what is embedded: chunks, whole documents or whole units.
@@ -64,6 +70,7 @@ class LongRAGIndex(ChangingIndex):
 
     k: SkipValidation[int] = 4
     token_budget: SkipValidation[int | None] = None
+    filter: SkipValidation[MetadataFilter | None] = None
     max_tokens: SkipValidation[int] = 4096
     chunk_size: SkipValidation[int] = 512
     granularity: SkipValidation[core.Granularity] = "chunk"
@@ -84,6 +91,7 @@ class LongRAGIndex(ChangingIndex):
             super().__init__(**settings)
             check_k(self.k)
             check_token_budget(self.token_budget)
+            DocumentFilter.of(self.filter)
             if self.corpus is None:
                 # As a field it goes along when a runnable with other settings is made of this one.
                 self.corpus = CorpusIndex(self._builder())
@@ -138,8 +146,10 @@ class LongRAGIndex(ChangingIndex):
         run_manager: CallbackManagerForRetrieverRun,
         k: int | None = None,
         vector: Sequence[float] | None = None,
+        filter: MetadataFilter | None = None,
     ) -> list[Document]:
-        return self._results(run(self._flow(query, k, vector), self._answer))
+        view = self._view(filter)
+        return self._results(run(self._flow(query, k, vector, view), self._answer), view)
 
     async def _aget_relevant_documents(
         self,
@@ -148,27 +158,29 @@ class LongRAGIndex(ChangingIndex):
         run_manager: AsyncCallbackManagerForRetrieverRun,
         k: int | None = None,
         vector: Sequence[float] | None = None,
+        filter: MetadataFilter | None = None,
     ) -> list[Document]:
-        return self._results(await arun(self._flow(query, k, vector), self._aanswer))
+        view = self._view(filter)
+        return self._results(await arun(self._flow(query, k, vector, view), self._aanswer), view)
+
+    def _view(self, filter: MetadataFilter | None) -> CorpusView:
+        return self._corpus.view(both(DocumentFilter.of(self.filter), DocumentFilter.of(filter)))
 
     def _flow(
-        self, query: str, k: int | None, vector: Sequence[float] | None
+        self, query: str, k: int | None, vector: Sequence[float] | None, view: CorpusView
     ) -> Flow[list[RetrievedUnit]]:
         most = self.k if k is None else k
-        found = yield from retrieve([query], self._corpus.index, k=most, vector=vector)
+        found = yield from retrieve(
+            [query], view.index, k=most, vector=vector, visible=view.visible
+        )
         return fit_budget(found, self.token_budget, count_tokens=self.length_function)
 
-    def _results(self, found: Sequence[RetrievedUnit]) -> list[Document]:
-        known = self._corpus.documents
+    def _results(self, found: Sequence[RetrievedUnit], view: CorpusView) -> list[Document]:
         return [
             from_result(
                 unit,
                 copy.deepcopy(
-                    core.shared_metadata(
-                        # A document may have been deleted since the search.
-                        known[id_].metadata if id_ in known else {}
-                        for id_ in unit.unit.doc_ids
-                    )
+                    core.shared_metadata(view.documents[id_].metadata for id_ in unit.unit.doc_ids)
                 ),
                 "unit_id",
             )

@@ -36,6 +36,7 @@ from longrag.indexing.tree.summaries import ExtractiveSummarizer, LlmSummarizer,
 from longrag.indexing.tree.tree import Tree, TreeStatistics
 from longrag.journal import Journal
 from longrag.models.tokens import count_tokens
+from longrag.retrieval.filters import DocumentFilter, MetadataFilter, both
 from longrag.retrieval.tree_index import TreeChange, TreeIndex
 from longrag.retrieval.tree_search import TreeScorer
 from longrag.retrieval.units import check_k
@@ -396,6 +397,9 @@ class RaptorRetriever(TreeSearch):
         compare: in collapsed mode, "related" compares with nodes that share leaves, "all" with all
             nodes taken; see ``longrag.retrieval.tree_search.collapsed``.
         scoring: "cosine" of the embeddings, or "bm25" over the texts (needs the extra ``bm25``).
+        filter: the documents that may be seen, beside the index's own filter, as of
+            ``LongRAGIndex``; also per call. A node is shown only when all documents it was made
+            from pass; traversal begins at the highest of these nodes.
         search_kwargs: passed to every search of the store, for instance a ``filter``.
 
     Raises:
@@ -426,25 +430,47 @@ class RaptorRetriever(TreeSearch):
             )
         if "k" in self.search_kwargs:
             raise InvalidParameterError("search_kwargs", self.search_kwargs, "without k", "Pass k.")
+        if self.filter is not None:
+            raise _no_filter(self.filter)
 
     def _searched(self) -> tuple[Snapshot, TreeScorer, Embeddings]:
         return cast("RaptorIndex", self.index)._searched()
 
+    def _wanted(self) -> DocumentFilter | None:
+        # A retriever narrows what the index itself lets pass.
+        return both(cast("RaptorIndex", self.index)._wanted(), super()._wanted())
+
     def _get_relevant_documents(
-        self, query: str, *, run_manager: CallbackManagerForRetrieverRun, k: int | None = None
+        self,
+        query: str,
+        *,
+        run_manager: CallbackManagerForRetrieverRun,
+        k: int | None = None,
+        filter: MetadataFilter | None = None,
     ) -> list[Document]:
         if self.vectorstore is not None:
-            return perform(self._rows(self.vectorstore, query, k))
-        return super()._get_relevant_documents(query, run_manager=run_manager, k=k)
+            return perform(self._rows(self.vectorstore, query, k, filter))
+        return super()._get_relevant_documents(query, run_manager=run_manager, k=k, filter=filter)
 
     async def _aget_relevant_documents(
-        self, query: str, *, run_manager: AsyncCallbackManagerForRetrieverRun, k: int | None = None
+        self,
+        query: str,
+        *,
+        run_manager: AsyncCallbackManagerForRetrieverRun,
+        k: int | None = None,
+        filter: MetadataFilter | None = None,
     ) -> list[Document]:
         if self.vectorstore is not None:
-            return await aperform(self._rows(self.vectorstore, query, k))
-        return await super()._aget_relevant_documents(query, run_manager=run_manager, k=k)
+            return await aperform(self._rows(self.vectorstore, query, k, filter))
+        return await super()._aget_relevant_documents(
+            query, run_manager=run_manager, k=k, filter=filter
+        )
 
-    def _rows(self, store: VectorStore, query: str, k: int | None) -> Steps[list[Document]]:
+    def _rows(
+        self, store: VectorStore, query: str, k: int | None, filter: MetadataFilter | None
+    ) -> Steps[list[Document]]:
+        if filter is not None:
+            raise _no_filter(filter)
         k = self.k if k is None else k
         if k is not None:
             check_k(k)
@@ -466,3 +492,12 @@ class RaptorRetriever(TreeSearch):
         if model is not None:
             params["ls_embedding_provider"] = type(model).__name__
         return params
+
+
+def _no_filter(filter: MetadataFilter) -> InvalidParameterError:
+    return InvalidParameterError(
+        "filter",
+        filter,
+        "left out with a vectorstore",
+        "Give the store its own kind of filter in search_kwargs.",
+    )

@@ -14,10 +14,13 @@ from langchain_core.retrievers import BaseRetriever
 from pydantic import ConfigDict, Field, PrivateAttr, SkipValidation
 
 from langchain_longrag.indices.long_units import LongRAGIndex
-from longrag.calls import arun, run
+from longrag.calls import Flow, arun, run
 from longrag.ingestion.relations import LinkSource
 from longrag.retrieval.assembly import check_token_budget
-from longrag.retrieval.corpus_evidence import LINK_SOURCES, CorpusEvidence
+from longrag.retrieval.corpus import CorpusView
+from longrag.retrieval.corpus_evidence import LINK_SOURCES, CorpusEvidence, evidence_of
+from longrag.retrieval.filters import DocumentFilter, MetadataFilter, both
+from longrag.types import RetrievedUnit
 
 
 class EvidenceRetriever(BaseRetriever):
@@ -34,6 +37,9 @@ class EvidenceRetriever(BaseRetriever):
         index: the documents and vectors, whose later changes the retriever follows.
         token_budget: most tokens to return in all; None returns everything, ranked.
         link_sources: find links between documents beside the index's own.
+        filter: the documents that may be seen, beside the index's own filter, as of
+            ``LongRAGIndex``; also per call. Others are neither searched nor followed, and scores
+            are those of an index of the documents that pass.
         settings: the keyword arguments of ``EvidenceIndex``, such as ``hits``.
 
     Raises:
@@ -46,6 +52,7 @@ class EvidenceRetriever(BaseRetriever):
     index: LongRAGIndex
     token_budget: SkipValidation[int | None] = 2200
     link_sources: SkipValidation[Sequence[LinkSource]] = LINK_SOURCES
+    filter: SkipValidation[MetadataFilter | None] = None
     settings: dict[str, Any] = Field(default_factory=dict)
     _evidence: CorpusEvidence = PrivateAttr()
 
@@ -55,19 +62,33 @@ class EvidenceRetriever(BaseRetriever):
         def __init__(self, **settings: Any) -> None:
             super().__init__(**settings)
             check_token_budget(self.token_budget)
+            DocumentFilter.of(self.filter)
             own = {"count_tokens": self.index.length_function, **self.settings}
-            self._evidence = CorpusEvidence(
-                self.index.corpus, link_sources=self.link_sources, **own
-            )
+            self._evidence = evidence_of(self.index._corpus, self.link_sources, own)
 
     def _get_relevant_documents(
-        self, query: str, *, run_manager: CallbackManagerForRetrieverRun
+        self,
+        query: str,
+        *,
+        run_manager: CallbackManagerForRetrieverRun,
+        filter: MetadataFilter | None = None,
     ) -> list[Document]:
-        flow = self._evidence.retrieve([query], token_budget=self.token_budget)
-        return self.index._results(run(flow, self.index._answer))
+        view = self._view(filter)
+        return self.index._results(run(self._flow(query, view), self.index._answer), view)
 
     async def _aget_relevant_documents(
-        self, query: str, *, run_manager: AsyncCallbackManagerForRetrieverRun
+        self,
+        query: str,
+        *,
+        run_manager: AsyncCallbackManagerForRetrieverRun,
+        filter: MetadataFilter | None = None,
     ) -> list[Document]:
-        flow = self._evidence.retrieve([query], token_budget=self.token_budget)
-        return self.index._results(await arun(flow, self.index._aanswer))
+        view = self._view(filter)
+        return self.index._results(await arun(self._flow(query, view), self.index._aanswer), view)
+
+    def _view(self, filter: MetadataFilter | None) -> CorpusView:
+        own = both(DocumentFilter.of(self.filter), DocumentFilter.of(filter))
+        return self.index._corpus.view(both(DocumentFilter.of(self.index.filter), own))
+
+    def _flow(self, query: str, view: CorpusView) -> Flow[list[RetrievedUnit]]:
+        return self._evidence.retrieve([query], token_budget=self.token_budget, view=view)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from langchain_core.documents import Document
@@ -162,13 +162,17 @@ class _ChangingUnits:
         self._index = index
 
     def state(self) -> object:
-        return self._index._corpus.index
+        return [self._index._view(None)]
 
     def read(self, state: Any, tokenizer: Tokenizer | None) -> Keywords:
-        def make(unit: RetrievedUnit) -> Document:
-            return self._index._results([unit])[0]
+        (view,) = state
+        complete = {found.unit.id: found.complete for found in view.units}
 
-        return _of_units(state.units, state.chunks, make, tokenizer)
+        def make(unit: RetrievedUnit) -> Document:
+            whole = replace(unit, complete=complete[unit.unit.id])
+            return self._index._results([whole], view)[0]
+
+        return _of_units([found.unit for found in view.units], view.chunks, make, tokenizer)
 
 
 class _TreeNodes:
@@ -178,10 +182,10 @@ class _TreeNodes:
         self._retriever = retriever
 
     def state(self) -> object:
-        return self._retriever._searched()[1].tree
+        return self._retriever._seen()[1].tree
 
     def read(self, state: Any, tokenizer: Tokenizer | None) -> Keywords:
-        (documents, tree), _, _ = self._retriever._searched()
+        (documents, tree), _, _ = self._retriever._seen()
         levels = self._retriever.levels
         nodes = {
             id_: node for id_, node in tree.nodes.items() if levels is None or node.level in levels

@@ -23,6 +23,7 @@ from langchain_longrag.bridge.tree_nodes import Snapshot, from_node
 from longrag.calls import Embed, Flow, Request, Steps, aperform, arun, perform, run
 from longrag.errors import InvalidParameterError
 from longrag.indexing.tree.tree import Tree
+from longrag.retrieval.filters import DocumentFilter, MetadataFilter, both
 from longrag.retrieval.tree_search import Compare, TreeScorer, collapsed, traverse
 from longrag.retrieval.units import embed_query
 from longrag.types import RetrievedNode
@@ -53,6 +54,7 @@ class TreeSearch(BaseRetriever):
     redundancy: SkipValidation[float | None] = _REDUNDANCY
     compare: SkipValidation[Compare] = "related"
     scoring: SkipValidation[Scoring] = "cosine"
+    filter: SkipValidation[MetadataFilter | None] = None
 
     if not TYPE_CHECKING:
         # Pydantic would wrap what model_post_init raises into an error of its own; type checkers
@@ -67,6 +69,7 @@ class TreeSearch(BaseRetriever):
                 for name in names:
                     if mode != self.mode:
                         self._check_left_out(name, f"unless mode is {mode!r}")
+            DocumentFilter.of(self.filter)
             self._collapsed(_EMPTY, np.zeros(0), self.k)
             self._traverse(_EMPTY, np.zeros(0), self.k)
             self._prepare()
@@ -85,18 +88,40 @@ class TreeSearch(BaseRetriever):
         """Return what is searched, as it is at this moment, and what embeds the query."""
 
     def _get_relevant_documents(
-        self, query: str, *, run_manager: CallbackManagerForRetrieverRun, k: int | None = None
+        self,
+        query: str,
+        *,
+        run_manager: CallbackManagerForRetrieverRun,
+        k: int | None = None,
+        filter: MetadataFilter | None = None,
     ) -> list[Document]:
-        snapshot, scorer, embedding = self._searched()
+        snapshot, scorer, embedding = self._seen(filter)
         flow = self._flow(query, k, snapshot, scorer)
         return run(flow, lambda request: perform(_steps(embedding, request)))
 
     async def _aget_relevant_documents(
-        self, query: str, *, run_manager: AsyncCallbackManagerForRetrieverRun, k: int | None = None
+        self,
+        query: str,
+        *,
+        run_manager: AsyncCallbackManagerForRetrieverRun,
+        k: int | None = None,
+        filter: MetadataFilter | None = None,
     ) -> list[Document]:
-        snapshot, scorer, embedding = self._searched()
+        snapshot, scorer, embedding = self._seen(filter)
         flow = self._flow(query, k, snapshot, scorer)
         return await arun(flow, lambda request: aperform(_steps(embedding, request)))
+
+    def _seen(
+        self, filter: MetadataFilter | None = None
+    ) -> tuple[Snapshot, TreeScorer, Embeddings]:
+        """Return what of the tree passes the filter of the retriever and the one of a call."""
+        (documents, _), scorer, embedding = self._searched()
+        wanted = both(self._wanted(), DocumentFilter.of(filter))
+        scorer = scorer.seen(documents, wanted)
+        return (documents, scorer.tree), scorer, embedding
+
+    def _wanted(self) -> DocumentFilter | None:
+        return DocumentFilter.of(self.filter)
 
     def _flow(
         self, query: str, k: int | None, snapshot: Snapshot, scorer: TreeScorer

@@ -41,14 +41,14 @@ from longrag.types import Chunk, Document, Granularity
 T = TypeVar("T")
 
 _EVIDENCE_SETTINGS = ("hits", "lexical_weight", "link_weight", "term_weight", "count_tokens")
-_ANY_RETRIEVER = ("token_budget", "callback_manager", "object_map", "objects", "verbose")
+_ANY_RETRIEVER = ("filters", "token_budget", "callback_manager", "object_map", "objects", "verbose")
 _RETRIEVER_SETTINGS = {
     "maxp": (*_ANY_RETRIEVER, "similarity_top_k", "tokenizer"),
     "evidence": (*_ANY_RETRIEVER, "link_sources", *_EVIDENCE_SETTINGS),
 }
 _NOT_FOR = {
-    "maxp": ("filters", "node_ids", "doc_ids", "link_sources", *_EVIDENCE_SETTINGS),
-    "evidence": ("filters", "node_ids", "doc_ids", "similarity_top_k", "tokenizer"),
+    "maxp": ("node_ids", "doc_ids", "link_sources", *_EVIDENCE_SETTINGS),
+    "evidence": ("node_ids", "doc_ids", "similarity_top_k", "tokenizer"),
 }
 """What would change the result if it were heeded; it must not be passed over."""
 _SYNTHESIS = {
@@ -164,12 +164,13 @@ class LongRAGIndex(LivingIndex[LongRAGStruct]):
         """Return a retriever that follows the index, and takes its class's settings.
 
         ``retriever_mode`` is "maxp" for ``MaxPRetriever`` or "evidence" for ``EvidenceRetriever``.
+        Both take ``filters``, which documents must pass to be seen. A retriever is cheap: make one
+        for each request whose filters differ.
 
         The framework passes a query engine's settings through here, so others are passed over.
 
         Raises:
-            InvalidParameterError: a setting of retrieval is given that the mode does not have, such
-                as ``filters``; over a vector store ``MaxPRetriever(index=...)`` filters.
+            InvalidParameterError: a setting of retrieval is given that the mode does not have.
         """
         mode = kwargs.get("retriever_mode", "maxp")
         if mode not in _RETRIEVER_SETTINGS:

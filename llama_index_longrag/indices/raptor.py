@@ -49,12 +49,13 @@ _RETRIEVER_SETTINGS = (
     "depth",
     "start_level",
     "scoring",
+    "filters",
     "callback_manager",
     "object_map",
     "objects",
     "verbose",
 )
-_NOT_FOR_A_TREE = ("filters", "node_ids", "doc_ids")
+_NOT_FOR_A_TREE = ("node_ids", "doc_ids")
 _NOT_OF_A_TREE = (
     "llm",
     "embed_model",
@@ -263,8 +264,7 @@ class RaptorIndex(LivingIndex[RaptorStruct]):
         engine's settings through here, so others are passed over.
 
         Raises:
-            InvalidParameterError: a setting of retrieval is given that a tree does not have, such
-                as ``filters``.
+            InvalidParameterError: a setting of retrieval is given that a tree does not have.
         """
         for name in _NOT_FOR_A_TREE:
             if kwargs.get(name) is not None:

@@ -8,14 +8,16 @@ from typing import Any
 from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.callbacks.base import CallbackManager
 from llama_index.core.schema import IndexNode, NodeWithScore, QueryBundle
+from llama_index.core.vector_stores.types import MetadataFilters
 
+from llama_index_longrag.bridge.filters import to_filter
 from llama_index_longrag.bridge.nodes import to_result
 from llama_index_longrag.bridge.stores import embed
 from llama_index_longrag.retrieval.maxp import UnitsIndex
 from longrag.calls import Embed, Flow, Request, Steps, aperform, arun, perform, run
 from longrag.ingestion.relations import LinkSource
 from longrag.retrieval.assembly import check_token_budget
-from longrag.retrieval.corpus_evidence import LINK_SOURCES, CorpusEvidence
+from longrag.retrieval.corpus_evidence import LINK_SOURCES, evidence_of
 from longrag.types import RetrievedUnit
 
 
@@ -33,6 +35,8 @@ class EvidenceRetriever(BaseRetriever):
         index: the documents and vectors, whose later changes the retriever follows.
         token_budget: most tokens to return in all; None returns everything, ranked.
         link_sources: find links between documents beside the index's own.
+        filters: metadata filters that documents must pass. Others are neither searched nor
+            followed, and scores are those of an index of the documents that pass.
         settings: the keyword arguments of ``EvidenceIndex``, such as ``hits``.
 
     Raises:
@@ -46,6 +50,7 @@ class EvidenceRetriever(BaseRetriever):
         index: UnitsIndex,
         token_budget: int | None = 2200,
         link_sources: Sequence[LinkSource] = LINK_SOURCES,
+        filters: MetadataFilters | None = None,
         callback_manager: CallbackManager | None = None,
         object_map: dict[str, Any] | None = None,
         objects: list[IndexNode] | None = None,
@@ -55,8 +60,9 @@ class EvidenceRetriever(BaseRetriever):
         check_token_budget(token_budget)
         self._index = index
         self._token_budget = token_budget
+        self._wanted = to_filter(filters)
         settings.setdefault("count_tokens", index.corpus.builder.count_tokens)
-        self._evidence = CorpusEvidence(index.corpus, link_sources=link_sources, **settings)
+        self._evidence = evidence_of(index.corpus, link_sources, settings)
         super().__init__(
             callback_manager=callback_manager or index._callback_manager,
             object_map=object_map,
@@ -74,7 +80,10 @@ class EvidenceRetriever(BaseRetriever):
 
     def _flow(self, bundle: QueryBundle) -> Flow[list[RetrievedUnit]]:
         return self._evidence.retrieve(
-            bundle.embedding_strs, token_budget=self._token_budget, vector=bundle.embedding
+            bundle.embedding_strs,
+            token_budget=self._token_budget,
+            vector=bundle.embedding,
+            view=self._index.corpus.view(self._wanted),
         )
 
     def _steps(self, request: Request) -> Steps[Any]:

@@ -6,7 +6,7 @@ when the index has changed, and is then read again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
@@ -195,16 +195,18 @@ class _Units:
 
     def state(self) -> object:
         """Return the index of the units, which is another after each change."""
-        living = self._retriever._living
-        return living.corpus.index if living is not None else self._retriever._units
+        return [self._retriever._view()]
 
     def read(self, state: Any, tokenizer: Tokenizer | None) -> Keywords:
-        """Index the chunks with their titles for their units."""
-        ids = [one.id for one in state.chunks]
-        texts = [embedding_text(one) for one in state.chunks]
+        """Index the chunks that may be seen, with their titles, for their units."""
+        (view,) = state
+        ids = [one.id for one in view.chunks]
+        texts = [embedding_text(one) for one in view.chunks]
         index = KeywordIndex.build(ids, texts, tokenizer=tokenizer)
         stored = StoredUnits(self._retriever._unit_key)
-        return _of_units(self._retriever, index, state.units, state.chunks, stored)
+        cut = {found.unit.id for found in view.units if not found.complete}
+        units = [found.unit for found in view.units]
+        return _of_units(self._retriever, index, units, view.chunks, stored, cut=cut)
 
 
 def _of_units(
@@ -213,6 +215,8 @@ def _of_units(
     units: Sequence[LongUnit],
     chunks: Sequence[Chunk],
     stored: StoredUnits,
+    *,
+    cut: Collection[str] = (),
 ) -> Keywords:
     chunk: Mapping[str, Chunk] = {one.id: one for one in chunks}
     unit = {one.id: one for one in units}
@@ -221,7 +225,7 @@ def _of_units(
         own = unit[hit.id]
         best = place(chunk[str(hit.keyword_id)], own)
         known = retriever._index is None or retriever._filters is None
-        complete = known and own.id not in retriever._cut
+        complete = known and own.id not in retriever._cut and own.id not in cut
         found = RetrievedUnit(own, hit.score, best, retriever._exact, complete)
         return retriever._results([found], stored)[0]
 
@@ -236,11 +240,11 @@ class _TreeNodes:
 
     def state(self) -> object:
         """Return the scorer of the tree, which is another after each change."""
-        return self._retriever._index.snapshot()[1]
+        return self._retriever._seen()[1]
 
     def read(self, state: Any, tokenizer: Tokenizer | None) -> Keywords:
         """Index the texts of the nodes with their titles."""
-        documents, scorer = self._retriever._index.snapshot()
+        documents, scorer = self._retriever._seen()
         tree, levels = scorer.tree, self._retriever._search.get("levels")
         nodes = [node for node in tree.nodes.values() if levels is None or node.level in levels]
         texts = [f"{node.title}\n\n{node.text}" if node.title else node.text for node in nodes]

@@ -27,6 +27,7 @@ from llama_index.core.vector_stores.types import (
 )
 from llama_index.core.vector_stores.utils import build_metadata_filter_fn
 
+from llama_index_longrag.bridge.filters import to_filter
 from llama_index_longrag.bridge.nodes import (
     UnitNames,
     holds_chunks,
@@ -58,7 +59,7 @@ from longrag.calls import (
 from longrag.errors import EmbeddingError, InvalidParameterError
 from longrag.indexing.vectors import check_vectors
 from longrag.retrieval.assembly import check_token_budget, fit_budget
-from longrag.retrieval.corpus import CorpusIndex
+from longrag.retrieval.corpus import CorpusIndex, CorpusView
 from longrag.retrieval.units import (
     UnitIndex,
     check_k,
@@ -107,8 +108,9 @@ class MaxPRetriever(BaseRetriever):
             cut down to its best documents.
         unit_key: the metadata key that names a chunk's unit. ``"ref_doc_id"`` makes every source
             document of an existing index a unit.
-        filters: metadata filters that chunks must pass. Text of chunks that do not is not returned;
-            a unit that has some, or may have, is put together from the others and not ``complete``.
+        filters: metadata filters that chunks must pass, or over a ``LongRAGIndex`` documents. Text
+            of those that do not is not returned; a unit that has some, or may have, is put together
+            from the others and not ``complete``.
         tokenizer: counts tokens for the budget; by default LlamaIndex's global tokenizer.
 
     Raises:
@@ -153,8 +155,8 @@ class MaxPRetriever(BaseRetriever):
             )
         if self._living is not None and tokenizer is None:
             self._count_tokens = self._living.corpus.builder.count_tokens
-        if self._living is not None and filters is not None:
-            raise InvalidParameterError("filters", filters, "left out with a LongRAGIndex")
+        # Over a LongRAGIndex filters apply to documents, and are evaluated here.
+        self._wanted = to_filter(filters)
         store = self._index.vector_store if self._index is not None else None
         self._exact = store is None or ranks_exactly(store)
         self._needs_embedding = store is None or store.is_embedding_query
@@ -202,6 +204,14 @@ class MaxPRetriever(BaseRetriever):
                 vectors[i] = vector
         return UnitIndex(units, chunks, vectors or np.empty((0, 1)))
 
+    def _view(self) -> CorpusView:
+        """Return what may be seen of the units in memory."""
+        if self._living is not None:
+            return self._living.corpus.view(self._wanted)
+        if self._units is None:
+            raise InvalidParameterError("nodes", None, "given when index is not")
+        return CorpusView({}, self._units)
+
     def _passing(self, nodes: Sequence[BaseNode]) -> list[BaseNode]:
         by_id = {node.node_id: node for node in nodes}
         passes = build_metadata_filter_fn(lambda id_: by_id[id_].metadata, self._filters)
@@ -232,9 +242,9 @@ class MaxPRetriever(BaseRetriever):
         texts, k, vector = bundle.embedding_strs, self._similarity_top_k, bundle.embedding
         if vector is not None:
             vector = check_vectors(vector, name="query embedding", one_row=True)[0].tolist()
-        units = self._living.corpus.index if self._living is not None else self._units
-        if units is not None:
-            found = yield from retrieve(texts, units, k=k, vector=vector)
+        if self._living is not None or self._units is not None:
+            view = self._view()
+            found = yield from retrieve(texts, view.index, k=k, vector=vector, visible=view.visible)
             found = [_partial(unit) if unit.unit.id in self._cut else unit for unit in found]
         else:
             if vector is None and self._needs_embedding:

@@ -10,9 +10,11 @@ from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_index.core.callbacks.base import CallbackManager
 from llama_index.core.schema import IndexNode, NodeWithScore, QueryBundle
+from llama_index.core.vector_stores.types import MetadataFilters
 from numpy.typing import NDArray
 
 from llama_index_longrag.bridge.documents import node_of
+from llama_index_longrag.bridge.filters import to_filter
 from llama_index_longrag.bridge.stores import embed
 from llama_index_longrag.bridge.tree_nodes import to_tree_result
 from llama_index_longrag.indices.raptor_settings import UNSET
@@ -75,6 +77,8 @@ class RaptorRetriever(BaseRetriever):
         depth: traversal: the most layers to go down, to the leaves by default.
         start_level: traversal: the level to begin at, by default the roots.
         scoring: "cosine" of the embeddings, or "bm25" over the texts.
+        filters: metadata filters. A node is shown only when all documents it was made from pass;
+            traversal begins at the highest of these nodes.
         embed_model: embeds queries, by default the index's model.
 
     Raises:
@@ -96,6 +100,7 @@ class RaptorRetriever(BaseRetriever):
         depth: int | None = None,
         start_level: int | None = None,
         scoring: Scoring = "cosine",
+        filters: MetadataFilters | None = None,
         embed_model: BaseEmbedding | None = None,
         callback_manager: CallbackManager | None = None,
         object_map: dict[str, Any] | None = None,
@@ -120,6 +125,7 @@ class RaptorRetriever(BaseRetriever):
         self._token_budget = token_budget
         self.similarity_top_k = similarity_top_k
         self._scoring = scoring
+        self._wanted = to_filter(filters)
         if not hasattr(index, "tree"):
             raise InvalidParameterError("index", type(index).__name__, "a RaptorIndex")
         # What is out of range is refused here, and not by the first search.
@@ -152,8 +158,13 @@ class RaptorRetriever(BaseRetriever):
         flow = self._flow(query_bundle)
         return await arun(flow, lambda request: aperform(self._steps(request)))
 
-    def _flow(self, bundle: QueryBundle) -> Flow[list[NodeWithScore]]:
+    def _seen(self) -> tuple[Mapping[str, Document], TreeScorer]:
+        """Return the documents, and what scores the nodes of which all documents pass."""
         documents, scorer = self._index.snapshot()
+        return documents, scorer.seen(documents, self._wanted)
+
+    def _flow(self, bundle: QueryBundle) -> Flow[list[NodeWithScore]]:
+        documents, scorer = self._seen()
         if not len(scorer.tree):
             return []
         if self._scoring == "bm25":

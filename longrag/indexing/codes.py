@@ -70,7 +70,11 @@ class Codes:
         )
 
     def bounds(
-        self, queries: NDArray[np.float32], starts: NDArray[np.int64], largest_norm: float
+        self,
+        queries: NDArray[np.float32],
+        starts: NDArray[np.int64],
+        largest_norm: float,
+        hidden: NDArray[np.bool_] | None = None,
     ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
         """Bound the best inner product of each group of rows from below and from above.
 
@@ -81,16 +85,20 @@ class Codes:
             starts: where each group of rows begins, and the number of rows at the end; no group is
                 empty.
             largest_norm: at least the Euclidean norm of every coded vector.
+            hidden: the rows that are passed over, as a mask; none by default.
 
         Returns:
-            The lower and the upper bounds, each of shape (queries, groups).
+            The lower and the upper bounds, each of shape (queries, groups); minus infinity for a
+            group of which every row is passed over.
         """
+        if hidden is None:
+            hidden = np.zeros(len(self.values), bool)
         if len(queries) > 1:
-            return _bound_batch(self, queries, starts, largest_norm)
+            return _bound_batch(self, queries, starts, largest_norm, hidden)
         integers, unit, left_out = _integers(queries[0])
         query = (integers, unit, *_margin(queries[0], left_out, largest_norm))
         bounds = np.empty((2, len(starts) - 1), np.float32)
-        _kernel()((self.values, self.scales, self.errors), starts, query, bounds)
+        _kernel()((self.values, self.scales, self.errors), hidden, starts, query, bounds)
         return bounds[:1], bounds[1:]
 
 
@@ -132,6 +140,7 @@ def _bound_batch(
     queries: NDArray[np.float32],
     starts: NDArray[np.int64],
     largest_norm: float,
+    hidden: NDArray[np.bool_],
 ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
     lower = np.full((len(queries), len(starts) - 1), -np.inf, np.float32)
     upper = lower.copy()
@@ -149,6 +158,7 @@ def _bound_batch(
         products = (queries @ codes.values[rows].astype(np.float32).T) * codes.scales[rows]
         margin = per_error * codes.errors[rows] + constant
         for bounds, values in ((lower, products - margin), (upper, products + margin)):
+            values[:, hidden[rows]] = -np.inf
             here = bounds[:, begin : end + 1]
             np.maximum(here, np.maximum.reduceat(values, cuts, axis=1), out=here)
     return lower, upper
@@ -160,12 +170,14 @@ def _kernel() -> Callable[..., None]:
     from numba import njit
 
     @njit(nogil=True)
-    def bound(rows: Any, starts: Any, query: Any, bounds: Any) -> None:
+    def bound(rows: Any, hidden: Any, starts: Any, query: Any, bounds: Any) -> None:
         values, scales, errors = rows
         integers, unit, per_error, constant = query
         for group in range(len(starts) - 1):
             low = high = np.float32(-np.inf)
             for row in range(starts[group], starts[group + 1]):
+                if hidden[row]:
+                    continue
                 total = np.int32(0)
                 for column in range(values.shape[1]):
                     total += np.int32(values[row, column]) * np.int32(integers[column])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, TypeAlias
 
@@ -30,6 +30,20 @@ def unit_of_chunks(
     for chunk in sorted(chunks, key=lambda chunk: (chunk.doc_id, _position(chunk))):
         documents.setdefault(chunk.doc_id, []).append(chunk)
     return _joined(unit_id, [_document_of(own) for own in documents.values()], count_tokens)
+
+
+def keep_documents(
+    found: RetrievedUnit, doc_ids: Collection[str], *, count_tokens: TokenCounter = default_counter
+) -> RetrievedUnit:
+    """Leave out what a retrieved unit holds of other documents; it is then not ``complete``.
+
+    The best chunk must be of a document that is kept.
+    """
+    kept = [s for s in _segments(found.unit) if s[0][0].doc_id in doc_ids]
+    if len(kept) == len(found.unit.documents):
+        return found
+    unit = _joined(found.unit.id, kept, count_tokens)
+    return replace(found, unit=unit, best_chunk=place(found.best_chunk, unit), complete=False)
 
 
 def fit_budget(

@@ -12,7 +12,7 @@ import reprlib
 import threading
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from hashlib import sha256
 from types import MappingProxyType
 from typing import Any, Final, Generic, TypeVar
@@ -32,11 +32,14 @@ from longrag.indexing.vectors import check_vectors
 from longrag.ingestion.builder import UnitBuilder
 from longrag.ingestion.chunking import chunk_spans
 from longrag.ingestion.units import check_documents, embedding_text
+from longrag.retrieval.assembly import keep_documents, place
+from longrag.retrieval.filters import DocumentFilter, MetadataIndex, Recent, Visible
 from longrag.retrieval.units import UnitIndex, Vector
-from longrag.types import Chunk, Document, LongUnit, Span, stable_id
+from longrag.types import Chunk, Document, LongUnit, RetrievedUnit, Span, stable_id
 
 _KIND = "corpus"
 _VERSION = 1
+_KEPT_DERIVED = 4
 _SETTINGS: Final = ("max_tokens", "chunk_size", "granularity", "directed", "split_oversized")
 
 Key = TypeVar("Key", bound=Hashable)
@@ -53,7 +56,7 @@ class Change:
     embedded: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class _State:
     """Everything the index is at one moment; a change puts another in its place at once."""
 
@@ -62,6 +65,63 @@ class _State:
     index: UnitIndex
     keys: Sequence[bytes] = ()
     """What was embedded of each chunk, as a key of ``vectors``."""
+
+    @cached_property
+    def metadata(self) -> MetadataIndex:
+        """Finds the documents that pass a filter."""
+        return MetadataIndex(self.documents)
+
+    @cached_property
+    def document_of_chunk(self) -> npt.NDArray[np.int64]:
+        """The number of each chunk's document."""
+        number = {id_: i for i, id_ in enumerate(self.documents)}
+        return np.array([number[chunk.doc_id] for chunk in self.index.chunks], np.int64)
+
+
+@dataclass(frozen=True, eq=False)
+class CorpusView:
+    """What one question may see of a corpus at one moment; equal views show the same.
+
+    Attributes:
+        documents: the documents that may be seen, in the order of their ids.
+        index: the units, chunks and vectors of all documents.
+        visible: what of the index may be seen; None is all of it.
+        key: names the documents that may be seen, among the views of one index; None is all.
+    """
+
+    documents: Mapping[str, Document]
+    index: UnitIndex
+    visible: Visible | None = None
+    key: bytes | None = None
+
+    def __eq__(self, other: object) -> bool:
+        """Tell whether the other shows the same documents of the same index."""
+        return isinstance(other, CorpusView) and self.index is other.index and self.key == other.key
+
+    __hash__ = None  # type: ignore[assignment]
+
+    @cached_property
+    def units(self) -> tuple[RetrievedUnit, ...]:
+        """The units as they may be seen, each with the first of its chunks that is searched."""
+        chunks: dict[str, Chunk] = {}
+        for chunk in self.chunks:
+            chunks.setdefault(chunk.unit_id, chunk)
+        found = [
+            RetrievedUnit(unit, None, place(chunks[unit.id], unit))
+            for unit in self.index.units
+            if unit.id in chunks
+        ]
+        if (visible := self.visible) is None:
+            return tuple(found)
+        count = visible.count_tokens
+        return tuple(keep_documents(u, visible.documents, count_tokens=count) for u in found)
+
+    @property
+    def chunks(self) -> tuple[Chunk, ...]:
+        """The chunks that are searched."""
+        if self.visible is None:
+            return self.index.chunks
+        return tuple(self.index.chunks[i] for i in self.visible.chunks.tolist())
 
 
 def _with_title(chunk: Chunk, metadata: Mapping[str, object]) -> str:
@@ -92,6 +152,8 @@ class CorpusIndex:
         self.builder = builder or UnitBuilder()
         self.normalize = normalize
         self._embedding_text = embedding_text
+        self.derived: Recent[Hashable, Any] = Recent(_KEPT_DERIVED)
+        """What is made of the corpus for questions and follows it, by its settings."""
         self._remembered = _Remembered(self.builder)
         self._lock = threading.Lock()
         self._state = _State(MappingProxyType({}), {}, UnitIndex([], [], np.empty((0, 1))))
@@ -110,6 +172,33 @@ class CorpusIndex:
         """Return the documents, in the order of their ids, and the index of one moment."""
         state = self._state
         return state.documents, state.index
+
+    def view(self, wanted: DocumentFilter | None = None) -> CorpusView:
+        """Return what a question may see that is asked with this filter; None is everything.
+
+        A piece that is a whole unit (granularity "unit") is searched only when all documents of the
+        unit pass, since its vector is made from the texts of all.
+
+        Raises:
+            InvalidParameterError: a function of the filter raised an error or returned something
+                else than a bool.
+        """
+        state = self._state
+        if wanted is None:
+            return CorpusView(state.documents, state.index)
+        passing = state.metadata.passing(wanted)
+        if passing.everything:
+            return CorpusView(state.documents, state.index)
+        shown = np.zeros(len(state.documents), bool)
+        shown[passing.numbers] = True
+        chunks = np.flatnonzero(shown[state.document_of_chunk])
+        if self.builder.granularity == "unit":
+            whole = {u.id for u in state.index.units if passing.ids.issuperset(u.doc_ids)}
+            chunks = chunks[[state.index.chunks[i].unit_id in whole for i in chunks.tolist()]]
+        ids = list(state.documents)
+        documents = {ids[i]: state.documents[ids[i]] for i in passing.numbers.tolist()}
+        visible = Visible(chunks, passing.ids, self.builder.count_tokens)
+        return CorpusView(documents, state.index, visible, passing.key)
 
     def change(
         self, *, upsert: Sequence[Document] = (), delete: Iterable[str] = ()

@@ -43,6 +43,9 @@ _CODED_CHUNKS = 100_000
 # Queries per pass: the best scores of all units are held for each of them.
 _BATCH_QUERIES = 32
 
+# Where fewer of the chunks are searched, their rows are copied first instead of passed over.
+_GATHER_BELOW = 0.25
+
 
 @dataclass(frozen=True, slots=True)
 class _Table:
@@ -134,8 +137,15 @@ class MaxPIndex:
             f"storage={self.storage!r})"
         )
 
+    def vectors_of(self, chunks: NDArray[np.int64]) -> NDArray[np.float32]:
+        """Return the vectors of some chunks, by number, as stored; shape (chunks, width)."""
+        table = self._table
+        row_of_chunk = np.empty_like(table.chunks)
+        row_of_chunk[table.chunks] = np.arange(len(table.chunks))
+        return table.vectors[row_of_chunk[chunks]].astype(np.float32, copy=False)
+
     def search(
-        self, queries: ArrayLike, k: int
+        self, queries: ArrayLike, k: int, *, chunks: NDArray[np.int64] | None = None
     ) -> tuple[NDArray[np.float32], NDArray[np.int64], NDArray[np.int64]]:
         """Find the k best units for each query (MaxP, LongRAG §3.1).
 
@@ -143,10 +153,13 @@ class MaxPIndex:
             queries: shape (queries, width), or (width,) for a single query, which is answered like
                 one of shape (1, width). Rounded to float32.
             k: how many units to return, at least 1. Where there are fewer, all are returned.
+            chunks: the numbers of the chunks that are searched, each once; all by default. The
+                answer is that of an index of these chunks alone.
 
         Returns:
             The scores (float32), the unit numbers and the numbers of their best chunks (int64),
-            each of shape (queries, min(k, n_units)), best first.
+            each of shape (queries, min(k, n_units)), best first. Units of which no chunk is
+            searched do not count.
 
         Raises:
             EmbeddingError: queries that are not finite, not numeric or of another width.
@@ -157,14 +170,26 @@ class MaxPIndex:
         table = self._table
         width = table.vectors.shape[1]
         checked = check_vectors(queries, name="queries", width=width, one_row=True)
-        shape = (len(checked), min(int(k), len(table.units)))
+        hidden: NDArray[np.bool_] | None = None
+        count = len(table.units)
+        if chunks is not None:
+            hidden = np.ones(len(table.chunks), bool)
+            hidden[chunks] = False
+            hidden = hidden[table.chunks]
+            if len(chunks) <= _GATHER_BELOW * len(table.chunks):
+                table, hidden = _rows_alone(table, np.flatnonzero(~hidden)), None
+                count = len(table.units)
+            else:
+                count = int((~np.logical_and.reduceat(hidden, table.starts[:-1])).sum())
+        shape = (len(checked), min(int(k), count))
         scores = np.empty(shape, dtype=np.float32)
         rows = np.empty(shape, dtype=np.int64)
         if scores.size:
             for first in range(0, len(checked), _BATCH_QUERIES):
                 batch = checked[first : first + _BATCH_QUERIES]
-                for i, bounds in enumerate(zip(*_bounds(table, batch), strict=True), start=first):
-                    scores[i], rows[i] = _rank(table, checked[i], *bounds, k=shape[1])
+                found = _bounds(table, batch, hidden)
+                for i, bounds in enumerate(zip(*found, strict=True), start=first):
+                    scores[i], rows[i] = _rank(table, checked[i], *bounds, hidden, k=shape[1])
         positions = np.searchsorted(table.starts, rows, side="right") - 1
         return scores, table.units[positions], table.chunks[rows]
 
@@ -302,6 +327,19 @@ def _codes_fit(codes: Mapping[str, NDArray[Any]], vectors: NDArray[Any]) -> bool
     return kinds == {"values": ("int8", vectors.shape), "scales": each, "errors": each}
 
 
+def _rows_alone(table: _Table, rows: NDArray[np.int64]) -> _Table:
+    units = np.repeat(table.units, np.diff(table.starts))[rows]
+    numbers, starts = np.unique(units, return_index=True)
+    return _Table(
+        table.vectors[rows],
+        table.chunks[rows],
+        numbers,
+        np.append(starts, len(rows)),
+        table.largest_norm,
+        None if table.codes is None else table.codes.take(rows),
+    )
+
+
 def _fit_together(vectors: NDArray[Any], units: NDArray[Any], norm: object) -> bool:
     return (
         vectors.ndim == 2
@@ -336,19 +374,24 @@ def _check_unit_numbers(
 
 
 def _bounds(
-    table: _Table, queries: NDArray[np.float32]
+    table: _Table, queries: NDArray[np.float32], hidden: NDArray[np.bool_] | None
 ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """Bound each unit's best score from below and above; both of shape (queries, units)."""
+    """Bound each unit's best score from below and above; both of shape (queries, units).
+
+    Those of a unit whose rows are all ``hidden`` are minus infinity.
+    """
     mapped = isinstance(table.vectors, np.memmap)
     # A batch multiplies a matrix, which takes longer than reading the vectors from memory.
     if table.codes is not None and (len(queries) == 1 or mapped):
-        return table.codes.bounds(queries, table.starts, table.largest_norm)
+        return table.codes.bounds(queries, table.starts, table.largest_norm, hidden)
     best = np.full((len(queries), len(table.units)), -np.inf, dtype=np.float32)
     for rows in blocks(len(table.chunks)):
         first, last = np.searchsorted(table.starts, [rows.start, rows.stop - 1], side="right") - 1
         # The first unit may have begun in an earlier block.
         cuts = np.maximum(table.starts[first : last + 1] - rows.start, 0)
         scores = inner_products(table.vectors[rows], queries)
+        if hidden is not None:
+            scores[:, hidden[rows]] = -np.inf
         here = best[:, first : last + 1]
         np.maximum(here, np.maximum.reduceat(scores, cuts, axis=1), out=here)
     margins = np.array([[_rounding_bound(table, query)] for query in queries], np.float32)
@@ -365,6 +408,7 @@ def _rank(
     query: NDArray[np.float32],
     lower: NDArray[np.float32],
     upper: NDArray[np.float32],
+    hidden: NDArray[np.bool_] | None,
     *,
     k: int,
 ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
@@ -377,6 +421,9 @@ def _rank(
     kth_best = np.partition(lower, len(lower) - k)[len(lower) - k]
     units = np.flatnonzero(upper >= kth_best)
     rows, owners = _rows_of_units(table, units)
+    if hidden is not None:
+        shown = ~hidden[rows]
+        rows, owners = rows[shown], owners[shown]
     rough = inner_products_of_rows(table.vectors, rows, query)
     firsts = np.flatnonzero(np.diff(owners, prepend=-1))
     largest = np.repeat(np.maximum.reduceat(rough, firsts), np.diff(firsts, append=len(rows)))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import islice
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias, get_args
@@ -16,7 +16,8 @@ from longrag.indexing.tree.tree import Tree
 from longrag.indexing.vectors import check_vectors
 from longrag.models.words import STOPWORDS, content_terms, terms
 from longrag.retrieval.assembly import check_token_budget
-from longrag.types import RetrievedNode, TreeNode
+from longrag.retrieval.filters import DocumentFilter, MetadataIndex, Recent
+from longrag.types import Document, RetrievedNode, TreeNode
 
 if TYPE_CHECKING:
     from bm25s import BM25
@@ -29,6 +30,8 @@ Compare: TypeAlias = Literal["related", "all"]
 # Rows whose float64 copy stays in the processor's cache.
 _BLOCK_ROWS: Final = 512
 
+_KEPT_VIEWS: Final = 16
+
 
 class TreeScorer:
     """Scores all nodes of one tree for a question; keeps what that needs between questions.
@@ -38,6 +41,34 @@ class TreeScorer:
 
     def __init__(self, tree: Tree) -> None:
         self.tree = tree
+        self._views: Recent[frozenset[str], TreeScorer] = Recent(_KEPT_VIEWS)
+        self._metadata: tuple[Mapping[str, Document], MetadataIndex] | None = None
+
+    def seen(self, documents: Mapping[str, Document], wanted: DocumentFilter | None) -> TreeScorer:
+        """Return the scorer of what may be seen of the tree with a filter; None is everything.
+
+        This is the tree of the nodes of which all documents pass, as if there were no others: its
+        roots are the highest of these nodes, and the statistics of words are theirs alone. The
+        views asked for last are kept.
+
+        Args:
+            documents: the documents of the tree by id.
+            wanted: the filter.
+
+        Raises:
+            InvalidParameterError: a function of the filter raised an error or returned something
+                else than a bool.
+        """
+        if wanted is None:
+            return self
+        known = self._metadata
+        if known is None or known[0] is not documents:
+            known = self._metadata = documents, MetadataIndex(documents)
+        passing = known[1].passing(wanted)
+        if passing.everything:
+            return self
+        ids = passing.ids
+        return self._views.get(ids, lambda: TreeScorer(_part_of(self.tree, ids)))
 
     def node_scores(self, vector: ArrayLike) -> Floats:
         """Return the cosine of a query's vector with every node's, in the order of the nodes.
@@ -118,6 +149,19 @@ class TreeScorer:
         index = BM25(method="lucene", dtype="float64")
         index.index(texts, show_progress=False)
         return index
+
+
+def _part_of(tree: Tree, doc_ids: Collection[str]) -> Tree:
+    """Return the tree of the nodes that were made from these documents alone."""
+    rows = {tree.row[id_] for doc_id in doc_ids for id_ in tree.of_document(doc_id)}
+    nodes = list(tree.nodes.values())
+    layer = set(rows)
+    while layer:
+        above = {tree.row[id_] for row in layer for id_ in tree.parents[nodes[row].id]} - rows
+        layer = {row for row in above if all(id_ in doc_ids for id_ in nodes[row].doc_ids)}
+        rows |= layer
+    kept = sorted(rows)
+    return Tree([nodes[row] for row in kept], tree.vectors[kept])
 
 
 def node_scores(tree: Tree, vector: ArrayLike) -> Floats:

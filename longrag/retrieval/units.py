@@ -16,7 +16,8 @@ from longrag.calls import Embed, Fetch, Flow, Search, ask
 from longrag.errors import EmbeddingError, InvalidParameterError, StoreError
 from longrag.indexing.vectors import check_vectors
 from longrag.ingestion.units import embedding_text
-from longrag.retrieval.assembly import place, unit_of_chunks
+from longrag.retrieval.assembly import keep_documents, place, unit_of_chunks
+from longrag.retrieval.filters import Visible
 from longrag.retrieval.maxp import MaxPIndex
 from longrag.types import Chunk, LongUnit, RetrievedUnit
 
@@ -76,20 +77,32 @@ class UnitIndex:
             np.array([number[chunk.unit_id] for chunk in self.chunks], dtype=np.int64),
         )
 
-    def search(self, vector: npt.ArrayLike, k: int) -> list[RetrievedUnit]:
-        """Return the min(k, units) units whose best chunks have the largest inner product."""
+    def search(
+        self, vector: npt.ArrayLike, k: int, *, visible: Visible | None = None
+    ) -> list[RetrievedUnit]:
+        """Return the min(k, units) units whose best chunks have the largest inner product.
+
+        Where not all is ``visible``, units are ranked by the chunks that are, and have the text of
+        the documents that are.
+        """
         query = check_vectors(
             np.atleast_2d(np.asarray(vector)), name="query vector", width=self.index.width or None
         )
         scores, units, chunks = self.index.search(
-            _unit_length(query) if self.normalize else query, k
+            _unit_length(query) if self.normalize else query,
+            k,
+            chunks=None if visible is None else visible.chunks,
         )
-        return [
+        found = [
             RetrievedUnit(unit, float(score), place(self.chunks[chunk], unit))
             for score, unit, chunk in zip(
                 scores[0], (self.units[i] for i in units[0]), chunks[0], strict=True
             )
         ]
+        if visible is None:
+            return found
+        count_tokens = visible.count_tokens
+        return [keep_documents(u, visible.documents, count_tokens=count_tokens) for u in found]
 
 
 def embed_units(
@@ -133,18 +146,20 @@ def retrieve(
     *,
     k: int,
     vector: npt.ArrayLike | None = None,
+    visible: Visible | None = None,
 ) -> Flow[list[RetrievedUnit]]:
     """Return the top ``k`` units for a query by MaxP, exactly (LongRAG §3.1).
 
-    ``texts`` are the query's texts, ``vector`` its embedding when the caller has it. An empty index
-    returns nothing and embeds nothing.
+    ``texts`` are the query's texts, ``vector`` its embedding when the caller has it. Where nothing
+    is to be searched, nothing is returned and nothing embedded. See ``UnitIndex.search`` for
+    ``visible``.
     """
     check_k(k)
-    if not index.chunks:
+    if not index.chunks or (visible is not None and not len(visible.chunks)):
         return []
     if vector is None:
         vector = yield from embed_query(texts)
-    return index.search(vector, k)
+    return index.search(vector, k, visible=visible)
 
 
 def retrieve_from_store(query: Search, *, exact: bool) -> Flow[list[RetrievedUnit]]:

@@ -13,10 +13,6 @@ from llama_index.core import (
 )
 from llama_index.core.bridge.pydantic import PrivateAttr
 from llama_index.core.storage.docstore import SimpleDocumentStore
-from llama_index.core.vector_stores.types import (
-    MetadataFilter,
-    MetadataFilters,
-)
 
 from longrag.errors import (
     EmbeddingError,
@@ -154,7 +150,6 @@ async def test_what_a_cancelled_insert_leaves_the_next_change_completes(tmp_path
 @pytest.mark.parametrize(
     "settings",
     [
-        {"filters": MetadataFilters(filters=[MetadataFilter(key="version", value=1)])},
         {"node_ids": ["a"]},
         {"hits": 0},
         {"retriever_mode": "evidence", "similarity_top_k": 3},

@@ -23,7 +23,6 @@ from llama_index.core.retrievers import (
 from llama_index.core.schema import IndexNode, MetadataMode, NodeWithScore, TextNode
 from llama_index.core.selectors import LLMSingleSelector
 from llama_index.core.tools import QueryEngineTool, RetrieverTool
-from llama_index.core.vector_stores.types import MetadataFilter, MetadataFilters
 
 from llama_index_longrag import LongRAGIndex, RaptorIndex, RaptorRetriever
 from longrag.errors import EmbeddingError, InvalidParameterError
@@ -181,7 +180,7 @@ class TestSearch:
             ({"redundancy": 2}, "redundancy"),
             ({"compare": "some"}, "compare"),
             ({"levels": []}, "levels"),
-            ({"filters": MetadataFilters(filters=[MetadataFilter(key="a", value=1)])}, "filters"),
+            ({"filters": {"a": 1}}, "filters"),
             ({"node_ids": ["a"]}, "node_ids"),
             ({"doc_ids": ["a"]}, "doc_ids"),
         ],

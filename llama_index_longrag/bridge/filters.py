@@ -1,0 +1,115 @@
+"""LlamaIndex's metadata filters as the core's."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from llama_index.core.vector_stores.types import (
+    FilterCondition,
+    FilterOperator,
+    MetadataFilter,
+    MetadataFilters,
+)
+from llama_index.core.vector_stores.utils import build_metadata_filter_fn
+
+from longrag.errors import InvalidParameterError
+from longrag.retrieval.filters import DocumentFilter
+
+_OF_LISTS = (FilterOperator.IN, FilterOperator.NIN, FilterOperator.ANY, FilterOperator.ALL)
+
+
+def to_filter(filters: MetadataFilters | None, name: str = "filters") -> DocumentFilter | None:
+    """Convert metadata filters, with the meaning that LlamaIndex's own store in memory gives them.
+
+    Filters may be nested. A document whose value cannot be compared with a filter's does not pass,
+    and True and False equal no numbers. Filters without a condition pass everything.
+
+    Raises:
+        InvalidParameterError: they are not ``MetadataFilters``, or an operator that takes a list
+            has none: within a string every part of it would pass.
+    """
+    if filters is None:
+        return None
+    if not isinstance(filters, MetadataFilters):
+        raise InvalidParameterError(name, filters, "MetadataFilters")
+    _check_lists(filters, name)
+    # What the caller does to them later changes nothing.
+    filters = filters.model_copy(deep=True)
+    looked_up: dict[str, Any] = {}
+    others: list[MetadataFilter | MetadataFilters] = []
+    for one in filters.filters:
+        simple = filters.condition in (FilterCondition.AND, None)
+        if simple and isinstance(one, MetadataFilter) and _by_value(one, looked_up):
+            looked_up[one.key] = one.value
+        else:
+            others.append(one)
+    found = DocumentFilter.of(looked_up, name) or DocumentFilter()
+    if not others:
+        return found
+    rest = MetadataFilters(filters=others, condition=filters.condition)
+    return found & _Tests.filter_of(rest)
+
+
+def _check_lists(filters: MetadataFilters, name: str) -> None:
+    for one in filters.filters:
+        if isinstance(one, MetadataFilters):
+            _check_lists(one, name)
+        elif one.operator in _OF_LISTS and not isinstance(one.value, list):
+            operator = one.operator.value
+            raise InvalidParameterError(
+                f"{name}[{one.key!r}].value", one.value, f"a list for the operator {operator!r}"
+            )
+
+
+def _by_value(one: MetadataFilter, known: Mapping[str, Any]) -> bool:
+    """Whether a filter is a look-up of values; of two on one key only the first is."""
+    if one.key in known or one.value is None:
+        return False
+    if one.operator == FilterOperator.EQ:
+        return not isinstance(one.value, list)
+    return one.operator == FilterOperator.IN and isinstance(one.value, list)
+
+
+class _Tests:
+    """Filters as a test; equal filters are equal tests."""
+
+    def __init__(self, filters: MetadataFilters) -> None:
+        self._filters = filters
+        self._name = filters.model_dump_json()
+
+    @classmethod
+    def filter_of(cls, filters: MetadataFilters) -> DocumentFilter:
+        return DocumentFilter(tests=(cls(filters),), constant=True)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Tests) and other._name == self._name
+
+    def __hash__(self) -> int:
+        return hash(self._name)
+
+    def __call__(self, metadata: Mapping[str, Any]) -> bool:
+        try:
+            return _passes(self._filters, metadata)
+        except TypeError:
+            # Of values that cannot be compared, neither a condition nor its opposite holds.
+            return False
+
+
+def _passes(filters: MetadataFilters, metadata: Mapping[str, Any]) -> bool:
+    if not filters.filters:
+        return True
+    passed = [
+        _passes(one, metadata) if isinstance(one, MetadataFilters) else _holds(one, metadata)
+        for one in filters.filters
+    ]
+    if filters.condition == FilterCondition.OR:
+        return any(passed)
+    if filters.condition == FilterCondition.NOT:
+        return not any(passed)
+    return all(passed)
+
+
+def _holds(one: MetadataFilter, metadata: Mapping[str, Any]) -> bool:
+    single = MetadataFilters(filters=[one])
+    return bool(build_metadata_filter_fn(lambda _: metadata, single)(""))

@@ -1,0 +1,242 @@
+"""No text of a document that a filter leaves out is shown, whatever component is asked, and how."""
+
+import asyncio
+import re
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from langchain_core.documents import Document
+from langchain_core.runnables import RunnableConfig
+from llama_index.core.schema import Document as LlamaDocument
+from llama_index.core.schema import MetadataMode
+from llama_index.core.vector_stores.types import FilterOperator, MetadataFilter, MetadataFilters
+
+import langchain_longrag as lc
+import llama_index_longrag as li
+from longrag.calls import run
+from longrag.ingestion.builder import UnitBuilder
+from longrag.retrieval.corpus import CorpusIndex
+from longrag.retrieval.filters import DocumentFilter
+from longrag.types import Document as CoreDocument
+from tests.fakes import HashEmbedder
+from tests.langchain_longrag.conftest import HashEmbeddings, ScriptedChatModel
+from tests.llama_index_longrag.conftest import HashEmbedding, ScriptedLLM
+
+WORDS = ("otter", "weir", "mill", "Rowan", "bridge")
+TENANTS = ("red", "blue", None, 1, True, "absent")
+
+
+@st.composite
+def corpora(draw):
+    """Documents by number, each with a word that no other has, in its title and its text."""
+    documents = []
+    for n in range(draw(st.integers(1, 7))):
+        words = draw(st.lists(st.sampled_from(WORDS), min_size=1, max_size=6))
+        link = draw(st.integers(0, 7))
+        text = f"{' '.join(words)} secret{n}x. Rowan Mill owns it. [on](d{link}) [it](t{link})"
+        tenant = draw(st.sampled_from(TENANTS))
+        metadata = {"level": draw(st.integers(0, 2)), "mark": f"secret{n}x"}
+        if tenant != "absent":
+            metadata["tenant"] = tenant
+        documents.append((f"d{n}", text, f"secret{n}x {words[0]}", metadata))
+    return documents
+
+
+values = st.sampled_from(["red", "blue", 1, 0, "absent"])
+filters = st.one_of(
+    st.dictionaries(
+        st.sampled_from(["tenant", "level", "nowhere"]),
+        st.one_of(values, st.lists(values, max_size=2)),
+        max_size=2,
+    ),
+    st.sampled_from([lambda data: data.get("tenant") == "red", lambda data: data["level"] > 0]),
+)
+questions = st.lists(st.sampled_from([*WORDS, "secret0x", "secret3x"]), min_size=1, max_size=3).map(
+    " ".join
+)
+
+
+def hidden(documents, wanted):
+    passes = DocumentFilter.of(wanted).passes
+    return {f"secret{id_[1:]}x" for id_, _, _, data in documents if not passes(data)}
+
+
+def assert_hides(shown, documents, wanted):
+    for text in shown:
+        told = set(re.findall(r"secret\d+x", str(text)))
+        assert told.isdisjoint(hidden(documents, wanted)), (told, wanted)
+
+
+class Recorder(ScriptedChatModel):
+    """Answers with its prompt, so that everything a model is shown comes back."""
+
+
+def langchain_results(documents, wanted, question, construct):
+    pages = [
+        Document(id=id_, page_content=text, metadata={"title": title, **data})
+        for id_, text, title, data in documents
+    ]
+    sizes = {"max_tokens": 60, "chunk_size": 12}
+    embedding = HashEmbeddings()
+    own = {"filter": wanted} if construct else {}
+    asked = {} if construct else {"filter": wanted}
+    index = lc.LongRAGIndex.from_documents(pages, embedding, **sizes, **own)
+    tree = lc.RaptorIndex.from_documents(
+        pages, embedding, summarizer="extractive", clusterer="fast", chunk_size=12, **own
+    )
+    retrievers = [
+        index,
+        lc.EvidenceRetriever(index=index, **own),
+        tree,
+        lc.RaptorRetriever(index=tree, mode="traversal", **own),
+        lc.RaptorRetriever(index=tree, scoring="bm25", token_budget=None, **own),
+    ]
+    for retriever in retrievers:
+        yield from retriever.invoke(question, **asked)
+        yield from asyncio.run(retriever.ainvoke(question, **asked))
+    filtered = [one if construct else one.model_copy(update=asked) for one in retrievers]
+    for retriever in (filtered[0], filtered[2]):
+        hybrid = lc.HybridRetriever(retriever=retriever, k=20)
+        yield from hybrid.invoke(question)
+        yield from asyncio.run(hybrid.ainvoke(question))
+    model = ScriptedChatModel(reply=lambda prompt: prompt)
+    for retriever in filtered:
+        tool = lc.create_longrag_tool(retriever)
+        message = tool.invoke(
+            {"type": "tool_call", "id": "1", "name": "t", "args": {"query": question}}
+        )
+        yield message.content
+        yield message.artifact
+    for retriever in filtered[:2]:
+        yield lc.create_longrag_chain(retriever, model).invoke({"input": question})
+    recipe = lc.balanced_efficiency(filtered[0], model, reranker=None, classifier=None)
+    yield recipe.invoke({"input": question})
+    yield from model.prompts
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+@given(corpora(), filters, questions, st.booleans())
+def test_langchain_shows_nothing_of_documents_that_do_not_pass(
+    documents, wanted, question, construct
+):
+    if question_names_hidden(documents, wanted, question):
+        return
+    shown = langchain_results(documents, wanted, question, construct)
+    assert_hides(shown, documents, wanted)
+
+
+def question_names_hidden(documents, wanted, question):
+    # A question that says the word itself is echoed by prompts.
+    return any(word in question.split() for word in hidden(documents, wanted))
+
+
+def to_metadata_filters(wanted):
+    made = []
+    for key, value in wanted.items():
+        if isinstance(value, list):
+            kinds = {type(one) for one in value}
+            if len(kinds) != 1:
+                return None
+            made.append(MetadataFilter(key=key, value=value, operator=FilterOperator.IN))
+        else:
+            made.append(MetadataFilter(key=key, value=value))
+    return MetadataFilters(filters=made)
+
+
+def llama_results(documents, wanted, question):
+    pages = [
+        LlamaDocument(id_=id_, text=text, metadata={"title": title, **data})
+        for id_, text, title, data in documents
+    ]
+    model = HashEmbedding()
+    index = li.LongRAGIndex.from_documents(pages, embed_model=model, max_tokens=60, chunk_size=12)
+    tree = li.RaptorIndex.from_documents(
+        pages, embed_model=model, summarizer="extractive", clusterer="fast", chunk_size=12
+    )
+    retrievers = [
+        index.as_retriever(filters=wanted),
+        index.as_retriever(retriever_mode="evidence", filters=wanted),
+        tree.as_retriever(filters=wanted),
+        tree.as_retriever(retriever_mode="traversal", filters=wanted),
+        tree.as_retriever(scoring="bm25", filters=wanted),
+    ]
+    hybrids = [li.HybridRetriever(retriever=one, similarity_top_k=20) for one in retrievers[:1]]
+    hybrids.append(li.HybridRetriever(retriever=retrievers[2], similarity_top_k=20))
+    for retriever in [*retrievers, *hybrids]:
+        for found in (retriever.retrieve(question), asyncio.run(retriever.aretrieve(question))):
+            yield from (one.node.get_content(metadata_mode=MetadataMode.ALL) for one in found)
+            yield from (one.node.to_dict() for one in found)
+        yield li.LongUnitTool(retriever).call(question)
+    llm = ScriptedLLM(*(["an answer"] * 4))
+    engine = index.as_query_engine(llm=llm, filters=wanted)
+    yield engine.query(question)
+    yield from llm.prompts
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+@given(corpora(), filters.filter(lambda one: isinstance(one, dict)), questions)
+def test_llamaindex_shows_nothing_of_documents_that_do_not_pass(documents, wanted, question):
+    made = to_metadata_filters(wanted)
+    if made is None or question_names_hidden(documents, wanted, question):
+        return
+    assert_hides(llama_results(documents, made, question), documents, wanted)
+
+
+@settings(max_examples=100, deadline=None)
+@given(corpora(), filters, questions, st.integers(1, 8))
+def test_units_are_ranked_as_by_brute_force_over_the_chunks_that_pass(
+    documents, wanted, question, k
+):
+    corpus = CorpusIndex(UnitBuilder(max_tokens=60, chunk_size=12))
+    embedder = HashEmbedder()
+    pages = [CoreDocument(*one) for one in documents]
+    run(corpus.change(upsert=pages), lambda one: embedder(one.texts, one.role))
+    vector = embedder([question], "query")[0]
+    view = corpus.view(DocumentFilter.of(wanted))
+    found = view.index.search(vector, k, visible=view.visible)
+    passes = DocumentFilter.of(wanted).passes
+    rows = [
+        (i, chunk)
+        for i, chunk in enumerate(view.index.chunks)
+        if passes(corpus.documents[chunk.doc_id].metadata)
+    ]
+    vectors = view.index.index.vectors.astype(float)
+    direction = vector.astype(float) / (float((vector.astype(float) ** 2).sum()) ** 0.5 or 1)
+    best = {}
+    for i, chunk in rows:
+        best[chunk.unit_id] = max(best.get(chunk.unit_id, -2.0), float(vectors[i] @ direction))
+    assert [one.score for one in found] == pytest.approx(
+        sorted(best.values(), reverse=True)[:k], abs=1e-6
+    )
+    for one in found:
+        assert one.score == pytest.approx(best[one.unit.id], abs=1e-6)
+
+
+def test_a_retriever_of_llamaindex_for_each_request_shares_what_evidence_needs():
+    pages = [LlamaDocument(id_=f"d{n}", text=f"page {n}", metadata={"n": n}) for n in range(3)]
+    index = li.LongRAGIndex.from_documents(pages, embed_model=HashEmbedding())
+    first, second = (index.as_retriever(retriever_mode="evidence") for _ in range(2))
+    assert first._evidence is second._evidence
+
+
+async def test_a_call_narrows_the_filter_a_retriever_was_made_with_and_never_widens_it():
+    pages = [
+        Document(id=f"d{n}", page_content=f"page {n}", metadata={"tenant": t, "n": n})
+        for n, t in enumerate(["red", "red", "blue"])
+    ]
+    index = lc.LongRAGIndex.from_documents(pages, HashEmbeddings(), filter={"tenant": "red"})
+    evidence = lc.EvidenceRetriever(index=index, filter={"n": [1, 2]})
+    for retriever, wanted, ids in [
+        (index, None, {"d0", "d1"}),
+        (index, {"tenant": "blue"}, set()),
+        (index, {"n": [0, 2]}, {"d0"}),
+        (evidence, None, {"d1"}),
+        (evidence, {"n": 2}, set()),
+    ]:
+        results = [
+            retriever.invoke("page", filter=wanted),
+            await retriever.ainvoke("page", RunnableConfig(), filter=wanted),
+        ]
+        for found in results:
+            assert {id_ for one in found for id_ in one.metadata["doc_ids"]} == ids
