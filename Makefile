@@ -52,7 +52,7 @@ bench: $(STAMP)
 # Builds that are killed at random moments and journals with a damaged bit, ten times and more as
 # many as in the tests.
 chaos: $(STAMP)
-	LONGRAG_KILLS=200 $(BIN)/python -m pytest tests/longrag/indexing/tree/test_tree_kills.py
+	LONGRAG_KILLS=200 $(BIN)/python -m pytest tests/longrag/indexing/tree/test_tree_kills.py tests/longrag/indexing/test_database.py
 	LONGRAG_FLIPS=10000 $(BIN)/python -m pytest --timeout 0 tests/longrag/test_journal_damage.py
 
 # The unit tests once more, on the oldest versions the package says it works with.

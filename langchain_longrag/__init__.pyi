@@ -3,6 +3,7 @@ from .decoding.retriever import RichesRetriever as RichesRetriever
 from .indices.long_units import LongRAGIndex as LongRAGIndex
 from .indices.raptor import RaptorIndex as RaptorIndex
 from .indices.raptor import RaptorRetriever as RaptorRetriever
+from .indices.record_managers import IndexRecordManager as IndexRecordManager
 from .ingestion.chunk_metadata import ChunkMetadataTransformer as ChunkMetadataTransformer
 from .ingestion.long_units import LongUnitTransformer as LongUnitTransformer
 from .ingestion.splitters import MetadataReplacement as MetadataReplacement

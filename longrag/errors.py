@@ -11,6 +11,7 @@ LongragError
 ├── CallLimitError                       a build that reached the calls it was allowed
 ├── StoreError                           a vector store that broke its contract
 ├── IndexFormatError                     a saved index that is damaged, foreign or newer
+├── DatabaseError                        a database that cannot be reached, is locked or is full
 ├── JournalError                         a journal that cannot be read or written
 └── MissingExtraError (ImportError)      an optional dependency that is not installed
 """
@@ -75,6 +76,10 @@ class StoreError(LongragError):
 
 class IndexFormatError(LongragError):
     """A saved index is damaged, of another kind, or of a newer format."""
+
+
+class DatabaseError(LongragError):
+    """A database cannot be reached, is locked by another writer, or is full."""
 
 
 class JournalError(LongragError):

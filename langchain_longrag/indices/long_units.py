@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import copy
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -19,12 +20,14 @@ from langchain_longrag.bridge.documents import embed, from_result
 from langchain_longrag.indices.changing import ChangingIndex
 from longrag import types as core
 from longrag.calls import Embed, Flow, Request, Steps, aperform, arun, perform, run
+from longrag.indexing.database import IndexDatabase
 from longrag.ingestion.builder import UnitBuilder
 from longrag.ingestion.links import LinkExtractor
 from longrag.ingestion.resolving import LinkReport, LinkRule
 from longrag.models.tokens import count_tokens
 from longrag.retrieval.assembly import check_token_budget, fit_budget
-from longrag.retrieval.corpus import CorpusIndex, CorpusView
+from longrag.retrieval.corpus import SETTINGS, CorpusIndex, CorpusView
+from longrag.retrieval.corpus_database import KIND, DatabaseCorpus
 from longrag.retrieval.filters import DocumentFilter, MetadataFilter, both
 from longrag.retrieval.units import check_k, retrieve
 from longrag.types import RetrievedUnit
@@ -99,7 +102,7 @@ class LongRAGIndex(ChangingIndex):
             self._corpus = self.corpus
 
     def _documents(self) -> Mapping[str, core.Document]:
-        return self._corpus.documents
+        return self._corpus.snapshot()[0]
 
     def _change(
         self, upsert: Sequence[core.Document], delete: Sequence[str], **kwargs: Any
@@ -124,6 +127,41 @@ class LongRAGIndex(ChangingIndex):
             IndexFormatError: the folder holds something else; it is left as it was.
         """
         self._corpus.save(path)
+
+    @classmethod
+    def open(
+        cls,
+        database: str | os.PathLike[str],
+        embedding: Embeddings,
+        *,
+        name: str = "longrag",
+        **settings: Any,
+    ) -> LongRAGIndex:
+        """Open an index that lives in a database, or make it there.
+
+        Each change is one transaction; several processes may read while one writes, and see what
+        it wrote at their next question. A second writer waits, and then changes what it finds.
+
+        Args:
+            database: the path of a SQLite file, or a URL such as
+                ``postgresql+psycopg://user:password@host/name``.
+            embedding: embeds chunks and queries; the model the index was made with.
+            name: the name of the index; a database may hold several.
+            settings: the settings of the class. Those of the units that are left out are the ones
+                the index was made with; its callables are not saved, so give the same.
+
+        Raises:
+            InvalidParameterError: a setting of the units is not the one the index was made with.
+            IndexFormatError: the file is damaged, of another kind or version, or the index was made
+                with other callables; it is left as it was.
+            DatabaseError: the database cannot be reached or written.
+            MissingExtraError: the extra ``database`` is not installed.
+        """
+        saved = IndexDatabase(database, name=name, kind=KIND)
+        known = {key: value for key, value in saved.saved_settings().items() if key in SETTINGS}
+        index = cls(embedding=embedding, **{**known, **settings})
+        index.corpus = index._corpus = DatabaseCorpus(saved, index._builder())
+        return index
 
     @classmethod
     def load(
@@ -160,7 +198,8 @@ class LongRAGIndex(ChangingIndex):
         vector: Sequence[float] | None = None,
         filter: MetadataFilter | None = None,
     ) -> list[Document]:
-        view = self._view(filter)
+        # Another process may have changed the index: to catch up may take time.
+        view = await asyncio.to_thread(self._view, filter)
         return self._results(await arun(self._flow(query, k, vector, view), self._aanswer), view)
 
     def _view(self, filter: MetadataFilter | None) -> CorpusView:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -83,7 +84,7 @@ class EvidenceRetriever(BaseRetriever):
         run_manager: AsyncCallbackManagerForRetrieverRun,
         filter: MetadataFilter | None = None,
     ) -> list[Document]:
-        view = self._view(filter)
+        view = await asyncio.to_thread(self._view, filter)
         return self.index._results(await arun(self._flow(query, view), self.index._aanswer), view)
 
     def _view(self, filter: MetadataFilter | None) -> CorpusView:

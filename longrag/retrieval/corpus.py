@@ -40,7 +40,7 @@ from longrag.types import Chunk, Document, LongUnit, RetrievedUnit, Span, stable
 _KIND = "corpus"
 _VERSION = 1
 _KEPT_DERIVED = 4
-_SETTINGS: Final = ("max_tokens", "chunk_size", "granularity", "directed", "split_oversized")
+SETTINGS: Final = ("max_tokens", "chunk_size", "granularity", "directed", "split_oversized")
 
 Key = TypeVar("Key", bound=Hashable)
 Value = TypeVar("Value")
@@ -57,7 +57,7 @@ class Change:
 
 
 @dataclass(frozen=True)
-class _State:
+class CorpusState:
     """Everything the index is at one moment; a change puts another in its place at once."""
 
     documents: Mapping[str, Document]
@@ -65,6 +65,8 @@ class _State:
     index: UnitIndex
     keys: Sequence[bytes] = ()
     """What was embedded of each chunk, as a key of ``vectors``."""
+    generation: int = 0
+    """The number of changes before, where they are counted."""
 
     @cached_property
     def metadata(self) -> MetadataIndex:
@@ -124,7 +126,8 @@ class CorpusView:
         return tuple(self.index.chunks[i] for i in self.visible.chunks.tolist())
 
 
-def _with_title(chunk: Chunk, metadata: Mapping[str, object]) -> str:
+def titled_text(chunk: Chunk, metadata: Mapping[str, object]) -> str:
+    """Write a chunk as it is embedded, with its title."""
     return embedding_text(chunk)
 
 
@@ -147,7 +150,7 @@ class CorpusIndex:
         builder: UnitBuilder | None = None,
         *,
         normalize: bool = True,
-        embedding_text: Callable[[Chunk, Mapping[str, object]], str] = _with_title,
+        embedding_text: Callable[[Chunk, Mapping[str, object]], str] = titled_text,
     ) -> None:
         self.builder = builder or UnitBuilder()
         self.normalize = normalize
@@ -156,7 +159,7 @@ class CorpusIndex:
         """What is made of the corpus for questions and follows it, by its settings."""
         self._remembered = _Remembered(self.builder)
         self._lock = threading.Lock()
-        self._state = _State(MappingProxyType({}), {}, UnitIndex([], [], np.empty((0, 1))))
+        self._state = CorpusState(MappingProxyType({}), {}, UnitIndex([], [], np.empty((0, 1))))
 
     @property
     def documents(self) -> Mapping[str, Document]:
@@ -170,7 +173,7 @@ class CorpusIndex:
 
     def snapshot(self) -> tuple[Mapping[str, Document], UnitIndex]:
         """Return the documents, in the order of their ids, and the index of one moment."""
-        state = self._state
+        state = self._current()
         return state.documents, state.index
 
     def view(self, wanted: DocumentFilter | None = None) -> CorpusView:
@@ -183,7 +186,7 @@ class CorpusIndex:
             InvalidParameterError: a function of the filter raised an error or returned something
                 else than a bool.
         """
-        state = self._state
+        state = self._current()
         if wanted is None:
             return CorpusView(state.documents, state.index)
         passing = state.metadata.passing(wanted)
@@ -218,12 +221,11 @@ class CorpusIndex:
         paid: dict[bytes, Vector] = {}
         embedded = 0
         while True:
-            before = self._state
+            before = self._current()
             documents = {**before.documents, **new}
             deleted = tuple(id_ for id_ in gone if documents.pop(id_, None) is not None)
-            units, chunks = self._remembered.build(list(documents.values()))
-            written = [self._text(chunk, documents) for chunk in chunks]
-            keys = [_text_key(text) for text in written]
+            units, chunks, written = self._build(documents)
+            keys = [text_key(text) for text in written]
             texts = dict(zip(keys, written, strict=True))
             missing = [key for key in texts if key not in before.vectors and key not in paid]
             if missing:
@@ -231,16 +233,33 @@ class CorpusIndex:
                 embedded += len(missing)
             known = {**before.vectors, **paid}
             after = self._assemble(documents, [known[key] for key in keys], keys, units, chunks)
-            with self._lock:
-                if self._state is before:
-                    self._state = after
-                    self._remembered.forget()
-                    return Change(
-                        tuple(id_ for id_ in new if id_ not in before.documents),
-                        tuple(id_ for id_ in new if id_ in before.documents),
-                        deleted,
-                        embedded,
-                    )
+            if self._replace(before, after):
+                self._remembered.forget()
+                return Change(
+                    tuple(id_ for id_ in new if id_ not in before.documents),
+                    tuple(id_ for id_ in new if id_ in before.documents),
+                    deleted,
+                    embedded,
+                )
+
+    def _current(self) -> CorpusState:
+        """Return everything the index is now."""
+        return self._state
+
+    def _replace(self, before: CorpusState, after: CorpusState) -> bool:
+        """Put one state in the place of another; False where that is not the last one any more."""
+        with self._lock:
+            if self._state is before:
+                self._state = after
+                return True
+            return False
+
+    def _build(
+        self, documents: Mapping[str, Document]
+    ) -> tuple[list[LongUnit], list[Chunk], list[str]]:
+        """Return the units of documents, their chunks, and what is embedded of each chunk."""
+        units, chunks = self._remembered.build(list(documents.values()))
+        return units, chunks, [self._text(chunk, documents) for chunk in chunks]
 
     def _embed(self, texts: Sequence[str], keys: Sequence[bytes]) -> Flow[dict[bytes, Vector]]:
         vectors = check_vectors((yield from ask(Embed(tuple(texts), "document"))), name="vectors")
@@ -276,8 +295,7 @@ class CorpusIndex:
         """
         check_documents(documents)
         known = {document.id: document for document in documents}
-        made, chunks = self._remembered.build(documents)
-        texts = [self._text(chunk, known) for chunk in chunks]
+        made, chunks, texts = self._build(known)
         try:
             vectors = [vector_of(chunk, text) for chunk, text in zip(chunks, texts, strict=True)]
         except (TypeError, ValueError) as error:
@@ -288,19 +306,19 @@ class CorpusIndex:
                 f"{len(vectors) - len(rows)} of {len(vectors)} chunks have no vector: the index was"
                 " built with another link extractor, tokenizer, splitter or metadata; use the same"
             )
-        if _name(made) != units:
+        if name_of(made) != units:
             raise IndexFormatError(
                 "the documents group into other units than were saved: the index was built with"
                 " another link extractor, link rules or tokenizer; use the same"
             )
         try:
-            self._state = self._assemble(known, rows, list(map(_text_key, texts)), made, chunks)
+            self._state = self._assemble(known, rows, list(map(text_key, texts)), made, chunks)
         except ValueError as error:
             raise IndexFormatError(f"the saved vectors are not usable: {error}") from error
 
     def check_settings(self, builder: UnitBuilder) -> None:
         """Raise ``InvalidParameterError`` unless a builder's plain settings are the index's own."""
-        _check_settings(builder, _settings(self.builder))
+        check_settings_of(builder, settings_of(self.builder))
 
     def vectors(self) -> tuple[str, dict[str, tuple[str, Vector]]]:
         """Return a name of the units there are, and all there is to keep of their chunks.
@@ -312,11 +330,11 @@ class CorpusIndex:
             chunk.id: (chunk.doc_id, state.vectors[key])
             for chunk, key in zip(state.index.chunks, state.keys, strict=True)
         }
-        return _name(state.index.units), rows
+        return name_of(state.index.units), rows
 
     def vector_of(self, chunk: Chunk) -> Vector:
         """Return the vector of a chunk of the index, as the embedder gave it."""
-        return self._state.vectors[_text_key(self._text(chunk, self._state.documents))]
+        return self._state.vectors[text_key(self._text(chunk, self._state.documents))]
 
     def _text(self, chunk: Chunk, documents: Mapping[str, Document]) -> str:
         return self._embedding_text(chunk, documents[chunk.doc_id].metadata)
@@ -328,11 +346,15 @@ class CorpusIndex:
         keys: Sequence[bytes],
         units: list[LongUnit],
         chunks: list[Chunk],
-    ) -> _State:
+        *,
+        generation: int = 0,
+    ) -> CorpusState:
         matrix = np.stack(rows) if rows else np.empty((0, 1), np.float32)
         index = UnitIndex(units, chunks, matrix, normalize=self.normalize)
         ordered = {id_: documents[id_] for id_ in sorted(documents)}
-        return _State(MappingProxyType(ordered), dict(zip(keys, rows, strict=True)), index, keys)
+        return CorpusState(
+            MappingProxyType(ordered), dict(zip(keys, rows, strict=True)), index, keys, generation
+        )
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write documents, vectors and settings to a folder; see ``longrag.indexing.storage``.
@@ -351,8 +373,8 @@ class CorpusIndex:
             "keys": np.frombuffer(b"".join(keys), np.uint8).reshape(-1, 32),
             "vectors": np.stack(rows) if rows else np.empty((0, 1), np.float32),
         }
-        about = {"normalize": self.normalize, "units": _name(state.index.units)}
-        save_arrays(path, _KIND, _VERSION, arrays, {**_settings(self.builder), **about})
+        about = {"normalize": self.normalize, "units": name_of(state.index.units)}
+        save_arrays(path, _KIND, _VERSION, arrays, {**settings_of(self.builder), **about})
 
     @classmethod
     def load(
@@ -371,17 +393,17 @@ class CorpusIndex:
             InvalidParameterError: a setting of ``builder`` is not the saved one.
         """
         arrays, meta = load_arrays(path, _KIND, _VERSION, mmap=False)
-        saved = {name: meta[name] for name in _SETTINGS}
+        saved = {name: meta[name] for name in SETTINGS}
         if builder is None:
             builder = UnitBuilder(**saved)
-        _check_settings(builder, saved)
+        check_settings_of(builder, saved)
         loaded = cls(builder, normalize=meta["normalize"])
         documents = documents_from_json(arrays["documents"])
         vectors = {
             bytes(key): vector
             for key, vector in zip(arrays["keys"], arrays["vectors"], strict=True)
         }
-        loaded.restore(documents, lambda _, text: vectors.get(_text_key(text)), units=meta["units"])
+        loaded.restore(documents, lambda _, text: vectors.get(text_key(text)), units=meta["units"])
         return loaded
 
 
@@ -391,7 +413,7 @@ def documents_to_json(documents: Iterable[Document]) -> npt.NDArray[np.uint8]:
     Raises:
         InvalidDocumentError: a document's metadata is not JSON.
     """
-    content = json.dumps([_to_json(document) for document in documents], ensure_ascii=False)
+    content = json.dumps([document_fields(document) for document in documents], ensure_ascii=False)
     return np.frombuffer(content.encode("utf-8", "surrogatepass"), np.uint8)
 
 
@@ -401,7 +423,12 @@ def documents_from_json(content: npt.NDArray[np.uint8]) -> list[Document]:
     return [Document(**entry) for entry in entries]
 
 
-def _to_json(document: Document) -> dict[str, Any]:
+def document_fields(document: Document) -> dict[str, Any]:
+    """Return a document as JSON values.
+
+    Raises:
+        InvalidDocumentError: its metadata is not JSON.
+    """
     fields = {
         "id": document.id,
         "text": document.text,
@@ -426,11 +453,13 @@ def _is_json(metadata: dict[str, Any]) -> bool:
         return False
 
 
-def _settings(builder: UnitBuilder) -> dict[str, Any]:
-    return {name: getattr(builder, name) for name in _SETTINGS}
+def settings_of(builder: UnitBuilder) -> dict[str, Any]:
+    """Return the settings of a builder that are saved: all but the callables."""
+    return {name: getattr(builder, name) for name in SETTINGS}
 
 
-def _check_settings(builder: UnitBuilder, known: Mapping[str, object]) -> None:
+def check_settings_of(builder: UnitBuilder, known: Mapping[str, object]) -> None:
+    """Raise ``InvalidParameterError`` where a setting of a builder is not the known one."""
     for name, value in known.items():
         if getattr(builder, name) != value:
             raise InvalidParameterError(
@@ -438,11 +467,13 @@ def _check_settings(builder: UnitBuilder, known: Mapping[str, object]) -> None:
             )
 
 
-def _name(units: Iterable[LongUnit]) -> str:
+def name_of(units: Iterable[LongUnit]) -> str:
+    """Return a name of units, which others do not have."""
     return stable_id(*(unit.id for unit in units))
 
 
-def _text_key(text: str) -> bytes:
+def text_key(text: str) -> bytes:
+    """Return the key under which the vector of an embedded text is kept."""
     return sha256(text.encode("utf-8", "surrogatepass")).digest()
 
 

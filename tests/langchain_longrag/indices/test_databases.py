@@ -1,0 +1,84 @@
+"""LangChain's indexes in a database: what they keep, and how they agree with a record manager."""
+
+import pytest
+from langchain_classic.indexes import SQLRecordManager
+from langchain_core.documents import Document
+from langchain_core.indexing import index
+
+from langchain_longrag import EvidenceRetriever, IndexRecordManager, LongRAGIndex
+from longrag.errors import InvalidParameterError
+from tests.langchain_longrag.conftest import HashEmbeddings
+
+
+def page(number, version=0):
+    text = f"Page {number} of version {version} is about otters."
+    return Document(id=f"d{number}", page_content=text, metadata={"source": f"s{number}"})
+
+
+def ids(results):
+    return {id_ for one in results for id_ in one.metadata["doc_ids"]}
+
+
+async def test_an_index_in_a_database_is_as_it_was_left_and_followed_by_others(tmp_path):
+    path = tmp_path / "i.db"
+    first = LongRAGIndex.open(path, HashEmbeddings(), max_tokens=40, k=9)
+    second = LongRAGIndex.open(path, HashEmbeddings(), k=9)
+    assert second.max_tokens == 40
+    evidence = EvidenceRetriever(index=second, token_budget=None)
+    first.upsert([page(n) for n in range(5)])
+    assert ids(second.invoke("otters")) == {f"d{n}" for n in range(5)}
+    await second.aupsert([page(7)])
+    await first.adelete(["d1"])
+    expected = {"d0", "d2", "d3", "d4", "d7"}
+    assert ids(await second.ainvoke("otters")) == expected
+    assert ids(evidence.invoke("otters")) == expected
+    assert [one.id for one in second.get(["d1", "d7"])] == ["d7"]
+    again = LongRAGIndex.open(path, HashEmbeddings(), k=9)
+    assert again.invoke("otters page 3") == first.invoke("otters page 3")
+    assert again.embedding.calls["embed_documents"] == 0
+    with pytest.raises(InvalidParameterError, match="chunk_size"):
+        LongRAGIndex.open(path, HashEmbeddings(), chunk_size=17)
+
+
+class Killed(BaseException):
+    """Stands for a kill."""
+
+
+class DiesBeforeUpdate(SQLRecordManager):
+    def update(self, *args, **kwargs):
+        raise Killed
+
+
+class DiesBeforeDelete(SQLRecordManager):
+    def delete_keys(self, *args, **kwargs):
+        raise Killed
+
+
+@pytest.mark.parametrize("dying", [DiesBeforeUpdate, DiesBeforeDelete])
+@pytest.mark.parametrize("cleanup", ["incremental", "full", "scoped_full"])
+def test_the_next_run_agrees_with_the_records_whatever_was_killed(cleanup, dying, tmp_path):
+    url = f"sqlite:///{tmp_path}/records.db"
+    engine_settings = {"db_url": url}
+
+    def feed(pages, manager=SQLRecordManager):
+        records = manager("docs", **engine_settings)
+        records.create_schema()
+        opened = LongRAGIndex.open(tmp_path / "i.db", HashEmbeddings(), k=9)
+        own = IndexRecordManager(records, opened)
+        try:
+            return opened, index(
+                pages, own, opened, cleanup=cleanup, source_id_key="source", key_encoder="sha256"
+            )
+        finally:
+            records.engine.dispose()
+
+    opened, _ = feed([page(n) for n in range(3)])
+    with pytest.raises(Killed):
+        feed([page(0), page(1, version=1)], dying)
+    # What the killed run took out comes again: the records still know it.
+    lost = [page(n) for n in range(3)]
+    opened, done = feed(lost)
+    texts = {one.text for one in opened._documents().values()}
+    assert texts == {one.page_content for one in lost}
+    opened, done = feed(lost)
+    assert done == {"num_added": 0, "num_updated": 0, "num_skipped": 3, "num_deleted": 0}
