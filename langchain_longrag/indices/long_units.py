@@ -6,6 +6,7 @@ import asyncio
 import copy
 import os
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from langchain_core.callbacks import (
@@ -24,6 +25,7 @@ from longrag.indexing.database import IndexDatabase
 from longrag.ingestion.builder import UnitBuilder
 from longrag.ingestion.links import LinkExtractor
 from longrag.ingestion.resolving import LinkReport, LinkRule
+from longrag.integration.keyword_sources import KeywordSource, UnitSource, refuse_texts
 from longrag.models.tokens import count_tokens
 from longrag.retrieval.assembly import check_token_budget, fit_budget
 from longrag.retrieval.corpus import SETTINGS, CorpusIndex, CorpusView
@@ -176,6 +178,25 @@ class LongRAGIndex(ChangingIndex):
         index = cls(embedding=embedding, **settings)
         index.corpus = index._corpus = CorpusIndex.load(path, builder=index._builder())
         return index
+
+    def keyword_source(
+        self, documents: Sequence[Document] | None = None
+    ) -> KeywordSource[Document]:
+        """Return what a hybrid retriever indexes beside this one: the chunks, for their units.
+
+        Raises:
+            InvalidParameterError: ``documents`` are given; the index has them.
+        """
+        refuse_texts("documents", documents)
+        return UnitSource(partial(self._view, None), self._result)
+
+    def _result(self, unit: RetrievedUnit, view: CorpusView) -> Document:
+        return self._results([unit], view)[0]
+
+    @property
+    def takes_vectors(self) -> bool:
+        """Whether it can be searched by a vector, and gives scores: it can."""
+        return True
 
     def _get_relevant_documents(
         self,

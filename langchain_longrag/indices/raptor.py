@@ -6,7 +6,7 @@ import asyncio
 import os
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, closing, contextmanager
-from typing import Any, Literal, cast
+from typing import Any, Final, Literal, cast
 
 from langchain_core.callbacks import (
     AsyncCallbackManagerForRetrieverRun,
@@ -34,12 +34,17 @@ from longrag.indexing.tree.builder import Scope, TreeBuilder, TreeEstimate
 from longrag.indexing.tree.clusterer import Clusterer
 from longrag.indexing.tree.summaries import ExtractiveSummarizer, LlmSummarizer, Summarizer
 from longrag.indexing.tree.tree import Tree, TreeStatistics
+from longrag.integration.keyword_sources import KeywordSource
 from longrag.journal import Journal
 from longrag.models.tokens import count_tokens
 from longrag.retrieval.filters import DocumentFilter, MetadataFilter, both
 from longrag.retrieval.tree_index import TreeChange, TreeIndex
 from longrag.retrieval.tree_search import TreeScorer
 from longrag.retrieval.units import check_k
+
+_OF_A_SEARCH: Final = (
+    *("mode", "k", "depth", "start_level", "levels", "redundancy", "compare", "scoring"),
+)
 
 
 class RaptorIndex(TreeSearch, ChangingIndex):
@@ -200,6 +205,11 @@ class RaptorIndex(TreeSearch, ChangingIndex):
         with closing(index._follow()) as steps:
             perform(steps)
         return index
+
+    def candidates_retriever(self) -> RaptorRetriever:
+        """Return the retriever of candidates for another ranking: without a budget for readers."""
+        settings = {name: getattr(self, name) for name in _OF_A_SEARCH}
+        return RaptorRetriever(index=self, token_budget=None, **settings)
 
     def _documents(self) -> Mapping[str, core.Document]:
         return self._index.documents
@@ -432,6 +442,20 @@ class RaptorRetriever(TreeSearch):
             raise InvalidParameterError("search_kwargs", self.search_kwargs, "without k", "Pass k.")
         if self.filter is not None:
             raise _no_filter(self.filter)
+
+    @property
+    def has_similarities(self) -> bool:
+        """Whether scores are known to be such that the higher is better: not those of a store."""
+        return self.index is not None
+
+    def keyword_source(
+        self, documents: Sequence[Document] | None = None
+    ) -> KeywordSource[Document] | None:
+        """Return what a hybrid retriever indexes beside this one: the nodes of the tree.
+
+        None where they are in a store, which does not tell them.
+        """
+        return None if self.index is None else super().keyword_source(documents)
 
     def _searched(self) -> tuple[Snapshot, TreeScorer, Embeddings]:
         return cast("RaptorIndex", self.index)._searched()

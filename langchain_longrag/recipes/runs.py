@@ -15,13 +15,14 @@ from langchain_core.runnables import RunnableConfig
 from langchain_longrag.bridge.answering import Models
 from langchain_longrag.bridge.models import reply_text
 from langchain_longrag.bridge.passages import from_passage, identity, to_passage
-from langchain_longrag.retrieval.base_retrievers import Beneath, comparable
-from langchain_longrag.retrieval.hybrid import HybridRetriever
-from langchain_longrag.retrieval.keyword_sources import KeywordPassages, Keywords
+from langchain_longrag.retrieval.base_retrievers import Beneath
+from langchain_longrag.retrieval.hybrid import HybridRetriever, result_id
+from langchain_longrag.retrieval.keyword_sources import KeywordPassages
 from longrag import calls
 from longrag import recipes as core
 from longrag.calls import Flow, Method, Request, Search, Steps
 from longrag.errors import StoreError
+from longrag.integration.keyword_sources import Keywords
 from longrag.prompts import CLASSIFY_QUERY
 from longrag.recipes import (
     Hybrid,
@@ -159,7 +160,7 @@ class _Run(Models):
             max_concurrency=modules.max_concurrency,
         )
         self._modules = modules
-        self._keywords: Keywords | None = None
+        self._keywords: Keywords[Document] | None = None
 
     def flow(self, query: str) -> Flow[Prepared]:
         modules = self._modules
@@ -192,15 +193,16 @@ class _Run(Models):
                 return (yield from super().steps(cast("Request", request)))
 
     def _search(self, request: Search) -> Steps[list[Passage]]:
-        rows = yield from self._modules.beneath.search(
+        beneath = self._modules.beneath
+        rows = yield from beneath.search(
             request.query, request.top_k, vector=request.vector, config=self.config
         )
         if self._keywords is None:
             return [replace(to_passage(document), score=score) for document, score in rows]
-        id_of = self._keywords.id_of
+        keywords = self._keywords
         return [
-            replace(to_passage(document, id_of(document)), score=score)
-            for (document, _), score in zip(rows, comparable(rows), strict=True)
+            replace(to_passage(document, result_id(keywords, document)), score=score)
+            for (document, _), score in zip(rows, beneath.comparable(rows), strict=True)
         ]
 
     def _refine(self, request: Refine) -> Steps[list[Passage]]:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from inspect import Parameter, signature
 from itertools import pairwise
-from typing import Any, Final, TypeAlias
+from typing import Any, TypeAlias
 
 from langchain_core.documents import Document
 from langchain_core.embeddings import Embeddings
@@ -14,19 +14,11 @@ from langchain_core.runnables import RunnableConfig
 from langchain_core.vectorstores import VectorStore, VectorStoreRetriever
 
 from langchain_longrag.bridge.documents import BY_VECTOR, search_store
-from langchain_longrag.indices.long_units import LongRAGIndex
-from langchain_longrag.indices.raptor import RaptorIndex, RaptorRetriever
-from langchain_longrag.retrieval.maxp import MaxPRetriever
-from langchain_longrag.retrieval.tree_search import TreeSearch
 from longrag.calls import Method, Steps
 from longrag.errors import InvalidParameterError, StoreError
 from longrag.integration.records import read_number
 
 Rows: TypeAlias = Sequence[tuple[Document, float | None]]
-
-_OF_A_SEARCH: Final = (
-    *("mode", "k", "depth", "start_level", "levels", "redundancy", "compare", "scoring"),
-)
 
 
 class Beneath:
@@ -70,7 +62,11 @@ class Beneath:
         if type(retriever) is VectorStoreRetriever and retriever.search_type == "similarity":
             self.store = retriever.vectorstore
             self.search_kwargs = {k: v for k, v in retriever.search_kwargs.items() if k != "k"}
-        self.retriever = None if self.store is not None else _without_budget(retriever)
+        own: Callable[[], BaseRetriever] | None
+        own = getattr(retriever, "candidates_retriever", None)
+        self.retriever = retriever if own is None else own()
+        if self.store is not None:
+            self.retriever = None
 
     @property
     def embedding(self) -> Embeddings | None:
@@ -88,13 +84,9 @@ class Beneath:
     def takes_vectors(self) -> bool:
         """Whether it can be searched by a vector, and gives scores."""
         store = self.store
-        if isinstance(self.retriever, MaxPRetriever):
-            store = self.retriever.vectorstore
-            if store is None or self.retriever.embedding is not None:
-                return store is None or hasattr(store, BY_VECTOR)
-        if isinstance(self.retriever, LongRAGIndex):
-            return True
-        return store is not None and hasattr(store, BY_VECTOR) and store.embeddings is not None
+        if store is None:
+            return bool(getattr(self.retriever, "takes_vectors", False))
+        return hasattr(store, BY_VECTOR) and store.embeddings is not None
 
     def search(
         self,
@@ -123,7 +115,22 @@ class Beneath:
             isinstance(document, Document) for document in found
         ):
             raise StoreError(f"a retriever must return a list of documents, got {found!r}")
-        return [(document, read_number(document.metadata.get("score"))) for document in found[:k]]
+        rows = [(document, read_number(document.metadata.get("score"))) for document in found]
+        if not self._has_similarities:
+            return rows[:k]
+        # Nodes of a tree do not come by their scores alone.
+        best = sorted(range(len(rows)), key=lambda at: rows[at][1] or 0.0, reverse=True)[:k]
+        return [rows[at] for at in sorted(best)]
+
+    def comparable(self, rows: Rows) -> list[float]:
+        """Return scores of which the higher is better, for rows that were found here."""
+        if self._has_similarities:
+            return [score or 0.0 for _, score in rows]
+        return comparable(rows)
+
+    @property
+    def _has_similarities(self) -> bool:
+        return bool(getattr(self.retriever, "has_similarities", False))
 
 
 def comparable(rows: Rows) -> list[float]:
@@ -141,16 +148,13 @@ def comparable(rows: Rows) -> list[float]:
     return [float(len(rows) - place) for place in range(len(rows))]
 
 
-def _without_budget(retriever: BaseRetriever | None) -> BaseRetriever | None:
-    if not isinstance(retriever, RaptorIndex):
-        return retriever
-    settings = {name: getattr(retriever, name) for name in _OF_A_SEARCH}
-    return RaptorRetriever(index=retriever, token_budget=None, **settings)
+def _counts_by_layer(retriever: BaseRetriever | None) -> bool:
+    return bool(getattr(retriever, "counts_by_layer", False))
 
 
 def _takes_k(retriever: BaseRetriever | None) -> bool:
-    if isinstance(retriever, TreeSearch) and retriever.mode == "traversal":
-        return False  # there it is the nodes of each layer
+    if _counts_by_layer(retriever):
+        return False
     kind = type(retriever)
     kwargs = isinstance(retriever, VectorStoreRetriever)
     return all(

@@ -19,11 +19,12 @@ from pydantic import ConfigDict, Field, PrivateAttr, SkipValidation
 
 from langchain_longrag.bridge.answering import Checked, call_config
 from langchain_longrag.bridge.documents import to_chunk
-from langchain_longrag.retrieval.base_retrievers import Beneath, comparable
-from langchain_longrag.retrieval.keyword_sources import Keywords, KeywordSource, source_of
+from langchain_longrag.retrieval.base_retrievers import Beneath
+from langchain_longrag.retrieval.keyword_sources import source_of
 from longrag.calls import Flow, Request, Search, Steps, aperform, arun, perform, run
 from longrag.errors import InvalidParameterError
 from longrag.indexing.keywords import Tokenizer
+from longrag.integration.keyword_sources import CurrentKeywords, Keywords
 from longrag.retrieval.fusion import PAPER_ALPHA, check_alpha
 from longrag.retrieval.hybrid import HybridHit, hybrid
 from longrag.retrieval.units import Hit, check_k
@@ -34,8 +35,9 @@ _CANDIDATES = 100
 class HybridRetriever(Checked, BaseRetriever):
     """Retrieve by ``alpha * keywords + dense``: BM25 beside any retriever, over the same documents.
 
-    Returns exactly min(k, documents) documents, those that neither ranking knows last. Each has its
-    ``score``, at most ``alpha + 1``: both rankings are scaled to 0 to 1. Long units count by their
+    Returns the ``k`` best of what either ranking found: exactly min(k, documents) where the
+    retriever ranks all documents that it is asked for. Each has its ``score``, at most
+    ``alpha + 1``: both rankings are scaled to 0 to 1. Long units count by their
     best chunk on both sides, and of a tree its leaves and summaries count alike.
 
     A retriever that gives no scores, as most of LangChain's, counts by its ranks; so does one whose
@@ -78,15 +80,21 @@ class HybridRetriever(Checked, BaseRetriever):
     search_kwargs: dict[str, Any] = Field(default_factory=dict)
     keyword_tokenizer: SkipValidation[Tokenizer | None] = None
     # A field, so that a runnable with other settings need not read the documents again.
-    keywords: SkipValidation[tuple[object, Keywords] | None] = Field(default=None, repr=False)
+    keywords: SkipValidation[tuple[object, Keywords[Document]] | None] = Field(
+        default=None, repr=False
+    )
     _beneath: Beneath = PrivateAttr()
-    _source: KeywordSource = PrivateAttr()
+    _current: CurrentKeywords[Document] = PrivateAttr()
 
     def _prepare(self) -> None:
         check_alpha(self.alpha)
         self._wanted(self.k)
         self._beneath = Beneath(self.retriever, self.vectorstore, self.search_kwargs)
-        self._source = source_of(self._beneath, self.documents)
+        searched = self._beneath
+        source = source_of(
+            searched.retriever, searched.store, searched.search_kwargs, self.documents
+        )
+        self._current = CurrentKeywords(source, self.keyword_tokenizer, self.keywords)
         self._known()
 
     def _get_relevant_documents(
@@ -109,19 +117,15 @@ class HybridRetriever(Checked, BaseRetriever):
         hits = yield from hybrid(
             query, keywords=keywords.index, top_k=k, alpha=self.alpha, candidates=wanted
         )
-        results = [_result(hit, keywords, call.found) for hit in hits]
-        known = {hit.id for hit in hits}
-        others = [id_ for id_ in keywords.ids if id_ not in known]
-        rest = [keywords.make(id_, None) for id_ in others[: k - len(results)]]
-        return results + [_scored(document, 0.0) for document in rest]
+        return [_result(hit, keywords, call.found) for hit in hits]
 
     def _steps(self, request: Request, call: _Call) -> Steps[list[Hit]]:
         if not isinstance(request, Search) or call.keywords is None:
             raise NotImplementedError(type(request).__name__)
         rows = yield from self._beneath.search(request.query, request.top_k, config=call.config)
         hits = []
-        for (document, _), score in zip(rows, comparable(rows), strict=True):
-            id_ = call.keywords.id_of(document)
+        for (document, _), score in zip(rows, self._beneath.comparable(rows), strict=True):
+            id_ = result_id(call.keywords, document)
             call.found.setdefault(id_, document)
             hits.append(Hit(id_, replace(to_chunk(document, id_), id=id_), score))
         return hits
@@ -135,12 +139,11 @@ class HybridRetriever(Checked, BaseRetriever):
             raise InvalidParameterError("candidates", self.candidates, f"at least k={k}")
         return self.candidates
 
-    def _known(self) -> Keywords:
-        """Return the keywords of what is searched beneath now."""
-        state, read = self._source.state(), self.keywords
-        if read is None or not _same(read[0], state):
-            read = self.keywords = state, self._source.read(state, self.keyword_tokenizer)
-        return read[1]
+    def _known(self) -> Keywords[Document]:
+        """Return the keywords of what is searched now."""
+        keywords = self._current.read()
+        self.keywords = self._current.known
+        return keywords
 
     def __getstate__(self) -> dict[Any, Any]:
         """Leave out what is read of the documents again when it is needed."""
@@ -161,18 +164,19 @@ class _Call:
     """One retrieval: what goes along with its calls, and what was found beneath by id."""
 
     config: RunnableConfig
-    keywords: Keywords | None = None
+    keywords: Keywords[Document] | None = None
     found: dict[str, Document] = field(default_factory=dict)
 
 
-def _same(one: object, other: object) -> bool:
-    return one is other or (isinstance(one, list) and one == other)
+def result_id(keywords: Keywords[Document], document: Document) -> str:
+    """Return the id under which a keyword index knows what a retriever returned."""
+    return str(document.id) if keywords.id_of is None else keywords.id_of(document)
 
 
-def _result(hit: HybridHit, keywords: Keywords, found: dict[str, Document]) -> Document:
-    if hit.id in found:
-        return _scored(found[hit.id], hit.score)
-    return _scored(keywords.make(hit.id, hit.keyword_id), hit.score)
+def _result(hit: HybridHit, keywords: Keywords[Document], found: dict[str, Document]) -> Document:
+    if hit.found is None:
+        return keywords.make_result(hit.id, hit.keyword_id, hit.score)
+    return _scored(found[hit.id], hit.score)
 
 
 def _scored(document: Document, score: float) -> Document:

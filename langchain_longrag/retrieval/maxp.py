@@ -28,6 +28,7 @@ from langchain_longrag.bridge.documents import (
     units_of_documents,
 )
 from langchain_longrag.ingestion.long_units import LongUnitTransformer
+from langchain_longrag.retrieval.keyword_sources import GivenUnits
 from longrag.calls import (
     Embed,
     Fetch,
@@ -41,8 +42,10 @@ from longrag.calls import (
     run,
 )
 from longrag.errors import InvalidParameterError
+from longrag.integration.keyword_sources import KeywordSource, UnitSource, refuse_texts
 from longrag.models.tokens import count_tokens
 from longrag.retrieval.assembly import check_token_budget, fit_budget
+from longrag.retrieval.corpus import CorpusView
 from longrag.retrieval.units import (
     UnitIndex,
     check_k,
@@ -150,6 +153,35 @@ class MaxPRetriever(BaseRetriever):
             flow = embed_units(units, chunks)
             self.index = run(flow, lambda request: perform(self._steps(request, self._stored)))
 
+    def keyword_source(
+        self, documents: Sequence[Document] | None = None
+    ) -> KeywordSource[Document] | None:
+        """Return what a hybrid retriever indexes beside this one: the chunks, for their units.
+
+        Args:
+            documents: the chunks of a vector store, which does not tell them; None is returned
+                where they are needed and not given.
+
+        Raises:
+            InvalidParameterError: documents are given that the retriever has.
+        """
+        if self.vectorstore is not None:
+            return None if documents is None else GivenUnits(list(documents), self.unit_key)
+        refuse_texts("documents", documents)
+        return UnitSource(self._view, self._found_in_memory)
+
+    def _view(self) -> CorpusView:
+        return CorpusView({}, self._built())
+
+    def _found_in_memory(self, unit: RetrievedUnit, _: CorpusView) -> Document:
+        return self._results([unit], self._known())[0]
+
+    @property
+    def takes_vectors(self) -> bool:
+        """Whether it can be searched by a vector, and gives scores."""
+        store = self.vectorstore
+        return store is None or (hasattr(store, BY_VECTOR) and self._embedding() is not None)
+
     def _get_relevant_documents(
         self,
         query: str,
@@ -180,7 +212,7 @@ class MaxPRetriever(BaseRetriever):
         if self.vectorstore is None:
             found = yield from retrieve([query], self._built(), k=k, vector=vector)
         else:
-            known = hasattr(self.vectorstore, BY_VECTOR) and self._embedding() is not None
+            known = self.takes_vectors
             if vector is not None and not known:
                 allowed = "None over a store that is searched by queries alone"
                 raise InvalidParameterError("vector", "a vector", allowed)

@@ -21,7 +21,7 @@ from pydantic import ConfigDict, Field, PrivateAttr, SkipValidation
 
 from langchain_longrag.bridge.answering import Checked, Models, to_prompt
 from langchain_longrag.bridge.passages import identity
-from langchain_longrag.retrieval.base_retrievers import Beneath, comparable
+from langchain_longrag.retrieval.base_retrievers import Beneath
 from longrag.calls import Flow, Request, Search, Steps, ask, together
 from longrag.errors import InvalidParameterError
 from longrag.ingestion.chunking import check_size
@@ -134,7 +134,7 @@ class QueryTransformRetriever(Checked, BaseRetriever):
         ranks: list[dict[str, float]] = []
         for rows in found:
             scores: dict[str, float] = {}
-            for (document, _), score in zip(rows, comparable(rows), strict=True):
+            for (document, _), score in zip(rows, self._beneath.comparable(rows), strict=True):
                 id_ = identity(document)
                 known.setdefault(id_, document)
                 scores.setdefault(id_, score)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from inspect import signature
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, get_args
 
@@ -23,6 +23,7 @@ from langchain_longrag.bridge.tree_nodes import Snapshot, from_node
 from longrag.calls import Embed, Flow, Request, Steps, aperform, arun, perform, run
 from longrag.errors import InvalidParameterError
 from longrag.indexing.tree.tree import Tree
+from longrag.integration.keyword_sources import KeywordSource, TreeSource, refuse_texts
 from longrag.retrieval.filters import DocumentFilter, MetadataFilter, both
 from longrag.retrieval.tree_search import Compare, TreeScorer, collapsed, traverse
 from longrag.retrieval.units import embed_query
@@ -110,6 +111,31 @@ class TreeSearch(BaseRetriever):
         snapshot, scorer, embedding = self._seen(filter)
         flow = self._flow(query, k, snapshot, scorer)
         return await arun(flow, lambda request: aperform(_steps(embedding, request)))
+
+    @property
+    def counts_by_layer(self) -> bool:
+        """Whether ``k`` is the number of nodes of each layer, which come layer by layer."""
+        return self.mode == "traversal"
+
+    @property
+    def has_similarities(self) -> bool:
+        """Whether scores are known to be such that the higher is better, in whatever order."""
+        return True
+
+    def keyword_source(
+        self, documents: Sequence[Document] | None = None
+    ) -> KeywordSource[Document] | None:
+        """Return what a hybrid retriever indexes beside this one: the nodes of the tree.
+
+        Raises:
+            InvalidParameterError: ``documents`` are given; the tree has them.
+        """
+        refuse_texts("documents", documents)
+        return TreeSource(self._searched_tree, self.levels)
+
+    def _searched_tree(self) -> tuple[Tree, Callable[[RetrievedNode], Document]]:
+        (documents, tree), _, _ = self._seen()
+        return tree, lambda found: from_node(found, documents)
 
     def _seen(
         self, filter: MetadataFilter | None = None

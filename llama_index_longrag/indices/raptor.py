@@ -237,6 +237,10 @@ class RaptorIndex(LivingIndex[RaptorStruct]):
         """Measure the tree (RAPTOR, Appendix C)."""
         return self.tree.statistics()
 
+    def candidates_retriever(self) -> BaseRetriever:
+        """Return the retriever of candidates for another ranking: without a budget for readers."""
+        return self.as_retriever(token_budget=None)
+
     def snapshot(self) -> tuple[Mapping[str, Document], TreeScorer]:
         """Return the documents, and what scores the nodes of their tree, of one moment."""
         documents, tree = self._trees.snapshot()

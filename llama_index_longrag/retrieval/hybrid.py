@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import isnan
 from typing import Any
 
@@ -13,12 +13,11 @@ from llama_index.core.indices.base import BaseIndex
 from llama_index.core.schema import BaseNode, IndexNode, NodeWithScore, QueryBundle
 
 from llama_index_longrag.bridge.nodes import to_chunk
-from llama_index_longrag.indices.raptor import RaptorIndex
-from llama_index_longrag.retrieval.keyword_sources import CurrentKeywords, Keywords, source_of
-from llama_index_longrag.retrieval.raptor import RaptorRetriever
+from llama_index_longrag.retrieval.keyword_sources import source_of
 from longrag.calls import Flow, Method, Request, Search, Steps, aperform, arun, perform, run
 from longrag.errors import InvalidParameterError
 from longrag.indexing.keywords import Tokenizer
+from longrag.integration.keyword_sources import CurrentKeywords, Keywords
 from longrag.retrieval.fusion import PAPER_ALPHA, check_alpha
 from longrag.retrieval.hybrid import HybridHit, hybrid
 from longrag.retrieval.units import Hit, check_k
@@ -86,7 +85,7 @@ class HybridRetriever(BaseRetriever):
         self._index = index
         source = source_of(self._retriever, nodes, follow=index is not None)
         self._keywords = CurrentKeywords(source, keyword_tokenizer)
-        self._keywords.now()
+        self._keywords.read()
         # Keywords find the nodes that stand for objects: what these are is looked up when both
         # rankings are one, and not by the retriever beneath.
         self._resolves = nodes is None and object_map is None and not objects
@@ -98,6 +97,11 @@ class HybridRetriever(BaseRetriever):
             objects=objects,
             verbose=verbose,
         )
+
+    @property
+    def candidates(self) -> int | None:
+        """How many of each ranking are added up, None where that follows ``similarity_top_k``."""
+        return self._candidates
 
     @property
     def similarity_top_k(self) -> int:
@@ -129,7 +133,7 @@ class HybridRetriever(BaseRetriever):
     def _flow(
         self, bundle: QueryBundle, found: dict[str, NodeWithScore]
     ) -> Flow[list[NodeWithScore]]:
-        keywords = self._keywords.now()
+        keywords = self._keywords.read()
         hits = yield from hybrid(
             bundle.query_str,
             keywords=keywords.index,
@@ -162,9 +166,11 @@ class HybridRetriever(BaseRetriever):
         return self._candidates or max(_CANDIDATES, self._similarity_top_k)
 
 
-def _result(hit: HybridHit, keywords: Keywords, found: dict[str, NodeWithScore]) -> NodeWithScore:
+def _result(
+    hit: HybridHit, keywords: Keywords[NodeWithScore], found: dict[str, NodeWithScore]
+) -> NodeWithScore:
     if hit.found is None:
-        return keywords.make(hit)
+        return keywords.make_result(hit.id, hit.keyword_id, hit.score)
     return NodeWithScore(node=found[hit.id].node, score=hit.score)
 
 
@@ -184,16 +190,16 @@ def _beneath(retriever: BaseRetriever | None, index: BaseIndex[Any] | None) -> B
         return retriever
     if not isinstance(index, BaseIndex):
         raise InvalidParameterError("index", index, "an index", "Or give its retriever.")
-    # A tree's budget is for readers; here its nodes are candidates.
-    return index.as_retriever(**({"token_budget": None} if isinstance(index, RaptorIndex) else {}))
+    candidates: Callable[[], BaseRetriever] | None = getattr(index, "candidates_retriever", None)
+    return index.as_retriever() if candidates is None else candidates()
 
 
 def asking_for(retriever: BaseRetriever, wanted: int) -> BaseRetriever:
     """Return a retriever that returns as many nodes as are wanted, if it can be told."""
     known = getattr(retriever, "similarity_top_k", None)
     if isinstance(retriever, HybridRetriever):
-        wanted = min(wanted, retriever._candidates or wanted)
-    by_layer = isinstance(retriever, RaptorRetriever) and retriever._mode == "traversal"
+        wanted = min(wanted, retriever.candidates or wanted)
+    by_layer = getattr(retriever, "counts_by_layer", False)
     if not isinstance(known, int) or known >= wanted or by_layer:
         return retriever
     other = copy.copy(retriever)

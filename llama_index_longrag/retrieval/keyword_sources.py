@@ -1,14 +1,12 @@
-"""What keywords search beneath a hybrid retriever: the nodes that the other retriever searches.
+"""What keywords search beside one of LlamaIndex's retrievers: the nodes that it searches.
 
-A source is asked for its state before each search; one that follows an index gives another state
-when the index has changed, and is then read again.
+The retrievers of this package say it themselves, by a method ``keyword_source``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol, TypeAlias
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.indices.vector_store.base import VectorStoreIndex
@@ -19,64 +17,22 @@ from llama_index.core.vector_stores.utils import build_metadata_filter_fn
 
 from llama_index_longrag.bridge.nodes import holds_chunks, unit_of, units_of_nodes
 from llama_index_longrag.bridge.stores import StoredUnits
-from llama_index_longrag.retrieval.maxp import MaxPRetriever
-from llama_index_longrag.retrieval.raptor import RaptorRetriever
 from longrag.errors import InvalidParameterError
-from longrag.indexing.keywords import KeywordIndex, Tokenizer, UnitKeywords
-from longrag.ingestion.units import embedding_text
+from longrag.indexing.keywords import KeywordIndex, Tokenizer
+from longrag.integration.keyword_sources import (
+    Keywords,
+    KeywordSource,
+    OffersKeywords,
+    index_units,
+    with_first_chunk,
+)
 from longrag.models.tokens import count_tokens
-from longrag.retrieval.assembly import place
-from longrag.retrieval.hybrid import HybridHit
-from longrag.types import Chunk, LongUnit, RetrievedNode, RetrievedUnit
-
-Make: TypeAlias = Callable[[HybridHit], NodeWithScore]
-"""Makes the result of a hit that the keywords alone have found."""
-
-
-@dataclass(frozen=True, slots=True)
-class Keywords:
-    """The keywords of a source as it was, and what makes results of it."""
-
-    index: KeywordIndex | UnitKeywords
-    make: Make
-
-
-class KeywordSource(Protocol):
-    """Nodes that change or not."""
-
-    def state(self) -> object:
-        """Return something that is another thing, or unequal, when the nodes have changed."""
-
-    def read(self, state: Any, tokenizer: Tokenizer | None) -> Keywords:
-        """Index the words of the nodes there are."""
-
-
-class CurrentKeywords:
-    """The keywords of a source as it is now, read again only when it has changed.
-
-    Copies of a retriever share it, so that none reads what another has read.
-    """
-
-    def __init__(self, source: KeywordSource, tokenizer: Tokenizer | None) -> None:
-        self._source = source
-        self._tokenizer = tokenizer
-        self._read: tuple[object, Keywords] | None = None
-
-    def now(self) -> Keywords:
-        """Return the keywords of the nodes there are."""
-        state, known = self._source.state(), self._read
-        if known is None or not _same(known[0], state):
-            known = self._read = state, self._source.read(state, self._tokenizer)
-        return known[1]
-
-
-def _same(one: object, other: object) -> bool:
-    return one is other or (isinstance(one, list) and one == other)
+from longrag.types import RetrievedUnit
 
 
 def source_of(
     retriever: BaseRetriever, nodes: Sequence[BaseNode] | None, *, follow: bool
-) -> KeywordSource:
+) -> KeywordSource[NodeWithScore]:
     """Find what a retriever searches.
 
     The framework's own retrievers search the nodes that were there when they were made; ``follow``
@@ -85,42 +41,48 @@ def source_of(
     Raises:
         InvalidParameterError: it cannot be known, and no nodes were given; or both are there.
     """
-    own = isinstance(retriever, MaxPRetriever) and retriever._index is None
-    if nodes is not None and (own or isinstance(retriever, RaptorRetriever)):
-        raise InvalidParameterError("nodes", f"{len(nodes)} nodes", "None: the retriever has them")
-    match retriever:
-        case RaptorRetriever():
-            return _TreeNodes(retriever)
-        case MaxPRetriever() if own:
-            return _Units(retriever)
-        case MaxPRetriever():
-            return _StoredUnits(retriever, nodes)
-        case _:
-            return _Nodes(retriever, nodes, follow=follow)
+    if isinstance(retriever, OffersKeywords):
+        own: KeywordSource[NodeWithScore] = retriever.keyword_source(nodes)
+        return own
+    # LlamaIndex's retrievers tell it by private attributes alone.
+    index = getattr(retriever, "_index", None)
+    filters = getattr(retriever, "_filters", None)
+    source = NodeSource(
+        nodes,
+        index if isinstance(index, VectorStoreIndex) else None,
+        filters if isinstance(filters, MetadataFilters) else None,
+    )
+    if isinstance(retriever, VectorIndexRetriever):
+        source.only_nodes = frozenset(() if follow else retriever._node_ids or ())
+        source.only_documents = frozenset(retriever._doc_ids or ())
+    return source
 
 
-class _Nodes:
-    """Nodes by their ids, given or in the docstore of an index."""
+class NodeSource:
+    """Nodes by their ids, given or in the docstore of an index.
+
+    Args:
+        nodes: the nodes, in place of those of the index.
+        index: the index whose nodes are searched.
+        filters: metadata filters that nodes must pass.
+
+    Raises:
+        InvalidParameterError: there are no nodes, and the index does not have them either.
+    """
 
     def __init__(
         self,
-        retriever: BaseRetriever,
         nodes: Sequence[BaseNode] | None,
-        *,
-        follow: bool = True,
+        index: VectorStoreIndex | None,
+        filters: MetadataFilters | None,
     ) -> None:
         self._nodes = None if nodes is None else list(nodes)
-        index = getattr(retriever, "_index", None)
-        self._index = index if isinstance(index, VectorStoreIndex) else None
-        filters = getattr(retriever, "_filters", None)
-        self._filters = filters if isinstance(filters, MetadataFilters) else None
-        self._only_nodes: frozenset[str] = frozenset()
-        self._only_documents: frozenset[str] = frozenset()
-        if isinstance(retriever, VectorIndexRetriever):
-            self._only_nodes = frozenset(() if follow else retriever._node_ids or ())
-            self._only_documents = frozenset(retriever._doc_ids or ())
-        hidden = self._index is None or self._index.vector_store.stores_text
-        if self._nodes is None and hidden and not self.state():
+        self._index = index
+        self._filters = filters
+        self.only_nodes: frozenset[str] = frozenset()
+        self.only_documents: frozenset[str] = frozenset()
+        unknown = index is None or index.vector_store.stores_text
+        if self._nodes is None and unknown and not self.state():
             raise InvalidParameterError(
                 "nodes",
                 None,
@@ -129,19 +91,20 @@ class _Nodes:
             )
 
     def state(self) -> object:
-        """Return the ids of the nodes in the index."""
+        """Return the nodes that were given, or the ids of those in the index."""
         if self._nodes is not None:
             return self._nodes
         return list(self._index.index_struct.nodes_dict.values()) if self._index else []
 
-    def read(self, state: Any, tokenizer: Tokenizer | None) -> Keywords:
+    def read(self, state: Any, tokenizer: Tokenizer | None) -> Keywords[NodeWithScore]:
         """Index the nodes as they are embedded, with their metadata."""
-        nodes = {node.node_id: node for node in self._passing(state)}
+        nodes = {node.node_id: node for node in self.passing(state)}
         texts = [node.get_content(metadata_mode=MetadataMode.EMBED) for node in nodes.values()]
         index = KeywordIndex.build(list(nodes), texts, tokenizer=tokenizer)
-        return Keywords(index, lambda hit: NodeWithScore(node=nodes[hit.id], score=hit.score))
+        return Keywords(index, lambda id_, _, score: NodeWithScore(node=nodes[id_], score=score))
 
-    def _passing(self, state: Any) -> list[BaseNode]:
+    def passing(self, state: Any) -> list[BaseNode]:
+        """Return the nodes of a state that pass the filters."""
         nodes = self._nodes
         if nodes is None and self._index is not None:
             nodes = self._index.docstore.get_nodes(state, raise_error=False)
@@ -151,107 +114,60 @@ class _Nodes:
             node
             for node in by_id.values()
             if passes(node.node_id)
-            and (not self._only_nodes or node.node_id in self._only_nodes)
-            and (not self._only_documents or node.ref_doc_id in self._only_documents)
+            and (not self.only_nodes or node.node_id in self.only_nodes)
+            and (not self.only_documents or node.ref_doc_id in self.only_documents)
         ]
 
 
-class _StoredUnits(_Nodes):
-    """Units whose chunks are in a vector store."""
+class StoredUnitSource(NodeSource):
+    """Units whose chunks are in a vector store.
 
-    def __init__(self, retriever: MaxPRetriever, nodes: Sequence[BaseNode] | None) -> None:
-        super().__init__(retriever, nodes)
-        self._retriever = retriever
+    Args:
+        nodes: the chunks and units, in place of those of the index.
+        index: the index over the vector store.
+        filters: metadata filters that chunks must pass.
+        unit_key: the metadata key that names a chunk's unit.
+        make_unit: makes a result of a unit, given what is known of its nodes.
+    """
 
-    def read(self, state: Any, tokenizer: Tokenizer | None) -> Keywords:
+    def __init__(
+        self,
+        nodes: Sequence[BaseNode] | None,
+        index: VectorStoreIndex,
+        filters: MetadataFilters | None,
+        unit_key: str,
+        make_unit: Callable[[RetrievedUnit, StoredUnits], NodeWithScore],
+    ) -> None:
+        super().__init__(nodes, index, filters)
+        self._docstore = index.docstore
+        self._unit_key = unit_key
+        self._make_unit = make_unit
+
+    def read(self, state: Any, tokenizer: Tokenizer | None) -> Keywords[NodeWithScore]:
         """Index the chunks, as they are embedded, for their units."""
-        key, nodes = self._retriever._unit_key, self._passing(state)
-        if self._filters is not None:
-            # A unit's node holds the text of all its chunks, of those that do not pass as well.
-            nodes = [node for node in nodes if not holds_chunks(node)]
-        elif self._index is not None:
-            there = {node.node_id for node in nodes}
-            names = dict.fromkeys(unit_of(node, key) or "" for node in nodes)
-            missing = [name for name in names if name and name not in there]
-            found = self._index.docstore.get_nodes(missing, raise_error=False)
-            nodes += [node for node in found if holds_chunks(node)]
-        units, chunks, leaves = units_of_nodes(nodes, key, count_tokens)
+        nodes = self._with_units(self.passing(state))
+        units, chunks, leaves = units_of_nodes(nodes, self._unit_key, count_tokens)
         texts = [leaf.get_content(metadata_mode=MetadataMode.EMBED) for leaf in leaves]
-        index = KeywordIndex.build([one.id for one in chunks], texts, tokenizer=tokenizer)
-        stored = StoredUnits(key)
+        stored = StoredUnits(self._unit_key)
         for leaf in leaves:
             stored.hit(NodeWithScore(node=leaf))
         for node in nodes:
             if holds_chunks(node):
                 stored.know(node)
-        return _of_units(self._retriever, index, units, chunks, stored)
+        found = with_first_chunk(units, chunks)
+        return index_units(
+            found, chunks, texts, lambda unit: self._make_unit(unit, stored), tokenizer
+        )
 
+    def _with_units(self, nodes: list[BaseNode]) -> list[BaseNode]:
+        """Add the nodes of whole units, or leave them out where there are filters.
 
-class _Units:
-    """The units of a retriever that has them in memory."""
-
-    def __init__(self, retriever: MaxPRetriever) -> None:
-        self._retriever = retriever
-
-    def state(self) -> object:
-        """Return the index of the units, which is another after each change."""
-        return [self._retriever._view()]
-
-    def read(self, state: Any, tokenizer: Tokenizer | None) -> Keywords:
-        """Index the chunks that may be seen, with their titles, for their units."""
-        (view,) = state
-        ids = [one.id for one in view.chunks]
-        texts = [embedding_text(one) for one in view.chunks]
-        index = KeywordIndex.build(ids, texts, tokenizer=tokenizer)
-        stored = StoredUnits(self._retriever._unit_key)
-        cut = {found.unit.id for found in view.units if not found.complete}
-        units = [found.unit for found in view.units]
-        return _of_units(self._retriever, index, units, view.chunks, stored, cut=cut)
-
-
-def _of_units(
-    retriever: MaxPRetriever,
-    index: KeywordIndex,
-    units: Sequence[LongUnit],
-    chunks: Sequence[Chunk],
-    stored: StoredUnits,
-    *,
-    cut: Collection[str] = (),
-) -> Keywords:
-    chunk: Mapping[str, Chunk] = {one.id: one for one in chunks}
-    unit = {one.id: one for one in units}
-
-    def make(hit: HybridHit) -> NodeWithScore:
-        own = unit[hit.id]
-        best = place(chunk[str(hit.keyword_id)], own)
-        known = retriever._index is None or retriever._filters is None
-        complete = known and own.id not in retriever._cut and own.id not in cut
-        found = RetrievedUnit(own, hit.score, best, retriever._exact, complete)
-        return retriever._results([found], stored)[0]
-
-    return Keywords(index.by_unit({one.id: one.unit_id for one in chunks}), make)
-
-
-class _TreeNodes:
-    """The nodes of a tree, on the levels that are searched."""
-
-    def __init__(self, retriever: RaptorRetriever) -> None:
-        self._retriever = retriever
-
-    def state(self) -> object:
-        """Return the scorer of the tree, which is another after each change."""
-        return self._retriever._seen()[1]
-
-    def read(self, state: Any, tokenizer: Tokenizer | None) -> Keywords:
-        """Index the texts of the nodes with their titles."""
-        documents, scorer = self._retriever._seen()
-        tree, levels = scorer.tree, self._retriever._search.get("levels")
-        nodes = [node for node in tree.nodes.values() if levels is None or node.level in levels]
-        texts = [f"{node.title}\n\n{node.text}" if node.title else node.text for node in nodes]
-        index = KeywordIndex.build([node.id for node in nodes], texts, tokenizer=tokenizer)
-
-        def make(hit: HybridHit) -> NodeWithScore:
-            found = RetrievedNode(tree.nodes[hit.id], hit.score, tree.leaves(hit.id))
-            return self._retriever._results([found], documents)[0]
-
-        return Keywords(index, make)
+        A unit's node holds the text of all its chunks, of those that do not pass as well.
+        """
+        if self._filters is not None:
+            return [node for node in nodes if not holds_chunks(node)]
+        there = {node.node_id for node in nodes}
+        names = dict.fromkeys(unit_of(node, self._unit_key) or "" for node in nodes)
+        missing = [name for name in names if name and name not in there]
+        found = self._docstore.get_nodes(missing, raise_error=False)
+        return [*nodes, *(node for node in found if holds_chunks(node))]

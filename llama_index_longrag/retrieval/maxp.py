@@ -42,6 +42,7 @@ from llama_index_longrag.bridge.stores import (
     ranks_exactly,
     token_counter,
 )
+from llama_index_longrag.retrieval.keyword_sources import StoredUnitSource
 from longrag.calls import (
     Embed,
     Fetch,
@@ -58,6 +59,7 @@ from longrag.calls import (
 )
 from longrag.errors import EmbeddingError, InvalidParameterError
 from longrag.indexing.vectors import check_vectors
+from longrag.integration.keyword_sources import KeywordSource, UnitSource, refuse_texts
 from longrag.retrieval.assembly import check_token_budget, fit_budget
 from longrag.retrieval.corpus import CorpusIndex, CorpusView
 from longrag.retrieval.units import (
@@ -183,6 +185,33 @@ class MaxPRetriever(BaseRetriever):
     def similarity_top_k(self, similarity_top_k: int) -> None:
         check_k(similarity_top_k, "similarity_top_k")
         self._similarity_top_k = similarity_top_k
+
+    def keyword_source(
+        self, nodes: Sequence[BaseNode] | None = None
+    ) -> KeywordSource[NodeWithScore]:
+        """Return what a hybrid retriever indexes beside this one: the chunks, for their units.
+
+        Args:
+            nodes: the nodes of a vector store that does not tell them.
+
+        Raises:
+            InvalidParameterError: nodes are given that are there already, or are needed.
+        """
+        if self._index is not None:
+            return StoredUnitSource(
+                nodes, self._index, self._filters, self._unit_key, self._found_by_keywords
+            )
+        refuse_texts("nodes", nodes)
+        return UnitSource(self._view, self._found_in_memory)
+
+    def _found_in_memory(self, unit: RetrievedUnit, _: CorpusView) -> NodeWithScore:
+        return self._found_by_keywords(unit, StoredUnits(self._unit_key))
+
+    def _found_by_keywords(self, unit: RetrievedUnit, stored: StoredUnits) -> NodeWithScore:
+        whole = self._index is None or self._filters is None
+        complete = unit.complete and whole and unit.unit.id not in self._cut
+        found = replace(unit, exact=self._exact, complete=complete)
+        return self._results([found], stored)[0]
 
     def _embedded(self, nodes: Sequence[BaseNode]) -> Flow[UnitIndex]:
         kept = self._passing(nodes)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Literal, Protocol, TypeAlias, get_args
 
 import numpy as np
 from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_index.core.callbacks.base import CallbackManager
-from llama_index.core.schema import IndexNode, NodeWithScore, QueryBundle
+from llama_index.core.schema import BaseNode, IndexNode, NodeWithScore, QueryBundle
 from llama_index.core.vector_stores.types import MetadataFilters
 from numpy.typing import NDArray
 
@@ -21,6 +21,7 @@ from llama_index_longrag.indices.raptor_settings import UNSET
 from longrag.calls import Embed, Flow, Request, Steps, aperform, arun, perform, run
 from longrag.errors import InvalidParameterError
 from longrag.indexing.tree.tree import Tree
+from longrag.integration.keyword_sources import KeywordSource, TreeSource, refuse_texts
 from longrag.retrieval.tree_search import Compare, TreeScorer, collapsed, traverse
 from longrag.retrieval.units import check_k, embed_query
 from longrag.types import Document, RetrievedNode, TreeNode
@@ -157,6 +158,26 @@ class RaptorRetriever(BaseRetriever):
     async def _aretrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
         flow = self._flow(query_bundle)
         return await arun(flow, lambda request: aperform(self._steps(request)))
+
+    @property
+    def counts_by_layer(self) -> bool:
+        """Whether ``similarity_top_k`` is the number of nodes of each layer, not of all."""
+        return self._mode == "traversal"
+
+    def keyword_source(
+        self, nodes: Sequence[BaseNode] | None = None
+    ) -> KeywordSource[NodeWithScore]:
+        """Return what a hybrid retriever indexes beside this one: the nodes of the tree.
+
+        Raises:
+            InvalidParameterError: ``nodes`` are given; the tree has them.
+        """
+        refuse_texts("nodes", nodes)
+        return TreeSource(self._searched_tree, self._search.get("levels"))
+
+    def _searched_tree(self) -> tuple[Tree, Callable[[RetrievedNode], NodeWithScore]]:
+        documents, scorer = self._seen()
+        return scorer.tree, lambda found: self._results([found], documents)[0]
 
     def _seen(self) -> tuple[Mapping[str, Document], TreeScorer]:
         """Return the documents, and what scores the nodes of which all documents pass."""

@@ -261,14 +261,17 @@ def long_units(
 
 
 def embedding_text(chunk: Chunk) -> str:
-    """Write what is embedded of a chunk: ``title: ...``, a blank line and the chunk's text.
+    """Write what is embedded of a chunk: its text with its title, as ``titled_text`` does."""
+    return titled_text(chunk.title, chunk.text)
 
-    This is the layout that LlamaIndex gives a node whose only metadata is a title, so vectors
-    agree across frameworks. A chunk with a blank title is embedded as its text alone.
+
+def titled_text(title: str, text: str) -> str:
+    """Write ``title: ...``, a blank line and the text; the text alone where the title is blank.
+
+    This is the layout that LlamaIndex gives a node whose only metadata is a title, so vectors and
+    keywords agree across frameworks.
     """
-    if not chunk.title.strip():
-        return chunk.text
-    return f"title: {chunk.title}{_BLANK_LINE}{chunk.text}"
+    return f"title: {title}{_BLANK_LINE}{text}" if title.strip() else text
 
 
 def _head(title: str, text: str) -> str:

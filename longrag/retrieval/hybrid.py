@@ -120,14 +120,14 @@ def _dense(
 ) -> Flow[Scored]:
     if isinstance(dense, UnitIndex):
         if not dense.chunks:
-            return _by_id([])
+            return _best_by_id([], wanted)
         asked = (yield from embed_query([query])) if vector is None else vector
         return _nearest(dense, asked, wanted)
     if dense is None:
-        return _by_id((yield from ask(Search(query, wanted, vector))))
+        return _best_by_id((yield from ask(Search(query, wanted, vector))), wanted)
     if vector is not None:
         raise InvalidParameterError("vector", "a vector", "None where dense= embeds the query")
-    return _by_id((yield from dense(query, wanted)))
+    return _best_by_id((yield from dense(query, wanted)), wanted)
 
 
 def _nearest(index: UnitIndex, vector: ArrayLike, wanted: int) -> Scored:
@@ -150,8 +150,12 @@ def _nearest(index: UnitIndex, vector: ArrayLike, wanted: int) -> Scored:
     return dict(zip(place_of, scores, strict=True)), found_of
 
 
-def _by_id(answers: Sequence[Found]) -> Scored:
-    """Keep the first result of each id, which is its best one."""
+def _best_by_id(answers: Sequence[Found], wanted: int) -> Scored:
+    """Keep the ``wanted`` best results, and of each id the first.
+
+    A retriever may return more than it is asked for, and those of the layers of a tree do not come
+    best first.
+    """
     found: dict[str, Found] = {}
     scores: dict[str, float] = {}
     for answer in answers:
@@ -163,6 +167,9 @@ def _by_id(answers: Sequence[Found]) -> Scored:
             )
         if id_ not in found:
             found[id_], scores[id_] = answer, answer.score
+    if len(scores) > wanted:
+        best = sorted(scores, key=scores.__getitem__, reverse=True)[:wanted]
+        scores = {id_: scores[id_] for id_ in best}
     return scores, found.__getitem__
 
 
