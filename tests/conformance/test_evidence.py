@@ -16,12 +16,10 @@ from longrag.models import count_tokens
 from longrag.retrieval.corpus import CorpusIndex
 from longrag.retrieval.corpus_evidence import CorpusEvidence
 from longrag.types import Document
-from tests.conformance.test_one_table import (
-    LangChainHashEmbeddings,
-    LlamaHashEmbedding,
-    tokens,
-)
+from tests.conformance.test_one_table import tokens
 from tests.fakes import hash_vector
+from tests.fakes.langchain import HashEmbeddings
+from tests.fakes.llama_index import HashEmbedding
 
 PAGES = [
     Document("mills", "The mill at Oberau was built by Anna Keller in 1790.", "Mills"),
@@ -52,7 +50,7 @@ def core(pages, budget, **settings):
 def llama_index_of(pages):
     return llama_index_longrag.LongRAGIndex.from_documents(
         [LlamaDocument(id_=p.id, text=p.text, metadata={"title": p.title}) for p in pages],
-        embed_model=LlamaHashEmbedding(),
+        embed_model=HashEmbedding(width=64),
         tokenizer=tokens,
         chunk_size=40,
     )
@@ -61,7 +59,7 @@ def llama_index_of(pages):
 def langchain_index_of(pages):
     return langchain_longrag.LongRAGIndex.from_documents(
         [LangChainDocument(p.text, id=p.id, metadata={"title": p.title}) for p in pages],
-        LangChainHashEmbeddings(),
+        HashEmbeddings(),
         chunk_size=40,
     )
 

@@ -8,11 +8,9 @@ from typing import Any
 
 import pytest
 from langchain_core.documents import Document as LangChainDocument
-from langchain_core.embeddings import Embeddings
 from langchain_core.vectorstores import InMemoryVectorStore
 from llama_index.core import Document as LlamaDocument
 from llama_index.core import VectorStoreIndex
-from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_index.core.node_parser import get_leaf_nodes
 from llama_index.core.schema import QueryBundle
 
@@ -24,25 +22,8 @@ from longrag.models.tokens import count_tokens
 from longrag.retrieval import embed_units, fit_budget, retrieve
 from longrag.synthesis import answer_prompt, read
 from tests.fakes import hash_vector
-
-
-class LlamaHashEmbedding(BaseEmbedding):
-    def _get_text_embedding(self, text: str) -> list[float]:
-        return hash_vector(text).tolist()
-
-    def _get_query_embedding(self, query: str) -> list[float]:
-        return hash_vector(query).tolist()
-
-    async def _aget_query_embedding(self, query: str) -> list[float]:
-        return hash_vector(query).tolist()
-
-
-class LangChainHashEmbeddings(Embeddings):
-    def embed_documents(self, texts: list[str]) -> list[list[float]]:
-        return [hash_vector(text).tolist() for text in texts]
-
-    def embed_query(self, text: str) -> list[float]:
-        return hash_vector(text).tolist()
+from tests.fakes.langchain import HashEmbeddings
+from tests.fakes.llama_index import HashEmbedding
 
 
 def tokens(text: str) -> list[str]:
@@ -128,7 +109,7 @@ def llama_index(case: Case, corpus: list[Any], *, use_async: bool) -> Any:
     nodes = parser.get_nodes_from_documents(documents)
     retriever = llama_index_longrag.MaxPRetriever(
         nodes=nodes,
-        embed_model=LlamaHashEmbedding(),
+        embed_model=HashEmbedding(width=64),
         similarity_top_k=case.k,
         token_budget=case.token_budget,
         tokenizer=tokens,
@@ -154,7 +135,7 @@ def langchain(case: Case, corpus: list[Any], *, use_async: bool) -> Any:
     ]
     retriever = langchain_longrag.MaxPRetriever(
         documents=transformer.transform_documents(documents),
-        embedding=LangChainHashEmbeddings(),
+        embedding=HashEmbeddings(),
         k=case.k,
         token_budget=case.token_budget,
     )
@@ -205,14 +186,14 @@ def test_both_frameworks_stores_give_the_core_s_units(k, corpus):
     nodes = parser.get_nodes_from_documents(
         [LlamaDocument(id_=d.id, text=d.text) for d in untitled]
     )
-    stored = VectorStoreIndex(get_leaf_nodes(nodes), embed_model=LlamaHashEmbedding())
+    stored = VectorStoreIndex(get_leaf_nodes(nodes), embed_model=HashEmbedding(width=64))
     llama = llama_index_longrag.MaxPRetriever(index=stored, similarity_top_k=k)
 
     transformer = langchain_longrag.LongUnitTransformer(**SMALL)
     made = transformer.transform_documents(
         [LangChainDocument(id=d.id, page_content=d.text) for d in untitled]
     )
-    store = InMemoryVectorStore(LangChainHashEmbeddings())
+    store = InMemoryVectorStore(HashEmbeddings())
     store.add_documents([d for d in made if "doc_ids" not in d.metadata])
     chain = langchain_longrag.MaxPRetriever(vectorstore=store, k=k)
 

@@ -14,7 +14,7 @@ from langchain_longrag import (
 )
 from langchain_longrag.bridge.documents import to_retrieved, to_unit
 from longrag.models.tokens import count_tokens
-from tests.langchain_longrag.conftest import HashEmbeddings
+from tests.fakes.langchain import HashEmbeddings
 
 QUERY = "Who mends the sails of mill 3?"
 SOURCES = {

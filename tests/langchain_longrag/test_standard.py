@@ -29,13 +29,7 @@ from langchain_longrag import (
     RichesRetriever,
 )
 from longrag.models.embedder import LsaEmbedder
-from tests.langchain_longrag.conftest import (
-    HashEmbeddings,
-    chunk,
-    list_store,
-    memory_store,
-    replying,
-)
+from tests.fakes.langchain import HashEmbeddings, chunk, list_store, memory_store, replying
 from tests.langchain_longrag.reading import PAGES, quoting, writing
 
 CORPUS = [

@@ -10,11 +10,7 @@ from langchain_core.documents import Document
 from langchain_longrag import (
     RaptorIndex,
 )
-from tests.langchain_longrag.conftest import (
-    HashEmbeddings,
-    ScriptedChatModel,
-    replying,
-)
+from tests.fakes.langchain import HashEmbeddings, ScriptedChatModel, replying
 
 SETTINGS: dict[str, Any] = {"chunk_size": 20, "clusterer": "contiguous"}
 

@@ -15,7 +15,7 @@ from llama_index.core import (
 )
 
 from llama_index_longrag import RaptorIndex
-from tests.llama_index_longrag.conftest import HashEmbedding, ScriptedLLM
+from tests.fakes.llama_index import HashEmbedding, ScriptedLLM
 
 TOPICS = ["harbour", "orchard", "railway", "glacier", "library"]
 SETTINGS: dict[str, Any] = {"clusterer": "contiguous", "chunk_size": 24}

@@ -43,13 +43,8 @@ from llama_index_longrag import (
     TwoTurnSynthesizer,
 )
 from tests.fakes import HashEmbedder
-from tests.llama_index_longrag.conftest import (
-    WIDTH,
-    HashEmbedding,
-    ScriptedLLM,
-    tokenizer,
-    units_of,
-)
+from tests.fakes.llama_index import WIDTH, HashEmbedding, ScriptedLLM, tokenizer
+from tests.llama_index_longrag.conftest import units_of
 
 QUESTION = "Delft has gate number 3 of Delft, Delft."
 LONG = "It was built in 1530, as the page on Delft says."

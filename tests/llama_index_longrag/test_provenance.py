@@ -21,7 +21,7 @@ from llama_index.core.vector_stores import SimpleVectorStore
 from llama_index_longrag import CompressPostprocessor, LongUnitTool, MaxPRetriever
 from llama_index_longrag.bridge.nodes import to_retrieved, to_unit
 from longrag.models.tokens import count_tokens
-from tests.llama_index_longrag.conftest import HashEmbedding
+from tests.fakes.llama_index import HashEmbedding, TextStore
 
 QUESTION = "Who mends the sails of mill 3?"
 SOURCES = {
@@ -31,21 +31,6 @@ SOURCES = {
     )
     for name in ("mill", "weir")
 }
-
-
-class TextStore(SimpleVectorStore):
-    """A store that holds the nodes, as hosted ones do, so that the index keeps no docstore."""
-
-    stores_text: bool = True
-
-    def add(self, nodes, **kwargs):
-        self.__dict__.setdefault("rows", {}).update({node.node_id: node for node in nodes})
-        return super().add(nodes, **kwargs)
-
-    def query(self, query, **kwargs):
-        result = super().query(query, **kwargs)
-        result.nodes = [self.__dict__["rows"][id_] for id_ in result.ids]
-        return result
 
 
 def tokens(text: str) -> list[str]:

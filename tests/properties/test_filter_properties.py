@@ -20,8 +20,8 @@ from longrag.retrieval.corpus import CorpusIndex
 from longrag.retrieval.filters import DocumentFilter
 from longrag.types import Document as CoreDocument
 from tests.fakes import HashEmbedder
-from tests.langchain_longrag.conftest import HashEmbeddings, ScriptedChatModel
-from tests.llama_index_longrag.conftest import HashEmbedding, ScriptedLLM
+from tests.fakes.langchain import HashEmbeddings, ScriptedChatModel
+from tests.fakes.llama_index import HashEmbedding, ScriptedLLM
 
 WORDS = ("otter", "weir", "mill", "Rowan", "bridge")
 TENANTS = ("red", "blue", None, 1, True, "absent")

@@ -16,9 +16,8 @@ from llama_index.core.vector_stores import SimpleVectorStore
 
 import langchain_longrag
 import llama_index_longrag
-from tests.langchain_longrag.conftest import HashEmbeddings
-from tests.llama_index_longrag.conftest import HashEmbedding
-from tests.llama_index_longrag.test_provenance import TextStore
+from tests.fakes.langchain import HashEmbeddings
+from tests.fakes.llama_index import HashEmbedding, TextStore
 
 QUESTION = "the mill"
 words = st.sampled_from(["mill", "weir.", "磨坊。", "rye", "Mill!", "the", "a", "é\x85é"])

@@ -16,7 +16,7 @@ from longrag.errors import (
 from longrag.indexing import KeyIndex
 from longrag.journal import Journal
 from longrag.models.tokenizer import MARKERS
-from tests.langchain_longrag.conftest import replying
+from tests.fakes.langchain import replying
 from tests.langchain_longrag.decoding.chatting import QUESTION, TEMPLATE, WHOLE, chat, cited
 from tests.langchain_longrag.reading import FACTS, PAGES, quoting, writing
 from tests.tiny_models import CharacterTokenizer

@@ -8,7 +8,7 @@ from typing import Any
 from langchain_core.documents import Document
 
 from langchain_longrag import LongRAGIndex
-from tests.langchain_longrag.conftest import HashEmbeddings
+from tests.fakes.langchain import HashEmbeddings
 
 SETTINGS: dict[str, Any] = {"max_tokens": 120, "chunk_size": 20}
 

@@ -25,7 +25,7 @@ from longrag.errors import (
     InvalidDocumentError,
     InvalidParameterError,
 )
-from tests.langchain_longrag.conftest import HashEmbeddings, cosine
+from tests.fakes.langchain import HashEmbeddings, cosine
 from tests.langchain_longrag.indices.pages import (
     SETTINGS,
     CountingEmbeddings,

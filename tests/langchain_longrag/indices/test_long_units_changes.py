@@ -14,7 +14,7 @@ from longrag.errors import (
     EmbeddingError,
 )
 from tests.fakes import Door
-from tests.langchain_longrag.conftest import HashEmbeddings
+from tests.fakes.langchain import HashEmbeddings
 from tests.langchain_longrag.indices.pages import SETTINGS, CountingEmbeddings, build, named, state
 
 # The framework's own notice about the class this one extends.

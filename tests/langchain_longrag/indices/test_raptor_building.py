@@ -25,11 +25,7 @@ from longrag.errors import (
     InvalidParameterError,
 )
 from longrag.indexing.tree.summaries import ExtractiveSummarizer
-from tests.langchain_longrag.conftest import (
-    HashEmbeddings,
-    ScriptedChatModel,
-    replying,
-)
+from tests.fakes.langchain import HashEmbeddings, ScriptedChatModel, replying
 from tests.langchain_longrag.trees import (
     PAGES,
     SETTINGS,

@@ -25,11 +25,7 @@ from longrag.errors import (
     InvalidParameterError,
 )
 from tests.fakes import Door
-from tests.langchain_longrag.conftest import (
-    HashEmbeddings,
-    ListStore,
-    ScriptedChatModel,
-)
+from tests.fakes.langchain import HashEmbeddings, ListStore, ScriptedChatModel
 from tests.langchain_longrag.trees import (
     PAGES,
     SETTINGS,

@@ -26,11 +26,7 @@ from longrag.errors import (
     SummaryError,
 )
 from longrag.journal import Journal
-from tests.langchain_longrag.conftest import (
-    HashEmbeddings,
-    ScriptedChatModel,
-    replying,
-)
+from tests.fakes.langchain import HashEmbeddings, ScriptedChatModel, replying
 from tests.langchain_longrag.trees import (
     PAGES,
     SETTINGS,

@@ -27,7 +27,7 @@ from langchain_longrag.bridge.models import (
     reply_text,
 )
 from longrag.models.embedder import LsaEmbedder
-from tests.langchain_longrag.conftest import HashEmbeddings, ScriptedChatModel, replying
+from tests.fakes.langchain import HashEmbeddings, ScriptedChatModel, replying
 
 
 class Hosted(ScriptedChatModel):

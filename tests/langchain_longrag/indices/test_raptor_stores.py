@@ -22,11 +22,7 @@ from longrag.errors import (
     InvalidParameterError,
     StoreError,
 )
-from tests.langchain_longrag.conftest import (
-    HashEmbeddings,
-    ListStore,
-    replying,
-)
+from tests.fakes.langchain import HashEmbeddings, ListStore, StrictStore, replying
 from tests.langchain_longrag.trees import (
     PAGES,
     SETTINGS,
@@ -45,27 +41,6 @@ pytestmark = pytest.mark.filterwarnings(
 
 
 # a vector store in step
-
-
-class StrictStore(ListStore):
-    """Refuses rows that many stores cannot take, and ids it does not know."""
-
-    def add_documents(self, documents: list[Document], **kwargs: Any) -> list[str]:
-        known = {row.id for row, _ in self.rows}
-        for document, id_ in zip(documents, kwargs["ids"], strict=True):
-            assert document.id == id_
-            assert id_ not in known, "the store does not overwrite"
-            for key, value in document.metadata.items():
-                assert isinstance(key, str)
-                assert type(value) in (str, int, float, bool), (key, value)
-        return super().add_documents(documents)
-
-    def delete(self, ids: list[str] | None = None, **kwargs: Any) -> bool:
-        assert ids
-        known = {row.id for row, _ in self.rows}
-        assert known.issuperset(ids)
-        self.rows = [row for row in self.rows if row[0].id not in ids]
-        return True
 
 
 def rows_of(store: ListStore) -> dict[str, str]:

@@ -20,7 +20,7 @@ from langchain_longrag import (
 )
 from longrag.errors import CallLimitError, InvalidParameterError
 from longrag.journal import Journal
-from tests.langchain_longrag.conftest import memory_store, replying, scripted
+from tests.fakes.langchain import memory_store, replying, scripted
 from tests.langchain_longrag.searching import PAGES, Seen, seeing
 
 

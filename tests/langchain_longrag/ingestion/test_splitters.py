@@ -13,7 +13,7 @@ from langchain_core.documents import Document
 
 from langchain_longrag import MetadataReplacement, SentenceWindowTransformer
 from longrag.errors import InvalidParameterError
-from tests.langchain_longrag.conftest import memory_store
+from tests.fakes.langchain import memory_store
 from tests.langchain_longrag.searching import PAGES
 
 TEXT = "One is here. Two is there.\n\nThree came late. Four left.  五来了。六走了。"

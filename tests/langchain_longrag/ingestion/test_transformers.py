@@ -20,7 +20,7 @@ from langchain_core.vectorstores import InMemoryVectorStore
 from langchain_longrag import LongUnitTransformer, MaxPRetriever
 from longrag.errors import InvalidDocumentError, InvalidParameterError
 from longrag.models.tokens import count_tokens
-from tests.langchain_longrag.conftest import HashEmbeddings
+from tests.fakes.langchain import HashEmbeddings
 
 CORPUS = [
     Document(

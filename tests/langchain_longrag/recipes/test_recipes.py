@@ -29,14 +29,8 @@ from longrag.errors import GenerationError, InvalidParameterError, RerankError, 
 from longrag.models.tokens import count_tokens
 from longrag.recipes.trace import MODULES
 from longrag.synthesis.two_turn import EMPTY_ANSWER
+from tests.fakes.langchain import HashEmbeddings, list_store, memory_store, replying, scripted
 from tests.langchain_longrag import trees
-from tests.langchain_longrag.conftest import (
-    HashEmbeddings,
-    list_store,
-    memory_store,
-    replying,
-    scripted,
-)
 from tests.langchain_longrag.searching import (
     PAGES,
     AsyncSeen,

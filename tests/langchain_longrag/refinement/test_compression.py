@@ -13,7 +13,7 @@ from langchain_longrag import CompressDocuments, LongUnitTransformer, MaxPRetrie
 from langchain_longrag.bridge.documents import to_unit
 from longrag.errors import EmbeddingError, GenerationError, InvalidParameterError
 from longrag.models.tokens import count_tokens
-from tests.langchain_longrag.conftest import HashEmbeddings, replying, scripted
+from tests.fakes.langchain import HashEmbeddings, replying, scripted
 from tests.langchain_longrag.searching import PAGES, Plain, Seen, ids, seeing
 
 QUESTION = "How old is harbour7"

@@ -23,7 +23,7 @@ from longrag.errors import GenerationError, InvalidParameterError
 from longrag.ingestion import split_sentences
 from longrag.models import TransformersLanguageModel
 from longrag.models.tokens import count_tokens
-from tests.langchain_longrag.conftest import HashEmbeddings, memory_store, replying
+from tests.fakes.langchain import HashEmbeddings, memory_store, replying
 from tests.langchain_longrag.searching import PAGES, Plain
 from tests.longrag.refinement.test_self_information import fond_of, mean_bits, model_of
 from tests.tiny_models import byte_tokenizer, random_table, tiny_llama

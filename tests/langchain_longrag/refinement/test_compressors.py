@@ -25,7 +25,7 @@ from longrag.errors import InvalidParameterError, RerankError
 from longrag.indexing.tilde_index import TildeIndex
 from longrag.models.rerankers.tilde_terms import TermWeights
 from longrag.models.tokens import count_tokens
-from tests.langchain_longrag.conftest import HashEmbeddings, memory_store
+from tests.fakes.langchain import HashEmbeddings, memory_store
 from tests.langchain_longrag.searching import PAGES, Plain, Words, ids, scores
 
 QUESTION = "red green blue"

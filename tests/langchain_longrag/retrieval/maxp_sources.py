@@ -7,7 +7,7 @@ from typing import Any
 
 from langchain_core.documents import Document
 
-from tests.langchain_longrag.conftest import (
+from tests.fakes.langchain import (
     FilterStore,
     HashEmbeddings,
     ListStore,

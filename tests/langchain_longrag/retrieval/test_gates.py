@@ -14,7 +14,7 @@ from langchain_core.runnables import Runnable, RunnableLambda
 from langchain_longrag import answer_alone, create_longrag_chain, create_query_gate
 from longrag.errors import GenerationError, InvalidParameterError
 from longrag.retrieval.query_classifier import Gate
-from tests.langchain_longrag.conftest import replying, scripted
+from tests.fakes.langchain import replying, scripted
 from tests.langchain_longrag.searching import AsyncSeen, Plain, Seen, seeing
 
 ALONE = "Translate into French: The mill grinds rye."

@@ -25,8 +25,8 @@ from langchain_longrag.retrieval.base_retrievers import comparable
 from longrag.errors import InvalidDocumentError, InvalidParameterError, StoreError
 from longrag.indexing.keywords import KeywordIndex
 from longrag.retrieval.fusion import fuse
+from tests.fakes.langchain import HashEmbeddings, cosine, list_store, memory_store
 from tests.langchain_longrag import trees
-from tests.langchain_longrag.conftest import HashEmbeddings, cosine, list_store, memory_store
 from tests.langchain_longrag.searching import (
     PAGES,
     AsyncSeen,

@@ -17,11 +17,7 @@ from longrag.errors import (
     InvalidParameterError,
 )
 from longrag.models.tokens import count_tokens
-from tests.langchain_longrag.conftest import (
-    HashEmbeddings,
-    chunk,
-    memory_store,
-)
+from tests.fakes.langchain import HashEmbeddings, chunk, memory_store
 from tests.langchain_longrag.retrieval.maxp_sources import QUERY, SOURCES, greedy, long_corpus
 
 

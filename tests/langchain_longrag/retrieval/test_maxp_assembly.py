@@ -15,11 +15,7 @@ from longrag.errors import (
     InvalidDocumentError,
     StoreError,
 )
-from tests.langchain_longrag.conftest import (
-    chunk,
-    list_store,
-    memory_store,
-)
+from tests.fakes.langchain import chunk, list_store, memory_store
 from tests.langchain_longrag.retrieval.maxp_sources import QUERY, SOURCES, greedy, long_corpus
 
 

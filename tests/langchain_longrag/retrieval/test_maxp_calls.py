@@ -12,12 +12,7 @@ from langchain_core.embeddings import Embeddings
 
 from langchain_longrag import MaxPRetriever
 from tests.fakes import Door
-from tests.langchain_longrag.conftest import (
-    HashEmbeddings,
-    ListStore,
-    chunk,
-    memory_store,
-)
+from tests.fakes.langchain import HashEmbeddings, ListStore, chunk, memory_store
 from tests.langchain_longrag.retrieval.maxp_sources import QUERY, SOURCES, BrokenStore, greedy
 
 

@@ -15,14 +15,7 @@ from longrag.errors import (
     InvalidParameterError,
     StoreError,
 )
-from tests.langchain_longrag.conftest import (
-    HashEmbeddings,
-    chunk,
-    cosine,
-    list_store,
-    memory_store,
-    where,
-)
+from tests.fakes.langchain import HashEmbeddings, chunk, cosine, list_store, memory_store, where
 from tests.langchain_longrag.retrieval.maxp_sources import (
     QUERY,
     SOURCES,

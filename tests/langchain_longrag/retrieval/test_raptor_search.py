@@ -27,11 +27,7 @@ from longrag.errors import (
     InvalidParameterError,
 )
 from longrag.retrieval.tree_search import collapsed, node_scores
-from tests.langchain_longrag.conftest import (
-    HashEmbeddings,
-    cosine,
-    replying,
-)
+from tests.fakes.langchain import HashEmbeddings, cosine, replying
 from tests.langchain_longrag.trees import (
     PAGES,
     SETTINGS,
@@ -201,17 +197,18 @@ def test_a_search_may_keep_to_levels_and_to_keywords():
 def test_redundancy_puts_off_what_repeats_the_nodes_before_it():
     embedding = HashEmbeddings()
     built = build(embedding=embedding, llm=None, summarizer="extractive")
-    question = "how many boats are in the harbour of secret7v0"
+    # A summary of level 1 is best; those above it quote it, so they score well and repeat it.
+    question = next(node.text for node in built.tree.nodes.values() if node.level == 1)
     scores = node_scores(built.tree, embedding.vector(question))
     taken = {}
     for redundancy in (None, 0.3):
-        retriever = RaptorRetriever(index=built, redundancy=redundancy, token_budget=200)
+        retriever = RaptorRetriever(index=built, redundancy=redundancy, token_budget=800)
         taken[redundancy] = [document.id for document in retriever.invoke(question)]
-        own = collapsed(built.tree, scores, redundancy=redundancy, token_budget=200)
+        own = collapsed(built.tree, scores, redundancy=redundancy, token_budget=800)
         assert taken[redundancy] == [found.node.id for found in own]
     assert taken[None] != taken[0.3]
-    by_default = RaptorRetriever(index=built, token_budget=200).invoke(question)
-    own = collapsed(built.tree, scores, token_budget=200)
+    by_default = RaptorRetriever(index=built, token_budget=800).invoke(question)
+    own = collapsed(built.tree, scores, token_budget=800)
     assert [document.id for document in by_default] == [found.node.id for found in own]
 
 

@@ -10,7 +10,7 @@ from langchain_core.retrievers import BaseRetriever
 from langchain_longrag import LongUnitTransformer, MaxPRetriever, create_longrag_tool
 from longrag.errors import InvalidParameterError
 from longrag.models import count_tokens
-from tests.langchain_longrag.conftest import HashEmbeddings
+from tests.fakes.langchain import HashEmbeddings
 
 FACTS = {
     "mill": "The mill grinds rye. ",

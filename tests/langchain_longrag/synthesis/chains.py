@@ -12,7 +12,7 @@ from langchain_core.runnables import Runnable
 from langchain_longrag import (
     create_longrag_chain,
 )
-from tests.langchain_longrag.conftest import replying
+from tests.fakes.langchain import replying
 
 QUESTION = "Who keeps harbour 3?"
 LONG = "The harbour 3 is kept by Ada Byron, says the page."

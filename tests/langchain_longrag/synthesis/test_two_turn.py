@@ -23,7 +23,7 @@ from langchain_longrag import (
 from longrag.errors import GenerationError, InvalidParameterError
 from longrag.models.tokens import count_tokens
 from longrag.synthesis.two_turn import EMPTY_ANSWER
-from tests.langchain_longrag.conftest import HashEmbeddings, replying, scripted
+from tests.fakes.langchain import HashEmbeddings, replying, scripted
 from tests.langchain_longrag.synthesis.chains import (
     LONG,
     PAGES,
@@ -438,7 +438,7 @@ def test_plain_documents_of_any_retriever_are_read():
 
 
 def test_units_from_a_store_without_scores_are_read(embedding: HashEmbeddings):
-    from tests.langchain_longrag.conftest import chunk, list_store
+    from tests.fakes.langchain import chunk, list_store
 
     store = list_store([chunk("u", 0, "about harbours")], embedding, scores=False)
     llm = by_turn()

@@ -17,7 +17,7 @@ from langchain_longrag import (
     create_longrag_chain,
     create_two_turn_reader,
 )
-from tests.langchain_longrag.conftest import replying
+from tests.fakes.langchain import replying
 from tests.langchain_longrag.synthesis.chains import (
     LONG,
     PAGES,

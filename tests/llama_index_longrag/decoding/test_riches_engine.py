@@ -30,7 +30,7 @@ from longrag.errors import InvalidDocumentError, InvalidParameterError
 from longrag.indexing import KeyIndex
 from longrag.journal import Journal
 from longrag.prompts import RICHES_MULTI_HOP, RICHES_SINGLE_HOP
-from tests.llama_index_longrag.conftest import ScriptedLLM
+from tests.fakes.llama_index import ScriptedLLM
 from tests.llama_index_longrag.riches_stories import BURNED, TOLD, Scripted, documents
 
 MILL = "The mill grinds rye. It burned down in 1684."

@@ -12,7 +12,7 @@ from llama_index.core import (
 )
 
 from llama_index_longrag import LongRAGIndex
-from tests.llama_index_longrag.conftest import HashEmbedding
+from tests.fakes.llama_index import HashEmbedding
 
 SETTINGS: dict[str, Any] = {"max_tokens": 150, "chunk_size": 24}
 QUESTION = "a market in town 3"

@@ -33,7 +33,7 @@ from llama_index_longrag.indices.long_units import LongRAGStruct, register
 from longrag.errors import (
     InvalidParameterError,
 )
-from tests.llama_index_longrag.conftest import HashEmbedding, ScriptedLLM, tokenizer
+from tests.fakes.llama_index import HashEmbedding, ScriptedLLM, tokenizer
 from tests.llama_index_longrag.indices.pages import (
     QUESTION,
     SETTINGS,

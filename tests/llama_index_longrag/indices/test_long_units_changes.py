@@ -16,7 +16,7 @@ from llama_index_longrag.bridge.documents import WholeDocuments
 from longrag.errors import (
     InvalidDocumentError,
 )
-from tests.llama_index_longrag.conftest import HashEmbedding, tokenizer
+from tests.fakes.llama_index import HashEmbedding, tokenizer
 from tests.llama_index_longrag.indices.pages import build, found, page, paid, reload, state
 
 CALLS = ["insert", "ainsert", "insert_nodes", "ainsert_nodes", "update", "aupdate", "refresh"]

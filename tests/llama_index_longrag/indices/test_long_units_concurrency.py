@@ -16,7 +16,7 @@ from llama_index.core.vector_stores.simple import SimpleVectorStore
 
 from llama_index_longrag import LongRAGIndex
 from llama_index_longrag.bridge.documents import WholeDocuments
-from tests.llama_index_longrag.conftest import HashEmbedding, tokenizer
+from tests.fakes.llama_index import HashEmbedding, tokenizer
 from tests.llama_index_longrag.indices.pages import QUESTION, build, page, reload, state
 
 

@@ -18,7 +18,7 @@ from longrag.errors import (
     EmbeddingError,
     InvalidParameterError,
 )
-from tests.llama_index_longrag.conftest import HashEmbedding, ScriptedLLM
+from tests.fakes.llama_index import HashEmbedding, ScriptedLLM
 from tests.llama_index_longrag.indices.pages import build, page, reload, state
 
 

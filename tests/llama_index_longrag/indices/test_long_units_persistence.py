@@ -19,7 +19,7 @@ from longrag.errors import (
     IndexFormatError,
     InvalidParameterError,
 )
-from tests.llama_index_longrag.conftest import HashEmbedding, tokenizer
+from tests.fakes.llama_index import HashEmbedding, tokenizer
 from tests.llama_index_longrag.indices.pages import (
     SETTINGS,
     build,

@@ -25,7 +25,7 @@ from longrag.errors import (
 )
 from longrag.indexing.tree.partitions import ContiguousClusterer
 from longrag.indexing.tree.summaries import LlmSummarizer
-from tests.llama_index_longrag.conftest import HashEmbedding, tokenizer
+from tests.fakes.llama_index import HashEmbedding, tokenizer
 from tests.llama_index_longrag.stories import (
     SETTINGS,
     STORIES,

@@ -18,7 +18,7 @@ from llama_index.core.llms.custom import CustomLLM
 from llama_index.core.rate_limiter import BaseRateLimiter
 
 from llama_index_longrag import RaptorIndex
-from tests.llama_index_longrag.conftest import HashEmbedding, ScriptedLLM
+from tests.fakes.llama_index import HashEmbedding, ScriptedLLM
 from tests.llama_index_longrag.stories import (
     MANY,
     SETTINGS,

@@ -23,7 +23,7 @@ from longrag.errors import (
     SummaryError,
 )
 from longrag.journal import Journal
-from tests.llama_index_longrag.conftest import HashEmbedding, ScriptedLLM
+from tests.fakes.llama_index import HashEmbedding, ScriptedLLM
 from tests.llama_index_longrag.stories import (
     SETTINGS,
     STORIES,

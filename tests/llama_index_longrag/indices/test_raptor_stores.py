@@ -16,12 +16,10 @@ from llama_index.core import (
     SummaryIndex,
     load_index_from_storage,
 )
-from llama_index.core.bridge.pydantic import Field
 from llama_index.core.data_structs.registry import INDEX_STRUCT_TYPE_TO_INDEX_STRUCT_CLASS
 from llama_index.core.indices.registry import INDEX_STRUCT_TYPE_TO_INDEX_CLASS
 from llama_index.core.schema import TextNode
 from llama_index.core.vector_stores.types import BasePydanticVectorStore
-from llama_index.core.vector_stores.utils import node_to_metadata_dict
 
 from llama_index_longrag import LongRAGIndex, RaptorIndex
 from llama_index_longrag.bridge.documents import WholeDocuments
@@ -33,7 +31,7 @@ from longrag.errors import (
     StoreError,
 )
 from longrag.indexing.tree.partitions import ContiguousClusterer
-from tests.llama_index_longrag.conftest import HashEmbedding, ScriptedLLM, tokenizer
+from tests.fakes.llama_index import HashEmbedding, ScriptedLLM, StrictStore, tokenizer
 from tests.llama_index_longrag.stories import (
     MANY,
     SETTINGS,
@@ -387,36 +385,6 @@ class TestSaving:
             dict(INDEX_STRUCT_TYPE_TO_INDEX_CLASS),
             dict(INDEX_STRUCT_TYPE_TO_INDEX_STRUCT_CLASS),
         )
-
-
-class StrictStore(BasePydanticVectorStore):
-    """Takes flat metadata and new ids alone, and deletes only what is there."""
-
-    stores_text: bool = True
-    flat_metadata: bool = True
-    rows: dict[str, Any] = Field(default_factory=dict)
-
-    @property
-    def client(self) -> None:
-        return None
-
-    def add(self, nodes: Any, **kwargs: Any) -> list[str]:
-        for node in nodes:
-            assert node.node_id not in self.rows
-            assert len(node.get_embedding()) == 16
-            metadata = node_to_metadata_dict(node, flat_metadata=self.flat_metadata)
-            self.rows[node.node_id] = (node.get_content(), metadata)
-        return [node.node_id for node in nodes]
-
-    def delete(self, ref_doc_id: str, **kwargs: Any) -> None:
-        raise AssertionError("nodes are deleted by their own ids")
-
-    def delete_nodes(self, node_ids: Any = None, filters: Any = None, **kwargs: Any) -> None:
-        for node_id in node_ids:
-            del self.rows[node_id]
-
-    def query(self, query: Any, **kwargs: Any) -> Any:
-        raise AssertionError("search is in memory")
 
 
 class BySource(StrictStore):

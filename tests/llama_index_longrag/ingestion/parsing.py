@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from llama_index_longrag import LongUnitNodeParser
-from tests.llama_index_longrag.conftest import tokenizer, units_of
+from tests.fakes.llama_index import tokenizer
+from tests.llama_index_longrag.conftest import units_of
 
 
 def parser(**given_settings) -> LongUnitNodeParser:

@@ -14,7 +14,7 @@ from llama_index.core.schema import Document, ImageNode, MetadataMode, TextNode
 
 from llama_index_longrag import ChunkMetadataExtractor
 from longrag.errors import InvalidParameterError
-from tests.llama_index_longrag.conftest import ScriptedLLM, tokenizer
+from tests.fakes.llama_index import ScriptedLLM, tokenizer
 
 NODES = [
     TextNode(id_="mill", text="The mill grinds rye.", metadata={"title": "Mill"}),

@@ -21,7 +21,8 @@ from llama_index.core.schema import NodeRelationship, RelatedNodeInfo, TextNode
 from llama_index_longrag import LongUnitNodeParser
 from longrag.errors import InvalidDocumentError, InvalidParameterError
 from longrag.ingestion.resolving import PrefixRule
-from tests.llama_index_longrag.conftest import chunks_of, tokenizer, units_of
+from tests.fakes.llama_index import tokenizer
+from tests.llama_index_longrag.conftest import chunks_of, units_of
 from tests.llama_index_longrag.ingestion.parsing import (
     as_dicts,
     groups,

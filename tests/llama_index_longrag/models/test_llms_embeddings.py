@@ -24,7 +24,7 @@ from longrag.models.embedder import LsaEmbedder
 from longrag.prompts import EXTRACT_ANSWER, document_fields
 from longrag.synthesis import answer_prompt
 from tests.fakes import HashEmbedder, hash_vector
-from tests.llama_index_longrag.conftest import tokenizer
+from tests.fakes.llama_index import tokenizer
 
 CONTEXT = document_fields(
     [

@@ -38,7 +38,7 @@ from llama_index_longrag import (
 )
 from longrag.errors import InvalidParameterError, RerankError
 from longrag.recipes.trace import MODULES
-from tests.llama_index_longrag.conftest import HashEmbedding, ScriptedLLM, tokenizer
+from tests.fakes.llama_index import HashEmbedding, ScriptedLLM, tokenizer
 from tests.llama_index_longrag.stories import build
 
 pytest.importorskip("bm25s")

@@ -26,7 +26,7 @@ from llama_index_longrag import CompressPostprocessor, LongUnitNodeParser, MaxPR
 from llama_index_longrag.bridge.nodes import is_unit, to_unit
 from longrag.errors import EmbeddingError, InvalidParameterError
 from longrag.models.tokens import count_tokens
-from tests.llama_index_longrag.conftest import HashEmbedding, ScriptedLLM, tokenizer
+from tests.fakes.llama_index import HashEmbedding, ScriptedLLM, tokenizer
 
 QUESTION = "When was the harbour of Delft dug?"
 HARBOUR = (

@@ -25,7 +25,7 @@ from longrag.errors import GenerationError, InvalidParameterError
 from longrag.ingestion import split_sentences
 from longrag.models import TransformersLanguageModel
 from longrag.models.tokens import count_tokens
-from tests.llama_index_longrag.conftest import HashEmbedding, ScriptedLLM, tokenizer
+from tests.fakes.llama_index import HashEmbedding, ScriptedLLM, tokenizer
 from tests.longrag.refinement.test_self_information import fond_of, mean_bits, model_of
 from tests.tiny_models import byte_tokenizer, random_table, tiny_llama
 

@@ -32,7 +32,7 @@ from llama_index_longrag import (
 from longrag.errors import InvalidParameterError, RerankError
 from longrag.indexing.tilde_index import TildeIndex
 from longrag.models.rerankers.tilde_terms import TermWeights
-from tests.llama_index_longrag.conftest import HashEmbedding, ScriptedLLM, tokenizer
+from tests.fakes.llama_index import HashEmbedding, ScriptedLLM, tokenizer
 
 QUESTION = "red green blue"
 

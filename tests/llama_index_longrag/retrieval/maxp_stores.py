@@ -22,11 +22,7 @@ from llama_index.core.vector_stores.types import (
 from llama_index.vector_stores.faiss import FaissVectorStore
 
 from llama_index_longrag import LongUnitNodeParser
-from tests.llama_index_longrag.conftest import (
-    WIDTH,
-    HashEmbedding,
-    tokenizer,
-)
+from tests.fakes.llama_index import WIDTH, HashEmbedding, tokenizer
 
 
 def parsed(documents, **given_settings):

@@ -19,7 +19,7 @@ from llama_index.core.tools import QueryEngineTool
 
 from llama_index_longrag import QueryClassifierQueryEngine, TwoTurnSynthesizer
 from longrag.errors import InvalidParameterError
-from tests.llama_index_longrag.conftest import HashEmbedding, ScriptedLLM, tokenizer
+from tests.fakes.llama_index import HashEmbedding, ScriptedLLM, tokenizer
 
 NEEDS = "Who designed the Eiffel Tower, and in which year was it finished?"
 ALONE = "Translate the following sentence into French: The weather is fine today."

@@ -17,7 +17,6 @@ from llama_index.core.retrievers import QueryFusionRetriever, VectorIndexRetriev
 from llama_index.core.schema import IndexNode, NodeWithScore, TextNode
 from llama_index.core.tools import RetrieverTool
 from llama_index.core.vector_stores import MetadataFilter, MetadataFilters
-from llama_index.core.vector_stores.simple import SimpleVectorStore
 
 from llama_index_longrag import (
     HybridRetriever,
@@ -30,13 +29,8 @@ from llama_index_longrag.bridge.nodes import is_unit
 from longrag.errors import InvalidParameterError, StoreError
 from longrag.indexing.keywords import KeywordIndex
 from longrag.retrieval.fusion import fuse
-from tests.llama_index_longrag.conftest import (
-    HashEmbedding,
-    ScriptedLLM,
-    chunks_of,
-    tokenizer,
-    town,
-)
+from tests.fakes.llama_index import HashEmbedding, ScriptedLLM, TextStore, tokenizer
+from tests.llama_index_longrag.conftest import chunks_of, town
 from tests.llama_index_longrag.stories import build as build_tree
 
 pytest.importorskip("bm25s")
@@ -344,10 +338,6 @@ def test_a_question_whose_vector_is_zero_is_answered_by_the_keywords():
     assert [result.score for result in found] == [1.3, 1.0, 1.0, 1.0, 1.0]
 
 
-class KeepsText(SimpleVectorStore):
-    stores_text: bool = True
-
-
 @pytest.mark.parametrize(
     ("settings", "name"),
     [
@@ -368,7 +358,7 @@ def test_what_is_not_allowed_is_refused_by_name(settings, name):
 
 def test_nodes_that_only_a_store_has_must_be_given():
 
-    context = StorageContext.from_defaults(vector_store=KeepsText())
+    context = StorageContext.from_defaults(vector_store=TextStore())
     index = index_of(storage_context=context)
     with pytest.raises(InvalidParameterError, match="nodes must be given"):
         HybridRetriever(index=index)

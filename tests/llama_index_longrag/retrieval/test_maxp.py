@@ -24,14 +24,8 @@ from llama_index.core.storage.docstore import SimpleDocumentStore
 from llama_index_longrag import MaxPRetriever
 from longrag.errors import InvalidParameterError
 from tests.fakes import hash_vector
-from tests.llama_index_longrag.conftest import (
-    WIDTH,
-    HashEmbedding,
-    chunks_of,
-    tokenizer,
-    town,
-    units_of,
-)
+from tests.fakes.llama_index import WIDTH, HashEmbedding, tokenizer
+from tests.llama_index_longrag.conftest import chunks_of, town, units_of
 from tests.llama_index_longrag.retrieval.maxp_stores import (
     QUESTION,
     SOURCES,

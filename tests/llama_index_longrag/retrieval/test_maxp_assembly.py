@@ -20,11 +20,8 @@ from llama_index.vector_stores.faiss import FaissVectorStore
 
 from llama_index_longrag import LongUnitNodeParser, MaxPRetriever
 from longrag.errors import StoreError
-from tests.llama_index_longrag.conftest import (
-    HashEmbedding,
-    tokenizer,
-    units_of,
-)
+from tests.fakes.llama_index import HashEmbedding, tokenizer
+from tests.llama_index_longrag.conftest import units_of
 from tests.llama_index_longrag.retrieval.maxp_stores import (
     QUESTION,
     SOURCES,

@@ -19,10 +19,7 @@ from llama_index.core.vector_stores.types import (
 )
 
 from llama_index_longrag import MaxPRetriever
-from tests.llama_index_longrag.conftest import (
-    HashEmbedding,
-    tokenizer,
-)
+from tests.fakes.llama_index import HashEmbedding, tokenizer
 from tests.llama_index_longrag.retrieval.maxp_stores import QUESTION, store_index
 
 

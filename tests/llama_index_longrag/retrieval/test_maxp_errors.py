@@ -17,11 +17,8 @@ from llama_index.core.schema import (
 
 from llama_index_longrag import MaxPRetriever
 from longrag.errors import EmbeddingError, InvalidParameterError, StoreError
-from tests.llama_index_longrag.conftest import (
-    WIDTH,
-    HashEmbedding,
-    chunks_of,
-)
+from tests.fakes.llama_index import WIDTH, HashEmbedding
+from tests.llama_index_longrag.conftest import chunks_of
 from tests.llama_index_longrag.retrieval.maxp_stores import QUESTION, Watched, chunk, store_index
 
 

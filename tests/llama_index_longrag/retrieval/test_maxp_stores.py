@@ -16,9 +16,7 @@ from llama_index.core.vector_stores import SimpleVectorStore
 from llama_index.vector_stores.faiss import FaissVectorStore
 
 from llama_index_longrag import MaxPRetriever
-from tests.llama_index_longrag.conftest import (
-    WIDTH,
-)
+from tests.fakes.llama_index import WIDTH
 from tests.llama_index_longrag.retrieval.maxp_stores import (
     SOURCES,
     Watched,

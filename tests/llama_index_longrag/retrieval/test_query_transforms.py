@@ -14,7 +14,7 @@ from llama_index.core.schema import TextNode
 
 from llama_index_longrag import AsyncTransformRetriever, HydeTransform
 from longrag.errors import InvalidParameterError
-from tests.llama_index_longrag.conftest import HashEmbedding, ScriptedLLM
+from tests.fakes.llama_index import HashEmbedding, ScriptedLLM
 
 QUESTION = "Who built the weir?"
 NODES = [TextNode(id_="weir", text="Monks built it."), TextNode(id_="mill", text="It grinds.")]

@@ -29,7 +29,7 @@ from longrag.errors import EmbeddingError, InvalidParameterError
 from longrag.retrieval.tree_search import collapsed, keyword_scores, node_scores, traverse
 from longrag.types import RetrievedNode
 from tests.fakes import hash_vector
-from tests.llama_index_longrag.conftest import WIDTH, HashEmbedding, ScriptedLLM, tokenizer
+from tests.fakes.llama_index import WIDTH, HashEmbedding, ScriptedLLM, tokenizer
 from tests.llama_index_longrag.stories import STORIES, build, story, writer
 
 QUESTION = "the keepers of the glacier of town 3"

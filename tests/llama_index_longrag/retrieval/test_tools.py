@@ -12,7 +12,7 @@ from llama_index.core.schema import NodeWithScore, TextNode
 from llama_index_longrag import LongUnitNodeParser, LongUnitTool, MaxPRetriever
 from longrag.errors import InvalidParameterError
 from longrag.models import count_tokens
-from tests.llama_index_longrag.conftest import HashEmbedding, ScriptedLLM
+from tests.fakes.llama_index import HashEmbedding, ScriptedLLM
 
 FACTS = {
     "mill": "The mill grinds rye. ",

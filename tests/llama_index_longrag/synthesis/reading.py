@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from llama_index_longrag import LongUnitNodeParser, MaxPRetriever, TwoTurnSynthesizer
-from tests.llama_index_longrag.conftest import HashEmbedding, ScriptedLLM, tokenizer
+from tests.fakes.llama_index import HashEmbedding, ScriptedLLM, tokenizer
 
 QUESTION = "Delft has gate number 3 of Delft, Delft."
 LONG = "It was built in 1530, as the page on Delft says."

@@ -17,7 +17,7 @@ from llama_index.core.schema import NodeWithScore, TextNode
 
 from llama_index_longrag import TwoTurnSynthesizer
 from longrag.errors import InvalidParameterError
-from tests.llama_index_longrag.conftest import ScriptedLLM, tokenizer
+from tests.fakes.llama_index import ScriptedLLM, tokenizer
 from tests.llama_index_longrag.synthesis.reading import (
     LONG,
     QUESTION,

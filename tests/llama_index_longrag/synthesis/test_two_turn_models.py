@@ -20,7 +20,7 @@ from llama_index.core.types import BaseOutputParser
 
 from llama_index_longrag import LongUnitNodeParser, MaxPRetriever, TwoTurnSynthesizer
 from longrag.errors import InvalidParameterError
-from tests.llama_index_longrag.conftest import HashEmbedding, ScriptedLLM, tokenizer
+from tests.fakes.llama_index import HashEmbedding, ScriptedLLM, tokenizer
 from tests.llama_index_longrag.synthesis.reading import (
     LONG,
     QUESTION,

@@ -1,11 +1,16 @@
-"""Deterministic stand-ins for what the outside provides, shared by every test."""
+"""Deterministic stand-ins for what the outside provides, shared by every test.
+
+The core's stand here; ``fakes.llama_index`` and ``fakes.langchain`` wrap them in the frameworks'
+base classes.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import re
 import threading
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
+from functools import lru_cache
 from hashlib import sha256
 
 import numpy as np
@@ -17,9 +22,16 @@ def hash_vector(text: str, width: int = 64) -> np.ndarray:
     """Sum one pseudo-random vector a word, so that texts that share words are near each other."""
     vector = np.zeros(width)
     for word in WORD.findall(text.lower()):
-        seed = int.from_bytes(sha256(word.encode()).digest()[:4], "big")
-        vector += np.random.default_rng(seed).standard_normal(width)
+        vector += _word_vector(word, width)
     return vector.astype(np.float32)
+
+
+@lru_cache(maxsize=1 << 14)
+def _word_vector(word: str, width: int) -> np.ndarray:
+    digest = sha256(word.encode("utf-8", "surrogatepass")).digest()
+    vector = np.random.default_rng(int.from_bytes(digest[:4], "big")).standard_normal(width)
+    vector.flags.writeable = False
+    return vector
 
 
 class HashEmbedder:
@@ -31,6 +43,20 @@ class HashEmbedder:
     def __call__(self, texts: Sequence[str], role: str) -> np.ndarray:
         self.texts.extend(texts)
         return np.stack([hash_vector(text) for text in texts])
+
+
+def check_new_row(id_: str, metadata: Mapping[str, object], known: Collection[str]) -> None:
+    """Refuse a row that many vector stores cannot take: a known id, or metadata that is nested."""
+    assert id_ not in known, "the store does not overwrite"
+    for key, value in metadata.items():
+        assert isinstance(key, str)
+        assert type(value) in (str, int, float, bool), (key, value)
+
+
+def check_known_ids(ids: Collection[str], known: Collection[str]) -> None:
+    """Refuse to delete nothing, or what is not there."""
+    assert ids
+    assert set(known).issuperset(ids)
 
 
 class Door:
