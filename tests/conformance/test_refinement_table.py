@@ -39,8 +39,8 @@ from tests.conformance.table import (
     tokens,
     vectors,
 )
-from tests.langchain_longrag.conftest import replying
-from tests.llama_index_longrag.conftest import ScriptedLLM
+from tests.fakes.langchain import replying
+from tests.fakes.llama_index import ScriptedLLM
 from tests.longrag.refinement.test_self_information import model_of
 
 pytestmark = pytest.mark.filterwarnings(

@@ -7,7 +7,7 @@ from langchain_core.indexing import index
 
 from langchain_longrag import EvidenceRetriever, IndexRecordManager, LongRAGIndex
 from longrag.errors import InvalidParameterError
-from tests.langchain_longrag.conftest import HashEmbeddings
+from tests.fakes.langchain import HashEmbeddings
 
 
 def page(number, version=0):
