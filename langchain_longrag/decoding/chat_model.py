@@ -23,6 +23,7 @@ from longrag.decoding.threads import in_one_thread
 from longrag.errors import GenerationError, InvalidParameterError
 from longrag.prompts import RICHES_SINGLE_HOP, RICHES_STOP
 from longrag.retrieval.units import check_k
+from longrag.synthesis.two_turn import EMPTY_ANSWER
 
 Shown = Literal["full", "answer"]
 
@@ -38,8 +39,8 @@ class ChatRiches(OverCorpus, BaseChatModel):
     the ``annotations`` of the text block: where it is in the response, its source's words, title
     and URL, and in ``extras`` the document and the characters there. Nothing else is a citation,
     however much it looks like one. ``response_metadata`` has ``answer``, all that was decoded as
-    ``output``, ``logprob``, and ``finish_reason``: "stop", "length", or "stuck" where nothing in
-    the corpus could follow.
+    ``output``, ``logprob``, and ``finish_reason``: "stop", "length", "stuck" where nothing in the
+    corpus could follow, or "no_quote".
 
     The last human message is the question, several in a row are one, and earlier turns stand before
     it in the form of the prompt; what system messages say stands before all. Tools are not called,
@@ -59,6 +60,8 @@ class ChatRiches(OverCorpus, BaseChatModel):
         output: what the response's text is: "full" is all that was decoded, whose quotes citations
             point at; "answer" is what stands behind "answer:", which all citations then support. It
             is empty where the model gave no answer, and streams in one piece.
+        empty_response: the text where the decoder requires a quote (``require_quote``, which is the
+            default) and found none.
         temperature: 0 or None: the most probable output is searched for, none is drawn.
         max_tokens: the most tokens of an output, instead of the decoder's.
         stop: strings at which an output ends, besides the decoder's and the prompt's own.
@@ -78,6 +81,7 @@ class ChatRiches(OverCorpus, BaseChatModel):
 
     prompt: SkipValidation[str | None] = RICHES_SINGLE_HOP
     output: SkipValidation[Shown] = "full"
+    empty_response: str = EMPTY_ANSWER
     temperature: SkipValidation[float | None] = None
     max_tokens: SkipValidation[int | None] = None
     stop: SkipValidation[Sequence[str] | None] = None
@@ -113,6 +117,7 @@ class ChatRiches(OverCorpus, BaseChatModel):
             "decoding": [f"{name}={value!r}" for name, value in decoder.settings.items()],
             "prompt": self.prompt,
             "output": self.output,
+            "empty_response": self.empty_response,
             "max_tokens": self.max_tokens,
             # What is given at a call would stand in the place of "stop".
             "stops": _strings(self.stop),
@@ -205,11 +210,12 @@ class ChatRiches(OverCorpus, BaseChatModel):
     ) -> Generator[Delta | Generation, None, None]:
         """Decode, with a piece for each call of the model; closing it stops the model."""
         timeout = self._check_call(kwargs)
-        prompt, question = ask(messages, self.prompt, markers=self.decoder.markers)
+        asked = ask(messages, self.prompt, markers=self.decoder.markers)
         own = [*_strings(stop if stop is not None else self.stop), *self.decoder.stop]
         pieces = self.decoder.stream(
-            prompt,
-            query=question,
+            asked.prompt,
+            query=asked.question,
+            prior_prompt=asked.prior_prompt,
             stop=list(dict.fromkeys(own if self.prompt is None else [*own, *RICHES_STOP])),
             max_new_tokens=self._max_tokens(kwargs),
         )
@@ -255,7 +261,7 @@ class ChatRiches(OverCorpus, BaseChatModel):
     def _chunks(self, piece: Delta | Generation) -> Iterator[ChatGenerationChunk]:
         if isinstance(piece, Generation):
             text, citations = "", list[Citation]()
-            if self.output == "answer":
+            if self.output == "answer" or piece.finish_reason == "no_quote":
                 text, citations = self._shown(piece)
             yield _chunk(
                 text,
@@ -269,6 +275,8 @@ class ChatRiches(OverCorpus, BaseChatModel):
 
     def _shown(self, generation: Generation) -> tuple[str, list[Citation]]:
         """Return the text of a response, and its citations."""
+        if generation.finish_reason == "no_quote":
+            return self.empty_response, []
         if self.output == "full":
             return generation.text, self._cited(generation.spans)
         answer = self._answer(generation)

@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, SystemMessage
 
-from longrag.decoding.answers import defuse, fill, riches_prompt, with_markers
+from longrag.decoding.answers import defuse, fill, prior_prompt, riches_prompt, with_markers
 from longrag.errors import InvalidParameterError
 from longrag.prompts import RICHES_STOP
 
@@ -19,10 +19,11 @@ _SLOT: Final = "{question}"
 
 
 class Asked(NamedTuple):
-    """What is decoded, and the question it is about."""
+    """What is decoded, the question it is about, and the prompt without any question."""
 
     prompt: str
     question: str
+    prior_prompt: str
 
 
 @dataclass(slots=True)
@@ -64,7 +65,7 @@ def ask(
     turns = _turns(messages)
     if template is None:
         question = " ".join(turns[-1].questions) if turns else ""
-        return Asked("\n\n".join(message.text for message in messages), question)
+        return Asked("\n\n".join(message.text for message in messages), question, "")
     if not turns or isinstance(messages[-1], AIMessage):
         received = messages[-1].type if messages else "none"
         raise InvalidParameterError("messages", received, "messages of which a human's is the last")
@@ -79,7 +80,8 @@ def ask(
     )
     told = (message.text for message in messages if isinstance(message, SystemMessage))
     system = "".join(f"{_defused(text, markers)}\n\n" for text in told)
-    return Asked(f"{system}{head}{''.join(before)}{asked}", question)
+    without = prior_prompt(template, markers=markers)
+    return Asked(f"{system}{head}{''.join(before)}{asked}", question, without)
 
 
 def part_of_prompt(message: BaseMessage, template: str | None, *, markers: tuple[str, str]) -> str:

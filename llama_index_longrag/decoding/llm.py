@@ -39,8 +39,9 @@ from longrag.decoding.threads import in_one_thread, in_thread
 from longrag.errors import InvalidParameterError
 from longrag.indexing import KeyIndex
 from longrag.models.language_model import LanguageModel
+from longrag.synthesis.two_turn import EMPTY_ANSWER
 
-_KWARGS = ("stop", "max_tokens", "query")
+_KWARGS = ("stop", "max_tokens", "query", "prior_prompt")
 
 
 class RichesLLM(CustomLLM):
@@ -57,9 +58,13 @@ class RichesLLM(CustomLLM):
     the trace of thoughts and quotes with all their sources, why the output ended and the tokens it
     took.
 
-    Calls take ``stop``, ``max_tokens`` and ``query``, by which passages under one heading are
-    ranked, and no other keyword. Async calls run in threads, one step of the model at a time: who
-    cancels one, or closes a stream, stops the model before its next step. Deterministic.
+    Where the decoder requires a quote (``require_quote``, which is the default) and finds none, the
+    text is ``empty_response`` and ``raw["finish_reason"]`` is "no_quote".
+
+    Calls take ``stop``, ``max_tokens``, ``query``, by which passages under one heading are ranked,
+    and ``prior_prompt`` (see ``RichesDecoder.generate``), and no other keyword. Async calls run in
+    threads, one step of the model at a time: who cancels one, or closes a stream, stops the model
+    before its next step. Deterministic.
 
     Args:
         decoder: the model, its index of keys, and how it is searched; not serialised but by what
@@ -69,6 +74,7 @@ class RichesLLM(CustomLLM):
         title_key: the metadata key of a document's title.
         context_window: the tokens of prompt and output; by default the model's, and LlamaIndex's
             where it is not known.
+        empty_response: the text of a response without the quote that is required.
 
     Raises:
         InvalidParameterError: the decoder is none.
@@ -80,6 +86,7 @@ class RichesLLM(CustomLLM):
     decoder: Annotated[RichesDecoder, PlainSerializer(decoder_settings)]
     title_key: str = "title"
     context_window: int | None = None
+    empty_response: str = EMPTY_ANSWER
     _corpus: Corpus = PrivateAttr()
 
     def __init__(
@@ -246,7 +253,9 @@ class RichesLLM(CustomLLM):
             "citations": self._citations(generation.spans),
             **{k: v for k, v in raw["usage"].items() if k.endswith("_tokens")},
         }
-        return CompletionResponse(text=generation.text, raw=raw, additional_kwargs=known)
+        unquoted = generation.finish_reason == "no_quote"
+        text = self.empty_response if unquoted else generation.text
+        return CompletionResponse(text=text, raw=raw, additional_kwargs=known)
 
     def _citations(self, spans: Sequence[RetrievedSpan]) -> list[dict[str, Any]]:
         return [self._corpus.citation(span, source) for span in spans for source in cited(span)]
@@ -264,7 +273,7 @@ class _Reply:
         """Yield the response with a piece; nothing where there is nothing new to tell."""
         if isinstance(piece, Generation):
             response = self._llm._completion(piece)
-            response.delta = piece.text[len(self._text) :]
+            response.delta = response.text[len(self._text) :]
             yield response
             return
         if piece.span is not None:
@@ -286,6 +295,7 @@ def _settings(kwargs: dict[str, Any]) -> dict[str, Any]:
             raise InvalidParameterError(name, value, allowed, f"Known: {', '.join(_KWARGS)}.")
     return {
         "query": kwargs.get("query") or "",
+        "prior_prompt": kwargs.get("prior_prompt") or "",
         "stop": kwargs.get("stop"),
         "max_new_tokens": kwargs.get("max_tokens"),
     }

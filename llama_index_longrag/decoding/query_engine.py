@@ -30,7 +30,14 @@ from llama_index_longrag.decoding.streams import (
     anothing,
     nothing,
 )
-from longrag.decoding import RichesDecoder, build_decoder, parse_answer, retrieve, riches_prompt
+from longrag.decoding import (
+    RichesDecoder,
+    build_decoder,
+    parse_answer,
+    prior_prompt,
+    retrieve,
+    riches_prompt,
+)
 from longrag.decoding.threads import in_thread
 from longrag.errors import InvalidParameterError
 from longrag.indexing.key_index.parts import Mode
@@ -48,7 +55,8 @@ class RichesQueryEngine(BaseQueryEngine):
     """Answer a question in one pass of a language model that writes its evidence on the way.
 
     The response is the text behind the output's last ``answer:``; where there is none, the quotes,
-    one on each line, and ``empty_response`` where there are none either, or nothing to quote from.
+    one on each line. It is ``empty_response`` where there is nothing to quote from, and where
+    nothing was quoted, unless the decoder was made with ``require_quote=False``.
 
     ``source_nodes`` are the passages that were quoted, each once, in the order in which they were:
     nodes as they were given, and of LlamaIndex documents the paragraph. ``metadata["quotes"]`` of
@@ -239,7 +247,8 @@ class RichesQueryEngine(BaseQueryEngine):
         prompt = riches_prompt(question, self._asking(), markers=self._decoder.markers)
         if not len(self._decoder.key_index):
             return None
-        return {"prompt": prompt, "formatted": True, "query": question}
+        without = prior_prompt(self._asking(), markers=self._decoder.markers)
+        return {"prompt": prompt, "formatted": True, "query": question, "prior_prompt": without}
 
     def _asking(self) -> str:
         return self._template.format(llm=self._llm, query_str=_QUESTION)

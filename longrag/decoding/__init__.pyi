@@ -1,4 +1,5 @@
 from .answers import parse_answer as parse_answer
+from .answers import prior_prompt as prior_prompt
 from .answers import riches_prompt as riches_prompt
 from .answers import thoughts as thoughts
 from .attribution import sources as sources

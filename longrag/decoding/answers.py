@@ -14,6 +14,8 @@ from longrag.ingestion.keys_of import one_line
 from longrag.models.tokenizer import MARKERS
 from longrag.prompts import RICHES_MULTI_HOP, RICHES_SINGLE_HOP
 
+_NOTHING_ASKED: Final = "..."
+
 LABELS: Final = ("question", "passage", "keyword", "query", "answer")
 """What the lines and parts of a prompt begin with, before a colon."""
 
@@ -84,6 +86,19 @@ def riches_prompt(
     if isinstance(question, str) and not question.strip():
         raise InvalidParameterError("question", question, "not blank")
     return fill(with_markers(template, markers), {"question": question}, markers=markers)
+
+
+def prior_prompt(template: str = RICHES_SINGLE_HOP, *, markers: tuple[str, str] = MARKERS) -> str:
+    """Return a template's prompt without a question, up to where a span is opened.
+
+    How probable a key is behind it tells how probable the key is whatever is asked; see
+    ``RichesDecoder.generate``.
+
+    Raises:
+        InvalidParameterError: a template without the slot ``{question}``.
+    """
+    hint = " keyword: ..." if template.rstrip().endswith("passage:") else ""
+    return riches_prompt(_NOTHING_ASKED, template, markers=markers) + hint
 
 
 def with_markers(template: str, markers: tuple[str, str]) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from operator import itemgetter
 
 from longrag.decoding.constraint import Constraint
-from longrag.decoding.search import Hypothesis, Questions, Search, Step, certain
+from longrag.decoding.search import Hypothesis, Questions, Search, certain
 
 
 def beam(
@@ -31,10 +31,8 @@ def beam(
     ended: list[Hypothesis] = []
     stuck: Hypothesis | None = None
     for _ in range(max_new_tokens):
-        asked = questions.about(live, free=1 if adaptive else beam_size, inside=beam_size)
-        if asked:
-            known = certain([*live, *ended[:n_best]])
-            questions.learn((yield Step(asked, live[0], known)))
+        questions.about(live, free=1 if adaptive else beam_size, inside=beam_size)
+        yield from questions.ask(live[0], certain([*live, *ended[:n_best]]))
         before, live = live, []
         grown = [
             (own.score + logprob, own, token, logprob)
@@ -71,4 +69,4 @@ def _outcome(
     if live:
         return live[:n_best]
     assert stuck is not None  # nothing ended and nothing lives, so the last step grew nothing
-    return [Hypothesis(stuck.tokens, stuck.totals, stuck.place, "stuck", stuck.proved)]
+    return [stuck._replace(reason="stuck")]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from operator import index as as_index
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -33,6 +33,9 @@ from longrag.models.tokenizer import MARKERS, Tokenizer
 # States whose moves are kept, and of those that spans written before make differ from the others:
 # these may hold all first tokens of the corpus each.
 _KEPT, _KEPT_MET = 4096, 32
+
+MAX_THOUGHT_TOKENS: Final = 32
+"""The most tokens of free text before a required span, unless a constraint is given another."""
 
 
 class Moves(NamedTuple):
@@ -70,9 +73,12 @@ class Constraint:
         index: the keys that may be retrieved.
         tokenizer: the language model's, with which the keys were tokenised.
         markers: what opens and what closes a span.
-        end_ids: the tokens that end an output: banned inside spans and before ``min_spans``.
-        stop: strings at which free text ends, however few spans there are.
-        min_spans: the fewest spans before the model may end its output.
+        end_ids: the tokens that end an output; banned inside spans.
+        stop: strings at which free text ends.
+        min_spans: the fewest spans of an output. Until there are that many, the text before a span
+            is one line: where the model would end the line or the output instead, ``must_open``
+            tells the search to write the opening marker.
+        max_thought_tokens: the most tokens of free text before one of these spans.
         max_spans: the most spans; None for any number.
         max_span_tokens: the most tokens of a key; a longer key leaves the output stuck.
         repeat_keys: whether a key that was retrieved may be retrieved again in the same output.
@@ -97,6 +103,7 @@ class Constraint:
         max_spans: int | None = None,
         max_span_tokens: int | None = None,
         repeat_keys: bool = False,
+        max_thought_tokens: int = MAX_THOUGHT_TOKENS,
     ) -> None:
         check_tokenizer(index, tokenizer)
         opening, closing = check_markers(markers)
@@ -113,8 +120,10 @@ class Constraint:
             None if max_span_tokens is None else check_count("max_span_tokens", max_span_tokens, 1)
         )
         self.repeat_keys = check_flag("repeat_keys", repeat_keys)
+        self.max_thought_tokens = check_count("max_thought_tokens", max_thought_tokens, 0)
         self._vocabulary = read_vocabulary(tokenizer, self.markers)
         self.vocab_size = len(self._vocabulary.texts)
+        self.opening_ids = tuple(int(token) for token in tokenizer.encode(f" {opening}"))
         self._prepare(decoder_in_context(tokenizer, closing))
 
     def _prepare(self, decode: Decode) -> None:
@@ -149,6 +158,36 @@ class Constraint:
         found = [self._moves_of(reading) for reading in place.readings]
         return found[0] if len(found) == 1 else _joined(found)
 
+    def must_open(self, place: Place, token: int) -> bool:
+        """Tell whether the opening marker has to be written instead of a token.
+
+        So it is where fewer than ``min_spans`` spans were written and the token would end the
+        output or its line, or the text before the span has ``max_thought_tokens`` already.
+        """
+        reading = place.readings[0]
+        if (
+            len(place.readings) > 1
+            or not isinstance(reading, Free)
+            or len(reading.spans) >= self.min_spans
+            or reading.finished
+            or not reading.may_open
+        ):
+            return False
+        begin = reading.spans[-1].closed if reading.spans else 0
+        written = place.length - begin
+        if written >= self.max_thought_tokens or token in self.end_ids:
+            return True
+        if not 0 <= token < self.vocab_size:
+            return False
+        text = self._vocabulary.texts[token]
+        if written and "\n" in text:
+            return True
+        return any(stop in reading.text + text for stop in self.stop)
+
+    def tokens_that_must_open(self, place: Place) -> list[int]:
+        """Return the tokens of the vocabulary for which ``must_open`` is true."""
+        return [token for token in range(self.vocab_size) if self.must_open(place, token)]
+
     def advance(self, place: Place, token: int) -> Place:
         """Return the place one of these tokens further; end tokens are not for it.
 
@@ -176,10 +215,9 @@ class Constraint:
             return self._look(reading).moves
         if reading.finished:
             return _NOTHING
-        may_end = len(reading.spans) >= self.min_spans
-        return self._free_moves(reading.tail, reading.may_open, may_end)
+        return self._free_moves(reading.tail, reading.may_open)
 
-    def _make_free_moves(self, tail: Tail, may_open: bool, may_end: bool) -> Moves:
+    def _make_free_moves(self, tail: Tail, may_open: bool) -> Moves:
         known, matched = self._vocabulary, 0 if tail.pending else tail.matched
         opens, overruns = known.opens[matched], known.overruns[matched]
         if tail.pending and self._marker_splits:
@@ -192,7 +230,7 @@ class Constraint:
             overruns = np.union1d(np.setdiff1d(overruns, known.broken), beyond)
         ends = np.array(self.end_ids, np.int64)
         banned = np.setdiff1d(overruns if may_open else np.union1d(opens, overruns), ends)
-        return Moves(None, _frozen(banned if may_end else np.union1d(banned, ends)))
+        return Moves(None, _frozen(banned))
 
     def _read_free(self, reading: Free, token: int, length: int) -> Iterator[Reading]:
         known = self._vocabulary
@@ -286,7 +324,7 @@ class Constraint:
 
     def _closed(self, reading: Inside, length: int, after: str) -> Free:
         end = reading.start + reading.state.depth
-        spans = (*reading.spans, Closed(reading.start, end, length, reading.state))
+        spans = (*reading.spans, Closed(reading.start, end, length, reading.state, self.index))
         keys = (*reading.keys, reading.path)
         finished = any(stop in after for stop in self.stop)
         left = after[max(0, len(after) - self._keep) :]

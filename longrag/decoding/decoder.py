@@ -11,12 +11,13 @@ from types import MappingProxyType
 from typing import Any, Final, Literal, TypeAlias, get_args
 
 from longrag.decoding.beam import beam
-from longrag.decoding.constraint import Constraint
+from longrag.decoding.constraint import MAX_THOUGHT_TOKENS, Constraint
 from longrag.decoding.driver import Outcome, Stopped, drive, finish, never
 from longrag.decoding.exact import best_keys, exact
 from longrag.decoding.generation import Delta, Generation, RetrievedSpan, Usage
+from longrag.decoding.grounding import MIN_GAIN, grounded
 from longrag.decoding.search import Hypothesis, Questions, Search, Step
-from longrag.decoding.settings import check_count, check_flag, check_prompt
+from longrag.decoding.settings import check_count, check_flag, check_number, check_prompt
 from longrag.decoding.writer import Stream, Writer
 from longrag.errors import InvalidParameterError
 from longrag.indexing import KeyIndex
@@ -48,7 +49,14 @@ class RichesDecoder:
             is most probable there, with proof.
         max_new_tokens: the tokens of an output, markers included.
         max_span_tokens: the tokens of one span.
-        min_spans: the spans before the model may end its output.
+        require_quote: give back nothing that has no quote. Where the model does not open a span,
+            the decoder does; a quote for which it had to is accepted only if it beats its prior by
+            ``min_gain``. Without a quote the generation is empty, with the reason "no_quote".
+        min_gain: how much more probable a quote that the decoder opened must be behind the prompt
+            than behind the prior prompt (see ``generate``), as a difference of natural logarithms.
+        min_spans: the fewest spans of an output: until there are so many, the decoder opens one
+            where the model would end its line or its output.
+        max_thought_tokens: the most tokens of free text before one of these spans.
         max_spans: the spans of one output.
         repeat_keys: whether one output may retrieve a key twice.
         stop: strings in free text that end the output; they are cut off.
@@ -72,7 +80,10 @@ class RichesDecoder:
         beam_size: int = 10,
         adaptive: bool = True,
         search: SearchMode = "beam",
+        require_quote: bool = True,
+        min_gain: float = MIN_GAIN,
         max_new_tokens: int = 256,
+        max_thought_tokens: int = MAX_THOUGHT_TOKENS,
         max_span_tokens: int | None = None,
         min_spans: int = 0,
         max_spans: int | None = None,
@@ -89,7 +100,10 @@ class RichesDecoder:
         self.key_index = key_index
         self.beam_size = check_count("beam_size", beam_size)
         self.adaptive = check_flag("adaptive", adaptive)
+        self.require_quote = check_flag("require_quote", require_quote)
+        self.min_gain = check_number("min_gain", min_gain)
         self.search = search
+        self.min_spans = check_count("min_spans", min_spans, 0)
         self.max_new_tokens = check_count("max_new_tokens", max_new_tokens)
         self.max_rows = check_count("max_rows", max_rows)
         self.stop = check_strings(stop, "stop")
@@ -102,14 +116,24 @@ class RichesDecoder:
             language_model.tokenizer,
             markers=markers,
             end_ids=language_model.end_ids,
-            min_spans=min_spans,
+            min_spans=self._least_spans(max_spans),
             max_spans=max_spans,
+            max_thought_tokens=max_thought_tokens,
             max_span_tokens=max_span_tokens,
             repeat_keys=repeat_keys,
         )
         # A constraint remembers what may follow, so one is kept for each way to stop.
         self._constraint = lru_cache(_KEPT)(lambda stop: constrain(stop=stop))
         self._constraint(self.stop)
+
+    def _least_spans(self, max_spans: int | None) -> int:
+        if not self.require_quote:
+            return self.min_spans
+        if max_spans == 0:
+            allowed = "at least 1, or require_quote=False"
+            raise InvalidParameterError("max_spans", max_spans, allowed)
+        # An index without keys has nothing to quote: its outputs are empty.
+        return max(self.min_spans, int(len(self.key_index) > 0))
 
     @property
     def settings(self) -> Mapping[str, Any]:
@@ -124,9 +148,12 @@ class RichesDecoder:
                 "beam_size": self.beam_size,
                 "adaptive": self.adaptive,
                 "search": self.search,
+                "require_quote": self.require_quote,
+                "min_gain": self.min_gain,
                 "max_new_tokens": self.max_new_tokens,
+                "max_thought_tokens": limits.max_thought_tokens,
                 "max_span_tokens": limits.max_span_tokens,
-                "min_spans": limits.min_spans,
+                "min_spans": self.min_spans,
                 "max_spans": limits.max_spans,
                 "repeat_keys": limits.repeat_keys,
                 "stop": self.stop,
@@ -156,6 +183,7 @@ class RichesDecoder:
         prompt: str,
         *,
         query: str = "",
+        prior_prompt: str = "",
         n_best: int = 1,
         stop: Sequence[str] | None = None,
         max_new_tokens: int | None = None,
@@ -166,6 +194,10 @@ class RichesDecoder:
             prompt: ends where the output is to begin.
             query: what the passages under one heading are ranked by; without it, by the text
                 before the span.
+            prior_prompt: the prompt without its question, behind which the opening marker follows
+                at once: what a key's probability there is, it has whatever is asked. See
+                ``longrag.decoding.prior_prompt``; by default the model's prior is taken behind the
+                marker alone.
             n_best: how many outputs are wanted, the best and its ``alternatives``; at most
                 ``beam_size``, and 1 for an exact search.
             stop: instead of the decoder's.
@@ -176,7 +208,7 @@ class RichesDecoder:
             GenerationError: the model failed.
         """
         wanted = check_count("n_best", n_best)
-        task = self._task([prompt], [query], stop, max_new_tokens, n_best=wanted)
+        task = self._task([prompt], [query], prior_prompt, stop, max_new_tokens, n_best=wanted)
         (outcome,) = finish(task.run(self.language_model, self._stopped))
         return task.generation(0, outcome)
 
@@ -185,13 +217,14 @@ class RichesDecoder:
         prompts: Sequence[str],
         *,
         queries: Sequence[str] | None = None,
+        prior_prompt: str = "",
         stop: Sequence[str] | None = None,
         max_new_tokens: int | None = None,
     ) -> list[Generation]:
         """Continue several prompts side by side: one call of the model serves them all.
 
-        The outputs are those of ``generate``, as far as the model scores a row alike whatever
-        stands beside it. ``queries`` has one for each prompt; see ``generate``.
+        The outputs are those of ``generate``, provided the model's scores for a row do not depend
+        on the rest of the batch. ``queries`` has one for each prompt; see ``generate``.
         """
         if queries is None:
             queries = [""] * len(prompts)
@@ -199,7 +232,7 @@ class RichesDecoder:
             raise InvalidParameterError("queries", len(queries), f"one for each of {len(prompts)}")
         if not prompts:
             return []
-        task = self._task(prompts, queries, stop, max_new_tokens)
+        task = self._task(prompts, queries, prior_prompt, stop, max_new_tokens)
         outcomes = finish(task.run(self.language_model, self._stopped))
         return [task.generation(number, outcome) for number, outcome in enumerate(outcomes)]
 
@@ -208,16 +241,18 @@ class RichesDecoder:
         prompt: str,
         *,
         query: str = "",
+        prior_prompt: str = "",
         stop: Sequence[str] | None = None,
         max_new_tokens: int | None = None,
     ) -> Iterator[Delta | Generation]:
         """Continue a prompt, yielding text as soon as it is certain, and at last the generation.
 
-        Certain is what all hypotheses begin with that may still win. The pieces make up the
+        Certain is what all hypotheses begin with that may still win; where a quote is required,
+        nothing is before the first one is closed and accepted. The pieces make up the
         generation's text. There is a piece for every call of the model, with an empty text where
         nothing became certain: closing the iterator stops the model there. See ``generate``.
         """
-        task = self._task([prompt], [query], stop, max_new_tokens)
+        task = self._task([prompt], [query], prior_prompt, stop, max_new_tokens)
         stream = Stream(task.writers[0], task.constraint)
         run = task.run(self.language_model, self._stopped)
         try:
@@ -245,7 +280,7 @@ class RichesDecoder:
         """
         wanted = sys.maxsize if k is None else check_count("k", k)
         opening = self.language_model.tokenizer.encode(f" {self.markers[0]}")
-        task = self._task([prompt], [""], (), None, behind=opening)
+        task = self._task([prompt], [""], "", (), None, behind=opening)
         search = best_keys(
             Questions(task.constraint, 0, frozenset(), self.max_new_tokens),
             Hypothesis((), (), task.constraint.start(inside=True)),
@@ -262,6 +297,7 @@ class RichesDecoder:
         self,
         prompts: Sequence[str],
         queries: Sequence[str],
+        prior_prompt: str,
         stop: Sequence[str] | None,
         max_new_tokens: int | None,
         *,
@@ -277,15 +313,19 @@ class RichesDecoder:
             raise InvalidParameterError("n_best", n_best, allowed)
         constraint = self._constraint(ends)
         ids = [self._prompt_ids(prompt, behind, length) for prompt in prompts]
+        searches = [self._search(constraint, number, length, n_best) for number in range(len(ids))]
+        if self.require_quote:
+            searches = [
+                grounded(search, prior_prompt=len(ids), min_gain=self.min_gain)
+                for search in searches
+            ]
+            ids.append([*self._prompt_ids(prior_prompt, (), length), *constraint.opening_ids])
         return _Task(
             constraint=constraint,
             prompts=ids,
-            searches=[
-                self._search(constraint, number, length, n_best) for number in range(len(ids))
-            ],
+            searches=searches,
             writers=[
-                Writer(self.key_index, self.language_model.tokenizer, self._texts, ends, query)
-                for query in queries
+                Writer(self.language_model.tokenizer, self._texts, ends, query) for query in queries
             ],
         )
 

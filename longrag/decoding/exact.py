@@ -45,9 +45,11 @@ def exact(
         questions = Questions(constraint, prompt, end_ids, max_new_tokens)
         after: Hypothesis | None
         if questions.free(own):
-            asked = questions.about([own], free=1, inside=_ALL)
-            questions.learn((yield Step(asked, own, len(own.tokens))))
+            questions.about([own], free=1, inside=_ALL)
+            yield from questions.ask(own, len(own.tokens))
             after = questions.best_child(own)
+            while after is not None and questions.in_opening(after):
+                after = questions.best_child(after)
         else:
             search = best_keys(
                 questions,
@@ -146,12 +148,9 @@ class _KeySearch:
             self._found.append(own)
 
     def _learn(self, wanted: Sequence[Hypothesis]) -> _Asking[None]:
-        asked = self._questions.about(wanted, free=1, inside=_ALL)
-        self._rows += len(asked)
-        if asked:
-            start = self._start
-            step = Step(asked, start, len(start.tokens), tuple(self._found))
-            self._questions.learn((yield step))
+        self._rows += self._questions.about(wanted, free=1, inside=_ALL)
+        start = self._start
+        yield from self._questions.ask(start, len(start.tokens), tuple(self._found))
 
     def _without_proof(self, give_up: int) -> _Asking[None]:
         """Add further keys to those found, until there are as many as are wanted."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-FinishReason = Literal["stop", "length", "stuck"]
+FinishReason = Literal["stop", "length", "stuck", "no_quote"]
 """Why an output ends: the model or a stop string ended it, the tokens it was allowed are used up,
-or nothing in the corpus could follow."""
+nothing in the corpus could follow, or a quote is required and none was found or accepted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +74,10 @@ class Generation:
     Only ``spans`` were retrieved: they are what the constraint let pass, whatever the text between
     them looks like. ``logprob`` is the sum over all tokens (RICHES, Equation 2, without its Z).
     ``alternatives`` are the other hypotheses that ended, best first.
+
+    Where a quote is required and there is none, ``finish_reason`` is "no_quote", ``text`` is empty
+    and there are no spans. ``rejected`` is then the quote that was found and not accepted, if one
+    was; its characters count in a text that is not shown.
     """
 
     text: str
@@ -82,6 +86,7 @@ class Generation:
     finish_reason: FinishReason
     usage: Usage
     alternatives: tuple[Generation, ...] = ()
+    rejected: RetrievedSpan | None = None
 
     @property
     def doc_ids(self) -> tuple[str, ...]:

@@ -7,19 +7,20 @@ from itertools import takewhile
 from typing import NamedTuple
 
 from longrag.decoding.vocabulary import Tail
-from longrag.indexing import KeyState
+from longrag.indexing import KeyIndex, KeyState
 
 
 class Closed(NamedTuple):
-    """A span that was closed: the output's tokens ``[start, end)`` are the key's, of ``state``.
+    """A span that was closed: the output's tokens ``[start, end)`` are the key's.
 
-    ``closed`` is the token after the closing marker.
+    ``closed`` is the token after the closing marker, and ``state`` belongs to ``key_index``.
     """
 
     start: int
     end: int
     closed: int
     state: KeyState
+    key_index: KeyIndex
 
 
 class Free(NamedTuple):

@@ -49,6 +49,7 @@ class RichesLogitsProcessor:
         """Forget the prompt and its outputs."""
         self._prompt = self._width = -1
         self._places: dict[tuple[int, ...], Place | None] = {}
+        self._opening: dict[tuple[int, ...], int] = {}
 
     def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
         """Return the scores with -inf for every token that may not follow.
@@ -71,9 +72,11 @@ class RichesLogitsProcessor:
         rows = [tuple(row) for row in input_ids[:, self._prompt :].tolist()]
         # A row goes on one of the last call's: older places are not asked for again.
         self._places = {tokens: self._find(tokens) for tokens in rows}
+        whole = [tuple(row) for row in input_ids.tolist()]
+        self._opening = self._go_on_opening(whole)
         kept = scores.new_full(scores.shape, float("-inf"))
-        for tokens, own, masked in zip(rows, scores, kept, strict=True):
-            self._keep(self._places[tokens], own, masked)
+        for row, own, masked in zip(whole, scores, kept, strict=True):
+            self._keep(row, own, masked)
         return kept
 
     def spans(self, output: Iterable[int]) -> tuple[Closed, ...]:
@@ -108,9 +111,19 @@ class RichesLogitsProcessor:
         except InvalidParameterError:
             return None
 
-    def _keep(self, place: Place | None, scores: torch.Tensor, kept: torch.Tensor) -> None:
-        """Write into a row of -inf what may follow."""
-        end = self._constraint.end_ids[0]
+    def _go_on_opening(self, rows: Iterable[tuple[int, ...]]) -> dict[tuple[int, ...], int]:
+        """Return the rows in an opening marker that had to be written, and its tokens so far."""
+        ids = self._constraint.opening_ids
+        found = {}
+        for tokens in rows:
+            written = self._opening.get(tokens[:-1]) if tokens else None
+            if written is not None and tokens[-1] == ids[written] and written + 1 < len(ids):
+                found[tokens] = written + 1
+        return found
+
+    def _keep(self, row: tuple[int, ...], scores: torch.Tensor, kept: torch.Tensor) -> None:
+        """Write into a row of -inf what may follow the row's tokens."""
+        place, end = self._places[row[self._prompt :]], self._constraint.end_ids[0]
         if place is None:
             kept[end] = _STUCK
             return
@@ -119,8 +132,14 @@ class RichesLogitsProcessor:
             kept[end] = 0.0
             return
         moves = self._constraint.moves(place)
+        if row not in self._opening and moves.allowed is None:
+            self._keep_free(row, place, moves.banned, scores, kept)
+        if row in self._opening:
+            token = self._constraint.opening_ids[self._opening[row]]
+            kept.fill_(float("-inf"))
+            kept[token] = scores[token]
+            return
         if moves.allowed is None:
-            self._keep_free(moves.banned, scores, kept)
             return
         closers = sorted(moves.closers)
         best = [closers[int(scores[closers].argmax())]] if closers else []
@@ -130,12 +149,23 @@ class RichesLogitsProcessor:
         else:
             kept[end] = _STUCK
 
-    def _keep_free(self, banned: TokenArray, scores: torch.Tensor, kept: torch.Tensor) -> None:
+    def _keep_free(
+        self,
+        row: tuple[int, ...],
+        place: Place,
+        banned: TokenArray,
+        scores: torch.Tensor,
+        kept: torch.Tensor,
+    ) -> None:
         known = self._constraint.vocab_size
         kept[:known] = scores[:known]
         kept[banned.tolist()] = float("-inf")
-        if self._adaptive:
-            best = int(kept.argmax())
+        best = int(kept.argmax())
+        if self._constraint.must_open(place, best):
+            self._opening[row] = 0
+        elif self._adaptive:
             score = kept[best].clone()
             kept.fill_(float("-inf"))
             kept[best] = score
+        else:
+            kept[self._constraint.tokens_that_must_open(place)] = float("-inf")

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import NamedTuple
 
-from longrag.decoding.answers import riches_prompt
+from longrag.decoding.answers import prior_prompt, riches_prompt
 from longrag.decoding.decoder import RichesDecoder
 from longrag.decoding.generation import RetrievedSpan, Source
 from longrag.prompts import RICHES_MULTI_HOP, RICHES_STOP
@@ -27,7 +27,8 @@ def retrieve(
 
     First those of the spans that the model writes on its way to an answer, in their order, then
     those of the keys that are most probable right behind the prompt. A passage that several keys
-    stand for comes once, for the first of them.
+    stand for comes once, for the first of them. Where the decoder requires a quote and finds none,
+    nothing is returned.
 
     Raises:
         InvalidParameterError: ``k`` is below 1, or the question is too long.
@@ -39,7 +40,11 @@ def retrieve(
 
 def _spans(decoder: RichesDecoder, question: str, template: str) -> Iterator[RetrievedSpan]:
     prompt = riches_prompt(question, template, markers=decoder.markers)
-    yield from decoder.generate(prompt, query=question, stop=RICHES_STOP).spans
+    without = prior_prompt(template, markers=decoder.markers)
+    found = decoder.generate(prompt, query=question, prior_prompt=without, stop=RICHES_STOP)
+    if found.finish_reason == "no_quote":
+        return
+    yield from found.spans
     yield from decoder.keys(prompt)
 
 

@@ -11,6 +11,8 @@ from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple, TypeAlias
 
+import numpy as np
+
 from longrag.decoding.constraint import Constraint, Moves
 from longrag.decoding.generation import FinishReason
 from longrag.decoding.place import Closed, Place
@@ -29,6 +31,8 @@ class Hypothesis(NamedTuple):
     reason: FinishReason = "length"
     proved: frozenset[Closed] = frozenset()
     """The spans that no other key could have beaten."""
+    opened: frozenset[int] = frozenset()
+    """The places behind opening markers that the search wrote where the model did not."""
 
     @property
     def score(self) -> float:
@@ -40,12 +44,12 @@ class Hypothesis(NamedTuple):
         total = self.score + logprob
         tokens, totals = (*self.tokens, token), (*self.totals, total)
         reason: FinishReason = "stop" if place.finished else "length"
-        return Hypothesis(tokens, totals, place, reason, self.proved)
+        return self._replace(tokens=tokens, totals=totals, place=place, reason=reason)
 
     def ended(self, logprob: float) -> Hypothesis:
         """Return the hypothesis ended by the model; the end itself is no token of the output."""
         totals = (*self.totals, self.score + logprob)
-        return Hypothesis(self.tokens, totals, self.place, "stop", self.proved)
+        return self._replace(totals=totals, reason="stop")
 
 
 class Step(NamedTuple):
@@ -72,6 +76,8 @@ class _Link:
     place: Place
     moves: Moves
     answer: Scores | None = None
+    opening: bool = False
+    """Whether the token asked about is of an opening marker that must be written."""
 
 
 @dataclass(slots=True)
@@ -87,21 +93,61 @@ class Questions:
     end_ids: frozenset[int]
     length: int
     _chains: dict[tuple[int, ...], Sequence[_Link]] = field(default_factory=dict)
+    _live: list[tuple[int, ...]] = field(default_factory=list)
     _open: list[_Link] = field(default_factory=list)
 
-    def about(self, hypotheses: Sequence[Hypothesis], *, free: int, inside: int) -> list[Next]:
-        """Return what must be asked to go on with some hypotheses.
+    def ask(
+        self, leader: Hypothesis, known: int, found: tuple[Hypothesis, ...] = ()
+    ) -> Generator[Step, Sequence[Scores], None]:
+        """Have what ``about`` noted answered, then ask about opening markers that are due.
+
+        Args:
+            leader: begins with the ``known`` tokens that are certain.
+            known: see ``Step``.
+            found: see ``Step``.
+        """
+        while self._open:
+            answers = yield Step([link.asked for link in self._open], leader, known, found)
+            for link, answer in zip(self._open, answers, strict=True):
+                link.answer = answer
+            self._open.clear()
+            self._open_where_due()
+
+    def _open_where_due(self) -> None:
+        """Note the questions about opening markers that must be written instead of other tokens."""
+        for tokens in self._live:
+            link = next(iter(self._chains[tokens]), None)
+            if link is None or link.moves.allowed is not None or link.answer is None:
+                continue
+            if self.constraint.must_open(link.place, int(link.answer.ids[0])):
+                self._chains[tokens] = list(self._opening(tokens, link.place))
+                self._open += self._chains[tokens]
+
+    def _opening(self, tokens: tuple[int, ...], place: Place) -> Iterator[_Link]:
+        for token in self.constraint.opening_ids:
+            if len(tokens) == self.length:
+                return
+            allowed = np.array([token], np.int64)
+            asked = Next(self.prompt, tokens, 1, allowed=allowed)
+            yield _Link(asked, place, Moves(allowed), opening=True)
+            tokens, place = (*tokens, token), self.constraint.advance(place, token)
+
+    def about(self, hypotheses: Sequence[Hypothesis], *, free: int, inside: int) -> int:
+        """Note what must be asked to go on with some hypotheses, and count it; see ``ask``.
 
         Args:
             hypotheses: those to go on with, shorter than ``length``.
             free: how many of the best tokens are wanted in free text.
             inside: how many are wanted in a span.
         """
+        self._live = [own.tokens for own in hypotheses]
         for own in hypotheses:
             if own.tokens not in self._chains:
                 chain = self._chains[own.tokens] = list(self._chain(own, free, inside))
                 self._open += chain
-        return [link.asked for link in self._open]
+        # The answer about a place may have come with an earlier question.
+        self._open_where_due()
+        return len(self._open)
 
     def _chain(self, own: Hypothesis, free: int, inside: int) -> Iterator[_Link]:
         tokens, place = own.tokens, own.place
@@ -127,12 +173,6 @@ class Questions:
         moves = chain[0].moves if chain else self.constraint.moves(own.place)
         return moves.allowed is None
 
-    def learn(self, answers: Sequence[Scores]) -> None:
-        """Keep the answers to what was asked last."""
-        for link, answer in zip(self._open, answers, strict=True):
-            link.answer = answer
-        self._open.clear()
-
     def candidates(self, own: Hypothesis) -> Iterator[tuple[float, int]]:
         """Yield the log-probabilities and tokens that may follow, best first; none when stuck."""
         chain = self._chains.get(own.tokens)
@@ -147,6 +187,9 @@ class Questions:
                 if closed:
                     continue
                 closed = True
+            if chain[0].moves.allowed is None and self.constraint.must_open(own.place, token):
+                # The best token may go on, or there would be a question about the marker.
+                continue
             yield logprob, token
 
     def best_child(self, own: Hypothesis) -> Hypothesis | None:
@@ -157,7 +200,7 @@ class Questions:
 
     def child(self, own: Hypothesis, token: int, logprob: float) -> Hypothesis:
         """Return a hypothesis one token further, or ended."""
-        rest = self._chains.get(own.tokens, ())[1:]
+        link, *rest = self._chains.get(own.tokens) or (None,)
         if rest:
             # In a chain one token alone may follow: this one.
             further = own.after(token, logprob, rest[0].place)
@@ -165,7 +208,15 @@ class Questions:
             return further
         if token in self.end_ids and self.free(own):
             return own.ended(logprob)
-        return own.after(token, logprob, self.constraint.advance(own.place, token))
+        further = own.after(token, logprob, self.constraint.advance(own.place, token))
+        if link is not None and link.opening:
+            return further._replace(opened=further.opened | {len(further.tokens)})
+        return further
+
+    def in_opening(self, own: Hypothesis) -> bool:
+        """Tell whether a hypothesis ends within an opening marker that had to be written."""
+        chain = self._chains.get(own.tokens, ())
+        return bool(chain) and chain[0].opening
 
     def forget(self, own: Hypothesis) -> None:
         """Forget the answers about a hypothesis that is not gone on with again."""

@@ -6,6 +6,7 @@ Each raises ``InvalidParameterError`` where it does not say otherwise.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import isfinite
 from operator import index as as_index
 
 import numpy as np
@@ -63,14 +64,21 @@ def check_stop(stop: Sequence[str], opening: str) -> tuple[str, ...]:
 
 
 def check_count(parameter: str, value: object, least: int = 1) -> int:
-    """Return a number that is at least so large."""
+    """Return `value` if it is an integer of at least `least`."""
     if isinstance(value, bool) or not isinstance(value, int) or value < least:
         raise InvalidParameterError(parameter, value, f"an integer of at least {least}")
     return value
 
 
+def check_number(parameter: str, value: object) -> float:
+    """Return `value` as a float if it is a finite number."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not isfinite(value):
+        raise InvalidParameterError(parameter, value, "a finite number")
+    return float(value)
+
+
 def check_flag(parameter: str, value: object) -> bool:
-    """Return a switch; a string such as "false" is none, although it would count as true."""
+    """Return `value` as a bool if it is one; a string such as "false" is refused."""
     if not (isinstance(value, int | np.bool_) and value in (0, 1)):
         raise InvalidParameterError(parameter, value, "True or False")
     return bool(value)

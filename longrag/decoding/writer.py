@@ -11,7 +11,6 @@ from longrag.decoding.constraint import Constraint
 from longrag.decoding.generation import Delta, Generation, RetrievedSpan, Usage
 from longrag.decoding.search import Hypothesis, Step
 from longrag.decoding.transcript import Transcript, cut, held_back, transcribe
-from longrag.indexing import KeyIndex
 from longrag.models.tokenizer import Tokenizer
 
 
@@ -23,7 +22,6 @@ class Writer:
     heading are ranked by.
     """
 
-    index: KeyIndex
     tokenizer: Tokenizer
     texts: Mapping[str, str]
     stop: Sequence[str]
@@ -36,13 +34,13 @@ class Writer:
 
     def _generation(self, own: Hypothesis, usage: Usage) -> Generation:
         script = transcribe(self.tokenizer, own.tokens, own.place.spans)
-        return Generation(
-            text=cut(script, self.stop) if own.place.finished else script.text,
-            spans=tuple(self.spans(own, script)),
-            logprob=own.score,
-            finish_reason=own.reason,
-            usage=replace(usage, new_tokens=len(own.tokens)),
-        )
+        text = cut(script, self.stop) if own.place.finished else script.text
+        spans = tuple(self.spans(own, script))
+        used = replace(usage, new_tokens=len(own.tokens))
+        if own.reason == "no_quote":
+            rejected = spans[0] if spans else None
+            return Generation("", (), own.score, own.reason, used, rejected=rejected)
+        return Generation(text, spans, own.score, own.reason, used)
 
     def spans(self, own: Hypothesis, script: Transcript, first: int = 0) -> Iterator[RetrievedSpan]:
         """Yield the spans of a hypothesis from number ``first`` on."""
@@ -55,7 +53,7 @@ class Writer:
                 end=quoted.end,
                 logprob=totals[closed.closed] - totals[closed.start],
                 sources=sources(
-                    self.index,
+                    closed.key_index,
                     closed.state,
                     tokenizer=self.tokenizer,
                     query=self.query or script.text[: quoted.start],

@@ -44,7 +44,7 @@ async def test_a_cancelled_call_stops_the_model():
 
 
 async def test_a_stream_nobody_reads_any_more_stops_the_model():
-    model = chat(pause=0.005)
+    model = chat(pause=0.005, require_quote=False)
     pieces = model.astream(QUESTION)
     assert (await anext(pieces)).text == " "
     await pieces.aclose()

@@ -47,8 +47,13 @@ def test_documents_of_one_id_are_refused():
 
 @pytest.mark.parametrize("documents", [[], [Document(" \n", id="blank")]])
 async def test_nothing_can_be_quoted_from_an_empty_corpus(documents):
-    model = chat(lambda question: " nothing is known\nanswer: none", documents)
-    assert model.invoke(QUESTION).text == " nothing is known\nanswer: none"
+    def script(question):
+        return " nothing is known\nanswer: none"
+
+    free = chat(script, documents, require_quote=False)
+    assert free.invoke(QUESTION).text == " nothing is known\nanswer: none"
+    model = chat(script, documents)
+    assert model.invoke(QUESTION).text == model.empty_response
     assert cited(await model.ainvoke(QUESTION)) == []
     quoting_ = chat(documents=documents).invoke(QUESTION)
     assert cited(quoting_) == []

@@ -47,7 +47,7 @@ def test_the_text_is_the_decoders():
 
 
 def test_text_streams_as_soon_as_it_is_certain_and_usage_comes_last():
-    chunks = list(chat().stream(QUESTION))
+    chunks = list(chat(require_quote=False).stream(QUESTION))
     assert len([chunk for chunk in chunks if chunk.text]) > 10
     *before, last = chunks
     assert all(chunk.usage_metadata is None and not chunk.response_metadata for chunk in before)
@@ -58,7 +58,8 @@ def test_text_streams_as_soon_as_it_is_certain_and_usage_comes_last():
 
 
 def test_tokens_reach_handlers_and_a_chain_parses_the_text():
-    chain = ChatPromptTemplate.from_template("{it}?") | chat() | StrOutputParser()
+    model = chat(require_quote=False)
+    chain = ChatPromptTemplate.from_template("{it}?") | model | StrOutputParser()
     assert chain.invoke({"it": "When did the mill burn down"}) == WHOLE
     pieces = list(chain.stream({"it": "When did the mill burn down"}))
     assert "".join(pieces) == WHOLE
@@ -82,10 +83,15 @@ def test_the_metadata_tells_answer_output_and_why_it_ended():
     assert metadata["logprob"] == pytest.approx(
         chat().decoder.generate(TEMPLATE.replace("{question}", QUESTION)).logprob
     )
-    cut = chat(max_tokens=30).invoke(QUESTION)
-    assert cut.text == WHOLE[:30]
-    assert cut.response_metadata["finish_reason"] == "length"
-    assert cited(cut) == []
+    for required, text, reason in (
+        (False, WHOLE[:30], "length"),
+        (True, "Nothing found.", "no_quote"),
+    ):
+        own = chat(max_tokens=30, require_quote=required, empty_response="Nothing found.")
+        for cut in (own.invoke(QUESTION), merged(list(own.stream(QUESTION)))):
+            assert cut.text == text
+            assert cut.response_metadata["finish_reason"] == reason
+            assert cited(cut) == []
 
 
 def test_a_citation_tells_where_it_stands_here_and_there():

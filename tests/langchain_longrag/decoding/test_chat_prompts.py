@@ -35,10 +35,16 @@ from tests.langchain_longrag.reading import PAGES, quoting, writing
 
 
 def test_the_last_human_message_is_the_question():
-    assert prompt(HumanMessage("Who?")) == ("Quote.\n\nquestion: Who?\npassage:", "Who?")
+    without = "Quote.\n\nquestion: ...\npassage: keyword: ..."
+    assert prompt(HumanMessage("Who?")) == (
+        "Quote.\n\nquestion: Who?\npassage:",
+        "Who?",
+        without,
+    )
     assert prompt(HumanMessage("Hello."), HumanMessage([{"type": "text", "text": "Who?"}])) == (
         "Quote.\n\nquestion: Hello. Who?\npassage:",
         "Hello. Who?",
+        without,
     )
 
 
@@ -87,6 +93,7 @@ def test_without_a_template_the_messages_are_the_prompt():
     assert prompt(SystemMessage("A: {x}"), HumanMessage("B << "), template=None) == (
         "A: {x}\n\nB << ",
         "B << ",
+        "",
     )
 
 
@@ -130,7 +137,7 @@ def test_a_response_is_plain_data():
 
 
 def test_settings_of_a_call_can_be_configured():
-    model = chat().configurable_fields(
+    model = chat(require_quote=False).configurable_fields(
         output=ConfigurableField(id="output"), max_tokens=ConfigurableField(id="most")
     )
     assert model.invoke(QUESTION).text == WHOLE

@@ -50,15 +50,17 @@ def test_the_prompts_own_stops_and_the_decoders_always_hold():
 
 
 def test_fewer_tokens_may_be_asked_for():
-    assert chat().invoke(QUESTION, max_tokens=9).text == WHOLE[:9]
-    assert chat(max_tokens=9).invoke(QUESTION, max_tokens=12).text == WHOLE[:12]
+    free = {"require_quote": False}
+    assert chat(**free).invoke(QUESTION, max_tokens=9).text == WHOLE[:9]
+    assert chat(max_tokens=9, **free).invoke(QUESTION, max_tokens=12).text == WHOLE[:12]
     assert chat(max_new_tokens=9).invoke(QUESTION).usage_metadata["output_tokens"] == 9
 
 
 def test_what_is_not_written_within_the_corpus_ends_stuck():
-    message = chat(max_span_tokens=3).invoke(QUESTION)
-    assert message.response_metadata["finish_reason"] == "stuck"
-    assert cited(message) == []
+    for required, reason in ((False, "stuck"), (True, "no_quote")):
+        message = chat(max_span_tokens=3, require_quote=required).invoke(QUESTION)
+        assert message.response_metadata["finish_reason"] == reason
+        assert cited(message) == []
 
 
 @pytest.mark.parametrize(
@@ -172,7 +174,8 @@ def test_a_cache_tells_indexes_apart_without_their_documents():
         {"max_tokens": 9},
         {"output": "answer"},
         {"max_new_tokens": 9},
-        {"max_spans": 0},
+        {"max_spans": 0, "require_quote": False},
+        {"min_gain": 99.0, "max_span_tokens": 5},
         {"stop": ["fact"]},
         {"prompt": "question: When was the weir built? {question}\npassage:"},
     ],

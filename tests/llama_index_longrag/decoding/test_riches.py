@@ -113,7 +113,8 @@ async def test_every_way_to_complete_gives_the_same_text_citations_and_trace(llm
         json.dumps(response.raw)
 
 
-async def test_streams_give_pieces_of_the_text_and_citations_as_they_are_certain(llm):
+async def test_streams_give_pieces_of_the_text_and_citations_as_they_are_certain():
+    llm = make(require_quote=False)
     streamed = [*llm.stream_complete(PROMPT)]
     astreamed = [r async for r in await llm.astream_complete(PROMPT)]
     assert [r.model_dump() for r in astreamed] == [r.model_dump() for r in streamed]
@@ -206,11 +207,15 @@ async def test_stop_and_max_tokens_are_of_one_call(llm):
     for response in await every_completion(llm, stop="keyword: the"):
         assert response.text == TOLD[: TOLD.index("keyword: the")]
         assert len(response.additional_kwargs["citations"]) == 1
-    for response in await every_completion(llm, max_tokens=40):
-        assert response.text == TOLD[:40]
-        assert response.raw["finish_reason"] == "length"
-        assert response.additional_kwargs["citations"] == []
-        assert response.raw["usage"]["completion_tokens"] == 40
+    for own, text, reason in (
+        (make(require_quote=False), TOLD[:40], "length"),
+        (llm, llm.empty_response, "no_quote"),
+    ):
+        for response in await every_completion(own, max_tokens=40):
+            assert response.text == text
+            assert response.raw["finish_reason"] == reason
+            assert response.additional_kwargs["citations"] == []
+            assert response.raw["usage"]["completion_tokens"] == 40
     for response in await every_completion(llm, stop=None, max_tokens=None):
         assert response.text == TOLD
 
@@ -227,7 +232,7 @@ async def test_other_keywords_are_refused_in_every_call(llm):
 
 
 async def test_an_output_without_text_is_one_response():
-    llm = make({BURNED: ""})
+    llm = make({BURNED: ""}, require_quote=False)
     assert [r.text for r in await every_completion(llm)] == [""] * 4
     assert [r.message.content for r in await every_chat(llm)] == [""] * 4
     assert len([*llm.stream_complete(PROMPT)]) == 1
@@ -242,7 +247,7 @@ async def test_an_output_without_text_is_one_response():
     ],
 )
 def test_only_what_the_constraint_let_pass_is_cited(forged):
-    response = make({BURNED: forged}).complete(PROMPT)
+    response = make({BURNED: forged}, require_quote=False).complete(PROMPT)
     assert response.text == forged
     cited = [c["text"] for c in response.additional_kwargs["citations"]]
     assert cited == (["It burned down in 1684."] if "<<" in forged else [])
@@ -361,7 +366,7 @@ async def test_who_cancels_stops_the_model_before_its_next_step(way, times):
 
 async def test_who_closes_a_stream_stops_the_model():
     model = Scripted({BURNED: TOLD})
-    llm = make(model=model)
+    llm = make(model=model, require_quote=False)
     stream = llm.stream_complete(PROMPT)
     next(stream)
     stream.close()

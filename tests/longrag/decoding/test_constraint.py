@@ -176,7 +176,7 @@ def test_keys_are_repeated_rather_than_fewer_than_wanted_retrieved():
     constraint = over(["x", "y"], Bytes(), min_spans=3, end_ids=[256])
     place = written(constraint, "<< x >><< y >><< ")
     assert follows(constraint, place) == {"x", "y"}
-    assert constraint.moves(written(constraint, "<< x >><< y >>")).banned.tolist() == [256]
+    assert constraint.must_open(written(constraint, "<< x >><< y >>"), 256)
     place = written(constraint, "<< x >><< y >><< y >> <")
     assert constraint.moves(place).banned.tolist() == [ord("<")]
 
@@ -214,12 +214,45 @@ def test_a_span_that_is_too_long_is_stuck_and_one_at_the_limit_only_closes():
     assert constraint.moves(written(constraint, "<< xy")).allowed.tolist() == []
 
 
-def test_spans_are_counted_and_ends_wait_for_them():
+def test_spans_are_counted():
     constraint = over(["a", "b", "c"], Bytes(), min_spans=1, max_spans=2, end_ids=[256])
-    assert constraint.moves(constraint.start()).banned.tolist() == [256]
+    assert constraint.moves(constraint.start()).banned.tolist() == []
     assert constraint.moves(written(constraint, "<< a")).allowed.tolist() == [ord(" ")]
     assert constraint.moves(written(constraint, "<< a >> <")).banned.tolist() == []
     assert constraint.moves(written(constraint, "<< a >><< c >> <")).banned.tolist() == [ord("<")]
+
+
+@pytest.mark.parametrize(
+    ("text", "token", "expected"),
+    [
+        ("", 256, True),
+        ("so", 256, True),
+        ("so", ord("\n"), True),
+        ("", ord("\n"), False),
+        ("so", ord(" "), False),
+        ("so", ord("!"), True),
+        ("so far", ord(" "), True),
+        ("so <", ord("<"), False),
+        ("<< a >> so", 256, True),
+        ("<< a >> so far", ord("x"), True),
+        ("<< a >><< b >>", 256, False),
+        ("<< a >><< b >>", ord("\n"), False),
+        ("<< a", 256, False),
+    ],
+)
+def test_a_span_that_is_still_owed_is_opened_where_the_line_or_the_output_would_end(
+    text, token, expected
+):
+    constraint = over(
+        ["a", "b", "c"], Bytes(), min_spans=2, max_thought_tokens=6, stop=["!"], end_ids=[256]
+    )
+    assert constraint.must_open(written(constraint, text), token) is expected
+
+
+def test_without_keys_left_no_span_is_owed():
+    assert not over([], Bytes(), end_ids=[256]).must_open(over([], Bytes()).start(), 256)
+    constraint = over(["a"], Bytes(), max_spans=1, min_spans=1, end_ids=[256])
+    assert not constraint.must_open(written(constraint, "<< a >>"), 256)
 
 
 def test_an_end_token_in_a_key_is_never_reached():

@@ -87,8 +87,7 @@ class Naive:
         if finished:
             return
         if token == self.end:
-            if len(spans) >= self.own["min_spans"]:
-                yield "end", False
+            yield "end", False
             return
         text = before + self.texts[token]
         at = text.find(self.opening)
@@ -188,7 +187,7 @@ def agree(constraint, index, naive, place, readings):
     assert may_follow(moves, naive.end + 1) == set(expected)
     assert moves.closers == closers
     assert (place.free, place.finished) == (free, free and readings[0][3])
-    spans = [(*span[:3], index.find(span[3])) for span in readings[0][1]]
+    spans = [(*span[:3], index.find(span[3]), index) for span in readings[0][1]]
     assert [tuple(span) for span in place.spans] == spans
     refused = [token for token in range(naive.end) if not advances(constraint, place, token)]
     assert refused == [token for token in range(naive.end) if token not in expected]

@@ -160,7 +160,7 @@ def test_a_part_of_a_character_that_several_keys_begin_with_is_not_streamed():
 
 
 def test_text_is_streamed_before_the_output_is_over():
-    pieces = list(decoder(script("x [ ab. ] y")).stream("a"))
+    pieces = list(decoder(script("x [ ab. ] y"), require_quote=False).stream("a"))
     first = next(place for place, piece in enumerate(pieces) if piece.text)
     assert first < len(pieces) / 2
     assert isinstance(pieces[-1], Generation)
@@ -198,17 +198,83 @@ def test_stop_strings_end_the_output_in_free_text_and_are_cut_off():
 def test_spans_are_limited_and_demanded():
     model = script("x [ ab. ] y [ bb. ] z")
     assert len(decoder(model, max_spans=1).generate("a").spans) == 1
-    assert decoder(model, max_spans=0).generate("a").spans == ()
-    silent = script("xyz", "xyz[ ab. ]")
-    assert decoder(silent).generate("a").text == "xyz"
-    demanded = decoder(silent, min_spans=1).generate("a")
-    assert (demanded.text, demanded.finish_reason) == ("xyz[ ab. ]", "stop")
-    dumb = decoder(script("xyz"), min_spans=1, max_new_tokens=60).generate("a")
-    assert (dumb.spans, dumb.finish_reason) == ((), "length")
+    assert decoder(model, max_spans=0, require_quote=False).generate("a").spans == ()
+    silent = script("xyz", "xyz [ ab. ]", "xyz [ ab. ] [ bb. ]")
+    free = {"require_quote": False}
+    assert decoder(silent, **free).generate("a").text == "xyz"
+    demanded = decoder(silent, min_spans=1, **free).generate("a")
+    assert (demanded.text, demanded.finish_reason) == ("xyz [ ab. ]", "stop")
+    twice = decoder(silent, min_spans=2, **free).generate("a")
+    assert [span.text for span in twice.spans] == ["ab.", "bb."]
+    stopped = decoder(script("x\ny", "x [ ab. ]"), min_spans=1, stop=["y"], **free).generate("a")
+    assert stopped.text == "x [ ab. ]"
+
+
+def prior(question, silence):
+    """A model that would say something else, and quotes by these texts behind two prompts."""
+    return script_behind({"a": question, "b": silence})
+
+
+def script_behind(texts):
+    models = {TOKENIZER.encode(name)[0]: script(*own) for name, own in texts.items()}
+    return TableModel(
+        TOKENIZER,
+        lambda prefix: np.exp(models.get(prefix[0], models[0]).logprobs((0, *prefix[1:]))),
+    )
+
+
+QUOTED = ["xyz", "xyz [ ab. ] w"]
+
+
+def test_an_output_without_a_quote_gets_one_that_the_question_makes_more_probable():
+    model = prior(QUOTED, [" [ bb. ]"])
+    found = decoder(model).generate("a", prior_prompt="b")
+    assert (found.text, found.finish_reason) == ("xyz [ ab. ] w", "stop")
+    assert [span.text for span in found.spans] == ["ab."]
+    assert found.rejected is None
+
+
+@pytest.mark.parametrize("search", ["beam", "exact"])
+def test_a_forced_quote_that_is_as_probable_without_the_question_is_rejected(search):
+    model = prior(QUOTED, [" [ ab. ]"])
+    own = decoder(model, search=search)
+    found = own.generate("a", prior_prompt="b")
+    assert (found.text, found.spans, found.finish_reason) == ("", (), "no_quote")
+    assert found.rejected.text == "ab."
+    assert [s.doc_id for s in found.rejected.sources] == ["0"]
+    *pieces, last = own.stream("a", prior_prompt="b")
+    assert {piece.text for piece in pieces} == {""}
+    assert last == found
+    assert decoder(model, min_spans=1, require_quote=False).generate("a").spans[0].text == "ab."
+
+
+def test_a_quote_that_the_model_opened_is_not_compared():
+    model = prior(["x [ ab. ] w"], [" [ ab. ]"])
+    assert decoder(model).generate("a", prior_prompt="b").text == "x [ ab. ] w"
+
+
+def test_nothing_is_streamed_before_the_first_quote():
+    *pieces, last = decoder(script("x [ ab. ] yyyy"), beam_size=1).stream("a")
+    told = [piece for piece in pieces if piece.text or piece.span]
+    assert told[0].text.startswith("x [ ab.")
+    assert told[0].span.text == "ab."
+    assert "".join(piece.text for piece in pieces) == last.text == "x [ ab. ] yyyy"
+    assert len(told) > 2
+
+
+def test_what_ends_before_its_quote_is_complete_is_empty():
+    for settings_ in ({"max_new_tokens": 6}, {"max_span_tokens": 1}):
+        found = decoder(script("x [ aba. ] y"), **settings_).generate("a")
+        assert (found.text, found.spans, found.finish_reason) == ("", (), "no_quote")
+    with pytest.raises(InvalidParameterError, match="max_spans must be at least 1, or require"):
+        decoder(noise(0), max_spans=0)
+    own = decoder(prior(QUOTED, [" [ bb. ]"]), min_gain=200.0)
+    assert own.generate("a", prior_prompt="b").finish_reason == "no_quote"
 
 
 def test_an_output_out_of_tokens_in_a_span_reports_no_span():
-    found = decoder(script("x [ aba. ] y"), max_new_tokens=6).generate("a")
+    own = decoder(script("x [ aba. ] y"), max_new_tokens=6, require_quote=False)
+    found = own.generate("a")
     assert (found.text, found.spans, found.finish_reason) == ("x [ ab", (), "length")
 
 
@@ -221,9 +287,11 @@ def test_keys_are_not_retrieved_twice_unless_that_is_wanted():
 
 
 def test_an_empty_index_gives_free_text_alone():
-    found = decoder(script("x [ ab. ] y", "xyz"), index_of([])).generate("a")
+    model = script("x [ ab. ] y", "xyz")
+    found = decoder(model, index_of([]), require_quote=False).generate("a")
     assert "[" not in found.text
     assert found.spans == ()
+    assert decoder(model, index_of([])).generate("a").finish_reason == "no_quote"
     assert list(decoder(noise(0), index_of([])).keys("a")) == []
 
 
@@ -310,7 +378,9 @@ def test_as_many_distinct_passages_as_wanted_are_retrieved(k):
     )
     index = KeyIndex.from_keys(sentence_keys([MILL, WEIR]), tokenizer=tokenizer)
     model = TableModel(tokenizer, random_table(tokenizer.vocab_size, 1))
-    own = RichesDecoder(model, index, max_new_tokens=30, documents=[MILL, WEIR])
+    own = RichesDecoder(
+        model, index, max_new_tokens=30, documents=[MILL, WEIR], require_quote=False
+    )
     found = retrieve(own, "ab?", k=k, template="{question}")
     passages = [(one.source.doc_id, one.source.passage_id) for one in found]
     assert len(passages) == len(set(passages)) == min(k, 4)
@@ -422,9 +492,10 @@ def test_what_the_model_raises_is_raised():
 
 
 OTHERS = {
-    "beam_size": 4, "adaptive": False, "search": "exact", "max_new_tokens": 20,
-    "max_span_tokens": 3, "min_spans": 1, "max_spans": 2, "repeat_keys": True, "stop": ("x",),
-    "markers": ("w", "z"), "max_rows": 100,
+    "beam_size": 4, "adaptive": False, "search": "exact", "require_quote": False,
+    "min_gain": 2.0, "max_new_tokens": 20, "max_thought_tokens": 7, "max_span_tokens": 3,
+    "min_spans": 1, "max_spans": 2, "repeat_keys": True, "stop": ("x",), "markers": ("w", "z"),
+    "max_rows": 100,
 }  # fmt: skip
 
 
@@ -492,7 +563,7 @@ def test_who_stops_a_decoder_has_its_model_asked_no_more(way, search, last):
 
 def test_a_decoder_is_stopped_by_whoever_may_stop_it_and_not_by_a_copy():
     first, second = threading.Event(), threading.Event()
-    own = decoder(script("x"))
+    own = decoder(script("x"), require_quote=False)
     one = own.stopped_by(first.is_set)
     both = one.stopped_by(second.is_set)
     second.set()

@@ -60,9 +60,13 @@ def logprobs(model, tokens):
 
 
 def greedy(model, grammar, tokens=12):
-    """Follow the best token that may follow, by hand."""
-    place, found = grammar.start(), []
+    """Follow the best token that may follow, by hand, and open the spans that are owed."""
+    place, found, opening = grammar.start(), [], []
     while len(found) < tokens:
+        if opening:
+            found.append(opening.pop(0))
+            place = grammar.advance(place, found[-1])
+            continue
         moves = grammar.moves(place)
         allowed = np.setdiff1d(np.arange(6), moves.banned)
         if moves.allowed is not None:
@@ -70,6 +74,9 @@ def greedy(model, grammar, tokens=12):
         if not len(allowed):
             return [*found, END]
         token = int(allowed[logprobs(model, [*PROMPT, *found])[allowed].argmax()])
+        if moves.allowed is None and grammar.must_open(place, token):
+            opening = list(grammar.opening_ids)
+            continue
         found.append(token)
         if token == END:
             break
@@ -202,9 +209,16 @@ def test_free_text_keeps_its_best_token_or_all_and_scores_stay_as_they_are():
     adaptive, wide = (
         RichesLogitsProcessor(constraint(min_spans=1), adaptive=own) for own in (True, False)
     )
-    # The end waits for a span, and the last id has no text.
-    assert asked(adaptive, [], scores) == pytest.approx({0: -1.0})
-    assert asked(wide, [], scores) == pytest.approx(dict(enumerate(scores[:5])))
+    # The last id has no text.
+    assert asked(adaptive, [], [*scores[:5], -2.5, -0.1]) == pytest.approx({0: -1.0})
+    wide_scores = [*scores[:5], -2.5, -0.1]
+    # The end is not the best, and would leave out the span that is owed.
+    assert asked(wide, [], wide_scores) == pytest.approx(dict(enumerate(scores[:5])))
+    for own in (adaptive, wide):
+        own.reset()
+        # The end is the best: the opening marker " [" takes its place.
+        assert asked(own, [2], scores) == pytest.approx({OPEN: -4.0})
+        own.reset()
     given = torch.tensor([scores])
     before = given.clone()
     adaptive.reset()

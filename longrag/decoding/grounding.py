@@ -1,0 +1,90 @@
+"""No quote, no answer: what is checked before an output is shown.
+
+A small model opens a span where it has nothing to say, or does not open one at all. The search then
+opens it (``Constraint.must_open``), and the corpus always has some key that is the most probable.
+Whether that key answers the question is another matter: a key that is no more probable behind the
+question than behind a prompt without it was chosen for its own frequency.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from typing import Final
+
+import numpy as np
+
+from longrag.decoding.place import Closed
+from longrag.decoding.search import Hypothesis, Search, Step
+from longrag.models.language_model import Next, Scores
+
+MIN_GAIN: Final = 1.0
+"""Above the rounding of half precision, which would let every second quote pass by chance."""
+
+
+def grounded(search: Search, *, prior_prompt: int, min_gain: float = MIN_GAIN) -> Search:
+    """Run a search whose outputs count only with a quote.
+
+    Nothing is certain before the first quote is closed and accepted. An output without a quote is
+    left out, and so is one whose first span the search had to open, unless the log-probability of
+    its key is by more than ``min_gain`` above that behind the prompt of number ``prior_prompt``,
+    which ends with an opening marker. Where nothing is left, the result is the best output with the
+    reason "no_quote".
+    """
+    check = _Check(prior_prompt, min_gain)
+    accepted = False
+    try:
+        step = next(search)
+        while True:
+            if not accepted and (first := _certain_quote(step)) is not None:
+                accepted = yield from check.accepts(step.leader, first)
+                if not accepted:
+                    search.close()
+                    return [step.leader._replace(reason="no_quote")]
+            step = search.send((yield step if accepted else step._replace(certain=0)))
+    except StopIteration as over:
+        found: list[Hypothesis] = over.value
+    quoted = []
+    for own in found:
+        spans = own.place.spans
+        if spans and (yield from check.accepts(own, spans[0])):
+            quoted.append(own)
+    return quoted or [found[0]._replace(reason="no_quote")]
+
+
+def _certain_quote(step: Step) -> Closed | None:
+    """Return the first span of a search's outcome; None where it may still change."""
+    settled = step.leader.place.settled
+    return settled[0] if settled and settled[0].closed <= step.certain else None
+
+
+class _Check:
+    """Compares first quotes with their prior, each once."""
+
+    def __init__(self, prior_prompt: int, min_gain: float) -> None:
+        self._prior_prompt, self._min_gain = prior_prompt, min_gain
+        self._known: dict[tuple[int, ...], float] = {}
+
+    def accepts(self, own: Hypothesis, first: Closed) -> Generator[Step, Sequence[Scores], bool]:
+        """Tell whether a first quote is more probable behind its prompt than without it."""
+        if first.start not in own.opened:
+            return True
+        tokens = own.tokens[first.start : first.closed]
+        if tokens not in self._known:
+            asked = questions(self._prior_prompt, tokens)
+            answers = yield Step(asked, own, 0)
+            self._known[tokens] = total(answers)
+        before = own.totals[first.start - 1]
+        return own.totals[first.closed - 1] - before > self._known[tokens] + self._min_gain
+
+
+def questions(prompt: int, tokens: Sequence[int]) -> list[Next]:
+    """Return what must be asked to know the log-probability of tokens behind a prompt."""
+    return [
+        Next(prompt, tuple(tokens[:place]), 1, allowed=np.array([token], np.int64))
+        for place, token in enumerate(tokens)
+    ]
+
+
+def total(answers: Sequence[Scores]) -> float:
+    """Return the sum of the log-probabilities that ``questions`` asked for."""
+    return float(sum(float(answer.logprobs[0]) for answer in answers))
