@@ -75,15 +75,37 @@ class Search:
     """Rank stored chunks against a query; answered with hits, best first.
 
     ``vector`` is the query's embedding when the flow has it. At most ``top_k`` hits, none of a unit
-    in ``exclude`` and, when ``only`` is given, all of that unit. An answerer whose store cannot
-    filter so raises ``NotImplementedError``.
+    in ``exclude``. A ``depth`` above 0 asks a store with an approximate ranking to search more of
+    its rows. An answerer whose store cannot exclude, or cannot search deeper, raises
+    ``NotImplementedError``.
     """
 
     query: str
     top_k: int
     vector: Sequence[float] | None = None
     exclude: tuple[str, ...] = ()
-    only: str | None = None
+    depth: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ListChunks:
+    """List all stored chunks of units; answered with a mapping from unit id to its chunks.
+
+    An answerer whose store cannot list all of them, however many there are, raises
+    ``NotImplementedError``.
+    """
+
+    unit_ids: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class HasOther:
+    """Find out whether a store holds a chunk of any unit but these; answered with a bool.
+
+    An answerer whose store cannot tell for certain raises ``NotImplementedError``.
+    """
+
+    unit_ids: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +129,7 @@ class Compute:
     sources: tuple[str, ...] = ()
 
 
-Request: TypeAlias = Generate | Embed | Score | Search | Fetch | Compute
+Request: TypeAlias = Generate | Embed | Score | Search | ListChunks | HasOther | Fetch | Compute
 Outcome: TypeAlias = Any
 """What a request came to: the value its class names, or the exception the call raised."""
 

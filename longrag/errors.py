@@ -10,10 +10,13 @@ LongragError
 ├── RerankError                          a reranker that failed or gave no usable scores
 ├── CallLimitError                       a build that reached the calls it was allowed
 ├── StoreError                           a vector store that broke its contract
+│   └── ShortResultError                 a store that gave fewer units than it may hold
 ├── IndexFormatError                     a saved index that is damaged, foreign or newer
 ├── DatabaseError                        a database that cannot be reached, is locked or is full
 ├── JournalError                         a journal that cannot be read or written
 └── MissingExtraError (ImportError)      an optional dependency that is not installed
+
+ShortResultWarning (UserWarning)         what ShortResultError says, where it is no error
 """
 
 from __future__ import annotations
@@ -72,6 +75,22 @@ class CallLimitError(LongragError):
 
 class StoreError(LongragError):
     """A vector store broke its contract, for instance rows without the unit key."""
+
+
+class ShortResultError(StoreError):
+    """A vector store gave fewer units than were asked for, and may hold more.
+
+    ``found`` is how many it gave, ``asked`` how many were asked for.
+    """
+
+    def __init__(self, message: str, *, found: int, asked: int) -> None:
+        super().__init__(message)
+        self.found = found
+        self.asked = asked
+
+
+class ShortResultWarning(UserWarning):
+    """A vector store gave fewer units than were asked for, and may hold more."""
 
 
 class IndexFormatError(LongragError):

@@ -147,6 +147,7 @@ class RetrievedUnit:
     is known to be exact (LongRAG §3.1 on an exact index); ``complete`` tells that the text is the
     whole unit, neither cut to a token budget nor put together from only the chunks that were seen.
     A unit of all its stored chunks is complete, also where these leave gaps in their documents.
+    ``short`` tells that fewer units came than were asked for, although the store may hold more.
     """
 
     unit: LongUnit
@@ -154,6 +155,7 @@ class RetrievedUnit:
     best_chunk: Chunk
     exact: bool = True
     complete: bool = True
+    short: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -156,7 +156,7 @@ class KeySearch:
         Raises:
             NotImplementedError: the search excludes something or has a vector of its own.
         """
-        if search.exclude or search.only is not None or search.vector is not None:
+        if search.exclude or search.depth or search.vector is not None:
             raise NotImplementedError("keys are searched by a query's text alone")
         query = self._embed([search.query], "query")
         scores, found, _ = self._index.search(query, search.top_k)

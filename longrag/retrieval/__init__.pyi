@@ -32,6 +32,8 @@ from .query_classifier import QueryClassifier as QueryClassifier
 from .query_gates import EmbeddingQueryClassifier as EmbeddingQueryClassifier
 from .query_gates import PromptedQueryClassifier as PromptedQueryClassifier
 from .query_gates import classify_query as classify_query
+from .store_search import Ranked as Ranked
+from .store_search import retrieve_from_store as retrieve_from_store
 from .tree_index import TreeChange as TreeChange
 from .tree_index import TreeIndex as TreeIndex
 from .tree_search import TreeScorer as TreeScorer
@@ -41,4 +43,3 @@ from .units import Hit as Hit
 from .units import UnitIndex as UnitIndex
 from .units import embed_units as embed_units
 from .units import retrieve as retrieve
-from .units import retrieve_from_store as retrieve_from_store
