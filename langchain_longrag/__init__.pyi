@@ -1,3 +1,5 @@
+from .bridge.store_profiles import StoreProfile as StoreProfile
+from .bridge.store_profiles import register_store_profile as register_store_profile
 from .decoding.chat_model import ChatRiches as ChatRiches
 from .decoding.retriever import RichesRetriever as RichesRetriever
 from .indices.long_units import LongRAGIndex as LongRAGIndex

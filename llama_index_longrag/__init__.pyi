@@ -1,3 +1,5 @@
+from .bridge.store_profiles import StoreProfile as StoreProfile
+from .bridge.store_profiles import register_store_profile as register_store_profile
 from .decoding.llm import RichesLLM as RichesLLM
 from .decoding.query_engine import RichesQueryEngine as RichesQueryEngine
 from .indices.long_units import LongRAGIndex as LongRAGIndex

@@ -89,10 +89,9 @@ class Search:
 
 @dataclass(frozen=True, slots=True)
 class ListChunks:
-    """List all stored chunks of units; answered with a mapping from unit id to its chunks.
+    """List the stored chunks of units; answered with their chunks and whether these are all.
 
-    An answerer whose store cannot list all of them, however many there are, raises
-    ``NotImplementedError``.
+    An answerer whose store cannot list chunks raises ``NotImplementedError``.
     """
 
     unit_ids: tuple[str, ...]

@@ -9,16 +9,16 @@ document where it begins. Offsets in documents are negative where they are not k
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, cast
 
 from langchain_core.documents import Document
 from langchain_core.embeddings import Embeddings
 from langchain_core.stores import BaseStore
-from langchain_core.vectorstores import InMemoryVectorStore, VectorStore
+from langchain_core.vectorstores import VectorStore
 
 from longrag import types as core
-from longrag.calls import Embed, Method, Steps
+from longrag.calls import Embed, Method, Search, Steps
 from longrag.errors import InvalidDocumentError, StoreError
 from longrag.integration import records
 from longrag.integration.records import (
@@ -152,6 +152,7 @@ class StoredUnits:
         self._chunks: dict[str, core.Chunk] = {}
         self._ends: Counter[str] = Counter()
         self._metadata: dict[str, dict[str, Any]] = {}
+        self.asked = Search("", 1)
 
     def unit_id(self, document: Document) -> str:
         """Return the id of the unit a chunk belongs to: what names it, as a string.
@@ -168,9 +169,9 @@ class StoredUnits:
             )
         return str(value)
 
-    def value(self, unit_id: str) -> Any:
-        """Return what names a unit in the store, which need not be a string."""
-        return self._values[unit_id]
+    def values(self, unit_ids: Iterable[str]) -> tuple[Any, ...]:
+        """Return what names units in the store, which need not be strings."""
+        return tuple(self._values[unit_id] for unit_id in unit_ids)
 
     def chunk(self, document: Document) -> core.Chunk:
         """Convert a chunk, the same each time it comes.
@@ -189,9 +190,27 @@ class StoredUnits:
         return self._chunks[chunk.id]
 
     def hit(self, document: Document, score: float | None) -> Hit:
-        """Convert a chunk that a search found."""
+        """Convert a chunk that a search found.
+
+        Raises:
+            StoreError: it is not a document.
+        """
+        if not isinstance(document, Document):
+            raise StoreError(f"a vector store must give documents, got {document!r}")
         chunk = self.chunk(document)
-        return Hit(chunk.unit_id, chunk, score)
+        # Stores give numpy's numbers, which are no JSON.
+        return Hit(chunk.unit_id, chunk, None if score is None else float(score))
+
+    def listed(
+        self, documents: Iterable[Document], unit_ids: Sequence[str]
+    ) -> dict[str, list[core.Chunk]]:
+        """Sort the chunks that a store listed by unit, without those of other units."""
+        chunks: dict[str, list[core.Chunk]] = {unit_id: [] for unit_id in unit_ids}
+        for document in documents:
+            if self.unit_id(document) in chunks:
+                chunk = self.chunk(document)
+                chunks[chunk.unit_id].append(chunk)
+        return chunks
 
     def unit(self, unit_id: str, document: Document) -> core.LongUnit:
         """Convert a whole unit, which knows its metadata better than its chunks."""
@@ -322,8 +341,3 @@ def fetch_units(
         for unit_id, document in zip(unit_ids, documents, strict=True)
         if document is not None
     }
-
-
-def ranks_exactly(store: VectorStore) -> bool:
-    """Whether a store is known to rank by an exhaustive search."""
-    return isinstance(store, InMemoryVectorStore)

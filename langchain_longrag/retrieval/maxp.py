@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from langchain_core.callbacks import (
@@ -14,18 +15,22 @@ from langchain_core.documents import Document
 from langchain_core.embeddings import Embeddings
 from langchain_core.retrievers import BaseRetriever, LangSmithRetrieverParams
 from langchain_core.stores import BaseStore
-from langchain_core.vectorstores import InMemoryVectorStore, VectorStore
+from langchain_core.vectorstores import VectorStore
 from pydantic import ConfigDict, Field, PrivateAttr, SkipValidation
 
 from langchain_longrag.bridge.documents import (
-    BY_VECTOR,
     StoredUnits,
     embed,
     fetch_units,
     from_result,
-    ranks_exactly,
-    search_store,
     units_of_documents,
+)
+from langchain_longrag.bridge.store_profiles import (
+    DocumentQuery,
+    FilteredProfile,
+    StoreProfile,
+    UnitFilter,
+    profile_of,
 )
 from langchain_longrag.ingestion.long_units import LongUnitTransformer
 from langchain_longrag.retrieval.keyword_sources import GivenUnits
@@ -33,6 +38,8 @@ from longrag.calls import (
     Embed,
     Fetch,
     Flow,
+    HasOther,
+    ListChunks,
     Request,
     Search,
     Steps,
@@ -46,17 +53,21 @@ from longrag.integration.keyword_sources import KeywordSource, UnitSource, refus
 from longrag.models.tokens import count_tokens
 from longrag.retrieval.assembly import check_token_budget, fit_budget
 from longrag.retrieval.corpus import CorpusView
+from longrag.retrieval.store_search import (
+    Listed,
+    OnShort,
+    Ranked,
+    check_on_short,
+    retrieve_from_store,
+)
 from longrag.retrieval.units import (
     UnitIndex,
     check_k,
     embed_query,
     embed_units,
     retrieve,
-    retrieve_from_store,
 )
 from longrag.types import RetrievedUnit
-
-UnitFilter = Callable[[Sequence[Any], Any], dict[str, Any]]
 
 
 class MaxPRetriever(BaseRetriever):
@@ -69,10 +80,10 @@ class MaxPRetriever(BaseRetriever):
 
     Returns whole units: ``metadata`` holds ``doc_ids`` (the member documents in order), ``score``,
     ``best_chunk`` (its text and offsets), ``exact`` (False when the store's ranking may be
-    approximate) and ``complete`` (False when the text was cut to the budget, or when only the
-    chunks that were found could be put together), besides the unit's own metadata or else what its
-    chunks agree on. The score of a store is the store's own: some give distances, whose order is
-    the other way round.
+    approximate), ``complete`` (False when the text was cut to the budget, or is not known to be
+    that of all chunks) and ``short`` (True when fewer units came than were asked for, and the store
+    may hold more), besides the unit's own metadata or else what its chunks agree on. The score of a
+    store is the store's own: some give distances, whose order is the other way round.
 
     Args:
         documents: what to embed; needs ``embedding``.
@@ -87,15 +98,19 @@ class MaxPRetriever(BaseRetriever):
             existing store a unit.
         docstore: holds whole units by id; without it units are put together from their chunks.
         search_kwargs: passed to every search of the store, for instance a ``filter``.
-        unit_filter: for stores that filter by metadata, makes the arguments of every search from
-            the units to leave out, which may be none, and the one unit to keep to, or None; both
-            are the values under ``unit_key`` as the store gave them. A filter of your own belongs
-            in them, too: an argument also in ``search_kwargs`` is refused. Without it a store
-            other than ``InMemoryVectorStore`` is asked for more chunks instead.
+        unit_filter: for stores that this package has no profile for and that filter by metadata:
+            makes the arguments of every search from the units to leave out, which may be none, and
+            the one unit to keep to, or None; both are the values under ``unit_key`` as the store
+            gave them. A filter of your own belongs in them, too: an argument also in
+            ``search_kwargs`` is refused.
+        on_short: what to do when the store gave fewer units than were asked for and may hold more:
+            ``"warn"`` with ``ShortResultWarning``, ``"raise"`` ``ShortResultError``, or
+            ``"ignore"`` it.
         length_function: counts tokens for the budget.
 
     Raises:
         InvalidParameterError: a setting is out of range, or not exactly one source is given.
+        ShortResultError: with ``on_short="raise"``.
         InvalidDocumentError: two of ``documents`` have one id.
         StoreError: a chunk does not name its unit, or two units have one id, as 1 and "1" do.
         EmbeddingError: the embedding model returned unusable vectors.
@@ -115,6 +130,7 @@ class MaxPRetriever(BaseRetriever):
     docstore: BaseStore[str, Document] | None = None
     search_kwargs: dict[str, Any] = Field(default_factory=dict)
     unit_filter: UnitFilter | None = None
+    on_short: SkipValidation[OnShort] = "warn"
     length_function: Callable[[str], int] = count_tokens
     _stored: StoredUnits = PrivateAttr()
 
@@ -129,6 +145,7 @@ class MaxPRetriever(BaseRetriever):
         """Refuse settings out of range and embed the documents."""
         check_k(self.k)
         check_token_budget(self.token_budget)
+        check_on_short(self.on_short)
         embedded = self.index is not None or self.documents is not None
         if embedded == (self.vectorstore is not None):
             raise InvalidParameterError(
@@ -179,8 +196,9 @@ class MaxPRetriever(BaseRetriever):
     @property
     def takes_vectors(self) -> bool:
         """Whether it can be searched by a vector, and gives scores."""
-        store = self.vectorstore
-        return store is None or (hasattr(store, BY_VECTOR) and self._embedding() is not None)
+        if self.vectorstore is None:
+            return True
+        return self._profile.takes_vector(self.vectorstore) and self._embedding() is not None
 
     def _get_relevant_documents(
         self,
@@ -220,7 +238,9 @@ class MaxPRetriever(BaseRetriever):
                 # Otherwise the store would embed the query again for every search.
                 vector = (yield from embed_query([query])).tolist()
             search = Search(query, k, vector)
-            found = yield from retrieve_from_store(search, exact=ranks_exactly(self.vectorstore))
+            found = yield from retrieve_from_store(search, on_short=self.on_short)
+            if self._hides:
+                found = [replace(unit, complete=False) for unit in found]
         return fit_budget(found, self.token_budget, count_tokens=self.length_function)
 
     def _known(self) -> StoredUnits:
@@ -230,52 +250,61 @@ class MaxPRetriever(BaseRetriever):
         match request:
             case Embed() if (model := self._embedding()) is not None:
                 return (yield from embed(model, request))
-            case Search() if (store := self.vectorstore) is not None:
-                rows = yield from self._search(store, request, stored)
-                return [stored.hit(document, score) for document, score in rows]
+            case Search() if self.vectorstore is not None:
+                stored.asked = request
+                asked = self._query(stored, stored.values(request.exclude))
+                found = yield from self._profile.search(asked)
+                hits = [stored.hit(*row) for row in found.rows]
+                return Ranked(hits, found.exact, found.ended)
+            case ListChunks(unit_ids=unit_ids) if self.vectorstore is not None:
+                asked, values = self._query(stored), stored.values(unit_ids)
+                rows = yield from self._profile.list_chunks(asked, values)
+                return Listed(stored.listed(rows, unit_ids), self._profile.lists_all(asked))
+            case HasOther(unit_ids=unit_ids) if self.vectorstore is not None:
+                asked, values = self._query(stored), stored.values(unit_ids)
+                return (yield from self._profile.has_other(asked, values))
             case Fetch():
+                if self._hides:
+                    # Only the store knows which chunks pass: a whole unit would show the others.
+                    return {}
                 return (yield from fetch_units(self.docstore, request.unit_ids, stored))
             case _:
                 raise NotImplementedError(type(request).__name__)
 
-    def _search(
-        self, store: VectorStore, request: Search, stored: StoredUnits
-    ) -> Steps[Sequence[tuple[Document, float | None]]]:
-        filtered = self._filter(store, request, stored)
-        kwargs = {**self.search_kwargs, **filtered, "k": request.top_k}
-        return (yield from search_store(store, request.query, request.vector, kwargs))
+    @property
+    def _profile(self) -> StoreProfile:
+        known = profile_of(self.vectorstore)
+        return known if self.unit_filter is None else FilteredProfile(known, self._filtered)
 
-    def _filter(self, store: VectorStore, request: Search, stored: StoredUnits) -> dict[str, Any]:
-        if self.unit_filter is not None:
-            exclude = tuple(stored.value(unit_id) for unit_id in request.exclude)
-            only = None if request.only is None else stored.value(request.only)
-            made = self.unit_filter(exclude, only)
-            for key in made.keys() & self.search_kwargs.keys():
-                # One would replace the other, and rows past the caller's filter would come back.
-                raise InvalidParameterError(
-                    "search_kwargs",
-                    key,
-                    "left to unit_filter where that gives it too",
-                    "Put both conditions into what unit_filter returns.",
-                )
-            return made
-        if not request.exclude and request.only is None:
-            return {}
-        if not isinstance(store, InMemoryVectorStore):
-            raise NotImplementedError(
-                f"{type(store).__name__} needs a unit_filter to exclude units"
+    @property
+    def _hides(self) -> bool:
+        """Whether there may be chunks that the user's search arguments leave out."""
+        return self.vectorstore is not None and self._profile.hides(self.search_kwargs)
+
+    def _query(self, stored: StoredUnits, exclude: tuple[Any, ...] = ()) -> DocumentQuery:
+        asked = stored.asked
+        return DocumentQuery(
+            self.vectorstore,
+            self.unit_key,
+            self.search_kwargs,
+            asked.query,
+            asked.vector,
+            asked.top_k,
+            exclude,
+            asked.depth,
+        )
+
+    def _filtered(self, exclude: Sequence[Any], only: Any) -> dict[str, Any]:
+        made: dict[str, Any] = self.unit_filter(exclude, only) if self.unit_filter else {}
+        for key in made.keys() & self.search_kwargs.keys():
+            # One would replace the other, and rows past the caller's filter would come back.
+            raise InvalidParameterError(
+                "search_kwargs",
+                key,
+                "left to unit_filter where that gives it too",
+                "Put both conditions into what unit_filter returns.",
             )
-        own: Callable[[Document], bool] | None = self.search_kwargs.get("filter")
-        seen = frozenset(request.exclude)
-
-        def passes(document: Document) -> bool:
-            # First the caller's own: what it leaves out need not name a unit.
-            if own is not None and not own(document):
-                return False
-            unit_id = stored.unit_id(document)
-            return unit_id == request.only if request.only is not None else unit_id not in seen
-
-        return {"filter": passes}
+        return made
 
     def _built(self) -> UnitIndex:
         if self.index is None:

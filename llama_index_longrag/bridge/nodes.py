@@ -240,6 +240,7 @@ class UnitNames:
     def __init__(self, unit_key: str) -> None:
         self._unit_key = unit_key
         self._values: dict[str, Any] = {}
+        self._by_parent: set[str] = set()
 
     def of(self, node: BaseNode) -> str:
         """Return the id of the unit a chunk node belongs to.
@@ -255,6 +256,8 @@ class UnitNames:
                 " unit_key='ref_doc_id'"
             )
         unit_id = str(value)
+        if self._unit_key != "ref_doc_id" and self._unit_key not in node.metadata:
+            self._by_parent.add(unit_id)
         known = self._values.setdefault(unit_id, value)
         if known != value:
             raise StoreError(
@@ -268,9 +271,16 @@ class UnitNames:
         named = node.metadata.get(self._unit_key)
         return named is not None and str(named) != unit_id
 
-    def value(self, unit_id: str) -> Any:
-        """Return a unit's name as it stands in the metadata of its chunks."""
-        return self._values.get(unit_id, unit_id)
+    def values(self, unit_ids: Iterable[str]) -> tuple[Any, ...]:
+        """Return the names of units as they stand in the metadata of their chunks.
+
+        Raises:
+            NotImplementedError: one is in no metadata, but only the id of a parent node.
+        """
+        unit_ids = list(unit_ids)
+        if any(unit_id in self._by_parent for unit_id in unit_ids):
+            raise NotImplementedError
+        return tuple(self._values.get(unit_id, unit_id) for unit_id in unit_ids)
 
 
 def _unit_value(node: BaseNode, unit_key: str) -> Any:

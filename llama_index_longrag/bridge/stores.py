@@ -8,15 +8,8 @@ from functools import partial
 from typing import Any, cast
 
 from llama_index.core.base.embeddings.base import BaseEmbedding
-from llama_index.core.indices.vector_store.retrievers.retriever import VectorIndexRetriever
-from llama_index.core.schema import (
-    BaseNode,
-    NodeWithScore,
-    QueryBundle,
-)
+from llama_index.core.schema import BaseNode, NodeWithScore
 from llama_index.core.storage.docstore.types import BaseDocumentStore
-from llama_index.core.vector_stores.simple import SimpleVectorStore
-from llama_index.core.vector_stores.types import BasePydanticVectorStore
 
 from llama_index_longrag.bridge.nodes import (
     UnitNames,
@@ -26,7 +19,9 @@ from llama_index_longrag.bridge.nodes import (
     to_unit,
 )
 from longrag.calls import Embed, Method, Steps
+from longrag.errors import StoreError
 from longrag.retrieval.assembly import unit_of_chunks
+from longrag.retrieval.store_search import Listed
 from longrag.retrieval.units import Hit
 from longrag.types import Chunk, TokenCounter
 
@@ -41,24 +36,6 @@ def embed(model: BaseEmbedding, request: Embed) -> Steps[Any]:
         vector = yield Method(model, "get_query_embedding", (text,))
         vectors.append(vector)
     return vectors
-
-
-class ChunkRetriever(VectorIndexRetriever):
-    """The rows of a vector store as it ranks them.
-
-    Repeated rows must be counted to know when a store has no more, so none is dropped here, and
-    the index nodes among them are chunks like any other.
-    """
-
-    def _handle_recursive_retrieval(
-        self, query_bundle: QueryBundle, nodes: list[NodeWithScore]
-    ) -> list[NodeWithScore]:
-        return nodes
-
-    async def _ahandle_recursive_retrieval(
-        self, query_bundle: QueryBundle, nodes: list[NodeWithScore]
-    ) -> list[NodeWithScore]:
-        return nodes
 
 
 class StoredUnits:
@@ -88,13 +65,34 @@ class StoredUnits:
         Raises:
             StoreError: the row names no unit, or one that reads like another.
         """
-        node, unit_id = row.node, self.names.of(row.node)
+        if not isinstance(row, NodeWithScore):
+            raise StoreError(f"a vector store must give nodes with scores, got {row!r}")
+        chunk = self.chunk(row.node)
+        # Stores give numpy's numbers, which are no JSON.
+        return Hit(chunk.unit_id, chunk, None if row.score is None else float(row.score))
+
+    def chunk(self, node: BaseNode) -> Chunk:
+        """Convert a chunk's node, the same each time it comes.
+
+        Raises:
+            StoreError: the node names no unit, or one that reads like another.
+        """
+        unit_id = self.names.of(node)
         if node.node_id not in self._chunks:
             chunk = to_chunk(node, unit_id, self._ends[unit_id])
             self._chunks[node.node_id] = chunk
             self._ends[unit_id] = max(self._ends[unit_id], chunk.end) + 1
             self._nodes.setdefault(unit_id, []).append(node)
-        return Hit(unit_id, self._chunks[node.node_id], row.score)
+        return self._chunks[node.node_id]
+
+    def listed(self, nodes: Sequence[BaseNode], unit_ids: Sequence[str]) -> Listed:
+        """Sort the nodes that a store listed by unit, without those of other units."""
+        chunks: dict[str, list[Chunk]] = {unit_id: [] for unit_id in unit_ids}
+        for node in nodes:
+            if self.names.of(node) in chunks:
+                chunk = self.chunk(node)
+                chunks[chunk.unit_id].append(chunk)
+        return Listed(chunks)
 
     def fetch(self, docstore: BaseDocumentStore, unit_ids: Sequence[str]) -> Steps[Any]:
         """Get whole units: as nodes of their own, or by the nodes of the source they name."""
@@ -115,17 +113,6 @@ class StoredUnits:
                     units[unit_id] = unit_of_chunks(unit_id, to_chunks(pieces, unit_id))
                     self._nodes[unit_id] = pieces
         return units
-
-
-def ranks_exactly(store: BasePydanticVectorStore) -> bool:
-    """Whether a store is known to rank by an exhaustive search."""
-    if type(store).query is SimpleVectorStore.query:
-        return True
-    return type(getattr(store, "client", None)).__name__ in {
-        "IndexFlatIP",
-        "IndexFlatL2",
-        "IndexFlat",
-    }
 
 
 def token_counter(tokenizer: Any) -> TokenCounter:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Protocol, TypeVar
 
@@ -19,27 +19,26 @@ from llama_index.core.schema import (
     QueryBundle,
 )
 from llama_index.core.settings import Settings
-from llama_index.core.vector_stores.types import (
-    FilterCondition,
-    FilterOperator,
-    MetadataFilter,
-    MetadataFilters,
-)
+from llama_index.core.vector_stores.types import MetadataFilters, VectorStoreQueryMode
 from llama_index.core.vector_stores.utils import build_metadata_filter_fn
 
 from llama_index_longrag.bridge.filters import to_filter
 from llama_index_longrag.bridge.nodes import (
-    UnitNames,
     holds_chunks,
     to_result,
     unit_of,
     units_of_nodes,
 )
+from llama_index_longrag.bridge.store_profiles import (
+    WITHOUT_VECTOR,
+    NodeQuery,
+    SearchSettings,
+    StoreProfile,
+    profile_of,
+)
 from llama_index_longrag.bridge.stores import (
-    ChunkRetriever,
     StoredUnits,
     embed,
-    ranks_exactly,
     token_counter,
 )
 from llama_index_longrag.retrieval.keyword_sources import StoredUnitSource
@@ -47,7 +46,8 @@ from longrag.calls import (
     Embed,
     Fetch,
     Flow,
-    Method,
+    HasOther,
+    ListChunks,
     Request,
     Search,
     Steps,
@@ -62,12 +62,17 @@ from longrag.indexing.vectors import check_vectors
 from longrag.integration.keyword_sources import KeywordSource, UnitSource, refuse_texts
 from longrag.retrieval.assembly import check_token_budget, fit_budget
 from longrag.retrieval.corpus import CorpusIndex, CorpusView
+from longrag.retrieval.store_search import (
+    OnShort,
+    Ranked,
+    check_on_short,
+    retrieve_from_store,
+)
 from longrag.retrieval.units import (
     UnitIndex,
     check_k,
     embed_query,
     retrieve,
-    retrieve_from_store,
 )
 from longrag.types import RetrievedUnit
 
@@ -94,9 +99,10 @@ class MaxPRetriever(BaseRetriever):
 
     Returns whole units: ``metadata`` holds ``doc_ids`` (the member documents in order),
     ``best_chunk`` (its text and offsets), ``exact`` (False when the store's ranking may be
-    approximate) and ``complete`` (False when the text was cut to the budget, or when only the
-    chunks that were found could be put together); besides these, the metadata of the unit's node,
-    or what its chunks agree on. A unit whose id is in ``object_map`` becomes an index node, which
+    approximate), ``complete`` (False when the text was cut to the budget, or when only the chunks
+    that were found could be put together) and ``short`` (True when fewer units came than were asked
+    for, and the store may hold more); besides these, the metadata of the unit's node, or what its
+    chunks agree on. A unit whose id is in ``object_map`` becomes an index node, which
     LlamaIndex replaces by what the object retrieves.
 
     Args:
@@ -114,9 +120,21 @@ class MaxPRetriever(BaseRetriever):
             of those that do not is not returned; a unit that has some, or may have, is put together
             from the others and not ``complete``.
         tokenizer: counts tokens for the budget; by default LlamaIndex's global tokenizer.
+        on_short: what to do when the store gave fewer units than were asked for and may hold more:
+            ``"warn"`` with ``ShortResultWarning``, ``"raise"`` ``ShortResultError``, or
+            ``"ignore"`` it.
+        vector_store_query_mode: how the store searches, such as ``"hybrid"``; this and what follows
+            are passed to the store as LlamaIndex's own ``VectorIndexRetriever`` does.
+        alpha: the weight of the vectors in a hybrid search.
+        doc_ids: documents to keep to, in stores that can.
+        node_ids: nodes to keep to, in stores that can.
+        sparse_top_k: how many chunks the keywords' part of a hybrid search gives.
+        hybrid_top_k: how many chunks a hybrid search gives.
+        vector_store_kwargs: passed to every search of the store.
 
     Raises:
         InvalidParameterError: a setting is out of range, or not exactly one source is given.
+        ShortResultError: with ``on_short="raise"``.
         StoreError: a node does not name its unit, or two units have names that read the same.
         EmbeddingError: the embedding model returned unusable vectors.
 
@@ -134,6 +152,14 @@ class MaxPRetriever(BaseRetriever):
         unit_key: str = "unit_id",
         filters: MetadataFilters | None = None,
         tokenizer: Callable[[str], Sequence[Any]] | None = None,
+        on_short: OnShort = "warn",
+        vector_store_query_mode: VectorStoreQueryMode = VectorStoreQueryMode.DEFAULT,
+        alpha: float | None = None,
+        doc_ids: Sequence[str] | None = None,
+        node_ids: Sequence[str] | None = None,
+        sparse_top_k: int | None = None,
+        hybrid_top_k: int | None = None,
+        vector_store_kwargs: Mapping[str, Any] | None = None,
         callback_manager: CallbackManager | None = None,
         object_map: dict[str, Any] | None = None,
         objects: list[IndexNode] | None = None,
@@ -159,9 +185,29 @@ class MaxPRetriever(BaseRetriever):
             self._count_tokens = self._living.corpus.builder.count_tokens
         # Over a LongRAGIndex filters apply to documents, and are evaluated here.
         self._wanted = to_filter(filters)
-        store = self._index.vector_store if self._index is not None else None
-        self._exact = store is None or ranks_exactly(store)
-        self._needs_embedding = store is None or store.is_embedding_query
+        check_on_short(on_short)
+        self._on_short = on_short
+        self._search_settings = SearchSettings(
+            self._filters,
+            VectorStoreQueryMode(vector_store_query_mode),
+            alpha,
+            doc_ids,
+            node_ids,
+            sparse_top_k,
+            hybrid_top_k,
+            vector_store_kwargs or {},
+        )
+        if self._index is None and self._search_settings != SearchSettings(self._filters):
+            raise InvalidParameterError(
+                "vector_store_kwargs",
+                self._search_settings,
+                "left out, as every argument of a store's search, unless index is a"
+                " VectorStoreIndex",
+            )
+        self._needs_embedding = self._index is None or (
+            self._index.vector_store.is_embedding_query
+            and self._search_settings.mode not in WITHOUT_VECTOR
+        )
         self._known: dict[str, list[BaseNode]] = {}
         self._cut: set[str | None] = set()
         self._embed_model: BaseEmbedding = (
@@ -210,8 +256,13 @@ class MaxPRetriever(BaseRetriever):
     def _found_by_keywords(self, unit: RetrievedUnit, stored: StoredUnits) -> NodeWithScore:
         whole = self._index is None or self._filters is None
         complete = unit.complete and whole and unit.unit.id not in self._cut
-        found = replace(unit, exact=self._exact, complete=complete)
+        found = replace(unit, exact=self._ranks_exactly, complete=complete)
         return self._results([found], stored)[0]
+
+    @property
+    def _ranks_exactly(self) -> bool:
+        """Whether every search compares the question with every chunk, as far as that is known."""
+        return self._index is None or self._profile.is_exact(self._query())
 
     def _embedded(self, nodes: Sequence[BaseNode]) -> Flow[UnitIndex]:
         kept = self._passing(nodes)
@@ -278,10 +329,9 @@ class MaxPRetriever(BaseRetriever):
         else:
             if vector is None and self._needs_embedding:
                 vector = (yield from embed_query(texts)).tolist()
-            found = yield from retrieve_from_store(
-                Search(bundle.query_str, k, vector), exact=self._exact
-            )
-            if self._filters is not None:
+            search = Search(bundle.query_str, k, vector)
+            found = yield from retrieve_from_store(search, on_short=self._on_short)
+            if self._profile.hides(self._search_settings):
                 found = [_partial(unit) for unit in found]
         return fit_budget(found, self._token_budget, count_tokens=self._count_tokens)
 
@@ -303,43 +353,46 @@ class MaxPRetriever(BaseRetriever):
         match request:
             case Embed():
                 return (yield from embed(self._embed_model, request))
-            case Search() if (index := self._index) is not None:
-                retriever = ChunkRetriever(
-                    index,
-                    similarity_top_k=request.top_k,
-                    filters=self._filters_for(request, stored.names),
-                    embed_model=self._embed_model,
+            case Search() if self._index is not None:
+                query = self._query(
+                    text=request.query,
+                    vector=request.vector,
+                    top_k=request.top_k,
+                    exclude=stored.names.values(request.exclude),
+                    depth=request.depth,
                 )
-                vector = None if request.vector is None else list(request.vector)
-                bundle = QueryBundle(request.query, embedding=vector)
-                rows = yield Method(retriever, "retrieve", (bundle,))
-                return [stored.hit(row) for row in rows]
+                found = yield from self._profile.search(query)
+                return Ranked([stored.hit(row) for row in found.rows], found.exact, found.ended)
+            case ListChunks(unit_ids=unit_ids) if self._index is not None:
+                values = stored.names.values(unit_ids)
+                nodes = yield from self._profile.list_chunks(self._query(), values)
+                return stored.listed(nodes, unit_ids)
+            case HasOther(unit_ids=unit_ids) if self._index is not None:
+                values = stored.names.values(unit_ids)
+                return (yield from self._profile.has_other(self._query(), values))
             case Fetch() if (index := self._index) is not None:
-                if self._filters is not None:
+                if self._profile.hides(self._search_settings):
                     # Only the store knows which chunks pass: a whole unit would show the others.
                     return {}
                 return (yield from stored.fetch(index.docstore, request.unit_ids))
             case _:
                 raise NotImplementedError(type(request).__name__)
 
-    def _filters_for(self, request: Search, names: UnitNames) -> MetadataFilters | None:
-        own: list[MetadataFilter | MetadataFilters] = []
-        if request.exclude:
-            seen = [names.value(unit_id) for unit_id in request.exclude]
-            own.append(_unit_filter(self._unit_key, FilterOperator.NIN, seen))
-        if request.only is not None:
-            only = names.value(request.only)
-            own.append(_unit_filter(self._unit_key, FilterOperator.EQ, only))
-        if not own or self._filters is None:
-            return MetadataFilters(filters=own) if own else self._filters
-        if self._filters.condition == FilterCondition.AND:
-            return MetadataFilters(filters=[*self._filters.filters, *own])
-        return MetadataFilters(filters=[self._filters, *own])
+    @property
+    def _profile(self) -> StoreProfile:
+        return profile_of(self._store_index.vector_store)
+
+    @property
+    def _store_index(self) -> VectorStoreIndex:
+        if self._index is None:
+            raise NotImplementedError("there is no vector store")
+        return self._index
+
+    def _query(self, **asked: Any) -> NodeQuery:
+        return NodeQuery(
+            self._store_index, self._embed_model, self._unit_key, self._search_settings, **asked
+        )
 
 
 def _partial(found: RetrievedUnit) -> RetrievedUnit:
     return replace(found, complete=False)
-
-
-def _unit_filter(key: str, operator: FilterOperator, value: Any) -> MetadataFilter:
-    return MetadataFilter(key=key, operator=operator, value=value)

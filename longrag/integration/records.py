@@ -6,7 +6,7 @@ Every record is plain JSON: strings, Python integers, floats and booleans, lists
 - A unit has ``unit_id``, its own id; ``doc_ids``, its documents in order; and ``members``, one
   dictionary for each ``longrag.types.Member``.
 - A retrieved unit also has ``best_chunk``, the fields of a ``longrag.types.Chunk`` without the
-  unit's id, and the booleans ``exact`` and ``complete``. A result that does not say that it is
+  unit's id, and the booleans ``exact``, ``complete`` and ``short``. A result that does not say that it is
   exact or complete is taken to be neither, because nothing is known of it.
 - A text that was shortened has ``pieces``: for each stretch that was kept, its characters ``start``
   and ``end`` in the text as it was retrieved, ``at``, the character at which it now begins, and
@@ -30,7 +30,7 @@ from longrag.retrieval.assembly import place
 from longrag.types import Chunk, LongUnit, Member, RetrievedUnit, TreeNode
 
 UNIT_KEYS: Final = ("unit_id", "doc_ids", "members")
-RESULT_KEYS: Final = ("best_chunk", "exact", "complete")
+RESULT_KEYS: Final = ("best_chunk", "exact", "complete", "short")
 TREE_KEYS: Final = ("level", "children", "doc_ids", "leaves")
 
 # dataclasses.asdict would copy every value deeply, and a unit may have many members.
@@ -116,6 +116,7 @@ def result_record(found: RetrievedUnit) -> dict[str, Any]:
         "best_chunk": best_chunk_record(found.best_chunk),
         "exact": bool(found.exact),
         "complete": bool(found.complete),
+        "short": bool(found.short),
     }
 
 
@@ -133,7 +134,7 @@ def read_result(
         chunk = Chunk(unit_id=unit.id, **best)
     else:
         chunk = place(otherwise, unit)
-    known = {name: metadata.get(name) is True for name in ("exact", "complete")}
+    known = {name: metadata.get(name) is True for name in ("exact", "complete", "short")}
     return RetrievedUnit(unit, score, chunk, **known)
 
 

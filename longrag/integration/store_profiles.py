@@ -12,15 +12,16 @@ literal that tests against that store prove safe. A profile that cannot do so fo
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Generic, Protocol, TypeVar
 
-from longrag.calls import Steps
+from longrag.calls import Method, Steps
 
-QueryT = TypeVar("QueryT", contravariant=True)
+QueryT_contra = TypeVar("QueryT_contra", contravariant=True)
 RowT = TypeVar("RowT")
 ProfileT = TypeVar("ProfileT")
 
@@ -42,19 +43,19 @@ class Rows(Generic[RowT]):
     ended: bool = False
 
 
-class Profile(Protocol[QueryT, RowT]):
+class Profile(Protocol[QueryT_contra, RowT]):
     """How one class of stores is asked; every method raises ``NotImplementedError`` if it is not.
 
     A query holds the store, the user's own search arguments and the metadata key that names units.
     """
 
-    def search(self, query: QueryT) -> Steps[Rows[RowT]]:
+    def search(self, query: QueryT_contra) -> Steps[Rows[RowT]]:
         """Rank rows, without those of units to exclude, as deep as the query asks."""
 
-    def list_chunks(self, query: QueryT, values: Sequence[Any]) -> Steps[Sequence[RowT]]:
+    def list_chunks(self, query: QueryT_contra, values: Sequence[Any]) -> Steps[Sequence[RowT]]:
         """Return all rows whose unit is named by one of the values."""
 
-    def has_other(self, query: QueryT, values: Sequence[Any]) -> Steps[bool]:
+    def has_other(self, query: QueryT_contra, values: Sequence[Any]) -> Steps[bool]:
         """Whether there is a row that passes and whose unit is named by none of the values."""
 
 
@@ -138,3 +139,39 @@ def sql_literal(value: Any) -> str:
             raise NotImplementedError("no literal holds a zero character")
         return "'" + value.replace("'", "''") + "'"
     return repr(value).lower() if isinstance(value, bool) else repr(value)
+
+
+MILVUS_MOST: Final = 16_384
+"""The most rows that Milvus gives for one search or query."""
+
+
+def milvus_literals(values: Iterable[Any]) -> str:
+    """Write values as a list of Milvus's literals, whose strings are escaped as those of JSON.
+
+    Raises:
+        NotImplementedError: one is not a string, boolean, integer or finite float, or has control
+            characters that are not escaped in the same way.
+    """
+    literals = [
+        json.dumps(value, ensure_ascii=False) for group in by_type(values) for value in group
+    ]
+    if any("\\u" in literal.replace("\\\\", "") for literal in literals):
+        raise NotImplementedError("Milvus has no escape for a control character")
+    return ", ".join(literals)
+
+
+def milvus_is_flat(client: Any, uri: object, collection: str, field: str) -> Steps[bool]:
+    """Whether Milvus Lite, in this process, compares a query with every vector of a field.
+
+    A server is not asked, since that would be one more call for every question.
+    """
+    if not str(uri).endswith(".db"):
+        return False
+    index = yield Method(client, "describe_index", (collection, field))
+    return isinstance(index, Mapping) and index.get("index_type") == "FLAT"
+
+
+def lance_indexes(table: Any) -> bool:
+    """Whether a table of LanceDB has an index of vectors."""
+    scalar = {"BTree", "Bitmap", "LabelList", "FTS"}
+    return any(getattr(index, "index_type", "") not in scalar for index in table.list_indices())

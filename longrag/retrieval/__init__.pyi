@@ -32,6 +32,7 @@ from .query_classifier import QueryClassifier as QueryClassifier
 from .query_gates import EmbeddingQueryClassifier as EmbeddingQueryClassifier
 from .query_gates import PromptedQueryClassifier as PromptedQueryClassifier
 from .query_gates import classify_query as classify_query
+from .store_search import Listed as Listed
 from .store_search import Ranked as Ranked
 from .store_search import retrieve_from_store as retrieve_from_store
 from .tree_index import TreeChange as TreeChange

@@ -44,6 +44,19 @@ class Ranked:
     ended: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """What a store answers when it is to list the chunks of units.
+
+    Args:
+        chunks: the chunks of each unit.
+        complete: whether these are known to be all of them.
+    """
+
+    chunks: Mapping[str, Sequence[Chunk]]
+    complete: bool = True
+
+
 def retrieve_from_store(query: Search, *, on_short: OnShort = "warn") -> Flow[list[RetrievedUnit]]:
     """Return the top ``query.top_k`` distinct units of a store that ranks chunks.
 
@@ -78,12 +91,12 @@ def retrieve_from_store(query: Search, *, on_short: OnShort = "warn") -> Flow[li
         return []
     whole: Mapping[str, LongUnit] = yield from ask(Fetch(tuple(ranking.seen)))
     parts = [unit_id for unit_id in ranking.seen if unit_id not in whole]
-    listed = (yield from _list_chunks(parts)) if parts else {}
+    listed = (yield from _list_chunks(parts)) if parts else Listed({})
     found = []
     for unit_id, hits in ranking.seen.items():
         unit, complete = whole.get(unit_id), True
         if unit is None:
-            unit, complete = _put_together(unit_id, hits, listed.get(unit_id, ()))
+            unit, complete = _put_together(unit_id, hits, listed)
         best = place(hits[0].chunk, unit)
         found.append(RetrievedUnit(unit, hits[0].score, best, ranking.exact, complete, short))
     return found
@@ -205,23 +218,22 @@ def _is_all(ranking: _Ranking) -> Flow[bool]:
     return ranking.ended
 
 
-def _list_chunks(unit_ids: Sequence[str]) -> Flow[Mapping[str, Sequence[Chunk]]]:
+def _list_chunks(unit_ids: Sequence[str]) -> Flow[Listed]:
     (listed,) = yield (ListChunks(tuple(unit_ids)),)
     if isinstance(listed, NotImplementedError):
-        return {}
+        return Listed({}, complete=False)
     if isinstance(listed, Exception):
         raise listed
-    chunks: Mapping[str, Sequence[Chunk]] = listed
-    return chunks
+    if not isinstance(listed, Listed):
+        raise StoreError(f"a listing must be answered with listed chunks, got {listed!r}")
+    return listed
 
 
-def _put_together(
-    unit_id: str, hits: Sequence[Hit], listed: Sequence[Chunk]
-) -> tuple[LongUnit, bool]:
-    """Make a unit of its chunks; False when the listing is not known to hold all of them."""
-    chunks = {chunk.id: chunk for chunk in listed}
+def _put_together(unit_id: str, hits: Sequence[Hit], listed: Listed) -> tuple[LongUnit, bool]:
+    """Make a unit of its chunks; False when these are not known to be all."""
+    chunks = {chunk.id: chunk for chunk in listed.chunks.get(unit_id, ())}
     # A listing that lacks a chunk which the ranking has is of another state of the store.
-    complete = bool(listed) and all(hit.chunk.id in chunks for hit in hits)
+    complete = listed.complete and all(hit.chunk.id in chunks for hit in hits)
     chunks = {hit.chunk.id: hit.chunk for hit in hits} | chunks
     return unit_of_chunks(unit_id, chunks.values()), complete
 

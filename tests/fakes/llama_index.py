@@ -207,6 +207,9 @@ class TextStore(SimpleVectorStore):
         self.__dict__.setdefault("rows", {}).update({node.node_id: node for node in nodes})
         return super().add(nodes, **kwargs)
 
+    def get_nodes(self, node_ids=None, filters=None):
+        return [self.__dict__["rows"][id_] for id_ in node_ids]
+
     def query(self, query, **kwargs):
         result = super().query(query, **kwargs)
         result.nodes = [self.__dict__["rows"][id_] for id_ in result.ids]

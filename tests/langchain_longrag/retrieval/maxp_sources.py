@@ -7,6 +7,7 @@ from typing import Any
 
 from langchain_core.documents import Document
 
+from langchain_longrag import StoreProfile, register_store_profile
 from tests.fakes.langchain import (
     FilterStore,
     HashEmbeddings,
@@ -18,6 +19,9 @@ from tests.fakes.langchain import (
 )
 
 QUERY = "old harbour"
+
+# Of ListStore, which it is made from, nothing is known.
+register_store_profile(FilterStore, StoreProfile(exhaustive=True))
 
 
 def greedy(copies: int = 300, others: int = 9) -> list[Document]:
@@ -34,7 +38,10 @@ def greedy(copies: int = 300, others: int = 9) -> list[Document]:
 SOURCES: dict[str, Callable[[list[Document]], dict[str, Any]]] = {
     "documents": lambda chunks: {"documents": chunks, "embedding": HashEmbeddings()},
     "InMemoryVectorStore": lambda chunks: {"vectorstore": memory_store(chunks, HashEmbeddings())},
-    "a store without filters": lambda chunks: {"vectorstore": list_store(chunks, HashEmbeddings())},
+    "a store without filters": lambda chunks: {
+        "vectorstore": list_store(chunks, HashEmbeddings()),
+        "on_short": "ignore",
+    },
     "a store with a unit_filter": lambda chunks: {
         "vectorstore": filter_store(chunks),
         "unit_filter": where,

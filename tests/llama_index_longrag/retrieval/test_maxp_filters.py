@@ -128,7 +128,9 @@ def test_nested_and_alternative_filters_stay_whole_beside_the_exclusion():
         assert store.queries[1].filters.filters[0] == either
         nested = MetadataFilters(filters=[either, MetadataFilter(key="lang", value="fr")])
         if isinstance(store, Nests):
-            retriever = MaxPRetriever(index=retriever._index, similarity_top_k=2, filters=nested)
+            retriever = MaxPRetriever(
+                index=retriever._index, similarity_top_k=2, filters=nested, on_short="ignore"
+            )
             assert [n.node.node_id for n in retriever.retrieve(query)] == [others[0]]
 
 

@@ -77,9 +77,7 @@ def test_a_store_that_filters_is_asked_twice_for_it():
     nodes, query, _ = hoard()
     store = Watched()
     MaxPRetriever(index=store_index(nodes, store), similarity_top_k=8).retrieve(query)
-    assert [q.similarity_top_k for q in store.queries[:2]] == [32, 28]
-    # The others put the units together, one search a unit of at most 64 chunks.
-    assert {q.filters.filters[0].operator for q in store.queries[2:]} == {"=="}
+    assert [q.similarity_top_k for q in store.queries] == [32, 28]
     (exclusion,) = store.queries[1].filters.filters
     assert (exclusion.key, exclusion.operator, exclusion.value) == ("unit_id", "nin", ["hoard"])
 
@@ -104,5 +102,13 @@ def test_only_exhaustive_stores_are_marked_exact():
     nodes, query, _ = hoard()
     graph = FaissVectorStore(faiss_index=faiss.IndexHNSWFlat(WIDTH, 8))
     for store, exact in ((flat_faiss(), True), (SimpleVectorStore(), True), (graph, False)):
-        found = MaxPRetriever(index=store_index(nodes, store)).retrieve(query)
-        assert {n.node.metadata["exact"] for n in found} == {exact}
+        found = MaxPRetriever(index=store_index(nodes, store), similarity_top_k=1).retrieve(query)
+        assert [n.node.metadata["exact"] for n in found] == [exact]
+
+
+def test_a_graph_that_finds_too_few_units_is_searched_exhaustively():
+    nodes, query, others = hoard()
+    graph = FaissVectorStore(faiss_index=faiss.IndexHNSWFlat(WIDTH, 4, faiss.METRIC_INNER_PRODUCT))
+    found = MaxPRetriever(index=store_index(nodes, graph), similarity_top_k=8).retrieve(query)
+    assert [n.node.node_id for n in found] == ["hoard", *others]
+    assert not any(n.node.metadata["short"] for n in found)

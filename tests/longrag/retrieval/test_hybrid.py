@@ -7,12 +7,14 @@ from functools import partial
 import numpy as np
 import pytest
 
-from longrag.calls import Embed, Search, arun, run
+from longrag.calls import Embed, ListChunks, Search, arun, run
 from longrag.errors import EmbeddingError, InvalidParameterError, StoreError
 from longrag.indexing import KeywordIndex, TreeBuilder, build_tree
 from longrag.ingestion import build_units, chunk_unit, embedding_text
 from longrag.retrieval import (
     Hit,
+    Listed,
+    Ranked,
     UnitIndex,
     collapsed,
     embed_units,
@@ -176,12 +178,13 @@ def test_a_vector_that_does_not_fit_the_index_is_refused():
 
 def test_any_store_and_any_tree_may_lie_beneath():
     def in_store(text, k):
-        return retrieve_from_store(Search(text, k), exact=True)
+        return retrieve_from_store(Search(text, k))
 
     def stored(request):
         if isinstance(request, Search):
-            return [Hit(i, replace(chunk(i, TEXTS[i]), unit_id=i), s) for i, s in DENSE.items()]
-        return {}
+            hits = [Hit(i, replace(chunk(i, TEXTS[i]), unit_id=i), s) for i, s in DENSE.items()]
+            return Ranked(hits, exact=True, ended=True)
+        return Listed({}) if isinstance(request, ListChunks) else {}
 
     found = run(
         hybrid("mill", keywords=keywords_of(TEXTS), top_k=2, alpha=0, dense=in_store), stored

@@ -12,7 +12,7 @@ from longrag.errors import (
     ShortResultWarning,
     StoreError,
 )
-from longrag.retrieval import Hit, Ranked, retrieve_from_store
+from longrag.retrieval import Hit, Listed, Ranked, retrieve_from_store
 from longrag.types import Chunk, LongUnit, Member
 
 
@@ -50,7 +50,9 @@ class Store:
                 }
             case ListChunks(unit_ids=ids) if self.lists:
                 self.listings += 1
-                return {id_: [hit.chunk for hit in self.rows if hit.unit_id == id_] for id_ in ids}
+                return Listed(
+                    {id_: [hit.chunk for hit in self.rows if hit.unit_id == id_] for id_ in ids}
+                )
             case HasOther(unit_ids=ids) if self.tells:
                 return any(hit.unit_id not in ids for hit in self.rows)
             case Search() if request.depth <= self.depths:
@@ -206,7 +208,7 @@ def test_a_listing_that_lacks_a_chunk_of_the_ranking_makes_no_complete_unit():
         def __call__(self, request):
             answer = super().__call__(request)
             if isinstance(request, ListChunks):
-                return {"u0": answer["u0"][1:]}
+                return Listed({"u0": answer.chunks["u0"][1:]})
             return answer
 
     rows = [("u0", 9), ("u1", 8), ("u0", 7)]

@@ -1,0 +1,96 @@
+"""Stores in this process whose rows are at hand: LlamaIndex's own, and those of FAISS."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from llama_index.core.schema import BaseNode, NodeWithScore
+from llama_index.core.vector_stores.simple import SimpleVectorStore
+from llama_index.core.vector_stores.types import MetadataFilters, VectorStoreQueryMode
+from llama_index.core.vector_stores.utils import build_metadata_filter_fn
+
+from llama_index_longrag.bridge.store_profiles.base import (
+    NodeQuery,
+    StoreProfile,
+    allowed,
+    keep_out,
+    keep_to,
+    method,
+)
+from longrag.calls import Method, Steps
+from longrag.integration.faiss_indexes import exhaustive_index, is_flat
+from longrag.integration.store_profiles import Rows
+
+
+class SimpleProfile(StoreProfile):
+    """``SimpleVectorStore``: filters are comparisons in Python, and the metadata are a dict."""
+
+    def __init__(self) -> None:
+        super().__init__(excludes=True, tuning=("mmr_threshold",))
+
+    def is_exact(self, query: NodeQuery) -> bool:
+        """Whether the store ranks every row that passes by its vector."""
+        own = type(query.store).query is SimpleVectorStore.query
+        return own and query.settings.mode == VectorStoreQueryMode.DEFAULT
+
+    def list_chunks(self, query: NodeQuery, values: Sequence[Any]) -> Steps[Sequence[BaseNode]]:
+        """Return all nodes whose unit is named by one of the values."""
+        ids = self._passing(query, keep_to(query.unit_key, values))
+        if query.store.stores_text:  # a subclass that also holds the nodes
+            return allowed(query, (yield method(query.store, "get_nodes", (ids,))))
+        kwargs = {"raise_error": False}
+        nodes: list[BaseNode] = yield Method(query.index.docstore, "get_nodes", (ids,), kwargs)
+        if len(nodes) < len(ids):
+            raise NotImplementedError  # the docstore does not hold the store's nodes
+        return allowed(query, nodes)
+
+    def has_other(self, query: NodeQuery, values: Sequence[Any]) -> Steps[bool]:
+        """Whether there is a node that passes and whose unit is named by none of the values."""
+        return bool(self._passing(query, keep_out(query.unit_key, values)))
+        yield
+
+    def _passing(self, query: NodeQuery, added: MetadataFilters) -> list[str]:
+        own = self.own_filters(query)
+        store = query.store
+        if not isinstance(store, SimpleVectorStore) or query.settings.doc_ids is not None:
+            raise NotImplementedError
+        metadata = dict(store.data.metadata_dict)
+        if len(metadata) < len(store.data.embedding_dict):
+            raise NotImplementedError  # it was saved without them
+        # Each on its own, since the framework's function knows no filters within others.
+        tests = [
+            build_metadata_filter_fn(metadata.__getitem__, filters)
+            for filters in (own, added)
+            if filters is not None and filters.filters
+        ]
+        try:
+            return [node_id for node_id in metadata if all(test(node_id) for test in tests)]
+        except ValueError as error:
+            raise NotImplementedError from error
+
+
+class FaissProfile(StoreProfile):
+    """FAISS: no filters; a flat index is exhaustive, and a graph or an inverted file can be.
+
+    A search of depth 1 compares the query with every vector that the index keeps.
+    """
+
+    def is_exact(self, query: NodeQuery) -> bool:
+        """Whether the store ranks every row by its vector."""
+        return is_flat(query.store.client)
+
+    def search(self, query: NodeQuery) -> Steps[Rows[NodeWithScore]]:
+        """Rank rows as deep as the query asks."""
+        if query.exclude:
+            raise NotImplementedError
+        index, store = query.store.client, query.store
+        flat = self.is_exact(query)
+        if query.depth:
+            if query.depth > 1 or flat or type(store).query.__module__.count("faiss") == 0:
+                raise NotImplementedError
+            store = store.model_copy()
+            store._faiss_index = exhaustive_index(index)
+        rows = yield from self._rank(query, store)
+        exact = flat or query.depth > 0
+        return Rows(rows, exact, len(rows) >= index.ntotal or (exact and len(rows) < query.top_k))
