@@ -49,6 +49,7 @@ def count_approximate_indexes(schema: str | None, table: str) -> Any:
     import sqlalchemy
     from sqlalchemy import column, func, select
     from sqlalchemy import table as from_table
+    from sqlalchemy.dialects.postgresql import OID
 
     index = from_table("pg_index", column("indexrelid"), column("indrelid")).alias("longrag_index")
     relation = from_table("pg_class", column("oid"), column("relam")).alias("longrag_relation")
@@ -65,7 +66,7 @@ def count_approximate_indexes(schema: str | None, table: str) -> Any:
             index.c.indrelid
             == sqlalchemy.cast(
                 func.to_regclass(sqlalchemy.literal(quoted, sqlalchemy.String)),
-                sqlalchemy.dialects.postgresql.OID,
+                OID,
             ),
             access.c.amname.not_in(_EXHAUSTIVE),
         )

@@ -6,8 +6,8 @@ Every record is plain JSON: strings, Python integers, floats and booleans, lists
 - A unit has ``unit_id``, its own id; ``doc_ids``, its documents in order; and ``members``, one
   dictionary for each ``longrag.types.Member``.
 - A retrieved unit also has ``best_chunk``, the fields of a ``longrag.types.Chunk`` without the
-  unit's id, and the booleans ``exact``, ``complete`` and ``short``. A result that does not say that it is
-  exact or complete is taken to be neither, because nothing is known of it.
+  unit's id, and the booleans ``exact``, ``complete`` and ``short``. A result that does not say
+  that it is exact or complete is taken to be neither, because nothing is known of it.
 - A text that was shortened has ``pieces``: for each stretch that was kept, its characters ``start``
   and ``end`` in the text as it was retrieved, ``at``, the character at which it now begins, and
   ``complete``, False where a sentence was cut.

@@ -246,7 +246,8 @@ class _Table:
         inner, query = self._inner, self._query
         columns = [inner.id_column, inner.content_column, *inner.metadata_columns]
         columns += [inner.metadata_json_column] if inner.metadata_json_column else []
-        selected, parameters = [_quoted(column) for column in columns], {}
+        selected = [_quoted(column) for column in columns]
+        parameters: dict[str, Any] = {}
         where, order, limit = self._where(parameters), _quoted(inner.id_column), self._limit
         if self._ranked:
             strategy, column = inner.distance_strategy, _quoted(inner.embedding_column)

@@ -52,7 +52,7 @@ class ChromaProfile(StoreProfile):
 
         filters = together(self.own_filters(query), keep_out(query.unit_key, values))
         where = _to_chroma_filter(filters) if filters.filters else None
-        kwargs = {"where": where, "limit": 1, "include": []}
+        kwargs: dict[str, Any] = {"where": where, "limit": 1, "include": []}
         found = yield Method(query.store.client, "get", (), kwargs)
         return bool(found["ids"])
 
@@ -82,8 +82,8 @@ class QdrantProfile(StoreProfile):
     def list_chunks(self, query: NodeQuery, values: Sequence[Any]) -> Steps[Sequence[BaseNode]]:
         """Return all nodes whose unit is named by one of the values."""
         points = yield Method(_Points(query, self.own_filters(query), values, inside=True), "all")
-        result = query.store.parse_to_query_result(points)
-        return allowed(query, result.nodes)
+        store: Any = query.store
+        return allowed(query, store.parse_to_query_result(points).nodes)
 
     def has_other(self, query: NodeQuery, values: Sequence[Any]) -> Steps[bool]:
         """Whether there is a node that passes and whose unit is named by none of the values."""

@@ -84,7 +84,8 @@ class FaissProfile(StoreProfile):
         """Rank rows as deep as the query asks."""
         if query.exclude:
             raise NotImplementedError
-        index, store = query.store.client, query.store
+        index = query.store.client
+        store: Any = query.store
         flat = self.is_exact(query)
         if query.depth:
             if query.depth > 1 or flat or type(store).query.__module__.count("faiss") == 0:

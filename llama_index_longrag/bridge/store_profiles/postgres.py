@@ -38,7 +38,8 @@ class PostgresProfile(StoreProfile):
 
     def search(self, query: NodeQuery) -> Steps[Rows[NodeWithScore]]:
         """Rank rows, without those of units to exclude, as deep as the query asks."""
-        if query.depth > 2 or (query.depth == 1 and not query.store.hnsw_kwargs):
+        own: Any = query.store
+        if query.depth > 2 or (query.depth == 1 and not own.hnsw_kwargs):
             raise NotImplementedError
         if query.depth == 1:
             kwargs = {**query.settings.kwargs, "hnsw_ef_search": DEEP}
