@@ -19,6 +19,7 @@ from longrag.calls import Flow
 from longrag.errors import InvalidParameterError
 from longrag.indexing.tilde_index import TildeIndex, TildeScorer
 from longrag.ingestion.chunking import check_size
+from longrag.integration.records import read_title
 from longrag.models.rerankers.monot5 import MonoT5Scorer
 from longrag.models.rerankers.scorers import Scorer
 from longrag.models.rerankers.tilde_terms import TermTokenizer, TermWeigher
@@ -111,7 +112,7 @@ class ScorerRerank(Checked, BaseDocumentCompressor):
     def _texts(self, document: Document) -> tuple[str, ...]:
         """Return a document's text in pieces of at most ``chunk_size`` tokens, with its title."""
         text, key = document.page_content, self.title_key
-        titled = [(text, str(document.metadata.get(key) or "") if key else "")]
+        titled = [(text, read_title(document.metadata, key) if key else "")]
         if is_unit(document):
             titled = [
                 (text[parts[0].start : parts[-1].end], parts[0].title if key else "")

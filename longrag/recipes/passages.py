@@ -68,12 +68,20 @@ class Passage:
         return tuple((one.start, one.end) for one in self.kept) or ((0, len(self.text)),)
 
     def fields(self) -> Iterator[tuple[str, str]]:
-        """Yield the title and text of each document that follows another in the text."""
+        """Yield the title and text of each document that follows another in the text.
+
+        A title that stands above a document in the text of a unit is not repeated in its text.
+        """
         groups = [list(group) for _, group in groupby(self.members, lambda one: one.doc_id)]
-        starts = [0, *(group[0].start for group in groups[1:])]
-        for start, end, group in zip(starts, [*starts[1:], None], groups or [[]], strict=True):
+        if not groups:
+            yield self.title, self.text
+        end = 0
+        for group in groups:
             title = next((one.title for one in group if one.title), self.title)
-            yield title, self.text[start:end].rstrip()
+            start, between = group[0].start, self.text[end : group[0].start].strip()
+            start = start if between in ("", title.strip()) else end
+            end = len(self.text) if group is groups[-1] else group[-1].end
+            yield title, self.text[start:end]
 
 
 Retrieved: TypeAlias = Found | LongUnit | Passage
