@@ -15,12 +15,9 @@ from typing import Any
 
 import pytest
 from langchain_core.documents import Document as LangChainDocument
-from langchain_core.embeddings import Embeddings
 from llama_index.core import Document as LlamaDocument
-from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_index.core.schema import NodeWithScore
 
-from longrag.models.tokens import count_tokens
 from longrag.types import Document, RetrievedNode, RetrievedUnit
 from tests.conftest import TOPICS, page
 from tests.fakes import hash_vector
@@ -34,33 +31,9 @@ RECORDS = (
 """The metadata that mean the same in both frameworks, where a result has them."""
 
 
-class LlamaHashEmbedding(BaseEmbedding):
-    def _get_text_embedding(self, text: str) -> list[float]:
-        return hash_vector(text).tolist()
-
-    def _get_query_embedding(self, query: str) -> list[float]:
-        return hash_vector(query).tolist()
-
-    async def _aget_query_embedding(self, query: str) -> list[float]:
-        return hash_vector(query).tolist()
-
-
-class LangChainHashEmbeddings(Embeddings):
-    def embed_documents(self, texts: list[str]) -> list[list[float]]:
-        return [hash_vector(text).tolist() for text in texts]
-
-    def embed_query(self, text: str) -> list[float]:
-        return hash_vector(text).tolist()
-
-
 def vectors(request: Any) -> list[Any]:
     """Answer the core's requests for embeddings."""
     return [hash_vector(text) for text in request.texts]
-
-
-def tokens(text: str) -> list[str]:
-    """A LlamaIndex tokenizer that counts as the core's counter does."""
-    return [""] * count_tokens(text)
 
 
 @dataclass(frozen=True)

@@ -35,16 +35,13 @@ from tests.conformance.table import (
     FACT,
     PAGES,
     Case,
-    LangChainHashEmbeddings,
-    LlamaHashEmbedding,
     check_plain,
     langchain_documents,
     llama_documents,
-    tokens,
     vectors,
 )
-from tests.langchain_longrag.conftest import replying
-from tests.llama_index_longrag.conftest import ScriptedLLM
+from tests.fakes.langchain import HashEmbeddings, replying
+from tests.fakes.llama_index import HashEmbedding, ScriptedLLM, tokenizer
 
 SMALL = {"max_tokens": 300, "chunk_size": 60}
 
@@ -143,7 +140,7 @@ def recipe_case(name: str, question: str, recipe: str, **settings: Any) -> Case:
             llama_index(),
             reranker=shared_words,
             llm=ScriptedLLM(reply),
-            tokenizer=tokens,
+            tokenizer=tokenizer,
             **{"classifier" if k == "gate" else k: v for k, v in settings.items()},
         )
         found = asyncio.run(engine.aquery(question)) if use_async else engine.query(question)
@@ -168,15 +165,13 @@ def recipe_case(name: str, question: str, recipe: str, **settings: Any) -> Case:
 @cache
 def llama_index() -> Any:
     return li.LongRAGIndex.from_documents(
-        llama_documents(PAGES), embed_model=LlamaHashEmbedding(), tokenizer=tokens, **SMALL
+        llama_documents(PAGES), embed_model=HashEmbedding(width=64), tokenizer=tokenizer, **SMALL
     )
 
 
 @cache
 def langchain_index() -> Any:
-    return lc.LongRAGIndex.from_documents(
-        langchain_documents(PAGES), LangChainHashEmbeddings(), **SMALL
-    )
+    return lc.LongRAGIndex.from_documents(langchain_documents(PAGES), HashEmbeddings(), **SMALL)
 
 
 ALONE = "Translate the following sentence into French: The weather is fine today."

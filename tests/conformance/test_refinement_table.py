@@ -28,19 +28,16 @@ from tests.conformance.table import (
     FACT,
     PAGES,
     Case,
-    LangChainHashEmbeddings,
-    LlamaHashEmbedding,
     Row,
     expected_score,
     langchain_documents,
     langchain_rows,
     llama_documents,
     llama_rows,
-    tokens,
     vectors,
 )
-from tests.fakes.langchain import replying
-from tests.fakes.llama_index import ScriptedLLM
+from tests.fakes.langchain import HashEmbeddings, replying
+from tests.fakes.llama_index import HashEmbedding, ScriptedLLM, tokenizer
 from tests.longrag.refinement.test_self_information import model_of
 
 pytestmark = pytest.mark.filterwarnings(
@@ -161,15 +158,15 @@ def compression(
 
     def llama() -> Any:
         models = {
-            "extractive": {"embed_model": LlamaHashEmbedding()},
+            "extractive": {"embed_model": HashEmbedding(width=64)},
             "abstractive": {"llm": ScriptedLLM(summarise)},
             "selective_context": {"language_model": model_of()},
         }[method]
-        return li.CompressPostprocessor(method=method, tokenizer=tokens, **models, **settings)
+        return li.CompressPostprocessor(method=method, tokenizer=tokenizer, **models, **settings)
 
     def langchain() -> Any:
         models = {
-            "extractive": {"embedding": LangChainHashEmbeddings()},
+            "extractive": {"embedding": HashEmbeddings()},
             "abstractive": {"llm": replying(summarise)},
             "selective_context": {"language_model": model_of()},
         }[method]
@@ -242,26 +239,29 @@ def test_what_is_left_of_units_is_alike_and_stands_where_it_says(settings, times
             assert found["text"][best["start"] : best["end"]] == best["text"]
         return rows
 
-    llama_nodes = li.LongUnitNodeParser(tokenizer=tokens, max_tokens=900, chunk_size=60)(
+    llama_nodes = li.LongUnitNodeParser(tokenizer=tokenizer, max_tokens=900, chunk_size=60)(
         llama_documents(PAGES)
     )
     llama = li.MaxPRetriever(
         nodes=llama_nodes,
-        embed_model=LlamaHashEmbedding(),
+        embed_model=HashEmbedding(width=64),
         similarity_top_k=2,
-        tokenizer=tokens,
+        tokenizer=tokenizer,
     )
     langchain = lc.MaxPRetriever(
         documents=lc.LongUnitTransformer(max_tokens=900, chunk_size=60).transform_documents(
             langchain_documents(PAGES)
         ),
-        embedding=LangChainHashEmbeddings(),
+        embedding=HashEmbeddings(),
         k=2,
     )
     make_llama = partial(
-        li.CompressPostprocessor, embed_model=LlamaHashEmbedding(), tokenizer=tokens, **settings
+        li.CompressPostprocessor,
+        embed_model=HashEmbedding(width=64),
+        tokenizer=tokenizer,
+        **settings,
     )
-    make_langchain = partial(lc.CompressDocuments, embedding=LangChainHashEmbeddings(), **settings)
+    make_langchain = partial(lc.CompressDocuments, embedding=HashEmbeddings(), **settings)
     found = Case(
         "units",
         core,
@@ -294,7 +294,7 @@ def test_what_is_left_of_units_is_alike_and_stands_where_it_says(settings, times
     ],
 )
 def test_the_gate_decides_alike(question):
-    index = VectorStoreIndex([TextNode(text="A tower.")], embed_model=LlamaHashEmbedding())
+    index = VectorStoreIndex([TextNode(text="A tower.")], embed_model=HashEmbedding(width=64))
     engine = li.QueryClassifierQueryEngine(index.as_query_engine(llm=ScriptedLLM("searched")))
     gate = lc.create_query_gate(RunnableLambda(lambda _: True), RunnableLambda(lambda _: False))
 

@@ -38,8 +38,6 @@ from tests.conformance.table import (
     PAGES,
     TITLE,
     Case,
-    LangChainHashEmbeddings,
-    LlamaHashEmbedding,
     Row,
     expected_score,
     langchain_documents,
@@ -49,11 +47,12 @@ from tests.conformance.table import (
     llama_retriever,
     llama_rows,
     node_row,
-    tokens,
     unit_row,
     vectors,
 )
 from tests.fakes import hash_vector
+from tests.fakes.langchain import HashEmbeddings
+from tests.fakes.llama_index import HashEmbedding, tokenizer
 
 SMALL = {"max_tokens": 900, "chunk_size": 60}
 TREE: dict[str, Any] = {"chunk_size": 40, "clusterer": "contiguous"}
@@ -74,7 +73,7 @@ def core_units() -> UnitIndex:
 
 @cache
 def llama_nodes() -> list[Any]:
-    return li.LongUnitNodeParser(tokenizer=tokens, **SMALL)(llama_documents(PAGES))
+    return li.LongUnitNodeParser(tokenizer=tokenizer, **SMALL)(llama_documents(PAGES))
 
 
 @cache
@@ -84,18 +83,20 @@ def langchain_nodes() -> list[LangChainDocument]:
 
 @cache
 def llama_units() -> Any:
-    return li.MaxPRetriever(nodes=llama_nodes(), embed_model=LlamaHashEmbedding(), tokenizer=tokens)
+    return li.MaxPRetriever(
+        nodes=llama_nodes(), embed_model=HashEmbedding(width=64), tokenizer=tokenizer
+    )
 
 
 @cache
 def langchain_units() -> Any:
-    return lc.MaxPRetriever(documents=langchain_nodes(), embedding=LangChainHashEmbeddings())
+    return lc.MaxPRetriever(documents=langchain_nodes(), embedding=HashEmbeddings())
 
 
 @cache
 def llama_store() -> Any:
-    stored = VectorStoreIndex(get_leaf_nodes(llama_nodes()), embed_model=LlamaHashEmbedding())
-    return li.MaxPRetriever(index=stored, tokenizer=tokens)
+    stored = VectorStoreIndex(get_leaf_nodes(llama_nodes()), embed_model=HashEmbedding(width=64))
+    return li.MaxPRetriever(index=stored, tokenizer=tokenizer)
 
 
 @cache
@@ -108,7 +109,7 @@ def langchain_store() -> tuple[Any, list[LangChainDocument]]:
         )
         for one in chunks
     ]
-    store = InMemoryVectorStore(LangChainHashEmbeddings())
+    store = InMemoryVectorStore(HashEmbeddings())
     store.add_documents(rows)
     for document in chunks:
         store.store[document.id]["text"] = document.page_content
@@ -118,15 +119,13 @@ def langchain_store() -> tuple[Any, list[LangChainDocument]]:
 @cache
 def llama_living() -> Any:
     return li.LongRAGIndex.from_documents(
-        llama_documents(PAGES), embed_model=LlamaHashEmbedding(), tokenizer=tokens, **SMALL
+        llama_documents(PAGES), embed_model=HashEmbedding(width=64), tokenizer=tokenizer, **SMALL
     )
 
 
 @cache
 def langchain_living() -> Any:
-    return lc.LongRAGIndex.from_documents(
-        langchain_documents(PAGES), LangChainHashEmbeddings(), **SMALL
-    )
+    return lc.LongRAGIndex.from_documents(langchain_documents(PAGES), HashEmbeddings(), **SMALL)
 
 
 @cache
@@ -143,10 +142,10 @@ def llama_tree() -> Any:
     documents = llama_documents(PAGES, excluded_embed_metadata_keys=["title"])
     return li.RaptorIndex.from_documents(
         documents,
-        embed_model=LlamaHashEmbedding(),
+        embed_model=HashEmbedding(width=64),
         summarizer="extractive",
         summary_tokens=40,
-        tokenizer=tokens,
+        tokenizer=tokenizer,
         **TREE,
     )
 
@@ -155,7 +154,7 @@ def llama_tree() -> Any:
 def langchain_tree() -> Any:
     return lc.RaptorIndex.from_documents(
         langchain_documents(PAGES),
-        LangChainHashEmbeddings(),
+        HashEmbeddings(),
         summarizer="extractive",
         summary_tokens=40,
         **TREE,
@@ -418,15 +417,17 @@ def test_a_title_is_any_value_but_none(title):
     for documents in (llama, langchain):
         documents[0].metadata["title"] = title
         documents[1].metadata["title"] = None
-    nodes = li.LongUnitNodeParser(tokenizer=tokens)(llama)
+    nodes = li.LongUnitNodeParser(tokenizer=tokenizer)(llama)
     found = [
-        li.MaxPRetriever(nodes=nodes, embed_model=LlamaHashEmbedding()).retrieve(FACT),
-        li.LongRAGIndex.from_documents(llama, embed_model=LlamaHashEmbedding(), tokenizer=tokens)
+        li.MaxPRetriever(nodes=nodes, embed_model=HashEmbedding(width=64)).retrieve(FACT),
+        li.LongRAGIndex.from_documents(
+            llama, embed_model=HashEmbedding(width=64), tokenizer=tokenizer
+        )
         .as_retriever()
         .retrieve(FACT),
     ]
     results = [llama_rows(one) for one in found]
-    embedding = LangChainHashEmbeddings()
+    embedding = HashEmbeddings()
     results += [
         langchain_rows(lc.MaxPRetriever(documents=langchain, embedding=embedding).invoke(FACT)),
         langchain_rows(lc.LongRAGIndex.from_documents(langchain, embedding).invoke(FACT)),
