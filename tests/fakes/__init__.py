@@ -59,6 +59,10 @@ def check_known_ids(ids: Collection[str], known: Collection[str]) -> None:
     assert set(known).issuperset(ids)
 
 
+PATIENCE = 120.0
+"""Seconds after which a test that waits for another thread gives up: it decides nothing else."""
+
+
 class Door:
     """Where calls wait in their threads until an event loop that is free lets them go on."""
 
@@ -68,11 +72,11 @@ class Door:
 
     def through(self) -> None:
         self.reached.set()
-        if not self.opened.wait(20):
+        if not self.opened.wait(PATIENCE):
             raise TimeoutError("nobody opened the door: the event loop is not free")
 
     async def someone_waits(self) -> None:
-        assert await asyncio.to_thread(self.reached.wait, 20), "no call came to the door"
+        assert await asyncio.to_thread(self.reached.wait, PATIENCE), "no call came to the door"
 
     async def open(self) -> None:
         await self.someone_waits()

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from llama_index.core import Document
 
+from tests.fakes import PATIENCE
 from tests.tiny_models import CharacterTokenizer, TableModel
 
 ALPHABET = "\n" + "".join(map(chr, range(32, 127))) + "éü，：中文。"
@@ -81,5 +82,5 @@ class _Watched:
     def score(self, asked: Any) -> Any:
         self._model.threads.add(threading.get_ident())
         self._model.called.set()
-        assert self._model.gate.wait(20)
+        assert self._model.gate.wait(PATIENCE)
         return self._session.score(asked)

@@ -22,7 +22,7 @@ from longrag.calls import (
 )
 from longrag.errors import CallLimitError, InvalidParameterError, JournalError
 from longrag.journal import Journal
-from tests.fakes import Door
+from tests.fakes import PATIENCE, Door
 
 
 def upper_twice(text: str) -> Flow[str]:
@@ -88,13 +88,16 @@ def test_max_in_flight_below_one_is_refused():
 
 
 def peak(limit: int) -> tuple[list[int], object]:
-    running, seen, lock = [0], [], threading.Lock()
+    """Return how many calls were in flight at each, and a call that waits until `limit` are."""
+    running, seen, lock, full = [0], [], threading.Lock(), threading.Event()
 
     def slow(request: Generate) -> str:
         with lock:
             running[0] += 1
             seen.append(running[0])
-        time.sleep(0.02)
+            if running[0] == limit:
+                full.set()
+        assert full.wait(PATIENCE)
         with lock:
             running[0] -= 1
         return request.prompt
@@ -110,13 +113,15 @@ def test_calls_of_many_flows_share_one_bound_and_reach_it():
 
 
 async def test_calls_in_flight_are_bounded_and_reach_the_bound_in_async():
-    running, seen = 0, []
+    running, seen, full = 0, [], asyncio.Event()
 
     async def slow(request: Generate) -> str:
         nonlocal running
         running += 1
         seen.append(running)
-        await asyncio.sleep(0.01)
+        if running == 3:
+            full.set()
+        await asyncio.wait_for(full.wait(), PATIENCE)
         running -= 1
         return request.prompt
 
@@ -172,7 +177,7 @@ async def test_cancelling_closes_the_flow_and_the_calls_in_flight():
         return ""
 
     task = asyncio.create_task(arun(flow(), forever))
-    await asyncio.wait_for(called.wait(), 20)
+    await asyncio.wait_for(called.wait(), PATIENCE)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
@@ -267,7 +272,7 @@ def test_embeddings_are_not_journalled(tmp_path):
 
 
 def test_flows_together_have_all_their_calls_open_at_once():
-    met = threading.Barrier(3, timeout=10)
+    met = threading.Barrier(3, timeout=PATIENCE)
 
     def together_at(request: Generate) -> str:
         if not request.prompt.endswith("!"):
@@ -429,7 +434,7 @@ async def test_an_answer_that_came_is_written_even_when_the_build_is_cancelled(
 
         monkeypatch.setattr(journal, "put", slow)
         task = asyncio.create_task(arun(upper_twice("a"), aanswer, journal=journal))
-        await asyncio.to_thread(writing.wait, 10)
+        await asyncio.to_thread(writing.wait, PATIENCE)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task

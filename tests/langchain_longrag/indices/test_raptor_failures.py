@@ -26,6 +26,7 @@ from longrag.errors import (
     SummaryError,
 )
 from longrag.journal import Journal
+from tests.fakes import PATIENCE
 from tests.fakes.langchain import HashEmbeddings, ScriptedChatModel, replying
 from tests.langchain_longrag.trees import (
     PAGES,
@@ -71,7 +72,7 @@ class Gate:
 
     def through(self) -> None:
         self.enter()
-        opened = self._open.wait(20)
+        opened = self._open.wait(PATIENCE)
         self.leave()
         if not opened:
             raise TimeoutError(f"only {self.most} calls were in flight")
@@ -79,7 +80,7 @@ class Gate:
     async def athrough(self) -> None:
         self.enter()
         try:
-            await asyncio.wait_for(self._aopen.wait(), 20)
+            await asyncio.wait_for(self._aopen.wait(), PATIENCE)
         finally:
             self.leave()
 

@@ -23,6 +23,7 @@ from longrag.errors import GenerationError, InvalidParameterError
 from longrag.ingestion import split_sentences
 from longrag.models import TransformersLanguageModel
 from longrag.models.tokens import count_tokens
+from tests.fakes import PATIENCE
 from tests.fakes.langchain import HashEmbeddings, memory_store, replying
 from tests.langchain_longrag.searching import PAGES, Plain
 from tests.longrag.refinement.test_self_information import fond_of, mean_bits, model_of
@@ -188,7 +189,7 @@ async def test_the_event_loop_is_free_and_who_cancels_stops_the_model_before_its
 
     def waiting(prefix: tuple[int, ...]) -> Any:
         reading.set()
-        assert go_on.wait(20), "the event loop was held up"
+        assert go_on.wait(PATIENCE), "the event loop was held up"
         return table(prefix)
 
     pages, model = documents(LONG), model_of(waiting)

@@ -17,6 +17,7 @@ from langchain_longrag import (
     create_longrag_chain,
     create_two_turn_reader,
 )
+from tests.fakes import PATIENCE
 from tests.fakes.langchain import replying
 from tests.langchain_longrag.synthesis.chains import (
     LONG,
@@ -52,7 +53,7 @@ def test_the_long_answer_is_shown_while_the_second_turn_is_still_out():
     def reply(prompt: str) -> str:
         if "<document" in prompt:
             return LONG
-        return SHORT if shown.wait(timeout=10) else "shown too late"
+        return SHORT if shown.wait(PATIENCE) else "shown too late"
 
     answer = ""
     for piece in chain(replying(reply)).stream({"input": QUESTION}):

@@ -18,6 +18,7 @@ from llama_index.core.llms.custom import CustomLLM
 from llama_index.core.rate_limiter import BaseRateLimiter
 
 from llama_index_longrag import RaptorIndex
+from tests.fakes import PATIENCE
 from tests.fakes.llama_index import HashEmbedding, ScriptedLLM
 from tests.llama_index_longrag.stories import (
     MANY,
@@ -54,7 +55,7 @@ class Slow(ScriptedLLM):
     @llm_completion_callback()
     def complete(self, prompt: str, formatted: bool = False, **kwargs: Any) -> CompletionResponse:
         self._enter()
-        self._full.wait(20)
+        self._full.wait(PATIENCE)
         reply = self._reply(prompt)
         self._leave()
         return CompletionResponse(text=reply)
@@ -64,7 +65,7 @@ class Slow(ScriptedLLM):
         self, prompt: str, formatted: bool = False, **kwargs: Any
     ) -> CompletionResponse:
         self._enter()
-        for _ in range(2000):
+        for _ in range(int(PATIENCE / 0.01)):
             if self._full.is_set():
                 break
             await asyncio.sleep(0.01)

@@ -26,6 +26,7 @@ from llama_index_longrag import CompressPostprocessor, LongUnitNodeParser, MaxPR
 from llama_index_longrag.bridge.nodes import is_unit, to_unit
 from longrag.errors import EmbeddingError, InvalidParameterError
 from longrag.models.tokens import count_tokens
+from tests.fakes import PATIENCE
 from tests.fakes.llama_index import HashEmbedding, ScriptedLLM, tokenizer
 
 QUESTION = "When was the harbour of Delft dug?"
@@ -253,7 +254,7 @@ def test_metadata_of_the_callers_own_with_the_names_of_a_units_stays(method):
 
 
 def test_summaries_are_asked_for_at_the_same_time():
-    both = threading.Barrier(2, timeout=20)
+    both = threading.Barrier(2, timeout=PATIENCE)
 
     def waiting(prompt: str) -> str:
         both.wait()

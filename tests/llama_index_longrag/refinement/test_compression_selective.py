@@ -25,6 +25,7 @@ from longrag.errors import GenerationError, InvalidParameterError
 from longrag.ingestion import split_sentences
 from longrag.models import TransformersLanguageModel
 from longrag.models.tokens import count_tokens
+from tests.fakes import PATIENCE
 from tests.fakes.llama_index import HashEmbedding, ScriptedLLM, tokenizer
 from tests.longrag.refinement.test_self_information import fond_of, mean_bits, model_of
 from tests.tiny_models import byte_tokenizer, random_table, tiny_llama
@@ -239,7 +240,7 @@ async def test_the_event_loop_is_free_while_the_model_reads():
     def waiting(prefix: tuple[int, ...]) -> Any:
         threads.add(threading.get_ident())
         reading.set()
-        assert go_on.wait(20), "the event loop was held up"
+        assert go_on.wait(PATIENCE), "the event loop was held up"
         return table(prefix)
 
     nodes = found(*TEXTS)
@@ -256,7 +257,7 @@ async def test_who_cancels_stops_the_model_before_its_next_call():
 
     def waiting(prefix: tuple[int, ...]) -> Any:
         reading.set()
-        assert go_on.wait(20)
+        assert go_on.wait(PATIENCE)
         return table(prefix)
 
     model, nodes = model_of(waiting), found(LONG)

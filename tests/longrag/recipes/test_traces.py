@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import threading
 from dataclasses import replace
 
 import numpy as np
@@ -14,8 +15,11 @@ from longrag.recipes import (
     Recipe,
     balanced_efficiency,
     best_performance,
+    workflow,
 )
+from longrag.recipes import trace as tracing
 from longrag.recipes.trace import MODULES, Flowing, Seen, Step, Trace
+from tests.fakes import PATIENCE
 from tests.longrag.recipes.world import (
     LISTED,
     QUERY,
@@ -25,6 +29,7 @@ from tests.longrag.recipes.world import (
     World,
     check_provenance,
     keyword_hybrid,
+    scores,
     timeless,
 )
 
@@ -119,13 +124,26 @@ def test_sync_async_and_merged_flows_give_the_same_answers_and_traces(make):
         assert [timeless(one.trace) for one in answers] == [timeless(one.trace) for one in alone]
 
 
-def test_time_is_told_of_the_module_that_took_it_also_in_merged_flows():
+def test_time_is_told_of_the_module_that_took_it_also_in_merged_flows(monkeypatch):
+    clock = [0.0]
+    for module in (tracing, workflow):
+        monkeypatch.setattr(module, "perf_counter", lambda: clock[0])
+
+    def tick():
+        clock[0] += 0.25
+
+    # The clock goes on while all three wait for their scores, and at no other time.
+    together = threading.Barrier(3, action=tick, timeout=PATIENCE)
+
+    def slow_scores(query, texts):
+        together.wait()
+        return scores(query, texts)
+
     recipe = balanced_efficiency()
     flows = [recipe.answer(QUERY) for _ in range(3)]
-    for answer in run_all(flows, World(delay=0.2), max_in_flight=3):
-        slow = answer.trace["reranking"].seconds
-        assert slow >= 0.2
-        assert answer.trace.seconds - slow < slow
+    for answer in run_all(flows, World(replies={"score": slow_scores}), max_in_flight=3):
+        assert answer.trace["reranking"].seconds == 0.25
+        assert answer.trace.seconds == 0.25
 
 
 def test_abandoning_a_recipe_closes_the_module_that_waits():

@@ -14,6 +14,7 @@ from longrag.prompts import DECOMPOSE_QUERY, HYDE, REWRITE_QUERY
 from longrag.retrieval import QueryTexts, decompose, hyde, merge, rewrite
 from longrag.retrieval.queries import parse_passage, parse_query, parse_questions
 from longrag.synthesis.fields import read_fields
+from tests.fakes import PATIENCE
 
 QUERY = "were both bridges designed by the same person"
 
@@ -207,7 +208,7 @@ async def test_the_async_driver_asks_for_all_documents_at_the_same_time():
         asked.append(request.prompt)
         if len(asked) == 3:
             waiting.set()
-        await asyncio.wait_for(waiting.wait(), 5)
+        await asyncio.wait_for(waiting.wait(), PATIENCE)
         return f"document {asked.index(request.prompt)}"
 
     made = await arun(hyde(QUERY, n=3), answer, max_in_flight=3)

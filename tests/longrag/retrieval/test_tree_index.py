@@ -20,7 +20,7 @@ from longrag.indexing.tree.tree import Tree
 from longrag.journal import Journal
 from longrag.retrieval.tree_index import TreeIndex
 from longrag.types import Document
-from tests.fakes import hash_vector
+from tests.fakes import PATIENCE, hash_vector
 from tests.longrag.indexing.tree.test_tree_builder import CORPUS, Model, built, same
 
 
@@ -135,7 +135,7 @@ def test_unchanged_documents_are_not_cut_again():
 
 def test_changes_beside_each_other_all_stand_and_pay_for_no_summary_twice():
     index = TreeIndex(TreeBuilder(clusterer="stable"))
-    started = threading.Barrier(3, timeout=20)
+    started = threading.Barrier(3, timeout=PATIENCE)
     models = [Model() for _ in range(3)]
     errors = []
 

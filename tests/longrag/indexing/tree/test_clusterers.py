@@ -248,9 +248,7 @@ def test_groups_are_the_same_in_another_process_with_other_hashes_and_threads():
     environment |= {"OPENBLAS_NUM_THREADS": "2", "NUMBA_NUM_THREADS": "2"}
     command = [sys.executable, "-W", "error::UserWarning", "-c", "import sys; out = sys.stdout\n"]
     command[-1] += script
-    theirs = subprocess.run(
-        command, env=environment, capture_output=True, text=True, check=True, timeout=100
-    )
+    theirs = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
     ours = io.StringIO()
     exec(script, {"out": ours})
     assert json.loads(theirs.stdout) == json.loads(ours.getvalue())

@@ -21,7 +21,7 @@ from longrag.indexing.tree.builder import TreeBuilder, build_tree
 from longrag.indexing.tree.summaries import ExtractiveSummarizer, LlmSummarizer, check_summary
 from longrag.journal import Journal
 from longrag.types import Document
-from tests.fakes import hash_vector
+from tests.fakes import PATIENCE, hash_vector
 
 TOPICS = ["harbour", "orchard", "railway", "glacier", "library", "foundry", "observatory"]
 
@@ -353,7 +353,7 @@ class TestFailure:
         assert len(answered) == len(set(answered))
 
     async def test_calls_in_flight_are_as_many_as_allowed(self):
-        met = threading.Barrier(8, timeout=20)
+        met = threading.Barrier(8, timeout=PATIENCE)
         model = Model()
 
         def slow(request):
