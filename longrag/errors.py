@@ -48,6 +48,10 @@ class TokenizerError(LongragError, ValueError):
     """A tokenizer cuts a key differently in context, or is not the one an index was made with."""
 
 
+class ChangedTextWarning(UserWarning):
+    """A tokenizer does not give the words of some keys back as they are."""
+
+
 class GenerationError(LongragError):
     """A language model gave nothing usable; the message names the call."""
 

@@ -13,6 +13,7 @@ from longrag.decoding.generation import Source
 from longrag.decoding.settings import check_count
 from longrag.errors import InvalidParameterError
 from longrag.indexing import KeyIndex, KeyState, Occurrence
+from longrag.indexing.key_index.encoding import same_words
 from longrag.models.tokenizer import Tokenizer, encode_key
 from longrag.models.words import STOPWORDS, terms
 from longrag.types import Key, Span
@@ -66,13 +67,18 @@ def sources(
     if not isinstance(query, str):
         raise InvalidParameterError("query", query, "a string")
     found = index.sources(state)
-    words = None if index.mode == "keys" else _words(index, state, found, tokenizer)
+    whole = index.mode == "keys"
+    words = None if whole else _words(index, state, found, tokenizer)
+    # A tokenizer that normalises decodes other words than the key's.
+    told = not whole or not found or _is_decoded_as_written(found[0].key.text, tokenizer)
     # The occurrences of one key stand together.
     placed = [
         source
         for key, places in groupby(found, key=attrgetter("key"))
         for source in _of_key(key, list(places), words, tokenizer, texts or {})
     ]
+    if not told:
+        placed = [replace(source, verbatim=False) for source in placed]
     ordered = sorted(dict.fromkeys(placed), key=_order)
     if not query.strip() or not texts or all(source.verbatim for source in ordered):
         return tuple(ordered)
@@ -95,6 +101,11 @@ def _words(
     if max(ids, default=index.vocab_size) >= index.vocab_size or index.find(ids) != state:
         return ""
     return tokenizer.decode(ids).strip()
+
+
+def _is_decoded_as_written(text: str, tokenizer: Tokenizer) -> bool:
+    # An index of token ids may have keys without a text.
+    return not text or same_words(tokenizer.decode(encode_key(tokenizer, text)), text)
 
 
 def _of_key(

@@ -12,9 +12,8 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from longrag.errors import TokenizerError
 from longrag.models.language_model import TokenArray
-from longrag.models.tokenizer import Tokenizer
+from longrag.models.tokenizer import Tokenizer, check_closing
 
 Decode = Callable[[Sequence[int]], str]
 
@@ -129,7 +128,10 @@ class Vocabulary:
         return matched
 
     def _steps_from(self, matched: int) -> dict[int, int]:
-        """Return what each token makes of so many matched characters, where that is not none."""
+        """Return, for each token that matches any, how many marker characters match after it.
+
+        ``matched`` characters of the marker matched before it.
+        """
         first, next_ = self._opening[0], self._opening[: matched + 1]
         found = {
             id_: self._feed(matched, text)
@@ -180,7 +182,7 @@ def read_vocabulary(tokenizer: Tokenizer, markers: tuple[str, str]) -> Vocabular
         kept = {}
     if markers not in kept:
         ids = tokenizer.encode(f" {markers[1]}")
-        _check_closing(tokenizer.decode(ids), markers[1])
+        check_closing(tokenizer, markers[1])
         others = next(iter(kept.values()), None)
         texts = _texts(tokenizer, markers[1]) if others is None else others.texts
         kept[markers] = Vocabulary(texts, markers, ids)
@@ -190,11 +192,3 @@ def read_vocabulary(tokenizer: Tokenizer, markers: tuple[str, str]) -> Vocabular
 def _texts(tokenizer: Tokenizer, closing: str) -> tuple[str, ...]:
     decode = decoder_in_context(tokenizer, closing)
     return tuple(decode((id_,)) for id_ in range(tokenizer.vocab_size))
-
-
-def _check_closing(text: str, closing: str) -> None:
-    if text.strip() != closing:
-        raise TokenizerError(
-            f"the tokenizer gives the closing marker {closing!r} back as {text!r}, so no span "
-            "could be closed. Use other markers."
-        )

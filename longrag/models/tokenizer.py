@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
-from longrag.errors import TokenizerError
+from longrag.errors import InvalidParameterError, TokenizerError
 
 MARKERS: Final = ("<<", ">>")
 """What opens and closes a span of evidence in a model's output (RICHES §3)."""
@@ -48,6 +48,46 @@ def utf8(text: str) -> bytes:
         return text.encode()
     except UnicodeEncodeError as error:
         raise TokenizerError(f"the text cannot be written as UTF-8: {error}") from error
+
+
+def as_tokenizer(tokenizer: Any) -> Tokenizer:
+    """Return a tokenizer as constraints see it; one of transformers is wrapped.
+
+    Raises:
+        InvalidParameterError: it is neither a ``Tokenizer`` nor one of transformers.
+    """
+    if all(hasattr(tokenizer, name) for name in ("vocab_size", "fingerprint", "encode", "decode")):
+        found: Tokenizer = tokenizer
+        return found
+    if hasattr(tokenizer, "get_vocab") and hasattr(tokenizer, "all_special_ids"):
+        # Importing it does not import transformers, which the tokenizer's maker has done.
+        from longrag.models.transformers.tokenizer import TransformersTokenizer
+
+        return TransformersTokenizer(tokenizer)
+    raise InvalidParameterError(
+        "tokenizer", type(tokenizer).__name__, "a Tokenizer, or a tokenizer of transformers"
+    )
+
+
+def check_closing(tokenizer: Tokenizer, closing: str) -> None:
+    """Check that a tokenizer gives the closing marker back as it is written.
+
+    WordPiece does not: it gives ">>" back as "> >".
+
+    Raises:
+        TokenizerError: it does not, so that no span could be closed.
+    """
+    try:
+        text = tokenizer.decode(tokenizer.encode(f" {closing}"))
+    except (OverflowError, TypeError, ValueError) as error:
+        raise TokenizerError(
+            f"the tokenizer gave no ids for the closing marker {closing!r}: {error}"
+        ) from error
+    if text.strip() != closing:
+        raise TokenizerError(
+            f"the tokenizer gives the closing marker {closing!r} back as {text!r}, so no span "
+            "could be closed. Use other markers."
+        )
 
 
 def check_splices(

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import warnings
 from array import array
 from collections.abc import Iterable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
-from longrag.errors import InvalidParameterError, TokenizerError
+from longrag.errors import ChangedTextWarning, InvalidParameterError, TokenizerError
 from longrag.indexing.key_index.token_ids import TokenIds, token_ids
 from longrag.ingestion.sentences import SentenceSplitter
 from longrag.models.tokenizer import Tokenizer, encode_key
@@ -45,6 +46,34 @@ def encode_keys(tokenizer: Tokenizer, keys: Sequence[Key]) -> TokenIds:
             ) from error
         offsets[place + 1] = len(flat)
     return token_ids(TokenIds(np.frombuffer(flat, np.intc), offsets), tokenizer.vocab_size)
+
+
+def warn_of_changes(tokenizer: Tokenizer, keys: Sequence[Key], ids: TokenIds) -> None:
+    """Warn where the tokenizer does not give the words of keys back, white space apart.
+
+    So do tokenizers that normalise (NFC, NFKC, lower case) or lack a character. Such keys are
+    decoded in the tokenizer's words, and their sources are not verbatim.
+    """
+    changed = [
+        place
+        for place, key in enumerate(keys)
+        if not same_words(tokenizer.decode(ids[place].tolist()), key.text)
+    ]
+    if changed:
+        first = keys[changed[0]].text
+        told = tokenizer.decode(ids[changed[0]].tolist()).strip()
+        warnings.warn(
+            f"the tokenizer changes the words of {len(changed)} of {len(keys)} keys, the first "
+            f"from {first[:80]!r} to {told[:80]!r}: they will not be quoted verbatim. Normalise "
+            "the documents as the tokenizer does, or use a byte-level tokenizer.",
+            ChangedTextWarning,
+            stacklevel=3,
+        )
+
+
+def same_words(one: str, other: str) -> bool:
+    """Tell whether two texts are the same, white space apart."""
+    return one.strip() == other.strip() or one.split() == other.split()
 
 
 def sentence_ends(

@@ -19,14 +19,26 @@ import numpy as np
 from numpy.typing import NDArray
 
 from longrag.errors import IndexFormatError, InvalidParameterError, TokenizerError
-from longrag.indexing.key_index.encoding import as_keys, encode_keys, end_flags, sentence_ends
+from longrag.indexing.key_index.encoding import (
+    as_keys,
+    encode_keys,
+    end_flags,
+    sentence_ends,
+    warn_of_changes,
+)
 from longrag.indexing.key_index.parts import Mode, Part, Settings, build_part, load_parts, settle
 from longrag.indexing.key_index.runs import Content
 from longrag.indexing.key_index.sources import KeySources
 from longrag.indexing.key_index.token_ids import TokenIds, check_vocabulary, token_ids
 from longrag.indexing.storage import load_arrays, save_arrays
 from longrag.ingestion.sentences import SentenceSplitter, split_sentences
-from longrag.models.tokenizer import MARKERS, Tokenizer, check_splices
+from longrag.models.tokenizer import (
+    MARKERS,
+    Tokenizer,
+    as_tokenizer,
+    check_closing,
+    check_splices,
+)
 from longrag.types import Key
 
 _KIND, _VERSION = "keys", 1
@@ -94,7 +106,7 @@ class KeyIndex:
 
         Args:
             keys: the keys; a string is a document of its own, named by its number.
-            tokenizer: the language model's.
+            tokenizer: the language model's, or one of transformers.
             mode: "keys", "substring" or "fm".
             min_length: the fewest tokens of a stretch that ends with a sentence inside a key; one
                 that ends with the key may be shorter.
@@ -104,8 +116,14 @@ class KeyIndex:
 
         Raises:
             InvalidParameterError: a setting, or a key without text.
-            TokenizerError: a key is cut differently between the markers than alone.
+            TokenizerError: a key is cut differently between the markers than alone, or the
+                tokenizer does not give the closing marker back.
+
+        Warns:
+            ChangedTextWarning: the tokenizer does not give the words of some keys back as they are.
         """
+        tokenizer = as_tokenizer(tokenizer)
+        check_closing(tokenizer, markers[1])
         empty = cls.from_token_ids(
             [],
             vocab_size=tokenizer.vocab_size,
@@ -174,10 +192,12 @@ class KeyIndex:
             TokenizerError: another tokenizer than the index's, or one that cuts a key differently
                 between the markers than alone.
         """
+        tokenizer = as_tokenizer(tokenizer)
         self._check_tokenizer(tokenizer)
         found = list(keys)
         sources = KeySources.build(found)
         ids = encode_keys(tokenizer, found)
+        warn_of_changes(tokenizer, found, ids)
         if check_sample and found:
             step = -(-len(found) // check_sample)
             check_splices(tokenizer, [key.text for key in found[::step]], markers=markers)
@@ -384,7 +404,7 @@ class KeyIndex:
                 "and save it again."
             ) from error
         if tokenizer is not None:
-            index._check_tokenizer(tokenizer)
+            index._check_tokenizer(as_tokenizer(tokenizer))
         return index
 
     def _check_tokenizer(self, tokenizer: Tokenizer) -> None:

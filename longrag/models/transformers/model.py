@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from importlib.util import find_spec
 from typing import Any, Final
 
 import numpy as np
@@ -38,6 +39,9 @@ class TransformersLanguageModel:
         model: a causal language model.
         tokenizer: its tokenizer.
         chat: prompts are a user's message in the tokenizer's chat template.
+        special_tokens: let a prompt that spells a special token, such as "<|im_end|>", have it.
+            Leave it off wherever a part of a prompt comes from somebody else: what looks like a
+            special token is then text.
         name: names the model and its weights; those that its configuration gives by default.
         cache: "tree", "rows", or "auto", which takes the first that is right.
 
@@ -53,6 +57,7 @@ class TransformersLanguageModel:
         tokenizer: Any,
         *,
         chat: bool = False,
+        special_tokens: bool = False,
         name: str | None = None,
         cache: CacheKind = "auto",
     ) -> None:
@@ -68,7 +73,7 @@ class TransformersLanguageModel:
         model.train(False)
         self._network = Network(model)
         self._hf_tokenizer = tokenizer
-        self._chat = chat
+        self._chat, self._special_tokens = chat, special_tokens
         self._tokenizer = TransformersTokenizer(tokenizer)
         self._name = name or getattr(model.config, "_name_or_path", "") or type(model).__name__
         self._width, self._cache = choose_cache(self._network, cache)
@@ -76,25 +81,44 @@ class TransformersLanguageModel:
 
     @classmethod
     def load(
-        cls, path_or_name: str, *, dtype: Any = None, device: Any = None, chat: bool = False
+        cls,
+        path_or_name: str,
+        *,
+        gguf_file: str | None = None,
+        dtype: Any = None,
+        device: Any = None,
+        chat: bool = False,
     ) -> TransformersLanguageModel:
         """Load a model and its tokenizer, from a folder or by the name of its repository.
 
-        Weights are read from safetensors alone, and no code that comes with them is run.
+        Weights are read from safetensors or GGUF alone, and no code that comes with them is run.
 
         Args:
             path_or_name: a folder, or a repository's name.
+            gguf_file: the name of a GGUF file there, whose weights are dequantised into ``dtype``;
+                needs the packages gguf and accelerate.
             dtype: that of the weights; the one they were saved in by default.
             device: where the model goes; the processor by default.
             chat: as of the class.
 
         Raises:
-            MissingExtraError: the extra ``riches`` is not installed.
+            MissingExtraError: the extra ``riches`` is not installed, or ``gguf`` for a GGUF file.
             InvalidParameterError: transformers itself has no such model or tokenizer.
         """
         _needs_extra()
+        import torch
         from transformers import AutoModelForCausalLM, AutoTokenizer
 
+        if gguf_file is not None:
+            _needs_gguf()
+            where = {"gguf_file": gguf_file}
+            tokenizer = AutoTokenizer.from_pretrained(path_or_name, **where)
+            model = AutoModelForCausalLM.from_pretrained(
+                path_or_name, dtype=dtype if dtype is not None else torch.float32, **where
+            )
+            return cls(
+                model if device is None else model.to(device), tokenizer, chat=chat, name=gguf_file
+            )
         _refuse_code(path_or_name)
         model = AutoModelForCausalLM.from_pretrained(
             path_or_name, use_safetensors=True, dtype=dtype if dtype is not None else "auto"
@@ -133,7 +157,7 @@ class TransformersLanguageModel:
             TokenizerError: the prompt holds half of a surrogate pair.
         """
         if not self._chat:
-            return self._tokenizer.encode_prompt(prompt)
+            return self._tokenizer.encode_prompt(prompt, special_tokens=self._special_tokens)
         utf8(prompt)
         if not self._tokenizer.holds_special(prompt):
             ids: list[int] = self._chat_template(prompt, tokenize=True, return_dict=False)
@@ -287,6 +311,11 @@ def _refuse_code(path_or_name: str) -> None:
         raise InvalidParameterError(
             "path_or_name", f"{path_or_name} ({kind})", "a causal model that transformers has"
         )
+
+
+def _needs_gguf() -> None:
+    if not all(find_spec(name) for name in ("accelerate", "gguf")):
+        raise MissingExtraError("reading a GGUF file", "gguf")
 
 
 def _needs_extra() -> None:

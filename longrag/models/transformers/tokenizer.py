@@ -68,14 +68,18 @@ class TransformersTokenizer:
             )
         )
 
-    def encode_prompt(self, prompt: str) -> list[int]:
+    def encode_prompt(self, prompt: str, *, special_tokens: bool = False) -> list[int]:
         """Return the ids of a prompt as the tokenizer gives them, without those put behind it.
+
+        What looks like a special token in it is text, unless ``special_tokens`` says otherwise.
 
         Raises:
             TokenizerError: the prompt holds half of a surrogate pair.
         """
         utf8(prompt)
-        return [*self._opening, *self.encode_template(prompt)]
+        if special_tokens or not self.holds_special(prompt):
+            return [*self._opening, *self.encode_template(prompt)]
+        return [*self._opening, *self.encode(prompt)]
 
     def encode_template(self, text: str) -> list[int]:
         """Return the ids of a text in which special tokens are what they are spelled as."""

@@ -305,7 +305,7 @@ class Huge(Bytes):
 
 def test_what_a_tokenizer_gives_is_checked():
     for tokenizer in (Broken(), Huge()):
-        with pytest.raises(TokenizerError, match="gave no ids for the key 'rye'"):
+        with pytest.raises(TokenizerError, match="gave no ids for the closing marker '>>'"):
             KeyIndex.from_keys(["rye"], tokenizer=tokenizer)
     with pytest.raises(InvalidParameterError, match=r"ids\[0\]\[1\] must be from 0 to 49, got 114"):
         KeyIndex.from_keys(["rye"], tokenizer=TooLarge())
