@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import copy
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 from llama_index.core.schema import (
     BaseNode,
     Document,
+    IndexNode,
     MetadataMode,
     NodeRelationship,
     TextNode,
     TransformComponent,
 )
+from llama_index.core.storage.docstore.utils import doc_to_json, json_to_doc
 
 from llama_index_longrag.bridge.nodes import display_settings
 from longrag import types as core
+from longrag.errors import InvalidDocumentError
+from longrag.retrieval.corpus import is_json
 from longrag.types import Chunk, stable_id
 
 
@@ -96,3 +101,36 @@ def document_id(node: BaseNode) -> str:
     """Return the id of a node in the corpus: the document's for a whole one, else its own."""
     doc_id = node.ref_doc_id
     return doc_id if doc_id is not None and node.node_id == _whole_id(doc_id) else node.node_id
+
+
+def encode_document(document: core.Document) -> bytes:
+    """Write a document of the corpus as its node in JSON; what an index node stands for stays out.
+
+    Raises:
+        InvalidDocumentError: its metadata is not JSON.
+    """
+    node = node_of(document)
+    if not is_json(dict(node.metadata)):
+        raise InvalidDocumentError(
+            f"the metadata of node {node.node_id!r} cannot be kept in a database: its values must"
+            " be JSON. Change them, for instance a date to a string."
+        )
+    if isinstance(node, IndexNode) and node.obj is not None:
+        node = node.model_copy(update={"obj": None})
+    return json.dumps(doc_to_json(node)).encode("ascii")
+
+
+def decode_document(content: bytes, title_key: str) -> core.Document:
+    """Read what ``encode_document`` wrote."""
+    (document,) = core_documents([json_to_doc(json.loads(content))], title_key)
+    return document
+
+
+def core_documents(nodes: Sequence[BaseNode], title_key: str) -> list[core.Document]:
+    """Convert nodes; the title is the metadata value under ``title_key``."""
+    documents = []
+    for node in nodes:
+        text = node.get_content(metadata_mode=MetadataMode.NONE)
+        title = str(node.metadata.get(title_key) or "")
+        documents.append(core.Document(document_id(node), text, title, NodeMetadata(node)))
+    return documents

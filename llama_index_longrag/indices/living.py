@@ -18,7 +18,6 @@ from llama_index.core.ingestion.pipeline import arun_transformations, run_transf
 from llama_index.core.schema import (
     BaseNode,
     IndexNode,
-    MetadataMode,
     TransformComponent,
 )
 from llama_index.core.schema import Document as LlamaIndexDocument
@@ -28,16 +27,14 @@ from llama_index.core.storage.storage_context import StorageContext
 from llama_index.core.vector_stores.types import BasePydanticVectorStore
 
 from llama_index_longrag.bridge.documents import (
-    NodeMetadata,
     WholeDocuments,
     copied,
-    document_id,
+    core_documents,
     node_of,
 )
 from llama_index_longrag.indices.struct import LivingStruct
 from longrag.calls import Flow
 from longrag.errors import IndexFormatError, InvalidDocumentError, InvalidParameterError
-from longrag.integration.records import read_title
 from longrag.types import Document
 
 T = TypeVar("T")
@@ -47,6 +44,12 @@ I = TypeVar("I", bound="LivingIndex[Any]")  # noqa: E741
 
 class Corpus(Protocol):
     """What of the core an index keeps: documents, and what was derived from them."""
+
+    in_database: bool
+    """Whether a change is kept, and seen by other processes, as soon as it is made."""
+
+    def snapshot(self) -> tuple[Mapping[str, Document], Any]:
+        """Return the documents, as they are now, and what was derived from them."""
 
     @property
     def documents(self) -> Mapping[str, Document]:
@@ -82,7 +85,7 @@ class LivingIndex(BaseIndex[S]):
         self._kept: Mapping[str, Document] = {}
         # Threads may change the index beside each other; the stores take one change at a time.
         self._storing = threading.RLock()
-        if index_struct is not None:
+        if index_struct is not None and not corpus.in_database:
             self._restore(index_struct, self._saved_documents(index_struct, storage_context))
             self._kept = corpus.documents
         super().__init__(
@@ -201,6 +204,7 @@ class LivingIndex(BaseIndex[S]):
     @property
     def ref_doc_info(self) -> dict[str, RefDocInfo]:
         """The nodes of every document in the index."""
+        self._follow()
         infos: dict[str, RefDocInfo] = {}
         for node in self.source_nodes(list(self._living.documents)):
             new = RefDocInfo(node_ids=[], metadata=dict(node.metadata))
@@ -309,6 +313,7 @@ class LivingIndex(BaseIndex[S]):
 
     def _stands_alone(self, ref_doc_id: str) -> bool:
         """Whether this is a node without a source, which ``ref_doc_info`` has as its own."""
+        self._follow()
         return (
             ref_doc_id in self._index_struct.documents
             and self.docstore.get_ref_doc_info(ref_doc_id) is None
@@ -317,7 +322,8 @@ class LivingIndex(BaseIndex[S]):
     def _build_index_from_nodes(self, nodes: Sequence[BaseNode], **build_kwargs: Any) -> S:
         struct = self._new_struct()
         self._record(struct)
-        self._kept = self._living.documents
+        if not self._living.in_database:
+            self._kept = self._living.documents
         return struct
 
     def _insert(self, nodes: Sequence[BaseNode], **insert_kwargs: Any) -> None:
@@ -327,6 +333,7 @@ class LivingIndex(BaseIndex[S]):
         self._index_struct.documents.pop(node_id, None)
 
     def _changed(self, documents: Sequence[LlamaIndexDocument]) -> list[bool]:
+        self._follow()
         hashes = {d.id_: self._known_hash(d.id_) for d in documents}
         changed = []
         for document in documents:
@@ -370,6 +377,7 @@ class LivingIndex(BaseIndex[S]):
 
     def _stale(self, doc_ids: Iterable[str], nodes: Sequence[BaseNode]) -> list[str]:
         """Return the nodes of documents that are not among their new ones."""
+        self._follow()
         new = {node.node_id for node in nodes}
         infos = [self.docstore.get_ref_doc_info(doc_id) for doc_id in doc_ids]
         before = [node_id for info in infos if info for node_id in info.node_ids]
@@ -383,7 +391,14 @@ class LivingIndex(BaseIndex[S]):
         change = await asyncio.to_thread(self._change, nodes, gone)
         await self._arun(change)
 
+    def _follow(self) -> None:
+        """Bring the stores in memory up to an index in a database, which others may change."""
+        if self._living.in_database and self._kept is not self._living.snapshot()[0]:
+            self._store()
+
     def _change(self, nodes: Sequence[BaseNode], gone: Sequence[str]) -> Flow[Any]:
+        if gone:
+            self._follow()
         known = doc_ids(self._living.documents) if gone else {}
         stale = [known[node_id] for node_id in gone if node_id in known]
         return self._living.change(upsert=self._documents(nodes), delete=stale)
@@ -396,6 +411,8 @@ class LivingIndex(BaseIndex[S]):
                 copied(node_of(new)) for id_, new in current.items() if kept.get(id_) is not new
             ]
             stale = [node_of(old) for id_, old in kept.items() if current.get(id_) is not old]
+            if self._living.in_database:
+                hashes = {**_source_hashes(nodes), **(hashes or {})}
             replaced = {node.ref_doc_id or node.node_id for node in nodes}
             for node in stale:
                 if (node.ref_doc_id or node.node_id) in replaced:
@@ -442,19 +459,15 @@ class LivingIndex(BaseIndex[S]):
         return documents
 
 
-def core_documents(nodes: Sequence[BaseNode], title_key: str) -> list[Document]:
-    """Convert nodes; the title is the metadata value under ``title_key``."""
-    documents = []
-    for node in nodes:
-        text = node.get_content(metadata_mode=MetadataMode.NONE)
-        title = read_title(node.metadata, title_key)
-        documents.append(Document(document_id(node), text, title, NodeMetadata(node)))
-    return documents
-
-
 def doc_ids(documents: Mapping[str, Document]) -> dict[str, str]:
     """Return the id of every document by the id of its node."""
     return {node_of(document).node_id: doc_id for doc_id, document in documents.items()}
+
+
+def _source_hashes(nodes: Sequence[BaseNode]) -> dict[str, str]:
+    """Return the hashes of the documents that nodes were made from, as the nodes know them."""
+    sources = [node.source_node for node in nodes]
+    return {one.node_id: one.hash for one in sources if one is not None and one.hash}
 
 
 def _last(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, TypeVar
 
 import numpy as np
@@ -22,7 +24,7 @@ from llama_index.core.schema import (
 from llama_index.core.settings import Settings
 from llama_index.core.storage.storage_context import StorageContext
 
-from llama_index_longrag.bridge.documents import embedded_text
+from llama_index_longrag.bridge.documents import decode_document, embedded_text, encode_document
 from llama_index_longrag.bridge.stores import embed, token_counter
 from llama_index_longrag.indices.living import LivingIndex, doc_ids, register_class
 from llama_index_longrag.indices.struct import LongRAGStruct, unit_settings, vector_store_of
@@ -31,14 +33,19 @@ from llama_index_longrag.retrieval.maxp import MaxPRetriever
 from llama_index_longrag.synthesis.two_turn import TwoTurnSynthesizer
 from longrag.calls import Embed, Flow, Request, Steps, aperform, arun, perform, run
 from longrag.errors import InvalidParameterError
+from longrag.indexing.database import IndexDatabase
 from longrag.ingestion.builder import UnitBuilder
 from longrag.ingestion.links import LinkExtractor
 from longrag.ingestion.resolving import LinkReport, LinkRule
 from longrag.retrieval.corpus import CorpusIndex
+from longrag.retrieval.corpus_database import DatabaseCorpus
 from longrag.retrieval.units import Vector
 from longrag.types import Chunk, Document, Granularity
 
 T = TypeVar("T")
+
+_IN_DATABASE = "llama-index corpus"
+"""The kind of an index in a database; what it keeps are LlamaIndex's nodes."""
 
 _EVIDENCE_SETTINGS = ("hits", "lexical_weight", "link_weight", "term_weight", "count_tokens")
 _ANY_RETRIEVER = ("filters", "token_budget", "callback_manager", "object_map", "objects", "verbose")
@@ -87,6 +94,7 @@ class LongRAGIndex(LivingIndex[LongRAGStruct]):
         link_rules: rewrite a site's link targets before they are resolved.
         title_key: the metadata key of a document's title ("title").
         tokenizer: counts tokens; by default LlamaIndex's global tokenizer.
+        database: what ``open`` has opened.
         storage_context: where documents, vectors and settings are kept.
         index_struct: a saved index to continue; settings then come from it, and one that is given
             must be the saved one. Callables are not saved: give the same.
@@ -116,6 +124,7 @@ class LongRAGIndex(LivingIndex[LongRAGStruct]):
         link_rules: Sequence[LinkRule] = (),
         title_key: str | None = None,
         tokenizer: Callable[[str], Sequence[Any]] | None = None,
+        database: IndexDatabase | None = None,
         transformations: list[TransformComponent] | None = None,
         callback_manager: CallbackManager | None = None,
         show_progress: bool = False,
@@ -127,6 +136,11 @@ class LongRAGIndex(LivingIndex[LongRAGStruct]):
             "directed": directed,
             "title_key": title_key,
         }
+        if database is not None:
+            saved = database.saved_settings()
+            given = {
+                key: saved.get(key) if value is None else value for key, value in given.items()
+            }
         self._settings = unit_settings(given, index_struct)
         self._embed_model = resolve_embed_model(
             embed_model or Settings.embed_model,
@@ -139,7 +153,7 @@ class LongRAGIndex(LivingIndex[LongRAGStruct]):
             link_rules=tuple(link_rules),
             count_tokens=token_counter(tokenizer),
         )
-        self.corpus = CorpusIndex(builder, embedding_text=embedded_text)
+        self.corpus = _corpus(builder, self._settings["title_key"], database)
         storage_context = storage_context or StorageContext.from_defaults()
         self._vectors = vector_store_of(storage_context, saved=index_struct is not None)
         # What the vector store holds, by chunk.
@@ -155,6 +169,38 @@ class LongRAGIndex(LivingIndex[LongRAGStruct]):
             callback_manager=callback_manager,
             show_progress=show_progress,
         )
+
+    @classmethod
+    def open(
+        cls, database: str | os.PathLike[str], *, name: str = "longrag", **settings: Any
+    ) -> LongRAGIndex:
+        """Open an index that lives in a database, or make it there.
+
+        Each change is one transaction, so that nothing needs to be persisted; several processes may
+        read while one writes, and see what it wrote at their next question. A second writer waits,
+        and then changes what it finds. Documents are put in by ``refresh_ref_docs`` or ``insert``.
+
+        Args:
+            database: the path of a SQLite file, or a URL such as
+                ``postgresql+psycopg://user:password@host/name``.
+            name: the name of the index; a database may hold several.
+            settings: the settings of the class, but for ``nodes``, ``index_struct`` and
+                ``storage_context``. Those of the units that are left out are the ones the index was
+                made with; its callables are not saved, so give the same.
+
+        Raises:
+            InvalidParameterError: a setting is not allowed here, or not the one the index was made
+                with.
+            IndexFormatError: the file is damaged, of another kind or version, or the index was made
+                with other callables; it is left as it was.
+            DatabaseError: the database cannot be reached or written.
+            MissingExtraError: the extra ``database`` is not installed.
+        """
+        for own in ("nodes", "index_struct", "storage_context", "database"):
+            if settings.get(own) is not None:
+                raise InvalidParameterError(own, settings[own], "left out with a database")
+        opened = IndexDatabase(database, name=name, kind=_IN_DATABASE)
+        return cls([], database=opened, **settings)
 
     def link_report(self) -> LinkReport:
         """Find and resolve the links there are; the report names what was not resolved."""
@@ -201,7 +247,8 @@ class LongRAGIndex(LivingIndex[LongRAGStruct]):
 
     def _record(self, struct: LongRAGStruct) -> None:
         struct.documents = doc_ids(self.corpus.documents)
-        self._store_vectors(struct)
+        if not self.corpus.in_database:
+            self._store_vectors(struct)
 
     def _store_vectors(self, struct: LongRAGStruct) -> None:
         """Make the vector store hold the vectors of the chunks there are, and no others of ours."""
@@ -243,6 +290,19 @@ class LongRAGIndex(LivingIndex[LongRAGStruct]):
         if not isinstance(request, Embed):
             raise NotImplementedError(type(request).__name__)
         return (yield from embed(self._embed_model, request))
+
+
+def _corpus(builder: UnitBuilder, title_key: str, database: IndexDatabase | None) -> CorpusIndex:
+    if database is None:
+        return CorpusIndex(builder, embedding_text=embedded_text)
+    return DatabaseCorpus(
+        database,
+        builder,
+        embedding_text=embedded_text,
+        encode=encode_document,
+        decode=partial(decode_document, title_key=title_key),
+        settings={"title_key": title_key},
+    )
 
 
 def register() -> None:

@@ -20,9 +20,9 @@ from llama_index.core.schema import Document as LlamaIndexDocument
 from llama_index.core.settings import Settings
 from llama_index.core.storage.storage_context import StorageContext
 
-from llama_index_longrag.bridge.documents import WholeDocuments
+from llama_index_longrag.bridge.documents import WholeDocuments, core_documents
 from llama_index_longrag.bridge.tree_nodes import TreeStore
-from llama_index_longrag.indices.living import LivingIndex, core_documents, doc_ids, register_class
+from llama_index_longrag.indices.living import LivingIndex, doc_ids, register_class
 from llama_index_longrag.indices.raptor_settings import GIVEN, UNSET, TreeSettings
 from llama_index_longrag.indices.raptor_struct import RaptorStruct
 from llama_index_longrag.indices.tree_models import TreeModels

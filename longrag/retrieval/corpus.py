@@ -145,6 +145,9 @@ class CorpusIndex:
         embedding_text: writes what is embedded of a chunk, from it and its document's metadata.
     """
 
+    in_database = False
+    """Whether a change is kept, and seen by other processes, as soon as it is made."""
+
     def __init__(
         self,
         builder: UnitBuilder | None = None,
@@ -435,7 +438,7 @@ def document_fields(document: Document) -> dict[str, Any]:
         "title": document.title,
         "metadata": dict(document.metadata),
     }
-    odd = [item for item in document.metadata.items() if not _is_json(dict([item]))]
+    odd = [item for item in document.metadata.items() if not is_json(dict([item]))]
     if odd:
         ((key, value), *_) = odd
         raise InvalidDocumentError(
@@ -446,7 +449,8 @@ def document_fields(document: Document) -> dict[str, Any]:
     return fields
 
 
-def _is_json(metadata: dict[str, Any]) -> bool:
+def is_json(metadata: dict[str, Any]) -> bool:
+    """Tell whether values are JSON, and are the same when they are read again."""
     try:
         return bool(json.loads(json.dumps(metadata)) == metadata)
     except (TypeError, ValueError):

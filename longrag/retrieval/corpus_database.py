@@ -6,17 +6,17 @@ import json
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Final
+from types import MappingProxyType
+from typing import Any, Final
 
 import numpy as np
 
-from longrag.errors import IndexFormatError
+from longrag.errors import IndexFormatError, InvalidParameterError
 from longrag.indexing.database import IndexDatabase, Items, ItemsChange
 from longrag.ingestion.builder import UnitBuilder
 from longrag.retrieval.corpus import (
     CorpusIndex,
     CorpusState,
-    check_settings_of,
     document_fields,
     name_of,
     settings_of,
@@ -60,6 +60,7 @@ class DatabaseCorpus(CorpusIndex):
         embedding_text: writes what is embedded of a chunk, from it and its document's metadata.
         encode: writes a document as bytes.
         decode: reads what ``encode`` wrote.
+        settings: further settings of the index, which all who use it must have.
 
     Raises:
         InvalidParameterError: a setting of the builder is not the one the index was made with.
@@ -67,6 +68,8 @@ class DatabaseCorpus(CorpusIndex):
             the builder is another one; or what is saved cannot be read.
         DatabaseError: the database cannot be reached.
     """
+
+    in_database = True
 
     def __init__(
         self,
@@ -77,13 +80,17 @@ class DatabaseCorpus(CorpusIndex):
         embedding_text: Callable[[Chunk, Mapping[str, object]], str] = titled_text,
         encode: Callable[[Document], bytes] = encode_document,
         decode: Callable[[bytes], Document] = decode_document,
+        settings: Mapping[str, Any] = MappingProxyType({}),
     ) -> None:
         super().__init__(builder, normalize=normalize, embedding_text=embedding_text)
         self.database = database
         self._encode, self._decode = encode, decode
-        own = {**settings_of(self.builder), "normalize": normalize}
+        own = {**settings_of(self.builder), "normalize": normalize, **settings}
         known = database.settings(own)
-        check_settings_of(self.builder, {name: known[name] for name in settings_of(self.builder)})
+        for name, value in own.items():
+            if known.get(name) != value:
+                allowed = f"{known.get(name)!r}, as the index was made with"
+                raise InvalidParameterError(name, value, allowed)
         self._catching_up = threading.Lock()
         self._current()
 
@@ -155,6 +162,8 @@ class DatabaseCorpus(CorpusIndex):
             },
             about={"units": name_of(after.index.units)},
         )
+        if not any((*change.put.values(), *change.drop.values())):
+            return True
         generation = self.database.write(change, after=before.generation)
         if generation is None:
             return False

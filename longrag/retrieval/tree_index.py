@@ -70,6 +70,9 @@ class TreeIndex:
         builder: the settings of the tree.
     """
 
+    in_database = False
+    """Whether a change is kept, and seen by other processes, as soon as it is made."""
+
     def __init__(self, builder: TreeBuilder | None = None) -> None:
         self.builder = builder or TreeBuilder()
         self._lock = threading.Lock()

@@ -68,10 +68,6 @@ def assert_hides(shown, documents, wanted):
         assert told.isdisjoint(hidden(documents, wanted)), (told, wanted)
 
 
-class Recorder(ScriptedChatModel):
-    """Answers with its prompt, so that everything a model is shown comes back."""
-
-
 def langchain_results(documents, wanted, question, construct):
     pages = [
         Document(id=id_, page_content=text, metadata={"title": title, **data})

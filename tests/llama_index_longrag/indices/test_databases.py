@@ -1,0 +1,87 @@
+"""LlamaIndex's indexes in a database: their whole life, across objects and processes."""
+
+import asyncio
+
+import pytest
+from llama_index.core.schema import Document, IndexNode, MetadataMode, TextNode
+
+from llama_index_longrag import LongRAGIndex
+from longrag.errors import IndexFormatError, InvalidDocumentError, InvalidParameterError
+from longrag.indexing.database import IndexDatabase
+from tests.fakes.llama_index import HashEmbedding, ScriptedLLM
+
+
+def page(number, version=0):
+    text = f"Page {number} of version {version} is about otters. [on](d{number + 1})"
+    return Document(
+        id_=f"d{number}",
+        text=text,
+        metadata={"title": f"Title {number}", "tags": ["a", number]},
+        excluded_embed_metadata_keys=["tags"],
+    )
+
+
+def opened(path, **settings):
+    return LongRAGIndex.open(path, embed_model=HashEmbedding(), **settings)
+
+
+def found(index, question="otters page", **settings):
+    retriever = index.as_retriever(**(settings or {"similarity_top_k": 20}))
+    results = retriever.retrieve(question)
+    assert results == asyncio.run(retriever.aretrieve(question))
+    return [(one.score, one.node.to_dict()) for one in results]
+
+
+def built(pages):
+    return LongRAGIndex.from_documents(pages, embed_model=HashEmbedding(), max_tokens=60)
+
+
+def test_an_index_lives_in_a_database_with_all_that_an_index_does(tmp_path):
+    path = tmp_path / "i.db"
+    first, second = opened(path, max_tokens=60), opened(path)
+    assert first.refresh_ref_docs([page(n) for n in range(5)]) == [True] * 5
+    assert found(second) == found(built([page(n) for n in range(5)]))
+    assert second.refresh_ref_docs([page(0), page(1, version=1), page(7)]) == [False, True, True]
+    first.delete_ref_doc("d7")
+    second.update_ref_doc(page(2, version=1))
+    first.insert(page(8))
+    asyncio.run(second.adelete_ref_doc("d3"))
+    expected = [page(0), page(1, version=1), page(2, version=1), page(4), page(8)]
+    assert sorted(first.ref_doc_info) == sorted(second.ref_doc_info) == [p.id_ for p in expected]
+    again = opened(path)
+    for index in (first, second, again):
+        assert found(index) == found(built(expected))
+        assert found(index, retriever_mode="evidence") == found(
+            built(expected), retriever_mode="evidence"
+        )
+        assert index.refresh_ref_docs(expected) == [False] * 5
+    assert all("query" in how for how, _ in again._embed_model.asked)
+    engine = again.as_query_engine(llm=ScriptedLLM("short", "short"))
+    assert str(engine.query("otters")) == "short"
+
+
+def test_nodes_are_read_as_they_were_written(tmp_path):
+    node = TextNode(id_="n", text="About otters.", metadata={"title": "T", "deep": {"x": [1]}})
+    node.text_template = "{content} / {metadata_str}"
+    node.metadata_template = "{key} is {value}"
+    index = opened(tmp_path / "i.db")
+    index.insert_nodes([node, IndexNode(index_id="else", text="Stands for all.", obj=object())])
+    again = opened(tmp_path / "i.db")
+    (kept,) = again.source_nodes(["n"])
+    assert kept.to_dict() == node.to_dict()
+    assert kept.get_content(MetadataMode.EMBED) == node.get_content(MetadataMode.EMBED)
+    assert found(again, retriever_mode="evidence") == found(index, retriever_mode="evidence")
+    with pytest.raises(InvalidDocumentError, match="must be JSON"):
+        index.insert_nodes([TextNode(text="x", metadata={"when": {1, 2}})])
+    assert len(opened(tmp_path / "i.db").corpus.documents) == 2
+
+
+def test_what_does_not_fit_is_refused(tmp_path):
+    index = opened(tmp_path / "i.db", title_key="name")
+    assert opened(tmp_path / "i.db")._settings["title_key"] == "name"
+    for settings in ({"title_key": "title"}, {"max_tokens": 9}, {"nodes": [TextNode(text="a")]}):
+        with pytest.raises(InvalidParameterError, match=next(iter(settings))):
+            opened(tmp_path / "i.db", **settings)
+    index.insert(page(1))
+    with pytest.raises(IndexFormatError, match="of kind"):
+        IndexDatabase(tmp_path / "i.db", name="longrag", kind="corpus").saved_settings()
