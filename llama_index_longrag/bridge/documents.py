@@ -21,6 +21,7 @@ from llama_index.core.storage.docstore.utils import doc_to_json, json_to_doc
 from llama_index_longrag.bridge.nodes import display_settings
 from longrag import types as core
 from longrag.errors import InvalidDocumentError
+from longrag.integration.records import read_title
 from longrag.retrieval.corpus import is_json
 from longrag.types import Chunk, stable_id
 
@@ -131,6 +132,6 @@ def core_documents(nodes: Sequence[BaseNode], title_key: str) -> list[core.Docum
     documents = []
     for node in nodes:
         text = node.get_content(metadata_mode=MetadataMode.NONE)
-        title = str(node.metadata.get(title_key) or "")
+        title = read_title(node.metadata, title_key)
         documents.append(core.Document(document_id(node), text, title, NodeMetadata(node)))
     return documents
