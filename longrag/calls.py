@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager, suppress
 from contextvars import copy_context
@@ -137,59 +137,10 @@ Answer: TypeAlias = Callable[[Request], Any]
 AsyncAnswer: TypeAlias = Callable[[Request], Awaitable[Any]]
 
 
-@dataclass(frozen=True, slots=True)
-class Method:
-    """One call of a framework's object, by its sync name; the async name has an ``a`` before it."""
-
-    target: object
-    name: str
-    args: tuple[Any, ...] = ()
-    kwargs: Mapping[str, Any] = field(default_factory=dict)
-
-
-Steps: TypeAlias = Generator[Method, Any, T]
-"""How an adapter answers one request: the framework's calls it takes, one after another."""
-
-
-def perform(steps: Steps[T]) -> T:
-    """Make a framework's calls and return what the steps come to; they see what a call raises."""
-    try:
-        call = next(steps)
-        while True:
-            try:
-                value = getattr(call.target, call.name)(*call.args, **call.kwargs)
-            except Exception as error:  # noqa: BLE001 - the steps decide what to do about it
-                call = steps.throw(error)
-            else:
-                call = steps.send(value)
-    except StopIteration as stop:
-        return cast("T", stop.value)
-
-
-async def aperform(steps: Steps[T]) -> T:
-    """Make a framework's async calls; a method without one is called in a thread."""
-    try:
-        call = next(steps)
-        while True:
-            method: Callable[..., Awaitable[Any]] | None = getattr(
-                call.target, f"a{call.name}", None
-            )
-            if method is None:
-                method = _threaded(getattr(call.target, call.name))
-            try:
-                value = await method(*call.args, **call.kwargs)
-            except Exception as error:  # noqa: BLE001 - the steps decide what to do about it
-                call = steps.throw(error)
-            else:
-                call = steps.send(value)
-    except StopIteration as stop:
-        return cast("T", stop.value)
-
-
 class CallLimit:
     """Counts calls and refuses those beyond ``max_calls``; None refuses none.
 
-    An adapter spends one before each call it pays for; what a journal answers costs nothing.
+    An answerer spends one before each call it pays for; what a journal answers costs nothing.
     """
 
     def __init__(self, max_calls: int | None = None) -> None:
@@ -210,10 +161,6 @@ class CallLimit:
                     " for: with one, run the build again with the same journal to go on."
                 )
             self.spent += 1
-
-
-def _threaded(method: Callable[..., Any]) -> Callable[..., Awaitable[Any]]:
-    return lambda *args, **kwargs: asyncio.to_thread(method, *args, **kwargs)
 
 
 def ask(request: Request) -> Flow[Any]:

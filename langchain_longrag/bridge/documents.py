@@ -13,14 +13,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, cast
 
 from langchain_core.documents import Document
-from langchain_core.embeddings import Embeddings
 from langchain_core.stores import BaseStore
 from langchain_core.vectorstores import VectorStore
 
 from longrag import types as core
-from longrag.calls import Embed, Method, Search, Steps
+from longrag.calls import Search
 from longrag.errors import InvalidDocumentError, StoreError
 from longrag.integration import records
+from longrag.integration.answering import Calls, MethodCall
 from longrag.integration.records import (
     read_number,
     read_offset,
@@ -299,43 +299,31 @@ def to_retrieved(document: Document) -> core.RetrievedUnit:
     return read_result(unit, metadata, score=read_number(metadata.get("score")), otherwise=chunk)
 
 
-def embed(model: Embeddings, request: Embed) -> Steps[Any]:
-    """Embed by the model's own methods for documents and queries."""
-    if request.role == "document":
-        return (yield Method(model, "embed_documents", (list(request.texts),)))
-    # A comprehension cannot yield.
-    vectors = []
-    for text in request.texts:
-        vector = yield Method(model, "embed_query", (text,))
-        vectors.append(vector)
-    return vectors
-
-
 def search_store(
     store: VectorStore, query: str, vector: Sequence[float] | None, kwargs: Mapping[str, Any]
-) -> Steps[Sequence[tuple[Document, float | None]]]:
+) -> Calls[Sequence[tuple[Document, float | None]]]:
     """Search a store by a query's vector, when it is given, or by the query.
 
     A store that has no scores gives None for each.
     """
     if vector is not None:
-        rows = yield Method(store, BY_VECTOR, (list(vector),), kwargs)
+        rows = yield MethodCall(store, BY_VECTOR, (list(vector),), kwargs)
         return cast("list[tuple[Document, float | None]]", rows)
     try:
-        rows = yield Method(store, "similarity_search_with_score", (query,), kwargs)
+        rows = yield MethodCall(store, "similarity_search_with_score", (query,), kwargs)
     except NotImplementedError:
-        documents = yield Method(store, "similarity_search", (query,), kwargs)
+        documents = yield MethodCall(store, "similarity_search", (query,), kwargs)
         return [(document, None) for document in documents]
     return cast("list[tuple[Document, float | None]]", rows)
 
 
 def fetch_units(
     docstore: BaseStore[str, Document] | None, unit_ids: Sequence[str], stored: StoredUnits
-) -> Steps[dict[str, core.LongUnit]]:
+) -> Calls[dict[str, core.LongUnit]]:
     """Get whole units from a document store, without those it does not hold."""
     if docstore is None:
         return {}
-    documents = yield Method(docstore, "mget", (list(unit_ids),))
+    documents = yield MethodCall(docstore, "mget", (list(unit_ids),))
     return {
         unit_id: stored.unit(unit_id, document)
         for unit_id, document in zip(unit_ids, documents, strict=True)

@@ -18,8 +18,8 @@ from langchain_core.messages import BaseMessage, HumanMessage
 from langchain_core.runnables import Runnable, RunnableConfig, RunnableLambda
 
 from langchain_longrag.bridge.models import reply_text
-from longrag.calls import Method, Steps
 from longrag.errors import GenerationError, InvalidParameterError
+from longrag.integration.answering import Calls, MethodCall
 from longrag.retrieval.media_store import MediaItem, Wanted
 from longrag.retrieval.multimodal import EmbedMedia, GenerateMedia
 from longrag.types import stable_id
@@ -96,18 +96,18 @@ def to_item(document: Document, number: int, image_key: str) -> MediaItem:
     return MediaItem(id_, image, caption, generated, metadata)
 
 
-def embed_media(embedding: ImageTextEmbeddings, request: EmbedMedia) -> Steps[Any]:
+def embed_media(embedding: ImageTextEmbeddings, request: EmbedMedia) -> Calls[Any]:
     """Embed by the embeddings' own methods, which take images as files."""
     if request.kind == "text":
         # A comprehension cannot yield.
         vectors = []
         for text in request.inputs:
-            vector = yield Method(embedding, "embed_query", (text,))
+            vector = yield MethodCall(embedding, "embed_query", (text,))
             vectors.append(vector)
         return vectors
     with TemporaryDirectory() as folder:
         uris = _as_files(request.inputs, Path(folder))
-        return (yield Method(embedding, "embed_image", (uris,)))
+        return (yield MethodCall(embedding, "embed_image", (uris,)))
 
 
 def as_runnable(name: str, generator: MediaGenerator | None) -> Runnable[Any, Any] | None:
@@ -125,7 +125,7 @@ def as_runnable(name: str, generator: MediaGenerator | None) -> Runnable[Any, An
 
 def generate_media(
     generator: Runnable[Any, Any], request: GenerateMedia, prompt: str, config: RunnableConfig
-) -> Steps[Any]:
+) -> Calls[Any]:
     """Make an image of a text, or a caption of an image.
 
     Raises:
@@ -136,7 +136,7 @@ def generate_media(
         asked = _block(request.query)
         if not isinstance(generator, _Function):
             asked = [HumanMessage(content=[{"type": "text", "text": prompt}, asked])]
-    made = yield Method(generator, "invoke", (asked, config))
+    made = yield MethodCall(generator, "invoke", (asked, config))
     if request.wanted == "caption":
         return reply_text(made)
     image = _as_image(made)

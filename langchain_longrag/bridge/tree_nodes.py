@@ -11,9 +11,9 @@ from langchain_core.vectorstores import VectorStore
 
 from langchain_longrag.bridge.documents import BY_VECTOR, search_store
 from longrag import types as core
-from longrag.calls import Method, Steps
 from longrag.errors import StoreError
 from longrag.indexing.tree.tree import Tree
+from longrag.integration.answering import Calls, MethodCall
 from longrag.integration.records import leaf_records, read_number
 
 Snapshot: TypeAlias = tuple[Mapping[str, core.Document], Tree]
@@ -75,7 +75,7 @@ def search_rows(
     token_budget: int | None,
     levels: Collection[int] | None,
     kwargs: Mapping[str, Any],
-) -> Steps[list[Document]]:
+) -> Calls[list[Document]]:
     """Take the best rows within a token budget, in the store's own order (RAPTOR, collapsed tree).
 
     The store is asked for more rows until the budget is full or it has no more. One that is over
@@ -87,7 +87,7 @@ def search_rows(
     vector = None
     if hasattr(store, BY_VECTOR) and store.embeddings is not None:
         # Otherwise the store would embed the query again for every search.
-        vector = yield Method(store.embeddings, "embed_query", (query,))
+        vector = yield MethodCall(store.embeddings, "embed_query", (query,))
     asked, seen = max(k or 0, _FIRST_ROWS), -1
     while True:
         rows = yield from search_store(store, query, vector, {**kwargs, "k": asked})

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import copy
 import os
 from collections.abc import Mapping, Sequence
@@ -12,12 +11,12 @@ from typing import Any
 from langchain_core.documents import Document
 from langchain_core.language_models import LanguageModelLike
 from langchain_core.messages import Citation
-from langchain_core.runnables import Runnable, RunnableConfig, ensure_config
+from langchain_core.runnables import Runnable, RunnableConfig
 
+from langchain_longrag.bridge.answering import call_config, model_answerer
 from langchain_longrag.bridge.documents import to_core
-from langchain_longrag.bridge.models import llm_identity, reply_text
+from langchain_longrag.models.identity import llm_identity
 from longrag import types as core
-from longrag.calls import Generate, Method, Request, Steps, aperform, arun, perform, run
 from longrag.decoding.building import build_decoder
 from longrag.decoding.decoder import RichesDecoder
 from longrag.decoding.generation import RetrievedSpan, Source
@@ -25,6 +24,8 @@ from longrag.decoding.retrieving import Retrieved
 from longrag.errors import InvalidParameterError
 from longrag.ingestion import KeyKind, Paragraph, paragraphs
 from longrag.ingestion.units import check_documents
+from longrag.integration.answering import Answerer
+from longrag.integration.journals import aopen_journal, check_journal, open_journal
 from longrag.journal import Journal
 
 
@@ -170,52 +171,28 @@ class Building:
             raise InvalidParameterError("llm", llm, "a language model or a runnable")
         if keys == "proposition" and llm is None:
             raise InvalidParameterError("llm", None, "a language model, which writes propositions")
-        if not isinstance(journal, str | os.PathLike | Journal | None):
-            raise InvalidParameterError("journal", journal, "a path, a Journal or None")
+        check_journal(journal)
         self._flow = build_decoder(documents, keys=keys, **rest)
         self._llm, self._journal, self._max_concurrency = llm, journal, max_concurrency
-        self._config = ensure_config(config)
-        # One run id cannot name several calls.
-        self._config.pop("run_id", None)
+        self._config = call_config(config)
 
     def run(self) -> RichesDecoder:
         """Make the keys and the decoder."""
-        journal = self._open()
-        try:
-            return run(
-                self._flow,
-                lambda request: perform(self._steps(request)),
-                max_in_flight=self._max_concurrency,
-                journal=journal,
-            )
-        finally:
-            self._close(journal)
+        with open_journal(self._journal, self._names) as journal:
+            return self._answerer(journal).run(self._flow)
 
     async def arun(self) -> RichesDecoder:
         """Make the keys and the decoder, off the event loop."""
-        opening = asyncio.ensure_future(asyncio.to_thread(self._open))
-        try:
-            return await arun(
-                self._flow,
-                lambda request: aperform(self._steps(request)),
-                max_in_flight=self._max_concurrency,
-                journal=await asyncio.shield(opening),
-            )
-        finally:
-            # On cancellation the file may still be opening.
-            await asyncio.to_thread(self._close, await opening)
+        async with aopen_journal(self._journal, self._names) as journal:
+            return await self._answerer(journal).arun(self._flow)
 
-    def _steps(self, request: Request) -> Steps[Any]:
-        if not isinstance(request, Generate):
-            raise NotImplementedError(type(request).__name__)
-        reply = yield Method(self._llm, "invoke", (request.prompt, self._config))
-        return reply_text(reply)
+    def _answerer(self, journal: Journal | None) -> Answerer:
+        return model_answerer(
+            llm=self._llm,
+            config=self._config,
+            max_concurrency=self._max_concurrency,
+            journal=journal,
+        )
 
-    def _open(self) -> Journal | None:
-        if self._journal is None or isinstance(self._journal, Journal):
-            return self._journal
-        return Journal(self._journal, model=llm_identity(self._llm, self._config))
-
-    def _close(self, journal: Journal | None) -> None:
-        if journal is not None and journal is not self._journal:
-            journal.close()
+    def _names(self) -> dict[str, str]:
+        return {"model": llm_identity(self._llm, self._config)}

@@ -17,14 +17,16 @@ from langchain_core.documents import Document
 from langchain_core.embeddings import Embeddings
 from pydantic import Field, PrivateAttr, SkipValidation
 
-from langchain_longrag.bridge.documents import embed, from_result
+from langchain_longrag.bridge.answering import model_answerer
+from langchain_longrag.bridge.documents import from_result
 from langchain_longrag.indices.changing import ChangingIndex
 from longrag import types as core
-from longrag.calls import Embed, Flow, Request, Steps, aperform, arun, perform, run
+from longrag.calls import Flow
 from longrag.indexing.database import IndexDatabase
 from longrag.ingestion.builder import UnitBuilder
 from longrag.ingestion.links import LinkExtractor
 from longrag.ingestion.resolving import LinkReport, LinkRule
+from longrag.integration.answering import Answerer
 from longrag.integration.keyword_sources import KeywordSource, UnitSource, refuse_texts
 from longrag.models.tokens import count_tokens
 from longrag.retrieval.assembly import check_token_budget, fit_budget
@@ -109,13 +111,13 @@ class LongRAGIndex(ChangingIndex):
     def _change(
         self, upsert: Sequence[core.Document], delete: Sequence[str], **kwargs: Any
     ) -> Sequence[str]:
-        return run(self._corpus.change(upsert=upsert, delete=delete), self._answer).deleted
+        return self._answerer().run(self._corpus.change(upsert=upsert, delete=delete)).deleted
 
     async def _achange(
         self, upsert: Sequence[core.Document], delete: Sequence[str], **kwargs: Any
     ) -> Sequence[str]:
         flow = self._corpus.change(upsert=upsert, delete=delete)
-        return (await arun(flow, self._aanswer)).deleted
+        return (await self._answerer().arun(flow)).deleted
 
     def link_report(self) -> LinkReport:
         """Find and resolve the links there are; the report names what was not resolved."""
@@ -208,7 +210,7 @@ class LongRAGIndex(ChangingIndex):
         filter: MetadataFilter | None = None,
     ) -> list[Document]:
         view = self._view(filter)
-        return self._results(run(self._flow(query, k, vector, view), self._answer), view)
+        return self._results(self._answerer().run(self._flow(query, k, vector, view)), view)
 
     async def _aget_relevant_documents(
         self,
@@ -221,7 +223,8 @@ class LongRAGIndex(ChangingIndex):
     ) -> list[Document]:
         # Another process may have changed the index: to catch up may take time.
         view = await asyncio.to_thread(self._view, filter)
-        return self._results(await arun(self._flow(query, k, vector, view), self._aanswer), view)
+        flow = self._flow(query, k, vector, view)
+        return self._results(await self._answerer().arun(flow), view)
 
     def _view(self, filter: MetadataFilter | None) -> CorpusView:
         return self._corpus.view(both(DocumentFilter.of(self.filter), DocumentFilter.of(filter)))
@@ -259,13 +262,5 @@ class LongRAGIndex(ChangingIndex):
             count_tokens=self.length_function,
         )
 
-    def _answer(self, request: Request) -> Any:
-        return perform(self._steps(request))
-
-    async def _aanswer(self, request: Request) -> Any:
-        return await aperform(self._steps(request))
-
-    def _steps(self, request: Request) -> Steps[Any]:
-        if not isinstance(request, Embed):
-            raise NotImplementedError(type(request).__name__)
-        return (yield from embed(self.embedding, request))
+    def _answerer(self) -> Answerer:
+        return model_answerer(embedding=self.embedding)

@@ -14,9 +14,9 @@ from langchain_core.vectorstores import VectorStore
 
 from langchain_longrag.bridge.tree_nodes import Snapshot, row_metadata
 from longrag import types as core
-from longrag.calls import Method, Steps
 from longrag.errors import StoreError
 from longrag.indexing.tree.tree import Tree
+from longrag.integration.answering import Calls, MethodCall
 
 # Rows that one call puts into a store or takes out of it.
 _BATCH: Final = 256
@@ -42,27 +42,27 @@ class StoreMirror:
         # Rows of calls that failed or were cancelled, which may be there or not.
         self._unsure: dict[str, Document] = {}
 
-    def follow(self, snapshot: Callable[[], Snapshot]) -> Steps[None]:
+    def follow(self, snapshot: Callable[[], Snapshot]) -> Calls[None]:
         """Put in and take out rows until they are those of a tree's nodes.
 
-        Close the steps when they are not taken to their end, or no other call gets its turn.
+        Close the generator when it is not run to its end, or no other call gets its turn.
 
         Raises:
             StoreError: the store says that it did not delete rows.
         """
-        yield Method(self._turn, "claim")
+        yield MethodCall(self._turn, "claim")
         try:
             written, documents, tree = True, None, None
             while written:
                 seen, (documents, tree) = (documents, tree), snapshot()
                 if seen[0] is not documents or seen[1] is not tree:
                     # As a call it is made in a thread where there is an event loop.
-                    wanted = yield Method(self, "rows", (documents, tree))
+                    wanted = yield MethodCall(self, "rows", (documents, tree))
                 written = yield from self._step(wanted)
         finally:
             self._turn.release()
 
-    def _step(self, wanted: Mapping[str, Document]) -> Steps[bool]:
+    def _step(self, wanted: Mapping[str, Document]) -> Calls[bool]:
         """Write what differs, and tell whether anything did."""
         yield from self._look(wanted)
         missing = [row for id_, row in wanted.items() if id_ not in self._held]
@@ -81,18 +81,18 @@ class StoreMirror:
             for id_, node in tree.nodes.items()
         }
 
-    def _add(self, rows: Sequence[Document]) -> Steps[None]:
+    def _add(self, rows: Sequence[Document]) -> Calls[None]:
         own = _by_id(rows)
         self._unsure |= own
         copies = [row.model_copy(update={"metadata": dict(row.metadata)}) for row in rows]
-        yield Method(self._store, "add_documents", (copies,), {"ids": list(own)})
+        yield MethodCall(self._store, "add_documents", (copies,), {"ids": list(own)})
         self._settle(own)
         self._held |= own
 
-    def _delete(self, rows: Sequence[Document]) -> Steps[None]:
+    def _delete(self, rows: Sequence[Document]) -> Calls[None]:
         own = _by_id(rows)
         self._unsure |= own
-        if (yield Method(self._store, "delete", (list(own),))) is False:
+        if (yield MethodCall(self._store, "delete", (list(own),))) is False:
             raise StoreError(f"the vector store did not delete {len(own)} rows")
         self._settle(own)
         for id_ in own:
@@ -102,14 +102,14 @@ class StoreMirror:
         for id_ in ids:
             del self._unsure[id_]
 
-    def _look(self, wanted: Mapping[str, Document]) -> Steps[None]:
+    def _look(self, wanted: Mapping[str, Document]) -> Calls[None]:
         """Find out which rows are there, of those that are not known to be."""
         new = {id_: row for id_, row in wanted.items() if id_ not in self._held}
         asked = new | self._unsure
         found: dict[str, Document] = {}
         try:
             for rows in _batches(list(asked.values())):
-                there = yield Method(self._store, "get_by_ids", ([row.id for row in rows],))
+                there = yield MethodCall(self._store, "get_by_ids", ([row.id for row in rows],))
                 found |= {id_: row for id_, row in _by_id(there).items() if id_ in asked}
         except NotImplementedError:
             # A row that is wanted as it was is put in once more, any other is taken out.

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager, closing, contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, Final, Literal, cast
 
 from langchain_core.callbacks import (
@@ -21,19 +20,30 @@ from langchain_core.runnables import Runnable, RunnableConfig
 from langchain_core.vectorstores import VectorStore
 from pydantic import Field, PrivateAttr, SkipValidation
 
-from langchain_longrag.bridge.models import embedder_identity, llm_identity
 from langchain_longrag.bridge.tree_nodes import Snapshot, search_rows
 from langchain_longrag.indices.changing import ChangingIndex
 from langchain_longrag.indices.mirror import StoreMirror
-from langchain_longrag.indices.summarizing import Models, PromptSummarizer, texts_per_call
+from langchain_longrag.indices.summarizing import (
+    PromptSummarizer,
+    texts_per_call,
+    tree_answerer,
+)
+from langchain_longrag.models.identity import embedder_identity, llm_identity
 from langchain_longrag.retrieval.tree_search import TreeSearch
 from longrag import types as core
-from longrag.calls import CallLimit, Flow, Steps, aperform, arun, perform, run
+from longrag.calls import CallLimit, Flow
 from longrag.errors import InvalidParameterError
 from longrag.indexing.tree.builder import Scope, TreeBuilder, TreeEstimate
 from longrag.indexing.tree.clusterer import Clusterer
 from longrag.indexing.tree.summaries import ExtractiveSummarizer, LlmSummarizer, Summarizer
 from longrag.indexing.tree.tree import Tree, TreeStatistics
+from longrag.integration.answering import Answerer, Calls, aperform, perform
+from longrag.integration.journals import (
+    StaleSources,
+    aopen_journal,
+    check_journal,
+    open_journal,
+)
 from longrag.integration.keyword_sources import KeywordSource
 from longrag.journal import Journal
 from longrag.models.tokens import count_tokens
@@ -125,16 +135,14 @@ class RaptorIndex(TreeSearch, ChangingIndex):
     _index: TreeIndex = PrivateAttr()
     _mirror: StoreMirror | None = PrivateAttr(default=None)
     _scorer: TreeScorer | None = PrivateAttr(default=None)
-    _stale: list[str] = PrivateAttr(default_factory=list)
-    _purged: int = PrivateAttr(default=0)
+    _stale: StaleSources = PrivateAttr(default_factory=StaleSources)
 
     def _prepare(self) -> None:
         check_k(self.max_concurrency, "max_concurrency")
         CallLimit(self.max_llm_calls)
         if self.llm is not None and not isinstance(self.llm, Runnable):
             raise InvalidParameterError("llm", self.llm, "a language model or a runnable")
-        if not isinstance(self.journal, str | os.PathLike | Journal | None):
-            raise InvalidParameterError("journal", self.journal, "a path, a Journal or None")
+        check_journal(self.journal)
         builder = self._builder()
         if self.tree_index is None:
             # As a field it goes along when a runnable with other settings is made of this one.
@@ -202,8 +210,7 @@ class RaptorIndex(TreeSearch, ChangingIndex):
         """
         index = cls(embedding=embedding, **settings)
         index._attach(TreeIndex.load(path, builder=index._builder()))
-        with closing(index._follow()) as steps:
-            perform(steps)
+        perform(index._follow())
         return index
 
     def candidates_retriever(self) -> RaptorRetriever:
@@ -236,98 +243,51 @@ class RaptorIndex(TreeSearch, ChangingIndex):
         return (await self._apay(flow, config)).deleted
 
     def _pay(self, flow: Flow[TreeChange], config: RunnableConfig | None) -> TreeChange:
-        with self._models(config) as models, self._journalled(config) as journal:
-            change = run(flow, models.answer, max_in_flight=self.max_concurrency, journal=journal)
+        self._check_llm()
+        names = partial(self._names, config)
+        with open_journal(self.journal, names, stale=self._stale) as journal:
+            change = self._answerer(config, journal).run(flow)
             self._changed(change)
-            with closing(self._follow()) as steps:
-                perform(steps)
+            perform(self._follow())
         return change
 
     async def _apay(self, flow: Flow[TreeChange], config: RunnableConfig | None) -> TreeChange:
-        with self._models(config) as models:
-            async with self._ajournalled(config) as journal:
-                change = await arun(
-                    flow, models.aanswer, max_in_flight=self.max_concurrency, journal=journal
-                )
-                self._changed(change)
-                with closing(self._follow()) as steps:
-                    await aperform(steps)
+        self._check_llm()
+        names = partial(self._names, config)
+        async with aopen_journal(self.journal, names, stale=self._stale) as journal:
+            change = await self._answerer(config, journal).arun(flow)
+            self._changed(change)
+            await aperform(self._follow())
         return change
 
-    def _models(self, config: RunnableConfig | None) -> Models:
+    def _check_llm(self) -> None:
         if self.llm is None and self.summarizer is None:
             raise InvalidParameterError(
                 "llm", None, "a language model", 'Or pass summarizer="extractive".'
             )
-        return Models(
+
+    def _answerer(self, config: RunnableConfig | None, journal: Journal | None) -> Answerer:
+        return tree_answerer(
             self.embedding,
             self.llm,
             limit=CallLimit(self.max_llm_calls),
             config=config,
             max_concurrency=self.max_concurrency,
+            journal=journal,
         )
 
-    @contextmanager
-    def _journalled(self, config: RunnableConfig | None) -> Iterator[Journal | None]:
-        """Open the journal for a change, and at its end purge what is no longer there."""
-        journal, first = self._open(config)
-        try:
-            yield journal
-        finally:
-            self._close(journal, first)
-
-    @asynccontextmanager
-    async def _ajournalled(self, config: RunnableConfig | None) -> AsyncIterator[Journal | None]:
-        opening = asyncio.ensure_future(asyncio.to_thread(self._open, config))
-        try:
-            journal, _ = await asyncio.shield(opening)
-            yield journal
-        finally:
-            # On cancellation the file may still be opening.
-            await asyncio.to_thread(self._close, *(await opening))
-
-    def _open(self, config: RunnableConfig | None) -> tuple[Journal | None, int]:
-        """Open the journal, and tell how much was stale before the change."""
-        first = len(self._stale)
-        if self.journal is None or isinstance(self.journal, Journal):
-            journal = self.journal
-        else:
-            journal = Journal(
-                self.journal,
-                model=llm_identity(self.llm, config),
-                embed_model=embedder_identity(self.embedding),
-            )
-        try:
-            # What could not be purged so far, for instance from a file that was locked.
-            self._purge(journal, self._purged)
-        except BaseException:
-            self._shut(journal)
-            raise
-        return journal, first
-
-    def _close(self, journal: Journal | None, first: int) -> None:
-        try:
-            # Also what changes beside this one took out, which it may have asked about again.
-            self._purge(journal, first)
-        finally:
-            self._shut(journal)
-
-    def _purge(self, journal: Journal | None, first: int) -> None:
-        stale = self._stale[first:]
-        if journal is not None and stale:
-            journal.purge(*stale)
-            self._purged = max(self._purged, first + len(stale))
-
-    def _shut(self, journal: Journal | None) -> None:
-        if journal is not None and journal is not self.journal:
-            journal.close()
+    def _names(self, config: RunnableConfig | None) -> dict[str, str]:
+        return {
+            "model": llm_identity(self.llm, config),
+            "embed_model": embedder_identity(self.embedding),
+        }
 
     def _changed(self, change: TreeChange) -> None:
-        self._stale += change.stale
+        self._stale.add(change.stale)
         # It would keep the texts of the tree there was.
         self._scorer = None
 
-    def _follow(self) -> Steps[None]:
+    def _follow(self) -> Calls[None]:
         if self._mirror is not None:
             yield from self._mirror.follow(self._index.snapshot)
 
@@ -492,7 +452,7 @@ class RaptorRetriever(TreeSearch):
 
     def _rows(
         self, store: VectorStore, query: str, k: int | None, filter: MetadataFilter | None
-    ) -> Steps[list[Document]]:
+    ) -> Calls[list[Document]]:
         if filter is not None:
             raise _no_filter(filter)
         k = self.k if k is None else k

@@ -1,38 +1,25 @@
-"""How a tree's requests are answered by LangChain's models, and what they are asked."""
+"""The requests of a tree of summaries, and how LangChain's models answer them."""
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextvars import copy_context
 from dataclasses import dataclass, field
 from functools import partial
-from types import TracebackType
 from typing import Any, Final
 
 from langchain_core.embeddings import Embeddings
 from langchain_core.language_models import LanguageModelLike
 from langchain_core.prompt_values import PromptValue
 from langchain_core.prompts import BasePromptTemplate
-from langchain_core.runnables import RunnableConfig, ensure_config
+from langchain_core.runnables import RunnableConfig
 
-from langchain_longrag.bridge.documents import embed
+from langchain_longrag.bridge.answering import call_config, model_handlers
 from langchain_longrag.bridge.models import blocks_in_async, reply_text
-from longrag.calls import (
-    CallLimit,
-    Embed,
-    Flow,
-    Generate,
-    Method,
-    Request,
-    Steps,
-    aperform,
-    ask,
-    perform,
-)
+from longrag.calls import CallLimit, Flow, Generate, ask
 from longrag.errors import InvalidParameterError
 from longrag.indexing.tree.summaries import LlmSummarizer, Passage, check_summary
+from longrag.integration.answering import Answerer, Calls, MethodCall
+from longrag.journal import Journal
 
 _SLOTS: Final = {"context", "max_words"}
 
@@ -89,75 +76,39 @@ def texts_per_call(embedding: Embeddings) -> int:
     return next((size for size in told if type(size) is int and size > 0), 32)
 
 
-class Models:
-    """Answers the requests of one change; closed when it is over.
+def tree_answerer(
+    embedding: Embeddings,
+    llm: LanguageModelLike | None,
+    *,
+    limit: CallLimit,
+    config: RunnableConfig | None,
+    max_concurrency: int,
+    journal: Journal | None,
+) -> Answerer:
+    """Make the answerer of one change of a tree.
 
     Args:
         embedding: answers ``Embed``.
         llm: answers ``Generate``.
-        limit: what may be asked of ``llm``.
-        config: goes along with every call of ``llm``.
+        limit: bounds the calls of ``llm``.
+        config: passed to every call of ``llm``.
         max_concurrency: the calls in flight.
+        journal: keeps the answers.
     """
+    handlers = model_handlers(embedding=embedding)
+    handlers[Generate] = partial(_write_summary, llm, call_config(config))
+    return Answerer(handlers, max_in_flight=max_concurrency, limit=limit, journal=journal)
 
-    def __init__(
-        self,
-        embedding: Embeddings,
-        llm: LanguageModelLike | None,
-        *,
-        limit: CallLimit,
-        config: RunnableConfig | None,
-        max_concurrency: int,
-    ) -> None:
-        self._embedding = embedding
-        self._llm = llm
-        self._limit = limit
-        # Also what a chain around the change was given, which a model's own config would hide.
-        self._config = ensure_config(config)
-        # One run id cannot name several calls.
-        self._config.pop("run_id", None)
-        self._max_concurrency = max_concurrency
-        self._threads: ThreadPoolExecutor | None = None
-        self._blocking = blocks_in_async(llm)
 
-    def __enter__(self) -> Models:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        if self._threads is not None:
-            # A cancelled change does not wait for calls that cannot be cancelled.
-            self._threads.shutdown(wait=False, cancel_futures=True)
-
-    def answer(self, request: Request) -> Any:
-        """Answer one request."""
-        return perform(self._steps(request))
-
-    async def aanswer(self, request: Request) -> Any:
-        """Answer one request, with the models' own async calls where they have some."""
-        if isinstance(request, Generate) and self._blocking:
-            if self._threads is None:
-                self._threads = ThreadPoolExecutor(self._max_concurrency)
-            call = partial(copy_context().run, self.answer, request)
-            return await asyncio.get_running_loop().run_in_executor(self._threads, call)
-        return await aperform(self._steps(request))
-
-    def _steps(self, request: Request) -> Steps[Any]:
-        match request:
-            case Embed():
-                return (yield from embed(self._embedding, request))
-            case Generate() if self._llm is None:
-                raise InvalidParameterError(
-                    "llm", None, "a language model", 'Or pass summarizer="extractive".'
-                )
-            case Generate(prompt=prompt):
-                self._limit.spend()
-                value = request.value if isinstance(request, Prompted) else prompt
-                reply = yield Method(self._llm, "invoke", (value, self._config))
-                return check_summary(reply_text(reply))
-            case _:
-                raise NotImplementedError(type(request).__name__)
+def _write_summary(
+    llm: LanguageModelLike | None, config: RunnableConfig, request: Generate
+) -> Calls[str]:
+    if llm is None:
+        raise InvalidParameterError(
+            "llm", None, "a language model", 'Or pass summarizer="extractive".'
+        )
+    value = request.value if isinstance(request, Prompted) else request.prompt
+    # The framework's own threads for models without async calls are few.
+    blocking = blocks_in_async(llm)
+    reply = yield MethodCall(llm, "invoke", (value, config), blocking=blocking)
+    return check_summary(reply_text(reply))

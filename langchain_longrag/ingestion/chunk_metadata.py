@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import copy
 import os
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -14,14 +13,16 @@ from langchain_core.language_models import LanguageModelLike
 from langchain_core.prompts import BasePromptTemplate
 from langchain_core.runnables import RunnableConfig
 
-from langchain_longrag.bridge.answering import Models, to_prompt
+from langchain_longrag.bridge.answering import model_answerer
 from langchain_longrag.bridge.documents import DESCRIBED, is_unit, to_chunk
-from langchain_longrag.bridge.models import llm_identity
 from langchain_longrag.bridge.passages import identity
+from langchain_longrag.bridge.prompts import to_prompt
+from langchain_longrag.models.identity import llm_identity
 from longrag.calls import CallLimit, Flow
-from longrag.errors import InvalidParameterError
 from longrag.ingestion.chunking import check_size
 from longrag.ingestion.metadata import ChunkMetadata, describe_chunks, described_text
+from longrag.integration.answering import Answerer
+from longrag.integration.journals import aopen_journal, check_journal, open_journal
 from longrag.journal import Journal
 from longrag.prompts import CHUNK_METADATA
 from longrag.types import Chunk
@@ -78,6 +79,7 @@ class ChunkMetadataTransformer(BaseDocumentTransformer):
         ):
             check_size(name, size)
         CallLimit(max_llm_calls)
+        check_journal(journal)
         self._llm = llm
         self._journal = journal
         self._in_text = in_text
@@ -100,38 +102,27 @@ class ChunkMetadataTransformer(BaseDocumentTransformer):
         self, documents: Sequence[Document], **kwargs: Any
     ) -> Sequence[Document]:
         """Return the documents with what was written of them."""
-        with self._models() as models:
-            return models.run(self._flow(documents))
+        with open_journal(self._journal, self._names) as journal:
+            return self._answerer(journal).run(self._flow(documents))
 
     async def atransform_documents(
         self, documents: Sequence[Document], **kwargs: Any
     ) -> Sequence[Document]:
         """Return what ``transform_documents`` does, with the model's async calls."""
-        with self._models() as models:
-            return await models.arun(self._flow(documents))
+        async with aopen_journal(self._journal, self._names) as journal:
+            return await self._answerer(journal).arun(self._flow(documents))
 
-    @contextmanager
-    def _models(self) -> Iterator[Models]:
-        own = isinstance(self._journal, str | os.PathLike)
-        journal = self._opened()
-        try:
-            yield Models(
-                llm=self._llm,
-                config=self._config,
-                max_concurrency=self._max_concurrency,
-                limit=CallLimit(self._max_llm_calls),
-                journal=journal,
-            )
-        finally:
-            if own and journal is not None:
-                journal.close()
+    def _answerer(self, journal: Journal | None) -> Answerer:
+        return model_answerer(
+            llm=self._llm,
+            config=self._config,
+            max_concurrency=self._max_concurrency,
+            limit=CallLimit(self._max_llm_calls),
+            journal=journal,
+        )
 
-    def _opened(self) -> Journal | None:
-        if self._journal is None or isinstance(self._journal, Journal):
-            return self._journal
-        if not isinstance(self._journal, str | os.PathLike):
-            raise InvalidParameterError("journal", self._journal, "a path or a Journal")
-        return Journal(self._journal, model=llm_identity(self._llm, self._config))
+    def _names(self) -> dict[str, str]:
+        return {"model": llm_identity(self._llm, self._config)}
 
     def _flow(self, documents: Sequence[Document]) -> Flow[list[Document]]:
         chunks = [_chunk(document) for document in documents if _is_chunk(document)]

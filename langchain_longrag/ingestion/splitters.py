@@ -11,8 +11,8 @@ from langchain_core.callbacks import Callbacks
 from langchain_core.documents import BaseDocumentCompressor, BaseDocumentTransformer, Document
 from pydantic import ConfigDict, SkipValidation
 
-from langchain_longrag.bridge.answering import Checked
 from langchain_longrag.bridge.documents import to_core
+from langchain_longrag.bridge.settings import CheckedModel
 from longrag.errors import InvalidParameterError
 from longrag.ingestion.sentences import SentenceSplitter, split_sentences, strip_span
 from longrag.integration.records import read_offset
@@ -100,7 +100,7 @@ def _stripped(text: str, spans: Sequence[Span]) -> list[Span]:
     return [strip_span(text, start, end) for start, end in spans]
 
 
-class MetadataReplacement(Checked, BaseDocumentCompressor):
+class MetadataReplacement(CheckedModel, BaseDocumentCompressor):
     """Read another text than the one that was embedded: what stands in the metadata.
 
     With ``SentenceWindowTransformer`` a sentence is replaced by its window, with

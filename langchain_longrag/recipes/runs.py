@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from time import perf_counter
-from typing import Any, cast
+from typing import Any
 
 from langchain_core.documents import BaseDocumentCompressor, Document
 from langchain_core.embeddings import Embeddings
 from langchain_core.language_models import LanguageModelLike
 from langchain_core.runnables import RunnableConfig
 
-from langchain_longrag.bridge.answering import Models
+from langchain_longrag.bridge.answering import call_config, model_handlers
 from langchain_longrag.bridge.models import reply_text
 from langchain_longrag.bridge.passages import from_passage, identity, to_passage
 from langchain_longrag.retrieval.base_retrievers import Beneath
@@ -20,8 +20,9 @@ from langchain_longrag.retrieval.hybrid import HybridRetriever, result_id
 from langchain_longrag.retrieval.keyword_sources import KeywordPassages
 from longrag import calls
 from longrag import recipes as core
-from longrag.calls import Flow, Method, Request, Search, Steps
+from longrag.calls import Flow, Search
 from longrag.errors import StoreError
+from longrag.integration.answering import Answerer, Calls, MethodCall
 from longrag.integration.keyword_sources import Keywords
 from longrag.prompts import CLASSIFY_QUERY
 from longrag.recipes import (
@@ -113,12 +114,12 @@ class Modules:
     def prepare(self, query: str, config: RunnableConfig) -> Held:
         """Do all modules but the generation."""
         run = _Run(self, config)
-        return Held(self.recipe, run.run(run.flow(query)))
+        return Held(self.recipe, run.answerer().run(run.flow(query)))
 
     async def aprepare(self, query: str, config: RunnableConfig) -> Held:
         """Do all modules but the generation, with their async calls."""
         run = _Run(self, config)
-        return Held(self.recipe, await run.arun(run.flow(query)))
+        return Held(self.recipe, await run.answerer().arun(run.flow(query)))
 
 
 @dataclass
@@ -149,16 +150,11 @@ class Held:
         return answer.trace.as_dicts()
 
 
-class _Run(Models):
+class _Run:
     """One run: answers the requests of its modules."""
 
     def __init__(self, modules: Modules, config: RunnableConfig) -> None:
-        super().__init__(
-            llm=modules.llm,
-            embedding=modules.embedding,
-            config=config,
-            max_concurrency=modules.max_concurrency,
-        )
+        self.config = call_config(config)
         self._modules = modules
         self._keywords: Keywords[Document] | None = None
 
@@ -180,19 +176,17 @@ class _Run(Models):
         # A generator of its own, since keywords may have to be read before the first request.
         return (yield from recipe.prepare(query))
 
-    def steps(self, request: Any) -> Steps[Any]:
-        match request:
-            case Search():
-                return (yield from self._search(request))
-            case Generate():
-                call = Method(request.llm, "invoke", (request.prompt, self.config))
-                return reply_text((yield call))
-            case Refine():
-                return (yield from self._refine(request))
-            case _:
-                return (yield from super().steps(cast("Request", request)))
+    def answerer(self) -> Answerer:
+        modules = self._modules
+        handlers = model_handlers(llm=modules.llm, embedding=modules.embedding, config=self.config)
+        handlers |= {Search: self._search, Generate: self._generate, Refine: self._refine}
+        return Answerer(handlers, max_in_flight=modules.max_concurrency)
 
-    def _search(self, request: Search) -> Steps[list[Passage]]:
+    def _generate(self, request: Generate) -> Calls[Any]:
+        call = MethodCall(request.llm, "invoke", (request.prompt, self.config))
+        return reply_text((yield call))
+
+    def _search(self, request: Search) -> Calls[list[Passage]]:
         beneath = self._modules.beneath
         rows = yield from beneath.search(
             request.query, request.top_k, vector=request.vector, config=self.config
@@ -205,10 +199,10 @@ class _Run(Models):
             for (document, _), score in zip(rows, beneath.comparable(rows), strict=True)
         ]
 
-    def _refine(self, request: Refine) -> Steps[list[Passage]]:
+    def _refine(self, request: Refine) -> Calls[list[Passage]]:
         documents, before = handed(request.passages)
         args = (documents, request.query, self.config.get("callbacks"))
-        found = yield Method(request.compressor, "compress_documents", args)
+        found = yield MethodCall(request.compressor, "compress_documents", args)
         return [refined(document, before) for document in found]
 
 

@@ -12,11 +12,14 @@ from langchain_core.language_models import LanguageModelLike
 from langchain_core.prompts import BasePromptTemplate
 from pydantic import ConfigDict, SkipValidation
 
-from langchain_longrag.bridge.answering import Checked, Models, to_prompt, with_callbacks
+from langchain_longrag.bridge.answering import model_answerer, with_callbacks
 from langchain_longrag.bridge.passages import from_passage, to_passages
+from langchain_longrag.bridge.prompts import to_prompt
+from langchain_longrag.bridge.settings import CheckedModel
 from longrag.calls import Flow, run
 from longrag.errors import InvalidParameterError
 from longrag.ingestion.chunking import check_size
+from longrag.integration.answering import Answerer
 from longrag.models.hosted import check_language_model
 from longrag.models.language_model import LanguageModel
 from longrag.models.tokens import count_tokens
@@ -45,7 +48,7 @@ _ONLY_OF: Final[dict[str, tuple[Method, ...]]] = {
 """The settings that not every method has."""
 
 
-class CompressDocuments(Checked, BaseDocumentCompressor):
+class CompressDocuments(CheckedModel, BaseDocumentCompressor):
     """Keep of retrieved documents what a question needs (Recomp), or what is not to be expected.
 
     "extractive" keeps the sentences that are nearest to the question, over all documents together,
@@ -129,16 +132,16 @@ class CompressDocuments(Checked, BaseDocumentCompressor):
         self, documents: Sequence[Document], query: str, callbacks: Callbacks | None = None
     ) -> Sequence[Document]:
         """Return what is left of the documents."""
-        return self._models(callbacks).run(self._flow(documents, query))
+        return self._answerer(callbacks).run(self._flow(documents, query))
 
     async def acompress_documents(
         self, documents: Sequence[Document], query: str, callbacks: Callbacks | None = None
     ) -> Sequence[Document]:
         """Return what ``compress_documents`` does, with the models' async calls."""
-        return await self._models(callbacks).arun(self._flow(documents, query))
+        return await self._answerer(callbacks).arun(self._flow(documents, query))
 
-    def _models(self, callbacks: Callbacks | None) -> Models:
-        return Models(
+    def _answerer(self, callbacks: Callbacks | None) -> Answerer:
+        return model_answerer(
             llm=self.llm,
             embedding=self.embedding,
             config=with_callbacks(callbacks),

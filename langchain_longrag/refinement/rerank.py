@@ -12,9 +12,10 @@ from langchain_core.cross_encoders import BaseCrossEncoder
 from langchain_core.documents import BaseDocumentCompressor, Document
 from pydantic import ConfigDict, PrivateAttr, SkipValidation
 
-from langchain_longrag.bridge.answering import Checked, Models, as_scorer
+from langchain_longrag.bridge.answering import as_scorer, model_answerer
 from langchain_longrag.bridge.documents import is_unit, to_unit
 from langchain_longrag.bridge.passages import from_passage, identity, to_passages
+from langchain_longrag.bridge.settings import CheckedModel
 from longrag.calls import Flow
 from longrag.errors import InvalidParameterError
 from longrag.indexing.tilde_index import TildeIndex, TildeScorer
@@ -37,7 +38,7 @@ from longrag.refinement.reranking import (
 _Tilde = TypeVar("_Tilde", bound="TildeRerank")
 
 
-class ScorerRerank(Checked, BaseDocumentCompressor):
+class ScorerRerank(CheckedModel, BaseDocumentCompressor):
     """Put documents into the order of a scorer that reads query and text.
 
     ``metadata["score"]`` of a document that was scored is the scorer's, and higher is better;
@@ -86,14 +87,14 @@ class ScorerRerank(Checked, BaseDocumentCompressor):
         self, documents: Sequence[Document], query: str, callbacks: Callbacks | None = None
     ) -> Sequence[Document]:
         """Return the documents in their new order."""
-        return _results(Models(scorer=self._scorer).run(self._flow(documents, query)))
+        return _results(model_answerer(scorer=self._scorer).run(self._flow(documents, query)))
 
     async def acompress_documents(
         self, documents: Sequence[Document], query: str, callbacks: Callbacks | None = None
     ) -> Sequence[Document]:
         """Return what ``compress_documents`` does; the scorer works in a thread."""
         flow = await asyncio.to_thread(self._flow, documents, query)
-        return _results(await Models(scorer=self._scorer).arun(flow))
+        return _results(await model_answerer(scorer=self._scorer).arun(flow))
 
     def _flow(self, documents: Sequence[Document], query: str) -> Flow[list[Reranked[Passage]]]:
         return rerank(
@@ -239,7 +240,7 @@ def _parts_of(
     return parts
 
 
-class RepackDocuments(Checked, BaseDocumentCompressor):
+class RepackDocuments(CheckedModel, BaseDocumentCompressor):
     """Put documents, which come best first, into the order in which they are to be read.
 
     "forward" leaves them; "reverse" puts the best last, next to the question; "sides" puts the best

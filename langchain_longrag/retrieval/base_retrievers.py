@@ -14,8 +14,9 @@ from langchain_core.runnables import RunnableConfig
 from langchain_core.vectorstores import VectorStore, VectorStoreRetriever
 
 from langchain_longrag.bridge.documents import BY_VECTOR, search_store
-from longrag.calls import Method, Steps
+from longrag.calls import Search
 from longrag.errors import InvalidParameterError, StoreError
+from longrag.integration.answering import Calls, MethodCall
 from longrag.integration.records import read_number
 
 Rows: TypeAlias = Sequence[tuple[Document, float | None]]
@@ -88,6 +89,10 @@ class Beneath:
             return bool(getattr(self.retriever, "takes_vectors", False))
         return hasattr(store, BY_VECTOR) and store.embeddings is not None
 
+    def answer(self, config: RunnableConfig, request: Search) -> Calls[Rows]:
+        """Answer a request for a search; see ``search``."""
+        return self.search(request.query, request.top_k, vector=request.vector, config=config)
+
     def search(
         self,
         query: str,
@@ -95,7 +100,7 @@ class Beneath:
         *,
         vector: Sequence[float] | None = None,
         config: RunnableConfig,
-    ) -> Steps[Rows]:
+    ) -> Calls[Rows]:
         """Return documents, best first, with their scores where there are any.
 
         A retriever that takes ``k`` returns so many; any other as many as it does.
@@ -110,7 +115,7 @@ class Beneath:
         asked: dict[str, Any] = {"k": k} if _takes_k(self.retriever) else {}
         if vector is not None:
             asked["vector"] = vector
-        found = yield Method(self.retriever, "invoke", (query, config), asked)
+        found = yield MethodCall(self.retriever, "invoke", (query, config), asked)
         if not isinstance(found, list | tuple) or not all(
             isinstance(document, Document) for document in found
         ):

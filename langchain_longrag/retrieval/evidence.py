@@ -15,7 +15,7 @@ from langchain_core.retrievers import BaseRetriever
 from pydantic import ConfigDict, Field, PrivateAttr, SkipValidation
 
 from langchain_longrag.indices.long_units import LongRAGIndex
-from longrag.calls import Flow, arun, run
+from longrag.calls import Flow
 from longrag.ingestion.relations import LinkSource
 from longrag.retrieval.assembly import check_token_budget
 from longrag.retrieval.corpus import CorpusView
@@ -75,7 +75,8 @@ class EvidenceRetriever(BaseRetriever):
         filter: MetadataFilter | None = None,
     ) -> list[Document]:
         view = self._view(filter)
-        return self.index._results(run(self._flow(query, view), self.index._answer), view)
+        answerer = self.index._answerer()
+        return self.index._results(answerer.run(self._flow(query, view)), view)
 
     async def _aget_relevant_documents(
         self,
@@ -85,7 +86,8 @@ class EvidenceRetriever(BaseRetriever):
         filter: MetadataFilter | None = None,
     ) -> list[Document]:
         view = await asyncio.to_thread(self._view, filter)
-        return self.index._results(await arun(self._flow(query, view), self.index._aanswer), view)
+        answerer = self.index._answerer()
+        return self.index._results(await answerer.arun(self._flow(query, view)), view)
 
     def _view(self, filter: MetadataFilter | None) -> CorpusView:
         own = both(DocumentFilter.of(self.filter), DocumentFilter.of(filter))

@@ -18,8 +18,9 @@ from langchain_core.runnables import (
     RunnablePassthrough,
 )
 
-from langchain_longrag.bridge.answering import Models, to_prompt
+from langchain_longrag.bridge.answering import model_answerer
 from langchain_longrag.bridge.models import leaves
+from langchain_longrag.bridge.prompts import to_prompt
 from langchain_longrag.synthesis.two_turn import said
 from longrag.calls import Flow
 from longrag.errors import InvalidParameterError
@@ -120,12 +121,12 @@ class _Decision:
         query = query_of(inputs, self._input_key)
         if self._gate is not None:
             return self._gate.needs_retrieval(query)
-        return Models(llm=self._llm, config=config).run(self._flow(query))
+        return model_answerer(llm=self._llm, config=config).run(self._flow(query))
 
     async def later(self, inputs: Any, config: RunnableConfig) -> bool:
         query = query_of(inputs, self._input_key)
         # A gate works in one of the threads in which the flow advances.
-        return await Models(llm=self._llm, config=config).arun(self._flow(query))
+        return await model_answerer(llm=self._llm, config=config).arun(self._flow(query))
 
     def _flow(self, query: str) -> Flow[bool]:
         if self._gate is not None:

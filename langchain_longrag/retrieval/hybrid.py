@@ -5,7 +5,8 @@ from __future__ import annotations
 import copy
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from functools import partial
+from typing import Any, cast
 
 from langchain_core.callbacks import (
     AsyncCallbackManagerForRetrieverRun,
@@ -17,13 +18,15 @@ from langchain_core.runnables import RunnableConfig
 from langchain_core.vectorstores import VectorStore
 from pydantic import ConfigDict, Field, PrivateAttr, SkipValidation
 
-from langchain_longrag.bridge.answering import Checked, call_config
+from langchain_longrag.bridge.answering import call_config
 from langchain_longrag.bridge.documents import to_chunk
+from langchain_longrag.bridge.settings import CheckedModel
 from langchain_longrag.retrieval.base_retrievers import Beneath
 from langchain_longrag.retrieval.keyword_sources import source_of
-from longrag.calls import Flow, Request, Search, Steps, aperform, arun, perform, run
+from longrag.calls import Flow, Search
 from longrag.errors import InvalidParameterError
 from longrag.indexing.keywords import Tokenizer
+from longrag.integration.answering import Answerer, Calls
 from longrag.integration.keyword_sources import CurrentKeywords, Keywords
 from longrag.retrieval.fusion import PAPER_ALPHA, check_alpha
 from longrag.retrieval.hybrid import HybridHit, hybrid
@@ -32,7 +35,7 @@ from longrag.retrieval.units import Hit, check_k
 _CANDIDATES = 100
 
 
-class HybridRetriever(Checked, BaseRetriever):
+class HybridRetriever(CheckedModel, BaseRetriever):
     """Retrieve by ``alpha * keywords + dense``: BM25 beside any retriever, over the same documents.
 
     Returns the ``k`` best of what either ranking found: exactly min(k, documents) where the
@@ -102,14 +105,14 @@ class HybridRetriever(Checked, BaseRetriever):
     ) -> list[Document]:
         call = _Call(call_config(RunnableConfig(callbacks=run_manager.get_child())))
         flow = self._flow(query, self.k if k is None else k, call)
-        return run(flow, lambda request: perform(self._steps(request, call)))
+        return self._answerer(call).run(flow)
 
     async def _aget_relevant_documents(
         self, query: str, *, run_manager: AsyncCallbackManagerForRetrieverRun, k: int | None = None
     ) -> list[Document]:
         call = _Call(call_config(RunnableConfig(callbacks=run_manager.get_child())))
         flow = self._flow(query, self.k if k is None else k, call)
-        return await arun(flow, lambda request: aperform(self._steps(request, call)))
+        return await self._answerer(call).arun(flow)
 
     def _flow(self, query: str, k: int, call: _Call) -> Flow[list[Document]]:
         wanted = self._wanted(k)
@@ -119,13 +122,15 @@ class HybridRetriever(Checked, BaseRetriever):
         )
         return [_result(hit, keywords, call.found) for hit in hits]
 
-    def _steps(self, request: Request, call: _Call) -> Steps[list[Hit]]:
-        if not isinstance(request, Search) or call.keywords is None:
-            raise NotImplementedError(type(request).__name__)
+    def _answerer(self, call: _Call) -> Answerer:
+        return Answerer({Search: partial(self._search, call)})
+
+    def _search(self, call: _Call, request: Search) -> Calls[list[Hit]]:
+        keywords = cast("Keywords[Document]", call.keywords)
         rows = yield from self._beneath.search(request.query, request.top_k, config=call.config)
         hits = []
         for (document, _), score in zip(rows, self._beneath.comparable(rows), strict=True):
-            id_ = result_id(call.keywords, document)
+            id_ = result_id(keywords, document)
             call.found.setdefault(id_, document)
             hits.append(Hit(id_, replace(to_chunk(document, id_), id=id_), score))
         return hits

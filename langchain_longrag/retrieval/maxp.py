@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from langchain_core.callbacks import (
@@ -18,9 +19,9 @@ from langchain_core.stores import BaseStore
 from langchain_core.vectorstores import VectorStore
 from pydantic import ConfigDict, Field, PrivateAttr, SkipValidation
 
+from langchain_longrag.bridge.answering import embed
 from langchain_longrag.bridge.documents import (
     StoredUnits,
-    embed,
     fetch_units,
     from_result,
     units_of_documents,
@@ -34,21 +35,9 @@ from langchain_longrag.bridge.store_profiles import (
 )
 from langchain_longrag.ingestion.long_units import LongUnitTransformer
 from langchain_longrag.retrieval.keyword_sources import GivenUnits
-from longrag.calls import (
-    Embed,
-    Fetch,
-    Flow,
-    HasOther,
-    ListChunks,
-    Request,
-    Search,
-    Steps,
-    aperform,
-    arun,
-    perform,
-    run,
-)
+from longrag.calls import Embed, Fetch, Flow, HasOther, ListChunks, Search
 from longrag.errors import InvalidParameterError
+from longrag.integration.answering import Answerer, Calls, Handler
 from longrag.integration.keyword_sources import KeywordSource, UnitSource, refuse_texts
 from longrag.models.tokens import count_tokens
 from longrag.retrieval.assembly import check_token_budget, fit_budget
@@ -67,7 +56,7 @@ from longrag.retrieval.units import (
     embed_units,
     retrieve,
 )
-from longrag.types import RetrievedUnit
+from longrag.types import LongUnit, RetrievedUnit
 
 
 class MaxPRetriever(BaseRetriever):
@@ -167,8 +156,7 @@ class MaxPRetriever(BaseRetriever):
             documents = self.documents = transformer.transform_documents(documents)
         units, chunks = units_of_documents(documents, self._stored, self.length_function)
         if self.index is None:
-            flow = embed_units(units, chunks)
-            self.index = run(flow, lambda request: perform(self._steps(request, self._stored)))
+            self.index = self._answerer(self._stored).run(embed_units(units, chunks))
 
     def keyword_source(
         self, documents: Sequence[Document] | None = None
@@ -209,8 +197,7 @@ class MaxPRetriever(BaseRetriever):
         vector: Sequence[float] | None = None,
     ) -> list[Document]:
         flow, stored = self._flow(query, self.k if k is None else k, vector), self._known()
-        found = run(flow, lambda request: perform(self._steps(request, stored)))
-        return self._results(found, stored)
+        return self._results(self._answerer(stored).run(flow), stored)
 
     async def _aget_relevant_documents(
         self,
@@ -221,8 +208,7 @@ class MaxPRetriever(BaseRetriever):
         vector: Sequence[float] | None = None,
     ) -> list[Document]:
         flow, stored = self._flow(query, self.k if k is None else k, vector), self._known()
-        found = await arun(flow, lambda request: aperform(self._steps(request, stored)))
-        return self._results(found, stored)
+        return self._results(await self._answerer(stored).arun(flow), stored)
 
     def _flow(
         self, query: str, k: int, vector: Sequence[float] | None
@@ -246,30 +232,36 @@ class MaxPRetriever(BaseRetriever):
     def _known(self) -> StoredUnits:
         return self._stored if self.vectorstore is None else StoredUnits(self.unit_key)
 
-    def _steps(self, request: Request, stored: StoredUnits) -> Steps[Any]:
-        match request:
-            case Embed() if (model := self._embedding()) is not None:
-                return (yield from embed(model, request))
-            case Search() if self.vectorstore is not None:
-                stored.asked = request
-                asked = self._query(stored, stored.values(request.exclude))
-                found = yield from self._profile.search(asked)
-                hits = [stored.hit(*row) for row in found.rows]
-                return Ranked(hits, found.exact, found.ended)
-            case ListChunks(unit_ids=unit_ids) if self.vectorstore is not None:
-                asked, values = self._query(stored), stored.values(unit_ids)
-                rows = yield from self._profile.list_chunks(asked, values)
-                return Listed(stored.listed(rows, unit_ids), self._profile.lists_all(asked))
-            case HasOther(unit_ids=unit_ids) if self.vectorstore is not None:
-                asked, values = self._query(stored), stored.values(unit_ids)
-                return (yield from self._profile.has_other(asked, values))
-            case Fetch():
-                if self._hides:
-                    # Only the store knows which chunks pass: a whole unit would show the others.
-                    return {}
-                return (yield from fetch_units(self.docstore, request.unit_ids, stored))
-            case _:
-                raise NotImplementedError(type(request).__name__)
+    def _answerer(self, stored: StoredUnits) -> Answerer:
+        handlers: dict[type, Handler] = {Fetch: partial(self._fetch, stored)}
+        if (model := self._embedding()) is not None:
+            handlers[Embed] = partial(embed, model)
+        if self.vectorstore is not None:
+            handlers[Search] = partial(self._search, stored)
+            handlers[ListChunks] = partial(self._list_chunks, stored)
+            handlers[HasOther] = partial(self._has_other, stored)
+        return Answerer(handlers)
+
+    def _search(self, stored: StoredUnits, request: Search) -> Calls[Ranked]:
+        stored.asked = request
+        query = self._query(stored, stored.values(request.exclude))
+        found = yield from self._profile.search(query)
+        return Ranked([stored.hit(*row) for row in found.rows], found.exact, found.ended)
+
+    def _list_chunks(self, stored: StoredUnits, request: ListChunks) -> Calls[Listed]:
+        query, values = self._query(stored), stored.values(request.unit_ids)
+        rows = yield from self._profile.list_chunks(query, values)
+        return Listed(stored.listed(rows, request.unit_ids), self._profile.lists_all(query))
+
+    def _has_other(self, stored: StoredUnits, request: HasOther) -> Calls[bool]:
+        values = stored.values(request.unit_ids)
+        return self._profile.has_other(self._query(stored), values)
+
+    def _fetch(self, stored: StoredUnits, request: Fetch) -> Calls[dict[str, LongUnit]]:
+        if self._hides:
+            # Only the store knows which chunks pass: a whole unit would show the others.
+            return {}
+        return (yield from fetch_units(self.docstore, request.unit_ids, stored))
 
     @property
     def _profile(self) -> StoreProfile:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, TypeVar
 
 from langchain_core.callbacks import AsyncCallbackManagerForChainRun, CallbackManagerForChainRun
@@ -20,8 +21,9 @@ from langchain_longrag.bridge.media import (
     generate_media,
     to_item,
 )
-from longrag.calls import Flow, Steps, aperform, arun, perform, run
+from longrag.calls import Flow
 from longrag.errors import InvalidParameterError
+from longrag.integration.answering import Answerer, Calls
 from longrag.prompts import CAPTION
 from longrag.retrieval.media_store import MediaItem, MediaStore
 from longrag.retrieval.multimodal import (
@@ -148,11 +150,11 @@ class MediaFinder(Runnable[Any, Document]):
             InvalidParameterError: a document without an image, or with the id of another.
             EmbeddingError: the embeddings are unusable vectors.
         """
-        run(self._adding(documents), lambda request: perform(self._steps(request, None)))
+        self._answerer(None).run(self._adding(documents))
 
     async def aadd_documents(self, documents: Sequence[Document]) -> None:
         """Store what ``add_documents`` does."""
-        await arun(self._adding(documents), lambda request: aperform(self._steps(request, None)))
+        await self._answerer(None).arun(self._adding(documents))
 
     def invoke(self, input: Any, config: RunnableConfig | None = None, **kwargs: Any) -> Document:
         """Return an image for a text, or a caption for an image, as a document."""
@@ -167,13 +169,12 @@ class MediaFinder(Runnable[Any, Document]):
     def _now(
         self, inputs: Any, run_manager: CallbackManagerForChainRun, config: RunnableConfig
     ) -> Document:
-        return run(self._flow(inputs), lambda request: perform(self._steps(request, config)))
+        return self._answerer(config).run(self._flow(inputs))
 
     async def _later(
         self, inputs: Any, run_manager: AsyncCallbackManagerForChainRun, config: RunnableConfig
     ) -> Document:
-        flow = self._flow(inputs)
-        return await arun(flow, lambda request: aperform(self._steps(request, config)))
+        return await self._answerer(config).arun(self._flow(inputs))
 
     def _adding(self, documents: Sequence[Document]) -> Flow[None]:
         start = len(self._store)
@@ -197,12 +198,16 @@ class MediaFinder(Runnable[Any, Document]):
         metadata = {**item.metadata, self._image_key: item.image, **own}
         return Document(item.caption, id=item.id or None, metadata=metadata)
 
-    def _steps(self, request: object, config: RunnableConfig | None) -> Steps[Any]:
-        match request:
-            case EmbedMedia():
-                return (yield from embed_media(self._embedding, request))
-            case GenerateMedia(wanted=wanted) if (made := self._generators[wanted]) is not None:
-                passed = call_config(config)
-                return (yield from generate_media(made, request, self._prompt, passed))
-            case _:
-                raise NotImplementedError(type(request).__name__)
+    def _answerer(self, config: RunnableConfig | None) -> Answerer:
+        return Answerer(
+            {
+                EmbedMedia: partial(embed_media, self._embedding),
+                GenerateMedia: partial(self._generate, call_config(config)),
+            }
+        )
+
+    def _generate(self, config: RunnableConfig, request: GenerateMedia) -> Calls[Any]:
+        generator = self._generators[request.wanted]
+        if generator is None:
+            raise InvalidParameterError(f"{request.wanted}_generator", None, "given")
+        return generate_media(generator, request, self._prompt, config)

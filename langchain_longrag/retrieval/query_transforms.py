@@ -19,12 +19,15 @@ from langchain_core.runnables import RunnableConfig
 from langchain_core.vectorstores import VectorStore
 from pydantic import ConfigDict, Field, PrivateAttr, SkipValidation
 
-from langchain_longrag.bridge.answering import Checked, Models, to_prompt
+from langchain_longrag.bridge.answering import call_config, model_handlers
 from langchain_longrag.bridge.passages import identity
+from langchain_longrag.bridge.prompts import to_prompt
+from langchain_longrag.bridge.settings import CheckedModel
 from langchain_longrag.retrieval.base_retrievers import Beneath
-from longrag.calls import Flow, Request, Search, Steps, ask, together
+from longrag.calls import Flow, Search, ask, together
 from longrag.errors import InvalidParameterError
 from longrag.ingestion.chunking import check_size
+from longrag.integration.answering import Answerer
 from longrag.prompts import DECOMPOSE_QUERY, HYDE, REWRITE_QUERY
 from longrag.recipes.modules import QueryTransform
 from longrag.retrieval.queries import QueryTexts, decompose, hyde, merge, rewrite
@@ -33,7 +36,7 @@ from longrag.retrieval.units import check_k, embed_query
 TransformName: TypeAlias = Literal["hyde", "rewrite", "decompose"]
 
 
-class QueryTransformRetriever(Checked, BaseRetriever):
+class QueryTransformRetriever(CheckedModel, BaseRetriever):
     """Search with what a language model makes of a query, over any retriever or vector store.
 
     "hyde" has it write ``n`` documents that might answer the query. A vector store, and long units,
@@ -104,17 +107,19 @@ class QueryTransformRetriever(Checked, BaseRetriever):
     def _get_relevant_documents(
         self, query: str, *, run_manager: CallbackManagerForRetrieverRun, k: int | None = None
     ) -> list[Document]:
-        models = self._models(RunnableConfig(callbacks=run_manager.get_child()))
-        return models.run(self._flow(query, self.k if k is None else k))
+        answerer = self._answerer(RunnableConfig(callbacks=run_manager.get_child()))
+        return answerer.run(self._flow(query, self.k if k is None else k))
 
     async def _aget_relevant_documents(
         self, query: str, *, run_manager: AsyncCallbackManagerForRetrieverRun, k: int | None = None
     ) -> list[Document]:
-        models = self._models(RunnableConfig(callbacks=run_manager.get_child()))
-        return await models.arun(self._flow(query, self.k if k is None else k))
+        answerer = self._answerer(RunnableConfig(callbacks=run_manager.get_child()))
+        return await answerer.arun(self._flow(query, self.k if k is None else k))
 
-    def _models(self, config: RunnableConfig) -> Searching:
-        return Searching(self._beneath, self.llm, config, self.max_concurrency)
+    def _answerer(self, config: RunnableConfig) -> Answerer:
+        handlers = model_handlers(llm=self.llm, embedding=self._beneath.embedding, config=config)
+        handlers[Search] = partial(self._beneath.answer, call_config(config))
+        return Answerer(handlers, max_in_flight=self.max_concurrency)
 
     def _flow(self, query: str, k: int) -> Flow[list[Document]]:
         check_k(k)
@@ -148,32 +153,6 @@ class QueryTransformRetriever(Checked, BaseRetriever):
         if (model := self._beneath.embedding) is not None:
             params["ls_embedding_provider"] = type(model).__name__
         return params
-
-
-class Searching(Models):
-    """Answers ``Search`` by what stands beneath, and the rest by models."""
-
-    def __init__(
-        self,
-        beneath: Beneath,
-        llm: LanguageModelLike | None,
-        config: RunnableConfig | None,
-        max_concurrency: int,
-    ) -> None:
-        super().__init__(
-            llm=llm, embedding=beneath.embedding, config=config, max_concurrency=max_concurrency
-        )
-        self._beneath = beneath
-
-    def steps(self, request: Request) -> Steps[Any]:
-        """Answer one request."""
-        if isinstance(request, Search):
-            return (
-                yield from self._beneath.search(
-                    request.query, request.top_k, vector=request.vector, config=self.config
-                )
-            )
-        return (yield from super().steps(request))
 
 
 @dataclass(frozen=True)

@@ -18,9 +18,9 @@ from langchain_core.retrievers import BaseRetriever
 from numpy.typing import NDArray
 from pydantic import ConfigDict, SkipValidation
 
-from langchain_longrag.bridge.documents import embed
+from langchain_longrag.bridge.answering import model_answerer
 from langchain_longrag.bridge.tree_nodes import Snapshot, from_node
-from longrag.calls import Embed, Flow, Request, Steps, aperform, arun, perform, run
+from longrag.calls import Flow
 from longrag.errors import InvalidParameterError
 from longrag.indexing.tree.tree import Tree
 from longrag.integration.keyword_sources import KeywordSource, TreeSource, refuse_texts
@@ -98,7 +98,7 @@ class TreeSearch(BaseRetriever):
     ) -> list[Document]:
         snapshot, scorer, embedding = self._seen(filter)
         flow = self._flow(query, k, snapshot, scorer)
-        return run(flow, lambda request: perform(_steps(embedding, request)))
+        return model_answerer(embedding=embedding).run(flow)
 
     async def _aget_relevant_documents(
         self,
@@ -110,7 +110,7 @@ class TreeSearch(BaseRetriever):
     ) -> list[Document]:
         snapshot, scorer, embedding = self._seen(filter)
         flow = self._flow(query, k, snapshot, scorer)
-        return await arun(flow, lambda request: aperform(_steps(embedding, request)))
+        return await model_answerer(embedding=embedding).arun(flow)
 
     @property
     def counts_by_layer(self) -> bool:
@@ -189,9 +189,3 @@ class TreeSearch(BaseRetriever):
             start_level=self.start_level,
             token_budget=self.token_budget,
         )
-
-
-def _steps(embedding: Embeddings, request: Request) -> Steps[Any]:
-    if not isinstance(request, Embed):
-        raise NotImplementedError(type(request).__name__)
-    return (yield from embed(embedding, request))

@@ -1,120 +1,91 @@
-"""What LlamaIndex's models and a scorer answer to the core's requests, for all small components."""
+"""How LlamaIndex's models and scorers answer the core's requests."""
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, TypeVar
+from functools import partial
+from inspect import getattr_static
+from typing import Any
 
 from llama_index.core.base.embeddings.base import BaseEmbedding
+from llama_index.core.llms.custom import CustomLLM
 from llama_index.core.llms.llm import LLM
 from llama_index.core.prompts import BasePromptTemplate, PromptTemplate
 from llama_index.core.schema import QueryBundle
 from llama_index.core.settings import Settings
 
-from llama_index_longrag.bridge.stores import embed
-from llama_index_longrag.bridge.summaries import blocks
-from longrag.calls import Embed, Flow, Generate, Method, Request, Score, Steps, aperform, arun
-from longrag.calls import perform as perform_steps
-from longrag.calls import run as run_flow
+from longrag.calls import Embed, Generate, Score
 from longrag.errors import InvalidParameterError
+from longrag.integration.answering import Answerer, Calls, Handler, MethodCall
 from longrag.journal import Journal
 from longrag.models.rerankers.scorers import Scorer
 
-T = TypeVar("T")
-
 _VERBATIM = PromptTemplate("{text}")
-_MARK = "\0"
 
 
-@dataclass(frozen=True, slots=True)
-class Call:
-    """A request of an adapter's own: one call of an object of the framework."""
+def embed(model: BaseEmbedding | None, request: Embed) -> Calls[Any]:
+    """Embed by the model's own batching, callbacks and rate limiter; None is the global model."""
+    model = model or Settings.embed_model
+    if request.role == "document":
+        return (yield MethodCall(model, "get_text_embedding_batch", (list(request.texts),)))
+    # A comprehension cannot yield.
+    vectors = []
+    for text in request.texts:
+        vector = yield MethodCall(model, "get_query_embedding", (text,))
+        vectors.append(vector)
+    return vectors
 
-    method: Method
+
+def generate(llm: LLM | None, request: Generate) -> Calls[str]:
+    """Ask a model for the text of a prompt; None is the global model."""
+    return predict(llm or Settings.llm, _VERBATIM, text=request.prompt)
 
 
-class Models:
-    """Answers requests by what it is given; a model that is None is looked up in ``Settings``.
+def predict(llm: LLM, template: BasePromptTemplate, **slots: str) -> Calls[str]:
+    """Ask by the model's own prompt wrapping, callbacks, events, retries and rate limiter."""
+    blocking = blocks_in_async(llm)
+    reply: str = yield MethodCall(llm, "predict", (template,), slots, blocking=blocking)
+    return reply
 
-    Models are called by their public methods, so that callbacks, events, retries and rate limiters
-    see each call. A model whose async call would hold up the event loop is called in a thread, and
-    so is a scorer.
+
+def score(scorer: Scorer, request: Score) -> Calls[Any]:
+    """Call a scorer, which async callers do in a thread."""
+    return (yield MethodCall(scorer, "__call__", (request.query, request.texts)))
+
+
+def model_answerer(
+    *,
+    llm: LLM | None = None,
+    embed_model: BaseEmbedding | None = None,
+    scorer: Scorer | None = None,
+    num_workers: int = 1,
+    journal: Journal | None = None,
+) -> Answerer:
+    """Make an answerer of models; a model that is None is looked up in ``Settings`` when asked.
 
     Args:
         llm: answers ``Generate``.
         embed_model: answers ``Embed``.
         scorer: answers ``Score``.
         num_workers: the most calls in flight at a time.
+        journal: keeps the answers.
     """
-
-    def __init__(
-        self,
-        *,
-        llm: LLM | None = None,
-        embed_model: BaseEmbedding | None = None,
-        scorer: Scorer | None = None,
-        num_workers: int = 1,
-    ) -> None:
-        self._llm = llm
-        self._embed_model = embed_model
-        self._scorer = scorer
-        self._num_workers = num_workers
-
-    def run(self, flow: Flow[T]) -> T:
-        """Drive a flow to its result."""
-        return run_flow(
-            flow,
-            lambda request: perform_steps(self.steps(request)),
-            max_in_flight=self._num_workers,
-        )
-
-    async def arun(self, flow: Flow[T], *, journal: Journal | None = None) -> T:
-        """Drive a flow to its result with the models' async calls."""
-        return await arun(
-            flow,
-            lambda request: aperform(self.steps(request)),
-            max_in_flight=self._num_workers,
-            journal=journal,
-        )
-
-    def steps(self, request: Request) -> Steps[Any]:
-        """Answer one request by the framework's own calls.
-
-        Raises:
-            NotImplementedError: a request that none of the models answers.
-        """
-        outside: object = request
-        if isinstance(outside, Call):
-            return (yield outside.method)
-        match request:
-            case Embed():
-                return (yield from embed(self._embed_model or Settings.embed_model, request))
-            case Generate():
-                llm = self._llm or Settings.llm
-                target = Threaded(predict=llm.predict) if blocks(llm) else llm
-                return (yield Method(target, "predict", (_VERBATIM,), {"text": request.prompt}))
-            case Score() if self._scorer is not None:
-                target = Threaded(score=self._scorer)
-                return (yield Method(target, "score", (request.query, request.texts)))
-            case _:
-                raise NotImplementedError(type(request).__name__)
+    handlers: dict[type, Handler] = {
+        Embed: partial(embed, embed_model),
+        Generate: partial(generate, llm),
+    }
+    if scorer is not None:
+        handlers[Score] = partial(score, scorer)
+    return Answerer(handlers, max_in_flight=num_workers, journal=journal)
 
 
-class Threaded:
-    """Calls without async ones of their own: they are made in a thread where a loop runs."""
-
-    def __init__(self, **calls: Callable[..., Any]) -> None:
-        vars(self).update(calls)
-
-
-async def in_thread(call: Callable[..., T], *args: Any) -> T:
-    """Call something that works for a while off the event loop."""
-    return await asyncio.to_thread(call, *args)
+def blocks_in_async(llm: LLM) -> bool:
+    """Whether a model's async call is the framework's default, which makes the sync call."""
+    name = "achat" if llm.metadata.is_chat_model else "acomplete"
+    # The framework wraps methods again at each access.
+    return getattr_static(type(llm), name) is getattr_static(CustomLLM, name)
 
 
-def asked(query_bundle: QueryBundle | None) -> str:
+def query_text(query_bundle: QueryBundle | None) -> str:
     """Return the question of a bundle.
 
     Raises:
@@ -125,29 +96,3 @@ def asked(query_bundle: QueryBundle | None) -> str:
             "query_bundle", None, "given", "What is done to the nodes depends on the question."
         )
     return query_bundle.query_str
-
-
-def to_template(prompt: str, **slots: str) -> PromptTemplate:
-    """Make a template of one of the core's prompts, with the framework's names for its slots."""
-    for own, name in slots.items():
-        prompt = prompt.replace(f"{{{own}}}", f"{{{name}}}")
-    return PromptTemplate(prompt)
-
-
-def to_prompt(template: BasePromptTemplate, llm: LLM | None, **slots: str) -> str:
-    """Return a template as the core's prompts are written.
-
-    A slot keeps its braces, as ``{question}``; the core puts the text there. Several slots may
-    stand for one of the core's.
-
-    Raises:
-        InvalidParameterError: no slot stands for the first of the core's.
-    """
-    marks = {name: f"{_MARK}{number}{_MARK}" for number, name in enumerate(slots)}
-    prompt = template.format(llm=llm, **marks)
-    first, needed = next(iter(slots.items()))
-    if not any(marks[name] in prompt for name, own in slots.items() if own == needed):
-        raise InvalidParameterError("template", prompt, f"one with the slot {{{first}}}")
-    for name, own in slots.items():
-        prompt = prompt.replace(marks[name], f"{{{own}}}")
-    return prompt

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeAlias, cast
@@ -22,11 +22,10 @@ from llama_index.core.schema import (
     QueryBundle,
 )
 
-from llama_index_longrag.bridge.answering import Threaded
+from llama_index_longrag.bridge.answering import blocks_in_async
 from llama_index_longrag.bridge.documents import copied
-from llama_index_longrag.bridge.summaries import blocks
-from longrag.calls import Method, Steps
 from longrag.errors import GenerationError, InvalidParameterError
+from longrag.integration.answering import Calls, MethodCall
 from longrag.retrieval.media_store import MediaItem, Wanted
 from longrag.retrieval.multimodal import (
     EmbedMedia,
@@ -133,31 +132,39 @@ def from_saved(item: MediaItem) -> MediaItem:
     return replace(item, image=ImageNode.from_json(item.image, metadata=dict(item.metadata)))
 
 
-def embed_media(model: MultiModalEmbedding, request: EmbedMedia) -> Steps[Any]:
+def embed_media(model: MultiModalEmbedding, request: EmbedMedia) -> Calls[Any]:
     """Embed by the model's own methods; nodes that have an embedding keep it."""
     vectors: list[Any] = []
     if request.kind == "text":
         # A comprehension cannot yield.
         for text in request.inputs:
-            vector = yield Method(model, "get_query_embedding", (text,))
+            vector = yield MethodCall(model, "get_query_embedding", (text,))
             vectors.append(vector)
         return vectors
     nodes: tuple[ImageNode, ...] = request.inputs
     missing = [node for node in nodes if node.embedding is None]
     if missing:
-        # An image that is a URL is downloaded.
-        resolve = Threaded(resolve=lambda: [node.resolve_image() for node in missing])
-        images = yield Method(resolve, "resolve")
-        vectors = yield Method(model, "get_image_embedding_batch", (images,))
+        images = yield MethodCall(_Images(missing), "resolve")
+        vectors = yield MethodCall(model, "get_image_embedding_batch", (images,))
         if len(vectors) != len(missing):
             return vectors
     made = iter(vectors)
     return [next(made) if node.embedding is None else node.embedding for node in nodes]
 
 
+class _Images:
+    """Images of nodes, some of which are downloaded."""
+
+    def __init__(self, nodes: Sequence[ImageNode]) -> None:
+        self._nodes = nodes
+
+    def resolve(self) -> list[Any]:
+        return [node.resolve_image() for node in self._nodes]
+
+
 def generate_media(
     generator: MediaGenerator, request: GenerateMedia, caption_prompt: str
-) -> Steps[Any]:
+) -> Calls[Any]:
     """Make an image node of a text, or a caption of an image node.
 
     Raises:
@@ -167,26 +174,26 @@ def generate_media(
     if isinstance(generator, LLM):
         made = yield from _answered(generator, request, caption_prompt)
     else:
-        made = yield Method(GeneratorFunction(generator), "make", (request.query,))
+        made = yield MethodCall(GeneratorFunction(generator), "make", (request.query,))
     if request.wanted == "image" and made is not None:
         return _as_image(made, request.query)
     return made
 
 
-def _answered(llm: LLM, request: GenerateMedia, caption_prompt: str) -> Steps[Any]:
+def _answered(llm: LLM, request: GenerateMedia, caption_prompt: str) -> Calls[Any]:
     content: list[ImageBlock | TextBlock]
     if request.wanted == "caption":
         content = [image_node_to_image_block(request.query), TextBlock(text=caption_prompt)]
     else:
         content = [TextBlock(text=request.query)]
-    target = Threaded(chat=llm.chat) if blocks(llm) else llm
-    response = yield Method(target, "chat", ([ChatMessage(role="user", blocks=content)],))
-    message: ChatMessage = response.message
+    message = ChatMessage(role="user", blocks=content)
+    response = yield MethodCall(llm, "chat", ([message],), blocking=blocks_in_async(llm))
+    reply: ChatMessage = response.message
     if request.wanted == "caption":
-        return message.content
-    images = [block for block in message.blocks if isinstance(block, ImageBlock)]
+        return reply.content
+    images = [block for block in reply.blocks if isinstance(block, ImageBlock)]
     if not images:
-        raise GenerationError(f"the model answered {message.content!r:.80}, which is no image")
+        raise GenerationError(f"the model answered {reply.content!r:.80}, which is no image")
     return images[0]
 
 

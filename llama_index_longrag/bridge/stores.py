@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any, cast
 
-from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_index.core.schema import BaseNode, NodeWithScore
 from llama_index.core.storage.docstore.types import BaseDocumentStore
 
@@ -18,24 +17,12 @@ from llama_index_longrag.bridge.nodes import (
     to_chunks,
     to_unit,
 )
-from longrag.calls import Embed, Method, Steps
 from longrag.errors import StoreError
+from longrag.integration.answering import Calls, MethodCall
 from longrag.retrieval.assembly import unit_of_chunks
 from longrag.retrieval.store_search import Listed
 from longrag.retrieval.units import Hit
 from longrag.types import Chunk, TokenCounter
-
-
-def embed(model: BaseEmbedding, request: Embed) -> Steps[Any]:
-    """Embed by the model's own batching, callbacks and rate limiter."""
-    if request.role == "document":
-        return (yield Method(model, "get_text_embedding_batch", (list(request.texts),)))
-    # A comprehension cannot yield.
-    vectors = []
-    for text in request.texts:
-        vector = yield Method(model, "get_query_embedding", (text,))
-        vectors.append(vector)
-    return vectors
 
 
 class StoredUnits:
@@ -94,9 +81,9 @@ class StoredUnits:
                 chunks[chunk.unit_id].append(chunk)
         return Listed(chunks)
 
-    def fetch(self, docstore: BaseDocumentStore, unit_ids: Sequence[str]) -> Steps[Any]:
+    def fetch(self, docstore: BaseDocumentStore, unit_ids: Sequence[str]) -> Calls[Any]:
         """Get whole units: as nodes of their own, or by the nodes of the source they name."""
-        get_nodes = partial(Method, docstore, "get_nodes", kwargs={"raise_error": False})
+        get_nodes = partial(MethodCall, docstore, "get_nodes", kwargs={"raise_error": False})
         units = {}
         for node in (yield get_nodes((list(unit_ids),))):
             if self.names.contradicts(node, node.node_id):
@@ -105,7 +92,7 @@ class StoredUnits:
             self.know(node)
         for unit_id in unit_ids:
             if unit_id not in units:
-                info = yield Method(docstore, "get_ref_doc_info", (unit_id,))
+                info = yield MethodCall(docstore, "get_ref_doc_info", (unit_id,))
                 nodes = (yield get_nodes((info.node_ids,))) if info else []
                 # Parents hold their children's text, and alone know its place in the document.
                 pieces = [node for node in nodes if parent_id(node) is None] or nodes

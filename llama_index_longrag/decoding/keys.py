@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-import os
-from contextlib import AbstractContextManager, nullcontext
 from typing import TypeVar
 
 from llama_index.core.llms.llm import LLM
 from llama_index.core.llms.utils import LLMType, resolve_llm
-from llama_index.core.prompts import PromptTemplate
 from llama_index.core.settings import Settings
 
-from llama_index_longrag.bridge.summaries import llm_identity
-from longrag.calls import Flow, Generate, Method, Request, Steps, perform, run
+from llama_index_longrag.bridge.answering import model_answerer
+from llama_index_longrag.models.identity import llm_identity
+from longrag.calls import Flow
 from longrag.errors import InvalidParameterError
 from longrag.ingestion.chunking import check_size
 from longrag.ingestion.key_kinds import KeyKind
-from longrag.journal import Journal
+from longrag.integration.answering import Answerer
+from longrag.integration.journals import JournalLike, check_journal, open_journal
 
 T = TypeVar("T")
-
-_VERBATIM = PromptTemplate("{text}")
 
 
 def build(
@@ -28,7 +25,7 @@ def build(
     kind: KeyKind,
     *,
     llm: LLMType | None,
-    journal: str | os.PathLike[str] | Journal | None,
+    journal: JournalLike,
     num_workers: int,
 ) -> T:
     """Return what a flow makes of keys of a kind.
@@ -42,35 +39,14 @@ def build(
     check_size("num_workers", num_workers)
     if kind == "proposition":
         writer = _resolved(llm)
-        with _opened(journal, writer) as kept:
-            return run(
-                flow,
-                lambda request: perform(_written(writer, request)),
-                max_in_flight=num_workers,
-                journal=kept,
-            )
+        check_journal(journal)
+        with open_journal(journal, lambda: {"model": llm_identity(writer)}) as kept:
+            return model_answerer(llm=writer, num_workers=num_workers, journal=kept).run(flow)
     for name, value in (("llm", llm), ("journal", journal)):
         if value is not None:
             allowed = 'left out unless keys="proposition"'
             raise InvalidParameterError(name, type(value).__name__, allowed)
-    return run(flow, lambda request: None)
-
-
-def _written(llm: LLM, request: Request) -> Steps[str]:
-    if not isinstance(request, Generate):
-        raise NotImplementedError(type(request).__name__)
-    reply: str = yield Method(llm, "predict", (_VERBATIM,), {"text": request.prompt})
-    return reply
-
-
-def _opened(
-    journal: str | os.PathLike[str] | Journal | None, llm: LLM
-) -> AbstractContextManager[Journal | None]:
-    if journal is None or isinstance(journal, Journal):
-        return nullcontext(journal)
-    if not isinstance(journal, str | os.PathLike):
-        raise InvalidParameterError("journal", journal, "a path, a Journal or None")
-    return Journal(journal, model=llm_identity(llm))
+    return Answerer({}).run(flow)
 
 
 def _resolved(llm: LLMType | None) -> LLM:

@@ -24,14 +24,15 @@ from llama_index.core.schema import (
 from llama_index.core.settings import Settings
 from llama_index.core.storage.storage_context import StorageContext
 
+from llama_index_longrag.bridge.answering import model_answerer
 from llama_index_longrag.bridge.documents import decode_document, embedded_text, encode_document
-from llama_index_longrag.bridge.stores import embed, token_counter
+from llama_index_longrag.bridge.stores import token_counter
 from llama_index_longrag.indices.living import LivingIndex, doc_ids, register_class
 from llama_index_longrag.indices.struct import LongRAGStruct, unit_settings, vector_store_of
 from llama_index_longrag.retrieval.evidence import EvidenceRetriever
 from llama_index_longrag.retrieval.maxp import MaxPRetriever
 from llama_index_longrag.synthesis.two_turn import TwoTurnSynthesizer
-from longrag.calls import Embed, Flow, Request, Steps, aperform, arun, perform, run
+from longrag.calls import Flow
 from longrag.errors import InvalidParameterError
 from longrag.indexing.database import IndexDatabase
 from longrag.ingestion.builder import UnitBuilder
@@ -281,15 +282,10 @@ class LongRAGIndex(LivingIndex[LongRAGStruct]):
         self._stored = {id_: vector for id_, (_, vector) in self.corpus.vectors()[1].items()}
 
     def _run(self, flow: Flow[T]) -> T:
-        return run(flow, lambda request: perform(self._steps(request)))
+        return model_answerer(embed_model=self._embed_model).run(flow)
 
     async def _arun(self, flow: Flow[T]) -> T:
-        return await arun(flow, lambda request: aperform(self._steps(request)))
-
-    def _steps(self, request: Request) -> Steps[Any]:
-        if not isinstance(request, Embed):
-            raise NotImplementedError(type(request).__name__)
-        return (yield from embed(self._embed_model, request))
+        return await model_answerer(embed_model=self._embed_model).arun(flow)
 
 
 def _corpus(builder: UnitBuilder, title_key: str, database: IndexDatabase | None) -> CorpusIndex:

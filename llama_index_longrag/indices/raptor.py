@@ -25,7 +25,7 @@ from llama_index_longrag.bridge.tree_nodes import TreeStore
 from llama_index_longrag.indices.living import LivingIndex, doc_ids, register_class
 from llama_index_longrag.indices.raptor_settings import GIVEN, UNSET, TreeSettings
 from llama_index_longrag.indices.raptor_struct import RaptorStruct
-from llama_index_longrag.indices.tree_models import TreeModels
+from llama_index_longrag.indices.tree_runner import TreeRunner
 from llama_index_longrag.retrieval.raptor import Mode, RaptorRetriever
 from longrag.calls import Flow
 from longrag.errors import InvalidParameterError
@@ -171,7 +171,7 @@ class RaptorIndex(LivingIndex[RaptorStruct]):
         self._embed_model = resolve_embed_model(
             embed_model or Settings.embed_model, callback_manager=manager
         )
-        self._models = TreeModels(
+        self._runner = TreeRunner(
             self._plan,
             llm=resolve_llm(llm, callback_manager=manager) if llm is not None else None,
             embed_model=self._embed_model,
@@ -314,14 +314,14 @@ class RaptorIndex(LivingIndex[RaptorStruct]):
         with self._storing:
             stale = list(self._stale_sources)
             if stale:
-                self._models.forget(stale)
+                self._runner.purge(stale)
                 del self._stale_sources[: len(stale)]
 
     def _run(self, flow: Flow[T]) -> T:
-        return self._models.run(flow)
+        return self._runner.run(flow)
 
     async def _arun(self, flow: Flow[T]) -> T:
-        return await self._models.arun(flow)
+        return await self._runner.arun(flow)
 
 
 def register() -> None:

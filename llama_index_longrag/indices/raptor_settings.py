@@ -8,13 +8,10 @@ from typing import Any, Final
 from llama_index_longrag.bridge.documents import shown_text
 from llama_index_longrag.bridge.settings import identify
 from llama_index_longrag.bridge.stores import token_counter
-from llama_index_longrag.bridge.summaries import (
-    SUMMARY_TEMPLATE,
-    TemplateSummarizer,
-    WatchedSummarizer,
-)
 from llama_index_longrag.indices.raptor_struct import RaptorStruct
 from llama_index_longrag.indices.struct import filled_settings
+from llama_index_longrag.indices.summarizing import SUMMARY_TEMPLATE, TemplateSummarizer
+from llama_index_longrag.indices.summary_progress import CountedSummarizer
 from longrag.errors import InvalidParameterError
 from longrag.indexing.tree.builder import TreeBuilder
 from longrag.indexing.tree.summaries import ExtractiveSummarizer, LlmSummarizer, Summarizer
@@ -75,7 +72,7 @@ class TreeSettings:
         names = ("random_state", "scope", "chunk_size", "max_cluster_tokens", "max_levels")
         self.builder = TreeBuilder(
             clusterer=objects["clusterer"],
-            summarizer=WatchedSummarizer(summarizer),
+            summarizer=CountedSummarizer(summarizer),
             count_tokens=counter,
             embedding_text=lambda leaf, metadata: shown_text(leaf.text, metadata),
             **{name: self.values[name] for name in names},

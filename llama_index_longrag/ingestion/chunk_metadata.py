@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import nullcontext
 from typing import TYPE_CHECKING, Annotated, Any
 
 from llama_index.core.bridge.pydantic import ConfigDict, Field, PlainSerializer
@@ -13,12 +12,12 @@ from llama_index.core.schema import BaseNode, MetadataMode, TextNode
 from llama_index.core.settings import Settings
 from pydantic import ValidationError
 
-from llama_index_longrag.bridge.answering import Models
+from llama_index_longrag.bridge.answering import model_answerer
 from llama_index_longrag.bridge.nodes import to_chunk
 from llama_index_longrag.bridge.settings import refusal
-from llama_index_longrag.bridge.summaries import llm_identity
+from llama_index_longrag.models.identity import llm_identity
 from longrag.ingestion.metadata import ChunkMetadata, describe_chunks
-from longrag.journal import Journal
+from longrag.integration.journals import aopen_journal
 from longrag.prompts import CHUNK_METADATA
 
 
@@ -84,10 +83,10 @@ class ChunkMetadataExtractor(BaseExtractor):
             prompt=self.prompt,
         )
         llm = self.llm or Settings.llm
-        models = Models(llm=llm, num_workers=self.num_workers)
-        opened = Journal(self.journal, model=llm_identity(llm)) if self.journal else nullcontext()
-        with opened as journal:
-            described = await models.arun(flow, journal=journal)
+        names = {"model": llm_identity(llm)}
+        async with aopen_journal(self.journal or None, lambda: names) as journal:
+            answerer = model_answerer(llm=llm, num_workers=self.num_workers, journal=journal)
+            described = await answerer.arun(flow)
         known = {id(node): found for node, found in zip(texts, described.metadata, strict=True)}
         return [_metadata(known.get(id(node), ChunkMetadata())) for node in nodes]
 

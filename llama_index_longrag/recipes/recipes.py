@@ -25,9 +25,8 @@ from llama_index.core.response_synthesizers.base import BaseSynthesizer
 from llama_index.core.schema import BaseNode, NodeWithScore, QueryBundle
 from llama_index.core.settings import Settings
 
-from llama_index_longrag.bridge.answering import Models
 from llama_index_longrag.bridge.stores import token_counter
-from llama_index_longrag.recipes.runs import Modules, Run, Timed, traced
+from llama_index_longrag.recipes.runs import Call, Modules, Run, Timed, make_call, traced
 from llama_index_longrag.refinement.compression import CompressPostprocessor
 from llama_index_longrag.refinement.rerank import RepackPostprocessor, ScorerRerank
 from llama_index_longrag.retrieval.gates import GateByModel, answers_alone, to_gate
@@ -41,6 +40,7 @@ from llama_index_longrag.synthesis.two_turn import (
     reader_template,
 )
 from longrag.errors import InvalidParameterError
+from longrag.integration.answering import Answerer
 from longrag.models.rerankers.scorers import Scorer
 from longrag.prompts import RECIPE_ANSWER, quote
 from longrag.recipes.workflow import TOP_K, Recipe
@@ -102,6 +102,9 @@ class RecipeSynthesizer(TwoTurnSynthesizer):
     def _documents(self, texts: Sequence[str]) -> list[ReaderDocument]:
         rank = repack(range(len(texts)), self._order)
         return [replace(one, unit=rank[one.unit]) for one in documents_of(texts)]
+
+
+_ANSWERER = Answerer({Call: make_call})
 
 
 class RecipeQueryEngine(BaseQueryEngine):
@@ -213,12 +216,12 @@ class RecipeQueryEngine(BaseQueryEngine):
     def retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
         """Return the nodes that would be read, none where no retrieval is needed."""
         run = Run(self._modules, self._recipe, query_bundle)
-        return run.nodes(Models().run(run.prepare()))
+        return run.nodes(_ANSWERER.run(run.prepare()))
 
     async def aretrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
         """Return what ``retrieve`` does."""
         run = Run(self._modules, self._recipe, query_bundle)
-        return run.nodes(await Models().arun(run.prepare()))
+        return run.nodes(await _ANSWERER.arun(run.prepare()))
 
     def synthesize(
         self,
@@ -260,7 +263,7 @@ class RecipeQueryEngine(BaseQueryEngine):
         payload: dict[str, Any] = {EventPayload.QUERY_STR: query_bundle.query_str}
         with self.callback_manager.event(CBEventType.QUERY, payload=payload) as event:
             run = Run(self._modules, self._recipe, query_bundle)
-            prepared = Models().run(run.prepare())
+            prepared = _ANSWERER.run(run.prepare())
             timed = Timed(self._recipe, prepared, perf_counter())
             reader = self._reader(timed)
             response = reader.synthesize(query_bundle, run.nodes(prepared))
@@ -272,7 +275,7 @@ class RecipeQueryEngine(BaseQueryEngine):
         payload: dict[str, Any] = {EventPayload.QUERY_STR: query_bundle.query_str}
         with self.callback_manager.event(CBEventType.QUERY, payload=payload) as event:
             run = Run(self._modules, self._recipe, query_bundle)
-            prepared = await Models().arun(run.prepare())
+            prepared = await _ANSWERER.arun(run.prepare())
             timed = Timed(self._recipe, prepared, perf_counter())
             reader = self._reader(timed)
             response = await reader.asynthesize(query_bundle, run.nodes(prepared))

@@ -19,12 +19,12 @@ from llama_index.core.indices.query.query_transform.base import BaseQueryTransfo
 from llama_index.core.postprocessor.types import BaseNodePostprocessor
 from llama_index.core.schema import MetadataMode, NodeWithScore, QueryBundle
 
-from llama_index_longrag.bridge.answering import Call
 from llama_index_longrag.retrieval.gates import GateByModel, noted
 from llama_index_longrag.retrieval.hybrid import HybridRetriever, asking_for
 from llama_index_longrag.synthesis.two_turn import AnswerTokens, AsyncAnswerTokens
-from longrag.calls import Flow, Method, Request
+from longrag.calls import Flow, Request
 from longrag.errors import RerankError
+from longrag.integration.answering import Calls, MethodCall
 from longrag.recipes.passages import Passage
 from longrag.recipes.trace import Tracer
 from longrag.recipes.workflow import Prepared, Recipe
@@ -33,6 +33,18 @@ from longrag.retrieval.query_classifier import Gate
 
 T = TypeVar("T")
 End: TypeAlias = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A request of this adapter's own: one call of an object of the framework."""
+
+    method: MethodCall
+
+
+def make_call(request: Call) -> Calls[Any]:
+    """Answer a request by its call."""
+    return (yield request.method)
 
 
 class Classify(Call):
@@ -108,24 +120,26 @@ class Run:
 
     def _classify(self, query: str) -> Flow[bool]:
         gate = cast("Gate", self._modules.gate)
-        return cast("bool", (yield from _call(Classify(Method(gate, "needs_retrieval", (query,))))))
+        return cast(
+            "bool", (yield from _call(Classify(MethodCall(gate, "needs_retrieval", (query,)))))
+        )
 
     def _transform(self, query: str) -> Flow[QueryTexts]:
         self._bundle = yield from _call(
-            Transform(Method(self._modules.transform, "run", (self._asked,)))
+            Transform(MethodCall(self._modules.transform, "run", (self._asked,)))
         )
         return QueryTexts(tuple(self._bundle.embedding_strs) or (query,))
 
     def _retrieve(self, texts: QueryTexts, top_k: int) -> Flow[Sequence[Passage]]:
         retriever = asking_for(self._modules.retriever, top_k)
-        found = yield from _call(Retrieve(Method(retriever, "retrieve", (self._bundle,))))
+        found = yield from _call(Retrieve(MethodCall(retriever, "retrieve", (self._bundle,))))
         return [_passage(result) for result in found]
 
     def _refine(
         self, part: BaseNodePostprocessor, query: str, passages: Sequence[Passage]
     ) -> Flow[Sequence[Passage]]:
         nodes = [_node(passage) for passage in passages]
-        method = Method(part, "postprocess_nodes", (nodes, self._asked))
+        method = MethodCall(part, "postprocess_nodes", (nodes, self._asked))
         reranks = part is self._modules.reranker
         try:
             found = yield from _call(Refine(method))

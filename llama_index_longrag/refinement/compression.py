@@ -14,15 +14,17 @@ from llama_index.core.schema import NodeWithScore, QueryBundle
 from llama_index.core.settings import Settings
 from pydantic import SkipValidation
 
-from llama_index_longrag.bridge.answering import Models, asked, to_prompt, to_template
+from llama_index_longrag.bridge.answering import model_answerer, query_text
 from llama_index_longrag.bridge.passages import from_passage, to_passages
+from llama_index_longrag.bridge.prompts import to_prompt, to_template
 from llama_index_longrag.bridge.settings import identify
 from llama_index_longrag.bridge.stores import token_counter
-from llama_index_longrag.bridge.summaries import embed_identity, llm_identity
+from llama_index_longrag.models.identity import embed_identity, llm_identity
 from llama_index_longrag.refinement.rerank import CheckedPostprocessor
 from longrag.calls import Flow
 from longrag.errors import InvalidParameterError
 from longrag.ingestion.chunking import check_size
+from longrag.integration.answering import Answerer
 from longrag.models.hosted import check_language_model
 from longrag.models.language_model import LanguageModel
 from longrag.prompts import COMPRESS
@@ -162,21 +164,21 @@ class CompressPostprocessor(CheckedPostprocessor):
     def _postprocess_nodes(
         self, nodes: list[NodeWithScore], query_bundle: QueryBundle | None = None
     ) -> list[NodeWithScore]:
-        return self._models().run(self._flow(nodes, query_bundle))
+        return self._answerer().run(self._flow(nodes, query_bundle))
 
     async def _apostprocess_nodes(
         self, nodes: list[NodeWithScore], query_bundle: QueryBundle | None = None
     ) -> list[NodeWithScore]:
-        return await self._models().arun(self._flow(nodes, query_bundle))
+        return await self._answerer().arun(self._flow(nodes, query_bundle))
 
-    def _models(self) -> Models:
+    def _answerer(self) -> Answerer:
         workers = self.num_workers if self.method == "abstractive" else 1
-        return Models(llm=self.llm, embed_model=self.embed_model, num_workers=workers)
+        return model_answerer(llm=self.llm, embed_model=self.embed_model, num_workers=workers)
 
     def _flow(
         self, nodes: Sequence[NodeWithScore], query_bundle: QueryBundle | None
     ) -> Flow[list[NodeWithScore]]:
-        query = "" if self.method == "selective_context" else asked(query_bundle)
+        query = "" if self.method == "selective_context" else query_text(query_bundle)
         passages = to_passages(nodes)
         texts = [passage.text for passage in passages]
         if not any(text.strip() for text in texts):

@@ -14,7 +14,7 @@ from llama_index.core.postprocessor.types import BaseNodePostprocessor
 from llama_index.core.schema import BaseNode, MetadataMode, NodeWithScore, QueryBundle
 from pydantic import ValidationError
 
-from llama_index_longrag.bridge.answering import Models, asked
+from llama_index_longrag.bridge.answering import model_answerer, query_text
 from llama_index_longrag.bridge.nodes import holds_chunks, is_unit, parent_id, to_unit
 from llama_index_longrag.bridge.settings import identify, refusal
 from llama_index_longrag.bridge.stores import token_counter
@@ -118,16 +118,16 @@ class ScorerRerank(CheckedPostprocessor):
         self, nodes: list[NodeWithScore], query_bundle: QueryBundle | None = None
     ) -> list[NodeWithScore]:
         with self._watched(nodes, query_bundle) as found:
-            flow = self._flow(nodes, asked(query_bundle))
-            found.extend(_results(Models(scorer=self.scorer).run(flow)))
+            flow = self._flow(nodes, query_text(query_bundle))
+            found.extend(_results(model_answerer(scorer=self.scorer).run(flow)))
         return found
 
     async def _apostprocess_nodes(
         self, nodes: list[NodeWithScore], query_bundle: QueryBundle | None = None
     ) -> list[NodeWithScore]:
         with self._watched(nodes, query_bundle) as found:
-            flow = self._flow(nodes, asked(query_bundle))
-            found.extend(_results(await Models(scorer=self.scorer).arun(flow)))
+            flow = self._flow(nodes, query_text(query_bundle))
+            found.extend(_results(await model_answerer(scorer=self.scorer).arun(flow)))
         return found
 
     def _flow(
@@ -151,7 +151,7 @@ class ScorerRerank(CheckedPostprocessor):
         self, nodes: list[NodeWithScore], query_bundle: QueryBundle | None
     ) -> Iterator[list[NodeWithScore]]:
         """Tell the framework's events and callbacks what comes in and what goes out."""
-        query, found = asked(query_bundle), list[NodeWithScore]()
+        query, found = query_text(query_bundle), list[NodeWithScore]()
         top_n = len(nodes) if self.top_n is None else self.top_n
         dispatcher.event(
             ReRankStartEvent(

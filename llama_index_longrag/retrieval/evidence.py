@@ -10,12 +10,13 @@ from llama_index.core.callbacks.base import CallbackManager
 from llama_index.core.schema import IndexNode, NodeWithScore, QueryBundle
 from llama_index.core.vector_stores.types import MetadataFilters
 
+from llama_index_longrag.bridge.answering import model_answerer
 from llama_index_longrag.bridge.filters import to_filter
 from llama_index_longrag.bridge.nodes import to_result
-from llama_index_longrag.bridge.stores import embed
 from llama_index_longrag.retrieval.maxp import UnitsIndex
-from longrag.calls import Embed, Flow, Request, Steps, aperform, arun, perform, run
+from longrag.calls import Flow
 from longrag.ingestion.relations import LinkSource
+from longrag.integration.answering import Answerer
 from longrag.retrieval.assembly import check_token_budget
 from longrag.retrieval.corpus_evidence import LINK_SOURCES, evidence_of
 from longrag.types import RetrievedUnit
@@ -72,11 +73,11 @@ class EvidenceRetriever(BaseRetriever):
 
     def _retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
         flow = self._flow(query_bundle)
-        return self._results(run(flow, lambda request: perform(self._steps(request))))
+        return self._results(self._answerer().run(flow))
 
     async def _aretrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
         flow = self._flow(query_bundle)
-        return self._results(await arun(flow, lambda request: aperform(self._steps(request))))
+        return self._results(await self._answerer().arun(flow))
 
     def _flow(self, bundle: QueryBundle) -> Flow[list[RetrievedUnit]]:
         return self._evidence.retrieve(
@@ -86,10 +87,8 @@ class EvidenceRetriever(BaseRetriever):
             view=self._index.corpus.view(self._wanted),
         )
 
-    def _steps(self, request: Request) -> Steps[Any]:
-        if not isinstance(request, Embed):
-            raise NotImplementedError(type(request).__name__)
-        return (yield from embed(self._index._embed_model, request))
+    def _answerer(self) -> Answerer:
+        return model_answerer(embed_model=self._index._embed_model)
 
     def _results(self, found: Sequence[RetrievedUnit]) -> list[NodeWithScore]:
         return [to_result(unit, self._index.source_nodes(unit.unit.doc_ids)) for unit in found]

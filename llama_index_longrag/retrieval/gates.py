@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 from llama_index.core.base.base_query_engine import BaseQueryEngine
@@ -16,7 +17,8 @@ from llama_index.core.response_synthesizers.generation import Generation
 from llama_index.core.schema import NodeWithScore, QueryBundle
 from llama_index.core.settings import Settings
 
-from llama_index_longrag.bridge.answering import Models, in_thread, to_prompt, to_template
+from llama_index_longrag.bridge.answering import model_answerer
+from llama_index_longrag.bridge.prompts import to_prompt, to_template
 from longrag.errors import InvalidParameterError
 from longrag.prompts import CLASSIFY_QUERY
 from longrag.retrieval.query_classifier import Gate, QueryClassifier
@@ -35,17 +37,17 @@ class GateByModel:
     """
 
     def __init__(self, llm: LLM, template: BasePromptTemplate | None = None) -> None:
-        self._models = Models(llm=llm)
+        self._answerer = model_answerer(llm=llm)
         self._llm = llm
         self.template = template or to_template(CLASSIFY_QUERY, query="query_str")
 
     def needs_retrieval(self, query: str) -> bool:
         """Ask once; an answer that is neither yes nor no retrieves."""
-        return self._models.run(classify_query(query, prompt=self._prompt()))
+        return self._answerer.run(classify_query(query, prompt=self._prompt()))
 
     async def aneeds_retrieval(self, query: str) -> bool:
         """Ask once, with the model's async call."""
-        return await self._models.arun(classify_query(query, prompt=self._prompt()))
+        return await self._answerer.arun(classify_query(query, prompt=self._prompt()))
 
     def _prompt(self) -> str:
         prompt = to_prompt(self.template, self._llm, query_str=_BARE)
@@ -115,7 +117,7 @@ class QueryClassifierQueryEngine(BaseQueryEngine):
             return []
         aretrieve = getattr(self._query_engine, "aretrieve", None)
         if aretrieve is None:
-            return await in_thread(self._query_engine.retrieve, query_bundle)
+            return await asyncio.to_thread(self._query_engine.retrieve, query_bundle)
         found: list[NodeWithScore] = await aretrieve(query_bundle)
         return found
 
@@ -205,7 +207,7 @@ def noted(response: RESPONSE_TYPE, **notes: Any) -> None:
 async def _decide(gate: Gate | GateByModel, query: str) -> bool:
     if isinstance(gate, GateByModel):
         return await gate.aneeds_retrieval(query)
-    return await in_thread(gate.needs_retrieval, query)
+    return await asyncio.to_thread(gate.needs_retrieval, query)
 
 
 def _llm_of(engine: BaseQueryEngine) -> LLM:

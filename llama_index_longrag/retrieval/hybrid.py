@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Sequence
+from functools import partial
 from math import isnan
 from typing import Any
 
@@ -14,9 +15,10 @@ from llama_index.core.schema import BaseNode, IndexNode, NodeWithScore, QueryBun
 
 from llama_index_longrag.bridge.nodes import to_chunk
 from llama_index_longrag.retrieval.keyword_sources import source_of
-from longrag.calls import Flow, Method, Request, Search, Steps, aperform, arun, perform, run
+from longrag.calls import Flow, Search
 from longrag.errors import InvalidParameterError
 from longrag.indexing.keywords import Tokenizer
+from longrag.integration.answering import Answerer, Calls, MethodCall
 from longrag.integration.keyword_sources import CurrentKeywords, Keywords
 from longrag.retrieval.fusion import PAPER_ALPHA, check_alpha
 from longrag.retrieval.hybrid import HybridHit, hybrid
@@ -123,12 +125,12 @@ class HybridRetriever(BaseRetriever):
     def _retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
         found: dict[str, NodeWithScore] = {}
         flow = self._flow(query_bundle, found)
-        return run(flow, lambda request: perform(self._steps(request, query_bundle, found)))
+        return self._answerer(query_bundle, found).run(flow)
 
     async def _aretrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
         found: dict[str, NodeWithScore] = {}
         flow = self._flow(query_bundle, found)
-        return await arun(flow, lambda request: aperform(self._steps(request, query_bundle, found)))
+        return await self._answerer(query_bundle, found).arun(flow)
 
     def _flow(
         self, bundle: QueryBundle, found: dict[str, NodeWithScore]
@@ -143,18 +145,19 @@ class HybridRetriever(BaseRetriever):
         )
         return [_result(hit, keywords, found) for hit in hits]
 
-    def _steps(
-        self, request: Request, bundle: QueryBundle, found: dict[str, NodeWithScore]
-    ) -> Steps[list[Hit]]:
-        if not isinstance(request, Search):
-            raise NotImplementedError(type(request).__name__)
+    def _answerer(self, bundle: QueryBundle, found: dict[str, NodeWithScore]) -> Answerer:
+        return Answerer({Search: partial(self._search, bundle, found)})
+
+    def _search(
+        self, bundle: QueryBundle, found: dict[str, NodeWithScore], request: Search
+    ) -> Calls[list[Hit]]:
         # The framework's own retrievers do not follow their index.
         beneath = self._retriever if self._index is None else _beneath(None, self._index)
         retriever = asking_for(beneath, request.top_k)
         if self._resolves and retriever.object_map:
             retriever = copy.copy(retriever)
             retriever.object_map = {}
-        rows: list[NodeWithScore] = yield Method(retriever, "retrieve", (bundle,))
+        rows: list[NodeWithScore] = yield MethodCall(retriever, "retrieve", (bundle,))
         for row in rows:
             found.setdefault(row.node.node_id, row)
         return [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
@@ -22,6 +23,7 @@ from llama_index.core.settings import Settings
 from llama_index.core.vector_stores.types import MetadataFilters, VectorStoreQueryMode
 from llama_index.core.vector_stores.utils import build_metadata_filter_fn
 
+from llama_index_longrag.bridge.answering import embed
 from llama_index_longrag.bridge.filters import to_filter
 from llama_index_longrag.bridge.nodes import (
     holds_chunks,
@@ -38,31 +40,18 @@ from llama_index_longrag.bridge.store_profiles import (
 )
 from llama_index_longrag.bridge.stores import (
     StoredUnits,
-    embed,
     token_counter,
 )
 from llama_index_longrag.retrieval.keyword_sources import StoredUnitSource
-from longrag.calls import (
-    Embed,
-    Fetch,
-    Flow,
-    HasOther,
-    ListChunks,
-    Request,
-    Search,
-    Steps,
-    aperform,
-    arun,
-    ask,
-    perform,
-    run,
-)
+from longrag.calls import Embed, Fetch, Flow, HasOther, ListChunks, Search, ask
 from longrag.errors import EmbeddingError, InvalidParameterError
 from longrag.indexing.vectors import check_vectors
+from longrag.integration.answering import Answerer, Calls, Handler
 from longrag.integration.keyword_sources import KeywordSource, UnitSource, refuse_texts
 from longrag.retrieval.assembly import check_token_budget, fit_budget
 from longrag.retrieval.corpus import CorpusIndex, CorpusView
 from longrag.retrieval.store_search import (
+    Listed,
     OnShort,
     Ranked,
     check_on_short,
@@ -213,7 +202,11 @@ class MaxPRetriever(BaseRetriever):
         self._embed_model: BaseEmbedding = (
             embed_model or (index._embed_model if index is not None else None)
         ) or Settings.embed_model
-        self._units = self._run(self._embedded(nodes)) if nodes is not None else None
+        self._units = (
+            self._answerer(StoredUnits(unit_key)).run(self._embedded(nodes))
+            if nodes is not None
+            else None
+        )
         known_to = Settings.callback_manager if index is None else index._callback_manager
         super().__init__(
             callback_manager=callback_manager or known_to,
@@ -306,17 +299,12 @@ class MaxPRetriever(BaseRetriever):
 
     def _retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
         stored = StoredUnits(self._unit_key)
-        return self._results(self._run(self._flow(query_bundle), stored), stored)
+        return self._results(self._answerer(stored).run(self._flow(query_bundle)), stored)
 
     async def _aretrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
         stored = StoredUnits(self._unit_key)
-        flow = self._flow(query_bundle)
-        found = await arun(flow, lambda request: aperform(self._steps(request, stored)))
+        found = await self._answerer(stored).arun(self._flow(query_bundle))
         return self._results(found, stored)
-
-    def _run(self, flow: Flow[T], stored: StoredUnits | None = None) -> T:
-        rows = stored or StoredUnits(self._unit_key)
-        return run(flow, lambda request: perform(self._steps(request, rows)))
 
     def _flow(self, bundle: QueryBundle) -> Flow[list[RetrievedUnit]]:
         texts, k, vector = bundle.embedding_strs, self._similarity_top_k, bundle.embedding
@@ -349,34 +337,39 @@ class MaxPRetriever(BaseRetriever):
             results.append(result)
         return results
 
-    def _steps(self, request: Request, stored: StoredUnits) -> Steps[Any]:
-        match request:
-            case Embed():
-                return (yield from embed(self._embed_model, request))
-            case Search() if self._index is not None:
-                query = self._query(
-                    text=request.query,
-                    vector=request.vector,
-                    top_k=request.top_k,
-                    exclude=stored.names.values(request.exclude),
-                    depth=request.depth,
-                )
-                found = yield from self._profile.search(query)
-                return Ranked([stored.hit(row) for row in found.rows], found.exact, found.ended)
-            case ListChunks(unit_ids=unit_ids) if self._index is not None:
-                values = stored.names.values(unit_ids)
-                nodes = yield from self._profile.list_chunks(self._query(), values)
-                return stored.listed(nodes, unit_ids)
-            case HasOther(unit_ids=unit_ids) if self._index is not None:
-                values = stored.names.values(unit_ids)
-                return (yield from self._profile.has_other(self._query(), values))
-            case Fetch() if (index := self._index) is not None:
-                if self._profile.hides(self._search_settings):
-                    # Only the store knows which chunks pass: a whole unit would show the others.
-                    return {}
-                return (yield from stored.fetch(index.docstore, request.unit_ids))
-            case _:
-                raise NotImplementedError(type(request).__name__)
+    def _answerer(self, stored: StoredUnits) -> Answerer:
+        handlers: dict[type, Handler] = {Embed: partial(embed, self._embed_model)}
+        if self._index is not None:
+            handlers[Search] = partial(self._search, stored)
+            handlers[ListChunks] = partial(self._list_chunks, stored)
+            handlers[HasOther] = partial(self._has_other, stored)
+            handlers[Fetch] = partial(self._fetch, self._index, stored)
+        return Answerer(handlers)
+
+    def _search(self, stored: StoredUnits, request: Search) -> Calls[Ranked]:
+        query = self._query(
+            text=request.query,
+            vector=request.vector,
+            top_k=request.top_k,
+            exclude=stored.names.values(request.exclude),
+            depth=request.depth,
+        )
+        found = yield from self._profile.search(query)
+        return Ranked([stored.hit(row) for row in found.rows], found.exact, found.ended)
+
+    def _list_chunks(self, stored: StoredUnits, request: ListChunks) -> Calls[Listed]:
+        values = stored.names.values(request.unit_ids)
+        nodes = yield from self._profile.list_chunks(self._query(), values)
+        return stored.listed(nodes, request.unit_ids)
+
+    def _has_other(self, stored: StoredUnits, request: HasOther) -> Calls[bool]:
+        return self._profile.has_other(self._query(), stored.names.values(request.unit_ids))
+
+    def _fetch(self, index: VectorStoreIndex, stored: StoredUnits, request: Fetch) -> Calls[Any]:
+        if self._profile.hides(self._search_settings):
+            # Only the store knows which chunks pass: a whole unit would show the others.
+            return {}
+        return (yield from stored.fetch(index.docstore, request.unit_ids))
 
     @property
     def _profile(self) -> StoreProfile:

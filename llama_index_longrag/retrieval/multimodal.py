@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
 from math import isfinite
 from typing import Any, TypeVar
 
@@ -17,7 +19,6 @@ from llama_index.core.prompts.mixin import PromptDictType, PromptMixinType
 from llama_index.core.schema import BaseNode, ImageNode, NodeWithScore, QueryBundle
 from llama_index.core.settings import Settings
 
-from llama_index_longrag.bridge.answering import Call
 from llama_index_longrag.bridge.media import (
     MediaGenerator,
     asked_media,
@@ -31,8 +32,9 @@ from llama_index_longrag.bridge.media import (
     to_response,
     to_saved,
 )
-from longrag.calls import Flow, Method, Request, Steps, aperform, arun, ask, perform, run
+from longrag.calls import Flow, ask
 from longrag.errors import InvalidParameterError, StoreError
+from longrag.integration.answering import Answerer, Calls, MethodCall
 from longrag.prompts import CAPTION
 from longrag.retrieval.media_store import MediaStore, Nearest, Wanted
 from longrag.retrieval.multimodal import (
@@ -154,19 +156,19 @@ class MediaQueryEngine(BaseQueryEngine):
             InvalidParameterError: a node without an image, or with the id of another.
             EmbeddingError: the embedding model returned unusable vectors.
         """
-        self._run(add_media([to_item(node) for node in nodes], self._own()))
+        self._answerer().run(add_media([to_item(node) for node in nodes], self._own()))
 
     async def ainsert_nodes(self, nodes: Sequence[BaseNode]) -> None:
         """Store what ``insert_nodes`` does, with the model's async calls."""
-        await self._arun(add_media([to_item(node) for node in nodes], self._own()))
+        await self._answerer().arun(add_media([to_item(node) for node in nodes], self._own()))
 
     def retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
         """Return the nearest image where it is near enough, and generate nothing."""
-        return self._run(self._retrieval(query_bundle))
+        return self._answerer().run(self._retrieval(query_bundle))
 
     async def aretrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
         """Return what ``retrieve`` does."""
-        return await self._arun(self._retrieval(query_bundle))
+        return await self._answerer().arun(self._retrieval(query_bundle))
 
     def _get_prompts(self) -> PromptDictType:
         return {"caption": self._template}
@@ -180,14 +182,14 @@ class MediaQueryEngine(BaseQueryEngine):
     def _query(self, query_bundle: QueryBundle) -> RESPONSE_TYPE:
         payload: dict[str, Any] = {EventPayload.QUERY_STR: query_bundle.query_str}
         with self.callback_manager.event(CBEventType.QUERY, payload=payload) as event:
-            response = self._run(self._flow(query_bundle))
+            response = self._answerer().run(self._flow(query_bundle))
             event.on_end(payload={EventPayload.RESPONSE: response})
         return response
 
     async def _aquery(self, query_bundle: QueryBundle) -> RESPONSE_TYPE:
         payload: dict[str, Any] = {EventPayload.QUERY_STR: query_bundle.query_str}
         with self.callback_manager.event(CBEventType.QUERY, payload=payload) as event:
-            response = await self._arun(self._flow(query_bundle))
+            response = await self._answerer().arun(self._flow(query_bundle))
             event.on_end(payload={EventPayload.RESPONSE: response})
         return response
 
@@ -217,12 +219,9 @@ class MediaQueryEngine(BaseQueryEngine):
     def _nearest(self, query: Any, wanted: Wanted) -> Flow[Nearest]:
         if self._retriever is None:
             return (yield from nearest_media(query, self._store, wanted=wanted))
-        name, asked = "text_to_image_retrieve", query
-        if wanted == "caption":
-            name, asked = "image_to_image_retrieve", QueryBundle("", image_path=query.image_path)
-        # The drivers pass on what they do not know.
-        call: Any = Call(Method(self._retriever, name, (asked,)))
-        for result in (yield from ask(call)):
+        # The drivers pass on requests of other classes than theirs.
+        request: Any = _SearchMedia(query, wanted)
+        for result in (yield from ask(request)):
             node = result.node
             if isinstance(node, ImageNode) and (wanted == "image" or node.text.strip()):
                 if result.score is None or not isfinite(result.score):
@@ -236,20 +235,35 @@ class MediaQueryEngine(BaseQueryEngine):
             raise InvalidParameterError("retriever", self._retriever, "None for this", remedy)
         return self._store
 
-    def _run(self, flow: Flow[T]) -> T:
-        return run(flow, lambda request: perform(self._steps(request)))
+    def _answerer(self) -> Answerer:
+        return Answerer(
+            {
+                EmbedMedia: partial(embed_media, self._embed_model),
+                GenerateMedia: self._generate,
+                _SearchMedia: partial(_search, self._retriever),
+            }
+        )
 
-    async def _arun(self, flow: Flow[T]) -> T:
-        return await arun(flow, lambda request: aperform(self._steps(request)))
+    def _generate(self, request: GenerateMedia) -> Calls[Any]:
+        generator = self._generators[request.wanted]
+        if generator is None:
+            raise InvalidParameterError(f"{request.wanted}_generator", None, "given")
+        return generate_media(generator, request, self._template.format())
 
-    def _steps(self, request: Request) -> Steps[Any]:
-        outside: object = request
-        match outside:
-            case Call(method=method):
-                return (yield method)
-            case EmbedMedia():
-                return (yield from embed_media(self._embed_model, outside))
-            case GenerateMedia(wanted=wanted) if (made := self._generators[wanted]) is not None:
-                return (yield from generate_media(made, outside, self._template.format()))
-            case _:
-                raise NotImplementedError(type(request).__name__)
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _SearchMedia:
+    """Search the retriever for images near a text, or near an image node."""
+
+    query: Any
+    wanted: Wanted
+
+
+def _search(
+    retriever: MultiModalRetriever | None, request: _SearchMedia
+) -> Calls[list[NodeWithScore]]:
+    name, query = "text_to_image_retrieve", request.query
+    if request.wanted == "caption":
+        name, query = "image_to_image_retrieve", QueryBundle("", image_path=query.image_path)
+    found: list[NodeWithScore] = yield MethodCall(retriever, name, (query,))
+    return found

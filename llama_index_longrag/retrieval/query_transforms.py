@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 from llama_index.core.indices.query.query_transform.base import BaseQueryTransform
@@ -12,7 +13,8 @@ from llama_index.core.retrievers.transform_retriever import TransformRetriever
 from llama_index.core.schema import NodeWithScore, QueryBundle, QueryType
 from llama_index.core.settings import Settings
 
-from llama_index_longrag.bridge.answering import Models, in_thread, to_prompt, to_template
+from llama_index_longrag.bridge.answering import model_answerer
+from llama_index_longrag.bridge.prompts import to_prompt, to_template
 from longrag.calls import Flow
 from longrag.ingestion.chunking import check_size
 from longrag.prompts import HYDE
@@ -60,7 +62,7 @@ class HydeTransform(BaseQueryTransform):
         self._n = n
         self._include_original = include_original
         self._template = hyde_prompt or to_template(HYDE, question="query_str")
-        self._models = Models(llm=self._llm, num_workers=num_workers)
+        self._answerer = model_answerer(llm=self._llm, num_workers=num_workers)
 
     def _get_prompts(self) -> PromptDictType:
         return {"hyde_prompt": self._template}
@@ -70,7 +72,7 @@ class HydeTransform(BaseQueryTransform):
             self._template = prompts["hyde_prompt"]
 
     def _run(self, query_bundle: QueryBundle, metadata: dict[str, Any]) -> QueryBundle:
-        return _searched_with(query_bundle, self._models.run(self._flow(query_bundle)))
+        return _searched_with(query_bundle, self._answerer.run(self._flow(query_bundle)))
 
     async def arun(
         self, query_bundle_or_str: QueryType, metadata: dict[str, Any] | None = None
@@ -79,7 +81,7 @@ class HydeTransform(BaseQueryTransform):
         bundle = query_bundle_or_str
         if isinstance(bundle, str):
             bundle = QueryBundle(bundle)
-        return _searched_with(bundle, await self._models.arun(self._flow(bundle)))
+        return _searched_with(bundle, await self._answerer.arun(self._flow(bundle)))
 
     def _flow(self, bundle: QueryBundle) -> Flow[QueryTexts]:
         return hyde(
@@ -110,5 +112,5 @@ class AsyncTransformRetriever(TransformRetriever):
         if isinstance(transform, HydeTransform):
             bundle = await transform.arun(query_bundle, metadata)
         else:
-            bundle = await in_thread(transform.run, query_bundle, metadata)
+            bundle = await asyncio.to_thread(transform.run, query_bundle, metadata)
         return await self._retriever.aretrieve(bundle)

@@ -13,12 +13,12 @@ from llama_index.core.schema import BaseNode, IndexNode, NodeWithScore, QueryBun
 from llama_index.core.vector_stores.types import MetadataFilters
 from numpy.typing import NDArray
 
+from llama_index_longrag.bridge.answering import model_answerer
 from llama_index_longrag.bridge.documents import node_of
 from llama_index_longrag.bridge.filters import to_filter
-from llama_index_longrag.bridge.stores import embed
 from llama_index_longrag.bridge.tree_nodes import to_tree_result
 from llama_index_longrag.indices.raptor_settings import UNSET
-from longrag.calls import Embed, Flow, Request, Steps, aperform, arun, perform, run
+from longrag.calls import Flow
 from longrag.errors import InvalidParameterError
 from longrag.indexing.tree.tree import Tree
 from longrag.integration.keyword_sources import KeywordSource, TreeSource, refuse_texts
@@ -152,12 +152,11 @@ class RaptorRetriever(BaseRetriever):
         self._similarity_top_k = similarity_top_k
 
     def _retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
-        flow = self._flow(query_bundle)
-        return run(flow, lambda request: perform(self._steps(request)))
+        return model_answerer(embed_model=self._embed_model).run(self._flow(query_bundle))
 
     async def _aretrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
-        flow = self._flow(query_bundle)
-        return await arun(flow, lambda request: aperform(self._steps(request)))
+        answerer = model_answerer(embed_model=self._embed_model)
+        return await answerer.arun(self._flow(query_bundle))
 
     @property
     def counts_by_layer(self) -> bool:
@@ -244,11 +243,6 @@ class RaptorRetriever(BaseRetriever):
         if not isinstance(source, IndexNode):
             return None
         return source.index_id, source.obj or self.object_map.get(source.index_id)
-
-    def _steps(self, request: Request) -> Steps[Any]:
-        if not isinstance(request, Embed):
-            raise NotImplementedError(type(request).__name__)
-        return (yield from embed(self._embed_model, request))
 
 
 def _check_name(parameter: str, value: object, kinds: Any) -> None:

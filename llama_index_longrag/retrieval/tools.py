@@ -13,8 +13,8 @@ from llama_index.core.tools.types import ToolMetadata, ToolOutput
 
 from llama_index_longrag.bridge.nodes import to_result, to_retrieved
 from llama_index_longrag.bridge.stores import token_counter
-from longrag.calls import Method, Steps, aperform, perform
 from longrag.errors import InvalidParameterError
+from longrag.integration.answering import Calls, MethodCall, aperform, perform
 from longrag.retrieval.assembly import check_token_budget, fit_budget
 from longrag.types import RetrievedUnit
 
@@ -67,12 +67,12 @@ class LongUnitTool(RetrieverTool):
         """Search for the one argument, whatever its name."""
         return await aperform(self._search(_question(args, kwargs)))
 
-    def _search(self, question: str) -> Steps[ToolOutput]:
+    def _search(self, question: str) -> Calls[ToolOutput]:
         query = QueryBundle(question)
-        nodes: list[NodeWithScore] = yield Method(self._retriever, "retrieve", (query,))
+        nodes: list[NodeWithScore] = yield MethodCall(self._retriever, "retrieve", (query,))
         for postprocessor in self._node_postprocessors:
             kwargs = {"query_bundle": query}
-            nodes = yield Method(postprocessor, "postprocess_nodes", (nodes,), kwargs)
+            nodes = yield MethodCall(postprocessor, "postprocess_nodes", (nodes,), kwargs)
         found = [to_retrieved(node) for node in nodes]
         known = {unit.unit.id: (unit, node) for unit, node in zip(found, nodes, strict=True)}
         fitted = fit_budget(found, self._token_budget, count_tokens=self._count_tokens)

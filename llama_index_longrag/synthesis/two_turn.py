@@ -26,8 +26,8 @@ from llama_index.core.types import RESPONSE_TEXT_TYPE
 
 from llama_index_longrag.bridge.nodes import UnitContent
 from llama_index_longrag.bridge.stores import token_counter
-from longrag.calls import Method, Steps, aperform, perform
 from longrag.errors import InvalidParameterError
+from longrag.integration.answering import Calls, MethodCall, aperform, perform
 from longrag.prompts import EXTRACT_ANSWER, LONG_ANSWER, SHORT_ANSWER, quote
 from longrag.synthesis.two_turn import (
     EMPTY_ANSWER,
@@ -185,14 +185,16 @@ class TwoTurnSynthesizer(BaseSynthesizer):
     def _documents(self, texts: Sequence[str]) -> list[ReaderDocument]:
         return documents_of(texts)
 
-    def _predict(self, turns: Turns) -> Steps[str]:
+    def _predict(self, turns: Turns) -> Calls[str]:
         reply = None
         while True:
             try:
                 turn = turns.send(reply)
             except StopIteration as stop:
                 return str(stop.value)
-            reply = clean_answer((yield Method(turn.llm, "predict", (turn.template,), turn.args)))
+            reply = clean_answer(
+                (yield MethodCall(turn.llm, "predict", (turn.template,), turn.args))
+            )
 
     def _stream(self, turns: Turns) -> Generator[tuple[str, str], None, None]:
         reply, shown = None, False

@@ -19,7 +19,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Generic, Protocol, TypeVar
 
-from longrag.calls import Method, Steps
+from longrag.integration.answering import Calls, MethodCall
 
 QueryT_contra = TypeVar("QueryT_contra", contravariant=True)
 RowT = TypeVar("RowT")
@@ -49,13 +49,13 @@ class Profile(Protocol[QueryT_contra, RowT]):
     A query holds the store, the user's own search arguments and the metadata key that names units.
     """
 
-    def search(self, query: QueryT_contra) -> Steps[Rows[RowT]]:
+    def search(self, query: QueryT_contra) -> Calls[Rows[RowT]]:
         """Rank rows, without those of units to exclude, as deep as the query asks."""
 
-    def list_chunks(self, query: QueryT_contra, values: Sequence[Any]) -> Steps[Sequence[RowT]]:
+    def list_chunks(self, query: QueryT_contra, values: Sequence[Any]) -> Calls[Sequence[RowT]]:
         """Return all rows whose unit is named by one of the values."""
 
-    def has_other(self, query: QueryT_contra, values: Sequence[Any]) -> Steps[bool]:
+    def has_other(self, query: QueryT_contra, values: Sequence[Any]) -> Calls[bool]:
         """Whether there is a row that passes and whose unit is named by none of the values."""
 
 
@@ -160,14 +160,14 @@ def milvus_literals(values: Iterable[Any]) -> str:
     return ", ".join(literals)
 
 
-def milvus_is_flat(client: Any, uri: object, collection: str, field: str) -> Steps[bool]:
+def milvus_is_flat(client: Any, uri: object, collection: str, field: str) -> Calls[bool]:
     """Whether Milvus Lite, in this process, compares a query with every vector of a field.
 
     A server is not asked, since that would be one more call for every question.
     """
     if not str(uri).endswith(".db"):
         return False
-    index = yield Method(client, "describe_index", (collection, field))
+    index = yield MethodCall(client, "describe_index", (collection, field))
     return isinstance(index, Mapping) and index.get("index_type") == "FLAT"
 
 

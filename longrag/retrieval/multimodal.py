@@ -19,7 +19,7 @@ from typing import Any, Literal, Protocol, TypeVar, cast
 
 from numpy.typing import ArrayLike
 
-from longrag.calls import Flow, Method, Request, Steps, aperform, arun, ask, perform, run
+from longrag.calls import Flow, Request, arun, ask, run
 from longrag.errors import GenerationError, InvalidParameterError
 from longrag.retrieval.media_store import Convert, MediaItem, MediaStore, Nearest, Wanted
 
@@ -340,19 +340,28 @@ class MediaIndex:
         )
 
     def _run(self, flow: Flow[T], generator: GeneratorFunction | None = None) -> T:
-        return run(flow, lambda request: perform(self._steps(request, generator)))
+        return run(flow, lambda request: self._answer(request, generator))
 
     async def _arun(self, flow: Flow[T], generator: GeneratorFunction | None = None) -> T:
-        return await arun(flow, lambda request: aperform(self._steps(request, generator)))
+        return await arun(flow, lambda request: self._aanswer(request, generator))
 
-    def _steps(self, request: object, generator: GeneratorFunction | None) -> Steps[Any]:
+    def _answer(self, request: object, generator: GeneratorFunction | None) -> Any:
         match request:
             case EmbedMedia(inputs=inputs, kind=kind):
-                return (yield Method(self._embedder, f"embed_{kind}s", (list(inputs),)))
+                return getattr(self._embedder, f"embed_{kind}s")(list(inputs))
             case GenerateMedia(query=query) if generator is not None:
-                return (yield Method(generator, "make", (query,)))
+                return generator.make(query)
             case _:
                 raise NotImplementedError(type(request).__name__)
+
+    async def _aanswer(self, request: object, generator: GeneratorFunction | None) -> Any:
+        match request:
+            case EmbedMedia(inputs=inputs, kind=kind) if hasattr(self._embedder, f"aembed_{kind}s"):
+                return await getattr(self._embedder, f"aembed_{kind}s")(list(inputs))
+            case GenerateMedia(query=query) if generator is not None:
+                return await generator.amake(query)
+            case _:
+                return await asyncio.to_thread(self._answer, request, generator)
 
 
 class GeneratorFunction:

@@ -11,7 +11,7 @@ from langchain_core.documents import Document
 from langchain_core.vectorstores import VectorStore
 
 from langchain_longrag.bridge.documents import BY_VECTOR, search_store
-from longrag.calls import Method, Steps
+from longrag.integration.answering import Calls, MethodCall
 from longrag.integration.store_profiles import Rows
 
 Row: TypeAlias = tuple[Document, float | None]
@@ -67,13 +67,13 @@ class StoreProfile:
         """Whether there may be rows that the user's search arguments leave out."""
         return bool(kwargs.keys() - self._known)
 
-    def search(self, query: DocumentQuery) -> Steps[Rows[Row]]:
+    def search(self, query: DocumentQuery) -> Calls[Rows[Row]]:
         """Rank rows, without those of units to exclude, as deep as the query asks."""
         if query.depth or query.exclude:
             raise NotImplementedError
         return (yield from self._rank(query, {}))
 
-    def list_chunks(self, query: DocumentQuery, values: Sequence[Any]) -> Steps[Sequence[Document]]:
+    def list_chunks(self, query: DocumentQuery, values: Sequence[Any]) -> Calls[Sequence[Document]]:
         """Return all rows whose unit is named by one of the values."""
         raise NotImplementedError
         yield
@@ -82,12 +82,12 @@ class StoreProfile:
         """Whether a listing is known to hold all rows of the units."""
         return True
 
-    def has_other(self, query: DocumentQuery, values: Sequence[Any]) -> Steps[bool]:
+    def has_other(self, query: DocumentQuery, values: Sequence[Any]) -> Calls[bool]:
         """Whether there is a row that passes and whose unit is named by none of the values."""
         raise NotImplementedError
         yield
 
-    def _rank(self, query: DocumentQuery, added: Mapping[str, Any]) -> Steps[Rows[Row]]:
+    def _rank(self, query: DocumentQuery, added: Mapping[str, Any]) -> Calls[Rows[Row]]:
         kwargs = {**query.kwargs, **added, "k": query.top_k}
         rows = yield from search_store(query.store, query.text, query.vector, kwargs)
         exact = self.is_exact(query)
@@ -119,13 +119,13 @@ class FilteredProfile(StoreProfile):
         """Whether the store ranks every row that passes by its vector."""
         return self._beneath.is_exact(query)
 
-    def search(self, query: DocumentQuery) -> Steps[Rows[Row]]:
+    def search(self, query: DocumentQuery) -> Calls[Rows[Row]]:
         """Rank rows, without those of units to exclude."""
         if query.depth:
             raise NotImplementedError
         return (yield from self._rank(query, self._unit_filter(query.exclude, None)))
 
-    def list_chunks(self, query: DocumentQuery, values: Sequence[Any]) -> Steps[Sequence[Document]]:
+    def list_chunks(self, query: DocumentQuery, values: Sequence[Any]) -> Calls[Sequence[Document]]:
         """Return the rows of each unit, as many as the store gives."""
         found: list[Document] = []
         for value in values:
@@ -183,6 +183,6 @@ class Work:
     def __init__(self, do: Callable[[], Any]) -> None:
         self.do = do
 
-    def method(self) -> Method:
+    def method(self) -> MethodCall:
         """Return the call."""
-        return Method(self, "do")
+        return MethodCall(self, "do")

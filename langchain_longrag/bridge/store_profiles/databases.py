@@ -18,7 +18,7 @@ from langchain_longrag.bridge.store_profiles.base import (
     combined,
     with_vector,
 )
-from longrag.calls import Method, Steps
+from longrag.integration.answering import Calls, MethodCall
 from longrag.integration.store_profiles import (
     MILVUS_MOST,
     Rows,
@@ -47,7 +47,7 @@ class ChromaProfile(StoreProfile):
         """Whether the store is searched by the query's vector: it has a method of its own."""
         return True
 
-    def search(self, query: DocumentQuery) -> Steps[Rows[Row]]:
+    def search(self, query: DocumentQuery) -> Calls[Rows[Row]]:
         """Rank rows, without those of units to exclude, as deep as the query asks."""
         if query.depth > 1:
             raise NotImplementedError
@@ -55,14 +55,14 @@ class ChromaProfile(StoreProfile):
         if query.exclude:
             kwargs[FILTER] = combined(kwargs.get(FILTER), _each(query, "$nin", query.exclude))
         if query.vector is None:
-            call = Method(query.store, "similarity_search_with_score", (query.text,), kwargs)
+            call = MethodCall(query.store, "similarity_search_with_score", (query.text,), kwargs)
         else:
             name = "similarity_search_by_vector_with_relevance_scores"
-            call = Method(query.store, name, (list(query.vector),), kwargs)
+            call = MethodCall(query.store, name, (list(query.vector),), kwargs)
         rows = yield call
         return Rows(rows)
 
-    def list_chunks(self, query: DocumentQuery, values: Sequence[Any]) -> Steps[Sequence[Document]]:
+    def list_chunks(self, query: DocumentQuery, values: Sequence[Any]) -> Calls[Sequence[Document]]:
         """Return all rows whose unit is named by one of the values."""
         wanted = _each(query, "$in", values)
         where = combined(
@@ -72,7 +72,7 @@ class ChromaProfile(StoreProfile):
         rows = zip(found["ids"], found["documents"], found["metadatas"], strict=True)
         return [Document(id=i, page_content=text or "", metadata=m or {}) for i, text, m in rows]
 
-    def has_other(self, query: DocumentQuery, values: Sequence[Any]) -> Steps[bool]:
+    def has_other(self, query: DocumentQuery, values: Sequence[Any]) -> Calls[bool]:
         """Whether there is a row that passes and whose unit is named by none of the values."""
         parts = _each(query, "$nin", values)
         own = query.kwargs.get(FILTER)
@@ -80,11 +80,11 @@ class ChromaProfile(StoreProfile):
         found = yield self._get(query, where, include=[], limit=1)
         return bool(found["ids"])
 
-    def _get(self, query: DocumentQuery, where: Any, **asked: Any) -> Method:
+    def _get(self, query: DocumentQuery, where: Any, **asked: Any) -> MethodCall:
         self._check_known(query, FILTER, "where_document")
         document = query.kwargs.get("where_document")
         kwargs = {"where": where, "where_document": document, **asked}
-        return Method(query.store, "get", (), kwargs)
+        return MethodCall(query.store, "get", (), kwargs)
 
 
 def _each(query: DocumentQuery, operator: str, values: Sequence[Any]) -> list[dict[str, Any]]:
@@ -111,7 +111,7 @@ class QdrantProfile(StoreProfile):
         exact = getattr(params, "exact", None) is True
         return _mode(query.store) == "dense" and (exact or _is_local(query.store))
 
-    def search(self, query: DocumentQuery) -> Steps[Rows[Row]]:
+    def search(self, query: DocumentQuery) -> Calls[Rows[Row]]:
         """Rank rows, without those of units to exclude, as deep as the query asks."""
         from qdrant_client import models
 
@@ -126,23 +126,23 @@ class QdrantProfile(StoreProfile):
         exact = self.is_exact(query) or query.depth > 0
         store = query.store
         if _mode(store) == "dense" and query.vector is not None:
-            call = Method(store, BY_VECTOR, (list(query.vector),), kwargs)
+            call = MethodCall(store, BY_VECTOR, (list(query.vector),), kwargs)
         else:
             if query.vector is not None:
                 store = with_vector(store, "_embeddings", query.vector)
-            call = Method(store, "similarity_search_with_score", (query.text,), kwargs)
+            call = MethodCall(store, "similarity_search_with_score", (query.text,), kwargs)
         rows = yield call
         found = [(_identified(row, "_id"), score) for row, score in rows]
         return Rows(found, exact, exact and len(found) < query.top_k)
 
-    def list_chunks(self, query: DocumentQuery, values: Sequence[Any]) -> Steps[Sequence[Document]]:
+    def list_chunks(self, query: DocumentQuery, values: Sequence[Any]) -> Calls[Sequence[Document]]:
         """Return all rows whose unit is named by one of the values."""
         self._check_known(query, FILTER)
         wanted = _points(query, values, inside=True)
         found: list[Document] = yield Work(lambda: _all_points(query.store, wanted)).method()
         return found
 
-    def has_other(self, query: DocumentQuery, values: Sequence[Any]) -> Steps[bool]:
+    def has_other(self, query: DocumentQuery, values: Sequence[Any]) -> Calls[bool]:
         """Whether there is a row that passes and whose unit is named by none of the values."""
         self._check_known(query, FILTER)
         other = _points(query, values, inside=False)
@@ -217,7 +217,7 @@ class MilvusProfile(StoreProfile):
         """Whether the store is searched by the query's vector."""
         return not store._is_multi_vector and not store._is_sparse
 
-    def search(self, query: DocumentQuery) -> Steps[Rows[Row]]:
+    def search(self, query: DocumentQuery) -> Calls[Rows[Row]]:
         """Rank rows, without those of units to exclude."""
         if query.depth:
             raise NotImplementedError
@@ -226,7 +226,7 @@ class MilvusProfile(StoreProfile):
         if query.exclude:
             kwargs["expr"] = _milvus(query, query.exclude, "not in")
         if query.vector is None:
-            call = Method(store, "similarity_search_with_score", (query.text,), kwargs)
+            call = MethodCall(store, "similarity_search_with_score", (query.text,), kwargs)
         else:
             call = _threaded(store, BY_VECTOR, (list(query.vector),), kwargs)
         rows = yield call
@@ -239,7 +239,7 @@ class MilvusProfile(StoreProfile):
             )
         return Rows(found, exact, exact and len(found) < asked)
 
-    def list_chunks(self, query: DocumentQuery, values: Sequence[Any]) -> Steps[Sequence[Document]]:
+    def list_chunks(self, query: DocumentQuery, values: Sequence[Any]) -> Calls[Sequence[Document]]:
         """Return all rows whose unit is named by one of the values."""
         items = yield self._entities(query, _milvus(query, values, "in"), MILVUS_MOST)
         if len(items) >= MILVUS_MOST:
@@ -248,13 +248,13 @@ class MilvusProfile(StoreProfile):
         documents = [store._parse_document(dict(item)) for item in items]
         return [_identified(one, store._primary_field) for one in documents]
 
-    def has_other(self, query: DocumentQuery, values: Sequence[Any]) -> Steps[bool]:
+    def has_other(self, query: DocumentQuery, values: Sequence[Any]) -> Calls[bool]:
         """Whether there is a row that passes and whose unit is named by none of the values."""
         own = query.kwargs.get("expr") or ""
         expression = _milvus(query, values, "not in") if values else own
         return bool((yield self._entities(query, expression, 1)))
 
-    def _entities(self, query: DocumentQuery, expression: str, limit: int) -> Method:
+    def _entities(self, query: DocumentQuery, expression: str, limit: int) -> MethodCall:
         self._check_known(query, "expr")
         store = query.store
         fields = store._remove_forbidden_fields(store.fields[:])
@@ -263,10 +263,12 @@ class MilvusProfile(StoreProfile):
             "output_fields": ["*"] if store.enable_dynamic_field else fields,
             "limit": limit,
         }
-        return Method(store.client, "query", (store.collection_name,), kwargs)
+        return MethodCall(store.client, "query", (store.collection_name,), kwargs)
 
 
-def _threaded(target: Any, name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Method:
+def _threaded(
+    target: Any, name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+) -> MethodCall:
     """Call in a thread from an event loop: an async client belongs to the loop that made it."""
     return Work(lambda: getattr(target, name)(*args, **kwargs)).method()
 
@@ -293,7 +295,7 @@ class LanceProfile(StoreProfile):
         """Whether the store is searched by the query's vector."""
         return True
 
-    def search(self, query: DocumentQuery) -> Steps[Rows[Row]]:
+    def search(self, query: DocumentQuery) -> Calls[Rows[Row]]:
         """Rank rows, without those of units to exclude."""
         own = query.kwargs.keys() - {FILTER, "prefilter", "name"}
         if query.depth or (query.exclude and own):
@@ -301,21 +303,23 @@ class LanceProfile(StoreProfile):
         if own or query.vector is None:
             # A search by words, or with a metric or reranker: the store's own affair.
             kwargs = {**query.kwargs, "k": query.top_k}
-            rows = yield Method(query.store, "similarity_search_with_score", (query.text,), kwargs)
+            rows = yield MethodCall(
+                query.store, "similarity_search_with_score", (query.text,), kwargs
+            )
             return Rows(rows)
         rows = yield Work(lambda: _lance_rows(query)).method()
         table = query.store.get_table(query.kwargs.get("name"))
         exact = not lance_indexes(table)
         return Rows(rows, exact, exact and len(rows) < query.top_k)
 
-    def list_chunks(self, query: DocumentQuery, values: Sequence[Any]) -> Steps[Sequence[Document]]:
+    def list_chunks(self, query: DocumentQuery, values: Sequence[Any]) -> Calls[Sequence[Document]]:
         """Return all rows whose unit is named by one of the values."""
         self._check_known(query, FILTER, "name")
         condition = _lance(query, values, "IN")
         found: list[Document] = yield Work(lambda: _lance_documents(query, condition)).method()
         return found
 
-    def has_other(self, query: DocumentQuery, values: Sequence[Any]) -> Steps[bool]:
+    def has_other(self, query: DocumentQuery, values: Sequence[Any]) -> Calls[bool]:
         """Whether there is a row that passes and whose unit is named by none of the values."""
         self._check_known(query, FILTER, "name")
         condition = _lance(query, values, "NOT IN") if values else _lance_own(query)

@@ -18,7 +18,7 @@ from langchain_longrag.bridge.store_profiles.base import (
     Work,
     with_vector,
 )
-from longrag.calls import Method, Steps
+from longrag.integration.answering import Calls, MethodCall
 from longrag.integration.faiss_indexes import exhaustive_index, is_flat
 from longrag.integration.store_profiles import Rows, by_type, check_plain_key
 
@@ -29,7 +29,7 @@ class InMemoryProfile(StoreProfile):
     def __init__(self) -> None:
         super().__init__(exhaustive=True)
 
-    def search(self, query: DocumentQuery) -> Steps[Rows[Row]]:
+    def search(self, query: DocumentQuery) -> Calls[Rows[Row]]:
         """Rank rows, without those of units to exclude."""
         if query.depth:
             raise NotImplementedError
@@ -43,7 +43,7 @@ class InMemoryProfile(StoreProfile):
 
         return (yield from self._rank(query, {FILTER: passes}))
 
-    def list_chunks(self, query: DocumentQuery, values: Sequence[Any]) -> Steps[Sequence[Document]]:
+    def list_chunks(self, query: DocumentQuery, values: Sequence[Any]) -> Calls[Sequence[Document]]:
         """Return all rows whose unit is named by one of the values."""
         self._check_known(query, FILTER)
         own = query.kwargs.get(FILTER)
@@ -73,7 +73,7 @@ class FaissProfile(StoreProfile):
         """Whether the store ranks every row by its vector."""
         return is_flat(query.store.index)
 
-    def search(self, query: DocumentQuery) -> Steps[Rows[Row]]:
+    def search(self, query: DocumentQuery) -> Calls[Rows[Row]]:
         """Rank rows, without those of units to exclude, as deep as the query asks."""
         store, flat = query.store, self.is_exact(query)
         total = store.index.ntotal
@@ -93,7 +93,7 @@ class FaissProfile(StoreProfile):
         everything = passes is None and len(rows) >= total
         return Rows(rows, exact, everything or (exact and len(rows) < query.top_k))
 
-    def list_chunks(self, query: DocumentQuery, values: Sequence[Any]) -> Steps[Sequence[Document]]:
+    def list_chunks(self, query: DocumentQuery, values: Sequence[Any]) -> Calls[Sequence[Document]]:
         """Return all rows whose unit is named by one of the values."""
         self._check_known(query, FILTER)
         own = query.kwargs.get(FILTER)
@@ -146,7 +146,7 @@ class DuckDBProfile(StoreProfile):
         """Whether the store is searched by the query's vector: by one that it need not make."""
         return True
 
-    def search(self, query: DocumentQuery) -> Steps[Rows[Row]]:
+    def search(self, query: DocumentQuery) -> Calls[Rows[Row]]:
         """Rank rows."""
         if query.depth or query.exclude:
             raise NotImplementedError
@@ -158,11 +158,11 @@ class DuckDBProfile(StoreProfile):
         store._connection = query.store._connection.cursor()
         store._table = store._connection.table(store._table_name)
         kwargs = {**query.kwargs, "k": query.top_k}
-        documents = yield Method(_Sync(store), "similarity_search", (query.text,), kwargs)
+        documents = yield MethodCall(_Sync(store), "similarity_search", (query.text,), kwargs)
         rows = [(one, one.metadata.pop("_similarity_score", None)) for one in documents]
         return Rows(rows, exact=True, ended=len(rows) < query.top_k)
 
-    def list_chunks(self, query: DocumentQuery, values: Sequence[Any]) -> Steps[Sequence[Document]]:
+    def list_chunks(self, query: DocumentQuery, values: Sequence[Any]) -> Calls[Sequence[Document]]:
         """Return all rows whose unit is named by one of the values."""
         self._check_known(query)
         path = f'$."{check_plain_key(query.unit_key)}"'

@@ -20,7 +20,7 @@ from langchain_longrag.bridge.store_profiles.base import (
     Row,
     StoreProfile,
 )
-from longrag.calls import Method, Steps
+from longrag.integration.answering import Calls, MethodCall
 from longrag.integration.postgres import count_approximate_indexes, named, texts
 from longrag.integration.store_profiles import Rows, check_plain_key
 
@@ -32,24 +32,24 @@ class PGVectorProfile(StoreProfile):
         """Whether the store is searched by the query's vector."""
         return True
 
-    def search(self, query: DocumentQuery) -> Steps[Rows[Row]]:
+    def search(self, query: DocumentQuery) -> Calls[Rows[Row]]:
         """Rank rows, without those of units to exclude, as deep as the query asks."""
         self._check_known(query, FILTER)
         if query.depth > 1:
             raise NotImplementedError
-        found = yield Method(_Collection(query), "ranked")
+        found = yield MethodCall(_Collection(query), "ranked")
         rows = query.store._results_to_docs_and_scores([row[:2] for row in found])
         exact = bool(found) and (query.depth > 0 or not found[0][2])
         return Rows(rows, exact, exact and len(rows) < query.top_k)
 
-    def list_chunks(self, query: DocumentQuery, values: Sequence[Any]) -> Steps[Sequence[Document]]:
+    def list_chunks(self, query: DocumentQuery, values: Sequence[Any]) -> Calls[Sequence[Document]]:
         """Return all rows whose unit is named by one of the values."""
-        found = yield Method(_Collection(query, values, inside=True), "listed")
+        found = yield MethodCall(_Collection(query, values, inside=True), "listed")
         return [_document(row[0]) for row in found]
 
-    def has_other(self, query: DocumentQuery, values: Sequence[Any]) -> Steps[bool]:
+    def has_other(self, query: DocumentQuery, values: Sequence[Any]) -> Calls[bool]:
         """Whether there is a row that passes and whose unit is named by none of the values."""
-        found = yield Method(_Collection(query, values, inside=False, limit=1), "listed")
+        found = yield MethodCall(_Collection(query, values, inside=False, limit=1), "listed")
         return bool(found)
 
 
@@ -152,7 +152,7 @@ class PGVectorStoreProfile(StoreProfile):
         """Whether the store is searched by the query's vector."""
         return True
 
-    def search(self, query: DocumentQuery) -> Steps[Rows[Row]]:
+    def search(self, query: DocumentQuery) -> Calls[Rows[Row]]:
         """Rank rows, without those of units to exclude, as deep as the query asks."""
         self._check_known(query, FILTER)
         inner = _inner(query.store)
@@ -161,12 +161,12 @@ class PGVectorStoreProfile(StoreProfile):
             return (yield from self._hybrid(query, hybrid))
         if query.depth > 1:
             raise NotImplementedError
-        rows = yield Method(_Table(query, ranked=True), "rows")
+        rows = yield MethodCall(_Table(query, ranked=True), "rows")
         exact = bool(rows) and (query.depth > 0 or not rows[0]["longrag_indexes"])
         found = [(_row_document(row, inner), row["longrag_distance"]) for row in rows]
         return Rows(found, exact, exact and len(found) < query.top_k)
 
-    def _hybrid(self, query: DocumentQuery, hybrid: Any) -> Steps[Rows[Row]]:
+    def _hybrid(self, query: DocumentQuery, hybrid: Any) -> Calls[Rows[Row]]:
         """Let the store fuse both of its rankings, each as long as what is asked for."""
         from dataclasses import replace
 
@@ -183,19 +183,19 @@ class PGVectorStoreProfile(StoreProfile):
         kwargs: dict[str, Any] = {**query.kwargs, "k": query.top_k, "hybrid_search_config": own}
         if query.exclude:
             kwargs[FILTER] = _nin(query)
-        rows = yield Method(query.store, BY_VECTOR, (list(query.vector or ()),), kwargs)
+        rows = yield MethodCall(query.store, BY_VECTOR, (list(query.vector or ()),), kwargs)
         return Rows(rows)
 
-    def list_chunks(self, query: DocumentQuery, values: Sequence[Any]) -> Steps[Sequence[Document]]:
+    def list_chunks(self, query: DocumentQuery, values: Sequence[Any]) -> Calls[Sequence[Document]]:
         """Return all rows whose unit is named by one of the values."""
         self._check_known(query, FILTER)
-        rows = yield Method(_Table(query, values, inside=True), "rows")
+        rows = yield MethodCall(_Table(query, values, inside=True), "rows")
         return [_row_document(row, _inner(query.store)) for row in rows]
 
-    def has_other(self, query: DocumentQuery, values: Sequence[Any]) -> Steps[bool]:
+    def has_other(self, query: DocumentQuery, values: Sequence[Any]) -> Calls[bool]:
         """Whether there is a row that passes and whose unit is named by none of the values."""
         self._check_known(query, FILTER)
-        return bool((yield Method(_Table(query, values, inside=False, limit=1), "rows")))
+        return bool((yield MethodCall(_Table(query, values, inside=False, limit=1), "rows")))
 
 
 def _inner(store: Any) -> Any:

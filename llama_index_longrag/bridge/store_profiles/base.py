@@ -20,7 +20,7 @@ from llama_index.core.vector_stores.types import (
     VectorStoreQueryMode,
 )
 
-from longrag.calls import Method, Steps
+from longrag.integration.answering import Calls, MethodCall
 from longrag.integration.store_profiles import Rows, by_type
 
 WITHOUT_VECTOR = (VectorStoreQueryMode.SPARSE, VectorStoreQueryMode.TEXT_SEARCH)
@@ -139,7 +139,7 @@ class StoreProfile:
         """Whether the store ranks every row that passes by its vector."""
         return self._exhaustive and query.settings.mode == VectorStoreQueryMode.DEFAULT
 
-    def search(self, query: NodeQuery) -> Steps[Rows[NodeWithScore]]:
+    def search(self, query: NodeQuery) -> Calls[Rows[NodeWithScore]]:
         """Rank rows, without those of units to exclude, as deep as the query asks."""
         if query.depth or (query.exclude and not self._excludes):
             raise NotImplementedError
@@ -152,7 +152,7 @@ class StoreProfile:
             raise
         return Rows(rows, exact, exact and len(rows) < query.top_k)
 
-    def list_chunks(self, query: NodeQuery, values: Sequence[Any]) -> Steps[Sequence[BaseNode]]:
+    def list_chunks(self, query: NodeQuery, values: Sequence[Any]) -> Calls[Sequence[BaseNode]]:
         """Return all nodes whose unit is named by one of the values."""
         if not self._lists:
             raise NotImplementedError
@@ -160,7 +160,7 @@ class StoreProfile:
         nodes = yield method(query.store, "get_nodes", (None,), {"filters": filters})
         return allowed(query, nodes)
 
-    def has_other(self, query: NodeQuery, values: Sequence[Any]) -> Steps[bool]:
+    def has_other(self, query: NodeQuery, values: Sequence[Any]) -> Calls[bool]:
         """Whether there is a node that passes and whose unit is named by none of the values."""
         raise NotImplementedError
         yield  # a generator, as every answer is
@@ -190,11 +190,11 @@ class StoreProfile:
 
     def _rank(
         self, query: NodeQuery, store: BasePydanticVectorStore
-    ) -> Steps[Sequence[NodeWithScore]]:
+    ) -> Calls[Sequence[NodeWithScore]]:
         bundle = QueryBundle(
             query.text, embedding=None if query.vector is None else list(query.vector)
         )
-        rows: Sequence[NodeWithScore] = yield Method(
+        rows: Sequence[NodeWithScore] = yield MethodCall(
             ChunkRetriever(query, store), "retrieve", (bundle,)
         )
         return rows
@@ -260,12 +260,12 @@ def allowed(query: NodeQuery, nodes: Sequence[BaseNode]) -> Sequence[BaseNode]:
 
 def method(
     target: object, name: str, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
-) -> Method:
+) -> MethodCall:
     """Call a store's method; one whose async form only calls it is called in a thread instead."""
     inherited = getattr(BasePydanticVectorStore, f"a{name}", None)
     if inherited is not None and getattr(type(target), f"a{name}", None) is inherited:
         target = _Threaded(name, getattr(target, name))
-    return Method(target, name, args, kwargs or {})
+    return MethodCall(target, name, args, kwargs or {})
 
 
 class _Threaded:

@@ -19,7 +19,7 @@ from llama_index_longrag.bridge.store_profiles.base import (
     keep_to,
     together,
 )
-from longrag.calls import Method, Steps
+from longrag.integration.answering import Calls, MethodCall
 from longrag.integration.store_profiles import Rows, check_plain_key
 
 # As many rows as a store is asked for where a smaller search has not found enough units.
@@ -38,7 +38,7 @@ class ChromaProfile(StoreProfile):
     def __init__(self) -> None:
         super().__init__(excludes=True, lists=True)
 
-    def search(self, query: NodeQuery) -> Steps[Rows[NodeWithScore]]:
+    def search(self, query: NodeQuery) -> Calls[Rows[NodeWithScore]]:
         """Rank rows, without those of units to exclude, as deep as the query asks."""
         if query.depth > 1:
             raise NotImplementedError
@@ -46,14 +46,14 @@ class ChromaProfile(StoreProfile):
             query = replace(query, top_k=max(query.top_k, _DEEP))
         return Rows((yield from self._rank(excluding(query), query.store)))
 
-    def has_other(self, query: NodeQuery, values: Sequence[Any]) -> Steps[bool]:
+    def has_other(self, query: NodeQuery, values: Sequence[Any]) -> Calls[bool]:
         """Whether there is a node that passes and whose unit is named by none of the values."""
         from llama_index.vector_stores.chroma.base import _to_chroma_filter
 
         filters = together(self.own_filters(query), keep_out(query.unit_key, values))
         where = _to_chroma_filter(filters) if filters.filters else None
         kwargs: dict[str, Any] = {"where": where, "limit": 1, "include": []}
-        found = yield Method(query.store.client, "get", (), kwargs)
+        found = yield MethodCall(query.store.client, "get", (), kwargs)
         return bool(found["ids"])
 
 
@@ -66,7 +66,7 @@ class QdrantProfile(StoreProfile):
     def __init__(self) -> None:
         super().__init__(excludes=True, tuning=("search_params", "shard_identifier"))
 
-    def search(self, query: NodeQuery) -> Steps[Rows[NodeWithScore]]:
+    def search(self, query: NodeQuery) -> Calls[Rows[NodeWithScore]]:
         """Rank rows, without those of units to exclude, as deep as the query asks."""
         local = _is_local(query.store)
         if query.depth > (0 if local else 1):
@@ -79,18 +79,20 @@ class QdrantProfile(StoreProfile):
         rows = yield from self._rank(excluding(query), query.store)
         return Rows(rows, exact, exact and len(rows) < query.top_k)
 
-    def list_chunks(self, query: NodeQuery, values: Sequence[Any]) -> Steps[Sequence[BaseNode]]:
+    def list_chunks(self, query: NodeQuery, values: Sequence[Any]) -> Calls[Sequence[BaseNode]]:
         """Return all nodes whose unit is named by one of the values."""
-        points = yield Method(_Points(query, self.own_filters(query), values, inside=True), "all")
+        points = yield MethodCall(
+            _Points(query, self.own_filters(query), values, inside=True), "all"
+        )
         store: Any = query.store
         return allowed(query, store.parse_to_query_result(points).nodes)
 
-    def has_other(self, query: NodeQuery, values: Sequence[Any]) -> Steps[bool]:
+    def has_other(self, query: NodeQuery, values: Sequence[Any]) -> Calls[bool]:
         """Whether there is a node that passes and whose unit is named by none of the values."""
         if query.settings.doc_ids is not None:
             raise NotImplementedError
         points = _Points(query, self.own_filters(query), values, inside=False)
-        return bool((yield Method(points, "first")))
+        return bool((yield MethodCall(points, "first")))
 
     def _ranks_exactly(self, query: NodeQuery, local: bool) -> bool:
         params = query.settings.kwargs.get("search_params")
@@ -171,13 +173,13 @@ class DuckDBProfile(StoreProfile):
     def __init__(self) -> None:
         super().__init__(excludes=True, lists=True, exhaustive=True)
 
-    def search(self, query: NodeQuery) -> Steps[Rows[NodeWithScore]]:
+    def search(self, query: NodeQuery) -> Calls[Rows[NodeWithScore]]:
         """Rank rows, without those of units to exclude."""
         if query.exclude:
             check_plain_key(query.unit_key)
         return (yield from super().search(query))
 
-    def list_chunks(self, query: NodeQuery, values: Sequence[Any]) -> Steps[Sequence[BaseNode]]:
+    def list_chunks(self, query: NodeQuery, values: Sequence[Any]) -> Calls[Sequence[BaseNode]]:
         """Return all nodes whose unit is named by one of the values."""
         check_plain_key(query.unit_key)
         return (yield from super().list_chunks(query, values))

@@ -11,7 +11,7 @@ from llama_index.core.vector_stores.types import BasePydanticVectorStore, Vector
 from llama_index.core.vector_stores.utils import metadata_dict_to_node
 
 from llama_index_longrag.bridge.store_profiles.base import NodeQuery, StoreProfile, allowed
-from longrag.calls import Method, Steps
+from longrag.integration.answering import Calls, MethodCall
 from longrag.integration.store_profiles import (
     MILVUS_MOST,
     Rows,
@@ -34,7 +34,7 @@ class MilvusProfile(StoreProfile):
     def __init__(self) -> None:
         super().__init__(tuning=("milvus_search_config",))
 
-    def search(self, query: NodeQuery) -> Steps[Rows[NodeWithScore]]:
+    def search(self, query: NodeQuery) -> Calls[Rows[NodeWithScore]]:
         """Rank rows, without those of units to exclude."""
         if query.depth:
             raise NotImplementedError
@@ -55,21 +55,21 @@ class MilvusProfile(StoreProfile):
         )
         return Rows(rows, exact, exact and len(rows) < asked.top_k)
 
-    def list_chunks(self, query: NodeQuery, values: Sequence[Any]) -> Steps[Sequence[BaseNode]]:
+    def list_chunks(self, query: NodeQuery, values: Sequence[Any]) -> Calls[Sequence[BaseNode]]:
         """Return all nodes whose unit is named by one of the values."""
         self.own_filters(query)
         expression = _both(_own_expression(query), _in(query.unit_key, values))
-        items = yield Method(_Entities(query.store, expression, MILVUS_MOST), "items")
+        items = yield MethodCall(_Entities(query.store, expression, MILVUS_MOST), "items")
         if len(items) >= MILVUS_MOST:
             raise NotImplementedError  # there may be more than one answer holds
         return [_milvus_node(item, query.store) for item in items]
 
-    def has_other(self, query: NodeQuery, values: Sequence[Any]) -> Steps[bool]:
+    def has_other(self, query: NodeQuery, values: Sequence[Any]) -> Calls[bool]:
         """Whether there is a node that passes and whose unit is named by none of the values."""
         self.own_filters(query)
         other = _in(query.unit_key, values, negated=True) if values else ""
         expression = _both(_own_expression(query), other)
-        return bool((yield Method(_Entities(query.store, expression, 1), "items")))
+        return bool((yield MethodCall(_Entities(query.store, expression, 1), "items")))
 
 
 def _in(key: str, values: Sequence[Any], *, negated: bool = False) -> str:
@@ -130,7 +130,7 @@ class LanceProfile(StoreProfile):
     def __init__(self) -> None:
         super().__init__()
 
-    def search(self, query: NodeQuery) -> Steps[Rows[NodeWithScore]]:
+    def search(self, query: NodeQuery) -> Calls[Rows[NodeWithScore]]:
         """Rank rows, without those of units to exclude, as deep as the query asks."""
         store: Any = query.store
         indexed = lance_indexes(store.table)
@@ -153,19 +153,19 @@ class LanceProfile(StoreProfile):
             rows = []
         return Rows(rows[: query.top_k], exact, exact and len(rows) < query.top_k)
 
-    def list_chunks(self, query: NodeQuery, values: Sequence[Any]) -> Steps[Sequence[BaseNode]]:
+    def list_chunks(self, query: NodeQuery, values: Sequence[Any]) -> Calls[Sequence[BaseNode]]:
         """Return all nodes whose unit is named by one of the values."""
         condition = _sql_both(_own_condition(query), _sql_in(query.unit_key, values, "IN"))
-        rows = yield Method(_LanceRows(query.store, condition, None), "rows")
+        rows = yield MethodCall(_LanceRows(query.store, condition, None), "rows")
         return allowed(query, [metadata_dict_to_node(row["metadata"]) for row in rows])
 
-    def has_other(self, query: NodeQuery, values: Sequence[Any]) -> Steps[bool]:
+    def has_other(self, query: NodeQuery, values: Sequence[Any]) -> Calls[bool]:
         """Whether there is a node that passes and whose unit is named by none of the values."""
         if query.settings.doc_ids is not None:
             raise NotImplementedError
         other = _sql_in(query.unit_key, values, "NOT IN") if values else ""
         condition = _sql_both(_own_condition(query), other)
-        return bool((yield Method(_LanceRows(query.store, condition, 1), "rows")))
+        return bool((yield MethodCall(_LanceRows(query.store, condition, 1), "rows")))
 
     def delete_nodes(self, store: BasePydanticVectorStore, node_ids: Sequence[str]) -> None:
         """Take nodes out of a store by their ids, which its class would take for columns."""

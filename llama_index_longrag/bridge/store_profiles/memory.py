@@ -18,7 +18,7 @@ from llama_index_longrag.bridge.store_profiles.base import (
     keep_to,
     method,
 )
-from longrag.calls import Method, Steps
+from longrag.integration.answering import Calls, MethodCall
 from longrag.integration.faiss_indexes import exhaustive_index, is_flat
 from longrag.integration.store_profiles import Rows
 
@@ -34,18 +34,18 @@ class SimpleProfile(StoreProfile):
         own = type(query.store).query is SimpleVectorStore.query
         return own and query.settings.mode == VectorStoreQueryMode.DEFAULT
 
-    def list_chunks(self, query: NodeQuery, values: Sequence[Any]) -> Steps[Sequence[BaseNode]]:
+    def list_chunks(self, query: NodeQuery, values: Sequence[Any]) -> Calls[Sequence[BaseNode]]:
         """Return all nodes whose unit is named by one of the values."""
         ids = self._passing(query, keep_to(query.unit_key, values))
         if query.store.stores_text:  # a subclass that also holds the nodes
             return allowed(query, (yield method(query.store, "get_nodes", (ids,))))
         kwargs = {"raise_error": False}
-        nodes: list[BaseNode] = yield Method(query.index.docstore, "get_nodes", (ids,), kwargs)
+        nodes: list[BaseNode] = yield MethodCall(query.index.docstore, "get_nodes", (ids,), kwargs)
         if len(nodes) < len(ids):
             raise NotImplementedError  # the docstore does not hold the store's nodes
         return allowed(query, nodes)
 
-    def has_other(self, query: NodeQuery, values: Sequence[Any]) -> Steps[bool]:
+    def has_other(self, query: NodeQuery, values: Sequence[Any]) -> Calls[bool]:
         """Whether there is a node that passes and whose unit is named by none of the values."""
         return bool(self._passing(query, keep_out(query.unit_key, values)))
         yield
@@ -80,7 +80,7 @@ class FaissProfile(StoreProfile):
         """Whether the store ranks every row by its vector."""
         return is_flat(query.store.client)
 
-    def search(self, query: NodeQuery) -> Steps[Rows[NodeWithScore]]:
+    def search(self, query: NodeQuery) -> Calls[Rows[NodeWithScore]]:
         """Rank rows as deep as the query asks."""
         if query.exclude:
             raise NotImplementedError

@@ -15,7 +15,7 @@ from llama_index.core.vector_stores.types import VectorStoreQueryMode
 from llama_index.core.vector_stores.utils import metadata_dict_to_node
 
 from llama_index_longrag.bridge.store_profiles.base import NodeQuery, StoreProfile, allowed
-from longrag.calls import Method, Steps
+from longrag.integration.answering import Calls, MethodCall
 from longrag.integration.postgres import DEEP, count_approximate_indexes, named
 from longrag.integration.store_profiles import Rows
 
@@ -36,7 +36,7 @@ class PostgresProfile(StoreProfile):
     def __init__(self) -> None:
         super().__init__(tuning=("hnsw_ef_search", "ivfflat_probes"))
 
-    def search(self, query: NodeQuery) -> Steps[Rows[NodeWithScore]]:
+    def search(self, query: NodeQuery) -> Calls[Rows[NodeWithScore]]:
         """Rank rows, without those of units to exclude, as deep as the query asks."""
         own: Any = query.store
         if query.depth > 2 or (query.depth == 1 and not own.hnsw_kwargs):
@@ -51,20 +51,20 @@ class PostgresProfile(StoreProfile):
         exact = dense and bool(rows) and (query.depth == 2 or not any(indexes))
         return Rows(rows, exact, exact and len(rows) < query.top_k)
 
-    def list_chunks(self, query: NodeQuery, values: Sequence[Any]) -> Steps[Sequence[BaseNode]]:
+    def list_chunks(self, query: NodeQuery, values: Sequence[Any]) -> Calls[Sequence[BaseNode]]:
         """Return all nodes whose unit is named by one of the values."""
         wanted = _named(query.unit_key, values)
-        rows = yield Method(_Table(query, self.own_filters(query), wanted), "rows")
+        rows = yield MethodCall(_Table(query, self.own_filters(query), wanted), "rows")
         return allowed(query, [_node(row) for row in rows])
 
-    def has_other(self, query: NodeQuery, values: Sequence[Any]) -> Steps[bool]:
+    def has_other(self, query: NodeQuery, values: Sequence[Any]) -> Calls[bool]:
         """Whether there is a node that passes and whose unit is named by none of the values."""
         if query.settings.doc_ids is not None:
             raise NotImplementedError
         named_ = _named(query.unit_key, values)
         wanted = (lambda table: ~named_(table)) if values else None
         table = _Table(query, self.own_filters(query), wanted, limit=1)
-        return bool((yield Method(table, "rows")))
+        return bool((yield MethodCall(table, "rows")))
 
 
 _DENSE: Final = VectorStoreQueryMode.DEFAULT

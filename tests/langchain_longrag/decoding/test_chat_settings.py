@@ -8,7 +8,7 @@ from langchain_core.documents import Document
 from pydantic import ValidationError
 
 from langchain_longrag import ChatRiches
-from langchain_longrag.bridge.models import llm_identity
+from langchain_longrag.models.identity import llm_identity
 from longrag.decoding.decoder import RichesDecoder
 from longrag.errors import (
     GenerationError,

@@ -20,7 +20,7 @@ from llama_index.core.prompts import PromptTemplate
 from llama_index.core.schema import TextNode
 
 from llama_index_longrag import RichesLLM
-from llama_index_longrag.bridge.summaries import llm_identity
+from llama_index_longrag.models.identity import llm_identity
 from longrag.decoding import RichesDecoder, riches_prompt
 from longrag.errors import InvalidDocumentError, InvalidParameterError, TokenizerError
 from longrag.indexing import KeyIndex

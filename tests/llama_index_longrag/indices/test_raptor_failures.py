@@ -16,7 +16,7 @@ from llama_index.core.llms.callbacks import llm_completion_callback
 from llama_index.core.prompts import SelectorPromptTemplate
 
 from llama_index_longrag import RaptorIndex
-from llama_index_longrag.bridge.summaries import embed_identity, llm_identity
+from llama_index_longrag.models.identity import embed_identity, llm_identity
 from longrag.errors import (
     CallLimitError,
     EmbeddingError,
@@ -196,7 +196,7 @@ class TestFailures:
                 await asyncio.Event().wait()
                 raise AssertionError
 
-        index._models.llm = Endless("")
+        index._runner.llm = Endless("")
         for change in (index.ainsert(story(9)), index.adelete_ref_doc("story-01")):
             started.clear()
             changing = asyncio.create_task(change)
@@ -286,7 +286,7 @@ class TestJournals:
         monkeypatch.setattr(Journal, "__init__", counted)
         index = build(journal=tmp_path / "journal")
         index.delete_ref_doc("story-01")
-        index._models.llm._script = [TimeoutError("too slow")]
+        index._runner.llm._script = [TimeoutError("too slow")]
         with pytest.raises(SummaryError):
             index.insert(story(9))
         assert len(opened) == 4

@@ -143,10 +143,10 @@ class TestChange:
         files = [file for file in tmp_path.rglob("*") if file.is_file()]
         assert len(files) >= 5
         assert [file.name for file in files if SECRET.encode() in file.read_bytes()] == []
-        index._models.llm = None
+        index._runner.llm = None
         kept = [
             vars(index),
-            vars(index._models),
+            vars(index._runner),
             vars(index._trees),
             vars(index._rows),
             index.tree.nodes,

@@ -1,0 +1,120 @@
+"""The life cycle of a component's journal: opened under its models' names, purged and closed."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, asynccontextmanager, contextmanager, nullcontext
+from typing import TypeAlias
+
+from longrag.errors import InvalidParameterError
+from longrag.journal import Journal
+
+JournalLike: TypeAlias = str | os.PathLike[str] | Journal | None
+"""Where answers are kept: the path of a file, a journal that the caller opened, or nowhere."""
+
+ModelNames: TypeAlias = Callable[[], Mapping[str, str]]
+"""Returns the ``model`` and ``embed_model`` of a journal; called only when a file is opened."""
+
+
+def check_journal(journal: JournalLike) -> None:
+    """Raise ``InvalidParameterError`` unless ``journal`` is a path, a ``Journal`` or None."""
+    if not isinstance(journal, str | os.PathLike | Journal | None):
+        raise InvalidParameterError("journal", journal, "a path, a Journal or None")
+
+
+class StaleSources:
+    """The ids of sources that changes removed, until a journal has purged the answers from them."""
+
+    def __init__(self) -> None:
+        self._ids: list[str] = []
+        self._purged = 0
+
+    def add(self, ids: Sequence[str]) -> None:
+        """Take in what a change removed."""
+        self._ids += ids
+
+    @contextmanager
+    def purging(self, journal: Journal | None) -> Iterator[None]:
+        """Purge the ids that are left from before, and at the end those added meanwhile.
+
+        Ids added by changes that run at the same time are purged as well: this run may have asked
+        again about what the others removed.
+        """
+        first = len(self._ids)
+        # Left over where a purge failed, for instance because another process locked the file.
+        self._purge(journal, self._purged)
+        try:
+            yield
+        finally:
+            self._purge(journal, first)
+
+    def _purge(self, journal: Journal | None, first: int) -> None:
+        stale = self._ids[first:]
+        if journal is not None and stale:
+            journal.purge(*stale)
+            self._purged = max(self._purged, first + len(stale))
+
+
+@contextmanager
+def open_journal(
+    journal: JournalLike, names: ModelNames, *, stale: StaleSources | None = None
+) -> Iterator[Journal | None]:
+    """Open a component's journal for one run, and close it; the caller's own stays open.
+
+    Args:
+        journal: what the component was given.
+        names: gives the names of the models whose answers are kept.
+        stale: the sources whose answers are purged before and after the run.
+
+    Raises:
+        JournalError: the file cannot be opened or purged.
+    """
+    opened: AbstractContextManager[Journal | None]
+    if journal is None or isinstance(journal, Journal):
+        opened = nullcontext(journal)
+    else:
+        named = names()
+        opened = Journal(
+            journal, model=named.get("model", ""), embed_model=named.get("embed_model", "")
+        )
+    with opened as own, nullcontext() if stale is None else stale.purging(own):
+        yield own
+
+
+@asynccontextmanager
+async def aopen_journal(
+    journal: JournalLike, names: ModelNames, *, stale: StaleSources | None = None
+) -> AsyncIterator[Journal | None]:
+    """Do what ``open_journal`` does without holding up the event loop."""
+    if journal is None:
+        yield None
+        return
+    manager = open_journal(journal, names, stale=stale)
+    opening = asyncio.ensure_future(asyncio.to_thread(manager.__enter__))
+    try:
+        own = await asyncio.shield(opening)
+    except asyncio.CancelledError:
+        await asyncio.wait([opening])
+        if opening.exception() is None:
+            await asyncio.to_thread(manager.__exit__, None, None, None)
+        raise
+    try:
+        yield own
+    finally:
+        await asyncio.to_thread(manager.__exit__, None, None, None)
+
+
+def purge_journal(journal: JournalLike, sources: Sequence[str]) -> None:
+    """Remove from a component's journal every answer that was made from one of the sources.
+
+    Answers are found by their sources, so that the models need not be known.
+
+    Raises:
+        JournalError: the file cannot be opened or purged.
+    """
+    if sources:
+        with open_journal(journal, dict) as own:
+            if own is not None:
+                own.purge(*dict.fromkeys(sources))
