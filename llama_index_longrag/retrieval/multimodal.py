@@ -34,7 +34,7 @@ from llama_index_longrag.bridge.media import (
 )
 from longrag.calls import Flow, ask
 from longrag.errors import InvalidParameterError, StoreError
-from longrag.integration.answering import Answerer, Calls, MethodCall
+from longrag.integration.answering import Answerer, Calls, Handler, MethodCall
 from longrag.prompts import CAPTION
 from longrag.retrieval.media_store import MediaStore, Nearest, Wanted
 from longrag.retrieval.multimodal import (
@@ -236,13 +236,12 @@ class MediaQueryEngine(BaseQueryEngine):
         return self._store
 
     def _answerer(self) -> Answerer:
-        return Answerer(
-            {
-                EmbedMedia: partial(embed_media, self._embed_model),
-                GenerateMedia: self._generate,
-                _SearchMedia: partial(_search, self._retriever),
-            }
-        )
+        handlers: dict[type, Handler] = {GenerateMedia: self._generate}
+        if self._retriever is None:
+            handlers[EmbedMedia] = partial(embed_media, self._embed_model)
+        else:
+            handlers[_SearchMedia] = partial(_search, self._retriever)
+        return Answerer(handlers)
 
     def _generate(self, request: GenerateMedia) -> Calls[Any]:
         generator = self._generators[request.wanted]
@@ -259,9 +258,7 @@ class _SearchMedia:
     wanted: Wanted
 
 
-def _search(
-    retriever: MultiModalRetriever | None, request: _SearchMedia
-) -> Calls[list[NodeWithScore]]:
+def _search(retriever: MultiModalRetriever, request: _SearchMedia) -> Calls[list[NodeWithScore]]:
     name, query = "text_to_image_retrieve", request.query
     if request.wanted == "caption":
         name, query = "image_to_image_retrieve", QueryBundle("", image_path=query.image_path)
