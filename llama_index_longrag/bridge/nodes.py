@@ -25,6 +25,7 @@ from llama_index.core.schema import (
     TextNode,
 )
 
+from llama_index_longrag.bridge.strings import UnitContent
 from longrag.errors import InvalidParameterError, StoreError
 from longrag.integration import records
 from longrag.integration.records import (
@@ -333,19 +334,6 @@ def units_of_nodes(
         chunks.extend(own)
         chunk_nodes.extend(grouped[unit_id])
     return units, chunks, chunk_nodes
-
-
-class UnitContent(str):
-    """A unit's text as the frameworks pass it on, which still knows its documents.
-
-    Synthesizers are handed bare strings; this one lets the two-turn reader see titles and
-    boundaries that other synthesizers read as text. ``metadata_str`` is the metadata a model is
-    shown, without the title of its documents.
-    """
-
-    __slots__ = ("metadata_str", "retrieved")
-    metadata_str: str
-    retrieved: RetrievedUnit
 
 
 class RetrievedUnitNode(TextNode):

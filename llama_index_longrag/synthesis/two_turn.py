@@ -24,8 +24,8 @@ from llama_index.core.response_synthesizers.base import BaseSynthesizer
 from llama_index.core.schema import NodeWithScore
 from llama_index.core.types import RESPONSE_TEXT_TYPE
 
-from llama_index_longrag.bridge.nodes import UnitContent
 from llama_index_longrag.bridge.stores import token_counter
+from llama_index_longrag.bridge.strings import Answer, SourceName, UnitContent
 from longrag.errors import InvalidParameterError
 from longrag.integration.answering import Calls, MethodCall, aperform, perform
 from longrag.prompts import EXTRACT_ANSWER, LONG_ANSWER, SHORT_ANSWER, quote
@@ -126,7 +126,7 @@ class TwoTurnSynthesizer(BaseSynthesizer):
         turns = self._turns(query_str, fitted, response_kwargs, notes)
         if self._streaming:
             return AnswerTokens(self._stream(turns), notes)
-        return Answer.noted(perform(self._predict(turns)), notes)
+        return Answer.with_notes(perform(self._predict(turns)), notes)
 
     async def aget_response(
         self, query_str: str, text_chunks: Sequence[str], **response_kwargs: Any
@@ -138,7 +138,7 @@ class TwoTurnSynthesizer(BaseSynthesizer):
         turns = self._turns(query_str, fitted, response_kwargs, notes)
         if self._streaming:
             return AsyncAnswerTokens(self._astream(turns), notes)
-        return Answer.noted(await aperform(self._predict(turns)), notes)
+        return Answer.with_notes(await aperform(self._predict(turns)), notes)
 
     def _turns(
         self, query: str, fitted: FittedContext, kwargs: dict[str, Any], notes: dict[str, Any]
@@ -274,24 +274,11 @@ def _notes(fitted: FittedContext) -> dict[str, Any]:
     return notes
 
 
-class _Nth(str):
-    """What a text is called until its node is known, which synthesizers are not shown."""
-
-    __slots__ = ("at",)
-    at: int
-
-    @classmethod
-    def text(cls, at: int) -> _Nth:
-        name = cls(f"source {at + 1}")
-        name.at = at
-        return name
-
-
 def _named(notes: dict[str, Any], sources: Sequence[NodeWithScore]) -> None:
     """Call texts that are no long units by the ids of their nodes."""
 
     def name(id_: str) -> str:
-        return sources[id_.at].node.node_id if isinstance(id_, _Nth) else id_
+        return sources[id_.position].node.node_id if isinstance(id_, SourceName) else id_
 
     if "dropped_doc_ids" in notes:
         notes["dropped_doc_ids"] = [name(id_) for id_ in notes["dropped_doc_ids"]]
@@ -318,22 +305,8 @@ def documents_of(texts: Sequence[str]) -> list[ReaderDocument]:
                 for document in reader_documents([text.retrieved])
             ]
         else:
-            documents.append(ReaderDocument(_Nth.text(rank), "", text, rank, True))
+            documents.append(ReaderDocument(SourceName.of_position(rank), "", text, rank, True))
     return documents
-
-
-class Answer(str):
-    """A short answer that carries what else is known of it to the response's metadata."""
-
-    __slots__ = ("notes",)
-    notes: dict[str, Any]
-
-    @classmethod
-    def noted(cls, text: str, notes: dict[str, Any]) -> Answer:
-        """Make an answer with its notes."""
-        answer = cls(text)
-        answer.notes = notes
-        return answer
 
 
 class AnswerTokens(Generator[str, None, None]):
