@@ -7,8 +7,9 @@ STAMP := $(VENV)/.installed
 # One worker a core, and one thread of linear algebra in each.
 WORKERS ?= auto
 PARALLEL := -n $(WORKERS) --dist worksteal
+UNIT := tests/longrag tests/llama_index_longrag tests/langchain_longrag tests/conformance
 
-.PHONY: demo demo-riches test quick coverage lint bench chaos fmt floor clean
+.PHONY: demo demo-riches test quick coverage lint docs pythons bench chaos fmt unit floor clean
 
 demo: $(STAMP)
 	$(BIN)/python examples/00_demo.py
@@ -40,6 +41,22 @@ lint: $(STAMP)
 	$(BIN)/lint-imports
 	$(BIN)/deptry .
 
+# The documentation site, in site/; a warning is an error.
+docs: $(STAMP)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
+
+# The unit tests on each Python the package claims; one that is not installed is named and skipped.
+pythons:
+	@for version in 3.10 3.11 3.12 3.13; do \
+		if ! python$$version -c "" 2>/dev/null; then \
+			echo "Python $$version: skipped, python$$version is not installed"; continue; fi; \
+		echo "Python $$version"; \
+		$(MAKE) --no-print-directory unit VENV=.venv-$$version PYTHON=python$$version || exit 1; \
+	done
+
+unit: $(STAMP)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q $(PARALLEL) $(UNIT)
+
 fmt: $(STAMP)
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
@@ -57,15 +74,15 @@ chaos: $(STAMP)
 
 # The unit tests once more, on the oldest versions the package says it works with.
 floor: .venv-floor/.installed
-	OMP_NUM_THREADS=1 .venv-floor/bin/python -m pytest $(PARALLEL) tests/longrag tests/llama_index_longrag tests/langchain_longrag tests/conformance
+	OMP_NUM_THREADS=1 .venv-floor/bin/python -m pytest $(PARALLEL) $(UNIT)
 
 clean:
-	rm -rf .coverage htmlcov .riches .venv .venv-floor .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
+	rm -rf .coverage htmlcov .riches site .venv .venv-floor .venv-3.* .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
 
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install -q --upgrade "pip>=25.1"
-	$(BIN)/python -m pip install -q -c constraints.txt -e . --group test --group lint --group bench
+	$(BIN)/python -m pip install -q -c constraints.txt -e . --group test --group lint --group docs --group bench
 	touch $@
 
 .venv-floor/.installed: pyproject.toml floor.txt constraints.txt
