@@ -6,7 +6,6 @@ import asyncio
 import copy
 import os
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from langchain_core.callbacks import (
@@ -190,10 +189,10 @@ class LongRAGIndex(ChangingIndex):
             InvalidParameterError: ``documents`` are given; the index has them.
         """
         refuse_texts("documents", documents)
-        return UnitSource(partial(self._view, None), self._result)
+        return UnitSource(self.view, self._result)
 
     def _result(self, unit: RetrievedUnit, view: CorpusView) -> Document:
-        return self._results([unit], view)[0]
+        return self.results([unit], view)[0]
 
     @property
     def takes_vectors(self) -> bool:
@@ -209,8 +208,8 @@ class LongRAGIndex(ChangingIndex):
         vector: Sequence[float] | None = None,
         filter: MetadataFilter | None = None,
     ) -> list[Document]:
-        view = self._view(filter)
-        return self._results(self._answerer().run(self._flow(query, k, vector, view)), view)
+        view = self.view(filter)
+        return self.results(self._answerer().run(self._flow(query, k, vector, view)), view)
 
     async def _aget_relevant_documents(
         self,
@@ -222,11 +221,12 @@ class LongRAGIndex(ChangingIndex):
         filter: MetadataFilter | None = None,
     ) -> list[Document]:
         # Another process may have changed the index: to catch up may take time.
-        view = await asyncio.to_thread(self._view, filter)
+        view = await asyncio.to_thread(self.view, filter)
         flow = self._flow(query, k, vector, view)
-        return self._results(await self._answerer().arun(flow), view)
+        return self.results(await self._answerer().arun(flow), view)
 
-    def _view(self, filter: MetadataFilter | None) -> CorpusView:
+    def view(self, filter: MetadataFilter | DocumentFilter | None = None) -> CorpusView:
+        """Return what passes the filter of the index and ``filter``, of one moment."""
         return self._corpus.view(both(DocumentFilter.of(self.filter), DocumentFilter.of(filter)))
 
     def _flow(
@@ -238,7 +238,8 @@ class LongRAGIndex(ChangingIndex):
         )
         return fit_budget(found, self.token_budget, count_tokens=self.length_function)
 
-    def _results(self, found: Sequence[RetrievedUnit], view: CorpusView) -> list[Document]:
+    def results(self, found: Sequence[RetrievedUnit], view: CorpusView) -> list[Document]:
+        """Convert units that were found in a view, with what their documents agree on."""
         return [
             from_result(
                 unit,

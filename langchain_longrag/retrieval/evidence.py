@@ -3,25 +3,43 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from langchain_core.callbacks import (
     AsyncCallbackManagerForRetrieverRun,
     CallbackManagerForRetrieverRun,
 )
 from langchain_core.documents import Document
+from langchain_core.embeddings import Embeddings
 from langchain_core.retrievers import BaseRetriever
 from pydantic import ConfigDict, Field, PrivateAttr, SkipValidation
 
-from langchain_longrag.indices.long_units import LongRAGIndex
+from langchain_longrag.bridge.answering import model_answerer
 from longrag.calls import Flow
+from longrag.errors import InvalidParameterError
 from longrag.ingestion.relations import LinkSource
+from longrag.integration.answering import Answerer
 from longrag.retrieval.assembly import check_token_budget
-from longrag.retrieval.corpus import CorpusView
+from longrag.retrieval.corpus import CorpusIndex, CorpusView
 from longrag.retrieval.corpus_evidence import LINK_SOURCES, CorpusEvidence, evidence_of
 from longrag.retrieval.filters import DocumentFilter, MetadataFilter, both
 from longrag.types import RetrievedUnit
+
+
+@runtime_checkable
+class UnitsIndex(Protocol):
+    """A ``LongRAGIndex``: units that change, and the documents they are made from."""
+
+    corpus: CorpusIndex | None
+    embedding: Embeddings
+    length_function: Callable[[str], int]
+
+    def view(self, filter: MetadataFilter | DocumentFilter | None = None) -> CorpusView:
+        """Return what passes the filter of the index and ``filter``, of one moment."""
+
+    def results(self, found: Sequence[RetrievedUnit], view: CorpusView) -> list[Document]:
+        """Convert units that were found in a view."""
 
 
 class EvidenceRetriever(BaseRetriever):
@@ -50,7 +68,7 @@ class EvidenceRetriever(BaseRetriever):
 
     model_config = ConfigDict(arbitrary_types_allowed=True, extra="forbid")
 
-    index: LongRAGIndex
+    index: SkipValidation[UnitsIndex]
     token_budget: SkipValidation[int | None] = 2200
     link_sources: SkipValidation[Sequence[LinkSource]] = LINK_SOURCES
     filter: SkipValidation[MetadataFilter | None] = None
@@ -64,8 +82,11 @@ class EvidenceRetriever(BaseRetriever):
             super().__init__(**settings)
             check_token_budget(self.token_budget)
             DocumentFilter.of(self.filter)
+            corpus = getattr(self.index, "corpus", None)
+            if corpus is None or not isinstance(self.index, UnitsIndex):
+                raise InvalidParameterError("index", type(self.index).__name__, "a LongRAGIndex")
             own = {"count_tokens": self.index.length_function, **self.settings}
-            self._evidence = evidence_of(self.index._corpus, self.link_sources, own)
+            self._evidence = evidence_of(corpus, self.link_sources, own)
 
     def _get_relevant_documents(
         self,
@@ -75,8 +96,7 @@ class EvidenceRetriever(BaseRetriever):
         filter: MetadataFilter | None = None,
     ) -> list[Document]:
         view = self._view(filter)
-        answerer = self.index._answerer()
-        return self.index._results(answerer.run(self._flow(query, view)), view)
+        return self.index.results(self._answerer().run(self._flow(query, view)), view)
 
     async def _aget_relevant_documents(
         self,
@@ -86,12 +106,15 @@ class EvidenceRetriever(BaseRetriever):
         filter: MetadataFilter | None = None,
     ) -> list[Document]:
         view = await asyncio.to_thread(self._view, filter)
-        answerer = self.index._answerer()
-        return self.index._results(await answerer.arun(self._flow(query, view)), view)
+        found = await self._answerer().arun(self._flow(query, view))
+        return self.index.results(found, view)
 
     def _view(self, filter: MetadataFilter | None) -> CorpusView:
         own = both(DocumentFilter.of(self.filter), DocumentFilter.of(filter))
-        return self.index._corpus.view(both(DocumentFilter.of(self.index.filter), own))
+        return self.index.view(own)
+
+    def _answerer(self) -> Answerer:
+        return model_answerer(embedding=self.index.embedding)
 
     def _flow(self, query: str, view: CorpusView) -> Flow[list[RetrievedUnit]]:
         return self._evidence.retrieve([query], token_budget=self.token_budget, view=view)

@@ -8,7 +8,7 @@ from dataclasses import is_dataclass
 from functools import partial
 from hashlib import sha256
 from types import CodeType, FunctionType, MethodType
-from typing import Any
+from typing import Any, Final
 
 from pydantic import ValidationError
 
@@ -81,3 +81,12 @@ def refusal(error: ValidationError, settings: Iterable[str]) -> InvalidParameter
     return InvalidParameterError(
         name, found["input"], found["msg"].removeprefix("Input should be ")
     )
+
+
+class _Unset:
+    def __repr__(self) -> str:
+        return "<the default>"
+
+
+UNSET: Final[Any] = _Unset()
+"""Stands for a setting that is not given where None is one of its values."""

@@ -21,9 +21,10 @@ from llama_index.core.settings import Settings
 from llama_index.core.storage.storage_context import StorageContext
 
 from llama_index_longrag.bridge.documents import WholeDocuments, core_documents
+from llama_index_longrag.bridge.settings import UNSET
 from llama_index_longrag.bridge.tree_nodes import TreeStore
 from llama_index_longrag.indices.living import LivingIndex, doc_ids, register_class
-from llama_index_longrag.indices.raptor_settings import GIVEN, UNSET, TreeSettings
+from llama_index_longrag.indices.raptor_settings import GIVEN, TreeSettings
 from llama_index_longrag.indices.raptor_struct import RaptorStruct
 from llama_index_longrag.indices.tree_runner import TreeRunner
 from llama_index_longrag.retrieval.raptor import Mode, RaptorRetriever

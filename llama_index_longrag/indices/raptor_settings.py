@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from llama_index_longrag.bridge.documents import shown_text
-from llama_index_longrag.bridge.settings import identify
+from llama_index_longrag.bridge.settings import UNSET, identify
 from llama_index_longrag.bridge.stores import token_counter
 from llama_index_longrag.indices.raptor_struct import RaptorStruct
 from llama_index_longrag.indices.struct import filled_settings
@@ -15,15 +15,6 @@ from llama_index_longrag.indices.summary_progress import CountedSummarizer
 from longrag.errors import InvalidParameterError
 from longrag.indexing.tree.builder import TreeBuilder
 from longrag.indexing.tree.summaries import ExtractiveSummarizer, LlmSummarizer, Summarizer
-
-
-class _Unset:
-    def __repr__(self) -> str:
-        return "<the default>"
-
-
-UNSET: Final[Any] = _Unset()
-"""Stands for a setting that is not given where None is one of its values."""
 
 _DEFAULTS: Final[Mapping[str, Any]] = {
     "clusterer": "stable",

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from llama_index_longrag.bridge.answering import model_answerer
 from llama_index_longrag.bridge.documents import node_of
 from llama_index_longrag.bridge.filters import to_filter
+from llama_index_longrag.bridge.settings import UNSET
 from llama_index_longrag.bridge.tree_nodes import to_tree_result
-from llama_index_longrag.indices.raptor_settings import UNSET
 from longrag.calls import Flow
 from longrag.errors import InvalidParameterError
 from longrag.indexing.tree.tree import Tree

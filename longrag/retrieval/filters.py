@@ -55,7 +55,9 @@ class DocumentFilter:
     constant: bool = False
 
     @classmethod
-    def of(cls, value: MetadataFilter | None, name: str = "filter") -> DocumentFilter | None:
+    def of(
+        cls, value: MetadataFilter | DocumentFilter | None, name: str = "filter"
+    ) -> DocumentFilter | None:
         """Read a filter as a caller gives it; None is no filter.
 
         Raises:
