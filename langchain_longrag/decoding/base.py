@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING, Any
 from langchain_core.documents import Document
 from langchain_core.language_models import LanguageModelLike
 from langchain_core.runnables import RunnableConfig
-from pydantic import BaseModel, ConfigDict, Field, PrivateAttr
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, SkipValidation
 
+from langchain_longrag.decoding.candidates import source_of
 from langchain_longrag.decoding.citations import Building, Corpus
 from longrag.decoding.decoder import RichesDecoder
 from longrag.indexing.key_index.parts import Mode
 from longrag.ingestion import KeyKind
+from longrag.integration.quote_candidates import CANDIDATE_K, CandidateSource
 from longrag.journal import Journal
 from longrag.models.language_model import LanguageModel
 
@@ -23,14 +25,30 @@ if TYPE_CHECKING:
 
 
 class OverCorpus(BaseModel):
-    """A decoder over a corpus, as chat model and retriever have it."""
+    """A decoder over a corpus, as chat model and retriever have it.
+
+    Args:
+        decoder: over the index of keys.
+        documents: the corpus.
+        title_key: the metadata key of a document's title.
+        candidates: what alone may be quoted: a retriever of LangChain, of whose results the
+            documents are meant; a filter on the metadata of ``documents``, as a dict or a function;
+            ids of documents, or their scores (floats) by the ids. Everything where it is None.
+        candidate_k: how many of a retriever's results count.
+        candidates_per_thought: ask the retriever before each quote, with the question and the
+            thought before it; by default it is asked once, with the question.
+    """
 
     model_config = ConfigDict(arbitrary_types_allowed=True)
 
     decoder: RichesDecoder = Field(repr=False)
     documents: Sequence[Document] = Field(default=(), repr=False)
     title_key: str = "title"
+    candidates: SkipValidation[Any] = Field(default=None, exclude=True, repr=False)
+    candidate_k: SkipValidation[int] = CANDIDATE_K
+    candidates_per_thought: bool = False
     _corpus: Corpus = PrivateAttr()
+    _source: CandidateSource | None = PrivateAttr(default=None)
 
     if not TYPE_CHECKING:
         # Pydantic would wrap what model_post_init raises into an error of its own; type checkers
@@ -38,6 +56,12 @@ class OverCorpus(BaseModel):
         def __init__(self, **settings: Any) -> None:
             super().__init__(**settings)
             self._corpus = Corpus(self.documents, self.title_key)
+            self._source = source_of(
+                self.candidates,
+                self._corpus.documents,
+                self.candidate_k,
+                self.candidates_per_thought,
+            )
             self._prepare()
 
     def _prepare(self) -> None:

@@ -14,6 +14,7 @@ from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, ChatResu
 from pydantic import ConfigDict, SecretStr, SkipValidation
 
 from langchain_longrag.decoding.base import OverCorpus
+from langchain_longrag.decoding.candidates import find
 from langchain_longrag.decoding.conversation import OUTPUT, ask, check_template, part_of_prompt
 from longrag.decoding.answers import parse_answer
 from longrag.decoding.decoder import check_strings
@@ -55,6 +56,8 @@ class ChatRiches(OverCorpus, BaseChatModel):
         documents: the corpus, for titles, URLs and cited words; without it citations have the words
             of verbatim quotes alone.
         title_key: the metadata key of a document's title; its URL is under "url" or "source".
+        candidates: what alone may be quoted; see ``OverCorpus``, also for ``candidate_k`` and
+            ``candidates_per_thought``. A retriever is asked in the thread that decodes.
         prompt: a template with the slot ``{question}``; None takes the messages' texts as they
             are, an empty line between them, as the prompt.
         output: what the response's text is: "full" is all that was decoded, whose quotes citations
@@ -216,6 +219,7 @@ class ChatRiches(OverCorpus, BaseChatModel):
             asked.prompt,
             query=asked.question,
             prior_prompt=asked.prior_prompt,
+            candidates=find(self._source, asked.question),
             stop=list(dict.fromkeys(own if self.prompt is None else [*own, *RICHES_STOP])),
             max_new_tokens=self._max_tokens(kwargs),
         )

@@ -11,12 +11,14 @@ from langchain_core.retrievers import BaseRetriever
 from pydantic import ConfigDict, SkipValidation
 
 from langchain_longrag.decoding.base import OverCorpus
+from langchain_longrag.decoding.candidates import afind, find
 from langchain_longrag.decoding.conversation import check_template
+from longrag.decoding.candidates import Candidates, CandidatesFor
 from longrag.decoding.decoder import RichesDecoder
 from longrag.decoding.retrieving import retrieve
 from longrag.decoding.threads import in_thread
 from longrag.errors import InvalidParameterError
-from longrag.prompts import RICHES_MULTI_HOP
+from longrag.prompts import RICHES_SINGLE_HOP
 from longrag.retrieval.units import check_k
 
 
@@ -41,7 +43,10 @@ class RichesRetriever(OverCorpus, BaseRetriever):
         documents: the corpus that the keys were made of.
         k: number of passages to return, all of them when there are fewer; also per call, as
             ``invoke(query, k=2)``.
-        prompt: a template with the slot ``{question}``.
+        prompt: a template with the slot ``{question}``; ``RICHES_MULTI_HOP`` is for questions that
+            take several facts.
+        candidates: what alone may be quoted; see ``OverCorpus``, also for ``candidate_k`` and
+            ``candidates_per_thought``.
         title_key: the metadata key of a document's title.
 
     Raises:
@@ -54,7 +59,7 @@ class RichesRetriever(OverCorpus, BaseRetriever):
     model_config = ConfigDict(arbitrary_types_allowed=True, extra="forbid")
 
     k: SkipValidation[int] = 4
-    prompt: SkipValidation[str] = RICHES_MULTI_HOP
+    prompt: SkipValidation[str] = RICHES_SINGLE_HOP
 
     def _prepare(self) -> None:
         check_k(self.k)
@@ -70,7 +75,7 @@ class RichesRetriever(OverCorpus, BaseRetriever):
         run_manager: CallbackManagerForRetrieverRun,
         k: int | None = None,
     ) -> list[Document]:
-        return self._retrieve(self.decoder, query, k)
+        return self._retrieve(self.decoder, query, k, find(self._source, query))
 
     async def _aget_relevant_documents(
         self,
@@ -79,8 +84,16 @@ class RichesRetriever(OverCorpus, BaseRetriever):
         run_manager: AsyncCallbackManagerForRetrieverRun,
         k: int | None = None,
     ) -> list[Document]:
-        return await in_thread(self.decoder, lambda own: self._retrieve(own, query, k))
+        candidates = await afind(self._source, query)
+        return await in_thread(self.decoder, lambda own: self._retrieve(own, query, k, candidates))
 
-    def _retrieve(self, decoder: RichesDecoder, query: str, k: int | None) -> list[Document]:
-        found = retrieve(decoder, query, k=self.k if k is None else k, template=self.prompt)
+    def _retrieve(
+        self,
+        decoder: RichesDecoder,
+        query: str,
+        k: int | None,
+        candidates: Candidates | CandidatesFor | None,
+    ) -> list[Document]:
+        wanted = self.k if k is None else k
+        found = retrieve(decoder, query, k=wanted, template=self.prompt, candidates=candidates)
         return [self._corpus.document(one) for one in found]

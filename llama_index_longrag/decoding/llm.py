@@ -20,12 +20,13 @@ from llama_index.core.base.llms.types import (
     MessageRole,
     TextBlock,
 )
-from llama_index.core.bridge.pydantic import PlainSerializer, PrivateAttr
+from llama_index.core.bridge.pydantic import Field, PlainSerializer, PrivateAttr
 from llama_index.core.constants import DEFAULT_CONTEXT_WINDOW
 from llama_index.core.llms.callbacks import llm_chat_callback, llm_completion_callback
 from llama_index.core.llms.custom import CustomLLM
 from llama_index.core.schema import BaseNode, NodeWithScore
 
+from llama_index_longrag.decoding.candidates import afind, find, source_of
 from llama_index_longrag.decoding.citations import (
     Corpus,
     check_decoder,
@@ -35,9 +36,11 @@ from llama_index_longrag.decoding.citations import (
     to_raw,
 )
 from longrag.decoding import Delta, Generation, RetrievedSpan, RichesDecoder, Source
+from longrag.decoding.candidates import Candidates, CandidatesFor
 from longrag.decoding.threads import in_one_thread, in_thread
 from longrag.errors import InvalidParameterError
 from longrag.indexing import KeyIndex
+from longrag.integration.quote_candidates import CANDIDATE_K, CandidateSource
 from longrag.models.language_model import LanguageModel
 from longrag.synthesis.two_turn import EMPTY_ANSWER
 
@@ -74,6 +77,12 @@ class RichesLLM(CustomLLM):
         title_key: the metadata key of a document's title.
         context_window: the tokens of prompt and output; by default the model's, and LlamaIndex's
             where it is not known.
+        candidates: what alone may be quoted: a retriever of LlamaIndex, of whose results the
+            documents are meant; ``MetadataFilters`` on ``documents``; ids of documents or nodes, or
+            their scores by the ids. Everything where it is None. Not serialised.
+        candidate_k: how many of a retriever's results count.
+        candidates_per_thought: ask the retriever before each quote, with the question and the
+            thought before it; by default it is asked once, with the question.
         empty_response: the text of a response without the quote that is required.
 
     Raises:
@@ -87,6 +96,10 @@ class RichesLLM(CustomLLM):
     title_key: str = "title"
     context_window: int | None = None
     empty_response: str = EMPTY_ANSWER
+    candidates: Any = Field(default=None, exclude=True, repr=False)
+    candidate_k: int = CANDIDATE_K
+    candidates_per_thought: bool = False
+    _source: CandidateSource | None = PrivateAttr(default=None)
     _corpus: Corpus = PrivateAttr()
 
     def __init__(
@@ -94,6 +107,12 @@ class RichesLLM(CustomLLM):
     ) -> None:
         super().__init__(decoder=check_decoder(decoder), **settings)
         self._corpus = Corpus(documents, self.title_key)
+        self._source = source_of(
+            self.candidates,
+            self._corpus.documents,
+            self.candidate_k,
+            self.candidates_per_thought,
+        )
 
     @classmethod
     def from_defaults(
@@ -142,7 +161,9 @@ class RichesLLM(CustomLLM):
     @llm_completion_callback()
     def complete(self, prompt: str, formatted: bool = False, **kwargs: Any) -> CompletionResponse:
         """Continue a prompt."""
-        found = self.decoder.generate(self._prompt(prompt, formatted), **_settings(kwargs))
+        asked = self._prompt(prompt, formatted)
+        given = _settings(kwargs)
+        found = self.decoder.generate(asked, candidates=self._candidates(asked, given), **given)
         return self._completion(found)
 
     @llm_completion_callback()
@@ -172,17 +193,21 @@ class RichesLLM(CustomLLM):
     @llm_chat_callback()
     def chat(self, messages: Sequence[ChatMessage], **kwargs: Any) -> ChatResponse:
         """Answer messages, with a block for each citation."""
-        found = self.decoder.generate(self._of_messages(messages), **_settings(kwargs))
+        kwargs = {"query": _last_question(messages), **kwargs}
+        asked, given = self._of_messages(messages), _settings(kwargs)
+        found = self.decoder.generate(asked, candidates=self._candidates(asked, given), **given)
         return _chat(self._completion(found))
 
     @llm_chat_callback()
     async def achat(self, messages: Sequence[ChatMessage], **kwargs: Any) -> ChatResponse:
         """Answer messages off the event loop."""
+        kwargs = {"query": _last_question(messages), **kwargs}
         return _chat(await self._acomplete(self._of_messages(messages), kwargs))
 
     @llm_chat_callback()
     def stream_chat(self, messages: Sequence[ChatMessage], **kwargs: Any) -> ChatResponseGen:
         """Answer messages, giving text and citations as soon as they are certain."""
+        kwargs = {"query": _last_question(messages), **kwargs}
         return _chats(self._stream(self._of_messages(messages), kwargs))
 
     @llm_chat_callback()
@@ -190,6 +215,7 @@ class RichesLLM(CustomLLM):
         self, messages: Sequence[ChatMessage], **kwargs: Any
     ) -> ChatResponseAsyncGen:
         """Answer messages off the event loop; see ``stream_chat``."""
+        kwargs = {"query": _last_question(messages), **kwargs}
         return _achats(self._astream(self._of_messages(messages), kwargs))
 
     def source_nodes(self, found: Iterable[tuple[Source, RetrievedSpan]]) -> list[NodeWithScore]:
@@ -213,15 +239,23 @@ class RichesLLM(CustomLLM):
         convert = cast("Any", self.messages_to_prompt)
         return str(convert(messages))
 
+    def _candidates(self, prompt: str, given: dict[str, Any]) -> Candidates | CandidatesFor | None:
+        return find(self._source, given["query"] or prompt)
+
     def _pieces(
         self, prompt: str, kwargs: dict[str, Any]
     ) -> Generator[Delta | Generation, None, None]:
-        pieces = self.decoder.stream(prompt, **_settings(kwargs))
-        return cast("Generator[Delta | Generation, None, None]", pieces)
+        given = _settings(kwargs)
+        # The retriever is asked when the stream is first read, as the model is.
+        pieces = self.decoder.stream(prompt, candidates=self._candidates(prompt, given), **given)
+        yield from cast("Generator[Delta | Generation, None, None]", pieces)
 
     async def _acomplete(self, prompt: str, kwargs: dict[str, Any]) -> CompletionResponse:
         given = _settings(kwargs)
-        found = await in_thread(self.decoder, lambda own: own.generate(prompt, **given))
+        candidates = await afind(self._source, given["query"] or prompt)
+        found = await in_thread(
+            self.decoder, lambda own: own.generate(prompt, candidates=candidates, **given)
+        )
         return self._completion(found)
 
     def _stream(self, prompt: str, kwargs: dict[str, Any]) -> CompletionResponseGen:
@@ -286,6 +320,11 @@ class _Reply:
             delta=piece.text,
             additional_kwargs={"citations": list(self._citations)},
         )
+
+
+def _last_question(messages: Sequence[ChatMessage]) -> str:
+    asked = (m.content for m in reversed(messages) if m.role == MessageRole.USER)
+    return next(asked, None) or ""
 
 
 def _settings(kwargs: dict[str, Any]) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from llama_index.core.prompts.mixin import PromptDictType, PromptMixinType
 from llama_index.core.schema import BaseNode, NodeWithScore, QueryBundle
 from llama_index.core.settings import Settings
 
+from llama_index_longrag.decoding.candidates import afind, find
 from llama_index_longrag.decoding.citations import Corpus, check_decoder, cited, from_raw
 from llama_index_longrag.decoding.keys import build
 from llama_index_longrag.decoding.llm import RichesLLM
@@ -42,6 +43,7 @@ from longrag.decoding.threads import in_thread
 from longrag.errors import InvalidParameterError
 from longrag.indexing.key_index.parts import Mode
 from longrag.ingestion.key_kinds import KeyKind
+from longrag.integration.quote_candidates import CANDIDATE_K
 from longrag.journal import Journal
 from longrag.models.language_model import LanguageModel
 from longrag.prompts import RICHES_SINGLE_HOP, RICHES_STOP
@@ -81,6 +83,12 @@ class RichesQueryEngine(BaseQueryEngine):
             ``update_prompts`` under ``riches``.
         streaming: answer with a streaming response.
         similarity_top_k: the passages that ``retrieve`` returns; all where there are fewer.
+        candidates: what alone may be quoted: a retriever of LlamaIndex, of whose results the
+            documents are meant; ``MetadataFilters`` on ``nodes``; ids of documents or nodes, or
+            their scores by the ids. Everything where it is None.
+        candidate_k: how many of a retriever's results count.
+        candidates_per_thought: ask the retriever before each quote, with the question and the
+            thought before it; by default it is asked once, with the question.
         empty_response: the answer when there is none.
         title_key: the metadata key of a document's title.
         callback_manager: told of queries, retrievals and calls of the model.
@@ -100,6 +108,9 @@ class RichesQueryEngine(BaseQueryEngine):
         prompt: BasePromptTemplate | str = RICHES_SINGLE_HOP,
         streaming: bool = False,
         similarity_top_k: int = 4,
+        candidates: Any = None,
+        candidate_k: int = CANDIDATE_K,
+        candidates_per_thought: bool = False,
         empty_response: str = EMPTY_ANSWER,
         title_key: str = "title",
         callback_manager: CallbackManager | None = None,
@@ -114,6 +125,9 @@ class RichesQueryEngine(BaseQueryEngine):
             decoder=decoder,
             documents=nodes,
             title_key=title_key,
+            candidates=candidates,
+            candidate_k=candidate_k,
+            candidates_per_thought=candidates_per_thought,
             callback_manager=self.callback_manager,
         )
         self._retriever = _PassageRetriever(self, similarity_top_k)
@@ -133,6 +147,9 @@ class RichesQueryEngine(BaseQueryEngine):
         prompt: BasePromptTemplate | str = RICHES_SINGLE_HOP,
         streaming: bool = False,
         similarity_top_k: int = 4,
+        candidates: Any = None,
+        candidate_k: int = CANDIDATE_K,
+        candidates_per_thought: bool = False,
         empty_response: str = EMPTY_ANSWER,
         title_key: str = "title",
         callback_manager: CallbackManager | None = None,
@@ -153,6 +170,9 @@ class RichesQueryEngine(BaseQueryEngine):
             prompt: as of the class, like the other arguments that are not described here.
             streaming: as of the class.
             similarity_top_k: as of the class.
+            candidates: as of the class.
+            candidate_k: as of the class.
+            candidates_per_thought: as of the class.
             empty_response: as of the class.
             title_key: as of the class.
             callback_manager: as of the class.
@@ -183,6 +203,9 @@ class RichesQueryEngine(BaseQueryEngine):
             prompt=prompt,
             streaming=streaming,
             similarity_top_k=similarity_top_k,
+            candidates=candidates,
+            candidate_k=candidate_k,
+            candidates_per_thought=candidates_per_thought,
             empty_response=empty_response,
             title_key=title_key,
             callback_manager=callback_manager,
@@ -284,10 +307,12 @@ class RichesQueryEngine(BaseQueryEngine):
         metadata |= {name: raw[name] for name in told}
         return answer or quotes or self._empty_response, nodes, metadata
 
-    def _passages(self, decoder: RichesDecoder, question: str, k: int) -> list[NodeWithScore]:
+    def _passages(
+        self, decoder: RichesDecoder, question: str, k: int, candidates: Any
+    ) -> list[NodeWithScore]:
         if self._request(question) is None:
             return []
-        found = retrieve(decoder, question, k=k, template=self._asking())
+        found = retrieve(decoder, question, k=k, template=self._asking(), candidates=candidates)
         return self._llm.source_nodes(found)
 
 
@@ -300,12 +325,15 @@ class _PassageRetriever(BaseRetriever):
         super().__init__(callback_manager=engine.callback_manager)
 
     def _retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
-        return self._engine._passages(self._engine.decoder, query_bundle.query_str, self._k)
+        asked = query_bundle.query_str
+        candidates = find(self._engine._llm._source, asked)
+        return self._engine._passages(self._engine.decoder, asked, self._k, candidates)
 
     async def _aretrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
         asked, k = query_bundle.query_str, self._k
+        candidates = await afind(self._engine._llm._source, asked)
         return await in_thread(
-            self._engine.decoder, lambda own: self._engine._passages(own, asked, k)
+            self._engine.decoder, lambda own: self._engine._passages(own, asked, k, candidates)
         )
 
 

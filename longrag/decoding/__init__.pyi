@@ -4,6 +4,8 @@ from .answers import riches_prompt as riches_prompt
 from .answers import thoughts as thoughts
 from .attribution import sources as sources
 from .building import build_decoder as build_decoder
+from .candidates import Candidates as Candidates
+from .candidates import KeyScore as KeyScore
 from .constraint import Constraint as Constraint
 from .constraint import Moves as Moves
 from .decoder import RichesDecoder as RichesDecoder

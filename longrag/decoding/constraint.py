@@ -137,6 +137,13 @@ class Constraint:
         self._closing = () if rest[0] in self._close_set else rest
         first = np.array(self._closing[:1], np.int64)
         self._first_closes = _frozen(np.union1d(self._closes, first))
+        # What closes a span: one of several tokens, or one token after the other.
+        self.closing_choices = (
+            [self._closes]
+            if not self._closing
+            else [_frozen(np.array([token], np.int64)) for token in self._closing]
+        )
+        self.closing_length = len(self.closing_choices)
         self._forced = [Moves(*_forced(token)) for token in self._closing]
         self._keep = max(map(len, self.stop), default=1) - 1
         self._free_moves = lru_cache(_KEPT)(self._make_free_moves)
@@ -152,6 +159,18 @@ class Constraint:
         if inside:
             return Place((Inside((), (), 0, (), self.index.root),))
         return Place((Free((), (), self._may_open((), ())),))
+
+    def moved(self, place: Place) -> Place:
+        """Return a place of a constraint over another index under this one.
+
+        A span that was just opened goes on in this index; free text may open one here.
+        """
+        (reading,) = place.readings
+        if isinstance(reading, Inside):
+            moved: Reading = reading._replace(state=self.index.root)
+        else:
+            moved = reading._replace(may_open=self._may_open(reading.spans, reading.keys))
+        return place._replace(readings=(moved,))
 
     def moves(self, place: Place) -> Moves:
         """Return the tokens that may follow; none at all where the output is stuck or finished."""

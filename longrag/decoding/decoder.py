@@ -11,9 +11,20 @@ from types import MappingProxyType
 from typing import Any, Final, Literal, TypeAlias, get_args
 
 from longrag.decoding.beam import beam
+from longrag.decoding.candidates import (
+    MAX_RANKED_KEYS,
+    RETRIEVER_WEIGHT,
+    Candidates,
+    CandidatesFor,
+    KeyScore,
+    Prior,
+    Ranking,
+    scored_keys,
+    split_candidates,
+)
 from longrag.decoding.constraint import MAX_THOUGHT_TOKENS, Constraint
 from longrag.decoding.driver import Outcome, Stopped, drive, finish, never
-from longrag.decoding.exact import best_keys, exact
+from longrag.decoding.exact import Opened, best_keys, exact
 from longrag.decoding.generation import Delta, Generation, RetrievedSpan, Usage
 from longrag.decoding.grounding import MIN_GAIN, grounded
 from longrag.decoding.search import Hypothesis, Questions, Search, Step
@@ -26,7 +37,7 @@ from longrag.models.language_model import LanguageModel
 from longrag.models.tokenizer import MARKERS
 from longrag.types import Document
 
-SearchMode: TypeAlias = Literal["beam", "exact"]
+SearchMode: TypeAlias = Literal["auto", "beam", "exact"]
 
 _KEPT: Final = 8
 
@@ -45,8 +56,13 @@ class RichesDecoder:
         key_index: made with the model's tokenizer.
         beam_size: hypotheses that go on at once; 10 in the paper.
         adaptive: write free text greedily, so that the whole beam is left to the spans (§3.3).
-        search: "beam" is the paper's; "exact" writes greedily and finds in each span the key that
-            is most probable there, with proof.
+        search: "beam" is the paper's; "exact" writes greedily and finds in each span the best key
+            there is, with proof; "auto" is exact where there are candidates and a beam elsewhere.
+        score: what makes a key the best of up to ``MAX_RANKED_KEYS`` candidates: the "sum" of the
+            log-probabilities of its tokens, their "mean", the sum less its "prior" (see
+            ``generate``), or that with the "retriever"'s score. Among more keys, and on a beam, it
+            is always the sum; what is proved of a span is proved for the score it was chosen by.
+        retriever_weight: what one standard deviation of the retriever's scores counts.
         max_new_tokens: the tokens of an output, markers included.
         max_span_tokens: the tokens of one span.
         require_quote: give back nothing that has no quote. Where the model does not open a span,
@@ -79,7 +95,9 @@ class RichesDecoder:
         *,
         beam_size: int = 10,
         adaptive: bool = True,
-        search: SearchMode = "beam",
+        search: SearchMode = "auto",
+        score: KeyScore = "retriever",
+        retriever_weight: float = RETRIEVER_WEIGHT,
         require_quote: bool = True,
         min_gain: float = MIN_GAIN,
         max_new_tokens: int = 256,
@@ -95,7 +113,9 @@ class RichesDecoder:
     ) -> None:
         check_language_model(language_model)
         if search not in get_args(SearchMode):
-            raise InvalidParameterError("search", search, '"beam" or "exact"')
+            raise InvalidParameterError("search", search, '"auto", "beam" or "exact"')
+        if score not in get_args(KeyScore):
+            raise InvalidParameterError("score", score, f"one of {', '.join(get_args(KeyScore))}")
         self.language_model = language_model
         self.key_index = key_index
         self.beam_size = check_count("beam_size", beam_size)
@@ -103,6 +123,9 @@ class RichesDecoder:
         self.require_quote = check_flag("require_quote", require_quote)
         self.min_gain = check_number("min_gain", min_gain)
         self.search = search
+        self.score = score
+        self.retriever_weight = check_number("retriever_weight", retriever_weight)
+        self._priors: dict[tuple[int, ...], Prior] = {}
         self.min_spans = check_count("min_spans", min_spans, 0)
         self.max_new_tokens = check_count("max_new_tokens", max_new_tokens)
         self.max_rows = check_count("max_rows", max_rows)
@@ -110,30 +133,29 @@ class RichesDecoder:
         self.markers = markers
         self._stopped: Stopped = never
         self._texts = {document.id: document.text for document in documents}
-        constrain = partial(
+        self._constrain = partial(
             Constraint,
-            key_index,
-            language_model.tokenizer,
+            tokenizer=language_model.tokenizer,
             markers=markers,
             end_ids=language_model.end_ids,
-            min_spans=self._least_spans(max_spans),
             max_spans=max_spans,
             max_thought_tokens=max_thought_tokens,
             max_span_tokens=max_span_tokens,
             repeat_keys=repeat_keys,
         )
         # A constraint remembers what may follow, so one is kept for each way to stop.
-        self._constraint = lru_cache(_KEPT)(lambda stop: constrain(stop=stop))
-        self._constraint(self.stop)
-
-    def _least_spans(self, max_spans: int | None) -> int:
-        if not self.require_quote:
-            return self.min_spans
-        if max_spans == 0:
+        self._constraint = lru_cache(_KEPT)(lambda stop: self._over(key_index, stop))
+        if require_quote and max_spans == 0:
             allowed = "at least 1, or require_quote=False"
             raise InvalidParameterError("max_spans", max_spans, allowed)
-        # An index without keys has nothing to quote: its outputs are empty.
-        return max(self.min_spans, int(len(self.key_index) > 0))
+        if min_spans and not len(key_index):
+            raise InvalidParameterError("min_spans", min_spans, "0 where the index has no keys")
+        self._constraint(self.stop)
+
+    def _over(self, index: KeyIndex, stop: tuple[str, ...]) -> Constraint:
+        """Return the constraint of an index; without keys nothing can be quoted."""
+        least = max(self.min_spans, int(self.require_quote)) if len(index) else 0
+        return self._constrain(index, stop=stop, min_spans=least)
 
     @property
     def settings(self) -> Mapping[str, Any]:
@@ -148,6 +170,8 @@ class RichesDecoder:
                 "beam_size": self.beam_size,
                 "adaptive": self.adaptive,
                 "search": self.search,
+                "score": self.score,
+                "retriever_weight": self.retriever_weight,
                 "require_quote": self.require_quote,
                 "min_gain": self.min_gain,
                 "max_new_tokens": self.max_new_tokens,
@@ -184,6 +208,7 @@ class RichesDecoder:
         *,
         query: str = "",
         prior_prompt: str = "",
+        candidates: Candidates | CandidatesFor | None = None,
         n_best: int = 1,
         stop: Sequence[str] | None = None,
         max_new_tokens: int | None = None,
@@ -198,6 +223,9 @@ class RichesDecoder:
                 at once: what a key's probability there is, it has whatever is asked. See
                 ``longrag.decoding.prior_prompt``; by default the model's prior is taken behind the
                 marker alone.
+            candidates: the ids of the documents or passages whose keys alone may be quoted, or
+                their scores by the ids; all where it is None. A function is asked for each span,
+                with the query and the thought that the model wrote before the span.
             n_best: how many outputs are wanted, the best and its ``alternatives``; at most
                 ``beam_size``, and 1 for an exact search.
             stop: instead of the decoder's.
@@ -208,7 +236,15 @@ class RichesDecoder:
             GenerationError: the model failed.
         """
         wanted = check_count("n_best", n_best)
-        task = self._task([prompt], [query], prior_prompt, stop, max_new_tokens, n_best=wanted)
+        task = self._task(
+            [prompt],
+            [query],
+            [candidates],
+            prior_prompt=prior_prompt,
+            stop=stop,
+            max_new_tokens=max_new_tokens,
+            n_best=wanted,
+        )
         (outcome,) = finish(task.run(self.language_model, self._stopped))
         return task.generation(0, outcome)
 
@@ -218,21 +254,34 @@ class RichesDecoder:
         *,
         queries: Sequence[str] | None = None,
         prior_prompt: str = "",
+        candidates: Sequence[Candidates | CandidatesFor | None] | None = None,
         stop: Sequence[str] | None = None,
         max_new_tokens: int | None = None,
     ) -> list[Generation]:
         """Continue several prompts side by side: one call of the model serves them all.
 
         The outputs are those of ``generate``, provided the model's scores for a row do not depend
-        on the rest of the batch. ``queries`` has one for each prompt; see ``generate``.
+        on the rest of the batch. ``queries`` and ``candidates`` have one for each prompt; see
+        ``generate``.
         """
         if queries is None:
             queries = [""] * len(prompts)
         if len(queries) != len(prompts):
             raise InvalidParameterError("queries", len(queries), f"one for each of {len(prompts)}")
+        if candidates is not None and len(candidates) != len(prompts):
+            allowed = f"one for each of {len(prompts)}"
+            raise InvalidParameterError("candidates", len(candidates), allowed)
         if not prompts:
             return []
-        task = self._task(prompts, queries, prior_prompt, stop, max_new_tokens)
+        own = candidates or [None] * len(prompts)
+        task = self._task(
+            prompts,
+            queries,
+            own,
+            prior_prompt=prior_prompt,
+            stop=stop,
+            max_new_tokens=max_new_tokens,
+        )
         outcomes = finish(task.run(self.language_model, self._stopped))
         return [task.generation(number, outcome) for number, outcome in enumerate(outcomes)]
 
@@ -242,6 +291,7 @@ class RichesDecoder:
         *,
         query: str = "",
         prior_prompt: str = "",
+        candidates: Candidates | CandidatesFor | None = None,
         stop: Sequence[str] | None = None,
         max_new_tokens: int | None = None,
     ) -> Iterator[Delta | Generation]:
@@ -252,8 +302,15 @@ class RichesDecoder:
         generation's text. There is a piece for every call of the model, with an empty text where
         nothing became certain: closing the iterator stops the model there. See ``generate``.
         """
-        task = self._task([prompt], [query], prior_prompt, stop, max_new_tokens)
-        stream = Stream(task.writers[0], task.constraint)
+        task = self._task(
+            [prompt],
+            [query],
+            [candidates],
+            prior_prompt=prior_prompt,
+            stop=stop,
+            max_new_tokens=max_new_tokens,
+        )
+        stream = Stream(task.writers[0], task.constraints[0])
         run = task.run(self.language_model, self._stopped)
         try:
             while True:
@@ -267,12 +324,15 @@ class RichesDecoder:
         yield from stream.rest(generation)
         yield generation
 
-    def keys(self, prompt: str, k: int | None = None) -> Iterator[RetrievedSpan]:
+    def keys(
+        self, prompt: str, k: int | None = None, *, candidates: Candidates | None = None
+    ) -> Iterator[RetrievedSpan]:
         """Yield the keys of the corpus as a span behind a prompt, from the most probable on.
 
         All keys that fit into ``max_new_tokens``, or the first k. Each is proved to be the next,
-        until ``max_rows`` prefixes were scored. ``start`` and ``end`` of these spans count from the
-        opening marker. The model is asked only as far as the keys are taken.
+        until ``max_rows`` prefixes were scored. ``candidates`` are those of ``generate``; keys are
+        in the order of their sums whatever the ``score`` is. ``start`` and ``end`` of these spans
+        count from the opening marker. The model is asked only as far as the keys are taken.
 
         Raises:
             InvalidParameterError: ``k`` is below 1, or the prompt is too long.
@@ -280,10 +340,11 @@ class RichesDecoder:
         """
         wanted = sys.maxsize if k is None else check_count("k", k)
         opening = self.language_model.tokenizer.encode(f" {self.markers[0]}")
-        task = self._task([prompt], [""], "", (), None, behind=opening)
+        task = self._task([prompt], [""], [candidates], stop=(), behind=opening)
+        constraint = task.constraints[0]
         search = best_keys(
-            Questions(task.constraint, 0, frozenset(), self.max_new_tokens),
-            Hypothesis((), (), task.constraint.start(inside=True)),
+            Questions(constraint, 0, frozenset(), self.max_new_tokens),
+            Hypothesis((), (), constraint.start(inside=True)),
             wanted=wanted,
             beam_size=self.beam_size,
             max_rows=self.max_rows,
@@ -297,10 +358,11 @@ class RichesDecoder:
         self,
         prompts: Sequence[str],
         queries: Sequence[str],
-        prior_prompt: str,
-        stop: Sequence[str] | None,
-        max_new_tokens: int | None,
+        candidates: Sequence[Candidates | CandidatesFor | None],
         *,
+        prior_prompt: str = "",
+        stop: Sequence[str] | None,
+        max_new_tokens: int | None = None,
         n_best: int = 1,
         behind: Sequence[int] = (),
     ) -> _Task:
@@ -308,47 +370,98 @@ class RichesDecoder:
         length = self.max_new_tokens
         if max_new_tokens is not None:
             length = check_count("max_new_tokens", max_new_tokens)
-        if n_best > (self.beam_size if self.search == "beam" else 1):
+        if n_best > (self.beam_size if self.search != "exact" else 1):
             allowed = f"at most the beam_size of {self.beam_size}, and 1 in an exact search"
             raise InvalidParameterError("n_best", n_best, allowed)
-        constraint = self._constraint(ends)
         ids = [self._prompt_ids(prompt, behind, length) for prompt in prompts]
-        searches = [self._search(constraint, number, length, n_best) for number in range(len(ids))]
-        if self.require_quote:
-            searches = [
-                grounded(search, prior_prompt=len(ids), min_gain=self.min_gain)
-                for search in searches
-            ]
-            ids.append([*self._prompt_ids(prior_prompt, (), length), *constraint.opening_ids])
+        base = self._constraint(ends)
+        behind_nothing = [*self._prompt_ids(prior_prompt, (), length), *base.opening_ids]
+        wants = [
+            _Wanted(number, length, n_best, query, ends, tuple(behind_nothing), len(ids))
+            for number, query in enumerate(queries)
+        ]
+        pairs = [
+            self._search(wanted, base, own) for wanted, own in zip(wants, candidates, strict=True)
+        ]
         return _Task(
-            constraint=constraint,
-            prompts=ids,
-            searches=searches,
+            constraints=[constraint for constraint, _ in pairs],
+            prompts=[*ids, behind_nothing],
+            searches=[search for _, search in pairs],
             writers=[
                 Writer(self.language_model.tokenizer, self._texts, ends, query) for query in queries
             ],
         )
 
-    def _search(self, constraint: Constraint, prompt: int, length: int, n_best: int) -> Search:
+    def _search(
+        self, wanted: _Wanted, base: Constraint, candidates: Candidates | CandidatesFor | None
+    ) -> tuple[Constraint, Search]:
+        """Return what constrains an output, and the search for it."""
+        constraint, ranking = base, None
+        if candidates is not None and not callable(candidates):
+            constraint, ranking = self._restricted(wanted, candidates)
+        if self.require_quote and not len(constraint.index):
+            return constraint, _nothing(constraint)
         end_ids = frozenset(self.language_model.end_ids)
-        if self.search == "exact":
-            return exact(
+        exactly = self.search == "exact"
+        if self.search == "auto":
+            exactly = candidates is not None and wanted.n_best == 1
+        if callable(candidates) and not exactly:
+            raise InvalidParameterError(
+                "candidates", candidates, 'ids, or a function with search="auto" or "exact"'
+            )
+        if exactly:
+            search = exact(
                 constraint,
-                prompt=prompt,
+                prompt=wanted.prompt,
                 end_ids=end_ids,
                 beam_size=self.beam_size,
-                max_new_tokens=length,
+                max_new_tokens=wanted.length,
                 max_rows=self.max_rows,
+                opened=self._opened(wanted, candidates)
+                if callable(candidates)
+                else lambda own: (constraint, ranking),
             )
-        return beam(
-            constraint,
-            prompt=prompt,
-            end_ids=end_ids,
-            beam_size=self.beam_size,
-            adaptive=self.adaptive,
-            max_new_tokens=length,
-            n_best=n_best,
-        )
+        else:
+            search = beam(
+                constraint,
+                prompt=wanted.prompt,
+                end_ids=end_ids,
+                beam_size=self.beam_size,
+                adaptive=self.adaptive,
+                max_new_tokens=wanted.length,
+                n_best=wanted.n_best,
+            )
+        if self.require_quote:
+            search = grounded(search, prior_prompt=wanted.prior_prompt, min_gain=self.min_gain)
+        return constraint, search
+
+    def _restricted(
+        self, wanted: _Wanted, candidates: Candidates
+    ) -> tuple[Constraint, Ranking | None]:
+        """Return the constraint over candidates' keys, and their ranking if they are few."""
+        ids, scores = split_candidates(candidates)
+        index = self.key_index.only(ids)
+        constraint = self._over(index, wanted.stop)
+        if index.mode != "keys" or len(index) > MAX_RANKED_KEYS:
+            return constraint, None
+        keys = scored_keys(index, scores)
+        prior = self._priors.setdefault(wanted.behind_nothing, {})
+        while len(self._priors) > _KEPT:
+            self._priors.pop(next(iter(self._priors)))
+        ranking = Ranking(self.score, keys, self.retriever_weight, wanted.prior_prompt, prior)
+        return constraint, ranking
+
+    def _opened(self, wanted: _Wanted, candidates: CandidatesFor) -> Opened:
+        """Return a function that asks for candidates at each span that is opened."""
+
+        def opened(own: Hypothesis) -> tuple[Constraint, Ranking | None]:
+            spans = own.place.spans
+            begin = spans[-1].closed if spans else 0
+            written = self.language_model.tokenizer.decode(own.tokens[begin:])
+            thought = written.strip().removesuffix(self.markers[0]).strip()
+            return self._restricted(wanted, candidates(f"{wanted.query} {thought}".strip()))
+
+        return opened
 
     def _prompt_ids(self, prompt: str, behind: Sequence[int], length: int) -> list[int]:
         window = self.language_model.context_window
@@ -367,10 +480,33 @@ class RichesDecoder:
 
 
 @dataclass(frozen=True, slots=True)
+class _Wanted:
+    """One output that is wanted, of at most ``length`` tokens, of the prompt of a number.
+
+    ``behind_nothing`` are the tokens of the prompt without a question, whose number is
+    ``prior_prompt``.
+    """
+
+    prompt: int
+    length: int
+    n_best: int
+    query: str
+    stop: tuple[str, ...]
+    behind_nothing: tuple[int, ...]
+    prior_prompt: int
+
+
+def _nothing(constraint: Constraint) -> Search:
+    """Search where there is nothing to quote: ask no model."""
+    yield from ()
+    return [Hypothesis((), (), constraint.start(), "no_quote")]
+
+
+@dataclass(frozen=True, slots=True)
 class _Task:
     """Prompts that are continued together."""
 
-    constraint: Constraint
+    constraints: list[Constraint]
     prompts: list[list[int]]
     searches: list[Search]
     writers: list[Writer]

@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import heapq
 import sys
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from typing import Final, TypeAlias, TypeVar
 
+from longrag.decoding.candidates import Ranking, rank_keys
 from longrag.decoding.constraint import Constraint
 from longrag.decoding.search import Hypothesis, Questions, Search, Step
 from longrag.indexing import KeyState
@@ -24,6 +25,10 @@ T = TypeVar("T")
 _Asking: TypeAlias = Generator[Step, Sequence[Scores], T]
 
 
+Opened: TypeAlias = Callable[[Hypothesis], tuple[Constraint, Ranking | None]]
+"""Gives the keys of a span that was just opened, and how they are ranked."""
+
+
 def exact(
     constraint: Constraint,
     *,
@@ -32,8 +37,12 @@ def exact(
     beam_size: int,
     max_new_tokens: int,
     max_rows: int,
+    opened: Opened,
 ) -> Search:
-    """Write free text greedily, and in each span the most probable key there is.
+    """Write free text greedily, and in each span the best key there is.
+
+    A span's keys are ranked one by one where ``opened`` says how, and otherwise searched for the
+    most probable one.
 
     ``beam_size`` prefixes are scored at once. A span for which ``max_rows`` prefixes did not
     suffice gets the best key of a beam, and is not proved. Where a beam closes no key, as many
@@ -51,16 +60,25 @@ def exact(
             while after is not None and questions.in_opening(after):
                 after = questions.best_child(after)
         else:
-            search = best_keys(
-                questions,
-                own,
-                wanted=1,
-                beam_size=beam_size,
-                max_rows=max_rows,
-                give_up=max_rows,
-            )
-            keys = yield from search
-            after = keys[0] if keys else None
+            inner, ranking = opened(own) if own.place.just_opened else (constraint, None)
+            if inner is not constraint:
+                own = own._replace(place=inner.moved(own.place))
+            if ranking is not None:
+                after = yield from rank_keys(
+                    inner, own, ranking, prompt=prompt, length=max_new_tokens
+                )
+            else:
+                keys = yield from best_keys(
+                    Questions(inner, prompt, end_ids, max_new_tokens),
+                    own,
+                    wanted=1,
+                    beam_size=beam_size,
+                    max_rows=max_rows,
+                    give_up=max_rows,
+                )
+                after = keys[0] if keys else None
+            if after is not None and inner is not constraint and after.place.free:
+                after = after._replace(place=constraint.moved(after.place))
         own = after or own._replace(reason="stuck")
     return [own]
 

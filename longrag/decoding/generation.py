@@ -34,7 +34,8 @@ class RetrievedSpan:
 
     It stands at the characters ``[start, end)`` of the generation's text. ``logprob`` is that of
     its tokens and of the closing marker. ``proved`` tells that of the keys that fit into the tokens
-    allowed no other was more probable there (``search="exact"``). ``sources`` are in the order of
+    allowed no other was better there (``search="exact"``), by the decoder's ``score`` among few
+    candidates and by the sum among more keys. ``sources`` are in the order of
     documents and offsets, or ranked.
     """
 

@@ -76,6 +76,12 @@ class Place(NamedTuple):
         return all(isinstance(reading, Free) for reading in self.readings)
 
     @property
+    def just_opened(self) -> bool:
+        """Whether a span was opened and nothing of its key is written yet."""
+        first = self.readings[0]
+        return len(self.readings) == 1 and isinstance(first, Inside) and not first.path
+
+    @property
     def may_be_free(self) -> bool:
         """Whether the output is in free text by one of its readings."""
         return any(isinstance(reading, Free) for reading in self.readings)

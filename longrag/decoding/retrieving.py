@@ -7,9 +7,10 @@ from itertools import islice
 from typing import NamedTuple
 
 from longrag.decoding.answers import prior_prompt, riches_prompt
+from longrag.decoding.candidates import Candidates, CandidatesFor
 from longrag.decoding.decoder import RichesDecoder
 from longrag.decoding.generation import RetrievedSpan, Source
-from longrag.prompts import RICHES_MULTI_HOP, RICHES_STOP
+from longrag.prompts import RICHES_SINGLE_HOP, RICHES_STOP
 from longrag.retrieval.units import check_k
 
 
@@ -21,31 +22,45 @@ class Retrieved(NamedTuple):
 
 
 def retrieve(
-    decoder: RichesDecoder, question: str, *, k: int, template: str = RICHES_MULTI_HOP
+    decoder: RichesDecoder,
+    question: str,
+    *,
+    k: int,
+    template: str = RICHES_SINGLE_HOP,
+    candidates: Candidates | CandidatesFor | None = None,
 ) -> list[Retrieved]:
     """Return k passages of the corpus, fewer only where it has fewer.
 
     First those of the spans that the model writes on its way to an answer, in their order, then
     those of the keys that are most probable right behind the prompt. A passage that several keys
     stand for comes once, for the first of them. Where the decoder requires a quote and finds none,
-    nothing is returned.
+    nothing is returned. ``candidates`` are those of ``RichesDecoder.generate``; where a function
+    gives them, the passages are those of the spans alone.
 
     Raises:
         InvalidParameterError: ``k`` is below 1, or the question is too long.
         GenerationError: the model failed.
     """
     check_k(k)
-    return list(islice(_distinct(_spans(decoder, question, template)), k))
+    return list(islice(_distinct(_spans(decoder, question, template, candidates)), k))
 
 
-def _spans(decoder: RichesDecoder, question: str, template: str) -> Iterator[RetrievedSpan]:
+def _spans(
+    decoder: RichesDecoder,
+    question: str,
+    template: str,
+    candidates: Candidates | CandidatesFor | None,
+) -> Iterator[RetrievedSpan]:
     prompt = riches_prompt(question, template, markers=decoder.markers)
     without = prior_prompt(template, markers=decoder.markers)
-    found = decoder.generate(prompt, query=question, prior_prompt=without, stop=RICHES_STOP)
+    found = decoder.generate(
+        prompt, query=question, prior_prompt=without, candidates=candidates, stop=RICHES_STOP
+    )
     if found.finish_reason == "no_quote":
         return
     yield from found.spans
-    yield from decoder.keys(prompt)
+    if not callable(candidates):
+        yield from decoder.keys(prompt, candidates=candidates)
 
 
 def _distinct(spans: Iterator[RetrievedSpan]) -> Iterator[Retrieved]:

@@ -78,8 +78,11 @@ class Stream:
             yield Delta("")
             return
         tokens = step.leader.tokens[: step.certain]
-        for token in tokens[self._count :]:
-            self._place = self._constraint.advance(self._place, token)
+        if step.certain == len(step.leader.tokens):
+            self._place = step.leader.place
+        else:
+            for token in tokens[self._count :]:
+                self._place = self._constraint.advance(self._place, token)
         self._count = step.certain
         own = step.leader._replace(
             tokens=tokens,

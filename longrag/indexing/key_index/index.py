@@ -26,7 +26,15 @@ from longrag.indexing.key_index.encoding import (
     sentence_ends,
     warn_of_changes,
 )
-from longrag.indexing.key_index.parts import Mode, Part, Settings, build_part, load_parts, settle
+from longrag.indexing.key_index.parts import (
+    Mode,
+    Part,
+    Settings,
+    build_part,
+    load_parts,
+    select,
+    settle,
+)
 from longrag.indexing.key_index.runs import Content
 from longrag.indexing.key_index.sources import KeySources
 from longrag.indexing.key_index.token_ids import TokenIds, check_vocabulary, token_ids
@@ -241,6 +249,30 @@ class KeyIndex:
         if unknown:
             raise InvalidParameterError("doc_ids", unknown[0], "a document with keys in the index")
         return self._of(settle([part for part, _ in kept], self._settings))
+
+    def only(self, ids: Iterable[str]) -> KeyIndex:
+        """Return an index of the keys of some documents or passages alone.
+
+        What has no key here is ignored. The index holds nothing of the other keys, so nothing of
+        them can be decoded under it. Takes milliseconds for some dozens of keys of any number.
+
+        Raises:
+            InvalidParameterError: ``ids`` is a string, or an id is not one.
+        """
+        if isinstance(ids, str) or not isinstance(ids, Iterable):
+            raise InvalidParameterError("ids", ids, "an iterable of ids of documents or passages")
+        wanted = list(ids)
+        for id_ in wanted:
+            if not isinstance(id_, str):
+                raise InvalidParameterError("ids", id_, "ids of documents or passages, strings")
+        return self._of(select(self._parts, frozenset(wanted), self._settings))
+
+    def entries(self) -> Iterator[tuple[tuple[int, ...], Key]]:
+        """Yield the tokens and the source of each key, part by part, sorted by tokens in each."""
+        for part in self._parts:
+            ids = part.segment.content().ids
+            for place in part.living().tolist():
+                yield tuple(ids[place].tolist()), part.sources[place]
 
     def _of(self, parts: Sequence[Part]) -> KeyIndex:
         return KeyIndex(parts, self._settings, self.tokenizer_fingerprint)

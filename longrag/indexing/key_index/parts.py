@@ -165,6 +165,27 @@ def _load_part(arrays: Mapping[str, NDArray[Any]], settings: Settings) -> Part:
     return Part(segment, sources)
 
 
+def select(parts: Sequence[Part], ids: frozenset[str], settings: Settings) -> list[Part]:
+    """Build one part of the living keys of some documents or passages; none where there are none.
+
+    Nothing of the other keys is in it.
+    """
+    chosen = []
+    for part in parts:
+        wanted = part.sources.of_ids(ids)
+        if part.dead is not None:
+            wanted &= ~part.dead
+        places = np.flatnonzero(wanted)
+        if len(places):
+            content = part.segment.content()
+            ends = content.ends
+            if ends is not None:
+                ends = TokenIds(ends, content.ids.offsets).take(places).flat
+            own = Content(content.ids.take(places), ends)
+            chosen.append(build_part(own, part.sources.take(places), settings))
+    return [merge(chosen, settings)] if len(chosen) > 1 else chosen
+
+
 def merge(parts: Sequence[Part], settings: Settings) -> Part:
     """Build one part of the living keys of several."""
     contents = [_living_content(part) for part in parts]

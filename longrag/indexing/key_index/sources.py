@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -106,6 +106,19 @@ class KeySources:
         chosen = np.zeros(len(self._documents), np.bool_)
         chosen[list(codes)] = True
         return np.asarray(chosen[self._arrays["document_of"]], np.bool_)
+
+    def of_ids(self, ids: Collection[str]) -> NDArray[np.bool_]:
+        """Tell of each key whether its document or its passage is one of some."""
+        chosen = np.zeros(len(self._passages), np.bool_)
+        chosen[[self._passage_codes[id_] for id_ in ids if id_ in self._passage_codes]] = True
+        of_passages = np.asarray(chosen[self._arrays["passage_of"]], np.bool_)
+        return of_passages | self.of_documents(self.codes(ids))
+
+    @cached_property
+    def _passage_codes(self) -> dict[str, int]:
+        names = (_string(self._passages, code) for code in range(len(self._passages)))
+        # Keys without a passage have an empty one.
+        return {name: code for code, name in enumerate(names) if name}
 
     @cached_property
     def _codes(self) -> dict[str, int]:

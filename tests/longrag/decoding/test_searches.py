@@ -37,6 +37,7 @@ def search(kind, table, grammar, **own):
         settings_["adaptive"] = False
     else:
         settings_["max_rows"] = MANY
+        settings_["opened"] = lambda own: (grammar, None)
     (outcome,) = finish(drive(table, [[0]], [kind(grammar, **{**settings_, **own})]))
     return outcome
 

@@ -1,0 +1,70 @@
+"""The candidates of a question, asked of a retriever of LangChain."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from langchain_core.documents import Document
+from langchain_core.retrievers import BaseRetriever
+
+from langchain_longrag.bridge.documents import to_core
+from longrag import types as core
+from longrag.decoding.candidates import Candidates, CandidatesFor
+from longrag.integration.quote_candidates import CandidateSource, Found, candidate_source
+from longrag.retrieval.filters import DocumentFilter
+
+
+def source_of(
+    candidates: Any, documents: Sequence[core.Document], k: int, per_thought: bool
+) -> CandidateSource | None:
+    """Read what ``candidates`` was given as; see ``OverCorpus``."""
+    is_filter = not isinstance(candidates, BaseRetriever) and (
+        callable(candidates) or _is_filter(candidates)
+    )
+    return candidate_source(
+        candidates,
+        retriever=BaseRetriever,
+        documents=documents,
+        as_filter=DocumentFilter.of(candidates, "candidates") if is_filter else None,
+        k=k,
+        per_thought=per_thought,
+    )
+
+
+def _is_filter(candidates: Any) -> bool:
+    """A mapping is a filter of metadata, unless all its values are scores of ids."""
+    if not isinstance(candidates, Mapping):
+        return False
+    return not all(isinstance(value, float) for value in candidates.values())
+
+
+def find(source: CandidateSource | None, question: str) -> Candidates | CandidatesFor | None:
+    """Return the candidates for a question."""
+    if source is None or source.retriever is None:
+        return None if source is None else source.fixed
+
+    def ask(text: str) -> Candidates:
+        return source.of_results(_ids(source.retriever.invoke(text)))
+
+    return ask if source.per_thought else ask(question)
+
+
+async def afind(source: CandidateSource | None, question: str) -> Candidates | CandidatesFor | None:
+    """Return what ``find`` does; a retriever that is asked before each quote is asked later."""
+    if source is None or source.retriever is None or source.per_thought:
+        return find(source, question)
+    return source.of_results(_ids(await source.retriever.ainvoke(question)))
+
+
+def _ids(results: Iterable[Document]) -> Iterator[Found]:
+    for result in results:
+        metadata = result.metadata
+        members = metadata.get("doc_ids")
+        named = [result.id, metadata.get("doc_id"), *(members if isinstance(members, list) else ())]
+        ids = [id_ for id_ in named if isinstance(id_, str)]
+        if not ids:
+            # The name that a document without an id has in a corpus.
+            ids = [own.id for own in to_core([result], "title")]
+        score = metadata.get("score")
+        yield ids, float(score) if isinstance(score, int | float) else None

@@ -1,0 +1,59 @@
+"""The candidates of a question, asked of a retriever of LlamaIndex."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from llama_index.core.base.base_retriever import BaseRetriever
+from llama_index.core.schema import NodeWithScore
+from llama_index.core.vector_stores.types import MetadataFilters
+
+from llama_index_longrag.bridge.filters import to_filter
+from longrag.decoding.candidates import Candidates, CandidatesFor
+from longrag.integration.quote_candidates import CandidateSource, Found, candidate_source
+from longrag.types import Document
+
+
+def source_of(
+    candidates: Any, documents: Sequence[Document], k: int, per_thought: bool
+) -> CandidateSource | None:
+    """Read what ``candidates`` was given as; see ``RichesLLM``."""
+    is_filter = isinstance(candidates, MetadataFilters)
+    return candidate_source(
+        candidates,
+        retriever=BaseRetriever,
+        documents=documents,
+        as_filter=to_filter(candidates, "candidates") if is_filter else None,
+        k=k,
+        per_thought=per_thought,
+    )
+
+
+def find(source: CandidateSource | None, question: str) -> Candidates | CandidatesFor | None:
+    """Return the candidates for a question."""
+    if source is None or source.retriever is None:
+        return None if source is None else source.fixed
+
+    def ask(text: str) -> Candidates:
+        return source.of_results(_ids(source.retriever.retrieve(text)))
+
+    return ask if source.per_thought else ask(question)
+
+
+async def afind(source: CandidateSource | None, question: str) -> Candidates | CandidatesFor | None:
+    """Return what ``find`` does; a retriever that is asked before each quote is asked later."""
+    if source is None or source.retriever is None or source.per_thought:
+        return find(source, question)
+    return source.of_results(_ids(await source.retriever.aretrieve(question)))
+
+
+def _ids(results: Iterable[NodeWithScore]) -> Iterator[Found]:
+    for result in results:
+        node = result.node
+        members = node.metadata.get("doc_ids")
+        others = (
+            [id_ for id_ in members if isinstance(id_, str)] if isinstance(members, list) else []
+        )
+        own = [node.node_id] if node.ref_doc_id is None else [node.node_id, node.ref_doc_id]
+        yield [*own, *others], result.score

@@ -1,0 +1,189 @@
+"""Which keys may be quoted, and by which score one of them is chosen.
+
+A retriever's few documents have some dozens of keys. So few can be scored one by one, each from its
+first token to the closing marker, and not only by the sum of their log-probabilities: the sum
+favours what is frequent in any text, which is why RICHES needs a large model to find rare facts.
+The prior of a key, its sum behind a prompt without a question, tells how much of it is that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean, pstdev
+from typing import Final, Literal, TypeAlias
+
+import numpy as np
+
+from longrag.decoding.constraint import Constraint
+from longrag.decoding.place import Inside
+from longrag.decoding.search import Hypothesis, Step
+from longrag.errors import InvalidParameterError
+from longrag.indexing import KeyIndex
+from longrag.models.language_model import Next, Scores
+
+KeyScore: TypeAlias = Literal["sum", "mean", "prior", "retriever"]
+"""What the candidates' keys are ranked by: the sum of the log-probabilities of a key's tokens and
+its closing marker, their mean, the sum less its prior, or that and the retriever's score."""
+
+Candidates: TypeAlias = Iterable[str] | Mapping[str, float]
+"""The ids of documents or passages, or their scores by a retriever by their ids."""
+
+CandidatesFor: TypeAlias = Callable[[str], Candidates]
+"""Gives the candidates for a question with the thought that stands before a span."""
+
+MAX_RANKED_KEYS: Final = 512
+"""Keys that are scored one by one; more are searched, by the sum."""
+
+RETRIEVER_WEIGHT: Final = 20.0
+"""What one standard deviation of the retriever's scores counts, in natural logarithms."""
+
+_ROWS: Final = 1024
+_REMEMBERED: Final = 100_000
+
+Prior: TypeAlias = dict[tuple[int, ...], float]
+"""The sums of keys behind a prompt without a question, by their tokens."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ranking:
+    """How the keys of a small index are ranked at a span.
+
+    Attributes:
+        score: by what.
+        keys: the tokens of each key, with the best of its sources' scores by the retriever, in
+            standard deviations; 0 without such scores.
+        weight: of the retriever's scores.
+        prior_prompt: the number of the prompt without a question, which ends with the opening
+            marker.
+        prior: what is known of it, kept from search to search.
+    """
+
+    score: KeyScore
+    keys: Mapping[tuple[int, ...], float]
+    weight: float
+    prior_prompt: int
+    prior: Prior
+
+    @property
+    def needs_prior(self) -> bool:
+        """Whether keys are scored behind the prompt without a question too."""
+        return self.score in ("prior", "retriever")
+
+    def value(self, tokens: tuple[int, ...], total: float) -> float:
+        """Return a key's score, given the sum of its log-probabilities."""
+        if self.score == "sum":
+            return total
+        if self.score == "mean":
+            return total / (len(tokens) + 1)
+        gain = total - self.prior[tokens]
+        return gain + self.weight * self.keys[tokens] if self.score == "retriever" else gain
+
+
+def scored_keys(index: KeyIndex, scores: Mapping[str, float]) -> dict[tuple[int, ...], float]:
+    """Return the tokens of each key with the best standard score of its sources."""
+    standard = _standard(scores)
+    found: dict[tuple[int, ...], float] = {}
+    for tokens, key in index.entries():
+        own = [standard[id_] for id_ in (key.doc_id, key.passage_id) if id_ in standard]
+        value = max(own, default=min(standard.values(), default=0.0))
+        found[tokens] = max(value, found.get(tokens, value))
+    return found
+
+
+def _standard(scores: Mapping[str, float]) -> dict[str, float]:
+    values = list(scores.values())
+    if len(values) < 2 or not (spread := pstdev(values)):
+        return dict.fromkeys(scores, 0.0)
+    mean = fmean(values)
+    return {id_: (value - mean) / spread for id_, value in scores.items()}
+
+
+def split_candidates(candidates: Candidates) -> tuple[list[str], dict[str, float]]:
+    """Return the ids of candidates, and the scores of those that have one.
+
+    Raises:
+        InvalidParameterError: they are neither ids nor finite numbers by their ids.
+    """
+    if isinstance(candidates, str) or not isinstance(candidates, Iterable):
+        allowed = "ids of documents or passages, or a mapping from ids to scores"
+        raise InvalidParameterError("candidates", candidates, allowed)
+    if not isinstance(candidates, Mapping):
+        return list(candidates), {}
+    for id_, value in candidates.items():
+        number = isinstance(value, int | float | np.floating) and not isinstance(value, bool)
+        if not number or not np.isfinite(value):
+            raise InvalidParameterError(f"candidates[{id_!r}]", value, "a finite number")
+    return list(candidates), {id_: float(value) for id_, value in candidates.items()}
+
+
+def rank_keys(
+    constraint: Constraint, start: Hypothesis, ranking: Ranking, *, prompt: int, length: int
+) -> Generator[Step, Sequence[Scores], Hypothesis | None]:
+    """Return the hypothesis in a span with the best of all keys of the index, closed and proved.
+
+    Each key is scored to its end, so no other is better by the ranking's score; of equals the first
+    by tokens is taken. None where no key fits into ``length`` tokens.
+    """
+    keys = sorted(_open_keys(constraint, start, ranking, length))
+    if not keys:
+        return None
+    if ranking.needs_prior:
+        missing = [tokens for tokens in keys if tokens not in ranking.prior]
+        found = yield from _score(constraint, start, ranking.prior_prompt, (), missing)
+        while len(ranking.prior) > _REMEMBERED:
+            ranking.prior.pop(next(iter(ranking.prior)))
+        ranking.prior.update((tokens, sum(row)) for tokens, (_, row) in found.items())
+    scored = yield from _score(constraint, start, prompt, start.tokens, keys)
+    best = max(keys, key=lambda tokens: ranking.value(tokens, sum(scored[tokens][1])))
+    own = start
+    for token, logprob in zip(*scored[best], strict=True):
+        own = own.after(token, logprob, constraint.advance(own.place, token))
+    return own._replace(proved=own.proved | {own.place.spans[-1]})
+
+
+def _open_keys(
+    constraint: Constraint, start: Hypothesis, ranking: Ranking, length: int
+) -> list[tuple[int, ...]]:
+    """Return the keys that may be quoted and fit; those quoted before only if no other does."""
+    reading = start.place.readings[0]
+    assert isinstance(reading, Inside)
+    room = length - len(start.tokens) - constraint.closing_length
+    if constraint.max_span_tokens is not None:
+        room = min(room, constraint.max_span_tokens)
+    fitting = [tokens for tokens in ranking.keys if len(tokens) <= room]
+    ends = set(constraint.end_ids)
+    fitting = [tokens for tokens in fitting if ends.isdisjoint(tokens)]
+    return [tokens for tokens in fitting if tokens not in reading.met] or fitting
+
+
+def _score(
+    constraint: Constraint,
+    start: Hypothesis,
+    prompt: int,
+    before: tuple[int, ...],
+    keys: Sequence[tuple[int, ...]],
+) -> Generator[Step, Sequence[Scores], dict[tuple[int, ...], tuple[tuple[int, ...], list[float]]]]:
+    """Return for each key its tokens with the best closing, and their log-probabilities."""
+    asked = [one for key in keys for one in _questions(constraint, prompt, before, key)]
+    answers: list[Scores] = []
+    for first in range(0, len(asked), _ROWS):
+        step = Step(asked[first : first + _ROWS], start, len(start.tokens))
+        answers += yield step
+    found, done = {}, 0
+    for key in keys:
+        count = len(key) + constraint.closing_length
+        own = answers[done : done + count]
+        written = tuple(int(answer.ids[0]) for answer in own)
+        found[key] = written, [float(answer.logprobs[0]) for answer in own]
+        done += count
+    return found
+
+
+def _questions(
+    constraint: Constraint, prompt: int, before: tuple[int, ...], key: tuple[int, ...]
+) -> Iterator[Next]:
+    choices = [np.array([token], np.int64) for token in key] + constraint.closing_choices
+    written = (*key, *(int(choice[0]) for choice in constraint.closing_choices))
+    for place, allowed in enumerate(choices):
+        yield Next(prompt, (*before, *written[:place]), 1, allowed=allowed)

@@ -1,0 +1,94 @@
+"""What a question may be answered with by quotes: documents that a filter passes or a search found.
+
+Both adapters turn what they are given into a ``CandidateSource``; how a retriever of the framework
+is asked stays with them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any, Final
+
+from longrag.decoding.candidates import Candidates, split_candidates
+from longrag.errors import InvalidParameterError
+from longrag.retrieval.filters import DocumentFilter
+from longrag.retrieval.units import check_k
+from longrag.types import Document
+
+CANDIDATE_K: Final = 6
+"""Results of a retriever whose documents are candidates, unless another number is asked for."""
+
+Found = tuple[Collection[str], float | None]
+"""The ids that one result of a retriever stands for, and its score if it has one."""
+
+
+@dataclass(frozen=True, slots=True)
+class CandidateSource:
+    """Where the candidates of a question come from.
+
+    Attributes:
+        fixed: the same for every question; None where a retriever is asked.
+        retriever: one of the framework, or None.
+        k: how many of the retriever's results count.
+        per_thought: whether the retriever is asked before each quote, with the question and the
+            thought before it.
+    """
+
+    fixed: Candidates | None
+    retriever: Any
+    k: int
+    per_thought: bool
+
+    def of_results(self, found: Iterable[Found]) -> Candidates:
+        """Return the candidates of a retriever's results, which come best first.
+
+        The scores are the retriever's where each result has one, and otherwise fall by rank.
+        """
+        results = list(islice(found, self.k))
+        ranked = any(score is None for _, score in results)
+        scores: dict[str, float] = {}
+        for rank, (ids, score) in enumerate(results):
+            value = -float(rank) if ranked or score is None else float(score)
+            for id_ in ids:
+                scores[id_] = max(value, scores.get(id_, value))
+        return scores
+
+
+def candidate_source(
+    given: Any,
+    *,
+    retriever: type,
+    documents: Sequence[Document],
+    as_filter: DocumentFilter | None,
+    k: int,
+    per_thought: bool,
+) -> CandidateSource | None:
+    """Read ``candidates`` as a user gives them; None is no restriction.
+
+    Args:
+        given: ids, scores by ids, or a retriever; not looked at with ``as_filter``.
+        retriever: the framework's base class of retrievers.
+        documents: those that a filter is asked about.
+        as_filter: what was given as a filter of the framework.
+        k: results of a retriever that count.
+        per_thought: whether a retriever is asked before each quote.
+
+    Raises:
+        InvalidParameterError: it is nothing of that, or ``per_thought`` without a retriever.
+    """
+    check_k(k, "candidate_k")
+    is_retriever = isinstance(given, retriever)
+    if per_thought and not is_retriever:
+        remedy = "Only a retriever can be asked again."
+        raise InvalidParameterError("candidates_per_thought", per_thought, "False", remedy)
+    if as_filter is not None:
+        passing = [own.id for own in documents if as_filter.passes(own.metadata)]
+        return CandidateSource(passing, None, k, per_thought=False)
+    if given is None:
+        return None
+    if is_retriever:
+        return CandidateSource(None, given, k, per_thought)
+    ids, scores = split_candidates(given)
+    return CandidateSource(scores if isinstance(given, Mapping) else ids, None, k, False)

@@ -1,0 +1,92 @@
+"""Candidates of a retriever, a filter or ids: nothing else can be quoted."""
+
+from __future__ import annotations
+
+import pytest
+from langchain_core.documents import Document
+from langchain_core.retrievers import BaseRetriever
+
+from langchain_longrag import ChatRiches, RichesRetriever
+from longrag.errors import InvalidParameterError
+from tests.langchain_longrag.reading import FACTS, PAGES, quoting, writing
+
+QUESTION = "When did the mill burn down?"
+TEMPLATE = "Quote.\n\nquestion: {question}\npassage:"
+
+
+class Finding(BaseRetriever):
+    """Finds documents, and remembers what it was asked."""
+
+    found: list[Document]
+    asked: list[str]
+
+    def _get_relevant_documents(self, query, *, run_manager):
+        self.asked.append(query)
+        return self.found
+
+
+def finding(*ids, **metadata):
+    return Finding(found=[Document("", id=id_, metadata=metadata) for id_ in ids], asked=[])
+
+
+def make(kind, candidates, **settings):
+    settings = {"min_gain": -99.0, "prompt": TEMPLATE, "beam_size": 2, **settings}
+    model = writing(quoting)
+    return kind.from_documents(PAGES, language_model=model, candidates=candidates, **settings)
+
+
+def cited(message):
+    (block,) = message.content_blocks
+    return {c["extras"]["doc_id"] for c in block.get("annotations", ())}
+
+
+CASES = [
+    (finding("weir"), {"weir"}),
+    (finding("weir", "mill"), {"weir"}),
+    (finding("x", doc_ids=["mill"], score=0.5), {"mill"}),
+    (Finding(found=[PAGES[0]], asked=[]), {PAGES[0].id}),
+    (["weir"], {"weir"}),
+    ({"weir": 1.0}, {"weir"}),
+    ({"title": "Mill"}, {"mill"}),
+    (lambda metadata: metadata.get("title") == "Mill", {"mill"}),
+    ({"title": "No such"}, set()),
+]
+
+
+@pytest.mark.parametrize(("candidates", "allowed"), CASES)
+async def test_only_candidates_are_quoted_in_every_way_to_ask(candidates, allowed):
+    chat = make(ChatRiches, candidates, candidate_k=1)
+    whole = chat.invoke(QUESTION)
+    for message in (whole, await chat.ainvoke(QUESTION)):
+        assert cited(message) == allowed
+        if not allowed:
+            assert message.text == chat.empty_response
+    assert "".join(chunk.text for chunk in chat.stream(QUESTION)) == whole.text
+    assert "".join([chunk.text async for chunk in chat.astream(QUESTION)]) == whole.text
+    retriever = make(RichesRetriever, candidates, candidate_k=1)
+    for found in (retriever.invoke(QUESTION), await retriever.ainvoke(QUESTION)):
+        assert {document.metadata["doc_id"] for document in found} == allowed
+
+
+def test_a_retriever_is_asked_with_the_question_and_before_each_quote_if_wanted():
+    names = list(FACTS)
+    once, again = finding(*names), finding(*names)
+    assert cited(make(ChatRiches, once).invoke(QUESTION)) == {"mill"}
+    assert once.asked == [QUESTION]
+    assert cited(make(ChatRiches, again, candidates_per_thought=True).invoke(QUESTION)) == {"mill"}
+    assert again.asked == [f"{QUESTION} keyword: fact"]
+
+
+@pytest.mark.parametrize(
+    ("settings", "match"),
+    [
+        ({"candidates": "weir"}, "candidates must be ids"),
+        ({"candidates": 3}, "candidates must be ids"),
+        ({"candidates": ["weir"], "candidate_k": 0}, "candidate_k"),
+        ({"candidates": ["weir"], "candidates_per_thought": True}, "Only a retriever"),
+    ],
+)
+def test_what_are_no_candidates_is_refused(settings, match):
+    for kind in (ChatRiches, RichesRetriever):
+        with pytest.raises(InvalidParameterError, match=match):
+            make(kind, **settings)

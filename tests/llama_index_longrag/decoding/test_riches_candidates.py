@@ -1,0 +1,109 @@
+"""Candidates of a retriever, a filter or ids: nothing else can be quoted."""
+
+from __future__ import annotations
+
+import pytest
+from llama_index.core.base.base_retriever import BaseRetriever
+from llama_index.core.base.llms.types import ChatMessage
+from llama_index.core.schema import NodeWithScore, QueryBundle, TextNode
+from llama_index.core.vector_stores.types import MetadataFilter, MetadataFilters
+
+from llama_index_longrag import RichesQueryEngine
+from longrag.errors import InvalidParameterError
+from tests.llama_index_longrag.riches_stories import BURNED, TOLD, Scripted, documents
+
+MILL = {"The mill grinds rye.", "It burned down in 1684.", "It is a museum."}
+WEIR = {"The weir holds the river back."}
+ANN = MetadataFilters(filters=[MetadataFilter(key="author", value="Ann")])
+BOB = MetadataFilters(filters=[MetadataFilter(key="author", value="Bob")])
+
+
+class Finding(BaseRetriever):
+    """Finds the documents of some ids, and remembers what it was asked."""
+
+    def __init__(self, *ids, score=0.5):
+        self.ids, self.score, self.asked = ids, score, []
+        super().__init__()
+
+    def _retrieve(self, query_bundle):
+        self.asked.append(query_bundle.query_str)
+        return [
+            NodeWithScore(node=TextNode(text="", id_=id_), score=self.score) for id_ in self.ids
+        ]
+
+    async def _aretrieve(self, query_bundle):
+        self.asked.append(f"async {query_bundle.query_str}")
+        return self._retrieve(query_bundle)
+
+
+def engine(candidates, **settings):
+    settings = {"min_gain": -99.0, "prompt": "question: {question}\npassage:", **settings}
+    model = settings.pop("model", None) or Scripted({BURNED: TOLD})
+    return RichesQueryEngine.from_documents(
+        documents(), language_model=model, candidates=candidates, **settings
+    )
+
+
+def quoted(response):
+    return {step["text"] for step in response.metadata["trace"]}
+
+
+@pytest.mark.parametrize(
+    ("candidates", "allowed"),
+    [
+        (Finding("weir.md"), WEIR),
+        (Finding("mill.md", "weir.md", score=None), MILL),
+        (["weir.md"], WEIR),
+        ({"weir.md": 1.0}, WEIR),
+        (ANN, MILL),
+        (BOB, set()),
+        ([], set()),
+    ],
+)
+async def test_only_candidates_are_quoted_in_every_way_to_ask(candidates, allowed):
+    own = engine(candidates, candidate_k=1)
+    for response in (own.query(BURNED), await own.aquery(BURNED)):
+        assert quoted(response) <= allowed
+        assert bool(quoted(response)) == bool(allowed)
+        if not allowed:
+            assert response.response == "The documents do not answer this question."
+    streamed = engine(candidates, candidate_k=1, streaming=True).query(BURNED)
+    assert "".join(streamed.response_gen) == own.query(BURNED).response
+    assert quoted(streamed) <= allowed
+    for nodes in (own.retrieve(QueryBundle(BURNED)), await own.aretrieve(QueryBundle(BURNED))):
+        assert {q["text"] for n in nodes for q in n.node.metadata["quotes"]} <= allowed
+        assert bool(nodes) == bool(allowed)
+    chat = own._llm.chat([ChatMessage(role="user", content=BURNED)])
+    cited = {block.cited_content.text for block in chat.message.blocks[1:]}
+    assert cited <= allowed
+
+
+async def test_a_retriever_is_asked_with_the_question_and_before_each_quote_if_wanted():
+    once, again = Finding("mill.md", "weir.md"), Finding("mill.md", "weir.md")
+    assert quoted(engine(once).query(BURNED)) == {"It burned down in 1684.", *WEIR}
+    assert once.asked == [BURNED]
+    await engine(once).aquery(BURNED)
+    assert once.asked[1] == f"async {BURNED}"
+    assert len(engine(again, candidates_per_thought=True).query(BURNED).source_nodes) == 2
+    assert again.asked == [
+        f"{BURNED} keyword: fire of the mill", f"{BURNED} keyword: the river"
+    ]  # fmt: skip
+
+
+def test_quotes_of_candidates_are_proved():
+    response = engine(Finding("mill.md", "weir.md")).query(BURNED)
+    assert [step["proved"] for step in response.metadata["trace"]] == [True, True]
+
+
+@pytest.mark.parametrize(
+    ("settings", "match"),
+    [
+        ({"candidates": "weir.md"}, "candidates must be ids"),
+        ({"candidates": 3}, "candidates must be ids"),
+        ({"candidates": ["weir.md"], "candidate_k": 0}, "candidate_k"),
+        ({"candidates": ["weir.md"], "candidates_per_thought": True}, "Only a retriever"),
+    ],
+)
+def test_what_are_no_candidates_is_refused(settings, match):
+    with pytest.raises(InvalidParameterError, match=match):
+        engine(**settings)

@@ -1,0 +1,149 @@
+"""Decoding restricted to candidates: what may be quoted, and which key is chosen."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from longrag.decoding import RichesDecoder
+from longrag.errors import InvalidParameterError
+from longrag.indexing import KeyIndex
+from longrag.types import Key
+from tests.tiny_models import CharacterTokenizer, TableModel, random_table
+
+ALPHABET = "ab .[]xyz"
+TOKENIZER = CharacterTokenizer(ALPHABET)
+MARKS = ("[", "]")
+SIZE = TOKENIZER.vocab_size
+TEXTS = {"one": ["ab.", "ba."], "two": ["bb.", "a b."], "three": ["ab.", "b."]}
+KEYS = [
+    Key(text, name, 4 * n, 4 * n + len(text), f"{name}#{n}")
+    for name, texts in TEXTS.items()
+    for n, text in enumerate(texts)
+]
+INDEX = KeyIndex.from_keys(KEYS, tokenizer=TOKENIZER, markers=MARKS)
+
+
+def decoder(seed=0, **settings_):
+    model = TableModel(TOKENIZER, random_table(SIZE, seed))
+    settings_ = {"max_new_tokens": 24, "max_thought_tokens": 3, "min_gain": -99.0, **settings_}
+    return RichesDecoder(model, settings_.pop("index", INDEX), markers=MARKS, **settings_)
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    seed=st.integers(0, 10**6),
+    wanted=st.sets(st.sampled_from(["one", "two", "three", "two#1", "one#0", "no such"])),
+    search=st.sampled_from(["auto", "beam", "exact"]),
+    score=st.sampled_from(["sum", "mean", "prior", "retriever"]),
+    mode=st.sampled_from(["keys", "substring"]),
+)
+def test_a_key_outside_the_candidates_is_never_written(seed, wanted, search, score, mode):
+    index = KeyIndex.from_keys(KEYS, tokenizer=TOKENIZER, markers=MARKS, mode=mode, min_length=2)
+    own = decoder(seed, index=index, search=search, score=score, beam_size=3)
+    found = own.generate("a", candidates=sorted(wanted))
+    inside = [key for key in KEYS if {key.doc_id, key.passage_id} & wanted]
+    for span in found.spans:
+        assert any(span.text in key.text for key in inside)
+        for source in span.sources:
+            assert {source.doc_id, source.passage_id} & wanted
+    assert (found.text == "") == (found.spans == ())
+    if not inside:
+        assert found.usage.calls == 0
+    *pieces, last = own.stream("a", candidates=sorted(wanted))
+    # What is known of the prior from the first time is not asked again.
+    assert replace(last, usage=found.usage) == found
+    assert "".join(piece.text for piece in pieces) == found.text
+    (batched,) = own.batch(["a"], candidates=[sorted(wanted)])
+    assert batched.text == found.text
+    for span in own.keys("a", candidates=sorted(wanted)):
+        assert any(span.text in key.text for key in inside)
+
+
+def sum_of(model, prefix, key):
+    """The log-probability of a key and the marker behind a prefix, token by token."""
+    ids = TOKENIZER.encode(f" {key} ]")
+    return sum(model.logprobs((*prefix, *ids[:n]))[token] for n, token in enumerate(ids)), len(ids)
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    seed=st.integers(0, 10**6),
+    score=st.sampled_from(["sum", "mean", "prior", "retriever"]),
+    given_=st.dictionaries(st.sampled_from(list(TEXTS)), st.floats(-3, 3), min_size=1),
+)
+def test_the_first_quote_is_the_best_of_all_candidates_by_the_score_and_is_proved(
+    seed, score, given_
+):
+    own = decoder(seed, score=score, max_thought_tokens=0, max_spans=1, retriever_weight=2.0)
+    found = own.generate("b", prior_prompt="x", candidates=given_)
+    model, opening = own.language_model, TOKENIZER.encode(" [")
+    behind = [TOKENIZER.encode(text) + opening for text in ("b", "x")]
+    values = np.array(list(given_.values()))
+    spread = values.std()
+    standard = {
+        name: (value - values.mean()) / spread if len(values) > 1 and spread else 0.0
+        for name, value in given_.items()
+    }
+    ranked = {}
+    for key in KEYS:
+        if key.doc_id not in given_:
+            continue
+        total, count = sum_of(model, behind[0], key.text)
+        gain = total - sum_of(model, behind[1], key.text)[0]
+        retrieved = max(
+            standard[other.doc_id]
+            for other in KEYS
+            if other.text == key.text and other.doc_id in given_
+        )
+        ranked[key.text] = {
+            "sum": total, "mean": total / (count - 1), "prior": gain,
+            "retriever": gain + 2 * retrieved,
+        }[score]  # fmt: skip
+    first = found.spans[0]
+    assert first.proved
+    assert ranked[first.text] == pytest.approx(max(ranked.values()), abs=1e-6)
+    assert first.logprob == pytest.approx(sum_of(model, behind[0], first.text)[0])
+
+
+def test_candidates_are_asked_for_again_before_each_span():
+    asked = []
+
+    def candidates(text):
+        asked.append(text)
+        return {"one": 1.0} if len(asked) == 1 else {"two": 1.0}
+
+    own = decoder(min_spans=2, max_spans=2)
+    found = own.generate("a", query="who?", candidates=candidates)
+    assert [{source.doc_id for source in span.sources} for span in found.spans] == [
+        {"one"}, {"two"}
+    ]  # fmt: skip
+    assert len(asked) == 2
+    assert all(text.startswith("who?") and "[" not in text for text in asked)
+    asked.clear()
+    *pieces, last = own.stream("a", query="who?", candidates=candidates)
+    assert replace(last, usage=found.usage) == found
+    assert "".join(piece.text for piece in pieces) == found.text
+    with pytest.raises(InvalidParameterError, match="candidates must be ids, or a function with"):
+        decoder(search="beam").generate("a", candidates=candidates)
+
+
+@pytest.mark.parametrize("candidates", ["one", 3, [1], {"one": "high"}, {"one": float("nan")}])
+def test_what_are_no_candidates_is_refused(candidates):
+    with pytest.raises(InvalidParameterError, match=r"candidates|ids"):
+        decoder().generate("a", candidates=candidates)
+    with pytest.raises(InvalidParameterError, match="candidates must be one for each of 2"):
+        decoder().batch(["a", "b"], candidates=[None])
+
+
+def test_an_index_of_some_documents_holds_nothing_of_the_others(tmp_path):
+    some = INDEX.only(["two", "one#1", "no such"])
+    assert [key.text for _, key in sorted(some.entries())] == ["a b.", "ba.", "bb."]
+    assert some.doc_ids == ("one", "two")
+    some.save(tmp_path / "some")
+    stored = b"".join(path.read_bytes() for path in (tmp_path / "some").iterdir())
+    assert b"three" not in stored
+    assert len(INDEX.only([])) == 0
+    assert INDEX.without_documents(["one"]).only(["one", "three"]).doc_ids == ("three",)
