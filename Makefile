@@ -9,7 +9,7 @@ WORKERS ?= auto
 PARALLEL := -n $(WORKERS) --dist worksteal
 UNIT := tests/longrag tests/llama_index_longrag tests/langchain_longrag tests/conformance
 
-.PHONY: demo demo-riches test quick coverage lint docs pythons bench chaos fmt unit floor clean
+.PHONY: demo demo-riches test quick coverage lint docs pythons bench chaos fmt unit floor stores clean
 
 demo: $(STAMP)
 	$(BIN)/python examples/00_demo.py
@@ -72,17 +72,27 @@ chaos: $(STAMP)
 	LONGRAG_KILLS=200 $(BIN)/python -m pytest tests/longrag/indexing/tree/test_tree_kills.py tests/longrag/indexing/test_database.py
 	LONGRAG_FLIPS=10000 $(BIN)/python -m pytest --timeout 0 tests/longrag/test_journal_damage.py
 
+# The retrievers over every vector store that runs here without a container.
+stores: .venv-stores/.installed
+	.venv-stores/bin/python -m pytest tests/stores
+
 # The unit tests once more, on the oldest versions the package says it works with.
 floor: .venv-floor/.installed
 	OMP_NUM_THREADS=1 .venv-floor/bin/python -m pytest $(PARALLEL) $(UNIT)
 
 clean:
-	rm -rf .coverage htmlcov .riches site .venv .venv-floor .venv-3.* .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
+	rm -rf .coverage htmlcov .riches site .venv .venv-floor .venv-stores .venv-3.* .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
 
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install -q --upgrade "pip>=25.1"
 	$(BIN)/python -m pip install -q -c constraints.txt -e . --group test --group lint --group docs --group bench
+	touch $@
+
+.venv-stores/.installed: pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv-stores
+	.venv-stores/bin/python -m pip install -q --upgrade "pip>=25.1"
+	.venv-stores/bin/python -m pip install -q -c constraints.txt -e . --group stores
 	touch $@
 
 .venv-floor/.installed: pyproject.toml floor.txt constraints.txt

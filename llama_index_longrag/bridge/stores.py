@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, cast
+from typing import Any
 
 from llama_index.core.schema import BaseNode, NodeWithScore
 from llama_index.core.storage.docstore.types import BaseDocumentStore
@@ -106,5 +106,14 @@ def token_counter(tokenizer: Any) -> TokenCounter:
     """Make a token counter from a LlamaIndex tokenizer, by default the global one."""
     from llama_index.core.utils import get_tokenizer  # reads a file of merges on first use
 
-    encode = tokenizer or get_tokenizer()
-    return lambda text: len(cast("Sequence[Any]", encode(text)))
+    return _Counter(tokenizer or get_tokenizer())
+
+
+class _Counter:
+    """Counts the tokens of a text; pickles where its tokenizer does."""
+
+    def __init__(self, encode: Callable[[str], Sequence[Any]]) -> None:
+        self._encode = encode
+
+    def __call__(self, text: str) -> int:
+        return len(self._encode(text))

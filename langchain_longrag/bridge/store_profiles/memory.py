@@ -18,6 +18,7 @@ from langchain_longrag.bridge.store_profiles.base import (
     Work,
     with_vector,
 )
+from longrag.errors import InvalidParameterError
 from longrag.integration.answering import Calls, MethodCall
 from longrag.integration.faiss_indexes import exhaustive_index, is_flat
 from longrag.integration.store_profiles import Rows, by_type, check_plain_key
@@ -150,6 +151,11 @@ class DuckDBProfile(StoreProfile):
         """Rank rows."""
         if query.depth or query.exclude:
             raise NotImplementedError
+        if FILTER in query.kwargs:
+            # Its class would pass over it without a word.
+            raise InvalidParameterError(
+                "search_kwargs", FILTER, "without it: DuckDB has no filters"
+            )
         store = query.store
         if query.vector is not None:
             store = with_vector(store, "_embedding", query.vector)
@@ -170,15 +176,16 @@ class DuckDBProfile(StoreProfile):
         texts = [one if isinstance(one, str) else json.dumps(one) for one in names]
         store = query.store
         statement = (
-            f"SELECT {store._id_key}, {store._text_key}, metadata FROM {store._table_name}"
+            f"SELECT {store._text_key}, metadata FROM {store._table_name}"
             " WHERE list_contains(?, json_extract_string(metadata, ?))"
         )
 
         def rows() -> list[Document]:
             found = store._connection.cursor().execute(statement, [texts, path]).fetchall()
+            # Its searches give no ids, so that a chunk is known by its text and place.
             return [
-                Document(id=id_, page_content=text, metadata=json.loads(metadata))
-                for id_, text, metadata in found
+                Document(page_content=text, metadata=json.loads(metadata))
+                for text, metadata in found
             ]
 
         listed: list[Document] = yield Work(rows).method()

@@ -38,7 +38,7 @@ class PGVectorProfile(StoreProfile):
         if query.depth > 1:
             raise NotImplementedError
         found = yield MethodCall(_Collection(query), "ranked")
-        rows = query.store._results_to_docs_and_scores([row[:2] for row in found])
+        rows: list[Row] = [(_document(row[0]), row[1]) for row in found]
         exact = bool(found) and (query.depth > 0 or not found[0][2])
         return Rows(rows, exact, exact and len(rows) < query.top_k)
 

