@@ -12,6 +12,7 @@ LongragError
 ├── StoreError                           a vector store that broke its contract
 │   └── ShortResultError                 a store that gave fewer units than it may hold
 ├── IndexFormatError                     a saved index that is damaged, foreign or newer
+├── StaleIndexError                      an index that somebody else has changed meanwhile
 ├── DatabaseError                        a database that cannot be reached, is locked or is full
 ├── JournalError                         a journal that cannot be read or written
 └── MissingExtraError (ImportError)      an optional dependency that is not installed
@@ -99,6 +100,10 @@ class ShortResultWarning(UserWarning):
 
 class IndexFormatError(LongragError):
     """A saved index is damaged, of another kind, or of a newer format."""
+
+
+class StaleIndexError(LongragError):
+    """An index was changed by another process or object; to store this one would lose that."""
 
 
 class DatabaseError(LongragError):

@@ -13,8 +13,8 @@ import os
 import re
 import secrets
 import tokenize
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -22,14 +22,16 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from longrag.errors import IndexFormatError, InvalidParameterError
+from longrag.errors import IndexFormatError, InvalidParameterError, StaleIndexError
 
 MANIFEST = "manifest.json"
 
 _FORMAT = "longrag-index"
 _NAME = re.compile(r"[a-z][a-z0-9_]*")
 _ARRAY_FILE = re.compile(r"[a-z][a-z0-9_]*\.[0-9a-f]{16}\.npy")
-_OWN_FILE = re.compile(r"manifest\.json(\.tmp)?|[a-z][a-z0-9_]*\.[0-9a-f]{16}\.(npy|tmp)")
+_OWN_FILE = re.compile(
+    r"manifest\.json(\.[0-9a-f]{16}\.tmp)?|[a-z][a-z0-9_]*\.[0-9a-f]{16}\.(npy|tmp)"
+)
 _ENTRY = {"file": str, "bytes": int, "dtype": str, "shape": list, "sha256": str}
 
 # A damaged .npy header can fail in any of these ways.
@@ -52,12 +54,15 @@ def save_arrays(
     version: int,
     arrays: Mapping[str, NDArray[Any]],
     meta: Mapping[str, Any],
-) -> None:
+    *,
+    instead_of: str | None = None,
+) -> str:
     """Write arrays and JSON values to a folder, replacing an index of the same kind saved there.
 
     Everything is on disk before the new manifest takes the place of the old one in a single step.
     A save that fails, or is killed, at any moment leaves the old index; what it had written is
-    removed at once, or by the next save. Equal content gives equal files. One save at a time.
+    removed at once, or by the next save. Equal content gives equal files. Saves of several
+    processes wait for one another (not on Windows), and readers never see a part of one.
 
     Args:
         path: the folder; created with its parents if it is missing.
@@ -65,8 +70,14 @@ def save_arrays(
         version: the version of the kind's format, at least 1.
         arrays: arrays by name; lower-case letters, digits and underscores.
         meta: JSON values that belong to the arrays.
+        instead_of: what must be saved there, as ``saved_version`` names it; by default anything
+            of this kind.
+
+    Returns:
+        The name of what is saved there now, as ``saved_version`` gives it.
 
     Raises:
+        StaleIndexError: something else is saved there than ``instead_of``; it is left as it was.
         IndexFormatError: the path holds something else than an index of this kind and version; it
             is left as it was.
         InvalidParameterError: an array's name.
@@ -79,18 +90,40 @@ def save_arrays(
     _check_target(folder, kind, version)
     is_new = not folder.exists()
     folder.mkdir(parents=True, exist_ok=True)
+    with _only_writer(folder):
+        try:
+            if instead_of is not None and saved_version(folder) not in (None, instead_of):
+                raise StaleIndexError(
+                    f"{folder} was saved by another process since this index was loaded or saved."
+                    " Load it again and repeat the change, or save to another folder."
+                )
+            entries = {name: _write_array(folder, name, array) for name, array in arrays.items()}
+            content = {"format": _FORMAT, "kind": kind, "version": version}
+            saved = _write_manifest(folder, content | {"arrays": entries, "meta": dict(meta)})
+            if is_new:
+                _sync_folder(folder.parent)
+        finally:
+            _sweep(folder)
+            if is_new:
+                # Succeeds only where the save failed and left nothing.
+                with suppress(OSError):
+                    folder.rmdir()
+    return saved
+
+
+def saved_version(path: str | os.PathLike[str]) -> str | None:
+    """Return a name of what is saved in a folder, which changes with every change; None if nothing.
+
+    Raises:
+        IndexFormatError: the manifest cannot be read.
+    """
+    manifest = Path(path) / MANIFEST
     try:
-        entries = {name: _write_array(folder, name, array) for name, array in arrays.items()}
-        content = {"format": _FORMAT, "kind": kind, "version": version}
-        _write_manifest(folder, content | {"arrays": entries, "meta": dict(meta)})
-        if is_new:
-            _sync_folder(folder.parent)
-    finally:
-        _sweep(folder)
-        if is_new:
-            # Succeeds only where the save failed and left nothing.
-            with suppress(OSError):
-                folder.rmdir()
+        return str(json.loads(manifest.read_bytes())["sha256"])
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise _damaged(manifest, str(error)) from error
 
 
 def load_arrays(
@@ -117,12 +150,43 @@ def load_arrays(
         IndexFormatError: nothing there, damaged, truncated, of another kind or another version.
     """
     folder = Path(path)
-    manifest = _read_manifest(folder, kind, version)
-    arrays = {
-        name: _read_array(folder / entry["file"], entry, mmap=mmap, verify=verify)
-        for name, entry in manifest["arrays"].items()
-    }
-    return arrays, manifest["meta"]
+    while True:
+        before = _read_bytes(folder / MANIFEST)
+        try:
+            manifest = _read_manifest(folder, kind, version)
+            arrays = {
+                name: _read_array(folder / entry["file"], entry, mmap=mmap, verify=verify)
+                for name, entry in manifest["arrays"].items()
+            }
+        except IndexFormatError:
+            # A save that ended meanwhile has removed the files of the one before.
+            if _read_bytes(folder / MANIFEST) == before:
+                raise
+        else:
+            return arrays, manifest["meta"]
+
+
+@contextmanager
+def _only_writer(folder: Path) -> Iterator[None]:
+    """Wait until no other process saves to the folder, and keep others waiting."""
+    if os.name != "posix":
+        yield
+        return
+    import fcntl
+
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _read_bytes(path: Path) -> bytes | None:
+    try:
+        return path.read_bytes()
+    except OSError:
+        return None
 
 
 class _HashingWriter:
@@ -160,16 +224,17 @@ def _write_array(folder: Path, name: str, array: NDArray[Any]) -> dict[str, Any]
     }
 
 
-def _write_manifest(folder: Path, content: Mapping[str, Any]) -> None:
+def _write_manifest(folder: Path, content: Mapping[str, Any]) -> str:
     plain = json.loads(json.dumps(content, allow_nan=False))
     plain["sha256"] = _content_sha256(plain)
-    temporary = folder / f"{MANIFEST}.tmp"
-    with temporary.open("wb") as file:
+    temporary = folder / f"{MANIFEST}.{secrets.token_hex(8)}.tmp"
+    with temporary.open("xb") as file:
         file.write(json.dumps(plain, indent=2, sort_keys=True).encode("ascii") + b"\n")
         _sync_file(file)
     _sync_folder(folder)
     os.replace(temporary, folder / MANIFEST)
     _sync_folder(folder)
+    return str(plain["sha256"])
 
 
 def _content_sha256(content: object) -> str:

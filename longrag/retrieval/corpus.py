@@ -27,7 +27,7 @@ from longrag.errors import (
     InvalidDocumentError,
     InvalidParameterError,
 )
-from longrag.indexing.storage import load_arrays, save_arrays
+from longrag.indexing.storage import load_arrays, save_arrays, saved_version
 from longrag.indexing.vectors import check_vectors
 from longrag.ingestion.builder import UnitBuilder
 from longrag.ingestion.chunking import chunk_spans
@@ -160,6 +160,8 @@ class CorpusIndex:
         self._embedding_text = embedding_text
         self.derived: Recent[Hashable, Any] = Recent(_KEPT_DERIVED)
         """What is made of the corpus for questions and follows it, by its settings."""
+        # What was last saved to a folder or loaded from it, by the folder.
+        self._saved: dict[str, str] = {}
         self._remembered = _Remembered(self.builder)
         self._lock = threading.Lock()
         self._state = CorpusState(MappingProxyType({}), {}, UnitIndex([], [], np.empty((0, 1))))
@@ -367,6 +369,8 @@ class CorpusIndex:
         Raises:
             InvalidDocumentError: a document's metadata is not JSON; nothing is written.
             IndexFormatError: the folder holds something else; it is left as it was.
+            StaleIndexError: another process has saved to the folder since this index was loaded
+                from it or saved to it; it is left as it was.
         """
         state = self._state
         keys = sorted(state.vectors)
@@ -377,7 +381,15 @@ class CorpusIndex:
             "vectors": np.stack(rows) if rows else np.empty((0, 1), np.float32),
         }
         about = {"normalize": self.normalize, "units": name_of(state.index.units)}
-        save_arrays(path, _KIND, _VERSION, arrays, {**settings_of(self.builder), **about})
+        place = os.path.realpath(path)
+        self._saved[place] = save_arrays(
+            path,
+            _KIND,
+            _VERSION,
+            arrays,
+            {**settings_of(self.builder), **about},
+            instead_of=self._saved.get(place),
+        )
 
     @classmethod
     def load(
@@ -395,7 +407,10 @@ class CorpusIndex:
                 other callables than ``builder`` has.
             InvalidParameterError: a setting of ``builder`` is not the saved one.
         """
-        arrays, meta = load_arrays(path, _KIND, _VERSION, mmap=False)
+        version = None
+        while version is None or version != saved_version(path):
+            version = saved_version(path)
+            arrays, meta = load_arrays(path, _KIND, _VERSION, mmap=False)
         saved = {name: meta[name] for name in SETTINGS}
         if builder is None:
             builder = UnitBuilder(**saved)
@@ -406,6 +421,7 @@ class CorpusIndex:
             bytes(key): vector
             for key, vector in zip(arrays["keys"], arrays["vectors"], strict=True)
         }
+        loaded._saved[os.path.realpath(path)] = version
         loaded.restore(documents, lambda _, text: vectors.get(text_key(text)), units=meta["units"])
         return loaded
 

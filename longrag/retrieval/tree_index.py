@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from longrag.calls import Flow
 from longrag.errors import IndexFormatError, InvalidParameterError
-from longrag.indexing.storage import load_arrays, save_arrays
+from longrag.indexing.storage import load_arrays, save_arrays, saved_version
 from longrag.indexing.tree.builder import TreeBuilder, build_tree, version
 from longrag.indexing.tree.tree import Tree
 from longrag.ingestion.units import check_documents
@@ -76,6 +76,8 @@ class TreeIndex:
     def __init__(self, builder: TreeBuilder | None = None) -> None:
         self.builder = builder or TreeBuilder()
         self._lock = threading.Lock()
+        # What was last saved to a folder or loaded from it, by the folder.
+        self._saved: dict[str, str] = {}
         self._state = _EMPTY
 
     @property
@@ -173,6 +175,8 @@ class TreeIndex:
         Raises:
             InvalidDocumentError: a document's metadata is not JSON; nothing is written.
             IndexFormatError: the folder holds something else; it is left as it was.
+            StaleIndexError: another process has saved to the folder since this index was loaded
+                from it or saved to it; it is left as it was.
         """
         state = self._state
         arrays: dict[str, NDArray[Any]] = {
@@ -180,7 +184,15 @@ class TreeIndex:
             "nodes": nodes_to_json(state.tree),
             "vectors": state.tree.vectors,
         }
-        save_arrays(path, _KIND, _VERSION, arrays, _settings(self.builder))
+        place = os.path.realpath(path)
+        self._saved[place] = save_arrays(
+            path,
+            _KIND,
+            _VERSION,
+            arrays,
+            _settings(self.builder),
+            instead_of=self._saved.get(place),
+        )
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], *, builder: TreeBuilder | None = None) -> TreeIndex:
@@ -196,11 +208,15 @@ class TreeIndex:
                 other callables than ``builder`` has.
             InvalidParameterError: a setting of ``builder`` is not the saved one.
         """
-        arrays, meta = load_arrays(path, _KIND, _VERSION, mmap=False)
+        version = None
+        while version is None or version != saved_version(path):
+            version = saved_version(path)
+            arrays, meta = load_arrays(path, _KIND, _VERSION, mmap=False)
         saved = {name: meta[name] for name in ("clusterer", *_PLAIN)}
         loaded = cls(builder or TreeBuilder(**saved))
         _check_settings(loaded.builder, saved)
         tree = tree_from_json(arrays["nodes"], arrays["vectors"])
+        loaded._saved[os.path.realpath(path)] = version
         loaded.restore(documents_from_json(arrays["documents"]), tree)
         return loaded
 

@@ -1,0 +1,65 @@
+"""Several processes that save to one folder and load from it."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from longrag.calls import run
+from longrag.errors import StaleIndexError
+from longrag.retrieval.corpus import CorpusIndex
+from longrag.types import Document
+from tests.fakes import HashEmbedder
+
+ROOT = Path(__file__).parents[3]
+SAVES = """
+import sys
+import numpy as np
+from longrag.indexing.storage import load_arrays, save_arrays
+
+folder, kind, count = sys.argv[1], sys.argv[2], int(sys.argv[3])
+for number in range(count):
+    if kind == "save":
+        arrays = {name: np.full(200, number) for name in ("a", "b", "c")}
+        save_arrays(folder, "numbers", 1, arrays, {"number": number})
+    else:
+        arrays, meta = load_arrays(folder, "numbers", 1, mmap=bool(number % 2))
+        assert {int(array[0]) for array in arrays.values()} == {meta["number"]}
+"""
+
+
+def test_writers_wait_for_each_other_and_readers_never_see_a_part_of_a_save(tmp_path):
+    folder = str(tmp_path / "saved")
+    start = [sys.executable, "-c", SAVES, folder]
+    subprocess.run([*start, "save", "1"], check=True, cwd=ROOT)
+    jobs = [("save", 80), ("save", 80), ("load", 300), ("load", 300)]
+    running = [
+        subprocess.Popen([*start, kind, str(count)], cwd=ROOT, stderr=subprocess.PIPE, text=True)
+        for kind, count in jobs
+    ]
+    for process in running:
+        _, said = process.communicate()
+        assert process.returncode == 0, said
+
+
+def add(corpus, id_):
+    embedder = HashEmbedder()
+    page = Document(id_, f"Page {id_}.")
+    run(corpus.change(upsert=[page]), lambda one: embedder(one.texts, one.role))
+
+
+def test_saving_over_what_another_has_saved_since_is_refused_and_nothing_is_lost(tmp_path):
+    first = CorpusIndex()
+    add(first, "a")
+    first.save(tmp_path / "saved")
+    second = CorpusIndex.load(tmp_path / "saved")
+    add(first, "b")
+    add(second, "c")
+    first.save(tmp_path / "saved")
+    first.save(tmp_path / "saved")
+    with pytest.raises(StaleIndexError, match="another process"):
+        second.save(tmp_path / "saved")
+    assert list(CorpusIndex.load(tmp_path / "saved").documents) == ["a", "b"]
+    second.save(tmp_path / "elsewhere")
+    assert list(CorpusIndex.load(tmp_path / "elsewhere").documents) == ["a", "c"]
