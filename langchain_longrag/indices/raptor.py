@@ -33,6 +33,7 @@ from langchain_longrag.retrieval.tree_search import TreeSearch
 from longrag import types as core
 from longrag.calls import CallLimit, Flow
 from longrag.errors import InvalidParameterError
+from longrag.indexing.database import IndexDatabase
 from longrag.indexing.tree.builder import Scope, TreeBuilder, TreeEstimate
 from longrag.indexing.tree.clusterer import Clusterer
 from longrag.indexing.tree.summaries import ExtractiveSummarizer, LlmSummarizer, Summarizer
@@ -48,6 +49,7 @@ from longrag.integration.keyword_sources import KeywordSource
 from longrag.journal import Journal
 from longrag.models.tokens import count_tokens
 from longrag.retrieval.filters import DocumentFilter, MetadataFilter, both
+from longrag.retrieval.tree_database import KIND, DatabaseTree
 from longrag.retrieval.tree_index import TreeChange, TreeIndex
 from longrag.retrieval.tree_search import TreeScorer
 from longrag.retrieval.units import check_k
@@ -213,13 +215,52 @@ class RaptorIndex(TreeSearch, ChangingIndex):
         perform(index._follow())
         return index
 
+    @classmethod
+    def open(
+        cls,
+        database: str | os.PathLike[str],
+        embedding: Embeddings,
+        *,
+        name: str = "raptor",
+        **settings: Any,
+    ) -> RaptorIndex:
+        """Open an index that lives in a database, or make it there.
+
+        Each change is one transaction; several processes may read while one writes, and see what
+        it wrote at their next question. Give a ``journal`` as well, so that what was paid for a
+        change that did not end is not paid again.
+
+        Args:
+            database: the path of a SQLite file, or a URL such as
+                ``postgresql+psycopg://user:password@host/name``.
+            embedding: embeds nodes and queries; the model the index was made with.
+            name: the name of the index; a database may hold several.
+            settings: the settings of the class. Those of the tree that are left out are the ones
+                the index was made with; its callables are not saved, so give the same.
+
+        Raises:
+            InvalidParameterError: a setting of the tree is not the one the index was made with.
+            IndexFormatError: the file is damaged, of another kind or version, or the index was made
+                with another tokenizer; it is left as it was.
+            DatabaseError: the database cannot be reached or written.
+            MissingExtraError: the extra ``database`` is not installed.
+        """
+        saved = IndexDatabase(database, name=name, kind=KIND)
+        known = saved.saved_settings()
+        if "." in known.get("clusterer", ""):
+            del known["clusterer"]  # an object, which is given again
+        index = cls(embedding=embedding, **{**known, **settings})
+        index._attach(DatabaseTree(saved, index._builder()))
+        perform(index._follow())
+        return index
+
     def candidates_retriever(self) -> RaptorRetriever:
         """Return the retriever of candidates for another ranking: without a budget for readers."""
         settings = {name: getattr(self, name) for name in _OF_A_SEARCH}
         return RaptorRetriever(index=self, token_budget=None, **settings)
 
     def _documents(self) -> Mapping[str, core.Document]:
-        return self._index.documents
+        return self._index.snapshot()[0]
 
     def _change(
         self,

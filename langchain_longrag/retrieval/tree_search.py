@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from abc import abstractmethod
 from collections.abc import Callable, Collection, Sequence
 from inspect import signature
@@ -108,7 +109,8 @@ class TreeSearch(BaseRetriever):
         k: int | None = None,
         filter: MetadataFilter | None = None,
     ) -> list[Document]:
-        snapshot, scorer, embedding = self._seen(filter)
+        # Another process may have changed the index: to catch up may take time.
+        snapshot, scorer, embedding = await asyncio.to_thread(self._seen, filter)
         flow = self._flow(query, k, snapshot, scorer)
         return await model_answerer(embedding=embedding).arun(flow)
 

@@ -6,6 +6,7 @@ import asyncio
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, TypeVar
 
 from llama_index.core.base.base_retriever import BaseRetriever
@@ -20,7 +21,12 @@ from llama_index.core.schema import Document as LlamaIndexDocument
 from llama_index.core.settings import Settings
 from llama_index.core.storage.storage_context import StorageContext
 
-from llama_index_longrag.bridge.documents import WholeDocuments, core_documents
+from llama_index_longrag.bridge.documents import (
+    WholeDocuments,
+    core_documents,
+    decode_document,
+    encode_document,
+)
 from llama_index_longrag.bridge.settings import UNSET
 from llama_index_longrag.bridge.tree_nodes import TreeStore
 from llama_index_longrag.indices.living import LivingIndex, doc_ids, register_class
@@ -30,11 +36,13 @@ from llama_index_longrag.indices.tree_runner import TreeRunner
 from llama_index_longrag.retrieval.raptor import Mode, RaptorRetriever
 from longrag.calls import Flow
 from longrag.errors import InvalidParameterError
+from longrag.indexing.database import IndexDatabase
 from longrag.indexing.tree.builder import Scope, TreeEstimate
 from longrag.indexing.tree.clusterer import Clusterer
 from longrag.indexing.tree.summaries import Summarizer
 from longrag.indexing.tree.tree import Tree, TreeStatistics
 from longrag.journal import Journal
+from longrag.retrieval.tree_database import DatabaseTree
 from longrag.retrieval.tree_index import TreeChange, TreeIndex
 from longrag.retrieval.tree_search import TreeScorer
 from longrag.types import Document
@@ -56,6 +64,10 @@ _RETRIEVER_SETTINGS = (
     "objects",
     "verbose",
 )
+_IN_DATABASE = "llama-index tree"
+"""The kind of an index in a database; what it keeps are LlamaIndex's nodes."""
+
+_PLAN = "plan"
 _NOT_FOR_A_TREE = ("node_ids", "doc_ids")
 _NOT_OF_A_TREE = (
     "llm",
@@ -110,6 +122,7 @@ class RaptorIndex(LivingIndex[RaptorStruct]):
         title_key: the metadata key of a document's title ("title").
         num_workers: the most calls in flight at a time.
         max_llm_calls: the most calls to the language model that one operation may make.
+        database: what ``open`` has opened.
         show_progress: show a progress bar over summaries.
         storage_context: where documents, tree and settings are kept.
         index_struct: a saved index to continue; settings then come from it, and one that is given
@@ -150,6 +163,7 @@ class RaptorIndex(LivingIndex[RaptorStruct]):
         title_key: str | None = None,
         num_workers: int = 4,
         max_llm_calls: int | None = None,
+        database: IndexDatabase | None = None,
         transformations: list[TransformComponent] | None = None,
         callback_manager: CallbackManager | None = None,
         show_progress: bool = False,
@@ -167,7 +181,7 @@ class RaptorIndex(LivingIndex[RaptorStruct]):
             "tokenizer": tokenizer,
             "title_key": title_key,
         }
-        self._plan = TreeSettings(given, index_struct)
+        self._plan = TreeSettings(given, _known_plan(database) or index_struct)
         manager = callback_manager or Settings.callback_manager
         self._embed_model = resolve_embed_model(
             embed_model or Settings.embed_model, callback_manager=manager
@@ -181,9 +195,16 @@ class RaptorIndex(LivingIndex[RaptorStruct]):
             max_llm_calls=max_llm_calls,
             show_progress=show_progress,
         )
-        self._trees = TreeIndex(
-            replace(self._plan.builder, texts_per_call=self._embed_model.embed_batch_size)
-        )
+        builder = replace(self._plan.builder, texts_per_call=self._embed_model.embed_batch_size)
+        self._trees = TreeIndex(builder)
+        if database is not None:
+            self._trees = DatabaseTree(
+                database,
+                builder,
+                encode=encode_document,
+                decode=partial(decode_document, title_key=self._plan.values["title_key"]),
+                settings={_PLAN: self._plan.values},
+            )
         self._scorer = TreeScorer(self._trees.tree)
         storage_context = storage_context or StorageContext.from_defaults()
         self._rows = TreeStore(storage_context.vector_store)
@@ -200,6 +221,39 @@ class RaptorIndex(LivingIndex[RaptorStruct]):
             callback_manager=callback_manager,
             show_progress=show_progress,
         )
+
+    @classmethod
+    def open(
+        cls, database: str | os.PathLike[str], *, name: str = "raptor", **settings: Any
+    ) -> RaptorIndex:
+        """Open an index that lives in a database, or make it there.
+
+        Each change is one transaction, so that nothing needs to be persisted; several processes may
+        read while one writes, and see what it wrote at their next question. Documents are put in by
+        ``refresh_ref_docs`` or ``insert``. Give a ``journal`` as well, so that what was paid for a
+        change that did not end is not paid again.
+
+        Args:
+            database: the path of a SQLite file, or a URL such as
+                ``postgresql+psycopg://user:password@host/name``.
+            name: the name of the index; a database may hold several.
+            settings: the settings of the class, but for ``nodes``, ``index_struct`` and
+                ``storage_context``. Those of the tree that are left out are the ones the index was
+                made with; its callables are not saved, so give the same.
+
+        Raises:
+            InvalidParameterError: a setting is not allowed here, or not the one the index was made
+                with.
+            IndexFormatError: the file is damaged, of another kind or version, or the index was made
+                with another tokenizer; it is left as it was.
+            DatabaseError: the database cannot be reached or written.
+            MissingExtraError: the extra ``database`` is not installed.
+        """
+        for own in ("nodes", "index_struct", "storage_context", "database"):
+            if settings.get(own) is not None:
+                raise InvalidParameterError(own, settings[own], "left out with a database")
+        opened = IndexDatabase(database, name=name, kind=_IN_DATABASE)
+        return cls([], database=opened, **settings)
 
     @classmethod
     def estimate(
@@ -284,6 +338,9 @@ class RaptorIndex(LivingIndex[RaptorStruct]):
 
     def _record(self, struct: RaptorStruct) -> None:
         documents, tree = self._trees.snapshot()
+        if self._trees.in_database:
+            struct.documents = doc_ids(documents)
+            return
         self._rows.hold(tree, documents, shared=self._nodes_of_others(struct))
         struct.documents = doc_ids(documents)
         struct.put(tree)
@@ -323,6 +380,11 @@ class RaptorIndex(LivingIndex[RaptorStruct]):
 
     async def _arun(self, flow: Flow[T]) -> T:
         return await self._runner.arun(flow)
+
+
+def _known_plan(database: IndexDatabase | None) -> RaptorStruct | None:
+    plan = None if database is None else database.saved_settings().get(_PLAN)
+    return None if plan is None else RaptorStruct(settings=plan)
 
 
 def register() -> None:

@@ -44,14 +44,16 @@ class TreeChange:
 
 
 @dataclass(frozen=True, slots=True)
-class _State:
+class TreeState:
     """Everything the index is at one moment; a change puts another in its place at once."""
 
     documents: Mapping[str, Document]
     tree: Tree
+    generation: int = 0
+    """The number of changes before, where they are counted."""
 
 
-_EMPTY = _State(MappingProxyType({}), Tree([], np.empty((0, 1), np.float32)))
+_EMPTY = TreeState(MappingProxyType({}), Tree([], np.empty((0, 1), np.float32)))
 
 
 class TreeIndex:
@@ -92,7 +94,7 @@ class TreeIndex:
 
     def snapshot(self) -> tuple[Mapping[str, Document], Tree]:
         """Return the documents, in the order of their ids, and the tree of one moment."""
-        state = self._state
+        state = self._current()
         return state.documents, state.tree
 
     def change(
@@ -128,7 +130,7 @@ class TreeIndex:
     ) -> Flow[TreeChange]:
         paid = Tree([], np.empty((0, 1), np.float32))
         while True:
-            before = self._state
+            before = self._current()
             documents = changed(before.documents)
             tree = yield from build_tree(
                 list(documents.values()),
@@ -138,16 +140,27 @@ class TreeIndex:
                 unchanged={id_ for id_, d in documents.items() if before.documents.get(id_) is d},
                 afresh=afresh,
             )
-            with self._lock:
-                if self._state is before:
-                    ordered = {id_: documents[id_] for id_ in sorted(documents)}
-                    self._state = _State(MappingProxyType(ordered), tree)
-                    return _change(before, self._state)
+            ordered = {id_: documents[id_] for id_ in sorted(documents)}
+            after = TreeState(MappingProxyType(ordered), tree)
+            if self._put(before, after):
+                return _change(before, after)
             paid = tree
+
+    def _current(self) -> TreeState:
+        """Return everything the index is now."""
+        return self._state
+
+    def _put(self, before: TreeState, after: TreeState) -> bool:
+        """Put one state in the place of another; False where that is not the last one any more."""
+        with self._lock:
+            if self._state is before:
+                self._state = after
+                return True
+            return False
 
     def check_settings(self, builder: TreeBuilder) -> None:
         """Raise ``InvalidParameterError`` unless a builder's plain settings are the index's own."""
-        _check_settings(builder, _settings(self.builder))
+        _check_settings(builder, settings_of(self.builder))
 
     def restore(self, documents: Sequence[Document], tree: Tree) -> None:
         """Fill the index with documents and the tree that was built from them.
@@ -165,7 +178,7 @@ class TreeIndex:
                 " another chunk size, tokenizer, splitter or metadata; use the same"
             )
         ordered = {id_: known[id_] for id_ in sorted(known)}
-        self._state = _State(MappingProxyType(ordered), tree)
+        self._state = TreeState(MappingProxyType(ordered), tree)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write documents, tree and settings to a folder; see ``longrag.indexing.storage``.
@@ -190,7 +203,7 @@ class TreeIndex:
             _KIND,
             _VERSION,
             arrays,
-            _settings(self.builder),
+            settings_of(self.builder),
             instead_of=self._saved.get(place),
         )
 
@@ -221,7 +234,7 @@ class TreeIndex:
         return loaded
 
 
-def _change(before: _State, after: _State) -> TreeChange:
+def _change(before: TreeState, after: TreeState) -> TreeChange:
     old, new = before.documents, after.documents
     fresh = [node for id_, node in after.tree.nodes.items() if id_ not in before.tree.nodes]
     updated = [id_ for id_ in new if id_ in old and new[id_] is not old[id_]]
@@ -237,7 +250,8 @@ def _change(before: _State, after: _State) -> TreeChange:
     )
 
 
-def _settings(builder: TreeBuilder) -> dict[str, Any]:
+def settings_of(builder: TreeBuilder) -> dict[str, Any]:
+    """Return the settings of a builder that are saved: all but the callables."""
     kind, plain = type(builder.clusterer), {name: getattr(builder, name) for name in _PLAIN}
     # With another clusterer the next change would pay for most of the tree.
     named = isinstance(builder.clusterer, str)
@@ -246,7 +260,7 @@ def _settings(builder: TreeBuilder) -> dict[str, Any]:
 
 
 def _check_settings(builder: TreeBuilder, known: Mapping[str, object]) -> None:
-    for name, value in _settings(builder).items():
+    for name, value in settings_of(builder).items():
         if value != known[name]:
             raise InvalidParameterError(
                 name, value, f"{known[name]!r}, as the index was built with"
@@ -267,13 +281,14 @@ def tree_from_json(content: NDArray[np.uint8], vectors: NDArray[np.float32]) -> 
     """
     try:
         entries = json.loads(content.tobytes().decode("utf-8", "surrogatepass"))
-        nodes = [_node(entry) for entry in entries]
+        nodes = [node_of(entry) for entry in entries]
     except (ValueError, TypeError, KeyError) as error:
         raise IndexFormatError(f"the nodes of the tree cannot be read: {error}") from error
     return Tree(nodes, vectors)
 
 
-def _node(entry: Mapping[str, Any]) -> TreeNode:
+def node_of(entry: Mapping[str, Any]) -> TreeNode:
+    """Make a node of its fields as JSON values."""
     span = entry["span"]
     return TreeNode(
         **{

@@ -1,12 +1,14 @@
 """LangChain's indexes in a database: what they keep, and how they agree with a record manager."""
 
+import threading
+
 import pytest
 from langchain_classic.indexes import SQLRecordManager
 from langchain_core.documents import Document
 from langchain_core.indexing import index
 
-from langchain_longrag import EvidenceRetriever, IndexRecordManager, LongRAGIndex
-from longrag.errors import InvalidParameterError
+from langchain_longrag import EvidenceRetriever, IndexRecordManager, LongRAGIndex, RaptorIndex
+from longrag.errors import IndexFormatError, InvalidParameterError
 from tests.fakes.langchain import HashEmbeddings
 
 
@@ -82,3 +84,59 @@ def test_the_next_run_agrees_with_the_records_whatever_was_killed(cleanup, dying
     assert texts == {one.page_content for one in lost}
     opened, done = feed(lost)
     assert done == {"num_added": 0, "num_updated": 0, "num_skipped": 3, "num_deleted": 0}
+
+
+def tree(path, **settings):
+    own = {"summarizer": "extractive", "token_budget": None, **settings}
+    return RaptorIndex.open(path, HashEmbeddings(), **own)
+
+
+def nodes(index):
+    return [(one.id, one.page_content, one.metadata) for one in index.invoke("otters")]
+
+
+@pytest.mark.parametrize("scope", ["corpus", "document"])
+async def test_a_tree_in_a_database_is_as_it_was_left_and_followed_by_others(tmp_path, scope):
+    path = tmp_path / "i.db"
+    first, second = tree(path, chunk_size=12, scope=scope), tree(path)
+    assert (second.chunk_size, second.scope) == (12, scope)
+    first.upsert([page(n) for n in range(12)])
+    assert nodes(second) == nodes(first)
+    await second.aupsert([page(3, version=1), page(20)])
+    await first.adelete(["d1"])
+    assert second.get(["d1"]) == []
+    assert first.get(["d3"])[0].page_content == page(3, version=1).page_content
+    again = tree(path)
+    assert nodes(again) == nodes(first) == nodes(second)
+    assert await again.ainvoke("otters") == await first.ainvoke("otters")
+    assert again.embedding.calls["embed_documents"] == 0
+    if scope == "document":
+        pages = [*(page(n) for n in range(12) if n not in {1, 3}), page(3, version=1), page(20)]
+        alone = RaptorIndex.from_documents(
+            pages,
+            HashEmbeddings(),
+            summarizer="extractive",
+            token_budget=None,
+            chunk_size=12,
+            scope=scope,
+        )
+        assert nodes(alone) == nodes(again)
+    with pytest.raises(InvalidParameterError, match="chunk_size"):
+        tree(path, chunk_size=13)
+    with pytest.raises(IndexFormatError, match="other leaves"):
+        tree(path, length_function=len)
+    with pytest.raises(IndexFormatError, match="of kind"):
+        LongRAGIndex.open(path, HashEmbeddings(), name="raptor")
+
+
+def test_two_writers_of_a_tree_lose_nothing(tmp_path):
+    first, second = tree(tmp_path / "i.db"), tree(tmp_path / "i.db")
+    writers = [
+        threading.Thread(target=(first, second)[n % 2].upsert, args=([page(n)],)) for n in range(8)
+    ]
+    for writer in writers:
+        writer.start()
+    for writer in writers:
+        writer.join()
+    assert sorted(tree(tmp_path / "i.db")._documents()) == [f"d{n}" for n in range(8)]
+    assert nodes(first) == nodes(second) == nodes(tree(tmp_path / "i.db"))

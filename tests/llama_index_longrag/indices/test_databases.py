@@ -5,7 +5,7 @@ import asyncio
 import pytest
 from llama_index.core.schema import Document, IndexNode, MetadataMode, TextNode
 
-from llama_index_longrag import LongRAGIndex
+from llama_index_longrag import LongRAGIndex, RaptorIndex
 from longrag.errors import IndexFormatError, InvalidDocumentError, InvalidParameterError
 from longrag.indexing.database import IndexDatabase
 from tests.fakes.llama_index import HashEmbedding, ScriptedLLM
@@ -85,3 +85,27 @@ def test_what_does_not_fit_is_refused(tmp_path):
     index.insert(page(1))
     with pytest.raises(IndexFormatError, match="of kind"):
         IndexDatabase(tmp_path / "i.db", name="longrag", kind="corpus").saved_settings()
+
+
+def tree(path, **settings):
+    own = {"summarizer": "extractive", **settings}
+    return RaptorIndex.open(path, embed_model=HashEmbedding(), **own)
+
+
+def test_a_tree_lives_in_a_database_with_all_that_an_index_does(tmp_path):
+    path = tmp_path / "i.db"
+    first, second = tree(path, chunk_size=12), tree(path)
+    first.refresh_ref_docs([page(n) for n in range(8)])
+    assert found(second, token_budget=None) == found(first, token_budget=None) != []
+    assert second.refresh_ref_docs([page(0), page(1, version=1), page(9)]) == [False, True, True]
+    first.delete_ref_doc("d5")
+    again = tree(path)
+    numbers = [0, 1, 2, 3, 4, 6, 7, 9]
+    for index in (first, second, again):
+        assert found(index, token_budget=None) == found(again, token_budget=None)
+        assert sorted(index.ref_doc_info) == [f"d{n}" for n in numbers]
+        assert index.refresh_ref_docs([page(n) for n in numbers if n != 1]) == [False] * 7
+    assert {how for how, _ in again.embed_model.asked} <= {"query", "aquery"}
+    for settings in ({"chunk_size": 13}, {"title_key": "name"}, {"nodes": [TextNode(text="a")]}):
+        with pytest.raises(InvalidParameterError, match=next(iter(settings))):
+            tree(path, **settings)
