@@ -345,9 +345,11 @@ def _is_entry(entry: object) -> bool:
 
 
 def _read_array(path: Path, entry: Mapping[str, Any], *, mmap: bool, verify: bool) -> NDArray[Any]:
-    if not path.is_file():
-        raise _damaged(path, "the file is missing")
-    if (size := path.stat().st_size) != entry["bytes"]:
+    try:
+        size = path.stat().st_size
+    except OSError as error:
+        raise _damaged(path, "the file is missing") from error
+    if size != entry["bytes"]:
         raise _damaged(path, f"it has {size} bytes, where {entry['bytes']} were saved")
     try:
         if verify and _file_sha256(path) != entry["sha256"]:
