@@ -18,8 +18,9 @@ from langchain_core.messages import BaseMessage, HumanMessage
 from langchain_core.runnables import Runnable, RunnableConfig, RunnableLambda
 
 from langchain_longrag.bridge.models import reply_text
-from longrag.errors import GenerationError, InvalidParameterError
+from longrag.errors import InvalidParameterError
 from longrag.integration.answering import Calls, MethodCall
+from longrag.integration.media import no_image
 from longrag.retrieval.media_store import MediaItem, Wanted
 from longrag.retrieval.multimodal import EmbedMedia, GenerateMedia
 from longrag.types import stable_id
@@ -141,7 +142,7 @@ def generate_media(
         return reply_text(made)
     image = _as_image(made)
     if not image:
-        raise GenerationError(f"the generator returned {made!r:.80}, which is no image")
+        raise no_image(made)
     return image
 
 

@@ -24,15 +24,14 @@ from langchain_longrag.bridge.media import (
 from longrag.calls import Flow
 from longrag.errors import InvalidParameterError
 from longrag.integration.answering import Answerer, Calls
+from longrag.integration.media import MediaSettings, found_item
 from longrag.prompts import CAPTION
-from longrag.retrieval.media_store import MediaItem, MediaStore
+from longrag.retrieval.media_store import MediaStore
 from longrag.retrieval.multimodal import (
     EmbedMedia,
     GenerateMedia,
     add_media,
-    check_threshold,
     nearest_media,
-    retrieve_or_generate,
 )
 
 T = TypeVar("T")
@@ -89,14 +88,13 @@ class MediaFinder(Runnable[Any, Document]):
         if not (hasattr(embedding, "embed_image") and hasattr(embedding, "embed_query")):
             allowed = "an object with embed_query and embed_image"
             raise InvalidParameterError("embedding", type(embedding).__name__, allowed)
-        check_threshold(image_threshold, "image_threshold")
-        check_threshold(caption_threshold, "caption_threshold")
         self._embedding = embedding
-        self._thresholds = {"image": image_threshold, "caption": caption_threshold}
-        self._generators = {
-            "image": as_runnable("image_generator", image_generator),
-            "caption": as_runnable("caption_generator", caption_generator),
-        }
+        self._settings = MediaSettings(
+            image_threshold,
+            caption_threshold,
+            as_runnable("image_generator", image_generator),
+            as_runnable("caption_generator", caption_generator),
+        )
         self._prompt = caption_prompt
         self._keep = keep
         self._image_key = image_key
@@ -183,17 +181,11 @@ class MediaFinder(Runnable[Any, Document]):
 
     def _flow(self, inputs: Any) -> Flow[Document]:
         query, wanted = asked_media(inputs)
-        if self._generators[wanted] is None:
-            raise InvalidParameterError(f"{wanted}_generator", None, f"given to ask for {wanted}s")
-        found = yield from retrieve_or_generate(
-            query,
-            nearest_media(query, self._store, wanted=wanted),
-            wanted=wanted,
-            threshold=self._thresholds[wanted],
-            keep_in=self._store if self._keep else None,
-        )
-        image, caption = (found.value, query) if wanted == "image" else (query, found.value)
-        item = found.item or MediaItem("", image, str(caption), generated=True)
+        self._settings.generator(wanted)
+        keep_in = self._store if self._keep else None
+        nearest = nearest_media(query, self._store, wanted=wanted)
+        found = yield from self._settings.find_or_make(query, wanted, nearest, keep_in)
+        item = found_item(query, wanted, found)
         own = {"generated": found.generated, "similarity": found.similarity}
         metadata = {**item.metadata, self._image_key: item.image, **own}
         return Document(item.caption, id=item.id or None, metadata=metadata)
@@ -207,7 +199,5 @@ class MediaFinder(Runnable[Any, Document]):
         )
 
     def _generate(self, config: RunnableConfig, request: GenerateMedia) -> Calls[Any]:
-        generator = self._generators[request.wanted]
-        if generator is None:
-            raise InvalidParameterError(f"{request.wanted}_generator", None, "given")
+        generator = self._settings.generator(request.wanted)
         return generate_media(generator, request, self._prompt, config)

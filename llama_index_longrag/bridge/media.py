@@ -26,6 +26,7 @@ from llama_index_longrag.bridge.answering import blocks_in_async
 from llama_index_longrag.bridge.documents import copied
 from longrag.errors import GenerationError, InvalidParameterError
 from longrag.integration.answering import Calls, MethodCall
+from longrag.integration.media import found_item, no_image
 from longrag.retrieval.media_store import MediaItem, Wanted
 from longrag.retrieval.multimodal import (
     EmbedMedia,
@@ -80,10 +81,9 @@ def asked_media(bundle: QueryBundle) -> tuple[Any, Wanted]:
 
 def to_response(query: Any, found: FoundMedia, wanted: Wanted, threshold: float) -> Response:
     """Tell what was found or made; what was made now is no source with a score."""
-    item = found.item
-    if item is None:
-        image, caption = (found.value, query) if wanted == "image" else (query, found.value)
-        item = MediaItem(image.node_id, image, caption, generated=True)
+    item = found_item(query, wanted, found)
+    if not item.id:
+        item = replace(item, id=item.image.node_id)
     stored = found.similarity is not None and found.similarity >= threshold
     node = to_node(item)
     return Response(
@@ -216,7 +216,7 @@ def _as_image(made: Any, text: str) -> ImageNode:
         case _:
             found = {}
     if not any(found.values()):
-        raise GenerationError(f"the generator returned {made!r:.80}, which is no image")
+        raise no_image(made)
     return ImageNode(**found, text=text)
 
 

@@ -35,16 +35,15 @@ from llama_index_longrag.bridge.media import (
 from longrag.calls import Flow, ask
 from longrag.errors import InvalidParameterError, StoreError
 from longrag.integration.answering import Answerer, Calls, Handler, MethodCall
+from longrag.integration.media import MediaSettings
 from longrag.prompts import CAPTION
 from longrag.retrieval.media_store import MediaStore, Nearest, Wanted
 from longrag.retrieval.multimodal import (
     EmbedMedia,
     GenerateMedia,
     add_media,
-    check_threshold,
     found_media,
     nearest_media,
-    retrieve_or_generate,
 )
 
 T = TypeVar("T")
@@ -113,11 +112,10 @@ class MediaQueryEngine(BaseQueryEngine):
             raise InvalidParameterError(
                 "retriever", type(retriever).__name__, "given without keep and embed_model"
             )
-        check_threshold(image_threshold, "image_threshold")
-        check_threshold(caption_threshold, "caption_threshold")
-        self._thresholds = {"image": image_threshold, "caption": caption_threshold}
-        self._generators = {"image": image_generator, "caption": caption_generator}
         check_generators(image_generator, caption_generator)
+        self._settings: MediaSettings[MediaGenerator] = MediaSettings(
+            image_threshold, caption_threshold, image_generator, caption_generator
+        )
         self._template = caption_template or PromptTemplate(CAPTION)
         self._retriever = retriever
         self._keep = keep
@@ -195,23 +193,16 @@ class MediaQueryEngine(BaseQueryEngine):
 
     def _flow(self, bundle: QueryBundle) -> Flow[Response]:
         query, wanted = asked_media(bundle)
-        if self._generators[wanted] is None:
-            remedy = "Without one, call retrieve."
-            raise InvalidParameterError(f"{wanted}_generator", None, "given", remedy)
-        threshold = self._thresholds[wanted]
-        found = yield from retrieve_or_generate(
-            query,
-            self._nearest(query, wanted),
-            wanted=wanted,
-            threshold=threshold,
-            keep_in=self._store if self._keep else None,
-        )
-        return to_response(query, found, wanted, threshold)
+        self._settings.generator(wanted, "Without one, call retrieve.")
+        keep_in = self._store if self._keep else None
+        nearest = self._nearest(query, wanted)
+        found = yield from self._settings.find_or_make(query, wanted, nearest, keep_in)
+        return to_response(query, found, wanted, self._settings.threshold(wanted))
 
     def _retrieval(self, bundle: QueryBundle) -> Flow[list[NodeWithScore]]:
         query, wanted = asked_media(bundle)
         nearest = yield from self._nearest(query, wanted)
-        found = found_media(nearest, wanted, self._thresholds[wanted])
+        found = found_media(nearest, wanted, self._settings.threshold(wanted))
         if found is None or found.item is None:
             return []
         return [NodeWithScore(node=to_node(found.item), score=found.similarity)]
@@ -244,9 +235,7 @@ class MediaQueryEngine(BaseQueryEngine):
         return Answerer(handlers)
 
     def _generate(self, request: GenerateMedia) -> Calls[Any]:
-        generator = self._generators[request.wanted]
-        if generator is None:
-            raise InvalidParameterError(f"{request.wanted}_generator", None, "given")
+        generator = self._settings.generator(request.wanted)
         return generate_media(generator, request, self._template.format())
 
 
