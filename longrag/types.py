@@ -164,7 +164,7 @@ class TreeNode:
 
     A leaf has level 0, no children and a ``span``, the characters of its one document it was cut
     from. A summary has a level of at least 1 and the ids of the nodes it was made from, in the
-    order in which they were read. ``doc_ids`` are the documents beneath it, sorted. ``tokens``
+    order in which they were read. ``doc_ids`` are the documents below it, sorted. ``tokens``
     counts its text.
     """
 
@@ -182,7 +182,7 @@ class TreeNode:
 class RetrievedNode:
     """A node of a tree found for a question, with where its text comes from.
 
-    ``leaves`` are the leaves beneath it in the order of their documents; a leaf is its own.
+    ``leaves`` are the leaves below it in the order of their documents; a leaf is its own.
     """
 
     node: TreeNode

@@ -70,7 +70,7 @@ class RaptorIndex(TreeSearch, ChangingIndex):
     path, so hand over many documents in one call: to ``index()``, a large ``batch_size``.
 
     With a journal, every answer is on disk before it is used: a build that failed, was cancelled or
-    was killed is resumed by running it again, and pays the rest. Without one it starts anew.
+    was killed is resumed by running it again, and pays the rest. Without one it starts over.
     ``upsert``, ``delete`` and ``rebuild`` take ``config``, a ``RunnableConfig`` for the calls of
     the language model. A change that fails or is cancelled changes nothing.
 
@@ -384,9 +384,9 @@ class RaptorRetriever(TreeSearch):
     that ``RaptorIndex(vectorstore=...)`` filled: it is searched in collapsed mode, without the tree
     in memory.
 
-    Each document is a node, and its metadata what all documents beneath it agree on, and: ``level``
+    Each document is a node, and its metadata what all documents below it agree on, and: ``level``
     (0 for leaves), ``tokens``, ``score``, ``children`` (ids), ``doc_ids`` and ``leaves``, the
-    source of the text: ``id``, ``doc_id``, ``start`` and ``end`` of every leaf beneath.
+    source of the text: ``id``, ``doc_id``, ``start`` and ``end`` of every leaf below.
     A leaf also has its own ``doc_id``, ``start_index`` and ``end_index``. A row of a store knows
     neither ``children`` nor ``leaves``, and its ``score`` is the store's own.
 

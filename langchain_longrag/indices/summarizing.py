@@ -36,8 +36,8 @@ class PromptSummarizer:
     """Has a language model write the summary, with a prompt of the framework's.
 
     Raises:
-        InvalidParameterError: the prompt is none, or its variables are not ``context`` and, where
-            wanted, ``max_words``.
+        InvalidParameterError: the prompt is not a prompt template, or its variables are not
+            ``context`` and, where wanted, ``max_words``.
     """
 
     prompt: BasePromptTemplate[Any]

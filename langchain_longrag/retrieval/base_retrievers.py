@@ -1,4 +1,4 @@
-"""What stands beneath a retriever: any retriever of LangChain's, or a vector store with scores."""
+"""What a retriever wraps: any other retriever of LangChain, or a vector store with scores."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Rows: TypeAlias = Sequence[tuple[Document, float | None]]
 
 
 class Beneath:
-    """Searches what stands beneath.
+    """Searches what a retriever wraps.
 
     The store of a plain ``VectorStoreRetriever`` is searched itself, since the retriever keeps the
     scores to itself. Of a ``RaptorIndex`` as many nodes come as are asked for, since its token

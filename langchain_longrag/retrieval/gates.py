@@ -57,8 +57,8 @@ def create_query_gate(
         input_key: the key of the question in a mapping.
 
     Raises:
-        InvalidParameterError: a classifier that is none, or, when it runs, an input without a
-            question or a question that is blank.
+        InvalidParameterError: ``classifier`` has the wrong type, or, when it runs, an input
+            has no question or a blank one.
 
     Source: Best Practices §3.1.
     """

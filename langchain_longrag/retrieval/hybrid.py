@@ -51,7 +51,7 @@ class HybridRetriever(CheckedModel, BaseRetriever):
         retriever: any retriever. It is asked for ``candidates`` results where it takes ``k``; one
             with a token budget ranks those that fit.
         vectorstore: a vector store, in place of a retriever.
-        documents: what is searched beneath, all of it and nothing else: where a filter of your own
+        documents: all that the wrapped retriever searches, and nothing else: where your filter
             leaves documents out, leave them out here. Not needed for the indexes and retrievers of
             this package and for an ``InMemoryVectorStore``, whose later changes are followed. For a
             ``MaxPRetriever`` over a store they are its chunks.
@@ -166,7 +166,7 @@ class HybridRetriever(CheckedModel, BaseRetriever):
 
 @dataclass
 class _Call:
-    """One retrieval: what goes along with its calls, and what was found beneath by id."""
+    """One retrieval: its calls' config, and what the wrapped retriever found, by id."""
 
     config: RunnableConfig
     keywords: Keywords[Document] | None = None

@@ -46,8 +46,8 @@ class QueryTransformRetriever(CheckedModel, BaseRetriever):
     best rank in any of these searches, each document once. An answer that cannot be used leaves the
     query as it was.
 
-    Documents are those of what stands beneath, with its ``score`` where it has one; after
-    "decompose" it is 1 / best rank. Beneath a ``HybridRetriever`` this leaves the keywords as they
+    Documents are those of the wrapped retriever, with its ``score`` where it has one; after
+    "decompose" it is 1 / best rank. Within a ``HybridRetriever`` this leaves the keywords as they
     were asked, which is the better way round.
 
     Args:

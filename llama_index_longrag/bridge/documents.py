@@ -35,7 +35,7 @@ class WholeDocuments(TransformComponent):
         return "WholeDocuments"
 
     def __call__(self, nodes: Sequence[BaseNode], **kwargs: Any) -> list[BaseNode]:
-        """Return a node for each document; nodes that are none pass through."""
+        """Return a node for each document; other nodes pass through."""
         return [_whole(n) if isinstance(n, Document) else n for n in nodes]
 
 

@@ -75,7 +75,7 @@ def _start(chunk: BaseNode) -> int | None:
     """Return where a chunk begins in its document, None where that is not known.
 
     A chunk of a parent has its place in the parent, unless our own parser made it; one of another
-    length than its place was written anew after it was cut.
+    length than its place was rewritten after it was cut.
     """
     start, end = (getattr(chunk, f"{side}_char_idx", None) for side in ("start", "end"))
     if start is None or (parent_id(chunk) is not None and "unit_id" not in chunk.metadata):

@@ -45,7 +45,7 @@ def settings_digest(settings: dict[str, Any]) -> str:
 
 
 def check_decoder(decoder: object) -> RichesDecoder:
-    """Return a decoder, or refuse what is none."""
+    """Return ``decoder``; raise InvalidParameterError if it is not a RichesDecoder."""
     if not isinstance(decoder, RichesDecoder):
         remedy = "RichesLLM.from_defaults and RichesQueryEngine.from_documents make one."
         raise InvalidParameterError("decoder", type(decoder).__name__, "a RichesDecoder", remedy)
@@ -117,7 +117,7 @@ class Corpus:
     A node is one passage; a LlamaIndex ``Document`` has many, its paragraphs.
 
     Raises:
-        InvalidDocumentError: two nodes have one id, or one is none.
+        InvalidDocumentError: two nodes have one id, or one is not a LlamaIndex node.
     """
 
     def __init__(self, nodes: Sequence[BaseNode], title_key: str = "title") -> None:

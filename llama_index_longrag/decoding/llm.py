@@ -86,7 +86,7 @@ class RichesLLM(CustomLLM):
         empty_response: the text of a response without the quote that is required.
 
     Raises:
-        InvalidParameterError: the decoder is none.
+        InvalidParameterError: the decoder is not a RichesDecoder.
         InvalidDocumentError: two documents have one id.
 
     Source: RICHES §3.

@@ -94,7 +94,7 @@ class RichesQueryEngine(BaseQueryEngine):
         callback_manager: told of queries, retrievals and calls of the model.
 
     Raises:
-        InvalidParameterError: a setting is not allowed, or the decoder is none.
+        InvalidParameterError: a setting is not allowed, or the decoder is not a RichesDecoder.
         InvalidDocumentError: two nodes have one id.
 
     Source: RICHES §3.

@@ -60,7 +60,7 @@ class QueryClassifierQueryEngine(BaseQueryEngine):
     """Retrieve where a question needs it, and otherwise ask the language model alone.
 
     What a question brings along itself, such as a text to translate, is answered by the LLM from
-    the question. Everything else goes to the engine beneath, unchanged.
+    the question. Everything else goes to the wrapped engine, unchanged.
     ``metadata["needs_retrieval"]`` of the response tells which way it went.
 
     Args:
@@ -73,11 +73,12 @@ class QueryClassifierQueryEngine(BaseQueryEngine):
             question alone. Also replaced by ``update_prompts`` under ``direct:simple_template``.
         classify_template: the prompt for a classifier that is an LLM, with the slot ``query_str``;
             also replaced by ``update_prompts`` under ``classify``.
-        streaming: stream answers without retrieval; the engine beneath has its own setting.
+        streaming: stream answers without retrieval; the wrapped engine has its own setting.
         callback_manager: told of queries.
 
     Raises:
-        InvalidParameterError: an engine or a classifier that is none, or a question that is blank.
+        InvalidParameterError: the engine or the classifier has the wrong type, or the question
+            is blank.
 
     Source: Best Practices §3.1.
     """
@@ -106,7 +107,7 @@ class QueryClassifierQueryEngine(BaseQueryEngine):
         )
 
     def retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
-        """Return what the engine beneath retrieves, and nothing where that is not needed."""
+        """Return what the wrapped engine retrieves, and nothing where that is not needed."""
         if not self._gate.needs_retrieval(query_bundle.query_str):
             return []
         return self._query_engine.retrieve(query_bundle)

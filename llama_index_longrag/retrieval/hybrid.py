@@ -33,9 +33,9 @@ class HybridRetriever(BaseRetriever):
     Both rankings are scaled to 0 to 1, so that a score is at most ``alpha + 1``. Long units count
     by their best chunk on both sides, and of a tree its leaves and summaries count alike.
 
-    Exactly min(similarity_top_k, nodes) nodes are returned where the retriever beneath ranks all
+    Exactly min(similarity_top_k, nodes) nodes are returned where the wrapped retriever ranks all
     nodes that it is asked for; one with a token budget ranks those that fit. Keywords are searched
-    for with the question alone; the retriever beneath is given the query bundle, with what a query
+    for with the question alone; the wrapped retriever is given the query bundle, with what a query
     transform made of it.
 
     Args:
@@ -52,12 +52,12 @@ class HybridRetriever(BaseRetriever):
             where that is more.
         keyword_tokenizer: gives the words of a text; see ``KeywordIndex``.
 
-    Metadata filters of a retriever beneath hold for the keywords as well.
+    Metadata filters of a wrapped retriever hold for the keywords as well.
 
     Raises:
         InvalidParameterError: a setting, not exactly one source, or nodes that are not known.
         MissingExtraError: the extra ``bm25`` is not installed.
-        StoreError: the retriever beneath gives no scores.
+        StoreError: the wrapped retriever gives no scores.
 
     Source: Best Practices §3.4, equation 1.
     """
@@ -89,7 +89,7 @@ class HybridRetriever(BaseRetriever):
         self._keywords = CurrentKeywords(source, keyword_tokenizer)
         self._keywords.read()
         # Keywords find the nodes that stand for objects: what these are is looked up when both
-        # rankings are one, and not by the retriever beneath.
+        # rankings are one, and not by the wrapped retriever.
         self._resolves = nodes is None and object_map is None and not objects
         if self._resolves:
             object_map = self._retriever.object_map

@@ -70,7 +70,7 @@ class RichesDecoder:
             ``min_gain``. Without a quote the generation is empty, with the reason "no_quote".
         min_gain: how much more probable a quote that the decoder opened must be behind the prompt
             than behind the prior prompt (see ``generate``), as a difference of natural logarithms.
-        min_spans: the fewest spans of an output: until there are so many, the decoder opens one
+        min_spans: the fewest spans of an output: while there are fewer, the decoder opens one
             where the model would end its line or its output.
         max_thought_tokens: the most tokens of free text before one of these spans.
         max_spans: the spans of one output.

@@ -12,7 +12,7 @@ from longrag.errors import GenerationError
 from longrag.models.language_model import LanguageModel, Scores
 
 Stopped: TypeAlias = Callable[[], bool]
-"""Tells whether a model is to be asked no more."""
+"""Returns True once decoding should stop."""
 
 
 def never() -> bool:

@@ -19,7 +19,7 @@ T = TypeVar("T")
 async def in_thread(decoder: RichesDecoder, work: Callable[[RichesDecoder], T]) -> T:
     """Do what takes a decoder in a thread, under the caller's context.
 
-    When the caller is cancelled the decoder's model is asked no more; the call that is running is
+    When the caller is cancelled the decoder's model is not called again; a running call is
     waited for, since nothing can cut it short.
     """
     stopped = Event()

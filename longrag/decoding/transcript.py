@@ -30,7 +30,7 @@ class Transcript(NamedTuple):
 
 
 def transcribe(tokenizer: Tokenizer, tokens: Sequence[int], spans: Sequence[Closed]) -> Transcript:
-    """Return the text of an output's tokens; the white space around a key is none of the key."""
+    """Return the text of an output's tokens; white space around a key is not part of it."""
     text, quoted, done = "", [], 0
     for span in spans:
         text += _decode(tokenizer, tokens, done, span.start)

@@ -158,7 +158,7 @@ def chunk_unit(
     Returns:
         The pieces in order. Documents of white space alone give none. The id of a chunk or
         document is a hash of its document id, title, offsets and text: it does not change when
-        documents are grouped anew. The id of a whole unit comes from the id of the unit.
+        documents are regrouped. The id of a whole unit comes from the id of the unit.
 
     Raises:
         InvalidParameterError: ``granularity`` or ``chunk_size`` is not allowed.

@@ -178,7 +178,7 @@ class Recipe:
         return self.finish(prepared, reply, perf_counter() - began)
 
     def finish(self, prepared: Prepared, reply: str, seconds: float) -> Answer:
-        """Make an answer of a reply that was had elsewhere, by streaming for instance.
+        """Build an answer from a reply obtained elsewhere, for instance by streaming.
 
         White space around it is taken off, and ``empty_answer`` stands for a blank one, unless the
         model was asked without retrieval: its reply is then left as it is.

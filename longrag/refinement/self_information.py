@@ -176,7 +176,7 @@ def _information(
 def _read_together(
     ids: Sequence[int], stretches: Sequence[int], room: int
 ) -> Iterator[list[list[int]]]:
-    """Yield what one call reads: stretches of tokens, of which a longer one begins anew."""
+    """Yield what one call reads: stretches of tokens, longer ones split at ``room``."""
     chains: list[list[int]] = []
     for end, length in zip(accumulate(stretches), stretches, strict=True):
         for start in range(end - length, end, room):

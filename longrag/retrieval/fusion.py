@@ -111,7 +111,7 @@ def _scaled(scores: Floats) -> Floats:
     if low == high:
         return np.ones(len(scores))
     if not isfinite(high - low):
-        # Halves, since the difference of the largest numbers is none.
+        # Halves, since the difference of the largest floats is not a finite number.
         scores, low, high = scores / 2, low / 2, high / 2
     return (scores - low) / (high - low)
 

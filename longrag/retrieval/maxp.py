@@ -230,7 +230,7 @@ class MaxPIndex:
     def delete_units(self, units: ArrayLike) -> NDArray[np.int64]:
         """Delete units with all their chunks; the numbers of the other units stay.
 
-        The chunks that remain are numbered anew from 0 in their old order, so that the index is the
+        The chunks that remain are renumbered from 0 in their old order, so that the index is the
         same as one built from them alone. Bad input changes nothing.
 
         Args:

@@ -81,7 +81,7 @@ class MediaStore:
         """Refuse what ``add`` would refuse, before its images are embedded.
 
         Raises:
-            InvalidParameterError: an item that is none, or has the id of another.
+            InvalidParameterError: an item is not a MediaItem, or its id is already used.
         """
         ids: set[str] = set()
         for place, item in enumerate(items):
@@ -94,7 +94,7 @@ class MediaStore:
         """Store items with the vectors of their images, shape (items, width).
 
         Raises:
-            InvalidParameterError: an item that is none, or has the id of another.
+            InvalidParameterError: an item is not a MediaItem, or its id is already used.
             EmbeddingError: vectors that are not finite, not one an item or of another width.
         """
         with self._lock:

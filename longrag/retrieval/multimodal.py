@@ -1,6 +1,6 @@
 """Retrieval as generation: a stored image or caption where one is near enough, else a new one.
 
-Best practices, §5.2 and Figure 4: what is stored is verified and cheap; what a model makes anew is
+Best practices, §5.2 and Figure 4: what is stored is verified and cheap; what a model generates is
 neither, and is marked.
 
 ``nearest_media``, ``add_media`` and ``retrieve_or_generate`` are flows, which ask for embeddings by
@@ -76,7 +76,7 @@ def add_media(items: Sequence[MediaItem], store: MediaStore) -> Flow[None]:
     """Embed the images of items and store them; all of them, or none where one is refused.
 
     Raises:
-        InvalidParameterError: an item that is none, or has the id of another.
+        InvalidParameterError: an item is not a MediaItem, or its id is already used.
         EmbeddingError: vectors that are not finite, or not one for each image.
     """
     given = list(items)
@@ -171,7 +171,7 @@ class MediaIndex:
         items: what is stored from the beginning.
 
     Raises:
-        InvalidParameterError: an item that is none, or has the id of another.
+        InvalidParameterError: an item is not a MediaItem, or its id is already used.
         EmbeddingError: vectors that are not finite, or not one for each image.
     """
 
@@ -192,7 +192,7 @@ class MediaIndex:
         """Store items; all of them, or none where one of them is refused.
 
         Raises:
-            InvalidParameterError: an item that is none, or has the id of another.
+            InvalidParameterError: an item is not a MediaItem, or its id is already used.
             EmbeddingError: vectors that are not finite, or not one for each image.
         """
         self._run(add_media(items, self._store))

@@ -256,7 +256,7 @@ def _distinct(questions: Iterable[str]) -> list[str]:
 
 
 def _json_strings(text: str) -> list[str] | None:
-    """Return the strings of a JSON string, list or object; None where it is none of that."""
+    """Return the strings of a JSON string, list or object; None for any other JSON value."""
     try:
         value = json.loads(text)
     except (ValueError, RecursionError):

@@ -194,7 +194,7 @@ def parse_verdict(answer: object) -> bool | None:
     """Read a yes or a no, in English or Chinese, or None where there is neither.
 
     What stands in ``<think>`` is passed over. The answer is the first word, or the word behind the
-    last label such as "Answer:"; a yes or no elsewhere in a sentence is none.
+    last label such as "Answer:"; a yes or no elsewhere in a sentence does not count.
     """
     if not isinstance(answer, str):
         return None

@@ -33,7 +33,7 @@ class WaveletMatrix:
     def __init__(
         self, bits: NDArray[Any], ranks: NDArray[Any], zeros: NDArray[Any], shifts: NDArray[Any]
     ) -> None:
-        # Compiled code would be compiled anew for arrays that can be written to.
+        # Compiled code would be compiled again for arrays that can be written to.
         self._arrays = tuple(_read_only(array) for array in (bits, ranks, zeros, shifts))
 
     block = _BLOCK

@@ -381,7 +381,7 @@ class _Known:
         )
 
     def _anchor(self, id_: str) -> str:
-        """Return the leaf beneath a node that comes first in an order that is as good as random."""
+        """Return the leaf below a node that comes first in a pseudorandom order."""
         if id_ not in self._anchors:
             children = self.nodes[id_].children
             self._anchors[id_] = min(map(self._anchor, children)) if children else id_

@@ -16,7 +16,7 @@ class Layer:
 
     ``ids`` depend on the nodes' content alone. ``vectors`` are float32 of shape (nodes, width), as
     the embedder gave them; ``tokens`` are the sizes of the nodes' texts. ``anchors`` stands for
-    each node by one leaf beneath it, which stays the same when other leaves come or go: the layer
+    each node by one leaf below it, which stays the same when other leaves come or go: the layer
     of these leaves, or None where the nodes stand for themselves. ``documents`` are the ids of the
     documents the nodes were made from, empty for a node made from several; or there are none.
     """

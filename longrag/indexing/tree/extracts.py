@@ -204,7 +204,7 @@ class _Extract:
     def _added_nearness(self, rows: Sequence[int]) -> list[float]:
         """Say how much nearer all sentences come, on average, to what is chosen with each row.
 
-        Cosines are made anew for a block of rows at a time: those of all pairs would take
+        Cosines are computed for a block of rows at a time: those of all pairs would take
         gigabytes for a cluster of ten thousand sentences.
         """
         added: list[float] = []

@@ -117,7 +117,7 @@ class Tree:
         return tuple(self._of_documents.get(doc_id, ()))
 
     def leaves(self, node_id: str) -> tuple[TreeNode, ...]:
-        """Return the leaves beneath a node, in the order of their documents."""
+        """Return the leaves below a node, in the order of their documents."""
         return self._leaves[node_id]
 
     def statistics(self) -> TreeStatistics:

@@ -145,7 +145,7 @@ class TreeCache:
             logits = torch.cat(list(self._feed(begin, rising)))
             self._compact()
         except BaseException:
-            # The cache and the tree may have come apart: what is asked next is fed anew.
+            # The cache and the tree may have come apart: the next question is fed whole.
             self._tree, self._cache = TokenTree(self._prompts), None
             raise
         if order == list(range(len(order))):

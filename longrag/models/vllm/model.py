@@ -146,7 +146,7 @@ class VllmLanguageModel:
         """The tokens that prompt and output may have together; asks the server once.
 
         Raises:
-            GenerationError: the server cannot be reached or is none of vLLM's.
+            GenerationError: the server cannot be reached or is not vLLM.
             InvalidParameterError: it serves no such model.
         """
         if self._context_window is not None:

@@ -1,0 +1,75 @@
+"""The words of the house: phrases that a stranger reads twice are refused, each with a remedy."""
+
+import ast
+import io
+import re
+import tokenize
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PACKAGES = ("longrag", "llama_index_longrag", "langchain_longrag")
+SOURCES = [path for package in PACKAGES for path in sorted((ROOT / package).rglob("*.py"))]
+PAGES = [
+    *sorted(path for path in ROOT.glob("*.md") if path.is_file()),
+    *sorted((ROOT / "docs").rglob("*.md")),
+]
+
+MISLEADING = {
+    r"(?<!there)(?<!there is)\s+(is|are)\s+none\b": "say 'is not a ...': None is a value here",
+    r"\b[Aa]new\b": "say 'again', or what is done",
+    r"\b[Bb]eneath\b(?!:)": "say 'below', or 'the wrapped retriever'",
+    r"\bhad\s+elsewhere\b": "say 'obtained elsewhere'",
+    r"\basked\s+no\s+more\b": "say 'is not called again'",
+    r"\b(at (least|most)|until there are|exactly)\s+so\s+(many|large)\b": "name the number",
+}
+
+_FENCE = re.compile(r"^(`{3,})[^\n]*\n.*?^\1\s*$", re.MULTILINE | re.DOTALL)
+
+
+def prose_of_source(text):
+    """Yield (line, text) of each comment and of each string that is a statement on its own."""
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        if token.type == tokenize.COMMENT:
+            yield token.start[0], token.string
+    for node in ast.walk(ast.parse(text)):
+        match node:
+            case ast.Expr(value=ast.Constant(value=str(text))):
+                yield node.lineno, text
+
+
+def prose_of_page(text):
+    yield 1, _FENCE.sub(lambda fence: "\n" * fence[0].count("\n"), text)
+
+
+def found_in(passages):
+    for first, text in passages:
+        # A phrase may be broken over two lines.
+        flat = text.replace("\n", " ")
+        for pattern, remedy in MISLEADING.items():
+            for hit in re.finditer(pattern, flat):
+                line = first + text.count("\n", 0, hit.start())
+                yield f"line {line}: {hit[0]!r}: {remedy}"
+
+
+def test_a_phrase_is_found_in_comments_docstrings_and_pages_and_nowhere_else():
+    source = (
+        'value = "made anew"  # an item that is\n\n\ndef f(x):\n'
+        '    """Refuse what\n    is none of them."""\n    return x is None\n'
+    )
+    assert list(found_in(prose_of_source(source))) != []
+    assert not any("anew" in hit for hit in found_in(prose_of_source(source)))
+    page = "Read\n```python\n# anew\n```\nit beneath.\n"
+    (hit,) = found_in(prose_of_page(page))
+    assert hit.startswith("line 5: 'beneath'")
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_the_prose_of_a_module_is_plain(path):
+    assert list(found_in(prose_of_source(path.read_text("utf-8")))) == []
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_a_page_is_plain(path):
+    assert list(found_in(prose_of_page(path.read_text("utf-8")))) == []
