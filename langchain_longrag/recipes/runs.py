@@ -15,9 +15,9 @@ from langchain_core.runnables import RunnableConfig
 from langchain_longrag.bridge.answering import call_config, model_handlers
 from langchain_longrag.bridge.models import reply_text
 from langchain_longrag.bridge.passages import from_passage, identity, to_passage
+from langchain_longrag.recipes.keyword_passages import KeywordPassages
 from langchain_longrag.retrieval.base_retrievers import Beneath
 from langchain_longrag.retrieval.hybrid import HybridRetriever, result_id
-from langchain_longrag.retrieval.keyword_sources import KeywordPassages
 from longrag import calls
 from longrag import recipes as core
 from longrag.calls import Flow, Search

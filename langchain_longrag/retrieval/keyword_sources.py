@@ -6,7 +6,7 @@ The retrievers of this package say it themselves, by a method ``keyword_source``
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from langchain_core.documents import Document
@@ -14,7 +14,6 @@ from langchain_core.retrievers import BaseRetriever
 from langchain_core.vectorstores import InMemoryVectorStore, VectorStore
 
 from langchain_longrag.bridge.documents import StoredUnits, from_result, to_core, units_of_documents
-from langchain_longrag.bridge.passages import to_passage
 from longrag.errors import InvalidDocumentError, InvalidParameterError
 from longrag.indexing.keywords import KeywordIndex, Tokenizer
 from longrag.ingestion.units import embedding_text, titled_text
@@ -26,7 +25,6 @@ from longrag.integration.keyword_sources import (
     with_first_chunk,
 )
 from longrag.models.tokens import count_tokens
-from longrag.recipes.passages import Passage
 from longrag.types import RetrievedUnit, stable_id
 
 
@@ -150,28 +148,3 @@ def _index_documents(
 
 def _content(document: Document) -> str:
     return stable_id(document.metadata.get("source", ""), document.page_content)
-
-
-class KeywordPassages(Mapping[str, Passage]):
-    """What keywords find, by id, as the recipes take it; made when it is asked for."""
-
-    def __init__(self, keywords: Keywords[Document]) -> None:
-        self._keywords = keywords
-        self._ids = frozenset(keywords.index.ids)
-
-    def __getitem__(self, id_: str) -> Passage:
-        if id_ not in self._ids:
-            raise KeyError(id_)
-        document = self._keywords.make_result(id_, None, None)
-        # Which chunk of a unit is the best is not known.
-        document.metadata.pop("best_chunk", None)
-        return to_passage(document, id_)
-
-    def __contains__(self, id_: object) -> bool:
-        return id_ in self._ids
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._keywords.index.ids)
-
-    def __len__(self) -> int:
-        return len(self._keywords.index.ids)

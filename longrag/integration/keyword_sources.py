@@ -11,15 +11,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Generic, Protocol, TypeAlias, TypeVar, runtime_checkable
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeAlias, TypeVar, runtime_checkable
 
 from longrag.errors import InvalidParameterError
 from longrag.indexing.keywords import KeywordIndex, Tokenizer, UnitKeywords
-from longrag.indexing.tree.tree import Tree
 from longrag.ingestion.units import embedding_text, titled_text
 from longrag.retrieval.assembly import place
 from longrag.retrieval.corpus import CorpusView
 from longrag.types import Chunk, LongUnit, RetrievedNode, RetrievedUnit
+
+if TYPE_CHECKING:
+    from longrag.indexing.tree.tree import Tree
 
 Result = TypeVar("Result")
 

@@ -23,11 +23,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields
 from numbers import Real
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from longrag.refinement.pieces import Piece
 from longrag.retrieval.assembly import place
 from longrag.types import Chunk, LongUnit, Member, RetrievedUnit, TreeNode
+
+if TYPE_CHECKING:
+    from longrag.refinement.pieces import Piece
 
 UNIT_KEYS: Final = ("unit_id", "doc_ids", "members")
 RESULT_KEYS: Final = ("best_chunk", "exact", "complete", "short")
@@ -148,6 +150,9 @@ def piece_records(pieces: Iterable[Piece]) -> list[dict[str, Any]]:
 
 def read_pieces(metadata: Mapping[str, Any], text: str) -> tuple[Piece, ...]:
     """Read what an earlier compression kept; empty where that is not the present ``text``."""
+    # Only what was compressed needs the refinement package.
+    from longrag.refinement.pieces import Piece
+
     records = metadata.get("pieces")
     if not isinstance(records, list) or not all(map(_is_piece, records)):
         return ()
