@@ -21,6 +21,7 @@ from longrag.ingestion import long_units, resolve_links
 from longrag.models.tokens import count_tokens
 from longrag.retrieval import embed_units, fit_budget, retrieve
 from longrag.synthesis import answer_prompt, read
+from tests.conformance.table import check_plain
 from tests.fakes import hash_vector
 from tests.fakes.langchain import HashEmbeddings
 from tests.fakes.llama_index import HashEmbedding
@@ -61,6 +62,7 @@ CASES = [
 
 
 def outcome(unit_id: str, text: str, metadata: dict[str, Any], score: float) -> dict[str, Any]:
+    check_plain({"score": score, **metadata})
     return {
         "id": unit_id,
         "text": text,

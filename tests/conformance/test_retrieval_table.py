@@ -6,14 +6,17 @@ from dataclasses import replace
 from functools import cache
 from typing import Any
 
+import numpy as np
 import pytest
 from langchain_core.documents import Document as LangChainDocument
 from langchain_core.retrievers import BaseRetriever as LangChainRetriever
 from langchain_core.vectorstores import InMemoryVectorStore
-from llama_index.core import VectorStoreIndex
+from llama_index.core import StorageContext, VectorStoreIndex
 from llama_index.core.base.base_retriever import BaseRetriever as LlamaRetriever
 from llama_index.core.node_parser import get_leaf_nodes
 from llama_index.core.schema import NodeWithScore, TextNode
+from llama_index.core.vector_stores.simple import SimpleVectorStore
+from llama_index.core.vector_stores.types import VectorStoreQuery, VectorStoreQueryResult
 
 import langchain_longrag as lc
 import llama_index_longrag as li
@@ -51,7 +54,7 @@ from tests.conformance.table import (
     vectors,
 )
 from tests.fakes import hash_vector
-from tests.fakes.langchain import HashEmbeddings
+from tests.fakes.langchain import HashEmbeddings, ListStore
 from tests.fakes.llama_index import HashEmbedding, tokenizer
 
 SMALL = {"max_tokens": 900, "chunk_size": 60}
@@ -452,3 +455,53 @@ def test_a_part_that_was_cut_off_a_unit_is_not_a_unit():
     cut = to_llama(part), to_langchain(piece)
     assert [one.doc_ids for one in cut] == [("part",)] * 2
     assert [[member.placed for member in one.members] for one in cut] == [[True]] * 2
+
+
+# Results are plain JSON
+
+
+class NumpyStore(ListStore):
+    """Gives the scores that FAISS gives: numpy's, which neither JSON nor msgpack takes."""
+
+    def similarity_search_with_score(
+        self, *args: Any, **kwargs: Any
+    ) -> list[tuple[LangChainDocument, Any]]:
+        found = super().similarity_search_with_score(*args, **kwargs)
+        return [(document, np.float32(score)) for document, score in found]
+
+
+class LlamaNumpyStore(SimpleVectorStore):
+    """Gives the similarities that FAISS gives."""
+
+    def query(self, query: VectorStoreQuery, **kwargs: Any) -> VectorStoreQueryResult:
+        found = super().query(query, **kwargs)
+        found.similarities = [np.float32(one) for one in found.similarities or ()]
+        return found
+
+
+def test_no_result_has_a_value_that_is_not_json():
+    chunks = [one for one in langchain_nodes() if "doc_ids" not in one.metadata]
+    store = NumpyStore(HashEmbeddings())
+    store.add_documents(chunks)
+    units = lc.MaxPRetriever(vectorstore=store, k=3, on_short="ignore")
+    hybrid = lc.HybridRetriever(vectorstore=store, documents=chunks, k=3)
+    found = units.invoke(FACT)
+    shorter = lc.CompressDocuments(embedding=HashEmbeddings()).compress_documents(found, FACT)
+    for documents in (found, hybrid.invoke(FACT), shorter):
+        assert langchain_rows(documents)
+    context = StorageContext.from_defaults(vector_store=LlamaNumpyStore())
+    stored = VectorStoreIndex(
+        get_leaf_nodes(llama_nodes()),
+        embed_model=HashEmbedding(width=64),
+        storage_context=context,
+    )
+    maxp = li.MaxPRetriever(index=stored, tokenizer=tokenizer, on_short="ignore")
+    nodes = maxp.retrieve(FACT)
+    compress = li.CompressPostprocessor(embed_model=HashEmbedding(width=64), tokenizer=tokenizer)
+    hybrid = li.HybridRetriever(retriever=maxp, similarity_top_k=3)
+    for results in (
+        nodes,
+        hybrid.retrieve(FACT),
+        compress.postprocess_nodes(nodes, query_str=FACT),
+    ):
+        assert llama_rows(results)
