@@ -15,9 +15,9 @@ from .tree.clustering import cluster_layer as cluster_layer
 from .tree.clustering import clusterer as clusterer
 from .tree.mixtures import FastClusterer as FastClusterer
 from .tree.mixtures import PaperClusterer as PaperClusterer
+from .tree.nested_leaders import StableClusterer as StableClusterer
 from .tree.partitions import ContiguousClusterer as ContiguousClusterer
 from .tree.partitions import GraphClusterer as GraphClusterer
-from .tree.partitions import StableClusterer as StableClusterer
 from .tree.summaries import ExtractiveSummarizer as ExtractiveSummarizer
 from .tree.summaries import LlmSummarizer as LlmSummarizer
 from .tree.summaries import Passage as Passage

@@ -16,7 +16,9 @@ from numpy.typing import NDArray
 from longrag.calls import Flow
 from longrag.errors import IndexFormatError, InvalidParameterError
 from longrag.indexing.storage import load_arrays, save_arrays, saved_version
-from longrag.indexing.tree.builder import TreeBuilder, build_tree, version
+from longrag.indexing.tree.assembly import version
+from longrag.indexing.tree.builder import TreeBuilder, build_tree
+from longrag.indexing.tree.checks import check_saved
 from longrag.indexing.tree.tree import Tree
 from longrag.ingestion.units import check_documents
 from longrag.retrieval.corpus import documents_from_json, documents_to_json
@@ -167,16 +169,11 @@ class TreeIndex:
 
         Raises:
             IndexFormatError: the tree has other leaves than these documents have with the settings
-                of the builder, so that a later change would not find them.
+                of the builder, or is not one that could have been built from them.
         """
         check_documents(documents)
         known = {document.id: document for document in documents}
-        leaves = {(leaf.id, leaf.span) for d in documents for leaf in self.builder.leaves(d)}
-        if leaves != {(node.id, node.span) for node in tree.nodes.values() if not node.level}:
-            raise IndexFormatError(
-                "the documents are cut into other leaves than were saved: the index was built with"
-                " another chunk size, tokenizer, splitter or metadata; use the same"
-            )
+        check_saved(tree, [leaf for d in documents for leaf in self.builder.leaves(d)])
         ordered = {id_: known[id_] for id_ in sorted(known)}
         self._state = TreeState(MappingProxyType(ordered), tree)
 
@@ -281,10 +278,9 @@ def tree_from_json(content: NDArray[np.uint8], vectors: NDArray[np.float32]) -> 
     """
     try:
         entries = json.loads(content.tobytes().decode("utf-8", "surrogatepass"))
-        nodes = [node_of(entry) for entry in entries]
+        return Tree([node_of(entry) for entry in entries], vectors)
     except (ValueError, TypeError, KeyError) as error:
         raise IndexFormatError(f"the nodes of the tree cannot be read: {error}") from error
-    return Tree(nodes, vectors)
 
 
 def node_of(entry: Mapping[str, Any]) -> TreeNode:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from hashlib import sha256
 from typing import Protocol
 
 import numpy as np
@@ -16,9 +17,10 @@ class Layer:
 
     ``ids`` depend on the nodes' content alone. ``vectors`` are float32 of shape (nodes, width), as
     the embedder gave them; ``tokens`` are the sizes of the nodes' texts. ``anchors`` stands for
-    each node by one leaf below it, which stays the same when other leaves come or go: the layer
-    of these leaves, or None where the nodes stand for themselves. ``documents`` are the ids of the
-    documents the nodes were made from, empty for a node made from several; or there are none.
+    each node by the leaf below it of the lowest ``rank``, which mostly stays the same when other
+    leaves come or go: the layer of these leaves, or None where the nodes stand for themselves.
+    ``documents`` are the ids of the documents the nodes were made from, empty for a node made from
+    several; or there are none. ``level`` is that of the summaries to be made, from 1 on.
     """
 
     ids: tuple[str, ...]
@@ -26,6 +28,7 @@ class Layer:
     tokens: tuple[int, ...]
     anchors: Layer | None = None
     documents: tuple[str, ...] = ()
+    level: int = 1
 
     def take(self, rows: Sequence[int]) -> Layer:
         """Return the layer of some of the nodes, in the given order."""
@@ -35,7 +38,14 @@ class Layer:
             tuple(self.tokens[row] for row in rows),
             None if self.anchors is None else self.anchors.take(rows),
             tuple(self.documents[row] for row in rows) if self.documents else (),
+            self.level,
         )
+
+
+def rank(id_: str, purpose: str = "") -> float:
+    """Return a number in [0, 1) that is pseudorandom and fixed by an id and a purpose."""
+    digest = sha256(f"{purpose}:{id_}".encode("utf-8", "surrogatepass")).digest()
+    return int.from_bytes(digest[:6], "big") / 2**48
 
 
 class Clusterer(Protocol):

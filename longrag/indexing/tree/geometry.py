@@ -107,10 +107,13 @@ def check_share(name: str, value: object) -> None:
         raise InvalidParameterError(name, value, "a number in [0, 1)")
 
 
-def check_positive(name: str, value: object) -> None:
-    """Refuse a setting that is not a finite number above 0."""
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < np.inf:
-        raise InvalidParameterError(name, value, "a number above 0")
+def check_above(name: str, value: object, least: float) -> None:
+    """Refuse a setting that is not a finite number above ``least``."""
+    allowed = f"a number above {least:g}"
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise InvalidParameterError(name, value, allowed)
+    if not least < value < np.inf:
+        raise InvalidParameterError(name, value, allowed)
 
 
 def check_seed(value: object) -> None:

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from longrag.indexing.tree.clusterer import Layer
 from longrag.indexing.tree.geometry import (
+    check_above,
     check_integer,
-    check_positive,
     check_seed,
     check_share,
     directions,
@@ -72,7 +72,7 @@ class PaperClusterer:
             check_integer(name, getattr(self, name), at_least=2)
         check_seed(self.random_state)
         check_share("threshold", self.threshold)
-        check_positive("min_variance", self.min_variance)
+        check_above("min_variance", self.min_variance, 0)
 
     def __call__(self, layer: Layer) -> list[list[int]]:
         """Return groups of indices into the layer."""

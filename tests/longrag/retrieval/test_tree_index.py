@@ -2,7 +2,7 @@
 
 import json
 import threading
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import numpy as np
 import pytest
@@ -14,12 +14,13 @@ from longrag.errors import (
     InvalidParameterError,
     SummaryError,
 )
-from longrag.indexing.tree.builder import TreeBuilder, version
+from longrag.indexing.tree.assembly import version
+from longrag.indexing.tree.builder import TreeBuilder
 from longrag.indexing.tree.partitions import ContiguousClusterer
 from longrag.indexing.tree.tree import Tree
 from longrag.journal import Journal
-from longrag.retrieval.tree_index import TreeIndex
-from longrag.types import Document
+from longrag.retrieval.tree_index import TreeIndex, tree_from_json
+from longrag.types import Document, TreeNode
 from tests.fakes import PATIENCE, hash_vector
 from tests.longrag.indexing.tree.test_tree_builder import CORPUS, Model, built, same
 
@@ -280,3 +281,73 @@ def test_an_index_is_not_continued_with_another_clusterer(tmp_path):
         TreeIndex.load(tmp_path / "own")
     with pytest.raises(InvalidParameterError, match="clusterer"):
         index.check_settings(TreeBuilder())
+
+
+class TestForgedTree:
+    """A saved tree whose checksums were made again for other content."""
+
+    @staticmethod
+    def forge(change):
+        index = index_of()
+        nodes, vectors = change(list(index.tree.nodes.values()), index.tree.vectors.copy())
+        forged = [asdict(node) if isinstance(node, TreeNode) else node for node in nodes]
+        content = np.frombuffer(json.dumps(forged).encode(), np.uint8)
+        TreeIndex(index.builder).restore(CORPUS, tree_from_json(content, vectors))
+
+    def test_one_that_is_as_it_was_is_taken(self):
+        self.forge(lambda nodes, vectors: (nodes, vectors))
+
+    @pytest.mark.parametrize(
+        ("field", "value"),
+        [
+            ("text", 3),
+            ("text", " "),
+            ("tokens", "12"),
+            ("tokens", -1),
+            ("level", "0"),
+            ("level", True),
+            ("title", None),
+            ("title", "Forged"),
+            ("doc_ids", ["no such document"]),
+            ("doc_ids", [1]),
+            ("span", [0, "5"]),
+            ("span", [0.0, 5.0]),
+            ("id", 7),
+            ("id", ["x"]),
+            ("children", [["x"]]),
+        ],
+    )
+    @pytest.mark.parametrize("place", [0, -1])
+    def test_a_node_that_no_build_makes_is_refused(self, place, field, value):
+        def change(nodes, vectors):
+            nodes[place] = {**asdict(nodes[place]), field: value}
+            return nodes, vectors
+
+        with pytest.raises(IndexFormatError):
+            self.forge(change)
+
+    def test_a_text_that_does_not_stand_in_its_document_is_refused(self):
+        def change(nodes, vectors):
+            nodes[0] = replace(nodes[0], text="A text that its document does not hold.")
+            return nodes, vectors
+
+        with pytest.raises(IndexFormatError, match="not what its document holds"):
+            self.forge(change)
+
+    @pytest.mark.parametrize("value", [np.nan, np.inf, 1e30])
+    def test_vectors_that_are_not_finite_are_refused(self, value):
+        def change(nodes, vectors):
+            vectors[3, 1] = value
+            return nodes, vectors
+
+        with pytest.raises(IndexFormatError, match="not finite"):
+            self.forge(change)
+
+    def test_a_summary_above_other_nodes_than_its_own_is_refused(self):
+        def change(nodes, vectors):
+            last = nodes[-1]
+            nodes[-1] = replace(last, children=last.children[1:])
+            return nodes, vectors
+
+        with pytest.raises(IndexFormatError, match="follows from its children"):
+            self.forge(change)

@@ -413,13 +413,13 @@ class TestFailure:
                     return np.stack([hash_vector(text[-5:], 32) for text in request.texts])
                 return super().__call__(request)
 
-        windows = {"clusterer": "contiguous"}
+        windows, fast = {"clusterer": "contiguous"}, {"clusterer": "fast"}
         cases = [
-            (Model, {}),
-            (Model, {"max_cluster_tokens": 320}),
+            (Model, fast),
+            (Model, {**fast, "max_cluster_tokens": 320}),
             (Model, windows),
             (Model, {**windows, "before": built(CORPUS[1:], **windows)}),
-            (Other, {}),
+            (Other, fast),
         ]
         wanted = [built(model=model(), **settings) for model, settings in cases]
         assert len({tuple(tree.nodes) for tree in wanted}) == 5
