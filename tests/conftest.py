@@ -5,8 +5,13 @@ from pathlib import Path
 
 import pytest
 from filelock import FileLock
+from hypothesis import HealthCheck, settings
 
 from longrag.types import Document
+
+# How long an example takes says how busy the machine is; in CI the examples are the same each time.
+settings.register_profile("tests", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("tests")
 
 TOPICS = ["harbour", "orchard", "railway", "glacier", "library", "foundry", "observatory"]
 

@@ -83,7 +83,7 @@ def test_every_page_links_to_three_others_and_is_linked_from_the_map(page):
     assert page == index or str(page.relative_to(DOCS)) in relative_links(index)
 
 
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(3600)
 @pytest.mark.parametrize("example", EXAMPLES, ids=[example.name for example in EXAMPLES])
 def test_every_example_runs_and_prints_without_a_warning(example, request):
     # Another hash seed than the parent's would show any order taken from a set.

@@ -17,7 +17,7 @@ from longrag.indexing import KeyIndex
 from longrag.models import TransformersLanguageModel
 
 # The model is trained within the first test that needs it.
-pytestmark = pytest.mark.timeout(900)
+pytestmark = pytest.mark.timeout(3600)
 
 COUNT, FAILED = 120, 60
 
