@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Any, Protocol, TypeVar, cast
 
 from llama_index.core.callbacks.base import CallbackManager
@@ -34,12 +37,22 @@ from llama_index_longrag.bridge.documents import (
 )
 from llama_index_longrag.indices.struct import LivingStruct
 from longrag.calls import Flow
-from longrag.errors import IndexFormatError, InvalidDocumentError, InvalidParameterError
+from longrag.errors import (
+    IndexFormatError,
+    InvalidDocumentError,
+    InvalidParameterError,
+    StaleIndexError,
+)
+from longrag.indexing.storage import MANIFEST, load_folder, save_folder
 from longrag.types import Document
 
 T = TypeVar("T")
 S = TypeVar("S", bound=LivingStruct)
 I = TypeVar("I", bound="LivingIndex[Any]")  # noqa: E741
+
+
+_KIND = "llama-index storage"
+_VERSION = 1
 
 
 class Corpus(Protocol):
@@ -174,7 +187,7 @@ class LivingIndex(BaseIndex[S]):
         vector_store: BasePydanticVectorStore | None = None,
         **kwargs: Any,
     ) -> I:
-        """Load the one index of a folder that ``storage_context.persist`` wrote.
+        """Load the one index of a folder that ``persist`` or ``storage_context.persist`` wrote.
 
         A ``vector_store`` that LlamaIndex does not read from there by itself is given.
 
@@ -183,13 +196,22 @@ class LivingIndex(BaseIndex[S]):
             InvalidParameterError: the folder holds an index of another class, or was built with
                 other settings.
         """
-        try:
-            storage_context = StorageContext.from_defaults(
-                persist_dir=persist_dir, vector_store=vector_store
-            )
-            saved = storage_context.index_store.index_structs()
-        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-            raise IndexFormatError(f"no index can be read from {persist_dir!r}: {error}") from error
+
+        def read(folder: Path) -> tuple[StorageContext, list[IndexStruct]]:
+            try:
+                context = StorageContext.from_defaults(
+                    persist_dir=str(folder), vector_store=vector_store
+                )
+                return context, context.index_store.index_structs()
+            except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+                raise IndexFormatError(
+                    f"no index can be read from {persist_dir!r}: {error}"
+                ) from error
+
+        if (Path(persist_dir) / MANIFEST).exists():
+            storage_context, saved = load_folder(persist_dir, _KIND, _VERSION, read)
+        else:
+            storage_context, saved = read(Path(persist_dir))
         if "index_id" not in kwargs and len(saved) != 1:
             raise IndexFormatError(f"{persist_dir!r} holds {len(saved)} indexes: pass index_id")
         if "index_id" in kwargs and kwargs["index_id"] not in [one.index_id for one in saved]:
@@ -200,6 +222,29 @@ class LivingIndex(BaseIndex[S]):
                 "persist_dir", persist_dir, f"a saved {cls.__name__}, not {type(index).__name__}"
             )
         return index
+
+    def persist(self, persist_dir: str | os.PathLike[str]) -> None:
+        """Write the storage of the index to a folder, whole or not at all.
+
+        ``from_persist_dir`` reads it. A process that is killed leaves what was there before, where
+        ``storage_context.persist`` may leave a part of each; saves wait for one another.
+
+        Raises:
+            InvalidParameterError: the index lives in a database, which keeps every change.
+            IndexFormatError: the folder holds something else; it is left as it was.
+            OSError: the disk is full or cannot be written.
+        """
+        if self._living.in_database:
+            raise InvalidParameterError(
+                "persist_dir", str(persist_dir), "left out: the database keeps every change"
+            )
+        with self._storing:
+            save_folder(
+                persist_dir,
+                _KIND,
+                _VERSION,
+                lambda folder: self._storage_context.persist(persist_dir=str(folder)),
+            )
 
     @property
     def ref_doc_info(self) -> dict[str, RefDocInfo]:
@@ -396,7 +441,44 @@ class LivingIndex(BaseIndex[S]):
         if self._living.in_database and self._kept is not self._living.snapshot()[0]:
             self._store()
 
+    def _check_version(self) -> None:
+        """Refuse to write over what another index over the same storage has written.
+
+        Between the check and the writing another may still write: the framework's stores cannot
+        exclude it.
+        """
+        struct: S | None = getattr(self, "_index_struct", None)
+        if struct is None or self._living.in_database:
+            return
+        # A thread that stores is between its two versions.
+        with self._storing:
+            saved = self._storage_context.index_store.get_index_struct(struct.index_id)
+            changed = isinstance(saved, LivingStruct) and saved.version != struct.version
+        if changed:
+            raise StaleIndexError(
+                f"the index {struct.index_id!r} was changed by another process or object over the"
+                " same storage. Load it again and repeat the change; an index in a database"
+                f" ({type(self).__name__}.open) follows such changes by itself."
+            )
+
+    @contextmanager
+    def _next_version(self) -> Iterator[None]:
+        self._check_version()
+        struct = self._index_struct
+        before = struct.version
+        struct.version += 1
+        try:
+            yield
+        except BaseException:
+            # The next change stores what this one could not: it goes on from what is stored.
+            struct.version = before
+            with suppress(Exception):
+                saved = self._storage_context.index_store.get_index_struct(struct.index_id)
+                struct.version = saved.version if isinstance(saved, LivingStruct) else before
+            raise
+
     def _change(self, nodes: Sequence[BaseNode], gone: Sequence[str]) -> Flow[Any]:
+        self._check_version()
         if gone:
             self._follow()
         known = doc_ids(self._living.documents) if gone else {}
@@ -405,7 +487,7 @@ class LivingIndex(BaseIndex[S]):
 
     def _store(self, hashes: Mapping[str, str] | None = None, **insert_kwargs: Any) -> None:
         """Bring the stores up to the corpus, with all that a change cut short left undone."""
-        with self._storing:
+        with self._storing, self._next_version():
             current, kept = self._living.documents, self._kept
             nodes = [
                 copied(node_of(new)) for id_, new in current.items() if kept.get(id_) is not new

@@ -81,8 +81,10 @@ class LongRAGIndex(LivingIndex[LongRAGStruct]):
     Documents are kept in the docstore, vectors in the vector store, which must be a
     ``SimpleVectorStore``; search is exact and in memory. After
     ``index.storage_context.persist(folder)``, ``load_index_from_storage`` returns this class with
-    equal units and vectors; its units are made again from the documents, without the embedding
-    model. Over another vector store use ``MaxPRetriever(index=...)``.
+    equal units and vectors; its units are made again from the documents, and only chunks whose
+    vector was not stored are embedded. ``index.persist(folder)`` writes a folder whole or not at
+    all, for ``from_persist_dir``; ``open`` keeps an index in a database instead. Over another
+    vector store use ``MaxPRetriever(index=...)``.
 
     Args:
         nodes: nodes to group, each of which is a document; see ``from_documents``.
@@ -278,8 +280,9 @@ class LongRAGIndex(LivingIndex[LongRAGStruct]):
             vector = stored.get(chunk.id)
             return None if vector is None else np.asarray(vector, dtype=np.float32)
 
-        self.corpus.restore(documents, vector_of, units=struct.units)
-        self._stored = {id_: vector for id_, (_, vector) in self.corpus.vectors()[1].items()}
+        self._run(self.corpus.restore(documents, vector_of, units=struct.units))
+        rows = self.corpus.vectors()[1]
+        self._stored = {id_: vector for id_, (_, vector) in rows.items() if id_ in stored}
 
     def _run(self, flow: Flow[T]) -> T:
         return model_answerer(embed_model=self._embed_model).run(flow)

@@ -22,6 +22,8 @@ class LivingStruct(IndexStruct):
 
     settings: dict[str, Any] = field(default_factory=dict)
     documents: dict[str, str] = field(default_factory=dict)
+    version: int = 0
+    """The number of changes there were, by which one writer sees another's."""
 
 
 @dataclass

@@ -187,4 +187,4 @@ def _kernel() -> Callable[..., None]:
                 high = max(high, product + margin)
             bounds[0, group], bounds[1, group] = low, high
 
-    return bound  # type: ignore[no-any-return]
+    return bound

@@ -12,12 +12,13 @@ import json
 import os
 import re
 import secrets
+import shutil
 import tokenize
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,12 +27,16 @@ from longrag.errors import IndexFormatError, InvalidParameterError, StaleIndexEr
 
 MANIFEST = "manifest.json"
 
+Value = TypeVar("Value")
+
 _FORMAT = "longrag-index"
 _NAME = re.compile(r"[a-z][a-z0-9_]*")
 _ARRAY_FILE = re.compile(r"[a-z][a-z0-9_]*\.[0-9a-f]{16}\.npy")
 _OWN_FILE = re.compile(
     r"manifest\.json(\.[0-9a-f]{16}\.tmp)?|[a-z][a-z0-9_]*\.[0-9a-f]{16}\.(npy|tmp)"
+    r"|saved-[0-9a-f]{16}"
 )
+_SAVED_FOLDER = re.compile(r"saved-[0-9a-f]{16}")
 _ENTRY = {"file": str, "bytes": int, "dtype": str, "shape": list, "sha256": str}
 
 # A damaged .npy header can fail in any of these ways.
@@ -166,6 +171,58 @@ def load_arrays(
             return arrays, manifest["meta"]
 
 
+def save_folder(
+    path: str | os.PathLike[str], kind: str, version: int, write: Callable[[Path], None]
+) -> None:
+    """Let ``write`` fill a new folder within a folder, and put it in the place of the last one.
+
+    A save that fails or is killed leaves the last one as it was; see ``save_arrays``.
+
+    Raises:
+        IndexFormatError: the path holds something else; it is left as it was.
+        OSError: the disk is full or cannot be written.
+    """
+    folder = Path(path)
+    _check_target(folder, kind, version)
+    folder.mkdir(parents=True, exist_ok=True)
+    with _only_writer(folder):
+        new = folder / f"saved-{secrets.token_hex(8)}"
+        try:
+            new.mkdir()
+            write(new)
+            for file in sorted(new.rglob("*")):
+                if file.is_file():
+                    with file.open("rb+") as opened:
+                        _sync_file(opened)
+            _sync_folder(new)
+            content = {"format": _FORMAT, "kind": kind, "version": version}
+            _write_manifest(folder, content | {"arrays": {}, "meta": {"folder": new.name}})
+        finally:
+            _sweep(folder)
+
+
+def load_folder(
+    path: str | os.PathLike[str], kind: str, version: int, read: Callable[[Path], Value]
+) -> Value:
+    """Return what ``read`` makes of the folder that ``save_folder`` filled last.
+
+    Raises:
+        IndexFormatError: nothing is there, or something else; or ``read`` raised it.
+    """
+    folder = Path(path)
+    while True:
+        before = _read_bytes(folder / MANIFEST)
+        try:
+            name = str(_read_manifest(folder, kind, version)["meta"].get("folder"))
+            if not _SAVED_FOLDER.fullmatch(name):
+                raise _damaged(folder / MANIFEST, "it names no folder")
+            return read(folder / name)
+        except IndexFormatError:
+            # A save that ended meanwhile has removed the folder of the one before.
+            if _read_bytes(folder / MANIFEST) == before:
+                raise
+
+
 @contextmanager
 def _only_writer(folder: Path) -> Iterator[None]:
     """Wait until no other process saves to the folder, and keep others waiting."""
@@ -289,10 +346,14 @@ def _sweep(folder: Path) -> None:
         if (folder / MANIFEST).exists():
             manifest = json.loads((folder / MANIFEST).read_bytes())
             kept.update(entry["file"] for entry in manifest["arrays"].values())
+            kept.add(manifest["meta"].get("folder"))
         for entry in sorted(folder.iterdir()):
             if entry.name not in kept and _OWN_FILE.fullmatch(entry.name):
                 with suppress(OSError):
-                    entry.unlink()
+                    if entry.is_dir():
+                        shutil.rmtree(entry)
+                    else:
+                        entry.unlink()
 
 
 def _read_manifest(folder: Path, kind: str, version: int) -> dict[str, Any]:

@@ -15,12 +15,12 @@ from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from hashlib import sha256
 from types import MappingProxyType
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Final, Generic, NoReturn, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-from longrag.calls import Embed, Flow, ask
+from longrag.calls import Embed, Flow, Request, ask, run
 from longrag.errors import (
     EmbeddingError,
     IndexFormatError,
@@ -266,13 +266,20 @@ class CorpusIndex:
         units, chunks = self._remembered.build(list(documents.values()))
         return units, chunks, [self._text(chunk, documents) for chunk in chunks]
 
-    def _embed(self, texts: Sequence[str], keys: Sequence[bytes]) -> Flow[dict[bytes, Vector]]:
+    def _embed(
+        self,
+        texts: Sequence[str],
+        keys: Sequence[bytes],
+        *,
+        known: Mapping[bytes, Vector] | None = None,
+    ) -> Flow[dict[bytes, Vector]]:
         vectors = check_vectors((yield from ask(Embed(tuple(texts), "document"))), name="vectors")
         if len(vectors) != len(texts):
             raise EmbeddingError(
                 f"the embedder returned {len(vectors)} vectors for {len(texts)} texts"
             )
-        width = next((len(vector) for vector in self._state.vectors.values()), vectors.shape[1])
+        others = self._state.vectors if known is None else known
+        width = next((len(vector) for vector in others.values()), vectors.shape[1])
         if vectors.shape[1] != width:
             raise EmbeddingError(
                 f"the embedder returned vectors of width {vectors.shape[1]}, the index holds width"
@@ -286,40 +293,46 @@ class CorpusIndex:
         vector_of: Callable[[Chunk, str], Vector | None],
         *,
         units: str,
-    ) -> None:
+    ) -> Flow[int]:
         """Fill an empty index with documents whose chunks were embedded before.
+
+        Chunks that have no vector, for instance since a process ended before it was stored, are
+        embedded again.
 
         Args:
             documents: all of them.
             vector_of: gives the vector of a chunk, told its embedded text, or None.
             units: what ``vectors`` called the units.
 
+        Returns:
+            How many chunks were embedded.
+
         Raises:
-            IndexFormatError: a chunk has no vector or the units are others, since the settings are
-                not those the index was made with; or the vectors are not usable.
+            IndexFormatError: the units are others, since the settings are not those the index was
+                made with; or the vectors are not usable.
+            EmbeddingError: the embedder returned unusable vectors.
         """
         check_documents(documents)
         known = {document.id: document for document in documents}
         made, chunks, texts = self._build(known)
-        try:
-            vectors = [vector_of(chunk, text) for chunk, text in zip(chunks, texts, strict=True)]
-        except (TypeError, ValueError) as error:
-            raise IndexFormatError(f"the saved vectors are not usable: {error}") from error
-        rows = [vector for vector in vectors if vector is not None]
-        if len(rows) < len(vectors):
-            raise IndexFormatError(
-                f"{len(vectors) - len(rows)} of {len(vectors)} chunks have no vector: the index was"
-                " built with another link extractor, tokenizer, splitter or metadata; use the same"
-            )
         if name_of(made) != units:
             raise IndexFormatError(
                 "the documents group into other units than were saved: the index was built with"
                 " another link extractor, link rules or tokenizer; use the same"
             )
+        keys = list(map(text_key, texts))
         try:
-            self._state = self._assemble(known, rows, list(map(text_key, texts)), made, chunks)
-        except ValueError as error:
+            pairs = zip(keys, map(vector_of, chunks, texts), strict=True)
+            found = {key: vector for key, vector in pairs if vector is not None}
+            check_vectors(np.stack(list(found.values())) if found else np.empty((0, 1)), name="v")
+        except (TypeError, ValueError) as error:
             raise IndexFormatError(f"the saved vectors are not usable: {error}") from error
+        missing = {key: text for key, text in zip(keys, texts, strict=True) if key not in found}
+        if missing:
+            found |= yield from self._embed(list(missing.values()), list(missing), known=found)
+        rows = [found[key] for key in keys]
+        self._state = self._assemble(known, rows, keys, made, chunks)
+        return len(missing)
 
     def check_settings(self, builder: UnitBuilder) -> None:
         """Raise ``InvalidParameterError`` unless a builder's plain settings are the index's own."""
@@ -422,8 +435,18 @@ class CorpusIndex:
             for key, vector in zip(arrays["keys"], arrays["vectors"], strict=True)
         }
         loaded._saved[os.path.realpath(path)] = version
-        loaded.restore(documents, lambda _, text: vectors.get(text_key(text)), units=meta["units"])
+        restoring = loaded.restore(
+            documents, lambda _, text: vectors.get(text_key(text)), units=meta["units"]
+        )
+        run(restoring, _no_model)
         return loaded
+
+
+def _no_model(_: Request) -> NoReturn:
+    raise IndexFormatError(
+        "some chunks have no vector: the index was built with another link extractor, tokenizer,"
+        " splitter or metadata; use the same"
+    )
 
 
 def documents_to_json(documents: Iterable[Document]) -> npt.NDArray[np.uint8]:

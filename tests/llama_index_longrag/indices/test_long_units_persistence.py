@@ -163,7 +163,6 @@ VECTORS, DOCUMENTS, STRUCTS = "default__vector_store.json", "docstore.json", "in
     [
         (VECTORS, Path.unlink),
         (VECTORS, lambda file: file.write_text("")),
-        (VECTORS, lambda file: file.write_text("{}")),
         (VECTORS, lambda file: _write(file, _vectors([1.0, 2.0]))),
         (VECTORS, lambda file: _write(file, _vectors([float("nan")] * 16))),
         (VECTORS, lambda file: _write(file, _vectors(["a"] * 16))),
