@@ -12,6 +12,8 @@ import re
 from collections.abc import Iterable
 from html import escape
 
+from longrag.errors import InvalidParameterError
+
 TAGS = ("document", "passage", "question", "long_answer", "short_answer")
 """The names of the fields."""
 
@@ -41,6 +43,27 @@ def field(tag: str, text: str, *, title: str = "") -> str:
 def document_fields(documents: Iterable[tuple[str, str]]) -> str:
     """Return (title, text) pairs as document fields, in the order given."""
     return "\n\n".join(field("document", text, title=title) for title, text in documents)
+
+
+def fill(template: str, **slots: str) -> str:
+    """Replace each ``{name}`` of a slot by its text; other braces stand for themselves.
+
+    The template is read once, so that what looks like a slot inside a text stays as it is.
+    """
+    pattern = "|".join(map(re.escape, slots))
+    return re.sub(rf"\{{({pattern})\}}", lambda found: slots[found[1]], template)
+
+
+def check_slots(template: object, *names: str) -> None:
+    """Refuse a template that is not a string or lacks one of the slots.
+
+    Raises:
+        InvalidParameterError: names ``prompt`` and the slots it must have.
+    """
+    if not isinstance(template, str) or not all(f"{{{name}}}" in template for name in names):
+        noun = "slot" if len(names) == 1 else "slots"
+        slots = " and ".join(f"{{{name}}}" for name in names)
+        raise InvalidParameterError("prompt", template, f"a string with the {noun} {slots}")
 
 
 _MATERIAL = """\

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 from langchain_core.language_models import BaseLanguageModel, BaseLLM, LanguageModelLike
@@ -11,12 +11,15 @@ from langchain_core.language_models.llms import LLM
 from langchain_core.messages import BaseMessage
 from langchain_core.runnables import (
     Runnable,
+    RunnableGenerator,
     RunnableLambda,
     RunnableSequence,
     RunnableWithFallbacks,
 )
 from langchain_core.runnables.base import RunnableBindingBase
 from langchain_core.runnables.configurable import DynamicRunnable
+
+from longrag.errors import GenerationError
 
 
 def reply_text(reply: object) -> object:
@@ -71,3 +74,23 @@ def _only_async(model: object) -> bool:
 def members(model: RunnableWithFallbacks[Any, Any] | RunnableSequence[Any, Any]) -> list[Any]:
     """Return the runnables that a sequence or a fallback is made of."""
     return list(model.steps if isinstance(model, RunnableSequence) else model.runnables)
+
+
+def require_text() -> Runnable[Any, str | BaseMessage]:
+    """Raise ``GenerationError`` on what is neither text nor a message, while it streams."""
+
+    def transform(pieces: Iterator[Any]) -> Iterator[str | BaseMessage]:
+        for piece in pieces:
+            yield _check_text(piece)
+
+    async def atransform(pieces: AsyncIterator[Any]) -> AsyncIterator[str | BaseMessage]:
+        async for piece in pieces:
+            yield _check_text(piece)
+
+    return RunnableGenerator(transform, atransform)
+
+
+def _check_text(piece: object) -> str | BaseMessage:
+    if not isinstance(piece, str | BaseMessage):
+        raise GenerationError(f"a model's answer must be text or a message, got {piece!r}")
+    return piece

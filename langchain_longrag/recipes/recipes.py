@@ -25,15 +25,18 @@ from langchain_core.runnables.utils import AddableDict
 from langchain_core.vectorstores import VectorStore
 from typing_extensions import TypedDict, Unpack
 
-from langchain_longrag.recipes.runs import Held, Modules, asking, handed, refined, refining
+from langchain_longrag.bridge.models import require_text
+from langchain_longrag.bridge.passages import from_passage
+from langchain_longrag.recipes.runs import RecipeModules, to_documents, to_refined
 from langchain_longrag.refinement.rerank import RepackDocuments, ScorerRerank
 from langchain_longrag.retrieval.base_retrievers import Beneath
 from langchain_longrag.retrieval.gates import gate_prompt, query_of, split_gate
 from langchain_longrag.retrieval.hybrid import HybridRetriever
 from langchain_longrag.retrieval.query_transforms import TransformName, to_transform
-from langchain_longrag.synthesis.two_turn import ChainInput, said
+from langchain_longrag.synthesis.two_turn import ChainInput
 from longrag.errors import InvalidParameterError
 from longrag.ingestion.chunking import check_size
+from longrag.integration.recipe_runs import PendingAnswer, gate_by, refine_by
 from longrag.models.rerankers.scorers import Scorer
 from longrag.models.tokens import count_tokens
 from longrag.prompts import quote
@@ -51,7 +54,7 @@ Default: TypeAlias = Literal["default"]
 
 Reranker: TypeAlias = BaseDocumentCompressor | Scorer | BaseCrossEncoder
 
-_HELD = "_prepared"
+_PENDING = "_prepared"
 
 
 class RecipeSettings(TypedDict, total=False):
@@ -243,8 +246,8 @@ class _Chain:
         if classifier is not None:
             gate, model = split_gate(None if classifier == "default" else classifier)
             prompt = gate_prompt(classify_prompt, asked=model is not None)
-            recipe = replace(recipe, gate=gate if model is None else asking(model, prompt))
-        self._modules = Modules(
+            recipe = replace(recipe, gate=gate if model is None else gate_by(model, prompt))
+        self._modules = RecipeModules(
             recipe=recipe,
             beneath=beneath,
             hybrid=hybrid,
@@ -261,16 +264,16 @@ class _Chain:
         prepare = RunnableLambda(self._prepare, self._aprepare).with_config(run_name="prepare")
         answer = RunnableLambda(self._answer).with_config(run_name="answer")
         chain: Runnable[dict[str, Any], dict[str, Any]] = (
-            RunnablePassthrough.assign(**{_HELD: prepare})
-            | RunnablePassthrough.assign(context=RunnableLambda(lambda one: one[_HELD].context))
+            RunnablePassthrough.assign(**{_PENDING: prepare})
+            | RunnablePassthrough.assign(context=RunnableLambda(_context))
             | RunnablePassthrough.assign(
-                needs_retrieval=RunnableLambda(lambda one: one[_HELD].prepared.needs_retrieval)
+                needs_retrieval=RunnableLambda(lambda one: one[_PENDING].prepared.needs_retrieval)
             )
             | RunnablePassthrough.assign(answer=answer)
             | RunnablePassthrough.assign(
-                trace=RunnableLambda(lambda one: one[_HELD].trace(one["answer"]))
+                trace=RunnableLambda(lambda one: one[_PENDING].trace(one["answer"]))
             )
-            | _without_held()
+            | _without_pending()
         )
         typed = chain.with_types(
             input_type=cast("type[dict[str, Any]]", ChainInput),
@@ -278,27 +281,32 @@ class _Chain:
         )
         return typed.with_config(run_name=name)
 
-    def _prepare(self, inputs: dict[str, Any], config: RunnableConfig) -> Held:
+    def _prepare(self, inputs: dict[str, Any], config: RunnableConfig) -> PendingAnswer:
         return self._modules.prepare(query_of(inputs), config)
 
-    async def _aprepare(self, inputs: dict[str, Any], config: RunnableConfig) -> Held:
+    async def _aprepare(self, inputs: dict[str, Any], config: RunnableConfig) -> PendingAnswer:
         return await self._modules.aprepare(query_of(inputs), config)
 
     def _answer(self, inputs: dict[str, Any]) -> Runnable[Any, str] | str:
-        held: Held = inputs[_HELD]
-        prepared = held.begin()
+        pending: PendingAnswer = inputs[_PENDING]
+        prepared = pending.start()
         if prepared.prompt is None:
-            return held.recipe.empty_answer
+            return pending.recipe.empty_answer
         template = self._answer_prompt if prepared.needs_retrieval else self._direct_prompt
         filled: Any = prepared.prompt
         if template is not None:
-            values = {k: v for k, v in inputs.items() if k != _HELD}
+            values = {k: v for k, v in inputs.items() if k != _PENDING}
             if prepared.needs_retrieval:
                 values |= {"context": prepared.context, "input": quote(prepared.query)}
             filled = template.invoke(values)
-            held.asked(filled.to_string())
-        reply = RunnableLambda(lambda _: filled) | self._llm | said() | StrOutputParser()
-        return reply | _strip(held.recipe.empty_answer) if prepared.needs_retrieval else reply
+        pending.note_prompt(filled if isinstance(filled, str) else filled.to_string())
+        reply = RunnableLambda(lambda _: filled) | self._llm | require_text() | StrOutputParser()
+        return reply | _strip(pending.recipe.empty_answer) if prepared.needs_retrieval else reply
+
+
+def _context(inputs: dict[str, Any]) -> list[Document]:
+    pending: PendingAnswer = inputs[_PENDING]
+    return [from_passage(passage) for passage in pending.prepared.passages]
 
 
 def _searched(
@@ -331,7 +339,7 @@ def _reranker(reranker: Reranker | None, candidates: int) -> Refiner | None:
     if not isinstance(reranker, BaseDocumentCompressor):
         check_k(candidates, "candidates")
         reranker = ScorerRerank(scorer=reranker, candidates=candidates)
-    return refining(reranker)
+    return refine_by(reranker, reranks=True)
 
 
 def _compressor(compressor: BaseDocumentCompressor | Default | None) -> Refiner | None:
@@ -341,7 +349,7 @@ def _compressor(compressor: BaseDocumentCompressor | Default | None) -> Refiner 
         return compressing()
     if not isinstance(compressor, BaseDocumentCompressor):
         raise InvalidParameterError("compressor", compressor, "a BaseDocumentCompressor or None")
-    return refining(compressor)
+    return refine_by(compressor)
 
 
 def _repacker(repacker: RepackOrder | BaseDocumentCompressor | None) -> Repacker | None:
@@ -353,21 +361,21 @@ def _repacker(repacker: RepackOrder | BaseDocumentCompressor | None) -> Repacker
 
 
 def _reordered(repacker: BaseDocumentCompressor, passages: Sequence[Passage]) -> list[Passage]:
-    documents, before = handed(passages)
-    return [refined(document, before) for document in repacker.compress_documents(documents, "")]
+    documents, before = to_documents(passages)
+    return [to_refined(document, before) for document in repacker.compress_documents(documents, "")]
 
 
-def _without_held() -> Runnable[dict[str, Any], dict[str, Any]]:
+def _without_pending() -> Runnable[dict[str, Any], dict[str, Any]]:
     """Leave out what the steps hand on among themselves, while it streams."""
 
     def transform(pieces: Iterator[dict[str, Any]]) -> Iterator[dict[str, Any]]:
         for piece in pieces:
-            if shown := {key: value for key, value in piece.items() if key != _HELD}:
+            if shown := {key: value for key, value in piece.items() if key != _PENDING}:
                 yield AddableDict(shown)
 
     async def atransform(pieces: AsyncIterator[dict[str, Any]]) -> AsyncIterator[dict[str, Any]]:
         async for piece in pieces:
-            if shown := {key: value for key, value in piece.items() if key != _HELD}:
+            if shown := {key: value for key, value in piece.items() if key != _PENDING}:
                 yield AddableDict(shown)
 
     return RunnableGenerator(transform, atransform)

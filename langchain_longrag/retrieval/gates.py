@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping
 from functools import cache
 from typing import Any
@@ -19,17 +20,12 @@ from langchain_core.runnables import (
 )
 
 from langchain_longrag.bridge.answering import model_answerer
-from langchain_longrag.bridge.models import leaves
+from langchain_longrag.bridge.models import leaves, require_text
 from langchain_longrag.bridge.prompts import to_prompt
-from langchain_longrag.synthesis.two_turn import said
-from longrag.calls import Flow
 from longrag.errors import InvalidParameterError
 from longrag.prompts import CLASSIFY_QUERY
 from longrag.retrieval.query_classifier import Gate, QueryClassifier
 from longrag.retrieval.query_gates import classify_query
-
-# No question can hold it, so that braces around it are the template's own.
-_BARE = "\1query\1"
 
 
 def create_query_gate(
@@ -62,8 +58,9 @@ def create_query_gate(
 
     Source: Best Practices §3.1.
     """
-    decide = _Decision(classifier, prompt, input_key)
-    condition = RunnableLambda(decide.now, decide.later).with_config(run_name="needs_retrieval")
+    decision = _Decision(classifier, prompt, input_key)
+    decide = RunnableLambda(decision.decide, decision.adecide)
+    condition = decide.with_config(run_name="needs_retrieval")
     alone = without_retrieval
     if _is_model(alone):
         alone = RunnableLambda(_asking(alone, input_key))
@@ -87,7 +84,7 @@ def answer_alone(
         GenerationError: when it runs, the model gave neither text nor a message.
     """
     question: Runnable[Any, str] = RunnableLambda(lambda inputs: query_of(inputs, input_key))
-    answer: Runnable[Any, str] = question | llm | said() | StrOutputParser()
+    answer: Runnable[Any, str] = question | llm | require_text() | StrOutputParser()
     chain: Runnable[dict[str, Any], dict[str, Any]] = RunnablePassthrough.assign(
         context=RunnableLambda(lambda _: [])
     ) | RunnablePassthrough.assign(answer=answer)
@@ -117,21 +114,19 @@ class _Decision:
         self._prompt = gate_prompt(prompt, asked=self._llm is not None)
         self._input_key = input_key
 
-    def now(self, inputs: Any, config: RunnableConfig) -> bool:
+    def decide(self, inputs: Any, config: RunnableConfig) -> bool:
         query = query_of(inputs, self._input_key)
         if self._gate is not None:
             return self._gate.needs_retrieval(query)
-        return model_answerer(llm=self._llm, config=config).run(self._flow(query))
+        flow = classify_query(query, prompt=self._prompt)
+        return model_answerer(llm=self._llm, config=config).run(flow)
 
-    async def later(self, inputs: Any, config: RunnableConfig) -> bool:
+    async def adecide(self, inputs: Any, config: RunnableConfig) -> bool:
         query = query_of(inputs, self._input_key)
-        # A gate works in one of the threads in which the flow advances.
-        return await model_answerer(llm=self._llm, config=config).arun(self._flow(query))
-
-    def _flow(self, query: str) -> Flow[bool]:
         if self._gate is not None:
-            return self._gate.needs_retrieval(query)
-        return (yield from classify_query(query, prompt=self._prompt))
+            return await asyncio.to_thread(self._gate.needs_retrieval, query)
+        flow = classify_query(query, prompt=self._prompt)
+        return await model_answerer(llm=self._llm, config=config).arun(flow)
 
 
 def split_gate(
@@ -165,10 +160,7 @@ def gate_prompt(prompt: BasePromptTemplate[Any] | None, *, asked: bool) -> str:
         raise InvalidParameterError(
             "prompt", prompt, "left out unless the classifier is a language model"
         )
-    filled = to_prompt(prompt, "", {"input": _BARE})
-    # The core's template is a format string.
-    escaped = filled.replace("{", "{{").replace("}", "}}")
-    return escaped.replace("{{" + _BARE + "}}", "{query}")
+    return to_prompt(prompt, "", {"input": "query"})
 
 
 @cache

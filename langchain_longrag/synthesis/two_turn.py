@@ -9,7 +9,6 @@ from typing import Any, cast
 
 from langchain_core.documents import Document
 from langchain_core.language_models import LanguageModelLike
-from langchain_core.messages import BaseMessage
 from langchain_core.output_parsers import StrOutputParser
 from langchain_core.prompts import BasePromptTemplate, PromptTemplate
 from langchain_core.retrievers import BaseRetriever
@@ -22,7 +21,8 @@ from langchain_core.runnables import (
 from typing_extensions import TypedDict, Unpack
 
 from langchain_longrag.bridge.documents import to_retrieved
-from longrag.errors import GenerationError, InvalidParameterError
+from langchain_longrag.bridge.models import require_text
+from longrag.errors import InvalidParameterError
 from longrag.models.tokens import count_tokens
 from longrag.prompts import EXTRACT_ANSWER, LONG_ANSWER, SHORT_ANSWER, quote
 from longrag.synthesis.two_turn import (
@@ -213,7 +213,7 @@ class _Reader:
         self, prompt: BasePromptTemplate[Any], values: dict[str, Any], *, fallback: str = ""
     ) -> Runnable[Any, str]:
         filled = prompt.invoke(values)
-        text = said() | StrOutputParser() | _clean(fallback)
+        text = require_text() | StrOutputParser() | _clean(fallback)
         return RunnableLambda(lambda _: filled) | self.llm | text
 
     def _fit(self, inputs: dict[str, Any]) -> FittedContext:
@@ -238,26 +238,6 @@ def _documents(inputs: dict[str, Any]) -> Sequence[Document]:
     ):
         raise InvalidParameterError("context", documents, "a list of documents")
     return documents
-
-
-def said() -> Runnable[Any, str | BaseMessage]:
-    """Refuse what is neither text nor a message, while it streams."""
-
-    def transform(pieces: Iterator[Any]) -> Iterator[str | BaseMessage]:
-        for piece in pieces:
-            yield _checked(piece)
-
-    async def atransform(pieces: AsyncIterator[Any]) -> AsyncIterator[str | BaseMessage]:
-        async for piece in pieces:
-            yield _checked(piece)
-
-    return RunnableGenerator(transform, atransform)
-
-
-def _checked(piece: object) -> str | BaseMessage:
-    if not isinstance(piece, str | BaseMessage):
-        raise GenerationError(f"a model's answer must be text or a message, got {piece!r}")
-    return piece
 
 
 def _clean(fallback: str) -> Runnable[str, str]:

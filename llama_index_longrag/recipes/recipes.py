@@ -6,7 +6,6 @@ import copy
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from time import perf_counter
 from typing import Any, Literal, TypeAlias, get_args
 
 from llama_index.core.base.base_query_engine import BaseQueryEngine
@@ -25,8 +24,9 @@ from llama_index.core.response_synthesizers.base import BaseSynthesizer
 from llama_index.core.schema import BaseNode, NodeWithScore, QueryBundle
 from llama_index.core.settings import Settings
 
+from llama_index_longrag.bridge.passages import from_passage
 from llama_index_longrag.bridge.stores import token_counter
-from llama_index_longrag.recipes.runs import Call, Modules, Run, Timed, make_call, traced
+from llama_index_longrag.recipes.runs import RecipeModules, Run, add_trace
 from llama_index_longrag.refinement.compression import CompressPostprocessor
 from llama_index_longrag.refinement.rerank import RepackPostprocessor, ScorerRerank
 from llama_index_longrag.retrieval.gates import GateByModel, answers_alone, to_gate
@@ -40,7 +40,7 @@ from llama_index_longrag.synthesis.two_turn import (
     reader_template,
 )
 from longrag.errors import InvalidParameterError
-from longrag.integration.answering import Answerer
+from longrag.integration.recipe_runs import PendingAnswer
 from longrag.models.rerankers.scorers import Scorer
 from longrag.prompts import RECIPE_ANSWER, quote
 from longrag.recipes.workflow import TOP_K, Recipe
@@ -79,7 +79,7 @@ class RecipeSynthesizer(TwoTurnSynthesizer):
         answer = template or reader_template(RECIPE_ANSWER)
         super().__init__(llm, extract_template=answer, long_answer_template=answer, **settings)
         self._order = order
-        self._told: Callable[[str], None] | None = None
+        self._note_prompt: Callable[[str], None] | None = None
 
     def _get_prompts(self) -> PromptDictType:
         return {"answer": self._templates["extract"]}
@@ -94,17 +94,14 @@ class RecipeSynthesizer(TwoTurnSynthesizer):
     ) -> Turns:
         args = {"query_str": quote(query), **kwargs, "context_str": fitted.text}
         template = self._templates["extract"]
-        if self._told is not None:
-            self._told(template.format(llm=self._llm, **args))
+        if self._note_prompt is not None:
+            self._note_prompt(template.format(llm=self._llm, **args))
         answer: str = yield Turn("answer", self._llm, template, args)
         return answer or self._empty_response
 
     def _documents(self, texts: Sequence[str]) -> list[ReaderDocument]:
         rank = repack(range(len(texts)), self._order)
         return [replace(one, unit=rank[one.unit]) for one in documents_of(texts)]
-
-
-_ANSWERER = Answerer({Call: make_call})
 
 
 class RecipeQueryEngine(BaseQueryEngine):
@@ -173,7 +170,7 @@ class RecipeQueryEngine(BaseQueryEngine):
             _check("transform", transform, BaseQueryTransform)
         super().__init__(callback_manager or retriever.callback_manager)
         order, repacking = _ordering(repacker)
-        self._modules = Modules(
+        self._modules = RecipeModules(
             retriever=retriever,
             gate=None if classifier is None else to_gate(classifier),
             transform=transform,
@@ -216,12 +213,12 @@ class RecipeQueryEngine(BaseQueryEngine):
     def retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
         """Return the nodes that would be read, none where no retrieval is needed."""
         run = Run(self._modules, self._recipe, query_bundle)
-        return run.nodes(_ANSWERER.run(run.prepare()))
+        return _nodes(run.prepare())
 
     async def aretrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
         """Return what ``retrieve`` does."""
         run = Run(self._modules, self._recipe, query_bundle)
-        return run.nodes(await _ANSWERER.arun(run.prepare()))
+        return _nodes(await run.aprepare())
 
     def synthesize(
         self,
@@ -263,11 +260,10 @@ class RecipeQueryEngine(BaseQueryEngine):
         payload: dict[str, Any] = {EventPayload.QUERY_STR: query_bundle.query_str}
         with self.callback_manager.event(CBEventType.QUERY, payload=payload) as event:
             run = Run(self._modules, self._recipe, query_bundle)
-            prepared = _ANSWERER.run(run.prepare())
-            timed = Timed(self._recipe, prepared, perf_counter())
-            reader = self._reader(timed)
-            response = reader.synthesize(query_bundle, run.nodes(prepared))
-            traced(response, timed)
+            pending = run.prepare()
+            reader = self._reader(pending)
+            response = reader.synthesize(query_bundle, _nodes(pending))
+            add_trace(response, pending)
             event.on_end(payload={EventPayload.RESPONSE: response})
         return response
 
@@ -275,26 +271,29 @@ class RecipeQueryEngine(BaseQueryEngine):
         payload: dict[str, Any] = {EventPayload.QUERY_STR: query_bundle.query_str}
         with self.callback_manager.event(CBEventType.QUERY, payload=payload) as event:
             run = Run(self._modules, self._recipe, query_bundle)
-            prepared = await _ANSWERER.arun(run.prepare())
-            timed = Timed(self._recipe, prepared, perf_counter())
-            reader = self._reader(timed)
-            response = await reader.asynthesize(query_bundle, run.nodes(prepared))
-            traced(response, timed)
+            pending = await run.aprepare()
+            reader = self._reader(pending)
+            response = await reader.asynthesize(query_bundle, _nodes(pending))
+            add_trace(response, pending)
             event.on_end(payload={EventPayload.RESPONSE: response})
         return response
 
-    def _reader(self, timed: Timed) -> BaseSynthesizer:
+    def _reader(self, pending: PendingAnswer) -> BaseSynthesizer:
         """Return what answers, and have a run told what its model is asked."""
-        if not timed.prepared.needs_retrieval:
+        if not pending.prepared.needs_retrieval:
             template = self._direct.get_prompts()["simple_template"]
-            timed.asked(template.format(query_str=timed.prepared.query))
+            pending.note_prompt(template.format(query_str=pending.prepared.query))
             return self._direct
         if not isinstance(self._synthesizer, RecipeSynthesizer):
             return self._synthesizer
         # A copy, since runs may be under way at the same time.
         reader = copy.copy(self._synthesizer)
-        reader._told = timed.asked
+        reader._note_prompt = pending.note_prompt
         return reader
+
+
+def _nodes(pending: PendingAnswer) -> list[NodeWithScore]:
+    return [from_passage(passage) for passage in pending.prepared.passages]
 
 
 def best_performance(

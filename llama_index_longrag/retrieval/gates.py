@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import Any
 
 from llama_index.core.base.base_query_engine import BaseQueryEngine
@@ -19,13 +20,12 @@ from llama_index.core.settings import Settings
 
 from llama_index_longrag.bridge.answering import model_answerer
 from llama_index_longrag.bridge.prompts import to_prompt, to_template
+from longrag.calls import Flow
 from longrag.errors import InvalidParameterError
+from longrag.integration.recipe_runs import GenerateBy
 from longrag.prompts import CLASSIFY_QUERY
 from longrag.retrieval.query_classifier import Gate, QueryClassifier
 from longrag.retrieval.query_gates import classify_query
-
-# No question can hold it, so that braces around it are the template's own.
-_BARE = "\1query\1"
 
 
 class GateByModel:
@@ -43,17 +43,16 @@ class GateByModel:
 
     def needs_retrieval(self, query: str) -> bool:
         """Ask once; an answer that is neither yes nor no retrieves."""
-        return self._answerer.run(classify_query(query, prompt=self._prompt()))
+        return self._answerer.run(self.decide(query))
 
     async def aneeds_retrieval(self, query: str) -> bool:
         """Ask once, with the model's async call."""
-        return await self._answerer.arun(classify_query(query, prompt=self._prompt()))
+        return await self._answerer.arun(self.decide(query))
 
-    def _prompt(self) -> str:
-        prompt = to_prompt(self.template, self._llm, query_str=_BARE)
-        # The core's template is a format string.
-        escaped = prompt.replace("{", "{{").replace("}", "}}")
-        return escaped.replace("{{" + _BARE + "}}", "{query}")
+    def decide(self, query: str) -> Flow[bool]:
+        """Decide as a flow, whose one request names the model."""
+        prompt = to_prompt(self.template, self._llm, query_str="query")
+        return classify_query(query, prompt=prompt, request=partial(GenerateBy, llm=self._llm))
 
 
 class QueryClassifierQueryEngine(BaseQueryEngine):

@@ -6,7 +6,7 @@ import copy
 from collections.abc import Callable, Sequence
 from functools import partial
 from math import isnan
-from typing import Any
+from typing import Any, cast
 
 from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.callbacks.base import CallbackManager
@@ -24,7 +24,7 @@ from longrag.retrieval.fusion import PAPER_ALPHA, check_alpha
 from longrag.retrieval.hybrid import HybridHit, hybrid
 from longrag.retrieval.units import Hit, check_k
 
-_CANDIDATES = 100
+CANDIDATES = 100
 
 
 class HybridRetriever(BaseRetriever):
@@ -84,6 +84,7 @@ class HybridRetriever(BaseRetriever):
         self._candidates = candidates
         self.similarity_top_k = similarity_top_k
         self._retriever = _beneath(retriever, index)
+        self._dense: list[NodeWithScore] | None = None
         self._index = index
         source = source_of(self._retriever, nodes, follow=index is not None)
         self._keywords = CurrentKeywords(source, keyword_tokenizer)
@@ -151,13 +152,9 @@ class HybridRetriever(BaseRetriever):
     def _search(
         self, bundle: QueryBundle, found: dict[str, NodeWithScore], request: Search
     ) -> Calls[list[Hit]]:
-        # The framework's own retrievers do not follow their index.
-        beneath = self._retriever if self._index is None else _beneath(None, self._index)
-        retriever = asking_for(beneath, request.top_k)
-        if self._resolves and retriever.object_map:
-            retriever = copy.copy(retriever)
-            retriever.object_map = {}
-        rows: list[NodeWithScore] = yield MethodCall(retriever, "retrieve", (bundle,))
+        rows = self._dense
+        if rows is None:
+            rows = yield MethodCall(self.dense_retriever(request.top_k), "retrieve", (bundle,))
         for row in rows:
             found.setdefault(row.node.node_id, row)
         return [
@@ -165,8 +162,24 @@ class HybridRetriever(BaseRetriever):
             for row in rows
         ]
 
+    def dense_retriever(self, wanted: int) -> BaseRetriever:
+        """Return the retriever beside the keywords, which is asked for as many nodes if it can."""
+        # The framework's own retrievers do not follow their index.
+        beneath = self._retriever if self._index is None else _beneath(None, self._index)
+        retriever = asking_for(beneath, self._candidates or wanted)
+        if self._resolves and retriever.object_map:
+            retriever = copy.copy(retriever)
+            retriever.object_map = {}
+        return retriever
+
+    def over(self, dense: Sequence[NodeWithScore], top_k: int) -> BaseRetriever:
+        """Return a copy that fuses the keywords with results that are there already."""
+        other = copy.copy(cast("HybridRetriever", asking_for(self, top_k)))
+        other._dense = list(dense)
+        return other
+
     def _wanted(self) -> int:
-        return self._candidates or max(_CANDIDATES, self._similarity_top_k)
+        return self._candidates or max(CANDIDATES, self._similarity_top_k)
 
 
 def _result(

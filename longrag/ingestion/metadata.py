@@ -16,10 +16,8 @@ from longrag.errors import GenerationError, InvalidParameterError
 from longrag.ingestion.chunking import check_size
 from longrag.ingestion.keys_of import one_line
 from longrag.ingestion.units import embedding_text
-from longrag.prompts import CHUNK_METADATA, field
+from longrag.prompts import CHUNK_METADATA, check_slots, field, fill
 from longrag.types import Chunk, LongUnit
-
-_SLOT: Final = "{context}"
 
 # Braces at which an object is looked for, so that an answer of braces alone takes no time.
 _TRIES: Final = 100
@@ -75,12 +73,10 @@ def describe_chunks(
     """
     check_size("max_keywords", max_keywords)
     check_size("max_questions", max_questions)
-    if not isinstance(prompt, str) or _SLOT not in prompt:
-        raise InvalidParameterError("prompt", prompt, f"a string with the slot {_SLOT}")
-    template = prompt.replace("{max_keywords}", str(max_keywords))
-    template = template.replace("{max_questions}", str(max_questions))
+    check_slots(prompt, "context")
+    sizes = {"max_keywords": str(max_keywords), "max_questions": str(max_questions)}
     known = None if units is None else {unit.id: unit for unit in units}
-    requests = [Generate(_render(template, chunk), _sources(chunk, known)) for chunk in chunks]
+    requests = [Generate(_render(prompt, chunk, sizes), _sources(chunk, known)) for chunk in chunks]
     answers = yield from together(map(ask, requests))
     found = [parse_metadata(answer) for answer in answers]
     return DescribedChunks(
@@ -160,6 +156,5 @@ def _sources(chunk: Chunk, units: Mapping[str, LongUnit] | None) -> tuple[str, .
     return tuple(dict.fromkeys((chunk.doc_id, *overlapping)))
 
 
-def _render(template: str, chunk: Chunk) -> str:
-    # Not a format: braces of the chunk, and of a template's example, are text.
-    return template.replace(_SLOT, field("passage", chunk.text, title=chunk.title))
+def _render(prompt: str, chunk: Chunk, sizes: Mapping[str, str]) -> str:
+    return fill(prompt, context=field("passage", chunk.text, title=chunk.title), **sizes)

@@ -12,13 +12,11 @@ from dataclasses import dataclass
 from typing import Final
 
 from longrag.calls import Flow, Generate, ask, together
-from longrag.errors import GenerationError, InvalidParameterError
+from longrag.errors import GenerationError
 from longrag.ingestion.keys_of import Paragraph, one_line, paragraphs, sentences_of
 from longrag.ingestion.sentences import SentenceSplitter, split_sentences
-from longrag.prompts import PROPOSITIONS, field
+from longrag.prompts import PROPOSITIONS, check_slots, field, fill
 from longrag.types import Document, Key
-
-_SLOT: Final = "{context}"
 
 # Brackets at which a list is looked for, so that an answer of brackets alone takes no time.
 _TRIES: Final = 100
@@ -58,8 +56,7 @@ def proposition_keys(
         InvalidParameterError: the prompt is no string with ``{context}``.
         GenerationError: an answer is not a string. What a call raised is raised as it is.
     """
-    if not isinstance(prompt, str) or _SLOT not in prompt:
-        raise InvalidParameterError("prompt", prompt, f"a string with the slot {_SLOT}")
+    check_slots(prompt, "context")
     found = paragraphs(documents)
     answers = yield from together(
         ask(Generate(_render(prompt, passage), (passage.doc_id,))) for passage in found
@@ -110,5 +107,4 @@ def _lists(answer: str) -> Iterator[list[object]]:
 
 
 def _render(prompt: str, passage: Paragraph) -> str:
-    # Not a format: braces of the passage, and of a template's example, are text.
-    return prompt.replace(_SLOT, field("passage", passage.text, title=passage.heading))
+    return fill(prompt, context=field("passage", passage.text, title=passage.heading))

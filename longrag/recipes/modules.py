@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, TypeAlias, cast
+from typing import Any, Protocol, TypeAlias, cast
 
 from longrag.calls import Fetch, Flow, Generate, Request, Search, ask, run, together
 from longrag.errors import RerankError, StoreError
@@ -96,6 +96,17 @@ def search_each(retriever: Retriever = search_by_vector) -> Retriever:
         return [replace(passage[id_], score=score) for id_, score in merge(ranks).items()]
 
     return retrieve
+
+
+class Fusion(Protocol):
+    """Fuses another ranking with what the retriever found, as ``Hybrid`` does."""
+
+    @property
+    def candidates(self) -> int:
+        """How many results of the retriever are fused at least."""
+
+    def join(self, query: str, dense: Sequence[Passage], top_k: int) -> Flow[list[Passage]]:
+        """Return the ``top_k`` best of both rankings, best first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

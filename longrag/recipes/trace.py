@@ -32,6 +32,7 @@ MODULES: Final = (
 )
 """The names of the modules, in the order in which they come."""
 
+_REQUESTS: Final = ("longrag.calls", "longrag.recipes.modules")
 _ITEMS: Final = 10
 _CHARACTERS: Final = 200
 _COUNTED_ONCE: Final = 1024
@@ -213,7 +214,7 @@ class _Watched:
 
     def asked(self, requests: Iterable[Request]) -> None:
         for request in requests:
-            self._calls[type(request).__name__] += 1
+            self._calls[_request_name(request)] += 1
             self._sent += self._tracer.count(_texts(request))
 
     def answered(self, outcomes: Iterable[Outcome]) -> None:
@@ -257,6 +258,12 @@ def _seen(one: str | Passage) -> Seen:
 
 def _said(error: Exception) -> str:
     return f"{type(error).__name__}: {error}"[:_CHARACTERS]
+
+
+def _request_name(request: object) -> str:
+    """Return the name of a request, of its base in the core where it is an adapter's subclass."""
+    own = (kind for kind in type(request).__mro__ if kind.__module__ in _REQUESTS)
+    return next(own, type(request)).__name__
 
 
 def _texts(request: Request) -> Sequence[str]:

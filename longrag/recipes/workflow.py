@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from time import perf_counter
@@ -12,9 +11,9 @@ from typing import Final, TypeAlias, get_args
 from longrag.calls import Flow, Generate, ask
 from longrag.errors import GenerationError, InvalidParameterError, RerankError
 from longrag.models.tokens import count_tokens as default_counter
-from longrag.prompts import RECIPE_ANSWER, document_fields, quote
+from longrag.prompts import RECIPE_ANSWER, check_slots, document_fields, fill, quote
 from longrag.recipes.modules import (
-    Hybrid,
+    Fusion,
     QueryGate,
     QueryTransform,
     Refiner,
@@ -37,7 +36,6 @@ Repacker: TypeAlias = RepackOrder | Callable[[Sequence[Passage]], Sequence[Passa
 TOP_K: Final = 5
 """How many passages are read: those that the paper's code keeps."""
 
-_SLOT: Final = re.compile(r"\{(context|question)\}")
 _OFF: Final = "off"
 _NOTHING: Final = "nothing was retrieved"
 _NO_RETRIEVAL: Final = "the query needs no retrieval"
@@ -113,7 +111,7 @@ class Recipe:
     retriever: Retriever = search_by_vector
     gate: QueryGate | None = None
     transform: QueryTransform | None = None
-    hybrid: Hybrid | None = None
+    hybrid: Fusion | None = None
     reranker: Refiner | None = None
     repacker: Repacker | None = None
     compressor: Refiner | None = None
@@ -133,11 +131,7 @@ class Recipe:
             raise InvalidParameterError("on_error", self.on_error, '"raise" or "keep_order"')
         if isinstance(self.repacker, str):
             repack((), self.repacker)
-        slots = _SLOT.findall(self.prompt) if isinstance(self.prompt, str) else []
-        if {"context", "question"}.difference(slots):
-            raise InvalidParameterError(
-                "prompt", self.prompt, "a string with the slots {context} and {question}"
-            )
+        check_slots(self.prompt, "context", "question")
 
     def prepare(self, query: str) -> Flow[Prepared]:
         """Do all modules but the generation: the answer is then ``prepared.prompt``'s.
@@ -271,6 +265,4 @@ class Recipe:
         return tracer.measure("repacking", passages, order)
 
     def _render(self, query: str, context: str) -> str:
-        slots = {"context": context, "question": quote(query)}
-        # One pass over the template: what looks like a slot inside a document is left alone.
-        return _SLOT.sub(lambda slot: slots[slot[1]], self.prompt)
+        return fill(self.prompt, context=context, question=quote(query))

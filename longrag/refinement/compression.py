@@ -21,7 +21,7 @@ from longrag.ingestion.chunking import check_size
 from longrag.ingestion.sentences import SentenceSplitter, split_sentences
 from longrag.models.tokens import count_tokens
 from longrag.models.words import CJK_RUN
-from longrag.prompts import COMPRESS, NOTHING_RELEVANT, field, quote
+from longrag.prompts import COMPRESS, NOTHING_RELEVANT, field, fill, quote
 from longrag.refinement.pieces import (
     DEFAULT_RATIO,
     Compressed,
@@ -35,7 +35,6 @@ from longrag.refinement.pieces import (
 )
 from longrag.types import TokenCounter
 
-_SLOT: Final = re.compile(r"\{(question|context|texts|max_words)\}")
 _WORD: Final = re.compile(r"\w+")
 _WORDS_PER_TOKEN: Final = 0.75
 # Chinese words have some 1.7 characters, each a token of its own.
@@ -194,8 +193,8 @@ def _check_words(ratio: float | None, max_words: int | None) -> None:
 
 
 def _check_prompt(prompt: str) -> None:
-    slots = _SLOT.findall(prompt) if isinstance(prompt, str) else []
-    if "question" not in slots or not {"context", "texts"}.intersection(slots):
+    given = prompt if isinstance(prompt, str) else ""
+    if "{question}" not in given or not any(slot in given for slot in ("{context}", "{texts}")):
         raise InvalidParameterError(
             "prompt", prompt, "a string with the slots {question} and {context} or {texts}"
         )
@@ -217,14 +216,13 @@ def _words(texts: Sequence[str], ratio: float) -> int:
 
 
 def _render(prompt: str, query: str, texts: Sequence[str], max_words: int) -> str:
-    slots = {
-        "question": quote(query),
-        "context": "\n\n".join(field("document", text) for text in texts),
-        "texts": "\n".join(texts),
-        "max_words": str(max_words),
-    }
-    # One pass over the template: what looks like a slot inside a text is left alone.
-    return _SLOT.sub(lambda slot: slots[slot[1]], prompt)
+    return fill(
+        prompt,
+        question=quote(query),
+        context="\n\n".join(field("document", text) for text in texts),
+        texts="\n".join(texts),
+        max_words=str(max_words),
+    )
 
 
 def _said(reply: Any) -> str:

@@ -15,12 +15,17 @@ from typing import Final
 from longrag.calls import Flow, Generate, ask, together
 from longrag.errors import GenerationError, InvalidParameterError
 from longrag.ingestion.propositions import parse_propositions
-from longrag.prompts import DECOMPOSE_QUERY, HYDE, HYDE_ANOTHER, REWRITE_QUERY, quote
+from longrag.prompts import (
+    DECOMPOSE_QUERY,
+    HYDE,
+    HYDE_ANOTHER,
+    REWRITE_QUERY,
+    check_slots,
+    fill,
+    quote,
+)
 from longrag.retrieval.fusion import Id, finite_scores
 from longrag.retrieval.units import check_k
-
-_QUESTION: Final = "{question}"
-_MAX_QUESTIONS: Final = "{max_questions}"
 
 _FENCE = re.compile(r"^```[\w-]*[ \t]*\n|\n?```$")
 _BULLET = re.compile(r"[-*•·–]\s+")
@@ -288,13 +293,10 @@ def _bare(answer: object) -> str:
 
 
 def _fill(prompt: str, query: str, max_questions: int | None = None) -> str:
-    if not isinstance(prompt, str) or _QUESTION not in prompt:
-        raise InvalidParameterError("prompt", prompt, f"a string with the slot {_QUESTION}")
-    # Not a format, and the query last: braces of the query are text.
-    if max_questions is not None:
-        prompt = prompt.replace(_MAX_QUESTIONS, str(max_questions))
-    return prompt.replace(_QUESTION, quote(query))
+    check_slots(prompt, "question")
+    sizes = {} if max_questions is None else {"max_questions": str(max_questions)}
+    return fill(prompt, question=quote(query), **sizes)
 
 
 def _another(number: int, count: int) -> str:
-    return HYDE_ANOTHER.replace("{number}", str(number)).replace("{count}", str(count))
+    return fill(HYDE_ANOTHER, number=str(number), count=str(count))

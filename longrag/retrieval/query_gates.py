@@ -17,7 +17,7 @@ from longrag.calls import Flow, Generate, Request, ask, run
 from longrag.errors import EmbeddingError, GenerationError, IndexFormatError
 from longrag.indexing.storage import load_arrays, save_arrays
 from longrag.models.embedder import Embedder
-from longrag.prompts import CLASSIFY_QUERY, quote
+from longrag.prompts import CLASSIFY_QUERY, check_slots, fill, quote
 from longrag.retrieval.query_classifier import (
     check_query,
     check_threshold,
@@ -161,7 +161,11 @@ class PromptedQueryClassifier:
 
 
 def classify_query(
-    query: str, *, prompt: str = CLASSIFY_QUERY, fallback: bool | None = True
+    query: str,
+    *,
+    prompt: str = CLASSIFY_QUERY,
+    fallback: bool | None = True,
+    request: Callable[[str], Generate] = Generate,
 ) -> Flow[bool]:
     """Ask a language model whether a query needs retrieval, in one call.
 
@@ -169,18 +173,21 @@ def classify_query(
 
     Args:
         query: what the user wrote.
-        prompt: a template with the slot ``{query}``.
+        prompt: a template with the slot ``{query}``; other braces stand for themselves.
         fallback: see ``PromptedQueryClassifier``.
+        request: makes the request for an answer to a prompt, such as one of a subclass that says
+            which model is asked.
 
     Returns:
         A flow: drive it with ``longrag.calls.run`` or ``arun``.
 
     Raises:
-        InvalidParameterError: the query is blank or not a string.
+        InvalidParameterError: the query is blank or not a string, or the prompt lacks its slot.
         GenerationError: the answer is neither yes nor no, and ``fallback`` is None.
     """
     check_query(query)
-    answer = yield from ask(Generate(prompt.format(query=quote(query))))
+    check_slots(prompt, "query")
+    answer = yield from ask(request(fill(prompt, query=quote(query))))
     verdict = parse_verdict(answer)
     if verdict is None and fallback is None:
         raise GenerationError(

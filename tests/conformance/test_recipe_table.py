@@ -184,11 +184,6 @@ RECIPES = [
     recipe_case("no gate", ALONE, "balanced_efficiency", alpha=None, gate=None),
     recipe_case("no retrieval", ALONE, "balanced_efficiency", alpha=None),
     recipe_case("HyDE", FACT, "best_performance", alpha=None),
-]
-
-
-# A HybridRetriever searches by keywords within "retrieval" in LlamaIndex.
-WITH_KEYWORDS = [
     recipe_case("keywords", FACT, "balanced_efficiency"),
     recipe_case("keywords and HyDE", FACT, "best_performance"),
 ]
@@ -197,19 +192,4 @@ WITH_KEYWORDS = [
 @pytest.mark.parametrize("case", RECIPES, ids=str)
 def test_a_recipe_answers_alike(case):
     found = case.check()
-    assert found["answer"].startswith("glacier")
-
-
-@pytest.mark.parametrize("case", WITH_KEYWORDS, ids=str)
-def test_a_recipe_with_keywords_answers_alike(case):
-    def without_search(found: Any) -> Any:
-        steps = [one for one in found["trace"] if one["name"] not in ("retrieval", "hybrid")]
-        return {**found, "trace": steps}
-
-    found = Case(
-        case.name,
-        lambda: without_search(case.core()),
-        lambda use_async: without_search(case.llama_index(use_async)),
-        lambda use_async: without_search(case.langchain(use_async)),
-    ).check()
     assert found["answer"].startswith("glacier")

@@ -15,11 +15,10 @@ from longrag.ingestion.chunking import check_size, chunk_spans
 from longrag.ingestion.sentences import SentenceSplitter, split_sentences
 from longrag.models.tokens import count_tokens
 from longrag.models.words import CJK_RUN
-from longrag.prompts import SUMMARIZE
+from longrag.prompts import SUMMARIZE, fill
 from longrag.prompts import field as prompt_field
 from longrag.types import TokenCounter
 
-_SLOT: Final = re.compile(r"\{(context|max_words)\}")
 _WORDS_PER_TOKEN: Final = 0.75
 # Chinese words have some 1.7 characters, each a token of its own.
 _CJK_WORDS_PER_TOKEN: Final = 0.6
@@ -123,9 +122,7 @@ class LlmSummarizer:
         """
         texts = _with_text(passages)
         context = "\n\n".join(prompt_field("passage", p.text, title=p.title) for p in texts)
-        slots = {"context": context, "max_words": str(self._max_words(texts))}
-        # One pass over the template: what looks like a slot inside a passage is left alone.
-        return _SLOT.sub(lambda slot: slots[slot[1]], self.prompt)
+        return fill(self.prompt, context=context, max_words=str(self._max_words(texts)))
 
     def _max_words(self, passages: Sequence[Passage]) -> int:
         length = sum(len(passage.text) for passage in passages)

@@ -253,13 +253,13 @@ async def test_every_module_may_be_another():
 
 def test_texts_changed_by_others_keep_their_documents_and_claim_no_place():
     found = [Document(page.page_content, metadata={"doc_id": page.id}) for page in PAGES[6:9]]
-    modules = runs.handed(to_passages(found))
+    modules = runs.to_documents(to_passages(found))
     shorter = Halving().compress_documents(modules[0], "")
     for document, page in zip(shorter, PAGES[6:9], strict=True):
-        passage = runs.refined(document, modules[1])
+        passage = runs.to_refined(document, modules[1])
         assert (passage.doc_ids, passage.members) == ((page.id,), ())
     with pytest.raises(StoreError, match="must return documents"):
-        runs.refined("text", modules[1])
+        runs.to_refined("text", modules[1])
 
 
 @pytest.mark.filterwarnings("ignore:The class `DocumentIndex` is in beta")

@@ -1,0 +1,111 @@
+"""One run of a recipe whose modules are a framework's objects.
+
+The recipe stays the core's: a module that is an object of the framework is a request which names
+the object, and the adapter's handlers call it. What is traced is the same in both frameworks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from time import perf_counter
+from types import MappingProxyType
+from typing import Any, cast
+
+from longrag.calls import Flow, Generate, Request, ask
+from longrag.errors import RerankError
+from longrag.prompts import CLASSIFY_QUERY
+from longrag.recipes.modules import QueryGate, Refine, Refiner
+from longrag.recipes.passages import Passage
+from longrag.recipes.trace import Tracer
+from longrag.recipes.workflow import Prepared, Recipe
+from longrag.retrieval.query_gates import classify_query
+
+
+@dataclass(frozen=True, slots=True)
+class GenerateBy(Generate):
+    """Ask a language model of the module's own, and not that of the recipe."""
+
+    llm: Any = field(default=None, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class RefineBy(Refine):
+    """Have an object of the framework rerank, order or shorten passages."""
+
+    module: Any = field(default=None, compare=False)
+
+
+def gate_by(llm: object, prompt: str = CLASSIFY_QUERY) -> QueryGate:
+    """Make a query gate that asks a language model of its own."""
+    return partial(classify_query, prompt=prompt, request=partial(GenerateBy, llm=llm))
+
+
+def refine_by(module: object, *, reranks: bool = False) -> Refiner:
+    """Make a module of a recipe of an object of the framework.
+
+    A failed reranker raises ``RerankError``, so that the recipe's ``on_error`` applies; what any
+    other module raises is raised as it is.
+    """
+
+    def refine(query: str, passages: Sequence[Passage]) -> Flow[Sequence[Passage]]:
+        # The drivers pass on requests of other classes than theirs.
+        request = cast("Request", RefineBy(query, tuple(passages), module))
+        try:
+            return cast("Sequence[Passage]", (yield from ask(request)))
+        except RerankError:
+            raise
+        except Exception as error:
+            if not reranks:
+                raise
+            raise RerankError(f"the reranker failed: {error}") from error
+
+    return refine
+
+
+@dataclass(slots=True)
+class PendingAnswer:
+    """What a recipe prepared, while its answer is written; it completes the trace.
+
+    Attributes:
+        recipe: the recipe that ran.
+        prepared: the outcome of all modules but the generation.
+        prompt: what the model was asked, None as long as that is not known.
+    """
+
+    recipe: Recipe
+    prepared: Prepared
+    prompt: str | None = None
+    _started: float = field(default_factory=perf_counter)
+
+    def start(self) -> Prepared:
+        """Measure the time of the answer from now on."""
+        self._started = perf_counter()
+        return self.prepared
+
+    def note_prompt(self, prompt: str) -> None:
+        """Remember what the model is asked."""
+        self.prompt = prompt
+
+    def trace(self, reply: str) -> list[dict[str, Any]]:
+        """Return the trace with the reply, as plain data.
+
+        Where the prompt is not known, since the framework's object made it, the last step tells
+        what that object was given.
+        """
+        prepared, seconds = self.prepared, perf_counter() - self._started
+        if prepared.prompt is not None and self.prompt is not None:
+            prepared = replace(prepared, prompt=self.prompt)
+        trace = self.recipe.finish(prepared, reply, seconds).trace
+        if prepared.prompt is not None and self.prompt is None:
+            given = Tracer(self.recipe.count_tokens).flowing([prepared.query, *prepared.passages])
+            step = replace(
+                trace.steps[-1],
+                calls=MappingProxyType({"Synthesize": 1}),
+                sent_tokens=0,
+                received_tokens=0,
+                went_in=given,
+            )
+            trace = replace(trace, steps=(*trace.steps[:-1], step))
+        return trace.as_dicts()
