@@ -1,4 +1,7 @@
-"""``python -m longrag demo PATH QUESTION``: an answer with its sources, on local backends alone."""
+"""``python -m longrag demo PATH QUESTION``: an answer with its sources, on local backends alone.
+
+``python -m longrag check-store FRAMEWORK MODULE:FUNCTION`` checks a vector store of your own.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +16,7 @@ from longrag.errors import InvalidParameterError, LongragError, MissingExtraErro
 from longrag.ingestion.resolving import resolve_links
 from longrag.ingestion.sources import read_documents
 from longrag.ingestion.units import embedding_text, long_units
+from longrag.integration.store_command import check_named_store
 from longrag.models.embedder import Embedder, LsaEmbedder, MiniLmEmbedder
 from longrag.retrieval.units import embed_units, retrieve
 from longrag.synthesis.extractive import answer_prompt
@@ -21,7 +25,10 @@ from longrag.types import Chunk, Document, LongUnit, RetrievedUnit
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line and return its exit status: 0, or 2 for input it cannot use."""
+    """Run the command line and return its exit status.
+
+    It is 0, or 1 for a store that failed a check, or 2 for input that cannot be used.
+    """
     parser = argparse.ArgumentParser(prog="python -m longrag", description=__doc__)
     commands = parser.add_subparsers(required=True)
     demo = commands.add_parser("demo", help="answer questions about a folder of documents")
@@ -35,12 +42,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         default="auto",
         help="auto takes MiniLM when the extra 'local' is installed, else LSA",
     )
+    check = commands.add_parser("check-store", help="check a vector store of your own")
+    check.add_argument("framework", help="llama-index or langchain")
+    check.add_argument("factory", help="module:function, which returns a new, empty store")
     options = parser.parse_args(arguments)
     if isinstance(sys.stdout, io.TextIOWrapper):
         # Documents hold characters that a console may not know.
         sys.stdout.reconfigure(errors="replace")
     try:
-        _demo(options)
+        passed = _run(options)
         sys.stdout.flush()
     except LongragError as error:
         print(f"error: {error}", file=sys.stderr)
@@ -48,7 +58,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         # The reader has seen enough; the interpreter flushes once more as it ends.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    return 0
+        return 0
+    return 0 if passed else 1
+
+
+def _run(options: argparse.Namespace) -> bool:
+    if "factory" in options:
+        return check_named_store(options.framework, options.factory)
+    _demo(options)
+    return True
 
 
 def _demo(options: argparse.Namespace) -> None:

@@ -9,6 +9,7 @@ from langchain_core.language_models import BaseLanguageModel, BaseLLM, LanguageM
 from langchain_core.language_models.chat_models import BaseChatModel, SimpleChatModel
 from langchain_core.language_models.llms import LLM
 from langchain_core.messages import BaseMessage
+from langchain_core.retrievers import BaseRetriever
 from langchain_core.runnables import (
     Runnable,
     RunnableGenerator,
@@ -36,6 +37,21 @@ def blocks_in_async(llm: LanguageModelLike | None) -> bool:
     # Functions around a model take no time; alone, one may be the model.
     models = [leaf for leaf in found if isinstance(leaf, BaseLanguageModel)] or found
     return any(map(_only_sync, models)) and not any(map(_only_async, found))
+
+
+def is_retriever(runnable: object) -> bool:
+    """Whether a runnable is a retriever, or one with retries, fallbacks or settings around it."""
+    match runnable:
+        case RunnableBindingBase():
+            return is_retriever(runnable.bound)
+        case DynamicRunnable():
+            return is_retriever(runnable.default)
+        case RunnableWithFallbacks():
+            return all(map(is_retriever, members(runnable)))
+        case RunnableSequence():
+            return is_retriever(runnable.first)
+        case _:
+            return isinstance(runnable, BaseRetriever)
 
 
 def leaves(model: object) -> Iterator[object]:

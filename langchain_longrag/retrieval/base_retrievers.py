@@ -14,6 +14,7 @@ from langchain_core.runnables import RunnableConfig
 from langchain_core.vectorstores import VectorStore, VectorStoreRetriever
 
 from langchain_longrag.bridge.documents import BY_VECTOR, search_store
+from langchain_longrag.bridge.models import is_retriever
 from longrag.calls import Search
 from longrag.errors import InvalidParameterError, StoreError
 from longrag.integration.answering import Calls, MethodCall
@@ -30,7 +31,7 @@ class Beneath:
     budget is for readers.
 
     Args:
-        retriever: any retriever.
+        retriever: any retriever, also with retries, fallbacks or settings around it.
         vectorstore: a store, in place of a retriever.
         search_kwargs: passed to every search of the store.
 
@@ -48,7 +49,7 @@ class Beneath:
             raise InvalidParameterError(
                 "retriever", retriever, "given when vectorstore is not, and the other way round"
             )
-        if retriever is not None and not isinstance(retriever, BaseRetriever):
+        if retriever is not None and not is_retriever(retriever):
             raise InvalidParameterError("retriever", retriever, "a retriever")
         if vectorstore is not None and not isinstance(vectorstore, VectorStore):
             raise InvalidParameterError("vectorstore", vectorstore, "a vector store")
@@ -64,7 +65,9 @@ class Beneath:
             self.store = retriever.vectorstore
             self.search_kwargs = {k: v for k, v in retriever.search_kwargs.items() if k != "k"}
         own: Callable[[], BaseRetriever] | None
-        own = getattr(retriever, "candidates_retriever", None)
+        # What stands around a retriever must not be taken off it.
+        plain = isinstance(retriever, BaseRetriever)
+        own = getattr(retriever, "candidates_retriever", None) if plain else None
         self.retriever = retriever if own is None else own()
         if self.store is not None:
             self.retriever = None
@@ -86,7 +89,8 @@ class Beneath:
         """Whether it can be searched by a vector, and gives scores."""
         store = self.store
         if store is None:
-            return bool(getattr(self.retriever, "takes_vectors", False))
+            plain = isinstance(self.retriever, BaseRetriever)
+            return plain and bool(getattr(self.retriever, "takes_vectors", False))
         return hasattr(store, BY_VECTOR) and store.embeddings is not None
 
     def answer(self, config: RunnableConfig, request: Search) -> Calls[Rows]:
@@ -158,7 +162,7 @@ def _counts_by_layer(retriever: BaseRetriever | None) -> bool:
 
 
 def _takes_k(retriever: BaseRetriever | None) -> bool:
-    if _counts_by_layer(retriever):
+    if not isinstance(retriever, BaseRetriever) or _counts_by_layer(retriever):
         return False
     kind = type(retriever)
     kwargs = isinstance(retriever, VectorStoreRetriever)

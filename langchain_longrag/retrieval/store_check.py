@@ -11,6 +11,7 @@ from langchain_core.vectorstores import InMemoryVectorStore, VectorStore
 
 from langchain_longrag.retrieval.maxp import MaxPRetriever
 from longrag.integration.store_checks import CheckFound, CheckRow, question_vector
+from longrag.integration.store_command import as_made
 
 Even = Callable[[int], Any]
 
@@ -73,6 +74,11 @@ class CheckedStore:
             return self._store.delete(list(row_ids)) is not False
         except (NotImplementedError, RuntimeError):  # the latter from FAISS
             return False
+
+
+def checked(make: Callable[[Embeddings], Any]) -> Any:
+    """Return the store that a function makes as the suite for stores checks it."""
+    return as_made(make(CheckEmbeddings()), CheckedStore)
 
 
 class CheckEmbeddings(Embeddings):

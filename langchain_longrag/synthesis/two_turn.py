@@ -11,7 +11,6 @@ from langchain_core.documents import Document
 from langchain_core.language_models import LanguageModelLike
 from langchain_core.output_parsers import StrOutputParser
 from langchain_core.prompts import BasePromptTemplate, PromptTemplate
-from langchain_core.retrievers import BaseRetriever
 from langchain_core.runnables import (
     Runnable,
     RunnableGenerator,
@@ -21,7 +20,7 @@ from langchain_core.runnables import (
 from typing_extensions import TypedDict, Unpack
 
 from langchain_longrag.bridge.documents import to_retrieved
-from langchain_longrag.bridge.models import require_text
+from langchain_longrag.bridge.models import is_retriever, require_text
 from longrag.errors import InvalidParameterError
 from longrag.models.tokens import count_tokens
 from longrag.prompts import EXTRACT_ANSWER, LONG_ANSWER, SHORT_ANSWER, quote
@@ -104,7 +103,7 @@ def create_two_turn_reader(
 
 
 def create_longrag_chain(
-    retriever: BaseRetriever | Runnable[dict[str, Any], list[Document]],
+    retriever: Runnable[str, list[Document]] | Runnable[dict[str, Any], list[Document]],
     llm: LanguageModelLike,
     **settings: Unpack[ReaderSettings],
 ) -> Runnable[dict[str, Any], dict[str, Any]]:
@@ -120,8 +119,8 @@ def create_longrag_chain(
     and ``GenerationError`` where it gives neither text nor a message.
 
     Args:
-        retriever: ``MaxPRetriever`` or any other; a runnable that is no retriever is given the
-            whole input.
+        retriever: ``MaxPRetriever`` or any other, also with retries or fallbacks; a runnable that
+            is no retriever is given the whole input.
         llm: any chat model or LLM, or a runnable that is one.
         settings: see ``ReaderSettings``.
 
@@ -132,7 +131,9 @@ def create_longrag_chain(
     Source: LongRAG §3.2 and Appendix 6.1.
     """
     retrieval: Runnable[dict[str, Any], list[Document]] = (
-        RunnableLambda(_question) | retriever if isinstance(retriever, BaseRetriever) else retriever
+        RunnableLambda(_question) | cast("Runnable[str, list[Document]]", retriever)
+        if is_retriever(retriever)
+        else retriever
     )
     chain: Runnable[dict[str, Any], dict[str, Any]] = (
         RunnablePassthrough.assign(context=retrieval.with_config(run_name="retrieve_documents"))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from llama_index.core import StorageContext
@@ -22,6 +22,7 @@ from llama_index.core.vector_stores.types import (
 
 from llama_index_longrag.retrieval.maxp import MaxPRetriever
 from longrag.integration.store_checks import CheckFound, CheckRow, question_vector
+from longrag.integration.store_command import as_made
 
 
 class CheckedStore:
@@ -75,6 +76,11 @@ class CheckedStore:
         except NotImplementedError:
             return False
         return True
+
+
+def checked(make: Callable[[], Any]) -> Any:
+    """Return the store that a function makes as the suite for stores checks it."""
+    return as_made(make(), CheckedStore)
 
 
 class CheckEmbedding(BaseEmbedding):
