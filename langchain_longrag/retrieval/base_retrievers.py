@@ -170,7 +170,7 @@ def _takes_k(retriever: BaseRetriever | None) -> bool:
         "k" in parameters
         or (kwargs and any(one.kind is Parameter.VAR_KEYWORD for one in parameters.values()))
         for parameters in (
-            signature(kind._get_relevant_documents).parameters,  # type: ignore[union-attr]
-            signature(kind._aget_relevant_documents).parameters,  # type: ignore[union-attr]
+            signature(kind._get_relevant_documents).parameters,
+            signature(kind._aget_relevant_documents).parameters,
         )
     )

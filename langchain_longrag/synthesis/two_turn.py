@@ -133,7 +133,7 @@ def create_longrag_chain(
     retrieval: Runnable[dict[str, Any], list[Document]] = (
         RunnableLambda(_question) | cast("Runnable[str, list[Document]]", retriever)
         if is_retriever(retriever)
-        else retriever
+        else cast("Runnable[dict[str, Any], list[Document]]", retriever)
     )
     chain: Runnable[dict[str, Any], dict[str, Any]] = (
         RunnablePassthrough.assign(context=retrieval.with_config(run_name="retrieve_documents"))
