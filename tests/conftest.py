@@ -13,6 +13,14 @@ from longrag.types import Document
 settings.register_profile("tests", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("tests")
 
+
+def pytest_collection_modifyitems(items):
+    """Refuse an id that another process would spell otherwise: workers must collect the same."""
+    addressed = [item.nodeid for item in items if " at 0x" in item.nodeid]
+    if addressed:
+        raise pytest.UsageError(f"test ids must not hold addresses, got {addressed}")
+
+
 TOPICS = ["harbour", "orchard", "railway", "glacier", "library", "foundry", "observatory"]
 
 

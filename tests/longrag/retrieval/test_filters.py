@@ -50,7 +50,7 @@ def passing(*filters):
         ({"tenant": "red", "level": 2}, ""),
         (lambda data: "red" in data.get("tags", ()), "d"),
     ],
-    ids=str,
+    ids=lambda value: "a function" if callable(value) else str(value),
 )
 def test_a_filter_passes_the_documents_it_names(wanted, ids):
     assert passing(wanted) == ids
