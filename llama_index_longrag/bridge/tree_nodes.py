@@ -19,6 +19,7 @@ from llama_index.core.vector_stores.types import BasePydanticVectorStore
 
 from llama_index_longrag.bridge.documents import document_id, node_of
 from llama_index_longrag.bridge.nodes import display_settings, hide, parent_id, shared_fields
+from llama_index_longrag.bridge.store_profiles import profile_of
 from longrag.errors import StoreError
 from longrag.indexing.tree.tree import Tree
 from longrag.integration.records import TREE_KEYS, leaf_records
@@ -159,7 +160,7 @@ class TreeStore:
             return
         try:
             if self._deletes_nodes:
-                self._store.delete_nodes(list(node_ids))
+                profile_of(self._store).delete_nodes(self._store, node_ids)
                 return
             for node_id in node_ids:
                 self._store.delete(node_id)
