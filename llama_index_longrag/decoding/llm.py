@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import aclosing, closing
 from functools import cached_property
 from typing import Annotated, Any, cast
@@ -226,6 +226,14 @@ class RichesLLM(CustomLLM):
         """
         return self._corpus.nodes(found)
 
+    def find_candidates(self, question: str) -> Candidates | CandidatesFor | None:
+        """Return what may be quoted for a question; None where all of the corpus may."""
+        return find(self._source, question)
+
+    async def afind_candidates(self, question: str) -> Candidates | CandidatesFor | None:
+        """Return what ``find_candidates`` does, with the retriever's async call."""
+        return await afind(self._source, question)
+
     def to_payload(self) -> dict[str, Any]:
         """Describe the model to observers: what it is, and what decides about its outputs."""
         return {**self.metadata.model_dump(), **self.to_dict()}
@@ -240,7 +248,7 @@ class RichesLLM(CustomLLM):
         return str(convert(messages))
 
     def _candidates(self, prompt: str, given: dict[str, Any]) -> Candidates | CandidatesFor | None:
-        return find(self._source, given["query"] or prompt)
+        return self.find_candidates(given["query"] or prompt)
 
     def _pieces(
         self, prompt: str, kwargs: dict[str, Any]
@@ -252,7 +260,7 @@ class RichesLLM(CustomLLM):
 
     async def _acomplete(self, prompt: str, kwargs: dict[str, Any]) -> CompletionResponse:
         given = _settings(kwargs)
-        candidates = await afind(self._source, given["query"] or prompt)
+        candidates = await self.afind_candidates(given["query"] or prompt)
         found = await in_thread(
             self.decoder, lambda own: own.generate(prompt, candidates=candidates, **given)
         )
@@ -264,10 +272,10 @@ class RichesLLM(CustomLLM):
     def _responses(
         self, pieces: Generator[Delta | Generation, None, None]
     ) -> CompletionResponseGen:
-        reply = _Reply(self)
+        reply = _StreamedReply(self._completion, self._citations)
         with closing(pieces):
             for piece in pieces:
-                yield from reply.grow(piece)
+                yield from reply.add(piece)
 
     def _astream(self, prompt: str, kwargs: dict[str, Any]) -> CompletionResponseAsyncGen:
         return self._aresponses(self._pieces(prompt, kwargs))
@@ -275,10 +283,10 @@ class RichesLLM(CustomLLM):
     async def _aresponses(
         self, pieces: Generator[Delta | Generation, None, None]
     ) -> CompletionResponseAsyncGen:
-        reply = _Reply(self)
+        reply = _StreamedReply(self._completion, self._citations)
         async with aclosing(in_one_thread(pieces)) as steps:
             async for piece in steps:
-                for response in reply.grow(piece):
+                for response in reply.add(piece):
                     yield response
 
     def _completion(self, generation: Generation) -> CompletionResponse:
@@ -295,23 +303,33 @@ class RichesLLM(CustomLLM):
         return [self._corpus.citation(span, source) for span in spans for source in cited(span)]
 
 
-class _Reply:
-    """A response that grows."""
+class _StreamedReply:
+    """The part of a reply that has been streamed so far.
 
-    def __init__(self, llm: RichesLLM) -> None:
-        self._llm = llm
+    Args:
+        complete: makes the last response of the whole output.
+        cite: makes the citations of quotes.
+    """
+
+    def __init__(
+        self,
+        complete: Callable[[Generation], CompletionResponse],
+        cite: Callable[[Sequence[RetrievedSpan]], list[dict[str, Any]]],
+    ) -> None:
+        self._complete = complete
+        self._cite = cite
         self._text = ""
         self._citations: list[dict[str, Any]] = []
 
-    def grow(self, piece: Delta | Generation) -> CompletionResponseGen:
-        """Yield the response with a piece; nothing where there is nothing new to tell."""
+    def add(self, piece: Delta | Generation) -> CompletionResponseGen:
+        """Add a piece and yield the response so far; a piece without text or quote yields none."""
         if isinstance(piece, Generation):
-            response = self._llm._completion(piece)
+            response = self._complete(piece)
             response.delta = response.text[len(self._text) :]
             yield response
             return
         if piece.span is not None:
-            self._citations += self._llm._citations([piece.span])
+            self._citations += self._cite([piece.span])
         elif not piece.text:
             return
         self._text += piece.text

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 from llama_index.core.base.base_query_engine import BaseQueryEngine
@@ -18,7 +18,6 @@ from llama_index.core.prompts.mixin import PromptDictType, PromptMixinType
 from llama_index.core.schema import BaseNode, NodeWithScore, QueryBundle
 from llama_index.core.settings import Settings
 
-from llama_index_longrag.decoding.candidates import afind, find
 from llama_index_longrag.decoding.citations import Corpus, check_decoder, cited, from_raw
 from llama_index_longrag.decoding.keys import build
 from llama_index_longrag.decoding.llm import RichesLLM
@@ -130,7 +129,7 @@ class RichesQueryEngine(BaseQueryEngine):
             candidates_per_thought=candidates_per_thought,
             callback_manager=self.callback_manager,
         )
-        self._retriever = _PassageRetriever(self, similarity_top_k)
+        self._retriever = _PassageRetriever(self._llm, self._passages, similarity_top_k)
 
     @classmethod
     def from_documents(
@@ -317,23 +316,35 @@ class RichesQueryEngine(BaseQueryEngine):
 
 
 class _PassageRetriever(BaseRetriever):
-    """Retrieval alone, with the framework's events."""
+    """Retrieval alone, with the framework's events.
 
-    def __init__(self, engine: RichesQueryEngine, k: int) -> None:
-        self._engine = engine
+    Args:
+        llm: decodes, and knows the candidates of a question.
+        search: returns the passages of a decoder, a question, their number and the candidates.
+        k: the most passages to return.
+    """
+
+    def __init__(
+        self,
+        llm: RichesLLM,
+        search: Callable[[RichesDecoder, str, int, Any], list[NodeWithScore]],
+        k: int,
+    ) -> None:
+        self._llm = llm
+        self._search = search
         self._k = k
-        super().__init__(callback_manager=engine.callback_manager)
+        super().__init__(callback_manager=llm.callback_manager)
 
     def _retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
-        asked = query_bundle.query_str
-        candidates = find(self._engine._llm._source, asked)
-        return self._engine._passages(self._engine.decoder, asked, self._k, candidates)
+        question = query_bundle.query_str
+        candidates = self._llm.find_candidates(question)
+        return self._search(self._llm.decoder, question, self._k, candidates)
 
     async def _aretrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
-        asked, k = query_bundle.query_str, self._k
-        candidates = await afind(self._engine._llm._source, asked)
+        question, k = query_bundle.query_str, self._k
+        candidates = await self._llm.afind_candidates(question)
         return await in_thread(
-            self._engine.decoder, lambda own: self._engine._passages(own, asked, k, candidates)
+            self._llm.decoder, lambda decoder: self._search(decoder, question, k, candidates)
         )
 
 

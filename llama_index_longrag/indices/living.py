@@ -247,6 +247,11 @@ class LivingIndex(BaseIndex[S]):
             )
 
     @property
+    def callback_manager(self) -> CallbackManager:
+        """Where the index tells its events."""
+        return self._callback_manager
+
+    @property
     def ref_doc_info(self) -> dict[str, RefDocInfo]:
         """The nodes of every document in the index."""
         self._follow()

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 import numpy as np
 from llama_index.core.base.base_query_engine import BaseQueryEngine
 from llama_index.core.base.base_retriever import BaseRetriever
+from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_index.core.callbacks.base import CallbackManager
 from llama_index.core.embeddings.utils import EmbedType, resolve_embed_model
 from llama_index.core.llms.utils import LLMType, resolve_llm
@@ -204,6 +205,11 @@ class LongRAGIndex(LivingIndex[LongRAGStruct]):
                 raise InvalidParameterError(own, settings[own], "left out with a database")
         opened = IndexDatabase(database, name=name, kind=_IN_DATABASE)
         return cls([], database=opened, **settings)
+
+    @property
+    def embed_model(self) -> BaseEmbedding:
+        """The model that embeds chunks and queries."""
+        return self._embed_model
 
     def link_report(self) -> LinkReport:
         """Find and resolve the links there are; the report names what was not resolved."""

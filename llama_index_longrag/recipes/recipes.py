@@ -81,6 +81,12 @@ class RecipeSynthesizer(TwoTurnSynthesizer):
         self._order = order
         self._note_prompt: Callable[[str], None] | None = None
 
+    def observed_by(self, note_prompt: Callable[[str], None]) -> RecipeSynthesizer:
+        """Return a copy, for one run, that passes each prompt to ``note_prompt``."""
+        observed = copy.copy(self)
+        observed._note_prompt = note_prompt
+        return observed
+
     def _get_prompts(self) -> PromptDictType:
         return {"answer": self._templates["extract"]}
 
@@ -286,10 +292,7 @@ class RecipeQueryEngine(BaseQueryEngine):
             return self._direct
         if not isinstance(self._synthesizer, RecipeSynthesizer):
             return self._synthesizer
-        # A copy, since runs may be under way at the same time.
-        reader = copy.copy(self._synthesizer)
-        reader._note_prompt = pending.note_prompt
-        return reader
+        return self._synthesizer.observed_by(pending.note_prompt)
 
 
 def _nodes(pending: PendingAnswer) -> list[NodeWithScore]:
@@ -340,7 +343,7 @@ def best_performance(
         transform = HydeTransform(llm)
     return _engine(
         _hybrid(retriever, nodes, alpha),
-        embed_model or getattr(retriever, "_embed_model", None),
+        embed_model or _embed_model_of(retriever),
         classifier,
         compressor,
         llm=llm,
@@ -405,6 +408,11 @@ def _hybrid(
     if isinstance(retriever, BaseIndex):
         return beneath(index=retriever)
     return beneath(retriever=retriever)
+
+
+def _embed_model_of(retriever: BaseRetriever | BaseIndex[Any]) -> BaseEmbedding | None:
+    # LlamaIndex's VectorIndexRetriever has it as a private attribute alone.
+    return getattr(retriever, "embed_model", None) or getattr(retriever, "_embed_model", None)
 
 
 def _check(name: str, value: object, kind: type) -> None:

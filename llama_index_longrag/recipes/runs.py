@@ -183,9 +183,9 @@ def add_trace(response: RESPONSE_TYPE, pending: PendingAnswer) -> None:
     tokens: Any = response.response_gen
     # These also stream a first turn, so they stay what they are.
     if isinstance(tokens, AnswerTokens):
-        tokens._events = _watch_stream(tokens._events, end)
+        tokens.wrap_events(lambda events: _watch_stream(events, end))
     elif isinstance(tokens, AsyncAnswerTokens):
-        tokens._events = _awatch_stream(tokens._events, end)
+        tokens.wrap_events(lambda events: _awatch_stream(events, end))
     elif isinstance(response, StreamingResponse):
         response.response_gen = _watch_stream(tokens, end)
     else:

@@ -65,7 +65,7 @@ class EvidenceRetriever(BaseRetriever):
         settings.setdefault("count_tokens", index.corpus.builder.count_tokens)
         self._evidence = evidence_of(index.corpus, link_sources, settings)
         super().__init__(
-            callback_manager=callback_manager or index._callback_manager,
+            callback_manager=callback_manager or index.callback_manager,
             object_map=object_map,
             objects=objects,
             verbose=verbose,
@@ -88,7 +88,7 @@ class EvidenceRetriever(BaseRetriever):
         )
 
     def _answerer(self) -> Answerer:
-        return model_answerer(embed_model=self._index._embed_model)
+        return model_answerer(embed_model=self._index.embed_model)
 
     def _results(self, found: Sequence[RetrievedUnit]) -> list[NodeWithScore]:
         return [to_result(unit, self._index.source_nodes(unit.unit.doc_ids)) for unit in found]

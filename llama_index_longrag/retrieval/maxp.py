@@ -72,8 +72,14 @@ class UnitsIndex(Protocol):
     """A ``LongRAGIndex``: units that change, and the nodes of their documents."""
 
     corpus: CorpusIndex
-    _embed_model: BaseEmbedding
-    _callback_manager: CallbackManager
+
+    @property
+    def embed_model(self) -> BaseEmbedding:
+        """The model that embeds chunks and queries."""
+
+    @property
+    def callback_manager(self) -> CallbackManager:
+        """Where the index tells its events."""
 
     def source_nodes(self, doc_ids: Sequence[str]) -> list[BaseNode]:
         """Return the nodes of member documents."""
@@ -199,21 +205,24 @@ class MaxPRetriever(BaseRetriever):
         )
         self._known: dict[str, list[BaseNode]] = {}
         self._cut: set[str | None] = set()
-        self._embed_model: BaseEmbedding = (
-            embed_model or (index._embed_model if index is not None else None)
-        ) or Settings.embed_model
+        index_model, index_callbacks = _context_of(index)
+        self._embed_model: BaseEmbedding = embed_model or index_model or Settings.embed_model
         self._units = (
             self._answerer(StoredUnits(unit_key)).run(self._embedded(nodes))
             if nodes is not None
             else None
         )
-        known_to = Settings.callback_manager if index is None else index._callback_manager
         super().__init__(
-            callback_manager=callback_manager or known_to,
+            callback_manager=callback_manager or index_callbacks,
             object_map=object_map,
             objects=objects,
             verbose=verbose,
         )
+
+    @property
+    def embed_model(self) -> BaseEmbedding:
+        """The model that embeds chunks and queries."""
+        return self._embed_model
 
     @property
     def similarity_top_k(self) -> int:
@@ -385,6 +394,17 @@ class MaxPRetriever(BaseRetriever):
         return NodeQuery(
             self._store_index, self._embed_model, self._unit_key, self._search_settings, **asked
         )
+
+
+def _context_of(
+    index: VectorStoreIndex | UnitsIndex | None,
+) -> tuple[BaseEmbedding | None, CallbackManager]:
+    """Return the embedding model and the callback manager of what is searched."""
+    if index is None:
+        return None, Settings.callback_manager
+    if isinstance(index, VectorStoreIndex):
+        return index._embed_model, index._callback_manager
+    return index.embed_model, index.callback_manager
 
 
 def _partial(found: RetrievedUnit) -> RetrievedUnit:

@@ -39,11 +39,13 @@ _TRAVERSAL_TOP_K = 5
 class TreesIndex(Protocol):
     """A ``RaptorIndex``: documents that change, and the tree over them."""
 
-    _callback_manager: CallbackManager
-
     @property
     def embed_model(self) -> BaseEmbedding:
         """The model that embeds nodes and queries."""
+
+    @property
+    def callback_manager(self) -> CallbackManager:
+        """Where the index tells its events."""
 
     def snapshot(self) -> tuple[Mapping[str, Document], TreeScorer]:
         """Return the documents, and what scores the nodes of their tree, of one moment."""
@@ -134,11 +136,16 @@ class RaptorRetriever(BaseRetriever):
         self._index = index
         self._embed_model = embed_model or index.embed_model
         super().__init__(
-            callback_manager=callback_manager or index._callback_manager,
+            callback_manager=callback_manager or index.callback_manager,
             object_map=object_map,
             objects=objects,
             verbose=verbose,
         )
+
+    @property
+    def embed_model(self) -> BaseEmbedding:
+        """The model that embeds queries."""
+        return self._embed_model
 
     @property
     def similarity_top_k(self) -> int | None:

@@ -319,6 +319,15 @@ class AnswerTokens(Generator[str, None, None]):
         self._events = events
         self._held: list[str] = []
 
+    def wrap_events(
+        self,
+        wrap: Callable[
+            [Generator[tuple[str, str], None, None]], Generator[tuple[str, str], None, None]
+        ],
+    ) -> None:
+        """Replace the stream of ``(turn, token)`` by what ``wrap`` makes of it."""
+        self._events = wrap(self._events)
+
     def long_answer_gen(self) -> Iterator[str]:
         """Yield the tokens of the first turn, and nothing where one turn was enough."""
         for key, text in self._events:
@@ -353,6 +362,15 @@ class AsyncAnswerTokens(AsyncGenerator[str, None]):
         self.notes = notes
         self._events = events
         self._held: list[str] = []
+
+    def wrap_events(
+        self,
+        wrap: Callable[
+            [AsyncGenerator[tuple[str, str], None]], AsyncGenerator[tuple[str, str], None]
+        ],
+    ) -> None:
+        """Replace the stream of ``(turn, token)`` by what ``wrap`` makes of it."""
+        self._events = wrap(self._events)
 
     async def long_answer_gen(self) -> AsyncIterator[str]:
         """Yield the tokens of the first turn, and nothing where one turn was enough."""
