@@ -80,7 +80,7 @@ class ChangingIndex(DocumentIndex):
         """Return copies of the documents with these ids, without those that are not there."""
         if isinstance(ids, str):
             raise InvalidParameterError("ids", ids, "a list of document ids")
-        known = self._documents()
+        known = self.documents_by_id()
         return [
             Document(
                 id=id_,
@@ -92,7 +92,7 @@ class ChangingIndex(DocumentIndex):
         ]
 
     @abstractmethod
-    def _documents(self) -> Mapping[str, core.Document]:
+    def documents_by_id(self) -> Mapping[str, core.Document]:
         """Return the documents there are, by id."""
 
     @abstractmethod

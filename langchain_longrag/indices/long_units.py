@@ -104,7 +104,8 @@ class LongRAGIndex(ChangingIndex):
             self.corpus.check_settings(self._builder())
             self._corpus = self.corpus
 
-    def _documents(self) -> Mapping[str, core.Document]:
+    def documents_by_id(self) -> Mapping[str, core.Document]:
+        """Return the documents there are, by id."""
         return self._corpus.snapshot()[0]
 
     def _change(

@@ -259,7 +259,8 @@ class RaptorIndex(TreeSearch, ChangingIndex):
         settings = {name: getattr(self, name) for name in _OF_A_SEARCH}
         return RaptorRetriever(index=self, token_budget=None, **settings)
 
-    def _documents(self) -> Mapping[str, core.Document]:
+    def documents_by_id(self) -> Mapping[str, core.Document]:
+        """Return the documents there are, by id."""
         return self._index.snapshot()[0]
 
     def _change(
@@ -361,7 +362,8 @@ class RaptorIndex(TreeSearch, ChangingIndex):
             return PromptSummarizer(prompt, tokens)
         return LlmSummarizer(summary_tokens=tokens)
 
-    def _searched(self) -> tuple[Snapshot, TreeScorer, Embeddings]:
+    def read_tree(self) -> tuple[Snapshot, TreeScorer, Embeddings]:
+        """Return the tree as it is now, its scorer, and the model that embeds queries."""
         documents, tree = self._index.snapshot()
         scorer = self._scorer
         if scorer is None or scorer.tree is not tree:
@@ -458,12 +460,13 @@ class RaptorRetriever(TreeSearch):
         """
         return None if self.index is None else super().keyword_source(documents)
 
-    def _searched(self) -> tuple[Snapshot, TreeScorer, Embeddings]:
-        return cast("RaptorIndex", self.index)._searched()
+    def read_tree(self) -> tuple[Snapshot, TreeScorer, Embeddings]:
+        """Return the tree of the index as it is now, its scorer, and what embeds queries."""
+        return cast("RaptorIndex", self.index).read_tree()
 
-    def _wanted(self) -> DocumentFilter | None:
-        # A retriever narrows what the index itself lets pass.
-        return both(cast("RaptorIndex", self.index)._wanted(), super()._wanted())
+    def document_filter(self) -> DocumentFilter | None:
+        """Return the filter of the index and of this retriever, which narrows it."""
+        return both(cast("RaptorIndex", self.index).document_filter(), super().document_filter())
 
     def _get_relevant_documents(
         self,

@@ -69,13 +69,13 @@ class IndexRecordManager(RecordManager):
 
     def exists(self, keys: Sequence[str]) -> list[bool]:
         """Tell which documents are both noted and in the index."""
-        there = self._index._documents()
+        there = self._index.documents_by_id()
         noted = self._manager.exists(keys)
         return [known and key in there for key, known in zip(keys, noted, strict=True)]
 
     async def aexists(self, keys: Sequence[str]) -> list[bool]:
         """Tell which documents are both noted and in the index."""
-        there = await asyncio.to_thread(self._index._documents)
+        there = await asyncio.to_thread(self._index.documents_by_id)
         noted = await self._manager.aexists(keys)
         return [known and key in there for key, known in zip(keys, noted, strict=True)]
 

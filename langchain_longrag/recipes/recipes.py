@@ -29,7 +29,7 @@ from langchain_longrag.bridge.models import require_text
 from langchain_longrag.bridge.passages import from_passage
 from langchain_longrag.recipes.runs import RecipeModules, to_documents, to_refined
 from langchain_longrag.refinement.rerank import RepackDocuments, ScorerRerank
-from langchain_longrag.retrieval.base_retrievers import Beneath
+from langchain_longrag.retrieval.base_retrievers import WrappedRetriever
 from langchain_longrag.retrieval.gates import gate_prompt, query_of, split_gate
 from langchain_longrag.retrieval.hybrid import HybridRetriever
 from langchain_longrag.retrieval.query_transforms import TransformName, to_transform
@@ -226,8 +226,8 @@ class _Chain:
         length_function: Callable[[str], int] = count_tokens,
     ) -> None:
         check_size("max_concurrency", max_concurrency)
-        beneath, hybrid = _searched(retriever, documents, alpha)
-        embeds = beneath.embedding if embedding is None else embedding
+        wrapped, hybrid = _wrap_retriever(retriever, documents, alpha)
+        embeds = wrapped.embedding if embedding is None else embedding
         if compressor == "default" and embeds is None:
             raise InvalidParameterError(
                 "embedding", None, "given for this retriever", "Or set compressor=None."
@@ -249,7 +249,7 @@ class _Chain:
             recipe = replace(recipe, gate=gate if model is None else gate_by(model, prompt))
         self._modules = RecipeModules(
             recipe=recipe,
-            beneath=beneath,
+            wrapped=wrapped,
             hybrid=hybrid,
             llm=llm,
             embedding=embeds,
@@ -309,18 +309,18 @@ def _context(inputs: dict[str, Any]) -> list[Document]:
     return [from_passage(passage) for passage in pending.prepared.passages]
 
 
-def _searched(
+def _wrap_retriever(
     retriever: BaseRetriever | VectorStore,
     documents: Sequence[Document] | None,
     alpha: float | None,
-) -> tuple[Beneath, HybridRetriever | None]:
+) -> tuple[WrappedRetriever, HybridRetriever | None]:
     """Return what is searched, and the keywords beside it."""
     if isinstance(retriever, HybridRetriever):
         if documents is not None:
             raise InvalidParameterError(
                 "documents", f"{len(documents)} documents", "None with a HybridRetriever"
             )
-        return retriever._beneath, retriever
+        return retriever.wrapped, retriever
     store = retriever if isinstance(retriever, VectorStore) else None
     own = retriever if not isinstance(retriever, VectorStore) else None
     if alpha is None:
@@ -328,9 +328,9 @@ def _searched(
             raise InvalidParameterError(
                 "documents", f"{len(documents)} documents", "None with alpha=None"
             )
-        return Beneath(own, store), None
+        return WrappedRetriever(own, store), None
     hybrid = HybridRetriever(retriever=own, vectorstore=store, documents=documents, alpha=alpha)
-    return hybrid._beneath, hybrid
+    return hybrid.wrapped, hybrid
 
 
 def _reranker(reranker: Reranker | None, candidates: int) -> Refiner | None:

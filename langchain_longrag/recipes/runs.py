@@ -14,7 +14,7 @@ from langchain_core.runnables import RunnableConfig
 from langchain_longrag.bridge.answering import call_config, generate, model_handlers
 from langchain_longrag.bridge.passages import from_passage, identity, to_passage
 from langchain_longrag.recipes.keyword_passages import KeywordPassages
-from langchain_longrag.retrieval.base_retrievers import Beneath
+from langchain_longrag.retrieval.base_retrievers import WrappedRetriever
 from langchain_longrag.retrieval.hybrid import HybridRetriever, result_id
 from longrag.calls import Flow, Search
 from longrag.errors import StoreError
@@ -38,7 +38,7 @@ class RecipeModules:
 
     Attributes:
         recipe: the settings, without what depends on the run.
-        beneath: what is searched.
+        wrapped: what is searched.
         hybrid: the keywords beside it.
         llm: answers what the transform asks.
         embedding: embeds queries and sentences.
@@ -47,7 +47,7 @@ class RecipeModules:
     """
 
     recipe: Recipe
-    beneath: Beneath
+    wrapped: WrappedRetriever
     hybrid: HybridRetriever | None
     llm: LanguageModelLike
     embedding: Embeddings | None
@@ -75,17 +75,17 @@ class _Run:
 
     def flow(self, query: str) -> Flow[Prepared]:
         modules = self._modules
-        search = search_by_vector if modules.beneath.takes_vectors else search_by_text
+        search = search_by_vector if modules.wrapped.takes_vectors else search_by_text
         recipe = replace(modules.recipe, retriever=search_each(search) if modules.each else search)
         if modules.hybrid is not None:
-            keywords = self._keywords = modules.hybrid._known()
+            keywords = self._keywords = modules.hybrid.read_keywords()
             recipe = replace(
                 recipe,
                 hybrid=Hybrid(
                     keywords=keywords.index,
                     passages=KeywordPassages(keywords),
                     alpha=modules.hybrid.alpha,
-                    candidates=modules.hybrid._wanted(1),
+                    candidates=modules.hybrid.count_candidates(1),
                 ),
             )
         # A generator of its own, since keywords may have to be read before the first request.
@@ -101,8 +101,8 @@ class _Run:
         return generate(request.llm, self.config, request)
 
     def _search(self, request: Search) -> Calls[list[Passage]]:
-        beneath = self._modules.beneath
-        rows = yield from beneath.search(
+        wrapped = self._modules.wrapped
+        rows = yield from wrapped.search(
             request.query, request.top_k, vector=request.vector, config=self.config
         )
         if self._keywords is None:
@@ -110,7 +110,7 @@ class _Run:
         keywords = self._keywords
         return [
             replace(to_passage(document, result_id(keywords, document)), score=score)
-            for (document, _), score in zip(rows, beneath.comparable(rows), strict=True)
+            for (document, _), score in zip(rows, wrapped.comparable(rows), strict=True)
         ]
 
     def _refine(self, request: RefineBy) -> Calls[list[Passage]]:

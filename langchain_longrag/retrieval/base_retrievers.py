@@ -23,8 +23,8 @@ from longrag.integration.records import read_number
 Rows: TypeAlias = Sequence[tuple[Document, float | None]]
 
 
-class Beneath:
-    """Searches what a retriever wraps.
+class WrappedRetriever:
+    """The retriever or vector store that another retriever wraps, searched alike.
 
     The store of a plain ``VectorStoreRetriever`` is searched itself, since the retriever keeps the
     scores to itself. Of a ``RaptorIndex`` as many nodes come as are asked for, since its token
@@ -65,7 +65,7 @@ class Beneath:
             self.store = retriever.vectorstore
             self.search_kwargs = {k: v for k, v in retriever.search_kwargs.items() if k != "k"}
         own: Callable[[], BaseRetriever] | None
-        # What stands around a retriever must not be taken off it.
+        # Retries or fallbacks around a retriever must not be taken off it.
         plain = isinstance(retriever, BaseRetriever)
         own = getattr(retriever, "candidates_retriever", None) if plain else None
         self.retriever = retriever if own is None else own()

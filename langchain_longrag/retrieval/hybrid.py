@@ -21,7 +21,7 @@ from pydantic import ConfigDict, Field, PrivateAttr, SkipValidation
 from langchain_longrag.bridge.answering import call_config
 from langchain_longrag.bridge.documents import to_chunk
 from langchain_longrag.bridge.settings import CheckedModel
-from langchain_longrag.retrieval.base_retrievers import Beneath
+from langchain_longrag.retrieval.base_retrievers import WrappedRetriever
 from langchain_longrag.retrieval.keyword_sources import source_of
 from longrag.calls import Flow, Search
 from longrag.errors import InvalidParameterError
@@ -86,19 +86,19 @@ class HybridRetriever(CheckedModel, BaseRetriever):
     keywords: SkipValidation[tuple[object, Keywords[Document]] | None] = Field(
         default=None, repr=False
     )
-    _beneath: Beneath = PrivateAttr()
+    _wrapped: WrappedRetriever = PrivateAttr()
     _current: CurrentKeywords[Document] = PrivateAttr()
 
     def _prepare(self) -> None:
         check_alpha(self.alpha)
-        self._wanted(self.k)
-        self._beneath = Beneath(self.retriever, self.vectorstore, self.search_kwargs)
-        searched = self._beneath
+        self.count_candidates(self.k)
+        self._wrapped = WrappedRetriever(self.retriever, self.vectorstore, self.search_kwargs)
+        searched = self._wrapped
         source = source_of(
             searched.retriever, searched.store, searched.search_kwargs, self.documents
         )
         self._current = CurrentKeywords(source, self.keyword_tokenizer, self.keywords)
-        self._known()
+        self.read_keywords()
 
     def _get_relevant_documents(
         self, query: str, *, run_manager: CallbackManagerForRetrieverRun, k: int | None = None
@@ -115,8 +115,8 @@ class HybridRetriever(CheckedModel, BaseRetriever):
         return await self._answerer(call).arun(flow)
 
     def _flow(self, query: str, k: int, call: _Call) -> Flow[list[Document]]:
-        wanted = self._wanted(k)
-        keywords = call.keywords = self._known()
+        wanted = self.count_candidates(k)
+        keywords = call.keywords = self.read_keywords()
         hits = yield from hybrid(
             query, keywords=keywords.index, top_k=k, alpha=self.alpha, candidates=wanted
         )
@@ -127,15 +127,16 @@ class HybridRetriever(CheckedModel, BaseRetriever):
 
     def _search(self, call: _Call, request: Search) -> Calls[list[Hit]]:
         keywords = cast("Keywords[Document]", call.keywords)
-        rows = yield from self._beneath.search(request.query, request.top_k, config=call.config)
+        rows = yield from self._wrapped.search(request.query, request.top_k, config=call.config)
         hits = []
-        for (document, _), score in zip(rows, self._beneath.comparable(rows), strict=True):
+        for (document, _), score in zip(rows, self._wrapped.comparable(rows), strict=True):
             id_ = result_id(keywords, document)
             call.found.setdefault(id_, document)
             hits.append(Hit(id_, replace(to_chunk(document, id_), id=id_), score))
         return hits
 
-    def _wanted(self, k: int) -> int:
+    def count_candidates(self, k: int) -> int:
+        """Return how many results each ranking gives for ``k`` of both."""
         check_k(k)
         if self.candidates is None:
             return max(_CANDIDATES, k)
@@ -144,8 +145,8 @@ class HybridRetriever(CheckedModel, BaseRetriever):
             raise InvalidParameterError("candidates", self.candidates, f"at least k={k}")
         return self.candidates
 
-    def _known(self) -> Keywords[Document]:
-        """Return the keywords of what is searched now."""
+    def read_keywords(self) -> Keywords[Document]:
+        """Return the keyword index of what is searched, as it is now."""
         keywords = self._current.read()
         self.keywords = self._current.known
         return keywords
@@ -155,11 +156,16 @@ class HybridRetriever(CheckedModel, BaseRetriever):
         state = super().__getstate__()
         return {**state, "__dict__": {**state["__dict__"], "keywords": None}}
 
+    @property
+    def wrapped(self) -> WrappedRetriever:
+        """What is searched beside the keywords."""
+        return self._wrapped
+
     def _get_ls_params(self, **kwargs: Any) -> LangSmithRetrieverParams:
         params = super()._get_ls_params(**kwargs)
-        if self._beneath.store is not None:
-            params["ls_vector_store_provider"] = type(self._beneath.store).__name__
-        if (model := self._beneath.embedding) is not None:
+        if self._wrapped.store is not None:
+            params["ls_vector_store_provider"] = type(self._wrapped.store).__name__
+        if (model := self._wrapped.embedding) is not None:
             params["ls_embedding_provider"] = type(model).__name__
         return params
 

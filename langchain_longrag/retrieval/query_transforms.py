@@ -23,7 +23,7 @@ from langchain_longrag.bridge.answering import call_config, model_handlers
 from langchain_longrag.bridge.passages import identity
 from langchain_longrag.bridge.prompts import to_prompt
 from langchain_longrag.bridge.settings import CheckedModel
-from langchain_longrag.retrieval.base_retrievers import Beneath
+from langchain_longrag.retrieval.base_retrievers import WrappedRetriever
 from longrag.calls import Flow, Search, ask, together
 from longrag.errors import InvalidParameterError
 from longrag.ingestion.chunking import check_size
@@ -84,14 +84,14 @@ class QueryTransformRetriever(CheckedModel, BaseRetriever):
     prompt: SkipValidation[BasePromptTemplate[Any] | None] = None
     max_concurrency: SkipValidation[int] = 4
     search_kwargs: dict[str, Any] = Field(default_factory=dict)
-    _beneath: Beneath = PrivateAttr()
+    _wrapped: WrappedRetriever = PrivateAttr()
     _transform: QueryTransform = PrivateAttr()
 
     def _prepare(self) -> None:
         for name in ("k", "n", "max_questions"):
             check_k(getattr(self, name), name)
         check_size("max_concurrency", self.max_concurrency)
-        self._beneath = Beneath(self.retriever, self.vectorstore, self.search_kwargs)
+        self._wrapped = WrappedRetriever(self.retriever, self.vectorstore, self.search_kwargs)
         self._transform = to_transform(
             self.query_transform,
             n=self.n,
@@ -117,8 +117,8 @@ class QueryTransformRetriever(CheckedModel, BaseRetriever):
         return await answerer.arun(self._flow(query, self.k if k is None else k))
 
     def _answerer(self, config: RunnableConfig) -> Answerer:
-        handlers = model_handlers(llm=self.llm, embedding=self._beneath.embedding, config=config)
-        handlers[Search] = partial(self._beneath.answer, call_config(config))
+        handlers = model_handlers(llm=self.llm, embedding=self._wrapped.embedding, config=config)
+        handlers[Search] = partial(self._wrapped.answer, call_config(config))
         return Answerer(handlers, max_in_flight=self.max_concurrency)
 
     def _flow(self, query: str, k: int) -> Flow[list[Document]]:
@@ -127,7 +127,7 @@ class QueryTransformRetriever(CheckedModel, BaseRetriever):
         if self.query_transform == "decompose":
             return (yield from self._search_each(texts, k))
         vector = None
-        if self._beneath.takes_vectors and len(texts.texts) > 1:
+        if self._wrapped.takes_vectors and len(texts.texts) > 1:
             vector = (yield from embed_query(texts.texts)).tolist()
         asked = texts.texts[0] if vector is not None else texts.joined
         rows = yield from ask(Search(asked, k, vector))
@@ -139,7 +139,7 @@ class QueryTransformRetriever(CheckedModel, BaseRetriever):
         ranks: list[dict[str, float]] = []
         for rows in found:
             scores: dict[str, float] = {}
-            for (document, _), score in zip(rows, self._beneath.comparable(rows), strict=True):
+            for (document, _), score in zip(rows, self._wrapped.comparable(rows), strict=True):
                 id_ = identity(document)
                 known.setdefault(id_, document)
                 scores.setdefault(id_, score)
@@ -148,9 +148,9 @@ class QueryTransformRetriever(CheckedModel, BaseRetriever):
 
     def _get_ls_params(self, **kwargs: Any) -> LangSmithRetrieverParams:
         params = super()._get_ls_params(**kwargs)
-        if self._beneath.store is not None:
-            params["ls_vector_store_provider"] = type(self._beneath.store).__name__
-        if (model := self._beneath.embedding) is not None:
+        if self._wrapped.store is not None:
+            params["ls_vector_store_provider"] = type(self._wrapped.store).__name__
+        if (model := self._wrapped.embedding) is not None:
             params["ls_embedding_provider"] = type(model).__name__
         return params
 

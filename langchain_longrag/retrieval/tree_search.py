@@ -86,8 +86,8 @@ class TreeSearch(BaseRetriever):
         """Refuse what else is out of range."""
 
     @abstractmethod
-    def _searched(self) -> tuple[Snapshot, TreeScorer, Embeddings]:
-        """Return what is searched, as it is at this moment, and what embeds the query."""
+    def read_tree(self) -> tuple[Snapshot, TreeScorer, Embeddings]:
+        """Return the tree as it is now, its scorer, and the model that embeds queries."""
 
     def _get_relevant_documents(
         self,
@@ -97,7 +97,7 @@ class TreeSearch(BaseRetriever):
         k: int | None = None,
         filter: MetadataFilter | None = None,
     ) -> list[Document]:
-        snapshot, scorer, embedding = self._seen(filter)
+        snapshot, scorer, embedding = self._read_visible(filter)
         flow = self._flow(query, k, snapshot, scorer)
         return model_answerer(embedding=embedding).run(flow)
 
@@ -110,7 +110,7 @@ class TreeSearch(BaseRetriever):
         filter: MetadataFilter | None = None,
     ) -> list[Document]:
         # Another process may have changed the index: to catch up may take time.
-        snapshot, scorer, embedding = await asyncio.to_thread(self._seen, filter)
+        snapshot, scorer, embedding = await asyncio.to_thread(self._read_visible, filter)
         flow = self._flow(query, k, snapshot, scorer)
         return await model_answerer(embedding=embedding).arun(flow)
 
@@ -133,22 +133,23 @@ class TreeSearch(BaseRetriever):
             InvalidParameterError: ``documents`` are given; the tree has them.
         """
         refuse_texts("documents", documents)
-        return TreeSource(self._searched_tree, self.levels)
+        return TreeSource(self._read_visible_tree, self.levels)
 
-    def _searched_tree(self) -> tuple[Tree, Callable[[RetrievedNode], Document]]:
-        (documents, tree), _, _ = self._seen()
+    def _read_visible_tree(self) -> tuple[Tree, Callable[[RetrievedNode], Document]]:
+        (documents, tree), _, _ = self._read_visible()
         return tree, lambda found: from_node(found, documents)
 
-    def _seen(
+    def _read_visible(
         self, filter: MetadataFilter | None = None
     ) -> tuple[Snapshot, TreeScorer, Embeddings]:
         """Return what of the tree passes the filter of the retriever and the one of a call."""
-        (documents, _), scorer, embedding = self._searched()
-        wanted = both(self._wanted(), DocumentFilter.of(filter))
+        (documents, _), scorer, embedding = self.read_tree()
+        wanted = both(self.document_filter(), DocumentFilter.of(filter))
         scorer = scorer.seen(documents, wanted)
         return (documents, scorer.tree), scorer, embedding
 
-    def _wanted(self) -> DocumentFilter | None:
+    def document_filter(self) -> DocumentFilter | None:
+        """Return the filter of every search, None where everything may be seen."""
         return DocumentFilter.of(self.filter)
 
     def _flow(

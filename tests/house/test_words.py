@@ -19,7 +19,7 @@ PAGES = [
 MISLEADING = {
     r"(?<!there)(?<!there is)\s+(is|are)\s+none\b": "say 'is not a ...': None is a value here",
     r"\b[Aa]new\b": "say 'again', or what is done",
-    r"\b[Bb]eneath\b(?!:)": "say 'below', or 'the wrapped retriever'",
+    r"\b[Bb]eneath\b": "say 'below', or 'the wrapped retriever'",
     r"\bhad\s+elsewhere\b": "say 'obtained elsewhere'",
     r"\basked\s+no\s+more\b": "say 'is not called again'",
     r"\b(at (least|most)|until there are|exactly)\s+so\s+(many|large)\b": "name the number",

@@ -106,18 +106,18 @@ class FilteredProfile(StoreProfile):
     search exhaustively.
     """
 
-    def __init__(self, beneath: StoreProfile, unit_filter: UnitFilter) -> None:
+    def __init__(self, wrapped: StoreProfile, unit_filter: UnitFilter) -> None:
         super().__init__()
-        self._beneath = beneath
+        self._wrapped = wrapped
         self._unit_filter = unit_filter
 
     def takes_vector(self, store: VectorStore) -> bool:
         """Whether the store is searched by the query's vector, given its embedding model."""
-        return self._beneath.takes_vector(store)
+        return self._wrapped.takes_vector(store)
 
     def is_exact(self, query: DocumentQuery) -> bool:
         """Whether the store ranks every row that passes by its vector."""
-        return self._beneath.is_exact(query)
+        return self._wrapped.is_exact(query)
 
     def search(self, query: DocumentQuery) -> Calls[Rows[Row]]:
         """Rank rows, without those of units to exclude."""

@@ -80,7 +80,7 @@ def test_the_next_run_agrees_with_the_records_whatever_was_killed(cleanup, dying
     # What the killed run took out comes again: the records still know it.
     lost = [page(n) for n in range(3)]
     opened, done = feed(lost)
-    texts = {one.text for one in opened._documents().values()}
+    texts = {one.text for one in opened.documents_by_id().values()}
     assert texts == {one.page_content for one in lost}
     opened, done = feed(lost)
     assert done == {"num_added": 0, "num_updated": 0, "num_skipped": 3, "num_deleted": 0}
@@ -138,5 +138,5 @@ def test_two_writers_of_a_tree_lose_nothing(tmp_path):
         writer.start()
     for writer in writers:
         writer.join()
-    assert sorted(tree(tmp_path / "i.db")._documents()) == [f"d{n}" for n in range(8)]
+    assert sorted(tree(tmp_path / "i.db").documents_by_id()) == [f"d{n}" for n in range(8)]
     assert nodes(first) == nodes(second) == nodes(tree(tmp_path / "i.db"))

@@ -234,7 +234,7 @@ async def test_a_change_cancelled_at_the_store_lets_the_next_one_go_on():
     while not store.asked:
         await asyncio.sleep(0.01)
     tasks += [asyncio.create_task(changed.aupsert([page(n)])) for n in (1, 2)]
-    while len(changed._documents()) < 3:
+    while len(changed.documents_by_id()) < 3:
         await asyncio.sleep(0.01)
     for task in tasks[:2]:
         task.cancel()
