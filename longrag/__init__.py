@@ -1,7 +1,7 @@
 """Long-context retrieval: the algorithms, free of any framework.
 
 ``llama_index_longrag`` and ``langchain_longrag`` are the drop-in components; this package holds
-what they share. Each folder stands where text is on its way from corpus to answer: ``ingestion``,
+what they share. Each folder is one step of text on its way from corpus to answer: ``ingestion``,
 ``indexing``, ``retrieval``, ``synthesis``.
 """
 

@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-# The outcome of a call that another run on the same journal is making, and the seconds until it is
-# looked up again.
+# The outcome of a call that another run on the same journal is making, and the seconds until the
+# journal is read again.
 _ELSEWHERE = object()
 _PAUSE = 0.05
 
@@ -118,9 +118,9 @@ class Fetch:
 class Compute:
     """Do work in this process whose result must survive it; answered by the driver with a string.
 
-    ``key`` names all that the result depends on: a journal that knows it gives the result without
-    the work, and with an empty key none keeps it. The work runs in the driver's threads, so that it
-    never blocks an event loop.
+    ``key`` names all that the result depends on: a journal that has it gives the result without
+    the work; with an empty key the result is not stored. The work runs in the driver's threads, so
+    that it never blocks an event loop.
     """
 
     key: str
@@ -236,7 +236,7 @@ def run_all(
         JournalError: an answer could not be written or read; nothing more is asked.
         Exception: whatever a flow raises; the other flows are closed first.
     """
-    merged = _Merged(flows, max_in_flight)
+    merged = _MergedFlows(flows, max_in_flight)
     memory = _Memory(journal)
     outcome = partial(_outcome, answer, memory)
     try:
@@ -251,7 +251,7 @@ def run_all(
     return merged.results()
 
 
-def _run_threaded(merged: _Merged[T], outcome: Callable[[Request], Outcome]) -> None:
+def _run_threaded(merged: _MergedFlows[T], outcome: Callable[[Request], Outcome]) -> None:
     with ThreadPoolExecutor(max_workers=merged.max_in_flight) as pool:
         pending: dict[Future[Outcome], _Call] = {}
         try:
@@ -280,7 +280,7 @@ async def arun_all(
     (a search, a clustering) never blocks the loop. On cancellation the calls in flight are
     cancelled and every flow is closed before this returns. Otherwise as ``run_all``.
     """
-    merged = _Merged(flows, max_in_flight)
+    merged = _MergedFlows(flows, max_in_flight)
     memory = _Memory(journal)
     pending: dict[asyncio.Task[Outcome], _Call] = {}
     try:
@@ -326,7 +326,7 @@ def _outcome(answer: Answer, memory: _Memory, request: Request) -> Outcome:
                 return recalled.finish(None)
             return recalled.finish(asked.work() if isinstance(asked, Compute) else answer(asked))
     except JournalError:
-        # Whatever is asked after it would be paid for and lost.
+        # Calls made after it would be paid for and lost.
         raise
     except Exception as error:  # noqa: BLE001 - an outcome is a value or an exception
         return error
@@ -347,7 +347,7 @@ async def _aoutcome(answer: AsyncAnswer, memory: _Memory, request: Request) -> O
             # What was paid for is written even when the build is cancelled meanwhile.
             return await _in_thread(partial(recalled.finish, value))
     except JournalError:
-        # Whatever is asked after it would be paid for and lost.
+        # Calls made after it would be paid for and lost.
         raise
     except Exception as error:  # noqa: BLE001 - an outcome is a value or an exception
         return error
@@ -359,7 +359,7 @@ def _never(request: Request) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class _Recalled:
-    """What of a request is still to be asked, and what makes its outcome of the answer.
+    """The part of a request still to be asked, and how its outcome is made from the answer.
 
     ``keys`` are the claims on the calls that are still to be made.
     """
@@ -370,14 +370,14 @@ class _Recalled:
 
 
 class _Memory:
-    """A journal as one run uses it, or none: it knows what the run has claimed."""
+    """A run's journal, if any, and the claims that the run has made in it."""
 
     def __init__(self, journal: Journal | None) -> None:
         self._journal = journal
         self._claimed: set[bytes] = set()
 
     def keeps(self, request: Request) -> bool:
-        """Whether the journal is asked before a request is."""
+        """Whether the journal is consulted before a request is answered."""
         match request:
             case _ if self._journal is None:
                 return False
@@ -399,14 +399,14 @@ class _Memory:
         if not journal.claim(recalled.keys):
             return None
         self._claimed.update(recalled.keys)
-        # The run that had claimed it may have ended since.
+        # The run that claimed it may have ended since.
         again = _recall(request, journal)
         self.release(tuple(set(recalled.keys).difference(again.keys)))
         return again
 
     @contextmanager
     def holding(self, recalled: _Recalled) -> Iterator[None]:
-        """Give up the claims of a request that fails; an answer that is written ends its own."""
+        """Release the claims of a request that failed; writing an answer releases its claim."""
         try:
             yield
         except BaseException:
@@ -415,16 +415,16 @@ class _Memory:
         self._claimed.difference_update(recalled.keys)
 
     def release(self, keys: tuple[bytes, ...]) -> None:
-        """Give up claims of this run."""
+        """Release claims of this run."""
         held = self._claimed.intersection(keys)
         if held and self._journal is not None:
-            # A claim that cannot be removed runs out.
+            # A claim that cannot be removed expires.
             with suppress(JournalError):
                 self._journal.release(tuple(held))
             self._claimed.difference_update(held)
 
     def close(self) -> None:
-        """Give up the claims of calls that were cut short."""
+        """Release the claims of calls that were interrupted."""
         self.release(tuple(self._claimed))
 
 
@@ -484,7 +484,7 @@ class _Call:
     places: list[tuple[int, int]] = field(default_factory=list)
 
 
-class _Merged(Generic[T]):
+class _MergedFlows(Generic[T]):
     """Several flows as one queue of calls: which call to open next, and who gets its outcome."""
 
     def __init__(self, flows: Sequence[Flow[T]], max_in_flight: int) -> None:
@@ -508,7 +508,7 @@ class _Merged(Generic[T]):
         return self._queue.popleft() if self._queue else None
 
     def settle(self, call: _Call, outcome: Outcome) -> None:
-        """Hand an outcome to the flows that wait for it; what others ask for waits its turn."""
+        """Pass an outcome to the flows that wait for it; requeue a call that another run makes."""
         if outcome is _ELSEWHERE:
             self._queue.append(call)
             return

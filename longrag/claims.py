@@ -2,8 +2,7 @@
 
 A claim is a row of the journal's file. It holds for as long as the process that made it runs and
 its journal is open, and for ``CLAIM_SECONDS`` where that cannot be seen, as from another container.
-A claim that holds no longer is taken over: in doubt a call is made twice, and none is waited for
-without end.
+A claim that no longer holds is taken over: in doubt a call is made twice, and no wait is endless.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ _here: set[str] = set()
 
 @dataclass(frozen=True, slots=True)
 class Claimant:
-    """One open journal of one process, as the maker of claims."""
+    """One open journal of one process, which makes claims."""
 
     token: str = field(default_factory=lambda: token_hex(8))
 
@@ -66,7 +65,7 @@ class Claimant:
         connection.execute("DELETE FROM claims WHERE token = ?", (self.token,))
 
     def forget(self) -> None:
-        """Have the claims that are left count as abandoned."""
+        """Mark the claims that are left as abandoned."""
         _here.discard(self.token)
 
 
@@ -99,7 +98,7 @@ def _runs(pid: int, started: object) -> bool:
 
 
 def _started(pid: int) -> str:
-    """Name the moment a process was started; "" where that is not known or it has ended."""
+    """Return when a process was started, as text; "" if unknown or if it has ended."""
     try:
         line = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
     except OSError:

@@ -5,7 +5,7 @@ LongragError
 ├── InvalidDocumentError (ValueError)    a corpus that cannot be ingested as given
 ├── EmbeddingError (ValueError)          vectors that are not finite or not of one width
 ├── TokenizerError (ValueError)          a tokenizer that does not fit an index of keys
-├── GenerationError                      a language model that gave nothing usable
+├── GenerationError                      a language model that gave no usable text
 │   └── SummaryError                     a cluster of a tree that could not be summarised
 ├── RerankError                          a reranker that failed or gave no usable scores
 ├── CallLimitError                       a build that reached the calls it was allowed
@@ -17,7 +17,7 @@ LongragError
 ├── JournalError                         a journal that cannot be read or written
 └── MissingExtraError (ImportError)      an optional dependency that is not installed
 
-ShortResultWarning (UserWarning)         what ShortResultError says, where it is no error
+ShortResultWarning (UserWarning)         the same as ShortResultError, as a warning
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class LongragError(Exception):
 
 
 class InvalidParameterError(LongragError, ValueError):
-    """A parameter was outside what is allowed."""
+    """A parameter has a value that is not allowed."""
 
     def __init__(self, parameter: str, received: object, allowed: str, remedy: str = "") -> None:
         message = f"{parameter} must be {allowed}, got {received!r}"
@@ -54,7 +54,7 @@ class ChangedTextWarning(UserWarning):
 
 
 class GenerationError(LongragError):
-    """A language model gave nothing usable; the message names the call."""
+    """A language model gave no usable text; the message names the call."""
 
 
 class SummaryError(GenerationError):
@@ -103,7 +103,7 @@ class IndexFormatError(LongragError):
 
 
 class StaleIndexError(LongragError):
-    """An index was changed by another process or object; to store this one would lose that."""
+    """An index was changed by another process or object; storing this one would lose the change."""
 
 
 class DatabaseError(LongragError):

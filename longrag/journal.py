@@ -30,7 +30,7 @@ from longrag.types import stable_id
 Vector: TypeAlias = NDArray[np.float32]
 
 ANY_DOCUMENT: Final = "\x00any document"
-"""The source of what was made from too many documents to name: it goes with any that is purged."""
+"""The source of an answer made from too many documents to list; purging any document removes it."""
 
 LARGEST_VALUE: Final = 1e15
 """The largest magnitude of a value in a vector: products of larger ones would leave float32."""
@@ -52,7 +52,7 @@ _SCHEMA = (
 )
 
 
-# Held while a journal is made or opened in this process.
+# Locked while this process creates or opens a journal.
 _opening = threading.Lock()
 
 
@@ -143,7 +143,7 @@ class Journal:
             )
 
     def get(self, prompt: str) -> str | None:
-        """Return the stored answer to a prompt, or None when it was never paid for."""
+        """Return the stored answer to a prompt, or None."""
         with self._use() as connection:
             stored = self._stored(connection, _ANSWER, self.answer_key(prompt))
         return None if stored is None else stored.decode("utf-8", "surrogatepass")
@@ -151,7 +151,7 @@ class Journal:
     def put(self, prompt: str, answer: str, *, sources: Iterable[str] = ()) -> str:
         """Commit an answer and return it; the first answer stored for a prompt stays.
 
-        Returns what is stored, so that two processes which paid for one prompt go on alike.
+        Returns what is stored, so that two processes which sent one prompt use the same answer.
 
         Raises:
             GenerationError: ``answer`` is not a string.
@@ -167,7 +167,7 @@ class Journal:
         return answer if stored is None else stored.decode("utf-8", "surrogatepass")
 
     def get_vectors(self, texts: Sequence[str], *, role: str) -> list[Vector | None]:
-        """Return the stored vector of each text, or None where it was never paid for."""
+        """Return the stored vector of each text, or None in its place."""
         found: list[Vector | None] = []
         with self._use() as connection:
             for text in texts:
@@ -261,7 +261,7 @@ class Journal:
     def purge(self, *sources: str) -> int:
         """Remove all that was made from any of these documents, whatever its model.
 
-        What names ``ANY_DOCUMENT`` as its source is removed too, unless there are no documents.
+        Entries with the source ``ANY_DOCUMENT`` are removed too, unless no document is given.
         Returns how many answers and vectors these were.
 
         Raises:
@@ -278,7 +278,7 @@ class Journal:
         return removed
 
     def _check_sources(self, connection: sqlite3.Connection) -> None:
-        """Refuse a table of sources of which an entry is not as it was written."""
+        """Raise ``JournalError`` if an entry of the table of sources is damaged."""
         # The index by key holds every row a second time.
         if connection.execute("PRAGMA integrity_check(sources)").fetchone() != ("ok",):
             raise self._damaged()
@@ -301,10 +301,10 @@ class Journal:
         return int(counted[0])
 
     def close(self) -> None:
-        """Close the file, after what is being written; closing twice is harmless."""
+        """Close the file once pending writes are done; closing twice is harmless."""
         with self._lock:
             if self._connection is not None:
-                # What cannot be written now runs out by itself.
+                # A claim that cannot be removed now expires.
                 with suppress(sqlite3.Error), self._connection:
                     self._claimant.leave(self._connection)
         self._shut()
@@ -398,7 +398,7 @@ def _checksum(kind: int, key: bytes, content: bytes) -> bytes:
 
 
 def _rows(vectors: ArrayLike, count: int) -> Vector:
-    """Return usable vectors; what is not must not be kept as paid for."""
+    """Check vectors, since unusable ones must not be stored."""
     try:
         rows = np.asarray(vectors)
     except (TypeError, ValueError) as error:

@@ -1,9 +1,8 @@
 """Every prompt, in our own words, with the section of the paper it follows.
 
 Templates are plain strings with ``{name}`` slots, so that each framework can wrap them in its own
-prompt class. Whatever fills a slot stands in a tagged field, and ``field`` takes the meaning out of
-any tag of ours inside it: a document that imitates a field can neither end its own nor open
-another.
+prompt class. Whatever fills a slot is put into a tagged field, and ``field`` escapes our tags
+inside it: a document that imitates a field can neither end its own nor open another.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ def document_fields(documents: Iterable[tuple[str, str]]) -> str:
 
 
 def fill(template: str, **slots: str) -> str:
-    """Replace each ``{name}`` of a slot by its text; other braces stand for themselves.
+    """Replace each ``{name}`` of a slot by its text; other braces are kept.
 
     The template is read once, so that what looks like a slot inside a text stays as it is.
     """
@@ -270,7 +269,7 @@ RICHES_MULTI_HOP = _EVIDENCE.replace("{count}", "four") + _MULTI_HOP + _ASKED
 RICHES_STOP = ("\nquestion:", "\nQuestion:")
 """Where an output is over: the model begins another question.
 
-The end of a line would not do, since the answer stands on the second, nor would a blank one, which
+The end of a line would not do, since the answer is on the second, nor would a blank one, which
 some models put before the answer.
 """
 
@@ -444,4 +443,4 @@ Answer the question in a few words."""
 """The same without a context."""
 
 CAPTION = "Describe this image in one sentence."
-"""What stands beside an image that is to be described (best practices, Figure 4)."""
+"""The text given with an image that is to be described (best practices, Figure 4)."""

@@ -39,7 +39,7 @@ class Document:
 class Member:
     """The place of one document, or of one part of it, in a unit's text.
 
-    The document's characters ``[doc_start, doc_end)`` stand verbatim in the unit's text from
+    The document's characters ``[doc_start, doc_end)`` are verbatim in the unit's text from
     character ``start`` on. Several members of one document are parts of it with something missing
     between them; what joins them is in no member.
 
@@ -127,7 +127,7 @@ class LongUnit:
 
     @property
     def doc_ids(self) -> tuple[str, ...]:
-        """The ids of the member documents, each once, in the order in which they stand."""
+        """The ids of the member documents, each once, in their order in the text."""
         return tuple(dict.fromkeys(member.doc_id for member in self.members))
 
     @property
@@ -143,10 +143,10 @@ class RetrievedUnit:
     """A unit found for a question, with the chunk that found it.
 
     ``score`` is the best chunk's, in the terms of what ranked it, None when that gives no scores.
-    ``exact`` tells that the ranking
-    is known to be exact (LongRAG §3.1 on an exact index); ``complete`` tells that the text is the
-    whole unit, neither cut to a token budget nor put together from only the chunks that were seen.
-    A unit of all its stored chunks is complete, also where these leave gaps in their documents.
+    ``exact`` tells that the ranking is known to be exact (LongRAG §3.1 on an exact index);
+    ``complete`` tells that the text is the whole unit, neither cut to a token budget nor put
+    together from only the chunks that were seen. A unit of all its stored chunks is complete, also
+    where these leave gaps in their documents.
     ``short`` tells that fewer units came than were asked for, although the store may hold more.
     """
 
@@ -192,7 +192,7 @@ class RetrievedNode:
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """A text that may be decoded as evidence, with the place in the corpus it stands for.
+    """A text that may be decoded as evidence, with the place in the corpus that it is evidence of.
 
     ``text`` is the key's own text. The characters ``[start, end)`` of document ``doc_id`` are what
     it is evidence of: the same words for a sentence, a whole paragraph for a title or a

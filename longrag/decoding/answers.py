@@ -10,7 +10,7 @@ from typing import Final
 
 from longrag.decoding.generation import Generation
 from longrag.errors import InvalidParameterError
-from longrag.ingestion.keys_of import one_line
+from longrag.ingestion.key_extraction import one_line
 from longrag.models.tokenizer import MARKERS
 from longrag.prompts import RICHES_MULTI_HOP, RICHES_SINGLE_HOP
 

@@ -119,10 +119,10 @@ def _number(names: Mapping[int, str], label: str | int) -> int:
 
 
 def lexical_stand_in(premise: str, hypothesis: str) -> float:
-    """Return the share of the hypothesis's content words that stand in the premise, as stems.
+    """Return the share of the hypothesis's content words that are in the premise, as stems.
 
     No measure of entailment: it reads neither order nor negation, and an answer of yes or no is
-    missing from any premise. It stands in for a model so that an evaluation can be run through
+    missing from any premise. It takes a model's place so that an evaluation can be run through
     offline; do not report its numbers as AutoAIS.
     """
     wanted = [term for term in content_terms(hypothesis) if term not in _FRAME]

@@ -13,7 +13,7 @@ from typing import Final, Literal, TypeAlias, get_args
 from longrag.errors import InvalidParameterError
 from longrag.evaluation.text_metrics import check_answers, check_text
 from longrag.indexing import KeyIndex
-from longrag.ingestion.keys_of import one_line
+from longrag.ingestion.key_extraction import one_line
 from longrag.models.tokenizer import Tokenizer, encode_key
 
 Loss: TypeAlias = Literal["index", "search", "attribution"]
@@ -73,7 +73,7 @@ def loss(
         )
     keys = bool(len(gold_keys))
     gold = check_answers(gold_keys if keys else gold_docs, "gold_keys" if keys else "gold_docs")
-    found = {check_text(f"retrieved[{at}]", text) for at, text in enumerate(_listed(retrieved))}
+    found = {check_text(f"retrieved[{at}]", text) for at, text in enumerate(_as_texts(retrieved))}
     if isinstance(indexed, str):
         raise InvalidParameterError("indexed", indexed, "a set of strings, or IndexedKeys")
     if keys:
@@ -127,7 +127,7 @@ class IndexedKeys:
         return state is not None and self._index.may_close(state)
 
 
-def _listed(texts: Sequence[str]) -> Sequence[str]:
+def _as_texts(texts: Sequence[str]) -> Sequence[str]:
     if isinstance(texts, str) or not isinstance(texts, Sequence):
         raise InvalidParameterError("retrieved", texts, "a list of strings")
     return texts

@@ -155,7 +155,7 @@ def _rouge(given: list[str], reference: list[str]) -> RougeL:
 def _longest_common_subsequence(one: list[str], other: list[str]) -> int:
     """Return its length, one bit a token of ``one`` at a time (Hyyrö 2004).
 
-    The zero bits of ``rows`` stand where the length of the subsequence grows.
+    The zero bits of ``rows`` are where the length of the subsequence grows.
     """
     places: dict[str, int] = {}
     for at, token in enumerate(one):

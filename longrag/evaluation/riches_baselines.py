@@ -53,7 +53,7 @@ class BaselineAnswer:
 def no_retrieval(question: str, *, prompt: str = RICHES_SINGLE_HOP) -> Flow[BaselineAnswer]:
     """Have the model write evidence and answer by itself, from the prompt a decoder is given.
 
-    Nothing constrains it: what stands between the markers in ``text`` is made up, and no evidence.
+    Nothing constrains it: the text between the markers in ``text`` is made up, and no evidence.
 
     Raises:
         InvalidParameterError: a blank question, or a prompt without the slot ``{question}``.
@@ -132,7 +132,7 @@ def iterative(
 class KeySearch:
     """Answers ``Search`` over keys: exact inner products of unit vectors, in memory.
 
-    A hit's chunk is the key's text with the place it stands for; its unit is the key's number.
+    A hit's chunk is the key's text with the place it names; its unit is the key's number.
 
     Args:
         keys: what is searched, at least one; a vector is made of each.
@@ -154,7 +154,7 @@ class KeySearch:
         """Return at most ``top_k`` keys, best first; equal ones in the order of the keys.
 
         Raises:
-            NotImplementedError: the search excludes something or has a vector of its own.
+            NotImplementedError: the search excludes something or comes with a vector.
         """
         if search.exclude or search.depth or search.vector is not None:
             raise NotImplementedError("keys are searched by a query's text alone")

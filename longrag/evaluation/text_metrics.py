@@ -28,7 +28,7 @@ _NO_SPAN = frozenset(("yes", "no", "noanswer"))
 def _patterns() -> tuple[re.Pattern[str], re.Pattern[str]]:
     r"""Compile what matches a character of an unspaced script, and what matches a token.
 
-    ``\w`` leaves out combining marks, which stand alone after canonical decomposition.
+    ``\w`` leaves out combining marks, which are separate after canonical decomposition.
     """
     blocks = chain(range(0x300, 0x20000), range(0xE0100, 0xE01F0))
     marks = "".join(chr(c) for c in blocks if unicodedata.category(chr(c))[0] == "M")
@@ -43,7 +43,7 @@ def tokens(text: str) -> list[str]:
 
     The tokens of DPR's evaluation (Karpukhin et al. 2020), which LongRAG's published code uses too:
     after canonical decomposition, runs of letters, digits and combining marks, or one other visible
-    character. Chinese characters and kana are tokens of their own.
+    character. Chinese characters and kana are one token each.
     """
     lowered = unicodedata.normalize("NFD", text).lower()
     return [token for token in _patterns()[1].findall(lowered) if token.isprintable()]
@@ -106,7 +106,7 @@ def refined_exact_match(prediction: str, answers: Sequence[str]) -> bool:
 
 
 def contains_exact_match(prediction: str, answers: Sequence[str]) -> bool:
-    """Tell whether an accepted answer stands in the prediction as consecutive tokens.
+    """Tell whether an accepted answer is in the prediction as consecutive tokens.
 
     The measure for a long answer, ``is_substring_match`` in LongRAG's published code. An exact
     match counts as well, which differs where an article or a mark of punctuation is missing.
@@ -132,9 +132,9 @@ def token_f1(prediction: str, answers: Sequence[str]) -> float:
 def answer_recall(
     texts: Sequence[str], answers: Sequence[str], *, question_type: str = ""
 ) -> bool | None:
-    """Tell whether an accepted answer stands in one of the retrieved texts (LongRAG §4.2, AR).
+    """Tell whether an accepted answer is in one of the retrieved texts (LongRAG §4.2, AR).
 
-    It stands there as consecutive ``tokens``, so "art" is not found in "Bart". The measure is for
+    It must be there as consecutive ``tokens``, so "art" is not found in "Bart". The measure is for
     questions whose answer is a span: where all answers are yes or no, or ``question_type`` says
     "comparison", the value is None, which ``bootstrap_interval`` leaves out and counts. No texts
     give False.

@@ -23,7 +23,7 @@ from longrag.indexing.tree.geometry import check_seed
 from longrag.prompts import TUNING_ANSWER, TUNING_ANSWER_ALONE, field, quote
 
 Contexts: TypeAlias = Literal["none", "gold", "random", "gold+random", "gold+gold"]
-"""What stands before the question: the paper's D∅, Dg, Dr, Dgr and Dgg."""
+"""What comes before the question: the paper's D∅, Dg, Dr, Dgr and Dgg."""
 
 EVALUATION_CONTEXTS: Final[tuple[Contexts, ...]] = ("none", "gold", "random", "gold+random")
 """The contexts under which the paper evaluates every tuned model (§3.8)."""
@@ -95,13 +95,13 @@ def tuning_examples(
     - "gold+gold": the gold passages twice (Dgg).
 
     A drawn passage is never gold for its question: it neither equals a gold passage nor contains
-    one nor stands in one, whatever the case and white space. It may hold the answer by chance, as
+    one nor is part of one, whatever the case and white space. It may hold the answer by chance, as
     in the paper. It depends on the question, the pool and the seed alone, so that "random" and
     "gold+random" disturb a question with the same passage and other questions change nothing.
 
     Args:
         questions: the questions; those that are trained and those that are held out apart.
-        contexts: what stands before a question.
+        contexts: what comes before a question.
         random_state: an integer of at least 0 that seeds the draws.
         pool: the passages drawn from; by default the gold passages of all questions, as in the
             paper, so that drawn and gold ones are alike.
@@ -124,7 +124,7 @@ def tuning_examples(
     if not isinstance(template, str) or set(_SLOT.findall(template)) != slots:
         name = "prompt_alone" if contexts == "none" else "prompt"
         raise InvalidParameterError(name, template, f"a string with the slots {sorted(slots)}")
-    given = [_checked(place, question) for place, question in enumerate(questions)]
+    given = [_check_question(place, question) for place, question in enumerate(questions)]
     draw = _Pool(given, pool, random_state) if "random" in contexts else None
     examples = []
     for place, question in enumerate(given):
@@ -161,7 +161,7 @@ def split_questions(
         InvalidParameterError: a setting, or a question that is not allowed.
     """
     check_seed(random_state)
-    given = [_checked(place, question) for place, question in enumerate(questions)]
+    given = [_check_question(place, question) for place, question in enumerate(questions)]
     words = [_words(question.question) for question in given]
     ranked = sorted(dict.fromkeys(words), key=lambda said: (_digest(random_state, said), said))
     whole = isinstance(held_out, int) and not isinstance(held_out, bool)
@@ -270,7 +270,7 @@ def _digest(random_state: int, text: str) -> bytes:
     return sha256(f"{random_state} {text}".encode()).digest()
 
 
-def _checked(place: int, question: TuningQuestion) -> TuningQuestion:
+def _check_question(place: int, question: TuningQuestion) -> TuningQuestion:
     name = f"questions[{place}]"
     if not isinstance(question, TuningQuestion):
         raise InvalidParameterError(name, question, "a TuningQuestion")

@@ -66,7 +66,7 @@ class ItemsChange:
 class IndexDatabase:
     """One index in a database.
 
-    Several processes and threads may use it, each with an object of its own or one they share:
+    Several processes and threads may use it, each with a separate object or one they share:
     many read while one writes, and another that writes waits.
 
     Args:

@@ -66,7 +66,7 @@ class KeywordIndex:
             texts: The texts; a blank one is never found.
             tokenizer: Gives the words of texts and queries. By default words are compared by their
                 stems, and runs of Chinese, Japanese and Korean by overlapping character pairs, so
-                that a single such character is found only where it stands alone.
+                that a single such character is found only where it is alone.
 
         Raises:
             InvalidDocumentError: An id or a text that is not a string, or a repeated id.
@@ -103,7 +103,7 @@ class KeywordIndex:
             with the query are left out, so there may be fewer than ``top_k``, or none.
 
         Raises:
-            InvalidParameterError: A query that is no string, or a ``top_k`` below 1.
+            InvalidParameterError: A query that is not a string, or a ``top_k`` below 1.
         """
         _check_top_k(top_k)
         scores = self.scores(query)
@@ -120,7 +120,7 @@ class KeywordIndex:
         """Return every text's score, in the order of ``ids``: shape (texts,), float32.
 
         Raises:
-            InvalidParameterError: A query that is no string.
+            InvalidParameterError: A query that is not a string.
         """
         if not isinstance(query, str):
             raise InvalidParameterError("query", query, "a string")

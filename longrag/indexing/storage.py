@@ -83,7 +83,7 @@ def save_arrays(
 
     Raises:
         StaleIndexError: something else is saved there than ``instead_of``; it is left as it was.
-        IndexFormatError: the path holds something else than an index of this kind and version; it
+        IndexFormatError: the path holds something other than an index of this kind and version; it
             is left as it was.
         InvalidParameterError: an array's name.
         OSError: the disk is full or cannot be written.

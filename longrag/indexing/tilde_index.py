@@ -125,7 +125,7 @@ class TildeIndex:
     def scores(self, terms: Sequence[int], rows: NDArray[np.int64]) -> NDArray[np.float32]:
         """Sum the weights of a query's terms in some passages.
 
-        A term that stands twice in the query counts twice, as in the code of TILDEv2; one that the
+        A term that occurs twice in the query counts twice, as in the code of TILDEv2; one that the
         passage lacks counts 0. The same whatever is asked together.
 
         Args:
@@ -206,7 +206,7 @@ class TildeScorer:
     Args:
         index: the weights.
         tokenizer: cuts the queries, as the passages were cut: the ``tokenizer`` of the model that
-            weighed them, or a ``TildeTokenizer`` of its own.
+            weighed them, or a separate ``TildeTokenizer``.
 
     Raises:
         InvalidParameterError: the index was made with another tokenizer.
@@ -234,7 +234,7 @@ class TildeScorer:
         """Return the same for passages by their ids.
 
         Raises:
-            InvalidParameterError: the query is no string, or an id is not in the index.
+            InvalidParameterError: the query is not a string, or an id is not in the index.
         """
         readable(query, ids)
         return self._index.scores(self._terms(query), self._index.rows_of_ids(ids))

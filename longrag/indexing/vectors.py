@@ -1,7 +1,7 @@
 """Vectors as indexes keep them: checked at the border, stored as float32 or float16, multiplied.
 
 Two products live here. `inner_products` is fast and rounded as BLAS pleases, which depends on the
-shapes it is given. `exact_inner_products` gives one value to one pair of vectors whatever stands
+shapes it is given. `exact_inner_products` gives one value to one pair of vectors whatever is
 beside them. Searches find candidates with the first and decide with the second.
 """
 
@@ -121,7 +121,7 @@ def blocks(count: int) -> Iterator[slice]:
 
 
 def largest_norm(vectors: NDArray[Any]) -> float:
-    """Return the largest Euclidean norm among stored vectors; 0.0 where there are none."""
+    """Return the largest Euclidean norm among stored vectors; 0.0 without any."""
     # In float32 the squares of small values would vanish, and with them the error bound.
     return max(
         (

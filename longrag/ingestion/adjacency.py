@@ -84,7 +84,7 @@ def link_matrix(links: IntArray, count: int, *, directed: bool, compiled: bool) 
 def link_array(links: Links, count: int, *, directed: bool) -> IntArray:
     """Bring links of any accepted kind into an array of shape (links, 2), checked.
 
-    An array of int32 or int64 is returned as it is. A link of an undirected graph stands for both
+    An array of int32 or int64 is returned as it is. A link of an undirected graph means both
     directions, so with ``directed`` it appears twice.
 
     Raises:

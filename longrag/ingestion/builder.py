@@ -28,7 +28,7 @@ class UnitBuilder:
         link_rules: rewrite a site's link targets before they are resolved.
         count_tokens: counts the tokens of a text.
         split_sentences: gives the spans of the sentences of a text.
-        chunker: cuts a document's text into chunks of its own making, in place of sentences put
+        chunker: cuts a document's text into chunks by other rules, in place of sentences put
             together up to ``chunk_size`` tokens.
 
     Raises:

@@ -70,7 +70,7 @@ def group_documents(
         document. A document without related documents is its own group unless another takes it in.
 
     Raises:
-        InvalidParameterError: If a size is negative or no integer, a link is no pair or leads
+        InvalidParameterError: If a size is negative or no integer, a link is not a pair or leads
             outside the documents, or ``max_size`` is not a positive integer.
     """
     if directed not in (True, False):

@@ -7,7 +7,7 @@ from typing import Literal, TypeAlias, get_args
 
 from longrag.calls import Flow
 from longrag.errors import InvalidParameterError
-from longrag.ingestion.keys_of import paragraph_keys, sentence_keys, title_keys
+from longrag.ingestion.key_extraction import paragraph_keys, sentence_keys, title_keys
 from longrag.ingestion.propositions import proposition_keys
 from longrag.types import Document, Key
 

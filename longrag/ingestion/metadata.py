@@ -14,7 +14,7 @@ from typing import Final
 from longrag.calls import Flow, Generate, ask, together
 from longrag.errors import GenerationError, InvalidParameterError
 from longrag.ingestion.chunking import check_size
-from longrag.ingestion.keys_of import one_line
+from longrag.ingestion.key_extraction import one_line
 from longrag.ingestion.units import embedding_text
 from longrag.prompts import CHUNK_METADATA, check_slots, field, fill
 from longrag.types import Chunk, LongUnit
@@ -65,7 +65,7 @@ def describe_chunks(
         max_keywords: The most keywords of a chunk, at least 1.
         max_questions: The most questions of a chunk, at least 1.
         prompt: A template with the slot ``{context}``, and ``{max_keywords}`` and
-            ``{max_questions}`` if it is to be told; other braces stand for themselves.
+            ``{max_questions}`` if it is to be told; other braces are kept.
 
     Raises:
         InvalidParameterError: A setting that is not allowed, or a chunk of a unit not given.
@@ -123,7 +123,7 @@ def _strings(value: object) -> tuple[str, ...] | None:
 
 
 def _objects(answer: str) -> Iterator[Mapping[str, object]]:
-    """Yield the JSON objects that stand in a text and in no other object of it."""
+    """Yield the JSON objects of a text that are in no other object of it."""
     decoder = json.JSONDecoder()
     place = answer.find("{")
     for _ in range(_TRIES):

@@ -73,7 +73,7 @@ def common_folder(paths: Iterable[str]) -> str:
 
 
 def without_anchor(target: str) -> str:
-    """Return what stands before the first ``#``."""
+    """Return what comes before the first ``#``."""
     return target.partition("#")[0]
 
 

@@ -1,4 +1,4 @@
-"""Propositions: facts that stand alone, written by a language model (RICHES §3.4).
+"""Propositions: self-contained facts, written by a language model (RICHES §3.4).
 
 Chen et al.: "Dense X Retrieval: What Retrieval Granularity Should We Use?", 2023, is what the paper
 takes its propositions from.
@@ -13,7 +13,7 @@ from typing import Final
 
 from longrag.calls import Flow, Generate, ask, together
 from longrag.errors import GenerationError
-from longrag.ingestion.keys_of import Paragraph, one_line, paragraphs, sentences_of
+from longrag.ingestion.key_extraction import Paragraph, one_line, paragraphs, sentences_of
 from longrag.ingestion.sentences import SentenceSplitter, split_sentences
 from longrag.prompts import PROPOSITIONS, check_slots, field, fill
 from longrag.types import Document, Key
@@ -48,12 +48,12 @@ def proposition_keys(
 
     Args:
         documents: the corpus.
-        prompt: a template with the slot ``{context}``; other braces stand for themselves.
+        prompt: a template with the slot ``{context}``; other braces are kept.
         split_sentences: gives the sentences to fall back to.
 
     Raises:
         InvalidDocumentError: a document cannot be ingested.
-        InvalidParameterError: the prompt is no string with ``{context}``.
+        InvalidParameterError: the prompt is not a string with ``{context}``.
         GenerationError: an answer is not a string. What a call raised is raised as it is.
     """
     check_slots(prompt, "context")
@@ -91,7 +91,7 @@ def parse_propositions(answer: object) -> list[str] | None:
 
 
 def _lists(answer: str) -> Iterator[list[object]]:
-    """Yield the JSON lists that stand in a text and in no other list of it."""
+    """Yield the JSON lists of a text that are in no other list of it."""
     decoder = json.JSONDecoder()
     place = answer.find("[")
     for _ in range(_TRIES):

@@ -27,7 +27,7 @@ _PARENTHESIS: Final = re.compile(r"\s*\([^()]*\)\s*\Z")
 # Longer titles are sentences, and the bound keeps matching linear in the text.
 _MAX_TITLE_TOKENS: Final = 32
 _FOLDER_PAGES: Final = ("index", "_index", "readme")
-# A name: capitalised words, small words of names between them, or what stands in quotes.
+# A name: capitalised words, small words of names between them, or text in quotes.
 _UPPER: Final = "".join(letter for letter in map(chr, range(0x2000)) if letter.isupper())
 _CAPITALISED: Final = rf"(?<!\w)[{_UPPER}][\w’'-]*"
 _NAME: Final = re.compile(
@@ -59,7 +59,7 @@ def _pairs(found: Iterable[tuple[int, int]]) -> Pairs:
 
 @dataclass(frozen=True, slots=True)
 class TitleMentions:
-    """Links a document to those whose title stands in its text, in the letter case of the title.
+    """Links a document to those whose title occurs in its text, in the letter case of the title.
 
     A title is taken without a parenthesis at its end, so "Rush (band)" is looked for as "Rush". It
     must match whole words; where titles overlap, the one that begins first counts, and of these the
@@ -172,7 +172,7 @@ class FolderHierarchy:
 
     The page of a folder, its ``index``, ``_index`` or ``README``, is linked to the folder's other
     pages and to the pages of the folders in it; the other pages of a folder are chained in the
-    order of their paths. Folders without a page of their own hang on the next one above that has.
+    order of their paths. Folders without a page hang on the next one above that has one.
 
     Args:
         path_keys: Metadata keys that may hold a document's path, best first. Without any, its id is
@@ -229,7 +229,7 @@ def _above(pages: Mapping[str, int], folder: str | None) -> Iterator[int]:
 class SectionHierarchy:
     """Links the sections of one source, for corpora whose documents are parts of longer ones.
 
-    Sections are those documents that agree in the first of ``source_keys`` they have; they stand in
+    Sections are those documents that agree in the first of ``source_keys`` they have; they are in
     the order in which they are given. Each is linked from the section it falls under, the last one
     before it whose headings begin its own, and from the one before it.
 
@@ -239,7 +239,7 @@ class SectionHierarchy:
         heading_keys: Metadata keys of the headings above a section, outermost first, as LangChain's
             ``MarkdownHeaderTextSplitter`` writes them.
         path_key: The metadata key of all headings in one "/"-separated string, as LlamaIndex's
-            ``MarkdownNodeParser`` writes it; used where there is none of ``heading_keys``.
+            ``MarkdownNodeParser`` writes it; used where no key of ``heading_keys`` is there.
     """
 
     source_keys: tuple[str, ...] = ("source", "file_path", "path")
@@ -278,7 +278,7 @@ class SectionHierarchy:
 class SharedEntities:
     """Links documents that name the same rare thing.
 
-    Names are runs of capitalised words, with the small words of names inside them, and what stands
+    Names are runs of capitalised words, with the small words of names inside them, and what is
     in quotation marks. A single capitalised word at the start of a sentence is no name.
 
     Args:

@@ -31,7 +31,7 @@ from longrag.ingestion.paths import (
 from longrag.types import Document
 
 LinkRule: TypeAlias = Callable[[str, Document], str | None]
-"""Rewrites a raw target, given the document it stands in, to a path, URL or document id.
+"""Rewrites a raw target, given the document it is in, to a path, URL or document id.
 
 None leaves the target to the next rule; ``"#"`` drops it. A rule is a plain function::
 
@@ -56,7 +56,7 @@ class PrefixRule:
 
     Args:
         prefix: What the target must begin with.
-        replacement: What stands in its place.
+        replacement: What takes its place.
         where: If given, only documents whose id begins with this are the rule's concern, as with
             several versions of one manual.
     """
@@ -92,7 +92,7 @@ class LinkReport:
 
     ``links`` are pairs of indices (source, target) into the documents: unique, sorted, no document
     linked to itself. ``unresolved`` and ``external`` (http and https targets outside the corpus)
-    stand in the order of documents and their targets.
+    are in the order of documents and their targets.
     """
 
     links: tuple[tuple[int, int], ...]
@@ -162,7 +162,7 @@ class LinkResolver:
     def resolve(self, target: str, source: Document) -> str | None:
         """Return the id of the document a target names, or None.
 
-        None stands for an unknown or ambiguous target, and for one that names no document at all:
+        None means an unknown or ambiguous target, and for one that names no document at all:
         an anchor of the same page, ``mailto:``, ``javascript:``, ``tel:`` or ``data:``.
         """
         target = self.rewrite(target, source)

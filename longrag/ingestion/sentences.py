@@ -82,7 +82,7 @@ class _Block(NamedTuple):
 def split_sentences(text: str, *, language: str = "en") -> list[Span]:
     r"""Cut a text into sentences.
 
-    Headings, list items and table rows are sentences of their own; a list marker stays with its
+    Headings, list items and table rows are separate sentences; a list marker stays with its
     item, a closing quote with its sentence, and fenced code is cut at line breaks only. What is
     longer than ``MAX_SENTENCE_CHARS`` is cut again: at sentence ends that a quote hid, at line
     breaks, after ``;`` and ``,`` and their Chinese forms, between words, and at last anywhere.

@@ -24,13 +24,13 @@ if TYPE_CHECKING:
 _MARKDOWN: Final = (".md", ".markdown", ".mdx")
 _HTML: Final = (".html", ".htm")
 
-# Front matter must not stand in for the path or for the links of the page itself.
+# Front matter must not replace the path or for the links of the page itself.
 _RESERVED: Final = frozenset({"path", "links", "hyperlink"})
 
 _MAYBE_H1: Final = re.compile(r"^[ ]{0,3}(?:#[ \t]|=+[ \t]*\r?$)", re.MULTILINE)
 _ANY_TAG: Final = re.compile(r"<[^<>]*>")
 
-# Noncharacters of Unicode, which no text should hold, stand for the ends of blocks and for the
+# Noncharacters of Unicode, which no text should hold, mark the ends of blocks and for the
 # white space that preformatted text keeps.
 _BREAK: Final = "\ufdd0"
 _KEPT: Final = str.maketrans("\n \t", "\ufdd1\ufdd2\ufdd3")
@@ -79,7 +79,7 @@ def _is_file(root: Path, path: object) -> bool:
     try:
         if root.is_file():
             return True
-        # An empty path would quietly stand for the current folder.
+        # An empty path would quietly mean the current folder.
         if root.is_dir() and str(path):
             return False
     except (OSError, ValueError):

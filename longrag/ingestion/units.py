@@ -90,7 +90,7 @@ def build_units(
 ) -> list[LongUnit]:
     r"""Write each group of documents as one text (LongRAG §3.1).
 
-    Members stand in the order of their group, parted by a blank line. Each opens with its title
+    Members are in the order of their group, separated by a blank line. Each opens with its title
     and a blank line, unless the title is blank or the text begins with it, as a line or as a
     Markdown heading; then comes the document's text, verbatim.
 
@@ -229,7 +229,7 @@ def long_units(
     check_documents(documents)
     order = sorted(range(len(documents)), key=lambda i: documents[i].id)
     ordered = [documents[i] for i in order]
-    # A link of an undirected graph must stand for both directions; repeats do no harm.
+    # A link of an undirected graph must be given in both directions; repeats do no harm.
     pairs = np.argsort(order)[link_array(links, len(documents), directed=True)]
     groups = group_documents(
         document_sizes(ordered, count_tokens=count_tokens),
@@ -275,7 +275,7 @@ def titled_text(title: str, text: str) -> str:
 
 
 def _head(title: str, text: str) -> str:
-    """What stands before a text to name it; nothing when the text names itself."""
+    """What goes before a text to name it; nothing when the text names itself."""
     name = title.strip()
     line = text.lstrip().partition("\n")[0].strip()
     return "" if name in ("", line, line.lstrip("#").strip()) else name + _BLANK_LINE

@@ -73,5 +73,5 @@ def found_item(query: Any, wanted: Wanted, found: FoundMedia) -> MediaItem:
 
 
 def no_image(made: object) -> GenerationError:
-    """Return the error of a generator that made something else than an image."""
+    """Return the error of a generator that made something other than an image."""
     return GenerationError(f"the generator returned {made!r:.80}, which is no image")

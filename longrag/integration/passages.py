@@ -22,7 +22,7 @@ SUMMARY_KEYS = ("doc_ids", "source_ids")
 def unit_passage(
     unit: LongUnit, id_: str, metadata: Mapping[str, Any], *, score: float | None, source: object
 ) -> Passage:
-    """Make a passage of a unit, which a reranker reads by its best chunk."""
+    """Make a passage from a unit; a reranker reads its best chunk."""
     best = metadata.get("best_chunk")
     best_text = best.get("text") if isinstance(best, Mapping) else None
     parts = (best_text,) if isinstance(best_text, str) and best_text != unit.text else ()
@@ -40,7 +40,7 @@ def text_passage(
     score: float | None,
     source: object,
 ) -> Passage:
-    """Make a passage of a text that is not a unit.
+    """Make a passage from a text that is not a unit.
 
     Args:
         id_: the passage's identity.
@@ -49,7 +49,7 @@ def text_passage(
         doc_id: the document the text was cut from.
         doc_start: the character of the document at which the text as it was retrieved begins; -1
             where that is not known.
-        score: what ranked it last.
+        score: that of the last ranking.
         source: what the retriever returned.
     """
     title = read_title(metadata)
@@ -69,7 +69,7 @@ def summary_passage(
 ) -> Passage:
     """Make a passage of a summary of the documents in ``metadata["doc_ids"]``.
 
-    Its words stand in no document, so it has no members.
+    Its words are in no document, so it has no members.
     """
     doc_ids = tuple(map(str, metadata["doc_ids"]))
     kept = read_pieces(metadata, text)

@@ -1,4 +1,4 @@
-"""What a question may be answered with by quotes: documents that a filter passes or a search found.
+"""The documents that an answer may quote: those that a filter passes or a search found.
 
 Both adapters turn what they are given into a ``CandidateSource``; how a retriever of the framework
 is asked stays with them.
@@ -21,7 +21,7 @@ CANDIDATE_K: Final = 6
 """Results of a retriever whose documents are candidates, unless another number is asked for."""
 
 Found = tuple[Collection[str], float | None]
-"""The ids that one result of a retriever stands for, and its score if it has one."""
+"""The ids that one result of a retriever names, and its score if it has one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,7 @@ def candidate_source(
     """Read ``candidates`` as a user gives them; None is no restriction.
 
     Args:
-        given: ids, scores by ids, or a retriever; not looked at with ``as_filter``.
+        given: ids, scores by ids, or a retriever; ignored with ``as_filter``.
         retriever: the framework's base class of retrievers.
         documents: those that a filter is asked about.
         as_filter: what was given as a filter of the framework.
@@ -76,7 +76,7 @@ def candidate_source(
         per_thought: whether a retriever is asked before each quote.
 
     Raises:
-        InvalidParameterError: it is nothing of that, or ``per_thought`` without a retriever.
+        InvalidParameterError: another value, or ``per_thought`` is set without a retriever.
     """
     check_k(k, "candidate_k")
     is_retriever = isinstance(given, retriever)

@@ -25,7 +25,7 @@ from longrag.retrieval.query_gates import classify_query
 
 @dataclass(frozen=True, slots=True)
 class GenerateBy(Generate):
-    """Ask a language model of the module's own, and not that of the recipe."""
+    """Ask the module's language model instead of the recipe's."""
 
     llm: Any = field(default=None, compare=False)
 
@@ -38,19 +38,19 @@ class RefineBy(Refine):
 
 
 def gate_by(llm: object, prompt: str = CLASSIFY_QUERY) -> QueryGate:
-    """Make a query gate that asks a language model of its own."""
+    """Make a query gate that asks a separate language model."""
     return partial(classify_query, prompt=prompt, request=partial(GenerateBy, llm=llm))
 
 
 def refine_by(module: object, *, reranks: bool = False) -> Refiner:
-    """Make a module of a recipe of an object of the framework.
+    """Make a recipe's module from an object of the framework.
 
     A failed reranker raises ``RerankError``, so that the recipe's ``on_error`` applies; what any
     other module raises is raised as it is.
     """
 
     def refine(query: str, passages: Sequence[Passage]) -> Flow[Sequence[Passage]]:
-        # The drivers pass on requests of other classes than theirs.
+        # The drivers pass on requests of classes they do not know.
         request = cast("Request", RefineBy(query, tuple(passages), module))
         try:
             return cast("Sequence[Passage]", (yield from ask(request)))
@@ -71,7 +71,7 @@ class PendingAnswer:
     Attributes:
         recipe: the recipe that ran.
         prepared: the outcome of all modules but the generation.
-        prompt: what the model was asked, None as long as that is not known.
+        prompt: the prompt given to the model, None until it is known.
     """
 
     recipe: Recipe

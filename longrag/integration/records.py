@@ -41,15 +41,15 @@ _BEST_CHUNK: Final = tuple(field.name for field in fields(Chunk) if field.name !
 
 
 def read_title(metadata: Mapping[str, Any], key: str = "title") -> str:
-    """Return the title under ``key`` as a string, empty where there is none."""
+    """Return the title under ``key`` as a string, empty without one."""
     value = metadata.get(key)
     return "" if value is None else str(value)
 
 
 def read_number(value: object) -> float | None:
-    """Return a number as a Python float, and None for anything else.
+    """Return a number as a Python float; None for anything else.
 
-    Stores give numbers of their own types, such as ``numpy.float32``, which is not JSON.
+    Stores give numbers of types that JSON lacks, such as ``numpy.float32``.
     """
     return float(value) if isinstance(value, Real) and not isinstance(value, bool) else None
 
@@ -57,7 +57,7 @@ def read_number(value: object) -> float | None:
 def read_offset(value: object) -> int:
     """Return a character offset as a Python integer, -1 where ``value`` is not a whole number.
 
-    Stores give numbers of their own types, and LangChain's splitters give -1 for a chunk whose text
+    Stores give numbers of other types, and LangChain's splitters give -1 for a chunk whose text
     they did not find.
     """
     number = read_number(value)

@@ -95,7 +95,7 @@ class StoreUnderTest(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class CheckResult:
-    """What came of one check: ``detail`` says what is known of it, or what is wrong."""
+    """The result of one check; ``detail`` says what is known of it, or what is wrong."""
 
     check: str
     passed: bool
@@ -346,12 +346,12 @@ def _result(name: str, check: Callable[[], str]) -> CheckResult:
         return CheckResult(name, True, check())
     except AssertionError as error:
         return CheckResult(name, False, str(error) or "AssertionError")
-    except Exception as error:  # noqa: BLE001 - what a store raises is what came of the check
+    except Exception as error:  # noqa: BLE001 - what a store raises is the result of the check
         return CheckResult(name, False, f"{type(error).__name__}: {error}"[:200])
 
 
 def as_table(results: dict[str, list[CheckResult]]) -> str:
-    """Write the results of several stores as a table in Markdown, one row a store."""
+    """Write the results of several stores as a Markdown table, one row for each store."""
     lines = [f"| store | {' | '.join(CHECKS)} |", "|---" * (len(CHECKS) + 1) + "|"]
     for name, own in results.items():
         cells = {one.check: one.detail if one.passed else f"**{one.detail}**" for one in own}

@@ -94,7 +94,7 @@ _MINILM_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9
 class MiniLmEmbedder:
     """The MiniLM-L6-v2 sentence embedder from a package that carries its weights.
 
-    Width 384, unit length. Reads the first 256 tokens of its own vocabulary, some 200 words: chunk
+    Width 384, unit length. Reads the first 256 tokens of a text, some 200 words: chunk
     accordingly. Needs the extra ``local`` (torch) and no network. The weights are a third party's
     upload, so their checksum is compared with the one this release was tested with.
 

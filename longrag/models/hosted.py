@@ -1,4 +1,4 @@
-"""What cannot be constrained to a corpus is refused, and told what is needed instead."""
+"""Refuses models that cannot be constrained to a corpus, and says what is needed instead."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ def check_base_url(base_url: object) -> str:
     """Return the URL of a server without its last slash.
 
     Raises:
-        InvalidParameterError: it is no URL of a server, or that of a hosted API which is known to
-            tell too little.
+        InvalidParameterError: not the URL of a server, or that of a hosted API known to return too
+            little.
     """
     allowed = "the URL of a vLLM server, such as 'http://localhost:8000/v1'"
     if not isinstance(base_url, str):
@@ -68,7 +68,7 @@ def check_language_model(language_model: object) -> None:
     """Check that an object has what a ``LanguageModel`` has, without asking it anything.
 
     Raises:
-        InvalidParameterError: it has not, as the chat models of frameworks and of hosted APIs.
+        InvalidParameterError: a member is missing, as in chat models of frameworks.
     """
     missing = [name for name in _MEMBERS if not _has(language_model, name)]
     if missing:

@@ -88,12 +88,12 @@ class LanguageModel(Protocol):
     def context_window(self) -> int | None: ...  # noqa: D102
 
     def prompt_ids(self, prompt: str, /) -> Sequence[int]:
-        """Return the ids of a prompt as the model wants them: with what must stand before it."""
+        """Return the ids of a prompt as the model wants them: with what must precede it."""
 
     def session(self, prompts: Sequence[Sequence[int]], /) -> AbstractContextManager[Session]:
         """Begin to continue prompts; leaving the context frees what was kept for them.
 
-        Sessions of one model are independent: each may run in a thread of its own.
+        Sessions of one model are independent: each may run in a separate thread.
         """
 
 

@@ -197,7 +197,7 @@ class _LlamaCppSession:
             about.setdefault(row, []).append(index)
         found: dict[int, Scores] = {}
         with self._lock:
-            # In this order every text stands behind those that it goes on, next to its likes.
+            # In this order every text follows those that it continues, next to its likes.
             for row in sorted(about):
                 logprobs = self._logprobs(row)
                 found.update((index, _best_of(asked[index], logprobs)) for index in about[row])

@@ -20,7 +20,7 @@ class Bounds:
         """Return prompts as tuples.
 
         Raises:
-            InvalidParameterError: there is none, or one is empty, too long or has unknown ids.
+            InvalidParameterError: no prompts, or one that is empty, too long or has unknown ids.
         """
         rows = [tuple(int(token) for token in prompt) for prompt in prompts]
         if not rows or not all(rows):

@@ -34,7 +34,7 @@ class Tokenizer(Protocol):
 
 
 def encode_key(tokenizer: Tokenizer, text: str) -> Sequence[int]:
-    """Return the ids of a key as they stand after the opening marker: with a leading space."""
+    """Return the ids of a key as they are after the opening marker: with a leading space."""
     return tokenizer.encode(f" {text}")
 
 

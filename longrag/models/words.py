@@ -144,7 +144,7 @@ def terms(text: str) -> Iterator[tuple[str, Span]]:
     """Yield every term of a text with its characters, stopwords included.
 
     A word in a spaced script is one term; a run of CJK characters is its overlapping bigrams, or
-    the character when it stands alone.
+    the character when it is alone.
     """
     for match in _WORD.finditer(text):
         word, start = match.group(), match.start()

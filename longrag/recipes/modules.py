@@ -1,4 +1,4 @@
-"""The modules a recipe is made of, each a flow that another may take the place of."""
+"""The modules a recipe is made of, each a flow that can be replaced by another."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class Refine:
 
 
 def search_by_vector(texts: QueryTexts, top_k: int) -> Flow[Sequence[Retrieved]]:
-    """Ask with one ``Search``; several texts are embedded, and the mean of their vectors is asked.
+    """Ask with one ``Search``, with the mean of the vectors where there are several texts.
 
     This is HyDE's own formula. The search's ``query`` is then the first text.
     """
@@ -220,7 +220,7 @@ def reranking(
     Args:
         scorer: a monoT5, a TILDEv2 or any other, which then runs inside the flow. None asks with
             one ``Score``, which whoever drives the flow answers.
-        texts: gives what is scored of a passage; its ``parts``, else its text, by default.
+        texts: gives the texts of a passage that are scored: by default ``parts``, else ``text``.
     """
     given = _scored_texts if texts is None else texts
 
@@ -237,7 +237,7 @@ def _scored_texts(passage: Passage) -> str | Sequence[str]:
 
 
 def compressing(compressor: Compressor = compress_extractive) -> Refiner:
-    """Make a module that shortens passages; what nothing is left of is left out.
+    """Make a module that shortens passages; those of which nothing is left are dropped.
 
     By default the sentences nearest to the query are kept, 0.4 of all tokens (Recomp, extractive).
     ``functools.partial(compress_extractive, token_budget=1000)`` and ``compress_abstractive`` fit
@@ -261,14 +261,14 @@ def _with_sources(flow: Flow[Any], sources: tuple[str, ...]) -> Flow[Any]:
     try:
         requests = next(flow)
         while True:
-            requests = flow.send((yield tuple(_sourced(one, sources) for one in requests)))
+            requests = flow.send((yield tuple(_add_sources(one, sources) for one in requests)))
     except StopIteration as stop:
         return stop.value
     finally:
         flow.close()
 
 
-def _sourced(request: Request, sources: tuple[str, ...]) -> Request:
+def _add_sources(request: Request, sources: tuple[str, ...]) -> Request:
     if isinstance(request, Generate) and not request.sources:
         return replace(request, sources=sources)
     return request
@@ -278,11 +278,11 @@ def refined_outside(query: str, passages: Sequence[Passage]) -> Flow[Sequence[Pa
     """Ask whoever drives the flow to rerank or compress, with one ``Refine``.
 
     Raises:
-        RerankError: what is asked failed, its own error being the cause.
+        RerankError: the object that was asked failed; its error is the cause.
     """
     if not passages:
         return []
-    # The drivers pass on what they do not know; what answers a recipe's flow knows it.
+    # The drivers pass on classes they do not know; the handlers of a recipe's flow know them.
     request = cast("Request", Refine(query, tuple(passages)))
     (outcome,) = yield (request,)
     if isinstance(outcome, Exception):

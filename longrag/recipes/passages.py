@@ -1,4 +1,4 @@
-"""What the modules of a recipe hand on: a text that knows where its characters come from."""
+"""The text that modules of a recipe pass on, with the documents its characters come from."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ class Passage:
 
     Attributes:
         id: its identity, that of what was retrieved; the same in a keyword index fused with it.
-        text: what is read; a compression leaves less of it.
-        members: where its characters stand in documents. What is in none of them stands in no
+        text: what the reader gets; compression shortens it.
+        members: where its characters are in documents. Text outside all members is in no
             document: a summary's words, or what joins two sentences that were kept.
         doc_ids: the documents it was made from, each once.
-        title: what it is called in the prompt; the title of a member goes before it.
-        score: what ranked it last, None when that gave no scores.
+        title: its title in the prompt; the title of a member takes precedence.
+        score: that of the last ranking, None when it gave no scores.
         parts: the texts a reranker reads in place of a text too long for it.
         kept: the pieces of the text that was retrieved which ``text`` is put together from, all
             with the ``text_index`` 0. Empty as long as it is that text.
@@ -55,9 +55,9 @@ class Passage:
         score: float | None = None,
         source: object = None,
     ) -> Passage:
-        """Return a text that stands verbatim in one document, from character ``doc_start`` on.
+        """Return a text that is copied from one document, from character ``doc_start`` on.
 
-        Without a ``doc_id`` it is a document of its own.
+        Without a ``doc_id`` the text is itself the document.
         """
         member = Member(doc_id or id_, title, 0, doc_start, doc_start + len(text))
         return cls(id_, text, (member,), (member.doc_id,), title, score, source=source)
@@ -70,7 +70,7 @@ class Passage:
     def fields(self) -> Iterator[tuple[str, str]]:
         """Yield the title and text of each document that follows another in the text.
 
-        A title that stands above a document in the text of a unit is not repeated in its text.
+        A title written above a document in the text of a unit is not repeated in its text.
         """
         groups = [list(group) for _, group in groupby(self.members, lambda one: one.doc_id)]
         if not groups:
@@ -180,7 +180,7 @@ def _pieces_within(earlier: Sequence[Piece], pieces: Sequence[Piece]) -> Iterato
 
 
 def summary_passages(passages: Sequence[Passage], summaries: Sequence[Summary]) -> list[Passage]:
-    """Put summaries in place of the passages they are about; their words stand in no document.
+    """Put summaries in place of the passages they are about; their words are in no document.
 
     The summary of one passage keeps its id; one of several has the best of their scores. A passage
     without text is returned unchanged, since no summary was asked for.
@@ -190,13 +190,13 @@ def summary_passages(passages: Sequence[Passage], summaries: Sequence[Summary]) 
     for index, passage in enumerate(passages):
         if index in about:
             read = [passages[i] for i in about[index].text_indices]
-            found.append(_summarised(read, about[index].text))
+            found.append(_summary_passage(read, about[index].text))
         elif not passage.text.strip():
             found.append(passage)
     return found
 
 
-def _summarised(about: Sequence[Passage], text: str) -> Passage:
+def _summary_passage(about: Sequence[Passage], text: str) -> Passage:
     doc_ids = tuple(dict.fromkeys(doc_id for passage in about for doc_id in passage.doc_ids))
     if len(about) == 1:
         return replace(about[0], text=text, members=(), kept=(), parts=(), title=_title(about[0]))

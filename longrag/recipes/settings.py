@@ -32,7 +32,7 @@ def best_performance(
 
     Args:
         retriever: finds passages; by default it asks with a ``Search``.
-        hybrid: the keyword index; without one the retriever stands alone, and the trace says so.
+        hybrid: the keyword index; without one only the retriever is used, and the trace says so.
         scorer: a ``MonoT5Scorer`` or any other. None asks with a ``Score``.
         changes: any other attribute of ``Recipe``, in place of the recipe's own.
 

@@ -1,4 +1,4 @@
-"""What each module of a recipe did: time, calls, tokens, what went in and what came out."""
+"""What each module of a recipe did: time, calls, tokens, input and output."""
 
 from __future__ import annotations
 
@@ -70,15 +70,15 @@ class Step:
     Attributes:
         name: one of ``MODULES``.
         skipped: why the module did nothing; None when it ran.
-        seconds: from its first request, or the beginning of its own work, to its result. Waiting
-            for calls of other flows that run at the same time is in it.
-        calls: how many requests went out, by their names. What an object of this process does, a
-            scorer for instance, is no call.
+        seconds: from the start of the module to its result, including the time it waits for calls
+            of other flows that run at the same time.
+        calls: how many requests went out, by their names. Work done in this process,
+            by a local scorer for instance, is not a call.
         sent_tokens: of the texts in these requests.
         received_tokens: of the texts that a language model answered.
-        went_in: what it was given.
-        came_out: what it gave.
-        errors: what calls raised, and what the recipe went on in spite of.
+        went_in: the module's input.
+        came_out: the module's output.
+        errors: those that calls raised, and those after which the recipe continued.
     """
 
     name: str
@@ -120,7 +120,7 @@ class Trace:
         return tuple(step.name for step in self.steps if step.skipped is None)
 
     def as_dicts(self) -> list[dict[str, Any]]:
-        """Return a dictionary for each step, of values that JSON knows.
+        """Return a dictionary for each step, of values that JSON can hold.
 
         A score that is not finite becomes None, since JSON has no such number.
         """
@@ -128,7 +128,7 @@ class Trace:
 
 
 class Tracer:
-    """Notes the modules of one run; one for each flow, so that merged flows keep theirs apart."""
+    """Records the modules of one run. Each flow has its tracer, so merged flows do not mix."""
 
     def __init__(self, count_tokens: TokenCounter) -> None:
         self._steps: list[Step] = []
@@ -137,48 +137,48 @@ class Tracer:
 
     @property
     def trace(self) -> Trace:
-        """What was noted so far."""
+        """The steps recorded so far."""
         return Trace(tuple(self._steps))
 
     def skip(self, name: str, why: str) -> None:
-        """Note a module that does nothing."""
+        """Record a module that did nothing, and why."""
         self._steps.append(Step(name, why))
 
     def note(self, step: Step) -> None:
-        """Note a module that was watched elsewhere."""
+        """Record a step that was measured elsewhere."""
         self._steps.append(step)
 
     def fail(self, error: Exception, kept: Sequence[Passage]) -> None:
-        """Add to the last module an error that the recipe goes on in spite of, and with what."""
+        """Add to the last step an error after which the recipe continues with ``kept``."""
         step = self._steps[-1]
-        errors = tuple(dict.fromkeys((*step.errors, _said(error))))
+        errors = tuple(dict.fromkeys((*step.errors, _error_text(error))))
         self._steps[-1] = replace(step, errors=errors, came_out=self.flowing(kept))
 
     def watch(
         self, name: str, given: Sequence[str | Passage], work: Callable[[], Flow[T]]
     ) -> Flow[T]:
-        """Run a module and note what it did, also when it raises; its result is returned."""
-        step, began = _Watched(self, name, given), perf_counter()
+        """Run a module's flow, record it even if it raises, and return its result."""
+        record, began = _ModuleRecord(self, name, given), perf_counter()
         flow = work()
         outcomes: list[Outcome] | None = None
         try:
             while True:
                 requests = next(flow) if outcomes is None else flow.send(outcomes)
-                step.asked(requests)
+                record.add_requests(requests)
                 outcomes = yield requests
-                step.answered(outcomes)
+                record.add_outcomes(outcomes)
         except StopIteration as stop:
-            step.result = stop.value
+            record.result = stop.value
             return cast("T", stop.value)
         finally:
             flow.close()
-            self._steps.append(step.note(perf_counter() - began))
+            self._steps.append(record.as_step(perf_counter() - began))
 
     def measure(self, name: str, given: Sequence[Passage], work: Callable[[], T]) -> T:
-        """Do a module's work that asks nothing, and note it; its result is returned."""
-        step, began = _Watched(self, name, given), perf_counter()
-        step.result = result = work()
-        self._steps.append(step.note(perf_counter() - began))
+        """Do a module's work that makes no request, record it, and return its result."""
+        record, began = _ModuleRecord(self, name, given), perf_counter()
+        record.result = result = work()
+        self._steps.append(record.as_step(perf_counter() - began))
         return result
 
     def count(self, texts: Iterable[str]) -> int:
@@ -196,12 +196,12 @@ class Tracer:
         elif not isinstance(value, Sequence):
             return Flowing()
         texts = [one.text if isinstance(one, Passage) else str(one) for one in value]
-        first = tuple(map(_seen, value[:_ITEMS]))
+        first = tuple(map(_preview, value[:_ITEMS]))
         return Flowing(len(texts), self.count(texts), first)
 
 
-class _Watched:
-    """One module while it runs."""
+class _ModuleRecord:
+    """Collects what one module does while it runs."""
 
     def __init__(self, tracer: Tracer, name: str, given: Sequence[str | Passage]) -> None:
         self.result: object = None
@@ -212,19 +212,19 @@ class _Watched:
         self._sent = self._received = 0
         self._errors: list[str] = []
 
-    def asked(self, requests: Iterable[Request]) -> None:
+    def add_requests(self, requests: Iterable[Request]) -> None:
         for request in requests:
             self._calls[_request_name(request)] += 1
             self._sent += self._tracer.count(_texts(request))
 
-    def answered(self, outcomes: Iterable[Outcome]) -> None:
+    def add_outcomes(self, outcomes: Iterable[Outcome]) -> None:
         for outcome in outcomes:
             if isinstance(outcome, Exception):
-                self._errors.append(_said(outcome))
+                self._errors.append(_error_text(outcome))
             elif isinstance(outcome, str):
                 self._received += self._tracer.count([outcome])
 
-    def note(self, seconds: float) -> Step:
+    def as_step(self, seconds: float) -> Step:
         return Step(
             self._name,
             None,
@@ -245,23 +245,23 @@ def _plain(value: Any) -> Any:
         return {name: _plain(one) for name, one in value.items()}
     if isinstance(value, tuple):
         return [_plain(one) for one in value]
-    if isinstance(value, np.generic):  # The scores of many rerankers are.
+    if isinstance(value, np.generic):  # Many rerankers give NumPy scores.
         value = value.item()
     return None if isinstance(value, float) and not isfinite(value) else value
 
 
-def _seen(one: str | Passage) -> Seen:
+def _preview(one: str | Passage) -> Seen:
     if isinstance(one, Passage):
         return Seen(one.text[:_CHARACTERS], one.id, one.score)
     return Seen(one[:_CHARACTERS])
 
 
-def _said(error: Exception) -> str:
+def _error_text(error: Exception) -> str:
     return f"{type(error).__name__}: {error}"[:_CHARACTERS]
 
 
 def _request_name(request: object) -> str:
-    """Return the name of a request, of its base in the core where it is an adapter's subclass."""
+    """Return a request's class name; for an adapter's subclass, that of its base in the core."""
     own = (kind for kind in type(request).__mro__ if kind.__module__ in _REQUESTS)
     return next(own, type(request)).__name__
 

@@ -47,11 +47,11 @@ class Prepared:
 
     Attributes:
         query: what was asked.
-        prompt: what the language model is to be asked: the query alone where no retrieval is
-            needed, None where retrieval found nothing to read, which needs no model.
-        context: the passages as tagged fields, for a prompt of one's own.
+        prompt: the prompt for the language model: the query alone where no retrieval is needed,
+            None where retrieval found nothing to read, since no model is called then.
+        context: the passages as tagged fields, for a prompt of your own.
         passages: what is read, in the order of reading, each with its place in its documents.
-        needs_retrieval: what the gate decided; True where there is none.
+        needs_retrieval: what the gate decided; True without a gate.
         texts: what was searched with, None where nothing was.
         trace: what each module did.
     """
@@ -90,17 +90,17 @@ class Recipe:
     Attributes:
         retriever: finds passages; see ``Retriever``.
         gate: decides whether a query is retrieved for.
-        transform: makes what is searched with of the query.
+        transform: turns the query into the texts that are searched with.
         hybrid: fuses keywords with what the retriever found.
         reranker: reranks the ``candidates`` best.
         repacker: the order in which the passages are read.
         compressor: shortens the passages.
         candidates: how many passages are retrieved to be reranked, at least ``top_k``.
         top_k: how many passages are left after the reranking, at least 1.
-        on_error: what comes of a reranker that fails: "raise", or "keep_order", which goes on
+        on_error: what to do if the reranker fails: "raise", or "keep_order", which goes on
             with the passages as they were retrieved and notes the error in the trace.
-        prompt: a template with the slots ``{context}`` and ``{question}``; other braces stand for
-            themselves.
+        prompt: a template with the slots ``{context}`` and ``{question}``; other braces are
+            kept as they are.
         empty_answer: the answer where nothing was found to read.
         count_tokens: counts the tokens in the trace.
 
@@ -134,12 +134,12 @@ class Recipe:
         check_slots(self.prompt, "context", "question")
 
     def prepare(self, query: str) -> Flow[Prepared]:
-        """Do all modules but the generation: the answer is then ``prepared.prompt``'s.
+        """Run all modules but the generation, whose prompt is the result's ``prompt``.
 
         Raises:
-            InvalidParameterError: a query that is blank or no string.
+            InvalidParameterError: the query is blank or not a string.
             RerankError: the reranker failed, unless ``on_error`` says otherwise.
-            StoreError: the retriever returned something else than passages, or no scores to fuse.
+            StoreError: the retriever returned something other than passages, or no scores to fuse.
             Exception: what a module raises, or a call it made.
         """
         check_query(query)
@@ -161,7 +161,7 @@ class Recipe:
         """Ask for the answer to what was prepared, in one ``Generate``.
 
         Raises:
-            GenerationError: the answer is no string. What the call raised is raised as it is.
+            GenerationError: the answer is not a string. What the call raised is raised as it is.
         """
         if prepared.prompt is None:
             return self.finish(prepared, self.empty_answer, 0.0)
@@ -174,7 +174,7 @@ class Recipe:
     def finish(self, prepared: Prepared, reply: str, seconds: float) -> Answer:
         """Build an answer from a reply obtained elsewhere, for instance by streaming.
 
-        White space around it is taken off, and ``empty_answer`` stands for a blank one, unless the
+        White space around it is taken off, and ``empty_answer`` replaces a blank one, unless the
         model was asked without retrieval: its reply is then left as it is.
         """
         tracer = Tracer(self.count_tokens)

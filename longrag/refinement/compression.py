@@ -37,7 +37,7 @@ from longrag.types import TokenCounter
 
 _WORD: Final = re.compile(r"\w+")
 _WORDS_PER_TOKEN: Final = 0.75
-# Chinese words have some 1.7 characters, each a token of its own.
+# Chinese words have some 1.7 characters, each one token.
 _CJK_WORDS_PER_TOKEN: Final = 0.6
 
 
@@ -135,7 +135,7 @@ def compress_abstractive(
 ) -> Flow[tuple[Summary, ...]]:
     """Have a language model write what the texts say about the query (Recomp; §3.7).
 
-    Each text is summarised by a call of its own, so that a summary still tells where it comes from;
+    Each text is summarised by a separate call, so that a summary still tells where it comes from;
     all calls are open at once. With ``together`` one call reads all texts, as in Recomp, and can
     combine them. A reply that is empty or says that nothing is relevant drops the texts it was
     about: Recomp's selective augmentation. Blank texts are not asked about.
@@ -144,12 +144,12 @@ def compress_abstractive(
         query: what is asked.
         texts: what was retrieved; a call's texts must fit into the model's window.
         ratio: the words asked for as a share of the texts', above 0 and at most 1; 0.4, as in the
-            paper, where there is no number either. A model may write more.
+            paper, where there is not a number either. A model may write more.
         max_words: the words asked for in each summary, in place of a ratio.
         together: whether one call reads all texts.
         prompt: a template with the slots ``{question}``, ``{max_words}`` where wanted, and
             ``{context}`` for the texts as tagged fields or ``{texts}`` for the bare texts, as the
-            trained sequence-to-sequence compressors read them. Other braces stand for themselves.
+            trained sequence-to-sequence compressors read them. Other braces are kept.
         doc_ids: the id of each text's document, where a journal is to purge with it.
 
     Returns:
@@ -174,7 +174,7 @@ def compress_abstractive(
         sources = tuple(sorted({ids[index] for index in group})) if ids else ()
         requests.append(Generate(_render(prompt, query, parts, words), sources))
     replies = (yield tuple(requests)) if requests else []
-    written = ((_said(reply), group) for reply, group in zip(replies, groups, strict=True))
+    written = ((_summary_text(reply), group) for reply, group in zip(replies, groups, strict=True))
     return tuple(Summary(text, group) for text, group in written if text)
 
 
@@ -225,7 +225,7 @@ def _render(prompt: str, query: str, texts: Sequence[str], max_words: int) -> st
     )
 
 
-def _said(reply: Any) -> str:
+def _summary_text(reply: Any) -> str:
     """Return what a reply says, nothing where it says that nothing is relevant."""
     if isinstance(reply, Exception):
         raise reply

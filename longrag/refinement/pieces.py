@@ -25,7 +25,7 @@ _LINE_BREAK: Final = re.compile(r"[\n\r]")
 class Piece:
     """A stretch of one of several texts that was kept.
 
-    The characters ``[start, end)`` of the text with the number ``text_index`` stand verbatim in the
+    The characters ``[start, end)`` of the text with the number ``text_index`` are verbatim in the
     compressed text of that number, from character ``at`` on. ``complete`` is False where a single
     sentence had to be cut.
     """
@@ -57,9 +57,9 @@ class Compressed:
         return _BETWEEN_TEXTS.join(filter(None, self.texts))
 
     def original_spans(self, text_index: int, start: int, end: int) -> list[Span]:
-        """Return where the characters ``[start, end)`` of a compressed text stand in the original.
+        """Return where the characters ``[start, end)`` of a compressed text are in the original.
 
-        One span for each piece they touch, in order; what joins two pieces stands nowhere.
+        One span for each piece they touch, in order; what joins two pieces has no span.
         """
         spans = []
         for piece in self.pieces:
@@ -104,7 +104,7 @@ def check_ratio(ratio: float) -> None:
 
 
 class Limit:
-    """How many tokens may be kept: a share of what there is, or a number.
+    """How many tokens may be kept: a share of all tokens, or a number.
 
     Raises:
         InvalidParameterError: Both, or one that is not allowed.
@@ -124,11 +124,11 @@ class Limit:
 
     @property
     def hard(self) -> bool:
-        """Whether nothing may go beyond it, not even a single sentence."""
+        """Whether even a single sentence may not exceed the limit."""
         return self._budget is not None
 
     def of(self, tokens: int) -> int:
-        """Return the limit for texts that have so many tokens together."""
+        """Return the limit for texts with this many tokens together."""
         if self._budget is not None:
             return self._budget
         # 0.29 * 100 is 28.999999999999996.
@@ -187,7 +187,7 @@ def keep_best(
 ) -> Compressed:
     """Keep the best units that fit into the limit, in the order of their texts.
 
-    Taken are the best first; what does not fit into what is left is passed over, and so is a unit
+    The best are taken first; what does not fit into what is left is passed over, and so is a unit
     whose words were taken before. The joined result is counted as a whole, and the least of what
     was taken is dropped again where it has more tokens than its parts. A share keeps at least the
     best unit, whatever its length; a budget into which no unit fits keeps the beginning of the
@@ -200,7 +200,7 @@ def keep_best(
         most = max(most, sizes[best_first[0]])
     chosen = _fitting(units, sizes, best_first, most)
     while chosen:
-        kept = _joined(texts, [units[i] for i in sorted(chosen)], original_tokens, count_tokens)
+        kept = _join(texts, [units[i] for i in sorted(chosen)], original_tokens, count_tokens)
         excess = kept.tokens - most
         if excess <= 0 or (len(chosen) == 1 and not limit.hard):
             return kept
@@ -240,10 +240,10 @@ def _cut(
     start, end = (unit.start + edge for edge in first)
     shorter = unit._replace(start=start, end=end)
     complete = end == unit.end
-    return _joined(texts, [shorter], original_tokens, count_tokens, complete=complete)
+    return _join(texts, [shorter], original_tokens, count_tokens, complete=complete)
 
 
-def _joined(
+def _join(
     texts: Sequence[str],
     units: Iterable[Unit],
     original_tokens: int,
@@ -254,7 +254,7 @@ def _joined(
     """Put units together; those with nothing but white space between them are one piece."""
     parts: list[list[str]] = [[] for _ in texts]
     pieces: list[Piece] = []
-    for index, start, end in _merged(texts, units):
+    for index, start, end in _merge_adjacent(texts, units):
         at = 0
         if parts[index]:
             last = pieces[-1]
@@ -269,7 +269,7 @@ def _joined(
     return Compressed(kept, tuple(pieces), tokens, original_tokens)
 
 
-def _merged(texts: Sequence[str], units: Iterable[Unit]) -> list[tuple[int, int, int]]:
+def _merge_adjacent(texts: Sequence[str], units: Iterable[Unit]) -> list[tuple[int, int, int]]:
     merged: list[tuple[int, int, int]] = []
     for index, start, end, _ in units:
         if merged and merged[-1][0] == index and not texts[index][merged[-1][2] : start].strip():

@@ -15,7 +15,7 @@ from longrag.types import TokenCounter
 T = TypeVar("T")
 
 OnError: TypeAlias = Literal["raise", "keep_order"]
-"""What a reranking does whose scorer fails: raise, or leave the order as it was."""
+"""What a reranking does if its scorer fails: raise, or leave the order as it was."""
 
 PAPER_CANDIDATES: Final = 50
 """How many candidates the paper reranks (best practices, §A.6)."""
@@ -50,8 +50,8 @@ def rerank(
 
     All their texts go out as one ``Score`` request, equal texts once. An item of several texts, a
     long unit with its chunks, has the score of its best one. Items of equal score keep the order
-    they came in. What stands behind the candidates keeps its place, without a score. Nothing is
-    asked where there is nothing to score, and a single item is scored like any other.
+    they came in. What follows the candidates keeps its place, without a score. Nothing is
+    requested where there is nothing to score, and a single item is scored like any other.
 
     Args:
         query: what to score against.
@@ -77,7 +77,7 @@ def rerank(
     if on_error not in get_args(OnError):
         raise InvalidParameterError("on_error", on_error, '"raise" or "keep_order"')
     parts = [_parts(texts(item), place) for place, item in enumerate(items[:candidates])]
-    return _reranked(query, list(items), parts, top_n, on_error)
+    return _rerank(query, list(items), parts, top_n, on_error)
 
 
 def scored_pieces(
@@ -86,7 +86,7 @@ def scored_pieces(
     """Cut texts into pieces that a scorer's window holds; they are an item's ``texts``.
 
     Args:
-        parts: each text, and what names it: that stands before each of its pieces, above a blank
+        parts: each text, and its name, which is put before each of its pieces, above a blank
             line, and is not counted.
         chunk_size: the most tokens of a piece.
         count_tokens: counts them.
@@ -99,7 +99,7 @@ def scored_pieces(
 
 
 def scored_by(scorer: Scorer) -> Answer:
-    """Make of a scorer what answers the requests of a reranking; see ``longrag.calls.run``."""
+    """Make a scorer answer the requests of a reranking; see ``longrag.calls.run``."""
 
     def answer(request: Request) -> ScoreArray:
         if not isinstance(request, Score):
@@ -116,7 +116,7 @@ def _parts(found: str | Sequence[str], place: int) -> tuple[str, ...]:
     return parts
 
 
-def _reranked(
+def _rerank(
     query: str,
     items: list[T],
     parts: list[tuple[str, ...]],

@@ -70,8 +70,8 @@ def selective_context(
         What was kept, with its place in each text.
 
     Raises:
-        InvalidParameterError: a ratio or budget that is not allowed, or both; what is no
-            ``LanguageModel``, or one that starts with no token and has no end token to stand for
+        InvalidParameterError: a ratio or budget that is not allowed, or both; not a
+            ``LanguageModel``, or one that starts with no token and has no end token to replace
             one.
         GenerationError: the model gives a token no finite probability.
     """
@@ -84,10 +84,10 @@ def selective_context(
         split_sentences=split_sentences,
         split_phrases=split_phrases,
     )
-    return run(flow, _unanswered)
+    return run(flow, _refuse_request)
 
 
-def _unanswered(request: Request) -> None:
+def _refuse_request(request: Request) -> None:
     raise NotImplementedError(type(request).__name__)
 
 

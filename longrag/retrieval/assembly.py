@@ -17,19 +17,19 @@ def unit_of_chunks(
 ) -> LongUnit:
     """Put a unit together from stored chunks, for stores that keep no whole units.
 
-    Documents stand in order of their ids, chunks in order of their offsets; where chunks overlap,
-    the overlap is written once, and a blank line stands for what is missing between them.
+    Documents are in order of their ids, chunks in order of their offsets; where chunks overlap,
+    the overlap is written once, and a blank line marks what is missing between them.
 
     Each stretch of a document without a gap is a member, with its place in the source; the blank
     lines are in none. Members are not ``placed`` where the offsets cannot be believed: a chunk's
     when they are negative or of another length than its text, and all of a document when two of
-    its chunks have different texts for the same characters. Such chunks still stand where their
+    its chunks have different texts for the same characters. Such chunks are still put where their
     offsets say, or else their ``start``.
     """
     documents: dict[str, list[Chunk]] = {}
     for chunk in sorted(chunks, key=lambda chunk: (chunk.doc_id, _position(chunk))):
         documents.setdefault(chunk.doc_id, []).append(chunk)
-    return _joined(unit_id, [_document_of(own) for own in documents.values()], count_tokens)
+    return _join(unit_id, [_document_of(own) for own in documents.values()], count_tokens)
 
 
 def keep_documents(
@@ -42,7 +42,7 @@ def keep_documents(
     kept = [s for s in _segments(found.unit) if s[0][0].doc_id in doc_ids]
     if len(kept) == len(found.unit.documents):
         return found
-    unit = _joined(found.unit.id, kept, count_tokens)
+    unit = _join(found.unit.id, kept, count_tokens)
     return replace(found, unit=unit, best_chunk=place(found.best_chunk, unit), complete=False)
 
 
@@ -91,9 +91,9 @@ def check_token_budget(token_budget: int | None) -> None:
 def place(chunk: Chunk, unit: LongUnit) -> Chunk:
     """Return the chunk with its offsets in the unit's text, which a stored chunk does not carry.
 
-    Its offsets in the document are those of the member it stands in, and unknown where it stands in
-    none. A chunk that is the whole unit begins in the first member. One whose text is not in the
-    unit's, as when the unit was fetched from elsewhere, has an empty range there.
+    Its offsets in the document are those of the member it is in, and unknown where it is in
+    no member. A chunk that is the whole unit begins in the first member. One whose text is not in
+    the unit's, as when the unit was fetched from elsewhere, has an empty range there.
     """
     at, member = _found_in(chunk, unit)
     length = len(chunk.text)
@@ -119,7 +119,7 @@ def place(chunk: Chunk, unit: LongUnit) -> Chunk:
 
 
 def _found_in(chunk: Chunk, unit: LongUnit) -> tuple[int, Member | None]:
-    """Return where the chunk stands in the unit's text and in which member; -1 is nowhere.
+    """Return where the chunk is in the unit's text and in which member; -1 is nowhere.
 
     Where its text is repeated, its own offsets are tried first, and its document before others.
     """
@@ -168,7 +168,7 @@ def _position(chunk: Chunk) -> int:
 
 
 def _document_of(chunks: Sequence[Chunk]) -> _Segment:
-    """Put the chunks of one document together, which stand in order of their positions."""
+    """Put the chunks of one document together, given in order of their positions."""
     stretches: list[_Stretch] = []
     # Offsets that are no places in the source count from elsewhere: the two kinds do not mix.
     furthest: dict[bool, _Stretch] = {}
@@ -213,7 +213,7 @@ def _fit(
             left -= sizes[i]
         elif i == best:
             return _best_chunk_alone(found, best, room, count_tokens, shorten=shorten)
-    unit = _joined(found.unit.id, [segments[i] for i in sorted(chosen)], count_tokens)
+    unit = _join(found.unit.id, [segments[i] for i in sorted(chosen)], count_tokens)
     chunk = found.best_chunk
     if chunk.text not in unit.text:  # It spans documents that were left out.
         chunk = replace(chunk, text=unit.text)
@@ -287,7 +287,7 @@ def _segments(unit: LongUnit) -> list[_Segment]:
     return segments
 
 
-def _joined(unit_id: str, segments: Sequence[_Segment], count_tokens: TokenCounter) -> LongUnit:
+def _join(unit_id: str, segments: Sequence[_Segment], count_tokens: TokenCounter) -> LongUnit:
     members: list[Member] = []
     at = 0
     for own, text in segments:

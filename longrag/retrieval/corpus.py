@@ -1,6 +1,6 @@
-"""An index over long units that changes with its documents and never depends on its past.
+"""An index over long units that follows its documents and does not depend on the order of changes.
 
-Grouping is so cheap that it is redone after every change, from all documents; what costs is kept:
+Grouping is cheap enough to be redone after every change, from all documents; what costs is kept:
 the vectors, by the text that was embedded, and per document what was counted and cut.
 """
 
@@ -58,7 +58,7 @@ class Change:
 
 @dataclass(frozen=True)
 class CorpusState:
-    """Everything the index is at one moment; a change puts another in its place at once."""
+    """The whole state of the index at one moment; a change replaces it in one step."""
 
     documents: Mapping[str, Document]
     vectors: Mapping[bytes, Vector]
@@ -134,7 +134,7 @@ def titled_text(chunk: Chunk, metadata: Mapping[str, object]) -> str:
 class CorpusIndex:
     """Long units over documents that come, change and go in any order and in batches of any size.
 
-    The units are at every moment those of one build from the documents there are, and a change
+    The units are at every moment those of one build from the present documents, and a change
     embeds only chunks whose title and text were not there before. A document that is deleted leaves
     nothing behind: neither its text nor a vector. Searches may run beside changes, and changes
     beside each other; a change that fails changes nothing.
@@ -159,21 +159,21 @@ class CorpusIndex:
         self.normalize = normalize
         self._embedding_text = embedding_text
         self.derived: Recent[Hashable, Any] = Recent(_KEPT_DERIVED)
-        """What is made of the corpus for questions and follows it, by its settings."""
+        """Objects made from the corpus for questions and updated with it, by their settings."""
         # What was last saved to a folder or loaded from it, by the folder.
         self._saved: dict[str, str] = {}
-        self._remembered = _Remembered(self.builder)
+        self._caching_builder = _CachingBuilder(self.builder)
         self._lock = threading.Lock()
         self._state = CorpusState(MappingProxyType({}), {}, UnitIndex([], [], np.empty((0, 1))))
 
     @property
     def documents(self) -> Mapping[str, Document]:
-        """The documents there are, by id; read-only."""
+        """The present documents, by id; read-only."""
         return self._state.documents
 
     @property
     def index(self) -> UnitIndex:
-        """The units, chunks and vectors there are; later changes leave this value as it is."""
+        """The present units, chunks and vectors; later changes do not alter this value."""
         return self._state.index
 
     def snapshot(self) -> tuple[Mapping[str, Document], UnitIndex]:
@@ -182,7 +182,7 @@ class CorpusIndex:
         return state.documents, state.index
 
     def view(self, wanted: DocumentFilter | None = None) -> CorpusView:
-        """Return what a question may see that is asked with this filter; None is everything.
+        """Return what a question with this filter may see; None is everything.
 
         A piece that is a whole unit (granularity "unit") is searched only when all documents of the
         unit pass, since its vector is made from the texts of all.
@@ -239,7 +239,7 @@ class CorpusIndex:
             known = {**before.vectors, **paid}
             after = self._assemble(documents, [known[key] for key in keys], keys, units, chunks)
             if self._replace(before, after):
-                self._remembered.forget()
+                self._caching_builder.forget()
                 return Change(
                     tuple(id_ for id_ in new if id_ not in before.documents),
                     tuple(id_ for id_ in new if id_ in before.documents),
@@ -248,11 +248,11 @@ class CorpusIndex:
                 )
 
     def _current(self) -> CorpusState:
-        """Return everything the index is now."""
+        """Return the present state."""
         return self._state
 
     def _replace(self, before: CorpusState, after: CorpusState) -> bool:
-        """Put one state in the place of another; False where that is not the last one any more."""
+        """Replace one state by another; False if the first is no longer the present one."""
         with self._lock:
             if self._state is before:
                 self._state = after
@@ -263,7 +263,7 @@ class CorpusIndex:
         self, documents: Mapping[str, Document]
     ) -> tuple[list[LongUnit], list[Chunk], list[str]]:
         """Return the units of documents, their chunks, and what is embedded of each chunk."""
-        units, chunks = self._remembered.build(list(documents.values()))
+        units, chunks = self._caching_builder.build(list(documents.values()))
         return units, chunks, [self._text(chunk, documents) for chunk in chunks]
 
     def _embed(
@@ -339,7 +339,7 @@ class CorpusIndex:
         check_settings_of(builder, settings_of(self.builder))
 
     def vectors(self) -> tuple[str, dict[str, tuple[str, Vector]]]:
-        """Return a name of the units there are, and all there is to keep of their chunks.
+        """Return a name of the present units, and what must be stored of their chunks.
 
         This is, by chunk id, the document and the vector as the embedder gave it.
         """
@@ -511,7 +511,7 @@ def check_settings_of(builder: UnitBuilder, known: Mapping[str, object]) -> None
 
 
 def name_of(units: Iterable[LongUnit]) -> str:
-    """Return a name of units, which others do not have."""
+    """Return a name that other units do not have."""
     return stable_id(*(unit.id for unit in units))
 
 
@@ -520,7 +520,7 @@ def text_key(text: str) -> bytes:
     return sha256(text.encode("utf-8", "surrogatepass")).digest()
 
 
-class _Remembered:
+class _CachingBuilder:
     """A builder that remembers, from one build to the next, what it counted, cut and extracted."""
 
     def __init__(self, builder: UnitBuilder) -> None:
@@ -550,18 +550,18 @@ class _Remembered:
     def forget(self) -> None:
         """Forget what the last build did not need, so that nothing is kept of deleted text."""
         for memory in (self._targets, self._tokens, self._spans):
-            memory.turn()
+            memory.drop_unused()
 
 
 class _Memory(Generic[Key, Value]):
-    """Values by key, of which those not asked for between two turns are dropped."""
+    """Values by key, of which those not read since the last ``drop_unused`` can be dropped."""
 
     def __init__(self) -> None:
         self._known: dict[Key, Value] = {}
         self._used: dict[Key, Value] = {}
 
     def get(self, key: Key, compute: Callable[[], Value]) -> Value:
-        # Another thread may turn in between: what was asked for must still be given.
+        # Another thread may drop values in between: what was asked for must still be given.
         used = self._used
         if key in used:
             return used[key]
@@ -570,5 +570,5 @@ class _Memory(Generic[Key, Value]):
         used[key] = value
         return value
 
-    def turn(self) -> None:
+    def drop_unused(self) -> None:
         self._known, self._used = self._used, {}

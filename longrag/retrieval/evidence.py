@@ -179,7 +179,7 @@ class EvidenceIndex:
         ]
 
     def units(self, found: Sequence[Evidence]) -> list[RetrievedUnit]:
-        """Write each passage found as a unit of its own, in the same order.
+        """Write each passage found as a separate unit, in the same order.
 
         A unit's text opens with the passage's title, as in ``build_units``. Its member has the id
         and the offsets of the passage's document, its best chunk is the passage, and its score that
@@ -192,7 +192,7 @@ class EvidenceIndex:
         dense = np.einsum("ij,j->i", self._vectors, query).astype(np.float64)
         dense -= dense.mean()
         lexical = self._terms.products(asked, self._terms.idf[asked])
-        return _scaled(dense) + self._lexical_weight * _scaled(lexical)
+        return _scale(dense) + self._lexical_weight * _scale(lexical)
 
     def _best(self, direct: Floats) -> list[int]:
         best: list[int] = np.argsort(-direct, kind="stable")[: self._hits].tolist()
@@ -207,7 +207,7 @@ class EvidenceIndex:
         weight = self._link_weight * _FULL_LINKS / max(int(link.sum()), _FULL_LINKS)
         shared = self._terms.products(*self._terms.others(hit, asked))
         shared[hit] = 0
-        return weight * link, self._term_weight * _scaled(shared)
+        return weight * link, self._term_weight * _scale(shared)
 
     def _fit(self, score: Floats, token_budget: int | None) -> list[int]:
         order: list[int] = np.argsort(-score, kind="stable").tolist()
@@ -336,7 +336,7 @@ def _content(text: str) -> Iterator[str]:
     return (term for term, (a, b) in terms(text) if text[a:b].casefold() not in STOPWORDS)
 
 
-def _scaled(values: Floats) -> Floats:
+def _scale(values: Floats) -> Floats:
     """Divide by the maximum; all zeros where nothing is positive."""
     largest = values.max()
     return values / largest if largest > 0 else np.zeros_like(values)

@@ -40,11 +40,11 @@ class DocumentFilter:
     """Conditions on a document's metadata, all of which must hold.
 
     A document without a key passes no condition on it, and neither does one whose value is a list
-    or a mapping. Numbers are compared by value, but True and False are no numbers.
+    or a mapping. Numbers are compared by value, but True and False are not numbers.
 
     Attributes:
         allowed: by key the values of which a document must have one.
-        tests: further tests. They are asked at every search, since what a function says may depend
+        tests: further tests. They are called at every search, since a function's result may depend
             on more than its argument.
         constant: whether the tests say the same of the same metadata at any time, which lets their
             result be kept.
@@ -58,7 +58,7 @@ class DocumentFilter:
     def of(
         cls, value: MetadataFilter | DocumentFilter | None, name: str = "filter"
     ) -> DocumentFilter | None:
-        """Read a filter as a caller gives it; None is no filter.
+        """Make a filter of what a caller gives; None stays None.
 
         Raises:
             InvalidParameterError: it is neither a mapping nor a function, or a value is not one
@@ -67,7 +67,7 @@ class DocumentFilter:
         if value is None or isinstance(value, DocumentFilter):
             return value
         if isinstance(value, Mapping):
-            return cls(tuple(_allowed(key, wanted, name) for key, wanted in value.items()))
+            return cls(tuple(_allowed_values(key, wanted, name) for key, wanted in value.items()))
         if callable(value):
             return cls(tests=(value,))
         raise InvalidParameterError(
@@ -90,7 +90,7 @@ class DocumentFilter:
         """Tell whether a document with this metadata passes.
 
         Raises:
-            InvalidParameterError: a test raised an error or returned something else than a bool.
+            InvalidParameterError: a test raised an error or returned something other than a bool.
         """
         return all(
             key in metadata and _comparable(metadata[key]) in wanted for key, wanted in self.allowed
@@ -98,7 +98,7 @@ class DocumentFilter:
 
     def tested(self, metadata: Mapping[str, object]) -> bool:
         """Tell whether all further tests pass the metadata; see ``passes``."""
-        return all(_asked(test, metadata) for test in self.tests)
+        return all(_run_test(test, metadata) for test in self.tests)
 
 
 def both(one: DocumentFilter | None, other: DocumentFilter | None) -> DocumentFilter | None:
@@ -132,7 +132,7 @@ class Passing:
 
 @dataclass(frozen=True, slots=True)
 class Visible:
-    """What of an index of units a question may see.
+    """The part of an index of units that a question may see.
 
     Attributes:
         chunks: the numbers of the chunks that are searched, ascending.
@@ -162,7 +162,7 @@ class MetadataIndex:
         """Return the documents that pass.
 
         Raises:
-            InvalidParameterError: a test raised an error or returned something else than a bool.
+            InvalidParameterError: a test raised an error or returned something other than a bool.
         """
         if not wanted.kept:
             return self._find(wanted)
@@ -187,7 +187,7 @@ class MetadataIndex:
     def _with_one_of(self, key: str, values: Iterable[Hashable]) -> Numbers:
         known = self._by_value.get(key)
         if known is None:
-            known = self._by_value[key] = _inverted(key, self._documents)
+            known = self._by_value[key] = _invert(key, self._documents)
         found = [known[value] for value in values if value in known]
         return np.sort(np.concatenate(found)) if found else np.empty(0, np.int64)
 
@@ -214,7 +214,7 @@ class Recent(Generic[Key, Value]):
         return value
 
 
-def _inverted(key: str, documents: Sequence[Document]) -> dict[Hashable, Numbers]:
+def _invert(key: str, documents: Sequence[Document]) -> dict[Hashable, Numbers]:
     lists: dict[Hashable, list[int]] = {}
     for number, document in enumerate(documents):
         value = document.metadata.get(key, _NOTHING)
@@ -226,7 +226,7 @@ def _inverted(key: str, documents: Sequence[Document]) -> dict[Hashable, Numbers
 _NOTHING = object()
 
 
-def _allowed(key: object, wanted: object, name: str) -> tuple[str, frozenset[Hashable]]:
+def _allowed_values(key: object, wanted: object, name: str) -> tuple[str, frozenset[Hashable]]:
     values = wanted if isinstance(wanted, (list, tuple, set, frozenset)) else [wanted]
     if not isinstance(key, str) or not all(isinstance(value, _SCALARS) for value in values):
         raise InvalidParameterError(
@@ -239,7 +239,7 @@ def _allowed(key: object, wanted: object, name: str) -> tuple[str, frozenset[Has
 
 
 def _comparable(value: Any) -> Hashable:
-    """Return what equal values have in common: True is no number here, though Python says so."""
+    """Return a key that equal values share; unlike in Python, True does not equal 1."""
     if isinstance(value, np.generic):
         value = value.item()
     if not isinstance(value, _SCALARS) or value != value:  # noqa: PLR0124 - not a number
@@ -248,14 +248,14 @@ def _comparable(value: Any) -> Hashable:
 
 
 class _NoValue:
-    """Equals nothing, as a list or a mapping passes no equality."""
+    """Equals nothing, since lists and mappings pass no condition."""
 
 
-def _asked(test: Test, metadata: Mapping[str, object]) -> bool:
+def _run_test(test: Test, metadata: Mapping[str, object]) -> bool:
     try:
         answer = test(MappingProxyType(metadata) if isinstance(metadata, dict) else metadata)
     except Exception as error:
-        # Whose metadata these are is not told: the document may be one that must not be seen.
+        # The document is not named: the caller may not be allowed to see it.
         raise InvalidParameterError(
             "filter",
             f"a function that raised {type(error).__name__}",

@@ -43,7 +43,7 @@ def fuse(
         The sums by id, best first.
 
     Raises:
-        InvalidParameterError: A score that is no finite number (the message names its id), or an
+        InvalidParameterError: A score that is not a finite number (the message names its id), or an
             ``alpha`` that is not allowed.
     """
     check_alpha(alpha)
@@ -56,8 +56,8 @@ def fuse(
     row = {id_: index for index, id_ in enumerate(ids)}
     rows = np.fromiter((row[id_] for id_ in sparse), np.intp, len(sparse))
     total, by_dense, by_sparse = np.zeros(len(ids)), _missing(len(ids)), _missing(len(ids))
-    total[rows] = alpha * _scaled(sparse_scores)
-    total[: len(dense)] += _scaled(dense_scores)
+    total[rows] = alpha * _scale(sparse_scores)
+    total[: len(dense)] += _scale(dense_scores)
     by_dense[: len(dense)] = dense_scores
     by_sparse[rows] = sparse_scores
     order = _order(ids, (total, by_dense, by_sparse))
@@ -75,7 +75,7 @@ def finite_scores(name: str, scores: Mapping[Id, float]) -> Floats:
     """Return the scores of a mapping in its order.
 
     Raises:
-        InvalidParameterError: No mapping, or a score that is no finite number.
+        InvalidParameterError: No mapping, or a score that is not a finite number.
     """
     if not isinstance(scores, Mapping):
         raise InvalidParameterError(name, type(scores).__name__, "a mapping from id to score")
@@ -104,7 +104,7 @@ def _missing(count: int) -> Floats:
     return np.full(count, -np.inf)
 
 
-def _scaled(scores: Floats) -> Floats:
+def _scale(scores: Floats) -> Floats:
     if not len(scores):
         return scores
     low, high = float(scores.min()), float(scores.max())

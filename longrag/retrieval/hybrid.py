@@ -20,7 +20,7 @@ from longrag.retrieval.units import Hit, UnitIndex, check_k, embed_query
 from longrag.types import RetrievedNode, RetrievedUnit
 
 Found: TypeAlias = Hit | RetrievedUnit | RetrievedNode
-"""What the retrievers of this package return, each with an id and a score of its own."""
+"""What the retrievers of this package return, each with an id and a score."""
 
 DenseRetriever: TypeAlias = Callable[[str, int], Flow[Sequence[Found]]]
 """Makes the flow that searches for a query, given how many results are wanted.
@@ -30,7 +30,7 @@ documents that ``hyde`` gave.
 """
 
 Scored: TypeAlias = tuple[dict[str, float], Callable[[str], Found]]
-"""Scores by id, and what gives the result that an id stands for."""
+"""Scores by id, and what gives the result that an id names."""
 
 # Twice the 50 that the paper reranks, since what only one of the lists holds ranks low.
 _CANDIDATES: Final = 100

@@ -52,7 +52,7 @@ Convert: TypeAlias = Callable[[MediaItem], MediaItem]
 
 
 class MediaStore:
-    """Items and unit vectors of their images; what asks the models stands elsewhere.
+    """Items and unit vectors of their images; the calls of models are elsewhere.
 
     Several threads may add and search at once. An addition is made whole or not at all, and a
     search sees the items that were there when it began.
@@ -102,7 +102,7 @@ class MediaStore:
             self._append(items, self._to_unit(vectors, len(items), "image"))
 
     def add_generated(self, image: Any, caption: str, vector: ArrayLike) -> MediaItem:
-        """Store what was generated, with its other half, and return it under an id of its own."""
+        """Store what was generated, with its other half, and return it under a new id."""
         with self._lock:
             numbers = count(len(self._items))
             id_ = next(name for n in numbers if (name := f"generated-{n}") not in self._ids)

@@ -149,7 +149,7 @@ def found_media(nearest: Nearest, wanted: Wanted, threshold: float) -> FoundMedi
 
 
 def check_threshold(threshold: float, name: str = "threshold") -> None:
-    """Refuse what is no cosine.
+    """Raise unless the value is a cosine.
 
     Raises:
         InvalidParameterError: not a number from -1 to 1.
@@ -168,7 +168,7 @@ class MediaIndex:
 
     Args:
         embedder: embeds texts and images into one space.
-        items: what is stored from the beginning.
+        items: what is stored at first.
 
     Raises:
         InvalidParameterError: an item is not a MediaItem, or its id is already used.
@@ -202,7 +202,7 @@ class MediaIndex:
         await self._arun(add_media(items, self._store))
 
     def nearest(self, query: Any, *, wanted: Wanted) -> Nearest:
-        """Return the item nearest to the query, with its cosine; None where there is none.
+        """Return the item nearest to the query, with its cosine; None without items.
 
         Args:
             query: a text where an image is wanted, an image where a caption is; items without a
@@ -220,7 +220,7 @@ class MediaIndex:
         return await self._arun(nearest_media(query, self._store, wanted=wanted))
 
     def find(self, query: Any, *, wanted: Wanted, threshold: float) -> FoundMedia | None:
-        """Return the stored image or caption that is similar enough; None where none is.
+        """Return the stored image or caption that is similar enough; None if no item is.
 
         As ``find_or_generate`` without the generator.
 
@@ -249,7 +249,7 @@ class MediaIndex:
 
         Text to image: the query is compared with the stored images, and the generator draws it.
         Image to text: the query is compared with the stored images that have a caption, and the
-        generator describes it (best practices, Figure 4). The two need thresholds of their own:
+        generator describes it (best practices, Figure 4). The two need different thresholds:
         with CLIP a fitting text and image have a cosine of about 0.3, two alike images 0.9.
 
         Args:
@@ -398,7 +398,7 @@ class GeneratorFunction:
 
 
 def _ask(request: EmbedMedia | GenerateMedia) -> Flow[Any]:
-    # The drivers pass on what they do not know; what answers these flows knows it.
+    # The drivers pass on classes they do not know; the handlers of these flows know them.
     return ask(cast("Request", request))
 
 

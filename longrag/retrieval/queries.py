@@ -83,7 +83,7 @@ def hyde(
         query: What is searched for.
         n: How many pseudo-documents, at least 1.
         join_query: Whether the query is the first of the texts.
-        prompt: A template with the slot ``{question}``; other braces stand for themselves.
+        prompt: A template with the slot ``{question}``; other braces are kept.
 
     Returns:
         The query, unless it is left out, and the documents that could be used. Where none could,
@@ -108,7 +108,7 @@ def rewrite(query: str, *, prompt: str = REWRITE_QUERY) -> Flow[QueryTexts]:
 
     Args:
         query: What is searched for.
-        prompt: A template with the slot ``{question}``; other braces stand for themselves.
+        prompt: A template with the slot ``{question}``; other braces are kept.
 
     Raises:
         InvalidParameterError: A query that is blank or no string, or a prompt without its slot.
@@ -129,7 +129,7 @@ def decompose(
         query: What is searched for.
         max_questions: The most sub-questions, at least 1; what a model lists beyond is left out.
         prompt: A template with the slot ``{question}``, and ``{max_questions}`` if it is to be
-            told; other braces stand for themselves.
+            told; other braces are kept.
 
     Returns:
         The sub-questions, each once. The query, where the model lists none.
@@ -151,7 +151,7 @@ def merge(results: Sequence[Mapping[Id, float]]) -> dict[Id, float]:
     """Merge the results of several queries by each id's best rank in any of them.
 
     An id scores 1 / rank, by its best rank; ids of equal score in one list have one rank. So the
-    best of every sub-question stands before any one's second. Scores are not compared between
+    best of every sub-question comes before any one's second. Scores are not compared between
     lists, since those of BM25 grow with the number of words asked for, and ranks are not summed
     up, since what answers one sub-question is then behind what is vaguely near to all. Equal best
     ranks go by the sum of 1 / rank over all lists, then by id.
@@ -163,7 +163,7 @@ def merge(results: Sequence[Mapping[Id, float]]) -> dict[Id, float]:
         1 / best rank by id, best first.
 
     Raises:
-        InvalidParameterError: A score that is no finite number; the message names list and id.
+        InvalidParameterError: A score that is not a finite number; the message names list and id.
     """
     best: dict[Id, float] = {}
     total: dict[Id, float] = {}
@@ -203,7 +203,7 @@ def parse_passage(answer: object) -> str | None:
 
 
 def parse_query(answer: object) -> str | None:
-    """Return the one query of an answer, as a line; None where there is none.
+    """Return the one query of an answer, as a line; None without a query.
 
     A JSON string, list or object of one string counts, as do a label, a bullet or quotes around
     the query. Of several lines the first that is more than a label is taken.
@@ -227,7 +227,7 @@ def parse_query(answer: object) -> str | None:
 
 
 def parse_questions(answer: object) -> list[str] | None:
-    """Return the questions of an answer, each on one line and once; None where there are none.
+    """Return the questions of an answer, each on one line and once; None without any.
 
     They are the strings of a JSON list, else the numbered or bulleted lines, else the lines that
     end with a question mark.

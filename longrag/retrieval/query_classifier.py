@@ -1,8 +1,8 @@
-"""Does a query need retrieval, or does the user's own text suffice? (Best Practices §3.1).
+"""Does a query need retrieval, or does the user's text suffice? (Best Practices §3.1).
 
 The paper fine-tunes BERT on fifteen types of task. This is a logistic regression on n-grams,
 shipped as coefficients: it loads in milliseconds and needs no model. The same on embeddings and
-with a language model stands in `longrag.retrieval.query_gates`.
+with a language model is in `longrag.retrieval.query_gates`.
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ class QueryClassifier:
 
     Made by ``load_default``, ``load`` or ``fit``. English and Chinese are what the shipped
     coefficients know. Of a query of more than 2,000 characters the first 1,500 and the last 500
-    are read: what is asked stands before or behind a pasted text. One query takes well under a
+    are read: what is asked comes before or after a pasted text. One query takes well under a
     millisecond, and gives the same probability in every process.
 
     Args:
         terms: the features that count.
-        counts: in how many of the training queries each stood.
+        counts: in how many of the training queries each occurred.
         weights: the coefficient of each.
         intercept: the constant term.
         size: how many queries it was trained on.
@@ -103,7 +103,7 @@ class QueryClassifier:
         inverse_strength: float = 10.0,
         min_count: int = 2,
     ) -> QueryClassifier:
-        """Train on queries of one's own.
+        """Train on your own queries.
 
         Deterministic, whatever the number of threads. The order of the queries does not matter
         beyond the last digits.
@@ -113,7 +113,7 @@ class QueryClassifier:
             labels: True where the query needs retrieval.
             threshold: from which probability on a query needs retrieval.
             inverse_strength: the inverse of the L2 penalty, above 0; larger fits closer.
-            min_count: in how many queries a feature must stand to count, at least 1.
+            min_count: in how many queries a feature must occur to count, at least 1.
 
         Raises:
             InvalidParameterError: a blank query, labels of one class only or of another number, or
@@ -160,7 +160,7 @@ class QueryClassifier:
         return self.probability(query) >= self.threshold
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the classifier to a folder of its own, whole or not at all.
+        """Write the classifier to a new folder, whole or not at all.
 
         Raises:
             IndexFormatError: the path holds something else; it is left as it was.
@@ -209,7 +209,7 @@ class QueryClassifier:
 
 
 def check_query(query: object) -> None:
-    """Refuse what is no query.
+    """Raise unless the value is a query.
 
     Raises:
         InvalidParameterError: it is blank or not a string.
@@ -219,7 +219,7 @@ def check_query(query: object) -> None:
 
 
 def check_threshold(threshold: float) -> None:
-    """Refuse what is no probability.
+    """Raise unless the value is a probability.
 
     Raises:
         InvalidParameterError: it is not a number between 0 and 1.
@@ -231,7 +231,7 @@ def check_threshold(threshold: float) -> None:
 def check_training(
     queries: Sequence[str], labels: Sequence[bool], inverse_strength: float
 ) -> NDArray[np.bool_]:
-    """Return the labels as an array, if one can learn from them.
+    """Return the labels as an array, or raise if they cannot be trained on.
 
     Raises:
         InvalidParameterError: see ``QueryClassifier.fit``.

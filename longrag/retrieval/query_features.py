@@ -1,8 +1,8 @@
 """What a query classifier sees of a query: n-grams of what is asked, and the shape of the text.
 
 A query is read as an instruction and, where one is pasted, a body: what follows the first line, a
-colon, or stands in quotation marks. Words and characters are those of the instruction; of the body
-only its words count, in a block of their own, so that the names in a text to be translated do not
+colon, or is in quotation marks. Words and characters are those of the instruction; of the body
+only its words count, in a separate block, so that the names in a text to be translated do not
 look like the names in a question. Chinese is read by the character.
 """
 
@@ -84,8 +84,8 @@ def blocks(query: str) -> tuple[Block, ...]:
 def novelty(found: tuple[Block, ...], known: Container[str]) -> Block:
     """Return a mark of how many of the words of an instruction are unknown, for its length.
 
-    A search in keywords names what it looks for, and what can be looked for has no end; what can be
-    asked of a text at hand is said in few words, which are soon known.
+    Keyword searches use an open vocabulary; instructions about a given text use few words, most of
+    which occur in the training queries.
     """
     words = [
         feature
@@ -105,7 +105,7 @@ def _window(query: str) -> str:
 
 
 def _split(text: str) -> tuple[str, str]:
-    """Part the instruction from what is pasted behind or inside it."""
+    """Separate the instruction from text pasted after or inside it."""
     line, newline, rest = text.partition("\n")
     bodies = [rest] if newline else []
     instruction = f"{line} {_BODY}" if newline else line

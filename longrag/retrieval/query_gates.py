@@ -111,7 +111,7 @@ class EmbeddingQueryClassifier:
         return self.probability(query) >= self.threshold
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the coefficients, not the embedder, to a folder of their own.
+        """Write the coefficients, not the embedder, to a new folder.
 
         Raises:
             IndexFormatError: the path holds something else; it is left as it was.
@@ -141,7 +141,7 @@ class PromptedQueryClassifier:
     Args:
         generate: the language model, from a prompt to its text.
         prompt: a template with the slot ``{query}``.
-        fallback: what an answer that is neither yes nor no comes to. True, the default, retrieves:
+        fallback: the decision when the answer is neither yes nor no. True, the default, retrieves:
             a needless search costs time, a missing one the answer. None raises instead.
     """
 
@@ -169,11 +169,11 @@ def classify_query(
 ) -> Flow[bool]:
     """Ask a language model whether a query needs retrieval, in one call.
 
-    The query stands in a field of its own, whole: nothing in it ends the field.
+    The whole query is put into one field: nothing in it ends the field.
 
     Args:
         query: what the user wrote.
-        prompt: a template with the slot ``{query}``; other braces stand for themselves.
+        prompt: a template with the slot ``{query}``; other braces are kept.
         fallback: see ``PromptedQueryClassifier``.
         request: makes the request for an answer to a prompt, such as one of a subclass that says
             which model is asked.
@@ -200,7 +200,7 @@ def classify_query(
 def parse_verdict(answer: object) -> bool | None:
     """Read a yes or a no, in English or Chinese, or None where there is neither.
 
-    What stands in ``<think>`` is passed over. The answer is the first word, or the word behind the
+    The text in ``<think>`` is ignored. The answer is the first word, or the word after the
     last label such as "Answer:"; a yes or no elsewhere in a sentence does not count.
     """
     if not isinstance(answer, str):

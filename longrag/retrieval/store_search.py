@@ -23,7 +23,7 @@ from longrag.retrieval.units import Hit, check_k
 from longrag.types import Chunk, LongUnit, RetrievedUnit
 
 OnShort: TypeAlias = Literal["warn", "raise", "ignore"]
-"""What becomes of a result that has fewer units than were asked for and may lack some."""
+"""What to do with a result that has fewer units than were asked for and may lack some."""
 
 _FETCH_FACTOR: Final = 4
 _MAX_FETCH: Final = 1 << 20
@@ -180,7 +180,7 @@ def _double(ranking: _Ranking, query: Search, rows: int) -> Flow[None]:
     asked, without_new = _FETCH_FACTOR * query.top_k, 0
     while not (ranking.full or ranking.ended) and without_new < 2 and asked < _MAX_FETCH:
         asked *= 2
-        found: Ranked = _ranked((yield from ask(replace(query, top_k=asked))))
+        found: Ranked = _check_ranked((yield from ask(replace(query, top_k=asked))))
         ranking.exact, ranking.ended = found.exact, found.ended
         ranking.add(found.hits)
         without_new = 0 if len(found.hits) > rows else without_new + 1
@@ -192,10 +192,10 @@ def _search(query: Search) -> Flow[Ranked | None]:
     (found,) = yield (query,)
     if isinstance(found, NotImplementedError) and (query.exclude or query.depth):
         return None
-    return _ranked(found)
+    return _check_ranked(found)
 
 
-def _ranked(found: object) -> Ranked:
+def _check_ranked(found: object) -> Ranked:
     if isinstance(found, Exception):
         raise found
     if not isinstance(found, Ranked):

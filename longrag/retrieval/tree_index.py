@@ -47,7 +47,7 @@ class TreeChange:
 
 @dataclass(frozen=True, slots=True)
 class TreeState:
-    """Everything the index is at one moment; a change puts another in its place at once."""
+    """The whole state of the index at one moment; a change replaces it in one step."""
 
     documents: Mapping[str, Document]
     tree: Tree
@@ -63,7 +63,7 @@ class TreeIndex:
 
     A change pays only for summaries and vectors of nodes that were not there before; those that
     stay keep ids, texts and vectors. With ``scope="document"``, or a clusterer that is history
-    independent, the tree is at every moment that of one build from the documents there are.
+    independent, the tree is at every moment that of one build from the present documents.
     Otherwise the old clusters are kept as far as they go, and ``rebuild`` makes the tree of one
     build. A deleted document leaves nothing behind here.
 
@@ -86,12 +86,12 @@ class TreeIndex:
 
     @property
     def documents(self) -> Mapping[str, Document]:
-        """The documents there are, by id; read-only."""
+        """The present documents, by id; read-only."""
         return self._state.documents
 
     @property
     def tree(self) -> Tree:
-        """The tree there is; later changes leave this value as it is."""
+        """The present tree; later changes do not alter this value."""
         return self._state.tree
 
     def snapshot(self) -> tuple[Mapping[str, Document], Tree]:
@@ -149,11 +149,11 @@ class TreeIndex:
             paid = tree
 
     def _current(self) -> TreeState:
-        """Return everything the index is now."""
+        """Return the present state."""
         return self._state
 
     def _put(self, before: TreeState, after: TreeState) -> bool:
-        """Put one state in the place of another; False where that is not the last one any more."""
+        """Replace one state by another; False if the first is no longer the present one."""
         with self._lock:
             if self._state is before:
                 self._state = after
@@ -274,7 +274,7 @@ def tree_from_json(content: NDArray[np.uint8], vectors: NDArray[np.float32]) -> 
     """Read what ``nodes_to_json`` wrote.
 
     Raises:
-        IndexFormatError: it is no list of nodes, or does not make a tree.
+        IndexFormatError: it is not a list of nodes, or does not make a tree.
     """
     try:
         entries = json.loads(content.tobytes().decode("utf-8", "surrogatepass"))
@@ -284,7 +284,7 @@ def tree_from_json(content: NDArray[np.uint8], vectors: NDArray[np.float32]) -> 
 
 
 def node_of(entry: Mapping[str, Any]) -> TreeNode:
-    """Make a node of its fields as JSON values."""
+    """Make a node from its fields as JSON values."""
     span = entry["span"]
     return TreeNode(
         **{

@@ -201,7 +201,7 @@ def collapsed(
         levels: the levels that are searched, all by default. The start layer s and n layers of
             the paper's Table 8 are ``range(s - n + 1, s + 1)``. The tree need not reach them all.
         redundancy: the largest share of a node's distinct words, from 0 to 1 and function words
-            left out, that may stand in nodes already taken which share leaves with it. None
+            left out, that may be in nodes already taken which share leaves with it. None
             compares nothing, as in the paper. The default was chosen on summaries that quote: it
             keeps a tree of them from reading less of the answers than its leaves alone would.
         compare: "related" compares a node with those taken that share leaves with it, "all" with
@@ -228,7 +228,7 @@ def collapsed(
         order = [row for row in order if nodes[row].level in wanted]
     accept = None if redundancy is None else _Reading(tree, redundancy, compare).add
     rows = islice(_fitting(nodes, order, token_budget, accept), top_k)
-    return [_retrieved(tree, nodes[row], values[row]) for row in rows]
+    return [_as_retrieved(tree, nodes[row], values[row]) for row in rows]
 
 
 class _Reading:
@@ -267,7 +267,7 @@ def traverse(
 
     The first layer is the tree's roots, of whatever level; each next layer is the children of the
     nodes taken from the one before, without those already taken. Of every layer the ``top_k`` best
-    are taken, equal scores in the order of the nodes. A node that was promoted past levels stands
+    are taken, equal scores in the order of the nodes. A node that was promoted past levels is
     in the layer of its siblings, and a leaf ends its branch. The paper's printed pseudo-code never
     descends to children; this is its prose and Figure 2.
 
@@ -303,10 +303,10 @@ def traverse(
         layers += 1
     nodes = list(tree.nodes.values())
     rows = _fitting(nodes, list(taken), token_budget)
-    return [_retrieved(tree, nodes[row], values[row]) for row in rows]
+    return [_as_retrieved(tree, nodes[row], values[row]) for row in rows]
 
 
-def _retrieved(tree: Tree, node: TreeNode, score: float) -> RetrievedNode:
+def _as_retrieved(tree: Tree, node: TreeNode, score: float) -> RetrievedNode:
     return RetrievedNode(node, float(score), tree.leaves(node.id))
 
 

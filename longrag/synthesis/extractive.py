@@ -1,7 +1,7 @@
 """A reader that needs no model: it finds the sentences that answer and quotes them.
 
-It stands in for a language model where there is none, so that every path of the package runs
-offline. It never writes a word of its own: what it returns stands in the text it was given.
+It takes the place of a language model, so that every path of the package runs offline. It writes
+nothing new: what it returns is quoted from the text it was given.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def extract_evidence(
     """Quote the sentences that best answer a question, best first.
 
     Sentences are scored by BM25 with document frequencies counted over the given sentences. Words
-    of the question that stand only in the sentence before or after, the heading or the title count
+    of the question that are only in the sentence before or after, the heading or the title count
     in part. Headings are never quoted; fragments, code, table rows and link lists rank low.
 
     Args:
@@ -95,7 +95,7 @@ def extract_evidence(
 
     Returns:
         At most ``max_sentences`` sentences, none twice; empty when no content word of the question
-        stands in the documents. Deterministic.
+        is in the documents. Deterministic.
 
     Raises:
         InvalidParameterError: If ``max_sentences`` is not a positive integer.
@@ -115,10 +115,10 @@ def extract_evidence(
 def answer_prompt(prompt: str) -> str:
     """Answer a whole prompt from the text it holds, as a language model would be asked to.
 
-    A prompt with documents is answered with up to three sentences, best first, each on a line of
-    its own and followed by its source in brackets; or with the shortest answer alone where the
+    A prompt with documents is answered with up to three sentences, best first, each on a separate
+    line and followed by its source in brackets; or with the shortest answer alone where the
     prompt is ``longrag.prompts.EXTRACT_ANSWER``. One with a long answer is answered with its
-    shortest span. The last question and the last long answer count, so worked examples may stand
+    shortest span. The last question and the last long answer count, so worked examples may come
     before them. A foreign prompt is read by its labels ("Query:", "Context:") or its last line that
     is a question, and answered with sentences alone.
 
@@ -127,7 +127,7 @@ def answer_prompt(prompt: str) -> str:
 
     Returns:
         The answer, every part of it a quotation but for "yes" and "no". Empty when the prompt asks
-        nothing, or when no content word of the question stands in the documents. Deterministic.
+        nothing, or when no content word of the question is in the documents. Deterministic.
     """
     fields = read_fields(prompt)
     documents = [(field.title, field.text) for field in fields if field.tag == "document"]

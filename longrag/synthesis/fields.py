@@ -72,9 +72,9 @@ def read_fields(prompt: str) -> list[Field]:
 
 
 def read_foreign(prompt: str) -> tuple[str, str]:
-    """Guess question and context of a prompt without our fields; empty strings where none is.
+    """Guess question and context of a prompt without our fields; empty where not found.
 
-    The question is the last line labelled so, else the last that reads as one. The context stands
+    The question is the last line labelled so, else the last that reads as one. The context is
     between rules of dashes, else after a label, else it is all other lines.
     """
     lines = prompt.splitlines()

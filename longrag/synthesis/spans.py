@@ -70,7 +70,7 @@ _CLOSING = "\"”'`)）》」]*_"
 
 @dataclass(frozen=True, slots=True)
 class _Sentence:
-    """A sentence of the long answer with where the question's terms stand in it."""
+    """A sentence of the long answer with where the question's terms are in it."""
 
     start: int
     end: int
@@ -202,7 +202,7 @@ def _score(
 
 
 def _nearness(asked: Question, sentence: _Sentence, span: Span) -> float:
-    """Average over the question's terms how near the closest of each stands."""
+    """Average over the question's terms how near the closest of each is."""
     start, end = span
     nearest: dict[str, float] = {}
     for at, term in sentence.matched:
@@ -212,7 +212,7 @@ def _nearness(asked: Question, sentence: _Sentence, span: Span) -> float:
 
 
 def _beside_verb(asked: Question, sentence: _Sentence, span: Span) -> float:
-    """Reward what stands next to the verb: before it for a subject, after it for an object."""
+    """Reward what is next to the verb: before it for a subject, after it for an object."""
     if not sentence.matched or CJK_RUN.match(asked.terms[0]):
         return 0.0
     start, end = span

@@ -17,7 +17,7 @@ from longrag.types import Key
 
 
 def as_keys(keys: Iterable[Key | str]) -> list[Key]:
-    """Return keys, making of each string a document of its own, named by its number."""
+    """Return keys, making each string a document by itself, named by its number."""
     return [
         Key(key, str(place), 0, len(key)) if isinstance(key, str) else key
         for place, key in enumerate(keys)
@@ -25,7 +25,7 @@ def as_keys(keys: Iterable[Key | str]) -> list[Key]:
 
 
 def encode_keys(tokenizer: Tokenizer, keys: Sequence[Key]) -> TokenIds:
-    """Return the ids of each key as they stand behind the opening marker.
+    """Return the ids of each key as they are after the opening marker.
 
     Raises:
         InvalidParameterError: a key has no text, or ids outside the tokenizer's vocabulary.

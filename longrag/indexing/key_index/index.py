@@ -113,13 +113,13 @@ class KeyIndex:
         """Tokenise keys and index them.
 
         Args:
-            keys: the keys; a string is a document of its own, named by its number.
+            keys: the keys; a string is a document by itself, named by its number.
             tokenizer: the language model's, or one of transformers.
             mode: "keys", "substring" or "fm".
             min_length: the fewest tokens of a stretch that ends with a sentence inside a key; one
                 that ends with the key may be shorter.
             split_sentences: gives the sentences of a key where stretches may end.
-            markers: what stands around a span in the model's output.
+            markers: what encloses a span in the model's output.
             check_sample: how many keys, evenly spaced, are tokenised between the markers too.
 
         Raises:

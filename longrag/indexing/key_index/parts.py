@@ -1,6 +1,6 @@
 """The parts of a key index: a segment, the sources of its keys, and which of them were removed.
 
-Parts never change. Added keys make a part of their own, which is merged with the parts before it
+Parts never change. Added keys make a new part, which is merged with the parts before it
 while these are less than twice its size, so that there are few parts and each key is sorted again
 only as often as the index doubles.
 """
@@ -166,7 +166,7 @@ def _load_part(arrays: Mapping[str, NDArray[Any]], settings: Settings) -> Part:
 
 
 def select(parts: Sequence[Part], ids: frozenset[str], settings: Settings) -> list[Part]:
-    """Build one part of the living keys of some documents or passages; none where there are none.
+    """Build one part of the living keys of some documents or passages; none without any such keys.
 
     Nothing of the other keys is in it.
     """

@@ -60,7 +60,7 @@ class KeySources:
 
     @classmethod
     def numbered(cls, count: int) -> KeySources:
-        """Make each key a document of its own, named by its number, without a text."""
+        """Make each key a document by itself, named by its number, without a text."""
         names = _decimals(count)
         # Memory that was never written to takes none: a number a key that is 0 costs nothing.
         blank = np.zeros(count, np.uint32)

@@ -134,7 +134,7 @@ def _induce(text: Int32, smaller: Bytes, buckets: Int32, marked: Int32, array: I
 
 
 def _select(smaller: Bytes, array: Int32, count: int) -> Int32:
-    """Return the marked places in the order in which they stand in the array."""
+    """Return the marked places in their order in the array."""
     ordered = np.empty(count, np.int32)
     found = 0
     for place in array:

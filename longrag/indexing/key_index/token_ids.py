@@ -77,7 +77,7 @@ def token_ids(ids: TokenIds | Iterable[Sequence[int]], vocab_size: int) -> Token
     """Return sequences as unsigned ids of the smallest type that also holds ``vocab_size``.
 
     Raises:
-        InvalidParameterError: a sequence is empty, or an id is no integer below ``vocab_size``.
+        InvalidParameterError: a sequence is empty, or an id is not an integer below ``vocab_size``.
     """
     found = ids if isinstance(ids, TokenIds) else _flatten(ids)
     flat, offsets = found.flat, np.asarray(found.offsets, np.int64)

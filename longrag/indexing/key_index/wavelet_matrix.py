@@ -64,7 +64,7 @@ class WaveletMatrix:
             ranks[level, 1:] = np.cumsum(blockwise)
             zeros[level] = len(ones) - int(ranks[level, -1])
             symbols = np.concatenate([symbols[~ones], symbols[ones]])
-        # Behind the last level equal symbols stand together, in the order of their reversed bits.
+        # After the last level equal symbols are adjacent, in the order of their reversed bits.
         for level in range(levels):
             ends |= (kinds >> level & 1) << (levels - 1 - level)
         order = np.argsort(ends)

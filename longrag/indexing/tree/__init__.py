@@ -1,4 +1,4 @@
 """Trees of summaries (RAPTOR): clusterers, summarizers, and what builds and changes a tree.
 
-Searching a tree stands in ``longrag.retrieval``.
+Searching a tree is in ``longrag.retrieval``.
 """

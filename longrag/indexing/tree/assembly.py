@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 
 Vector = NDArray[np.float32]
 
-# What is made from more documents names none of them: the root's alone would be most of a journal.
+# Nodes made from more documents than this are recorded as made from any: listing the documents of
+# the root alone would fill most of a journal.
 _NAMED_DOCUMENTS = 256
 
 
@@ -111,7 +112,7 @@ class TreeAssembly:
         return sorted(ids, key=self._place)
 
     def _place(self, id_: str) -> tuple[Any, ...]:
-        """Return what a node is sorted by: where its first leaf stands, then its own id."""
+        """Return what a node is sorted by: the place of its first leaf, then its own id."""
         if id_ not in self._places:
             node = self.nodes[id_]
             first = min((self._place(child)[:2] for child in node.children), default=None)

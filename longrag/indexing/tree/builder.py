@@ -115,7 +115,7 @@ class TreeBuilder:
         """Count the tokens of a text.
 
         Raises:
-            InvalidParameterError: ``count_tokens`` gave something else than an integer from 0 on.
+            InvalidParameterError: ``count_tokens`` gave something other than an integer from 0 on.
         """
         tokens = self.count_tokens(text)
         try:

@@ -1,4 +1,4 @@
-"""How a tree's clusters take in what came and let go of what went, where they stand.
+"""How a tree's clusters take in new nodes and lose removed ones, and are otherwise kept.
 
 Used for clusterers whose groups may change everywhere when one node does. The groups of the tree
 before are kept; only those that a change touches are looked at again, so that a change pays for
@@ -84,10 +84,10 @@ class History:
 def regroup(
     layer: Layer, old: OldGroups | None, clusterer: Clusterer, *, max_tokens: int
 ) -> Groups:
-    """Group a layer by its old groups, or afresh where there are none.
+    """Group a layer by its old groups, or from scratch without any.
 
     Newcomers are fitted in, what grew too large is cut, and what shrank to one node is dissolved.
-    Enough newcomers of one document are groups of their own, so that a document is paid for once;
+    Enough newcomers of one document form separate groups, so that a document is paid for once;
     others join the group whose mean is nearest and has room.
     """
     if old is not None and any(old.groups):

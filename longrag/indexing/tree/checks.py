@@ -17,7 +17,7 @@ def check_saved(tree: Tree, leaves: Iterable[TreeNode]) -> None:
     """Refuse a tree that is not as a build from these leaves leaves it.
 
     A checksum proves that a file is as it was written, not that whoever wrote it may be believed:
-    so texts must stand under their spans, ids follow from what they name, and vectors be usable.
+    so texts must be those of their spans, ids follow from what they name, and vectors be usable.
 
     Raises:
         IndexFormatError: something does not fit; the message names it.

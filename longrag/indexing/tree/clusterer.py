@@ -16,11 +16,12 @@ class Layer:
     """The nodes of a tree that are clustered together, in the order of their documents.
 
     ``ids`` depend on the nodes' content alone. ``vectors`` are float32 of shape (nodes, width), as
-    the embedder gave them; ``tokens`` are the sizes of the nodes' texts. ``anchors`` stands for
-    each node by the leaf below it of the lowest ``rank``, which mostly stays the same when other
-    leaves come or go: the layer of these leaves, or None where the nodes stand for themselves.
-    ``documents`` are the ids of the documents the nodes were made from, empty for a node made from
-    several; or there are none. ``level`` is that of the summaries to be made, from 1 on.
+    the embedder gave them; ``tokens`` are the sizes of the nodes' texts. ``anchors`` is the
+    layer of leaves in which each node is represented by the leaf below it of the lowest ``rank``,
+    which mostly stays the same when other leaves come or go; None where the nodes represent
+    themselves. ``documents`` are the ids of the documents the nodes were made from, empty for a
+    node made from several; the whole tuple may be empty. ``level`` is that of the
+    summaries to be made, from 1 on.
     """
 
     ids: tuple[str, ...]

@@ -84,7 +84,7 @@ def cluster_layer(clusterer: Clusterer, layer: Layer, *, max_tokens: int) -> Gro
     Raises:
         EmbeddingError: Vectors that are not finite or not numeric.
         InvalidParameterError: Parts of the layer of different lengths, a budget below 1, or a
-            clusterer that returned something else than groups of indices.
+            clusterer that returned something other than groups of indices.
     """
     # threadpoolctl looks through the loaded libraries when it is imported.
     from threadpoolctl import threadpool_limits

@@ -242,7 +242,7 @@ def _cosines(unit: NDArray[np.float64], rows: Sequence[int]) -> NDArray[np.float
 
 
 def join(sentences: Sequence[Sentence], chosen: Sequence[int]) -> str:
-    """Put chosen sentences together in their order, each on a line of its own.
+    """Put chosen sentences together in their order, each on a separate line.
 
     Those that follow one another in a text share a line, Chinese ones without a space between.
     """

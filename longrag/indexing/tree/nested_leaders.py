@@ -30,7 +30,7 @@ class StableClusterer:
 
     Every leaf has a rank, a number in [0, 1) that a hash of its id gives. At level l a node leads
     when the rank of its anchor is below ``1 / spacing ** l``, so that the leaders of a level are
-    some of those of the level below. A leader stands for a weighted mean of itself and its
+    some of those of the level below. A leader represents a weighted mean of itself and its
     companion, the nearest of the nodes that another hash chooses, which is nearer to the middle of
     what is around it. Every node joins the nearest leader; where that makes fewer than ``least``
     nodes, they join other leaders. A cell of more than ``most`` nodes is divided by average
@@ -161,7 +161,7 @@ class StableClusterer:
 
 
 def _centres(unit: Floats, count: int, companions: Integers) -> Floats:
-    """Return what the first ``count`` nodes stand for: the means of them and their companions."""
+    """Return what the first ``count`` nodes represent: the means of them and their companions."""
     leaders = unit[:count]
     near = _nearest(leaders, unit, companions, but=np.arange(count))
     added = np.where(near[:, np.newaxis] < 0, 0, _COMPANION_WEIGHT * unit[near])

@@ -20,7 +20,7 @@ from longrag.prompts import field as prompt_field
 from longrag.types import TokenCounter
 
 _WORDS_PER_TOKEN: Final = 0.75
-# Chinese words have some 1.7 characters, each a token of its own.
+# Chinese words have some 1.7 characters, each one token.
 _CJK_WORDS_PER_TOKEN: Final = 0.6
 _WORD_CHARACTER: Final = re.compile(r"[^\W_]")
 
@@ -78,14 +78,14 @@ def check_summary(text: object) -> str:
 class LlmSummarizer:
     """Has a language model write the summary (RAPTOR §3 and Appendix D).
 
-    Each passage stands in a tagged field of the prompt that nothing in its text can end.
+    Each passage is put into a tagged field of the prompt that nothing in its text can end.
 
     Args:
         summary_tokens: The tokens a summary should have. It sets the words that the prompt asks
             for, three quarters of it, or three fifths for Chinese, Japanese and Korean; a model
             may write more.
         prompt: A template with the slot ``{context}`` for the passages and, where wanted,
-            ``{max_words}``. Other braces stand for themselves.
+            ``{max_words}``. Other braces are kept.
 
     Raises:
         InvalidParameterError: ``summary_tokens`` is not a positive integer, or the prompt is no
@@ -138,7 +138,7 @@ class LlmSummarizer:
 class ExtractiveSummarizer:
     """Quotes the sentences that say most of a cluster, without a language model.
 
-    Every line of the summary stands verbatim, but for white space, in a passage; a new line says
+    Every line of the summary is verbatim, but for white space, in a passage; a new line says
     that something was left out. A sentence that several passages share is quoted once, so that an
     extract of extracts repeats none. Deterministic for given vectors.
 

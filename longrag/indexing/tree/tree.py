@@ -41,7 +41,7 @@ class TreeStatistics:
 class Tree:
     """The nodes of one or several RAPTOR trees with their vectors; never changed.
 
-    Nodes stand in the order of their levels, within a level in the order of their documents.
+    Nodes are in the order of their levels, within a level in the order of their documents.
 
     Args:
         nodes: each after its children.

@@ -1,4 +1,4 @@
 """Models that score texts against a query, and the protocol they share.
 
-What orders texts by the scores stands in ``longrag.refinement``.
+What orders texts by the scores is in ``longrag.refinement``.
 """

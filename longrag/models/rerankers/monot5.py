@@ -30,7 +30,7 @@ class MonoT5Scorer:
     The encoder reads "Query: {query} Document: {text} Relevant:" and the end token. The score is
     the logarithm of the softmax over the logits of the two tokens, taken for the one that says yes:
     a log probability, at most 0. What is longer than ``max_length`` tokens loses the end of its
-    passage, so that query and "Relevant:" always stand. (The paper's code cuts the end of the
+    passage, so that query and "Relevant:" are always kept. (The paper's code cuts the end of the
     whole input.)
 
     The model is put into evaluation mode and stays on its device and in its dtype; scores are
@@ -47,8 +47,8 @@ class MonoT5Scorer:
 
     Raises:
         MissingExtraError: the extra ``rerank`` is not installed.
-        InvalidParameterError: the model is no encoder-decoder, a token is not in the vocabulary,
-            the tokenizer is slow, or a size is not allowed.
+        InvalidParameterError: the model is not an encoder-decoder, a token is not in the
+            vocabulary, the tokenizer is slow, or a size is not allowed.
 
     Source: Nogueira et al. 2020, "Document Ranking with a Pretrained Sequence-to-Sequence Model".
     """

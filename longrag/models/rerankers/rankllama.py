@@ -42,7 +42,7 @@ class RankLlamaScorer:
         model: a decoder of transformers with a sequence classification head of one label, such as
             ``LlamaForSequenceClassification``. Merge an adapter into it first.
         tokenizer: its fast tokenizer.
-        end_token: the tokenizer's end token stands behind the text.
+        end_token: whether the tokenizer's end token goes after the text.
         max_length: tokens of an input.
         batch_size: inputs read at once.
 
@@ -116,7 +116,7 @@ class RankLlamaScorer:
             [self._encode(query, passage) for passage in passages],
             self._forward,
             batch_size=self._batch_size,
-            # What stands behind the last token is masked, so any id will do.
+            # What follows the last token is masked, so any id will do.
             pad_id=0,
             device=self._model.device,
         )

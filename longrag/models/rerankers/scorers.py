@@ -39,7 +39,7 @@ def readable(query: object, texts: object) -> tuple[str, list[str]]:
     """Return a query and texts as a tokenizer can read them: lone surrogates become "?".
 
     Raises:
-        InvalidParameterError: the query is no string, or the texts are no sequence of strings.
+        InvalidParameterError: the query is not a string, or the texts are not sequence of strings.
     """
     if not isinstance(query, str):
         raise InvalidParameterError("query", query, "a string")
@@ -219,7 +219,7 @@ def load_checkpoint(
 
 
 def _refuse_unknown(path_or_name: str, config: Mapping[str, Any], auto: Any) -> None:
-    """Refuse what transformers could only load, or would ask to load, with code of its own."""
+    """Refuse a model that transformers could load only by running the checkpoint's code."""
     from transformers.models.auto import modeling_auto, tokenization_auto
 
     kind = config.get("model_type")

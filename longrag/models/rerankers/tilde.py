@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 class TildeExpander:
     """Adds terms to passages that a query about them is likely to use, by TILDE (v1).
 
-    The model reads a passage behind token 1, which stands for "a passage" in place of [CLS]; its
-    logits there rank the vocabulary. Of the best ``top_k`` those are taken that neither stand in
+    The model reads a passage behind token 1, which means "a passage" in place of [CLS]; its
+    logits there rank the vocabulary. Of the best ``top_k`` those are taken that neither are in
     the passage nor are stop words, in rising order. The released TILDEv2 models were trained with
     ``top_k=200``. Passages are cut to ``max_length`` tokens.
 
@@ -104,7 +104,7 @@ class TildeExpander:
 class TildeModel:
     """Weighs the terms of passages by TILDEv2: a BERT and a projection of each token to a number.
 
-    A token's weight is relu(w · h + b) of its state h; a term that stands several times in a
+    A token's weight is relu(w · h + b) of its state h; a term that occurs several times in a
     passage keeps its largest. The model reads [CLS] passage [SEP], and with an expander [CLS]
     passage [SEP] added terms [SEP]. What is longer than ``max_length`` tokens loses the end of its
     passage, never added terms. (The released code reads 192 tokens and cuts the added terms.)
@@ -194,7 +194,7 @@ class TildeModel:
         """Return the terms of each text with their weights, without those of weight 0.
 
         Raises:
-            InvalidParameterError: the texts are no sequence of strings.
+            InvalidParameterError: the texts are not sequence of strings.
             RerankError: the model gave a weight that is not finite.
         """
         _, passages = readable("", texts)

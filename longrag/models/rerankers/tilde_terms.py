@@ -63,7 +63,7 @@ class TildeTokenizer:
 
     Args:
         tokenizer: a fast tokenizer of transformers.
-        stop_words: lower-case words that are no terms.
+        stop_words: lower-case words that are not terms.
 
     Raises:
         InvalidParameterError: a slow tokenizer.
@@ -91,7 +91,7 @@ class TildeTokenizer:
 
     @property
     def stop_ids(self) -> frozenset[int]:
-        """The token ids that are no terms."""
+        """The token ids that are not terms."""
         return self._stops
 
     def terms(self, text: str, /) -> list[int]:

@@ -151,7 +151,7 @@ class TransformersLanguageModel:
         return int(found) if found else None
 
     def prompt_ids(self, prompt: str, /) -> list[int]:
-        """Return the ids of a prompt with the special tokens that stand before it.
+        """Return the ids of a prompt with the special tokens that go before it.
 
         Raises:
             TokenizerError: the prompt holds half of a surrogate pair.
@@ -162,7 +162,7 @@ class TransformersLanguageModel:
         if not self._tokenizer.holds_special(prompt):
             ids: list[int] = self._chat_template(prompt, tokenize=True, return_dict=False)
             return ids
-        # What a user writes is text: it must not end the message it stands in.
+        # What a user writes is text: it must not end the message it is part of.
         before, _, after = self._chat_template(_STANDS_FOR, tokenize=False).partition(_STANDS_FOR)
         own = self._tokenizer
         return [*own.encode_template(before), *own.encode(prompt), *own.encode_template(after)]
@@ -295,7 +295,7 @@ def _end_ids(model: Any, tokenizer: Any, known: int) -> tuple[int, ...]:
 
 
 def _refuse_code(path_or_name: str) -> None:
-    """Refuse what transformers could only load, or would ask to load, with code of its own."""
+    """Refuse a model that transformers could load only by running the checkpoint's code."""
     from transformers import PretrainedConfig
     from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
     from transformers.models.auto.tokenization_auto import (

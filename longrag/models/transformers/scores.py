@@ -66,7 +66,7 @@ def anywhere(
     for row, question in enumerate(asked):
         k = min(question.k, counts[row])
         if k < most and values[row, k - 1] == values[row, k]:
-            # Which of equals stands in the top is left open; the lower ids are wanted.
+            # Which of equals is in the top is left open; the lower ids are wanted.
             everything = chosen[row].double().cpu().numpy()
             found.append(_best(np.arange(known), everything, k))
         else:

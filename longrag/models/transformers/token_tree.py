@@ -18,7 +18,7 @@ _NO_SLOTS: Slots = np.zeros(0, np.int64)
 class TokenTree:
     """Tokens in the order in which they were fed, each with its parent; a slot is a place in it.
 
-    Parents stand before their children. Prompts are the roots' chains and share what they begin
+    Parents come before their children. Prompts are the roots' chains and share what they begin
     with. Knows no tensors: a cache of keys and values keeps one column for each slot.
     """
 

@@ -53,7 +53,7 @@ class VllmLanguageModel:
         tokenizer: the model's own; it runs here.
         end_ids: the tokens that end an output; those of the tokenizer's ``end_ids`` if it has some.
         chat: prompts are a user's message in the chat template that the server has.
-        prefix_ids: what stands before every prompt, as a ``<s>``. If None, the server's
+        prefix_ids: what precedes every prompt, as a ``<s>``. If None, the server's
             ``/tokenize`` makes the ids of prompts, and the tokenizer is compared with it once.
         context_window: in tokens; the server's ``max_model_len`` if None.
         name: names the weights; the served name if None.
@@ -180,7 +180,7 @@ class VllmLanguageModel:
 
     @contextmanager
     def session(self, prompts: Sequence[Sequence[int]], /) -> Iterator[Session]:
-        """Begin to continue prompts; the requests of one session run in threads of its own.
+        """Begin to continue prompts; the requests of one session run in separate threads.
 
         Raises:
             InvalidParameterError: there is no prompt, or one is empty, longer than the context

@@ -181,7 +181,7 @@ async def test_what_is_deleted_is_in_no_store_and_no_persisted_file(how, tmp_pat
     files = list(tmp_path.iterdir())
     assert len(files) >= 4
     assert [file.name for file in files if SECRET in file.read_text("utf-8")] == []
-    held = repr(vars(index.corpus)) + repr(vars(index)) + repr(vars(index.corpus._remembered))
+    held = repr(vars(index.corpus)) + repr(vars(index)) + repr(vars(index.corpus._caching_builder))
     assert SECRET not in held
     if how in ("update", "refresh"):
         assert state(index) == state(build([page(0), page(1), page(2)]))

@@ -121,11 +121,11 @@ def test_a_deleted_document_leaves_nothing_behind():
     secret = Document("s.md", "The password is xyzzy-93. " * 12, title="Secret")
     run(corpus.change(upsert=[secret, page(1), page(2)]), Payer())
     run(corpus.change(delete=["s.md"]), Payer())
-    kept = repr(vars(corpus)) + repr(vars(corpus._remembered))
+    kept = repr(vars(corpus)) + repr(vars(corpus._caching_builder))
     for memory in (
-        corpus._remembered._targets,
-        corpus._remembered._tokens,
-        corpus._remembered._spans,
+        corpus._caching_builder._targets,
+        corpus._caching_builder._tokens,
+        corpus._caching_builder._spans,
     ):
         kept += repr(vars(memory))
     assert "xyzzy" not in kept

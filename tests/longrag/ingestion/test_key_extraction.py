@@ -13,7 +13,7 @@ from longrag.ingestion import (
     sentence_keys,
     title_keys,
 )
-from longrag.ingestion.keys_of import one_line
+from longrag.ingestion.key_extraction import one_line
 from longrag.types import Document
 
 MILL = Document(

@@ -44,7 +44,7 @@ def one_line(text: str) -> str:
 
 
 def paragraphs(documents: Sequence[Document]) -> list[Paragraph]:
-    """Cut documents into paragraphs: what stands between blank lines, headings and fences.
+    """Cut documents into paragraphs: the text between blank lines, headings and fences.
 
     A heading is a line that begins with one to six ``#``. Fenced code is one paragraph.
 
