@@ -11,7 +11,7 @@ class CheckedModel(BaseModel):
     """A component that refuses bad settings with the package's own errors."""
 
     if not TYPE_CHECKING:
-        # Pydantic would wrap what model_post_init raises into an error of its own; type checkers
+        # Pydantic would wrap what model_post_init raises into another error; type checkers
         # read the fields, which a constructor would hide from them.
         def __init__(self, **settings: Any) -> None:
             super().__init__(**settings)

@@ -48,7 +48,7 @@ def from_node(found: core.RetrievedNode, documents: Mapping[str, core.Document])
 
 def _shared(node: core.TreeNode, documents: Mapping[str, core.Document]) -> dict[str, Any]:
     shared = core.shared_metadata(documents[doc_id].metadata for doc_id in node.doc_ids)
-    # Chunks that become documents bring such places of their own, which are not those of the node.
+    # Chunks that become documents bring their own places, which are not those of the node.
     return {key: value for key, value in shared.items() if key not in _OWN}
 
 

@@ -51,7 +51,7 @@ class OverCorpus(BaseModel):
     _source: CandidateSource | None = PrivateAttr(default=None)
 
     if not TYPE_CHECKING:
-        # Pydantic would wrap what model_post_init raises into an error of its own; type checkers
+        # Pydantic would wrap what model_post_init raises into another error; type checkers
         # read the fields, which a constructor would hide from them.
         def __init__(self, **settings: Any) -> None:
             super().__init__(**settings)

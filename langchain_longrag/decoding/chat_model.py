@@ -49,7 +49,7 @@ class ChatRiches(OverCorpus, BaseChatModel):
 
     Deterministic; streams as soon as text is certain. Async calls decode in a thread, and cancelled
     ones stop between two calls of the model. A cache knows the corpus, the settings and the name of
-    the model: give models that share a name caches of their own.
+    the model: give models that share a name separate caches.
 
     Args:
         decoder: over the index of keys; see also ``from_documents``.

@@ -91,7 +91,7 @@ class LongRAGIndex(ChangingIndex):
     _corpus: CorpusIndex = PrivateAttr()
 
     if not TYPE_CHECKING:
-        # Pydantic would wrap what model_post_init raises into an error of its own; type checkers
+        # Pydantic would wrap what model_post_init raises into another error; type checkers
         # read the fields, which a constructor would hide from them.
         def __init__(self, **settings: Any) -> None:
             super().__init__(**settings)

@@ -124,7 +124,7 @@ class StoreMirror:
 
 
 def _agrees(row: Document, wanted: Document) -> bool:
-    """Whether a row says what is wanted; a store may add metadata of its own."""
+    """Whether a row says what is wanted; a store may add further metadata."""
     return row.page_content == wanted.page_content and all(
         row.metadata.get(key) == value for key, value in wanted.metadata.items()
     )

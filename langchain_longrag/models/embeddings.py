@@ -19,7 +19,7 @@ class LocalEmbeddings(Embeddings):
         self._embedder = embedder
         fixed = isinstance(embedder, MiniLmEmbedder)
         self.identity = type(embedder).__qualname__ if fixed else uuid4().hex
-        """Names its vectors in a journal: each embedder that may be fitted has a name of its own.
+        """Names its vectors in a journal: each embedder that may be fitted has a unique name.
 
         What it embedded is then asked for again by another process, which costs no calls.
         """

@@ -62,7 +62,7 @@ class RecipeSettings(TypedDict, total=False):
 
     Attributes:
         candidates: the documents that are retrieved to be reranked; 50, as in the paper. A document
-            compressor that is given may have a limit of its own, as ``MonoT5Rerank`` does.
+            compressor that is given may have another limit, as ``MonoT5Rerank`` does.
         top_k: the documents that are left after reranking; 5.
         on_error: what a reranker that fails does: "raise", or "keep_order", which goes on and notes
             it in the trace.

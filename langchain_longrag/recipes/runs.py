@@ -88,7 +88,7 @@ class _Run:
                     candidates=modules.hybrid.count_candidates(1),
                 ),
             )
-        # A generator of its own, since keywords may have to be read before the first request.
+        # A separate generator, since keywords may have to be read before the first request.
         return (yield from recipe.prepare(query))
 
     def answerer(self) -> Answerer:

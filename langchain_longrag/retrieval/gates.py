@@ -40,8 +40,8 @@ def create_query_gate(
 
     What a question brings along itself, such as a text to translate, needs no retrieval. The branch
     takes what ``with_retrieval`` takes, a string or a mapping with the question under
-    ``input_key``, and streams what the branch that is taken streams. The decision is a step of its
-    own in traces, named ``needs_retrieval``.
+    ``input_key``, and streams what the branch that is taken streams. The decision is a separate
+    step in traces, named ``needs_retrieval``.
 
     Args:
         with_retrieval: any runnable, such as ``create_longrag_chain(...)`` or a retriever.

@@ -136,7 +136,7 @@ def _index_documents(
         return found.model_copy(update={"id": id_, "metadata": metadata})
 
     def id_of(document: Document) -> str:
-        # A store may give ids of its own to documents that came without.
+        # A store may give new ids to documents that came without.
         known = document.id is not None and str(document.id) in document_of
         own = _content(document)
         return str(document.id) if known else by_content.get(own, str(document.id or own))

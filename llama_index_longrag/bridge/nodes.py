@@ -162,7 +162,7 @@ def to_unit(node: BaseNode) -> LongUnit:
 def to_chunk(node: BaseNode, unit_id: str, at: int = 0) -> Chunk:
     """Convert a chunk node; one without offsets is put at character ``at`` of its unit.
 
-    A node without a source is a document of its own.
+    A node without a source is itself the document.
     """
     text = node.get_content(metadata_mode=MetadataMode.NONE)
     doc_id = node.metadata.get("member_id") or node.ref_doc_id or node.node_id

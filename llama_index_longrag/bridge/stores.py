@@ -82,7 +82,7 @@ class StoredUnits:
         return Listed(chunks)
 
     def fetch(self, docstore: BaseDocumentStore, unit_ids: Sequence[str]) -> Calls[Any]:
-        """Get whole units: as nodes of their own, or by the nodes of the source they name."""
+        """Get whole units: as separate nodes, or by the nodes of the source they name."""
         get_nodes = partial(MethodCall, docstore, "get_nodes", kwargs={"raise_error": False})
         units = {}
         for node in (yield get_nodes((list(unit_ids),))):

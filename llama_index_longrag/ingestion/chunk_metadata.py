@@ -24,7 +24,7 @@ from longrag.prompts import CHUNK_METADATA
 class ChunkMetadataExtractor(BaseExtractor):
     """Have a language model write a title, keywords and questions of chunks, one call a chunk.
 
-    The framework's extractors ask for each of these by a call of its own, and a pipeline's cache
+    The framework's extractors ask for each of these by a separate call, and a pipeline's cache
     holds a step only when it is whole. Here a journal keeps every answer as it comes, so that a run
     that was killed pays for what was in flight and for nothing else.
 

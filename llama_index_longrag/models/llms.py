@@ -30,7 +30,7 @@ from longrag.synthesis.extractive import answer_prompt
 class ExtractiveLLM(CustomLLM):
     """Answer prompts by quoting them: the best sentences of a context, then the shortest span.
 
-    A stand-in for a language model, for tests, demos and offline work; it writes nothing of its own
+    A stand-in for a language model, for tests, demos and offline work; it writes nothing new
     and names itself extractive. Deterministic.
     """
 

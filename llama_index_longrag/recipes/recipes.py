@@ -131,7 +131,7 @@ class RecipeQueryEngine(BaseQueryEngine):
         compressor: any node postprocessor, such as ``CompressPostprocessor``.
         response_synthesizer: any synthesizer; by default a ``RecipeSynthesizer``.
         candidates: the nodes that are retrieved to be reranked; a postprocessor that is given may
-            have a limit of its own, as ``MonoT5Rerank`` does.
+            have another limit, as ``MonoT5Rerank`` does.
         top_k: the nodes that are left after reranking.
         on_error: what a reranker that fails does: "raise", or "keep_order", which goes on and notes
             it in the trace.

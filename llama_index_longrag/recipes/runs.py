@@ -146,7 +146,7 @@ class Run:
 
 
 class _RetrieverFusion:
-    """The keywords of a ``HybridRetriever``, as a module of their own."""
+    """The keywords of a ``HybridRetriever``, as a separate module."""
 
     def __init__(self, candidates: int | None) -> None:
         self.candidates = CANDIDATES if candidates is None else candidates

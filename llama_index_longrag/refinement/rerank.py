@@ -134,7 +134,7 @@ class ScorerRerank(CheckedPostprocessor):
         self, nodes: Sequence[NodeWithScore], query: str
     ) -> Flow[list[Reranked[NodeWithScore]]]:
         count_tokens = token_counter(self.tokenizer)
-        # A generator of its own, since texts are cut before the first request.
+        # A separate generator, since texts are cut before the first request.
         return (
             yield from rerank(
                 query,

@@ -100,7 +100,7 @@ def _searched_with(bundle: QueryBundle, found: QueryTexts) -> QueryBundle:
 
 
 class AsyncTransformRetriever(TransformRetriever):
-    """The framework's ``TransformRetriever`` with an async way of its own.
+    """The framework's ``TransformRetriever`` with truly async methods.
 
     There ``aretrieve`` runs both the transform and the retriever on the event loop. Here a
     transform that has ``arun`` is awaited and any other runs in a thread, and the retriever's own

@@ -1,7 +1,7 @@
-"""What a chunk is found by beside its own words (best practices, §3.2.4).
+"""Metadata by which a chunk is found besides its words (best practices, §3.2.4).
 
 A language model writes a title, keywords and hypothetical questions for each chunk. They are
-embedded with the chunk; what is read stays as it is.
+embedded with the chunk; the text for the reader stays as it is.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ def described_text(chunk: Chunk, metadata: ChunkMetadata) -> str:
 
 
 def parse_metadata(answer: object) -> ChunkMetadata | None:
-    """Return the metadata of an answer, each entry on one line and once; None where it has none.
+    """Return the metadata of an answer, each entry on one line and once; None without any.
 
     Raises:
         GenerationError: The answer is not a string.

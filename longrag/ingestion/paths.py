@@ -9,7 +9,7 @@ from unicodedata import normalize
 from urllib.parse import unquote, urljoin
 
 AMBIGUOUS: Final = -1
-"""Stands in an index for a key that more than one document answers to."""
+"""Marks a key of an index that belongs to more than one document."""
 
 EXTENSIONS: Final = (".md", ".markdown", ".mdx", ".html", ".htm", ".txt", ".rst")
 """Extensions a link may leave out or exchange; the formats ``read_documents`` reads."""
@@ -30,7 +30,7 @@ def fold_target(target: str) -> str:
 
 
 def add_unique(table: dict[str, int], key: str, index: int) -> None:
-    """Enter an index under a key; a second one makes the key ambiguous. "" is no key."""
+    """Enter an index under a key; a second one makes the key ambiguous. "" is not a key."""
     if key and table.setdefault(key, index) != index:
         table[key] = AMBIGUOUS
 
@@ -104,7 +104,7 @@ class PathTable:
 
     First the whole path, then the path with its extension left out or exchanged, then a folder by
     its ``index``, ``_index`` or ``README`` page, the earlier name first. For a path with a
-    trailing slash the folder is tried before the files. Two documents of one standing make the
+    trailing slash the folder is tried before the files. Two documents of equal rank make the
     path ambiguous.
 
     Args:

@@ -1,7 +1,7 @@
 """Propositions: self-contained facts, written by a language model (RICHES §3.4).
 
-Chen et al.: "Dense X Retrieval: What Retrieval Granularity Should We Use?", 2023, is what the paper
-takes its propositions from.
+The paper takes its propositions from Chen et al. 2023, "Dense X Retrieval: What Retrieval
+Granularity Should We Use?".
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def proposition_keys(
 
 
 def parse_propositions(answer: object) -> list[str] | None:
-    """Return the facts of an answer, each on one line and once; None where there is no such list.
+    """Return the facts of an answer, each on one line and once; None without such a list.
 
     Raises:
         GenerationError: the answer is not a string.

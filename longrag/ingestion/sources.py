@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 _MARKDOWN: Final = (".md", ".markdown", ".mdx")
 _HTML: Final = (".html", ".htm")
 
-# Front matter must not replace the path or for the links of the page itself.
+# Front matter must not replace the path or the links of the page itself.
 _RESERVED: Final = frozenset({"path", "links", "hyperlink"})
 
 _MAYBE_H1: Final = re.compile(r"^[ ]{0,3}(?:#[ \t]|=+[ \t]*\r?$)", re.MULTILINE)

@@ -1,5 +1,5 @@
 """What both adapters need and neither framework owns.
 
-A framework's own base classes, callbacks, streaming and value types stay in its adapter; what is
-no framework's business is written here once. Nothing here imports a framework.
+A framework's own base classes, callbacks, streaming and value types stay in its adapter; the rest
+is written here once. Nothing here imports a framework.
 """

@@ -1,4 +1,4 @@
-"""Answers a flow's requests by calls of a framework's objects, sync and async from one text.
+"""Answers a flow's requests by calls of a framework's objects, sync or async, from one definition.
 
 An adapter says once how its framework embeds, generates or searches: a *handler* is a generator
 function that takes a request, yields the ``MethodCall``s the answer needs, one after another, and

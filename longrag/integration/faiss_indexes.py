@@ -15,7 +15,7 @@ def is_flat(index: Any) -> bool:
 
 
 def exhaustive_index(index: Any) -> Any:
-    """Return what ranks all vectors of an index exactly, under the same numbers.
+    """Return an index that ranks all vectors of another exactly, under the same numbers.
 
     Raises:
         NotImplementedError: the index does not keep its vectors as they were given.

@@ -32,7 +32,7 @@ class StaleSources:
         self._purged = 0
 
     def add(self, ids: Sequence[str]) -> None:
-        """Take in what a change removed."""
+        """Add the sources that a change removed."""
         self._ids += ids
 
     @contextmanager
@@ -43,7 +43,7 @@ class StaleSources:
         again about what the others removed.
         """
         first = len(self._ids)
-        # Left over where a purge failed, for instance because another process locked the file.
+        # Still here if a purge failed, for instance because another process locked the file.
         self._purge(journal, self._purged)
         try:
             yield

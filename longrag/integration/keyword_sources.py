@@ -32,7 +32,7 @@ None where it is not known."""
 
 @dataclass(frozen=True, slots=True)
 class Keywords(Generic[Result]):
-    """The keywords of a source as it was.
+    """The keywords of one state of a source.
 
     Attributes:
         index: the keyword index.
@@ -53,12 +53,12 @@ class KeywordSource(Protocol[Result]):
         """Return another object, or an unequal list or view, after the texts have changed."""
 
     def read(self, state: Any, tokenizer: Tokenizer | None) -> Keywords[Result]:
-        """Index the words of the texts there are."""
+        """Index the words of the present texts."""
 
 
 @runtime_checkable
 class OffersKeywords(Protocol):
-    """A retriever that tells what keywords search beside it."""
+    """A retriever that names the texts which keywords search beside it."""
 
     def keyword_source(self, given: Any = None, /) -> Any:
         """Return a ``KeywordSource``, None where it needs the texts and they are not ``given``.
@@ -69,7 +69,7 @@ class OffersKeywords(Protocol):
 
 
 class CurrentKeywords(Generic[Result]):
-    """The keywords of a source as it is now, which is read again only when it has changed.
+    """The keywords of a source's present state, which is read again only when it has changed.
 
     Copies of a retriever share it, so that none reads what another has read.
 
@@ -90,11 +90,11 @@ class CurrentKeywords(Generic[Result]):
         self.known = known
 
     def __getstate__(self) -> dict[str, Any]:
-        """Leave out the keywords, which are read again when they are needed."""
+        """Pickle without the keywords, which are read again when they are needed."""
         return {**self.__dict__, "known": None}
 
     def read(self) -> Keywords[Result]:
-        """Return the keywords of the texts there are."""
+        """Return the keywords of the present texts."""
         state, known = self._source.state(), self.known
         if known is None or not _is_same_state(known[0], state):
             known = self.known = state, self._source.read(state, self._tokenizer)
@@ -106,7 +106,7 @@ def _is_same_state(one: object, other: object) -> bool:
 
 
 def refuse_texts(name: str, given: Sequence[object] | None) -> None:
-    """Refuse the texts that are given beside a retriever that has them.
+    """Raise if texts are given beside a retriever that has them.
 
     Raises:
         InvalidParameterError: ``given``, the argument ``name``, is not None.

@@ -17,7 +17,7 @@ GROUP: Final = "longrag.stores"
 
 
 def check_named_store(framework: str, factory: str) -> bool:
-    """Check the store that a function makes, print what came of it, and return whether all passed.
+    """Check the store that a function makes, print the results, and return whether all passed.
 
     Args:
         framework: the name of an adapter's entry point, ``"llama-index"`` or ``"langchain"``.

@@ -1,4 +1,4 @@
-"""What is known of the vector stores that both frameworks wrap: how to ask them, what to believe.
+"""Profiles of the vector stores that both frameworks wrap: how to query them, what they guarantee.
 
 A *profile* knows one class of stores: how to leave units out of a search, how to list the chunks of
 units, how to search deeper, and whether the store's ranking is exact. Each adapter has a profile

@@ -23,6 +23,7 @@ MISLEADING = {
     r"\bhad\s+elsewhere\b": "say 'obtained elsewhere'",
     r"\basked\s+no\s+more\b": "say 'is not called again'",
     r"\b(at (least|most)|until there are|exactly)\s+so\s+(many|large)\b": "name the number",
+    r"\bof\s+(its|their)\s+own\b": "say 'separate' or 'another', or name whose it is",
 }
 
 _FENCE = re.compile(r"^(`{3,})[^\n]*\n.*?^\1\s*$", re.MULTILINE | re.DOTALL)

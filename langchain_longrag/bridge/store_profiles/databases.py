@@ -44,7 +44,7 @@ class ChromaProfile(StoreProfile):
     """
 
     def takes_vector(self, store: VectorStore) -> bool:
-        """Whether the store is searched by the query's vector: it has a method of its own."""
+        """Whether the store is searched by the query's vector: it has a method for that."""
         return True
 
     def search(self, query: DocumentQuery) -> Calls[Rows[Row]]:

@@ -65,7 +65,7 @@ class ChunkRetriever(VectorIndexRetriever):
     """The rows of a vector store as it ranks them.
 
     Repeated rows must be counted to know when a store has no more, so none is dropped here, and
-    the index nodes among them are chunks like any other. A store without an async search of its own
+    the index nodes among them are chunks like any other. A store without a truly async search
     is searched in a thread, so that it does not block the event loop.
     """
 

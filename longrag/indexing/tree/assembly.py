@@ -1,4 +1,4 @@
-"""The tree that is being built: which nodes are known, and what is asked for the others."""
+"""The tree that is being built: its known nodes, and the requests for the others."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def summary_id(level: int, children: Sequence[str]) -> str:
 
 
 def version(document: Document) -> str:
-    """Name a document's title and text as they are, as a source of answers made from them."""
+    """Return a source of answers that names a document's present title and text."""
     return stable_id("version", document.id, document.title, document.text)
 
 

@@ -1,8 +1,8 @@
 """From documents to a tree of summaries (RAPTOR §3), paying only for what is new.
 
-A summary's id is a hash of the ids of the nodes it was made from, down to the leaves. So a change
-is another build: clusters that are as before have the ids they had, and with them their texts and
-vectors. All that differs between a first build and a change is where the clusters come from.
+A summary's id is a hash of the ids of the nodes it was made from, down to the leaves. A change is
+therefore another build: unchanged clusters keep their ids, and with them their texts and vectors.
+All that differs between a first build and a change is where the clusters come from.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ Scope: TypeAlias = Literal["corpus", "document"]
 
 Vector: TypeAlias = NDArray[np.float32]
 
-# What Python shows of an object that does not show itself.
+# Python's default repr of an object, which holds its address.
 _ADDRESS: Final = re.compile(r" at 0x[0-9a-fA-F]+")
 
 
@@ -51,7 +51,7 @@ def _plain_text(leaf: TreeNode, metadata: Mapping[str, object]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class TreeEstimate:
-    """What a build would ask of its models; tokens are those of the builder's counter."""
+    """The model calls that a build would make; tokens are those of the builder's counter."""
 
     leaves: int
     llm_calls: int
@@ -119,7 +119,7 @@ class TreeBuilder:
         """
         tokens = self.count_tokens(text)
         try:
-            # numpy's integers are no JSON.
+            # JSON cannot hold NumPy's integers.
             counted = index(tokens)
         except TypeError:
             counted = -1
@@ -145,7 +145,7 @@ class TreeBuilder:
                 span=(start, end),
             )
             # What is embedded is part of a leaf's identity, so that a vector is known by the id.
-            # Its place is not: what is written before a leaf is no reason to pay for it again.
+            # Its place is not, so that text inserted before a leaf does not cause a new payment.
             shown = self.embedding_text(leaf, document.metadata)
             own = ("leaf", document.id, document.title, text, shown)
             found.append(replace(leaf, id=stable_id(*own, alike[own])))
@@ -163,7 +163,7 @@ class TreeBuilder:
         )
 
     def estimate(self, documents: Sequence[Document]) -> TreeEstimate:
-        """Count what a build would ask, without asking: a dry run with groups of the usual size.
+        """Count the calls of a build without making them: a dry run with groups of the usual size.
 
         The leaves are those of the build. How they group is not known before they are embedded:
         expect the calls to be off by up to a third, less for windows of neighbours.
@@ -201,7 +201,7 @@ def build_tree(
         paid: a further tree whose nodes need not be paid for again.
         unchanged: the ids of documents that ``before`` was built with as they are, so that they
             need not be cut into leaves again.
-        afresh: cluster every layer again even so; what comes out as before is still not paid for.
+        afresh: cluster every layer again; groups that come out as before are still not paid for.
 
     Raises:
         InvalidDocumentError: a document cannot be ingested; see ``check_documents``.
@@ -255,7 +255,7 @@ def _grow(assembly: TreeAssembly, leaves: Sequence[str], history: History | None
 def _group(
     assembly: TreeAssembly, layer: Sequence[str], level: int, history: History | None
 ) -> Flow[Groups]:
-    """Group a layer, in a way that a resumed build finds again before it pays for anything."""
+    """Group a layer in a ``Compute``, so that a resumed build finds its groups in the journal."""
     settings = assembly.settings
     grouping = settings.clustering()
     value = assembly.layer(layer, level)
@@ -282,7 +282,7 @@ def _group(
 
 
 def _name(clusterer: Clusterer) -> str:
-    """Name a clusterer with its settings; "" where it can be told from another by address alone."""
+    """Name a clusterer with its settings; "" if its repr holds an address."""
     kind, shown = type(clusterer), repr(clusterer)
     return "" if _ADDRESS.search(shown) else f"{kind.__module__}.{kind.__qualname__} {shown}"
 
@@ -292,7 +292,7 @@ class _Tally:
 
     def __init__(self, builder: TreeBuilder) -> None:
         self._count = builder.tokens
-        # A summarizer of another make may not tell the length of what it writes.
+        # A summarizer from outside the package may not say how long its summaries are.
         self._length = int(getattr(builder.summarizer, "summary_tokens", 100))
         self.calls = self.prompt = self.texts = self.embedded = 0
 

@@ -19,7 +19,7 @@ from longrag.types import TreeNode
 Groups: TypeAlias = tuple[list[list[int]], list[int | None]]
 """Groups of indices into a layer, and for each the number of the old group it came from."""
 
-# So many times its usual size is a group cut in two, long before it fills the token budget.
+# A group of this many times its usual size is cut in two, long before it fills the token budget.
 _TOO_LARGE = 3.0
 _USUAL_SIZE = 7.0
 
@@ -28,7 +28,7 @@ _OWN_GROUP = 4
 
 
 class OldGroups(NamedTuple):
-    """The groups of a layer as they stood, in terms of the layer as it is.
+    """The old groups of a layer, as indices into the present layer.
 
     ``sizes`` are those they had, before members went or were cut in two. ``newcomers`` are the
     indices of nodes that were not there, those of the same documents together. Nodes of neither
@@ -41,7 +41,7 @@ class OldGroups(NamedTuple):
 
 
 class History:
-    """What became of the nodes of the tree there was before, from the leaves up."""
+    """Follows the nodes of the old tree into the new one, from the leaves up."""
 
     def __init__(self, before: Tree) -> None:
         self._before = before
@@ -49,7 +49,7 @@ class History:
         self._parents: list[str] = []
 
     def groups(self, layer: Sequence[TreeNode], level: int) -> OldGroups:
-        """Return the groups that the summaries of a level stood for."""
+        """Return the groups that the summaries of a level were made from."""
         place = {node.id: index for index, node in enumerate(layer)}
         self._parents = [n.id for n in self._before.nodes.values() if n.level == level]
         groups = [
@@ -74,7 +74,7 @@ class History:
         return OldGroups(groups, sizes, list(newcomers.values()))
 
     def record(self, made: Iterable[tuple[int | None, str]]) -> None:
-        """Remember which summaries came of which group, by the numbers ``groups`` gave them."""
+        """Record which summaries were made from which group, by the numbers of ``groups``."""
         self._moved |= {parent: [] for parent in self._parents}
         for origin, id_ in made:
             if origin is not None:
@@ -103,7 +103,7 @@ def regroup(
 def _adapted(
     layer: Layer, old: OldGroups, clusterer: Clusterer, max_tokens: int
 ) -> dict[tuple[int, ...], int | None]:
-    """Return the old groups as they have become, each with its number."""
+    """Return what the old groups have become, each with its number."""
     kept = [(group, number) for number, group in enumerate(old.groups) if len(group) > 1]
     groups = [group for group, _ in kept]
     origins: list[int | None] = [number for _, number in kept]

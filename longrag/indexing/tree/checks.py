@@ -14,10 +14,10 @@ from longrag.types import TreeNode
 
 
 def check_saved(tree: Tree, leaves: Iterable[TreeNode]) -> None:
-    """Refuse a tree that is not as a build from these leaves leaves it.
+    """Raise unless a tree could have been built from these leaves.
 
-    A checksum proves that a file is as it was written, not that whoever wrote it may be believed:
-    so texts must be those of their spans, ids follow from what they name, and vectors be usable.
+    A checksum proves that a file is unchanged, not that its writer is trusted: texts must be those
+    of their spans, ids must follow from what they name, and vectors must be usable.
 
     Raises:
         IndexFormatError: something does not fit; the message names it.

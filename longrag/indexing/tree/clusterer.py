@@ -1,4 +1,4 @@
-"""What a clusterer is given, and what it is."""
+"""The protocol of clusterers, and the layer of nodes that they are given."""
 
 from __future__ import annotations
 
@@ -56,8 +56,8 @@ class Clusterer(Protocol):
     (False): the groups depend on the set of nodes alone, and little on any one of them.
     ``typical_size`` (7): the expected mean size of a group, for estimates. ``block_size`` (5,000):
     the most nodes given at once, None for any number; larger layers are divided first. Its ``repr``
-    tells it and its settings from others, as a dataclass's does: by this a journal knows its groups
-    again when a build is resumed. One that shows only where it is in memory is asked again.
+    tells it and its settings from others, as a dataclass's does: by it a resumed build finds
+    its groups in the journal. A clusterer whose ``repr`` holds its address is called again.
     """
 
     def __call__(self, layer: Layer) -> Sequence[Sequence[int]]:

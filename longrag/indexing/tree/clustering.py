@@ -34,7 +34,7 @@ _CLUSTERERS: dict[str, Callable[[int], Clusterer]] = {
 
 
 def clusterer(name: str | Clusterer, *, random_state: int = 0) -> Clusterer:
-    """Make a clusterer by name; one that was made already comes back as it is.
+    """Make a clusterer by name; a clusterer is returned as it is.
 
     Args:
         name: ``"stable"`` (the same nodes always have the same groups, and a change to them changes
@@ -57,7 +57,7 @@ def clusterer(name: str | Clusterer, *, random_state: int = 0) -> Clusterer:
 
 
 def cluster_layer(clusterer: Clusterer, layer: Layer, *, max_tokens: int) -> Groups:
-    """Group the nodes of a layer, holding any clusterer to what a tree needs of it.
+    """Group the nodes of a layer, and correct groups that a tree cannot use.
 
     A layer of at most 11 nodes that fits the budget is one group. Otherwise the clusterer is asked,
     in blocks where the layer is larger than it takes at once, and
@@ -149,7 +149,7 @@ def _valid(clusterer: Clusterer, groups: Any, count: int) -> Groups:
 
 
 def _tidy(groups: Iterable[Iterable[int]]) -> Groups:
-    """Return each group once, without repetitions, by first index and then by the others."""
+    """Return each group once, without repeated indices, in the order of their indices."""
     distinct = {tuple(sorted({int(index) for index in group})) for group in groups}
     return [list(group) for group in sorted(distinct) if group]
 

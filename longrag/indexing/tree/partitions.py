@@ -18,7 +18,7 @@ from longrag.indexing.tree.geometry import check_above, check_integer, check_see
 class ContiguousClusterer:
     """Clusters neighbours in the order of the documents (RAPTOR, Appendix B, `recency` tree).
 
-    The windows' sizes differ by at most one, so that the last is no stump.
+    The windows' sizes differ by at most one, so that the last is not short.
 
     Args:
         size: About how many nodes are in a window, at least 2; 7 in the paper.
@@ -48,7 +48,7 @@ class ContiguousClusterer:
 class GraphClusterer:
     """Clusters by communities of the graph that links mutual nearest neighbours.
 
-    Louvain's method, as networkx has it, finds the communities; of its levels the first is used,
+    Louvain's method, as in networkx, finds the communities; of its levels the first is used,
     whose communities are small. Links are weighted by cosine. Needs the extra ``graph``.
 
     Args:

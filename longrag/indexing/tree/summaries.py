@@ -37,7 +37,7 @@ class Summarizer(Protocol):
     """Writes the summary of one cluster."""
 
     def __call__(self, passages: Sequence[Passage], *, sources: tuple[str, ...]) -> Flow[str] | str:
-        """Return a summary, or a flow that comes to one and passes ``sources`` on to its requests.
+        """Return a summary, or a flow that returns one and passes ``sources`` on to its requests.
 
         What returns a string works in the build's own thread, one summary after the other.
         """
@@ -46,10 +46,10 @@ class Summarizer(Protocol):
 def summarize(
     summarizer: Summarizer, passages: Sequence[Passage], *, sources: tuple[str, ...]
 ) -> Flow[str]:
-    """Have a summarizer of either kind write one summary.
+    """Let a summarizer, of either kind, write one summary.
 
     Raises:
-        GenerationError: it returned neither a text nor a flow, or its flow came to no text.
+        GenerationError: it returned neither a text nor a flow, or its flow returned no text.
     """
     made = summarizer(passages, sources=sources)
     summary = (yield from made) if isinstance(made, Generator) else made
@@ -61,8 +61,8 @@ def summarize(
 def check_summary(text: object) -> str:
     """Return a language model's summary without the white space around it.
 
-    What answers a request calls this before the answer is stored, so that an empty reply is asked
-    for again and never becomes part of a tree.
+    It is called before the answer is stored, so that an empty reply is asked for again and never
+    becomes part of a tree.
 
     Raises:
         GenerationError: The reply is not a string, or holds neither a letter nor a digit.
@@ -88,8 +88,8 @@ class LlmSummarizer:
             ``{max_words}``. Other braces are kept.
 
     Raises:
-        InvalidParameterError: ``summary_tokens`` is not a positive integer, or the prompt is no
-            string with ``{context}``.
+        InvalidParameterError: ``summary_tokens`` is not a positive integer, or the prompt is
+            not a string with ``{context}``.
     """
 
     summary_tokens: int = 100

@@ -1,4 +1,4 @@
-"""A tree of summaries as a value: nodes, their vectors, and what can be read off them."""
+"""A tree of summaries as a value: nodes, their vectors, and statistics of them."""
 
 from __future__ import annotations
 
