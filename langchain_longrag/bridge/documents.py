@@ -8,6 +8,7 @@ document where it begins. Offsets in documents are negative where they are not k
 
 from __future__ import annotations
 
+import copy
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, cast
@@ -152,7 +153,7 @@ class StoredUnits:
         self._chunks: dict[str, core.Chunk] = {}
         self._ends: Counter[str] = Counter()
         self._metadata: dict[str, dict[str, Any]] = {}
-        self.asked = Search("", 1)
+        self.request = Search("", 1)
 
     def unit_id(self, document: Document) -> str:
         """Return the id of the unit a chunk belongs to: what names it, as a string.
@@ -169,11 +170,11 @@ class StoredUnits:
             )
         return str(value)
 
-    def values(self, unit_ids: Iterable[str]) -> tuple[Any, ...]:
+    def names_of(self, unit_ids: Iterable[str]) -> tuple[Any, ...]:
         """Return what names units in the store, which need not be strings."""
         return tuple(self._values[unit_id] for unit_id in unit_ids)
 
-    def chunk(self, document: Document) -> core.Chunk:
+    def to_chunk(self, document: Document) -> core.Chunk:
         """Convert a chunk, the same each time it comes.
 
         Raises:
@@ -189,7 +190,7 @@ class StoredUnits:
             self._metadata[unit_id] = own if known is None else core.shared_metadata([known, own])
         return self._chunks[chunk.id]
 
-    def hit(self, document: Document, score: float | None) -> Hit:
+    def to_hit(self, document: Document, score: float | None) -> Hit:
         """Convert a chunk that a search found.
 
         Raises:
@@ -197,27 +198,27 @@ class StoredUnits:
         """
         if not isinstance(document, Document):
             raise StoreError(f"a vector store must give documents, got {document!r}")
-        chunk = self.chunk(document)
+        chunk = self.to_chunk(document)
         # Stores give numpy's numbers, which are no JSON.
         return Hit(chunk.unit_id, chunk, None if score is None else float(score))
 
-    def listed(
+    def group_by_unit(
         self, documents: Iterable[Document], unit_ids: Sequence[str]
     ) -> dict[str, list[core.Chunk]]:
         """Sort the chunks that a store listed by unit, without those of other units."""
         chunks: dict[str, list[core.Chunk]] = {unit_id: [] for unit_id in unit_ids}
         for document in documents:
             if self.unit_id(document) in chunks:
-                chunk = self.chunk(document)
+                chunk = self.to_chunk(document)
                 chunks[chunk.unit_id].append(chunk)
         return chunks
 
-    def unit(self, unit_id: str, document: Document) -> core.LongUnit:
+    def to_unit(self, unit_id: str, document: Document) -> core.LongUnit:
         """Convert a whole unit, which knows its metadata better than its chunks."""
         self._metadata[unit_id] = document.metadata
         return to_unit(document.model_copy(update={"id": unit_id}))
 
-    def metadata(self, unit_id: str) -> dict[str, Any]:
+    def metadata_of(self, unit_id: str) -> dict[str, Any]:
         """Return the metadata of a unit, or what all its chunks seen agree on."""
         return self._metadata.get(unit_id, {})
 
@@ -249,9 +250,9 @@ def units_of_documents(
     """
     grouped: dict[str, list[core.Chunk]] = {}
     pieces = [d for d in documents if not is_unit(d) and d.page_content.strip()]
-    for chunk in _distinct(pieces, stored):
+    for chunk in _convert_chunks(pieces, stored):
         grouped.setdefault(chunk.unit_id, []).append(chunk)
-    given = {str(d.id): stored.unit(str(d.id), d) for d in documents if is_unit(d)}
+    given = {str(d.id): stored.to_unit(str(d.id), d) for d in documents if is_unit(d)}
     units, chunks = [], []
     for unit_id in sorted(grouped):
         own = sorted(grouped[unit_id], key=lambda chunk: (chunk.doc_id, chunk.start))
@@ -261,19 +262,19 @@ def units_of_documents(
     return units, chunks
 
 
-def _distinct(documents: Sequence[Document], stored: StoredUnits) -> Iterator[core.Chunk]:
+def _convert_chunks(documents: Sequence[Document], stored: StoredUnits) -> Iterator[core.Chunk]:
     """Convert chunks; equal ones without an id are numbered, so that none is lost."""
     seen: Counter[str] = Counter()
     for document in documents:
         id_ = to_chunk(document, stored.unit_id(document)).id
         seen[id_] += 1
         if seen[id_] == 1:
-            yield stored.chunk(document)
+            yield stored.to_chunk(document)
         elif document.id:
             raise InvalidDocumentError(f"two chunks have the same id {id_!r}")
         else:
             id_ = core.stable_id(id_, seen[id_])
-            yield stored.chunk(document.model_copy(update={"id": id_}))
+            yield stored.to_chunk(document.model_copy(update={"id": id_}))
 
 
 def from_result(
@@ -290,6 +291,14 @@ def from_result(
             "score": read_number(found.score),
         },
     )
+
+
+def with_score(document: Document, score: float | None) -> Document:
+    """Return a copy of a document with this score; None leaves the score it has."""
+    metadata: dict[str, Any] = copy.deepcopy(document.metadata)
+    if score is not None:
+        metadata["score"] = score
+    return document.model_copy(update={"metadata": metadata})
 
 
 def to_retrieved(document: Document) -> core.RetrievedUnit:
@@ -325,7 +334,7 @@ def fetch_units(
         return {}
     documents = yield MethodCall(docstore, "mget", (list(unit_ids),))
     return {
-        unit_id: stored.unit(unit_id, document)
+        unit_id: stored.to_unit(unit_id, document)
         for unit_id, document in zip(unit_ids, documents, strict=True)
         if document is not None
     }

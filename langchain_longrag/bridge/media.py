@@ -52,7 +52,7 @@ class ImageTextEmbeddings(Protocol):
         """Embed the images at these paths or URLs."""
 
 
-def asked_media(inputs: Any) -> tuple[Image, Wanted]:
+def read_request(inputs: Any) -> tuple[Image, Wanted]:
     """Return the text or the image of an input, and what is wanted for it.
 
     Raises:
@@ -87,7 +87,7 @@ def to_item(document: Document, number: int, image_key: str) -> MediaItem:
     """
     given, metadata = document.metadata.get(image_key), dict(document.metadata)
     metadata.pop(image_key, None)
-    image = _as_image(given)
+    image = _read_image(given)
     if not image:
         allowed = "a path, a URL, bytes or an image's content block"
         raise InvalidParameterError(f"metadata[{image_key!r}]", given, allowed)
@@ -107,7 +107,7 @@ def embed_media(embedding: ImageTextEmbeddings, request: EmbedMedia) -> Calls[An
             vectors.append(vector)
         return vectors
     with TemporaryDirectory() as folder:
-        uris = _as_files(request.inputs, Path(folder))
+        uris = _write_files(request.inputs, Path(folder))
         return (yield MethodCall(embedding, "embed_image", (uris,)))
 
 
@@ -121,7 +121,7 @@ def as_runnable(name: str, generator: MediaGenerator | None) -> Runnable[Any, An
         return generator
     if not callable(generator):
         raise InvalidParameterError(name, generator, "a runnable or a function")
-    return _Function(generator)
+    return _FunctionGenerator(generator)
 
 
 def generate_media(
@@ -134,28 +134,28 @@ def generate_media(
     """
     asked: Any = request.query
     if request.wanted == "caption":
-        asked = _block(request.query)
-        if not isinstance(generator, _Function):
+        asked = _to_block(request.query)
+        if not isinstance(generator, _FunctionGenerator):
             asked = [HumanMessage(content=[{"type": "text", "text": prompt}, asked])]
     made = yield MethodCall(generator, "invoke", (asked, config))
     if request.wanted == "caption":
         return reply_text(made)
-    image = _as_image(made)
+    image = _read_image(made)
     if not image:
         raise no_image(made)
     return image
 
 
-class _Function(RunnableLambda[Any, Any]):
+class _FunctionGenerator(RunnableLambda[Any, Any]):
     """A function, which is given an image's block, where a model is given messages."""
 
 
 def _images(message: BaseMessage) -> list[Image]:
-    blocks = (_standard(block) for block in message.content_blocks)
-    return [_of_block(block) for block in blocks if block["type"] == "image"]
+    blocks = (_translate_block(block) for block in message.content_blocks)
+    return [_read_block(block) for block in blocks if block["type"] == "image"]
 
 
-def _standard(block: Mapping[str, Any]) -> Mapping[str, Any]:
+def _translate_block(block: Mapping[str, Any]) -> Mapping[str, Any]:
     """Translate the forms of images that LangChain leaves to its integrations."""
     match block.get("value"):
         case {"type": "image_url" | "input_image", "image_url": str(url)}:
@@ -167,7 +167,7 @@ def _standard(block: Mapping[str, Any]) -> Mapping[str, Any]:
     return block
 
 
-def _of_block(block: Mapping[str, Any]) -> Image:
+def _read_block(block: Mapping[str, Any]) -> Image:
     url, data = block.get("url"), block.get("base64")
     if isinstance(url, str) and url.startswith("data:") and ";base64," in url:
         data = url.partition(";base64,")[2]
@@ -184,7 +184,7 @@ def _of_block(block: Mapping[str, Any]) -> Image:
     return image
 
 
-def _as_image(given: object) -> Image | None:
+def _read_image(given: object) -> Image | None:
     match given:
         case Mapping():
             given = HumanMessage(content=[dict(given)])
@@ -193,11 +193,11 @@ def _as_image(given: object) -> Image | None:
     if isinstance(given, BaseMessage):
         return next(iter(_images(given)), None)
     if isinstance(given, str) and given:
-        return _of_block({"url": given})
+        return _read_block({"url": given})
     return given if isinstance(given, str | bytes) else None
 
 
-def _block(image: Image) -> dict[str, Any]:
+def _to_block(image: Image) -> dict[str, Any]:
     """Return a standard block, as every model takes it: of a local file, what is in it."""
     name = ""
     if isinstance(image, str):
@@ -210,7 +210,7 @@ def _block(image: Image) -> dict[str, Any]:
     return {"type": "image", "base64": encoded, "mime_type": kind}
 
 
-def _as_files(images: Sequence[Image], folder: Path) -> list[str]:
+def _write_files(images: Sequence[Image], folder: Path) -> list[str]:
     uris = []
     for number, image in enumerate(images):
         uri = image if isinstance(image, str) else str(folder / str(number))

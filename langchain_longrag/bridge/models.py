@@ -36,7 +36,7 @@ def blocks_in_async(llm: LanguageModelLike | None) -> bool:
     found = list(leaves(llm))
     # Functions around a model take no time; alone, one may be the model.
     models = [leaf for leaf in found if isinstance(leaf, BaseLanguageModel)] or found
-    return any(map(_only_sync, models)) and not any(map(_only_async, found))
+    return any(map(_is_sync_only, models)) and not any(map(_is_async_only, found))
 
 
 def is_retriever(runnable: object) -> bool:
@@ -68,7 +68,7 @@ def leaves(model: object) -> Iterator[object]:
             yield model
 
 
-def _only_sync(model: object) -> bool:
+def _is_sync_only(model: object) -> bool:
     kind: Any = type(model)
     match model:
         case BaseChatModel():
@@ -83,7 +83,7 @@ def _only_sync(model: object) -> bool:
             return isinstance(model, Runnable) and kind.ainvoke is Runnable.ainvoke
 
 
-def _only_async(model: object) -> bool:
+def _is_async_only(model: object) -> bool:
     return isinstance(model, RunnableLambda) and not hasattr(model, "func")
 
 

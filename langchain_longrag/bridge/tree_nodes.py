@@ -42,11 +42,11 @@ def from_node(found: core.RetrievedNode, documents: Mapping[str, core.Document])
     }
     if node.span is not None:
         own |= {"doc_id": node.doc_ids[0], "start_index": node.span[0], "end_index": node.span[1]}
-    metadata = copy.deepcopy(_shared(node, documents)) | own
+    metadata = copy.deepcopy(_agreed_metadata(node, documents)) | own
     return Document(id=node.id, page_content=node.text, metadata=metadata)
 
 
-def _shared(node: core.TreeNode, documents: Mapping[str, core.Document]) -> dict[str, Any]:
+def _agreed_metadata(node: core.TreeNode, documents: Mapping[str, core.Document]) -> dict[str, Any]:
     shared = core.shared_metadata(documents[doc_id].metadata for doc_id in node.doc_ids)
     # Chunks that become documents bring their own places, which are not those of the node.
     return {key: value for key, value in shared.items() if key not in _OWN}
@@ -56,7 +56,7 @@ def row_metadata(node: core.TreeNode, documents: Mapping[str, core.Document]) ->
     """Return the metadata of a node's row: numbers and strings alone, as every store takes them."""
     flat = {
         key: value
-        for key, value in _shared(node, documents).items()
+        for key, value in _agreed_metadata(node, documents).items()
         if isinstance(value, str | int | float | bool)
     }
     own: dict[str, Any] = {"level": node.level, "tokens": node.tokens}

@@ -12,7 +12,7 @@ from langchain_core.runnables import RunnableConfig
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, SkipValidation
 
 from langchain_longrag.decoding.candidates import source_of
-from langchain_longrag.decoding.citations import Building, Corpus
+from langchain_longrag.decoding.citations import CitedCorpus, DecoderBuilder
 from longrag.decoding.decoder import RichesDecoder
 from longrag.indexing.key_index.parts import Mode
 from longrag.ingestion import KeyKind
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 
-class OverCorpus(BaseModel):
+class RichesComponent(BaseModel):
     """A decoder over a corpus, as chat model and retriever have it.
 
     Args:
@@ -47,7 +47,7 @@ class OverCorpus(BaseModel):
     candidates: SkipValidation[Any] = Field(default=None, exclude=True, repr=False)
     candidate_k: SkipValidation[int] = CANDIDATE_K
     candidates_per_thought: bool = False
-    _corpus: Corpus = PrivateAttr()
+    _corpus: CitedCorpus = PrivateAttr()
     _source: CandidateSource | None = PrivateAttr(default=None)
 
     if not TYPE_CHECKING:
@@ -55,7 +55,7 @@ class OverCorpus(BaseModel):
         # read the fields, which a constructor would hide from them.
         def __init__(self, **settings: Any) -> None:
             super().__init__(**settings)
-            self._corpus = Corpus(self.documents, self.title_key)
+            self._corpus = CitedCorpus(self.documents, self.title_key)
             self._source = source_of(
                 self.candidates,
                 self._corpus.documents,
@@ -103,7 +103,7 @@ class OverCorpus(BaseModel):
             TokenizerError: a key is cut differently between the markers than alone.
             TypeError: one of ``settings`` is unknown.
         """
-        building, own = cls._building(
+        builder, own = cls._make_builder(
             documents,
             settings,
             language_model=language_model,
@@ -115,7 +115,7 @@ class OverCorpus(BaseModel):
             config=config,
             max_concurrency=max_concurrency,
         )
-        return cls(decoder=building.run(), documents=documents, **own)
+        return cls(decoder=builder.run(), documents=documents, **own)
 
     @classmethod
     async def afrom_documents(
@@ -133,7 +133,7 @@ class OverCorpus(BaseModel):
         **settings: Any,
     ) -> Self:
         """Make the keys, the index and the decoder off the event loop, as ``from_documents``."""
-        building, own = cls._building(
+        builder, own = cls._make_builder(
             documents,
             settings,
             language_model=language_model,
@@ -145,15 +145,15 @@ class OverCorpus(BaseModel):
             config=config,
             max_concurrency=max_concurrency,
         )
-        return cls(decoder=await building.arun(), documents=documents, **own)
+        return cls(decoder=await builder.arun(), documents=documents, **own)
 
     @classmethod
-    def _building(
+    def _make_builder(
         cls, documents: Sequence[Document], settings: dict[str, Any], **given: Any
-    ) -> tuple[Building, dict[str, Any]]:
+    ) -> tuple[DecoderBuilder, dict[str, Any]]:
         """Return what builds the decoder, and the settings that are fields."""
         own = {name: value for name, value in settings.items() if name in cls.model_fields}
         decoding = {name: value for name, value in settings.items() if name not in own}
         title_key = own.get("title_key", cls.model_fields["title_key"].default)
-        corpus = Corpus(documents, title_key).documents
-        return Building(corpus, settings=decoding, **given), own
+        corpus = CitedCorpus(documents, title_key).documents
+        return DecoderBuilder(corpus, settings=decoding, **given), own

@@ -18,7 +18,7 @@ from longrag.retrieval.filters import DocumentFilter
 def source_of(
     candidates: Any, documents: Sequence[core.Document], k: int, per_thought: bool
 ) -> CandidateSource | None:
-    """Read what ``candidates`` was given as; see ``OverCorpus``."""
+    """Read what ``candidates`` was given as; see ``RichesComponent``."""
     is_filter = not isinstance(candidates, BaseRetriever) and (
         callable(candidates) or _is_filter(candidates)
     )

@@ -13,9 +13,14 @@ from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage, Cita
 from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, ChatResult
 from pydantic import ConfigDict, SecretStr, SkipValidation
 
-from langchain_longrag.decoding.base import OverCorpus
+from langchain_longrag.decoding.base import RichesComponent
 from langchain_longrag.decoding.candidates import find
-from langchain_longrag.decoding.conversation import OUTPUT, ask, check_template, part_of_prompt
+from langchain_longrag.decoding.conversation import (
+    OUTPUT,
+    build_prompt,
+    check_template,
+    render_message,
+)
 from longrag.decoding.answers import parse_answer
 from longrag.decoding.decoder import check_strings
 from longrag.decoding.generation import Delta, Generation, RetrievedSpan
@@ -32,7 +37,7 @@ _AT_CALL: Final = ("max_tokens", "model", "stream", "temperature", "timeout")
 """What may be given with one call; whether it streams is the framework's business."""
 
 
-class ChatRiches(OverCorpus, BaseChatModel):
+class ChatRiches(RichesComponent, BaseChatModel):
     """A chat model that answers from the corpus: it decodes evidence, which can only be quotes.
 
     One decoding pass writes thoughts, quotes between markers, and the answer behind "answer:"
@@ -56,7 +61,7 @@ class ChatRiches(OverCorpus, BaseChatModel):
         documents: the corpus, for titles, URLs and cited words; without it citations have the words
             of verbatim quotes alone.
         title_key: the metadata key of a document's title; its URL is under "url" or "source".
-        candidates: what alone may be quoted; see ``OverCorpus``, also for ``candidate_k`` and
+        candidates: what alone may be quoted; see ``RichesComponent``, also for ``candidate_k`` and
             ``candidates_per_thought``. A retriever is asked in the thread that decodes.
         prompt: a template with the slot ``{question}``; None takes the messages' texts as they
             are, an empty line between them, as the prompt.
@@ -101,7 +106,7 @@ class ChatRiches(OverCorpus, BaseChatModel):
             check_k(self.max_tokens, "max_tokens")
         _check_temperature(self.temperature)
         _check_timeout(self.timeout)
-        check_stop(_strings(self.stop), self.decoder.markers[0])
+        check_stop(_read_stop(self.stop), self.decoder.markers[0])
 
     @property
     def _llm_type(self) -> str:
@@ -123,7 +128,7 @@ class ChatRiches(OverCorpus, BaseChatModel):
             "empty_response": self.empty_response,
             "max_tokens": self.max_tokens,
             # What is given at a call would stand in the place of "stop".
-            "stops": _strings(self.stop),
+            "stops": _read_stop(self.stop),
         }
 
     def get_token_ids(self, text: str) -> list[int]:
@@ -147,12 +152,12 @@ class ChatRiches(OverCorpus, BaseChatModel):
             raise InvalidParameterError("tools", len(tools), "left out: none can be called")
         markers = self.decoder.markers
         return sum(
-            self.get_num_tokens(part_of_prompt(message, self.prompt, markers=markers))
+            self.get_num_tokens(render_message(message, self.prompt, markers=markers))
             for message in messages
         )
 
     def _get_ls_params(self, stop: list[str] | None = None, **kwargs: Any) -> LangSmithParams:
-        ends = [*_strings(stop if stop is not None else self.stop)]
+        ends = [*_read_stop(stop if stop is not None else self.stop)]
         params = super()._get_ls_params(stop=ends or None, **kwargs)
         params["ls_provider"] = "longrag"
         params.setdefault("ls_model_name", self.decoder.language_model.name)
@@ -213,13 +218,13 @@ class ChatRiches(OverCorpus, BaseChatModel):
     ) -> Generator[Delta | Generation, None, None]:
         """Decode, with a piece for each call of the model; closing it stops the model."""
         timeout = self._check_call(kwargs)
-        asked = ask(messages, self.prompt, markers=self.decoder.markers)
-        own = [*_strings(stop if stop is not None else self.stop), *self.decoder.stop]
+        prompt = build_prompt(messages, self.prompt, markers=self.decoder.markers)
+        own = [*_read_stop(stop if stop is not None else self.stop), *self.decoder.stop]
         pieces = self.decoder.stream(
-            asked.prompt,
-            query=asked.question,
-            prior_prompt=asked.prior_prompt,
-            candidates=find(self._source, asked.question),
+            prompt.prompt,
+            query=prompt.question,
+            prior_prompt=prompt.prior_prompt,
+            candidates=find(self._source, prompt.question),
             stop=list(dict.fromkeys(own if self.prompt is None else [*own, *RICHES_STOP])),
             max_new_tokens=self._max_tokens(kwargs),
         )
@@ -253,12 +258,12 @@ class ChatRiches(OverCorpus, BaseChatModel):
 
     def _result(self, generations: Sequence[Generation]) -> ChatResult:
         (generation,) = generations
-        text, citations = self._shown(generation)
+        text, citations = self._render(generation)
         block = {"type": "text", "text": text, "annotations": citations}
         message = AIMessage(
             content=[block],
             response_metadata=self._metadata(generation),
-            usage_metadata=_usage(generation),
+            usage_metadata=_to_usage(generation),
         )
         return ChatResult(generations=[ChatGeneration(message=message)])
 
@@ -266,35 +271,33 @@ class ChatRiches(OverCorpus, BaseChatModel):
         if isinstance(piece, Generation):
             text, citations = "", list[Citation]()
             if self.output == "answer" or piece.finish_reason == "no_quote":
-                text, citations = self._shown(piece)
+                text, citations = self._render(piece)
             yield _chunk(
                 text,
                 citations,
                 response_metadata=self._metadata(piece),
-                usage_metadata=_usage(piece),
+                usage_metadata=_to_usage(piece),
                 chunk_position="last",
             )
         elif self.output == "full" and (piece.text or piece.span):
-            yield _chunk(piece.text, self._cited([piece.span] if piece.span else []))
+            yield _chunk(piece.text, self._cite([piece.span] if piece.span else []))
 
-    def _shown(self, generation: Generation) -> tuple[str, list[Citation]]:
+    def _render(self, generation: Generation) -> tuple[str, list[Citation]]:
         """Return the text of a response, and its citations."""
         if generation.finish_reason == "no_quote":
             return self.empty_response, []
         if self.output == "full":
-            return generation.text, self._cited(generation.spans)
+            return generation.text, self._cite(generation.spans)
         answer = self._answer(generation)
         return answer, [
             citation
             for span in generation.spans
-            for citation in self._corpus.citations(span, 0, len(answer))
+            for citation in self._corpus.cite(span, 0, len(answer))
         ]
 
-    def _cited(self, spans: Sequence[RetrievedSpan]) -> list[Citation]:
+    def _cite(self, spans: Sequence[RetrievedSpan]) -> list[Citation]:
         return [
-            citation
-            for span in spans
-            for citation in self._corpus.citations(span, span.start, span.end)
+            citation for span in spans for citation in self._corpus.cite(span, span.start, span.end)
         ]
 
     def _answer(self, generation: Generation) -> str:
@@ -310,15 +313,15 @@ class ChatRiches(OverCorpus, BaseChatModel):
         }
 
 
-def _chunk(text: str, citations: list[Citation], **rest: Any) -> ChatGenerationChunk:
+def _chunk(text: str, citations: list[Citation], **fields: Any) -> ChatGenerationChunk:
     # All chunks make up one block, which is what the same index says.
     block: dict[str, Any] = {"type": "text", "text": text, "index": 0}
     if citations:
         block["annotations"] = citations
-    return ChatGenerationChunk(message=AIMessageChunk(content=[block], **rest))
+    return ChatGenerationChunk(message=AIMessageChunk(content=[block], **fields))
 
 
-def _usage(generation: Generation) -> UsageMetadata:
+def _to_usage(generation: Generation) -> UsageMetadata:
     used = generation.usage
     return UsageMetadata(
         input_tokens=used.prompt_tokens,
@@ -340,5 +343,5 @@ def _check_timeout(timeout: object) -> None:
         raise InvalidParameterError("timeout", timeout, "None or seconds above 0")
 
 
-def _strings(stop: Sequence[str] | None) -> tuple[str, ...]:
+def _read_stop(stop: Sequence[str] | None) -> tuple[str, ...]:
     return check_strings(() if stop is None else stop, "stop")

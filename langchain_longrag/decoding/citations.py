@@ -29,7 +29,7 @@ from longrag.integration.journals import aopen_journal, check_journal, open_jour
 from longrag.journal import Journal
 
 
-class Corpus:
+class CitedCorpus:
     """Documents by id, as what was decoded is traced to them.
 
     Raises:
@@ -63,11 +63,11 @@ class Corpus:
                 "documents", f"none with the id {missing!r}", "those that the keys were made of"
             )
 
-    def citations(self, span: RetrievedSpan, start: int, end: int) -> list[Citation]:
+    def cite(self, span: RetrievedSpan, start: int, end: int) -> list[Citation]:
         """Return a citation of each source of a span, for the characters of a response."""
-        return [self._citation(span, source, start, end) for source in span.sources]
+        return [self._cite_source(span, source, start, end) for source in span.sources]
 
-    def _citation(self, span: RetrievedSpan, source: Source, start: int, end: int) -> Citation:
+    def _cite_source(self, span: RetrievedSpan, source: Source, start: int, end: int) -> Citation:
         citation = Citation(type="citation", start_index=start, end_index=end)
         known = self._by_id.get(source.doc_id)
         if known is not None:
@@ -90,7 +90,7 @@ class Corpus:
         }
         return citation
 
-    def document(self, found: Retrieved) -> Document:
+    def to_document(self, found: Retrieved) -> Document:
         """Return the passage of what was retrieved; its metadata is a copy of its document's."""
         source, span = found
         known = self._by_id[source.doc_id]
@@ -139,7 +139,7 @@ def _url(metadata: Mapping[str, object]) -> str:
     )
 
 
-class Building:
+class DecoderBuilder:
     """The decoder over a corpus, and who writes its propositions where these are the keys.
 
     Args:
@@ -149,7 +149,7 @@ class Building:
         journal: keeps them: a path, or a ``Journal``.
         config: for the calls of ``llm``.
         max_concurrency: the calls in flight.
-        rest: of ``build_decoder``.
+        options: further arguments of ``build_decoder``.
 
     Raises:
         InvalidParameterError: a setting, or a model that cannot be constrained.
@@ -165,25 +165,25 @@ class Building:
         journal: str | os.PathLike[str] | Journal | None,
         config: RunnableConfig | None,
         max_concurrency: int,
-        **rest: Any,
+        **options: Any,
     ) -> None:
         if llm is not None and not isinstance(llm, Runnable):
             raise InvalidParameterError("llm", llm, "a language model or a runnable")
         if keys == "proposition" and llm is None:
             raise InvalidParameterError("llm", None, "a language model, which writes propositions")
         check_journal(journal)
-        self._flow = build_decoder(documents, keys=keys, **rest)
+        self._flow = build_decoder(documents, keys=keys, **options)
         self._llm, self._journal, self._max_concurrency = llm, journal, max_concurrency
         self._config = call_config(config)
 
     def run(self) -> RichesDecoder:
         """Make the keys and the decoder."""
-        with open_journal(self._journal, self._names) as journal:
+        with open_journal(self._journal, self._model_names) as journal:
             return self._answerer(journal).run(self._flow)
 
     async def arun(self) -> RichesDecoder:
         """Make the keys and the decoder, off the event loop."""
-        async with aopen_journal(self._journal, self._names) as journal:
+        async with aopen_journal(self._journal, self._model_names) as journal:
             return await self._answerer(journal).arun(self._flow)
 
     def _answerer(self, journal: Journal | None) -> Answerer:
@@ -194,5 +194,5 @@ class Building:
             journal=journal,
         )
 
-    def _names(self) -> dict[str, str]:
+    def _model_names(self) -> dict[str, str]:
         return {"model": llm_identity(self._llm, self._config)}

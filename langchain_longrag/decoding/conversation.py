@@ -18,8 +18,8 @@ OUTPUT: Final = "output"
 _SLOT: Final = "{question}"
 
 
-class Asked(NamedTuple):
-    """What is decoded, the question it is about, and the prompt without any question."""
+class DecodingPrompt(NamedTuple):
+    """A prompt for the decoder, its question, and the same prompt without any question."""
 
     prompt: str
     question: str
@@ -27,7 +27,7 @@ class Asked(NamedTuple):
 
 
 @dataclass(slots=True)
-class _Turn:
+class _ChatTurn:
     questions: list[str] = field(default_factory=list)
     outputs: list[str] = field(default_factory=list)
 
@@ -43,9 +43,9 @@ def check_template(template: str | None) -> None:
         raise InvalidParameterError("prompt", template, allowed, "None takes messages as they are.")
 
 
-def ask(
+def build_prompt(
     messages: Sequence[BaseMessage], template: str | None, *, markers: tuple[str, str]
-) -> Asked:
+) -> DecodingPrompt:
     """Put messages into a template: what was asked last is its question.
 
     Earlier turns stand before it, in the template's own form from the line with its slot on. What
@@ -62,30 +62,30 @@ def ask(
     """
     for message in messages:
         _check(message)
-    turns = _turns(messages)
+    turns = _read_turns(messages)
     if template is None:
         question = " ".join(turns[-1].questions) if turns else ""
-        return Asked("\n\n".join(message.text for message in messages), question, "")
+        return DecodingPrompt("\n\n".join(message.text for message in messages), question, "")
     if not turns or isinstance(messages[-1], AIMessage):
         received = messages[-1].type if messages else "none"
         raise InvalidParameterError("messages", received, "messages of which a human's is the last")
     *earlier, last = turns
     question = " ".join(last.questions)
-    head, form = _parted(with_markers(template, markers))
-    asked = riches_prompt(question, form, markers=markers)
+    head, form = _split_template(with_markers(template, markers))
+    current = riches_prompt(question, form, markers=markers)
     before = (
         f"{fill(form, {'question': ' '.join(turn.questions)}, markers=markers)}"
         f" {' '.join(turn.outputs)}\n\n"
         for turn in earlier
     )
-    told = (message.text for message in messages if isinstance(message, SystemMessage))
-    system = "".join(f"{_defused(text, markers)}\n\n" for text in told)
+    texts = (message.text for message in messages if isinstance(message, SystemMessage))
+    system = "".join(f"{_defuse_lines(text, markers)}\n\n" for text in texts)
     without = prior_prompt(template, markers=markers)
-    return Asked(f"{system}{head}{''.join(before)}{asked}", question, without)
+    return DecodingPrompt(f"{system}{head}{''.join(before)}{current}", question, without)
 
 
-def part_of_prompt(message: BaseMessage, template: str | None, *, markers: tuple[str, str]) -> str:
-    """Return what one message adds to a prompt, wherever it stands; see ``ask``.
+def render_message(message: BaseMessage, template: str | None, *, markers: tuple[str, str]) -> str:
+    """Return what one message adds to a prompt, wherever it stands; see ``build_prompt``.
 
     Raises:
         InvalidParameterError: a message that is no text, or of a tool.
@@ -94,13 +94,13 @@ def part_of_prompt(message: BaseMessage, template: str | None, *, markers: tuple
     if template is None:
         return f"{message.text}\n\n"
     if isinstance(message, HumanMessage):
-        return fill(_parted(template)[1], {"question": message.text}, markers=markers)
+        return fill(_split_template(template)[1], {"question": message.text}, markers=markers)
     if isinstance(message, AIMessage):
-        return f" {_output(message)}\n\n"
-    return f"{_defused(message.text, markers)}\n\n"
+        return f" {_read_output(message)}\n\n"
+    return f"{_defuse_lines(message.text, markers)}\n\n"
 
 
-def _parted(template: str) -> tuple[str, str]:
+def _split_template(template: str) -> tuple[str, str]:
     """Return what stands before the line with the slot, and the form from there on."""
     begin = template.rfind("\n", 0, template.index(_SLOT)) + 1
     return template[:begin], template[begin:]
@@ -118,20 +118,20 @@ def _check(message: BaseMessage) -> None:
             raise InvalidParameterError("messages", block.get("type"), "messages of text alone")
 
 
-def _turns(messages: Sequence[BaseMessage]) -> list[_Turn]:
+def _read_turns(messages: Sequence[BaseMessage]) -> list[_ChatTurn]:
     """Return what was asked and answered; an answer to no question is left out."""
-    turns: list[_Turn] = []
+    turns: list[_ChatTurn] = []
     for message in messages:
         if isinstance(message, HumanMessage):
             if not turns or turns[-1].outputs:
-                turns.append(_Turn())
+                turns.append(_ChatTurn())
             turns[-1].questions.append(message.text)
         elif isinstance(message, AIMessage) and turns:
-            turns[-1].outputs.append(_output(message))
+            turns[-1].outputs.append(_read_output(message))
     return turns
 
 
-def _output(message: AIMessage) -> str:
+def _read_output(message: AIMessage) -> str:
     """Return what a model wrote, as far as it answers its own question."""
     whole = message.response_metadata.get(OUTPUT)
     text = whole if isinstance(whole, str) else message.text
@@ -140,5 +140,5 @@ def _output(message: AIMessage) -> str:
     return text.strip()
 
 
-def _defused(text: str, markers: tuple[str, str]) -> str:
+def _defuse_lines(text: str, markers: tuple[str, str]) -> str:
     return "\n".join(defuse(line, markers=markers) for line in text.splitlines())

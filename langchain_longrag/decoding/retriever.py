@@ -10,7 +10,7 @@ from langchain_core.documents import Document
 from langchain_core.retrievers import BaseRetriever
 from pydantic import ConfigDict, SkipValidation
 
-from langchain_longrag.decoding.base import OverCorpus
+from langchain_longrag.decoding.base import RichesComponent
 from langchain_longrag.decoding.candidates import afind, find
 from langchain_longrag.decoding.conversation import check_template
 from longrag.decoding.candidates import Candidates, CandidatesFor
@@ -22,7 +22,7 @@ from longrag.prompts import RICHES_SINGLE_HOP
 from longrag.retrieval.units import check_k
 
 
-class RichesRetriever(OverCorpus, BaseRetriever):
+class RichesRetriever(RichesComponent, BaseRetriever):
     """Retrieve the passages that a model quotes for a question: no vectors, no second model.
 
     The model writes thoughts and quotes on its way to an answer; their passages come first, in that
@@ -45,7 +45,7 @@ class RichesRetriever(OverCorpus, BaseRetriever):
             ``invoke(query, k=2)``.
         prompt: a template with the slot ``{question}``; ``RICHES_MULTI_HOP`` is for questions that
             take several facts.
-        candidates: what alone may be quoted; see ``OverCorpus``, also for ``candidate_k`` and
+        candidates: what alone may be quoted; see ``RichesComponent``, also for ``candidate_k`` and
             ``candidates_per_thought``.
         title_key: the metadata key of a document's title.
 
@@ -96,4 +96,4 @@ class RichesRetriever(OverCorpus, BaseRetriever):
     ) -> list[Document]:
         wanted = self.k if k is None else k
         found = retrieve(decoder, query, k=wanted, template=self.prompt, candidates=candidates)
-        return [self._corpus.document(one) for one in found]
+        return [self._corpus.to_document(one) for one in found]

@@ -70,11 +70,11 @@ class ChangingIndex(DocumentIndex):
 
     def delete(self, ids: list[str] | None = None, **kwargs: Any) -> DeleteResponse:
         """Take documents out with all that was derived from them; ids not there are passed over."""
-        return _deleted(self._change((), _given(ids), **kwargs))
+        return _to_response(self._change((), _check_ids(ids), **kwargs))
 
     async def adelete(self, ids: list[str] | None = None, **kwargs: Any) -> DeleteResponse:
         """Take documents out, as ``delete`` does."""
-        return _deleted(await self._achange((), _given(ids), **kwargs))
+        return _to_response(await self._achange((), _check_ids(ids), **kwargs))
 
     def get(self, ids: Sequence[str], /, **kwargs: Any) -> list[Document]:
         """Return copies of the documents with these ids, without those that are not there."""
@@ -133,11 +133,11 @@ class ChangingIndex(DocumentIndex):
         return params
 
 
-def _given(ids: list[str] | None) -> list[str]:
+def _check_ids(ids: list[str] | None) -> list[str]:
     if ids is None or isinstance(ids, str):
         raise InvalidParameterError("ids", ids, "a list of document ids")
     return ids
 
 
-def _deleted(ids: Sequence[str]) -> DeleteResponse:
+def _to_response(ids: Sequence[str]) -> DeleteResponse:
     return DeleteResponse(num_deleted=len(ids), succeeded=list(ids), num_failed=0, failed=[])

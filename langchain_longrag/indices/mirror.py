@@ -37,7 +37,7 @@ class StoreMirror:
     def __init__(self, store: VectorStore, *, filled: bool) -> None:
         self._store = store
         self._filled = filled
-        self._turn = _Turn()
+        self._turn = _FairLock()
         self._held: dict[str, Document] = {}
         # Rows of calls that failed or were cancelled, which may be there or not.
         self._unsure: dict[str, Document] = {}
@@ -64,7 +64,7 @@ class StoreMirror:
 
     def _step(self, wanted: Mapping[str, Document]) -> Calls[bool]:
         """Write what differs, and tell whether anything did."""
-        yield from self._look(wanted)
+        yield from self._find_rows(wanted)
         missing = [row for id_, row in wanted.items() if id_ not in self._held]
         gone = [row for id_, row in self._held.items() if wanted.get(id_) != row]
         for rows in _batches(missing):
@@ -102,7 +102,7 @@ class StoreMirror:
         for id_ in ids:
             del self._unsure[id_]
 
-    def _look(self, wanted: Mapping[str, Document]) -> Calls[None]:
+    def _find_rows(self, wanted: Mapping[str, Document]) -> Calls[None]:
         """Find out which rows are there, of those that are not known to be."""
         new = {id_: row for id_, row in wanted.items() if id_ not in self._held}
         asked = new | self._unsure
@@ -119,11 +119,11 @@ class StoreMirror:
             self._held.pop(id_, None)
         for id_, row in found.items():
             node = wanted.get(id_)
-            self._held[id_] = node if node is not None and _agrees(row, node) else row
+            self._held[id_] = node if node is not None and _holds_node(row, node) else row
         self._unsure, self._filled = {}, False
 
 
-def _agrees(row: Document, wanted: Document) -> bool:
+def _holds_node(row: Document, wanted: Document) -> bool:
     """Whether a row says what is wanted; a store may add further metadata."""
     return row.page_content == wanted.page_content and all(
         row.metadata.get(key) == value for key, value in wanted.metadata.items()
@@ -134,7 +134,7 @@ def _by_id(rows: Iterable[Document]) -> dict[str, Document]:
     return {str(row.id): row for row in rows}
 
 
-class _Turn:
+class _FairLock:
     """A lock for which threads, and tasks of any event loop, wait alike; none blocks a loop."""
 
     def __init__(self) -> None:

@@ -181,11 +181,11 @@ class RaptorIndex(TreeSearch, ChangingIndex):
             SummaryError: a cluster could not be summarised.
             CallLimitError: ``max_llm_calls`` is reached.
         """
-        return self._pay(self._index.rebuild(), config)
+        return self._run_change(self._index.rebuild(), config)
 
     async def arebuild(self, *, config: RunnableConfig | None = None) -> TreeChange:
         """Cluster afresh, as ``rebuild`` does."""
-        return await self._apay(self._index.rebuild(), config)
+        return await self._arun_change(self._index.rebuild(), config)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write documents, tree and settings to a folder, whole or not at all.
@@ -212,7 +212,7 @@ class RaptorIndex(TreeSearch, ChangingIndex):
         """
         index = cls(embedding=embedding, **settings)
         index._attach(TreeIndex.load(path, builder=index._builder()))
-        perform(index._follow())
+        perform(index._update_store())
         return index
 
     @classmethod
@@ -251,7 +251,7 @@ class RaptorIndex(TreeSearch, ChangingIndex):
             del known["clusterer"]  # an object, which is given again
         index = cls(embedding=embedding, **{**known, **settings})
         index._attach(DatabaseTree(saved, index._builder()))
-        perform(index._follow())
+        perform(index._update_store())
         return index
 
     def candidates_retriever(self) -> RaptorRetriever:
@@ -271,7 +271,7 @@ class RaptorIndex(TreeSearch, ChangingIndex):
         config: RunnableConfig | None = None,
         **kwargs: Any,
     ) -> Sequence[str]:
-        return self._pay(self._index.change(upsert=upsert, delete=delete), config).deleted
+        return self._run_change(self._index.change(upsert=upsert, delete=delete), config).deleted
 
     async def _achange(
         self,
@@ -282,24 +282,26 @@ class RaptorIndex(TreeSearch, ChangingIndex):
         **kwargs: Any,
     ) -> Sequence[str]:
         flow = self._index.change(upsert=upsert, delete=delete)
-        return (await self._apay(flow, config)).deleted
+        return (await self._arun_change(flow, config)).deleted
 
-    def _pay(self, flow: Flow[TreeChange], config: RunnableConfig | None) -> TreeChange:
+    def _run_change(self, flow: Flow[TreeChange], config: RunnableConfig | None) -> TreeChange:
         self._check_llm()
-        names = partial(self._names, config)
+        names = partial(self._model_names, config)
         with open_journal(self.journal, names, stale=self._stale) as journal:
             change = self._answerer(config, journal).run(flow)
-            self._changed(change)
-            perform(self._follow())
+            self._note_change(change)
+            perform(self._update_store())
         return change
 
-    async def _apay(self, flow: Flow[TreeChange], config: RunnableConfig | None) -> TreeChange:
+    async def _arun_change(
+        self, flow: Flow[TreeChange], config: RunnableConfig | None
+    ) -> TreeChange:
         self._check_llm()
-        names = partial(self._names, config)
+        names = partial(self._model_names, config)
         async with aopen_journal(self.journal, names, stale=self._stale) as journal:
             change = await self._answerer(config, journal).arun(flow)
-            self._changed(change)
-            await aperform(self._follow())
+            self._note_change(change)
+            await aperform(self._update_store())
         return change
 
     def _check_llm(self) -> None:
@@ -318,18 +320,18 @@ class RaptorIndex(TreeSearch, ChangingIndex):
             journal=journal,
         )
 
-    def _names(self, config: RunnableConfig | None) -> dict[str, str]:
+    def _model_names(self, config: RunnableConfig | None) -> dict[str, str]:
         return {
             "model": llm_identity(self.llm, config),
             "embed_model": embedder_identity(self.embedding),
         }
 
-    def _changed(self, change: TreeChange) -> None:
+    def _note_change(self, change: TreeChange) -> None:
         self._stale.add(change.stale)
         # It would keep the texts of the tree there was.
         self._scorer = None
 
-    def _follow(self) -> Calls[None]:
+    def _update_store(self) -> Calls[None]:
         if self._mirror is not None:
             yield from self._mirror.follow(self._index.snapshot)
 

@@ -25,7 +25,7 @@ _SLOTS: Final = {"context", "max_words"}
 
 
 @dataclass(frozen=True, slots=True)
-class Prompted(Generate):
+class GenerateFromPrompt(Generate):
     """A request whose prompt the framework made; the model gets it as the framework has it."""
 
     value: PromptValue | None = field(default=None, compare=False)
@@ -63,7 +63,7 @@ class PromptSummarizer:
         max_words, _, context = self._slots().render(passages).partition("\n")
         slots = {"context": context, "max_words": max_words}
         value = self.prompt.format_prompt(**{v: slots[v] for v in self.prompt.input_variables})
-        reply = yield from ask(Prompted(value.to_string(), sources, value))
+        reply = yield from ask(GenerateFromPrompt(value.to_string(), sources, value))
         return check_summary(reply)
 
     def _slots(self) -> LlmSummarizer:
@@ -72,8 +72,8 @@ class PromptSummarizer:
 
 def texts_per_call(embedding: Embeddings) -> int:
     """Return how many texts an embedding model embeds in one call, 32 where it does not tell."""
-    told = (getattr(embedding, name, None) for name in ("chunk_size", "batch_size"))
-    return next((size for size in told if type(size) is int and size > 0), 32)
+    sizes = (getattr(embedding, name, None) for name in ("chunk_size", "batch_size"))
+    return next((size for size in sizes if type(size) is int and size > 0), 32)
 
 
 def tree_answerer(
@@ -107,7 +107,7 @@ def _write_summary(
         raise InvalidParameterError(
             "llm", None, "a language model", 'Or pass summarizer="extractive".'
         )
-    value = request.value if isinstance(request, Prompted) else request.prompt
+    value = request.value if isinstance(request, GenerateFromPrompt) else request.prompt
     # The framework's own threads for models without async calls are few.
     blocking = blocks_in_async(llm)
     reply = yield MethodCall(llm, "invoke", (value, config), blocking=blocking)

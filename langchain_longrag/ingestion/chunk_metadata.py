@@ -102,14 +102,14 @@ class ChunkMetadataTransformer(BaseDocumentTransformer):
         self, documents: Sequence[Document], **kwargs: Any
     ) -> Sequence[Document]:
         """Return the documents with what was written of them."""
-        with open_journal(self._journal, self._names) as journal:
+        with open_journal(self._journal, self._model_names) as journal:
             return self._answerer(journal).run(self._flow(documents))
 
     async def atransform_documents(
         self, documents: Sequence[Document], **kwargs: Any
     ) -> Sequence[Document]:
         """Return what ``transform_documents`` does, with the model's async calls."""
-        async with aopen_journal(self._journal, self._names) as journal:
+        async with aopen_journal(self._journal, self._model_names) as journal:
             return await self._answerer(journal).arun(self._flow(documents))
 
     def _answerer(self, journal: Journal | None) -> Answerer:
@@ -121,7 +121,7 @@ class ChunkMetadataTransformer(BaseDocumentTransformer):
             journal=journal,
         )
 
-    def _names(self) -> dict[str, str]:
+    def _model_names(self) -> dict[str, str]:
         return {"model": llm_identity(self._llm, self._config)}
 
     def _flow(self, documents: Sequence[Document]) -> Flow[list[Document]]:
@@ -134,11 +134,11 @@ class ChunkMetadataTransformer(BaseDocumentTransformer):
         )
         written = iter(zip(chunks, found.metadata, strict=True))
         return [
-            self._described(document, *next(written)) if _is_chunk(document) else document
+            self._describe(document, *next(written)) if _is_chunk(document) else document
             for document in documents
         ]
 
-    def _described(self, document: Document, chunk: Chunk, written: ChunkMetadata) -> Document:
+    def _describe(self, document: Document, chunk: Chunk, written: ChunkMetadata) -> Document:
         if written == ChunkMetadata():
             return document
         metadata = copy.deepcopy(document.metadata) | {

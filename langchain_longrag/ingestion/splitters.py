@@ -75,7 +75,7 @@ class SentenceWindowTransformer(BaseDocumentTransformer):
         text, known = document.page_content, document.metadata
         at = read_offset(known.get("start_index", 0))
         doc_id = str(known.get("doc_id") or own_id)
-        spans = [span for span in _stripped(text, self._split(text)) if span[0] < span[1]]
+        spans = [span for span in _strip_spans(text, self._split(text)) if span[0] < span[1]]
         sentences = []
         for number, (start, end) in enumerate(spans):
             first = spans[max(0, number - self._window_size)][0]
@@ -96,7 +96,7 @@ class SentenceWindowTransformer(BaseDocumentTransformer):
         return sentences
 
 
-def _stripped(text: str, spans: Sequence[Span]) -> list[Span]:
+def _strip_spans(text: str, spans: Sequence[Span]) -> list[Span]:
     return [strip_span(text, start, end) for start, end in spans]
 
 
@@ -173,22 +173,22 @@ class MetadataReplacement(CheckedModel, BaseDocumentCompressor):
 
 def _join(one: Document, other: Document) -> Document | None:
     """Return both as one, with what else is known of the first, if they overlap."""
-    first, second = _place(one.metadata), _place(other.metadata)
+    first, second = _find_place(one.metadata), _find_place(other.metadata)
     if first is None or second is None or first[0] != second[0]:
         return None
     (_, start), (_, other_start) = first, second
     left, right = (one, other) if start <= other_start else (other, one)
     begin = abs(start - other_start)
-    text, rest = left.page_content, right.page_content
-    shared = text[begin : begin + len(rest)]
+    text, tail = left.page_content, right.page_content
+    shared = text[begin : begin + len(tail)]
     # The same document may have been split in other versions.
-    if begin > len(text) or not rest.startswith(shared):
+    if begin > len(text) or not tail.startswith(shared):
         return None
     metadata = {**one.metadata, "start_index": min(start, other_start)}
-    joined = text + rest[len(text) - begin :] if begin + len(rest) > len(text) else text
+    joined = text + tail[len(text) - begin :] if begin + len(tail) > len(text) else text
     return one.model_copy(update={"page_content": joined, "metadata": metadata})
 
 
-def _place(metadata: Mapping[str, Any]) -> tuple[str, int] | None:
+def _find_place(metadata: Mapping[str, Any]) -> tuple[str, int] | None:
     doc_id, start = metadata.get("doc_id"), read_offset(metadata.get("start_index"))
     return None if doc_id is None or start < 0 else (str(doc_id), start)

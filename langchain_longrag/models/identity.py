@@ -52,37 +52,37 @@ def llm_identity(llm: LanguageModelLike | None, config: RunnableConfig | None = 
         llm: a model, or runnables around some; None is no model.
         config: may configure the model, as ``configurable_fields`` and ``alternatives`` do.
     """
-    return _written(_described(llm, ensure_config(config)))
+    return _to_json(_describe(llm, ensure_config(config)))
 
 
 def embedder_identity(embedding: Embeddings) -> str:
     """Name an embedding model and what changes its vectors, the same in every process."""
     if isinstance(embedding, LocalEmbeddings):
-        return _written({"class": _name(type(embedding)), "embedder": embedding.identity})
-    return _written(_attributes(embedding))
+        return _to_json({"class": _name(type(embedding)), "embedder": embedding.identity})
+    return _to_json(_attributes(embedding))
 
 
-def _written(described: object) -> str:
+def _to_json(described: object) -> str:
     return json.dumps(described, sort_keys=True, ensure_ascii=False)
 
 
-def _described(model: object, config: RunnableConfig) -> Any:
+def _describe(model: object, config: RunnableConfig) -> Any:
     if isinstance(model, DynamicRunnable):
         model, config = model.prepare(config)
     match model:
         case RunnableBindingBase():
-            bound = _described(model.bound, merge_configs(model.config, config))
-            kwargs = _plain(model.kwargs)
+            bound = _describe(model.bound, merge_configs(model.config, config))
+            kwargs = _keep_plain(model.kwargs)
             return {"bound": bound, "kwargs": kwargs} if kwargs else bound
         case RunnableWithFallbacks() | RunnableSequence():
-            return [_described(one, config) for one in members(model)]
+            return [_describe(one, config) for one in members(model)]
         case BaseLanguageModel():
             traced = model._get_ls_params() if hasattr(model, "_get_ls_params") else {}
             return {
                 **_attributes(model),
                 "type": getattr(model, "_llm_type", ""),
-                "parameters": _plain(model._identifying_params),
-                "traced": _plain({k: v for k, v in traced.items() if k in _TRACED}),
+                "parameters": _keep_plain(model._identifying_params),
+                "traced": _keep_plain({k: v for k, v in traced.items() if k in _TRACED}),
             }
         case BasePromptTemplate() if hasattr(model, "pretty_repr"):
             return {"class": _name(type(model)), "prompt": model.pretty_repr()}
@@ -96,7 +96,7 @@ def _described(model: object, config: RunnableConfig) -> Any:
 def _attributes(model: object) -> dict[str, Any]:
     known = {name: getattr(model, name, None) for name in _SETTINGS}
     set_ = {name: value for name, value in known.items() if value is not None}
-    return {"class": _name(type(model)), **_plain(set_)}
+    return {"class": _name(type(model)), **_keep_plain(set_)}
 
 
 def _name(named: object) -> str:
@@ -104,14 +104,14 @@ def _name(named: object) -> str:
     return f"{kind.__module__}.{kind.__qualname__}"
 
 
-def _plain(value: Any) -> Any:
+def _keep_plain(value: Any) -> Any:
     """Keep what is plain data and no secret."""
     match value:
         case Mapping():
-            kept = {str(k): _plain(v) for k, v in value.items() if not _SECRET.search(str(k))}
+            kept = {str(k): _keep_plain(v) for k, v in value.items() if not _SECRET.search(str(k))}
             return {key: one for key, one in kept.items() if one is not None}
         case list() | tuple():
-            return [_plain(one) for one in value]
+            return [_keep_plain(one) for one in value]
         case str() if _ADDRESS.search(value):
             return None
         case bool() | int() | float() | str() | None:

@@ -245,7 +245,7 @@ class _Chain:
         )
         if classifier is not None:
             gate, model = split_gate(None if classifier == "default" else classifier)
-            prompt = gate_prompt(classify_prompt, asked=model is not None)
+            prompt = gate_prompt(classify_prompt, by_model=model is not None)
             recipe = replace(recipe, gate=gate if model is None else gate_by(model, prompt))
         self._modules = RecipeModules(
             recipe=recipe,
@@ -265,7 +265,7 @@ class _Chain:
         answer = RunnableLambda(self._answer).with_config(run_name="answer")
         chain: Runnable[dict[str, Any], dict[str, Any]] = (
             RunnablePassthrough.assign(**{_PENDING: prepare})
-            | RunnablePassthrough.assign(context=RunnableLambda(_context))
+            | RunnablePassthrough.assign(context=RunnableLambda(_list_documents))
             | RunnablePassthrough.assign(
                 needs_retrieval=RunnableLambda(lambda one: one[_PENDING].prepared.needs_retrieval)
             )
@@ -273,7 +273,7 @@ class _Chain:
             | RunnablePassthrough.assign(
                 trace=RunnableLambda(lambda one: one[_PENDING].trace(one["answer"]))
             )
-            | _without_pending()
+            | _drop_pending()
         )
         typed = chain.with_types(
             input_type=cast("type[dict[str, Any]]", ChainInput),
@@ -304,7 +304,7 @@ class _Chain:
         return reply | _strip(pending.recipe.empty_answer) if prepared.needs_retrieval else reply
 
 
-def _context(inputs: dict[str, Any]) -> list[Document]:
+def _list_documents(inputs: dict[str, Any]) -> list[Document]:
     pending: PendingAnswer = inputs[_PENDING]
     return [from_passage(passage) for passage in pending.prepared.passages]
 
@@ -357,15 +357,15 @@ def _repacker(repacker: RepackOrder | BaseDocumentCompressor | None) -> Repacker
         return repacker.order
     if not isinstance(repacker, BaseDocumentCompressor):
         return repacker
-    return partial(_reordered, repacker)
+    return partial(_reorder, repacker)
 
 
-def _reordered(repacker: BaseDocumentCompressor, passages: Sequence[Passage]) -> list[Passage]:
+def _reorder(repacker: BaseDocumentCompressor, passages: Sequence[Passage]) -> list[Passage]:
     documents, before = to_documents(passages)
     return [to_refined(document, before) for document in repacker.compress_documents(documents, "")]
 
 
-def _without_pending() -> Runnable[dict[str, Any], dict[str, Any]]:
+def _drop_pending() -> Runnable[dict[str, Any], dict[str, Any]]:
     """Leave out what the steps hand on among themselves, while it streams."""
 
     def transform(pieces: Iterator[dict[str, Any]]) -> Iterator[dict[str, Any]]:

@@ -110,7 +110,7 @@ class _Run:
         keywords = self._keywords
         return [
             replace(to_passage(document, result_id(keywords, document)), score=score)
-            for (document, _), score in zip(rows, wrapped.comparable(rows), strict=True)
+            for (document, _), score in zip(rows, wrapped.to_similarities(rows), strict=True)
         ]
 
     def _refine(self, request: RefineBy) -> Calls[list[Passage]]:

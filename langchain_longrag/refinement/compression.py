@@ -124,7 +124,7 @@ class CompressDocuments(CheckedModel, BaseDocumentCompressor):
         check_size("max_concurrency", self.max_concurrency)
         Limit(self.ratio, self.token_budget)
         if self.method == "abstractive":
-            run(self._summaries("?", []), lambda _: "")
+            run(self._summarize("?", []), lambda _: "")
         if self.method == "selective_context":
             check_language_model(self.language_model)
 
@@ -152,12 +152,12 @@ class CompressDocuments(CheckedModel, BaseDocumentCompressor):
         passages = to_passages(documents)
         texts = [passage.text for passage in passages]
         if self.method == "abstractive":
-            found = summary_passages(passages, (yield from self._summaries(query, texts)))
+            found = summary_passages(passages, (yield from self._summarize(query, texts)))
         else:
-            found = compressed_passages(passages, (yield from self._kept(query, texts)))
+            found = compressed_passages(passages, (yield from self._compress(query, texts)))
         return [from_passage(passage) for passage in found]
 
-    def _kept(self, query: str, texts: Sequence[str]) -> Flow[Compressed]:
+    def _compress(self, query: str, texts: Sequence[str]) -> Flow[Compressed]:
         limit: dict[str, Any] = {
             "ratio": self.ratio,
             "token_budget": self.token_budget,
@@ -168,7 +168,7 @@ class CompressDocuments(CheckedModel, BaseDocumentCompressor):
         model = cast("LanguageModel", self.language_model)
         return compress_selective(texts, model, split_phrases=self.split_phrases, **limit)
 
-    def _summaries(self, query: str, texts: Sequence[str]) -> Flow[Any]:
+    def _summarize(self, query: str, texts: Sequence[str]) -> Flow[Any]:
         return compress_abstractive(
             query,
             texts,

@@ -100,17 +100,17 @@ class ScorerRerank(CheckedModel, BaseDocumentCompressor):
         return rerank(
             query,
             to_passages(documents),
-            texts=self._texts_of,
+            texts=self._find_texts,
             candidates=self.candidates,
             top_n=self.top_n,
             on_error=self.on_error,
         )
 
-    def _texts_of(self, passage: Passage) -> tuple[str, ...]:
+    def _find_texts(self, passage: Passage) -> tuple[str, ...]:
         document = cast("Document", passage.source)
-        return self._parts.get(identity(document)) or self._texts(document)
+        return self._parts.get(identity(document)) or self._split_text(document)
 
-    def _texts(self, document: Document) -> tuple[str, ...]:
+    def _split_text(self, document: Document) -> tuple[str, ...]:
         """Return a document's text in pieces of at most ``chunk_size`` tokens, with its title."""
         text, key = document.page_content, self.title_key
         titled = [(text, read_title(document.metadata, key) if key else "")]
@@ -201,8 +201,8 @@ class TildeRerank(ScorerRerank):
         Raises:
             InvalidParameterError: a setting, or weights that are not positive and finite.
         """
-        found = cls(scorer=_unweighed, **settings)
-        parts = _parts_of(documents, found._texts, found.unit_key)
+        found = cls(scorer=_refuse_unweighed, **settings)
+        parts = _group_texts(documents, found._split_text, found.unit_key)
         texts = list(dict.fromkeys(text for several in parts.values() for text in several))
         index = TildeIndex.precompute([str(row) for row in range(len(texts))], texts, model)
         found = cls(scorer=TildeScorer(index, model.tokenizer), **settings)
@@ -221,11 +221,11 @@ class TildeRerank(ScorerRerank):
         return cls(scorer=TildeScorer(index, tokenizer), **settings)
 
 
-def _unweighed(query: str, texts: Sequence[str], /) -> Any:
+def _refuse_unweighed(query: str, texts: Sequence[str], /) -> Any:
     raise InvalidParameterError("texts", texts, "those of documents whose terms were weighed")
 
 
-def _parts_of(
+def _group_texts(
     documents: Sequence[Document], texts: Callable[[Document], tuple[str, ...]], unit_key: str
 ) -> dict[str, tuple[str, ...]]:
     """Return the texts by which each document is scored: of a unit those of its chunks."""

@@ -116,10 +116,10 @@ class WrappedRetriever:
             kwargs = {**self.search_kwargs, "k": k}
             rows: Rows = yield from search_store(self.store, query, vector, kwargs)
             return rows[:k]
-        asked: dict[str, Any] = {"k": k} if _takes_k(self.retriever) else {}
+        arguments: dict[str, Any] = {"k": k} if _takes_k(self.retriever) else {}
         if vector is not None:
-            asked["vector"] = vector
-        found = yield MethodCall(self.retriever, "invoke", (query, config), asked)
+            arguments["vector"] = vector
+        found = yield MethodCall(self.retriever, "invoke", (query, config), arguments)
         if not isinstance(found, list | tuple) or not all(
             isinstance(document, Document) for document in found
         ):
@@ -131,18 +131,18 @@ class WrappedRetriever:
         best = sorted(range(len(rows)), key=lambda at: rows[at][1] or 0.0, reverse=True)[:k]
         return [rows[at] for at in sorted(best)]
 
-    def comparable(self, rows: Rows) -> list[float]:
+    def to_similarities(self, rows: Rows) -> list[float]:
         """Return scores of which the higher is better, for rows that were found here."""
         if self._has_similarities:
             return [score or 0.0 for _, score in rows]
-        return comparable(rows)
+        return to_similarities(rows)
 
     @property
     def _has_similarities(self) -> bool:
         return bool(getattr(self.retriever, "has_similarities", False))
 
 
-def comparable(rows: Rows) -> list[float]:
+def to_similarities(rows: Rows) -> list[float]:
     """Return scores of which the higher is better, for rows that come best first.
 
     Scores that rise from row to row are distances and change their sign. Where some row has none,

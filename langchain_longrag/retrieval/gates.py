@@ -58,12 +58,12 @@ def create_query_gate(
 
     Source: Best Practices §3.1.
     """
-    decision = _Decision(classifier, prompt, input_key)
-    decide = RunnableLambda(decision.decide, decision.adecide)
+    decider = _Decider(classifier, prompt, input_key)
+    decide = RunnableLambda(decider.decide, decider.adecide)
     condition = decide.with_config(run_name="needs_retrieval")
     alone = without_retrieval
     if _is_model(alone):
-        alone = RunnableLambda(_asking(alone, input_key))
+        alone = RunnableLambda(_ask_alone(alone, input_key))
     branch: Runnable[Any, Any] = RunnableBranch((condition, with_retrieval), alone)
     return branch.with_config(run_name="query_gate")
 
@@ -96,12 +96,12 @@ def _is_model(runnable: object) -> bool:
     return all(isinstance(leaf, BaseLanguageModel) for leaf in leaves(runnable))
 
 
-def _asking(llm: Runnable[Any, Any], input_key: str) -> Callable[[Any], Any]:
+def _ask_alone(llm: Runnable[Any, Any], input_key: str) -> Callable[[Any], Any]:
     alone = answer_alone(llm, input_key=input_key)
     return lambda inputs: alone if isinstance(inputs, Mapping) else llm
 
 
-class _Decision:
+class _Decider:
     """Whether an input needs retrieval, by any kind of classifier."""
 
     def __init__(
@@ -111,7 +111,7 @@ class _Decision:
         input_key: str,
     ) -> None:
         self._gate, self._llm = split_gate(classifier)
-        self._prompt = gate_prompt(prompt, asked=self._llm is not None)
+        self._prompt = gate_prompt(prompt, by_model=self._llm is not None)
         self._input_key = input_key
 
     def decide(self, inputs: Any, config: RunnableConfig) -> bool:
@@ -148,7 +148,7 @@ def split_gate(
     )
 
 
-def gate_prompt(prompt: BasePromptTemplate[Any] | None, *, asked: bool) -> str:
+def gate_prompt(prompt: BasePromptTemplate[Any] | None, *, by_model: bool) -> str:
     """Return the prompt for a model that decides, as the core takes it.
 
     Raises:
@@ -156,7 +156,7 @@ def gate_prompt(prompt: BasePromptTemplate[Any] | None, *, asked: bool) -> str:
     """
     if prompt is None:
         return CLASSIFY_QUERY
-    if not asked:
+    if not by_model:
         raise InvalidParameterError(
             "prompt", prompt, "left out unless the classifier is a language model"
         )

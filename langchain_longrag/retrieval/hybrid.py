@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -19,7 +18,7 @@ from langchain_core.vectorstores import VectorStore
 from pydantic import ConfigDict, Field, PrivateAttr, SkipValidation
 
 from langchain_longrag.bridge.answering import call_config
-from langchain_longrag.bridge.documents import to_chunk
+from langchain_longrag.bridge.documents import to_chunk, with_score
 from langchain_longrag.bridge.settings import CheckedModel
 from langchain_longrag.retrieval.base_retrievers import WrappedRetriever
 from langchain_longrag.retrieval.keyword_sources import source_of
@@ -103,18 +102,18 @@ class HybridRetriever(CheckedModel, BaseRetriever):
     def _get_relevant_documents(
         self, query: str, *, run_manager: CallbackManagerForRetrieverRun, k: int | None = None
     ) -> list[Document]:
-        call = _Call(call_config(RunnableConfig(callbacks=run_manager.get_child())))
+        call = _Retrieval(call_config(RunnableConfig(callbacks=run_manager.get_child())))
         flow = self._flow(query, self.k if k is None else k, call)
         return self._answerer(call).run(flow)
 
     async def _aget_relevant_documents(
         self, query: str, *, run_manager: AsyncCallbackManagerForRetrieverRun, k: int | None = None
     ) -> list[Document]:
-        call = _Call(call_config(RunnableConfig(callbacks=run_manager.get_child())))
+        call = _Retrieval(call_config(RunnableConfig(callbacks=run_manager.get_child())))
         flow = self._flow(query, self.k if k is None else k, call)
         return await self._answerer(call).arun(flow)
 
-    def _flow(self, query: str, k: int, call: _Call) -> Flow[list[Document]]:
+    def _flow(self, query: str, k: int, call: _Retrieval) -> Flow[list[Document]]:
         wanted = self.count_candidates(k)
         keywords = call.keywords = self.read_keywords()
         hits = yield from hybrid(
@@ -122,14 +121,14 @@ class HybridRetriever(CheckedModel, BaseRetriever):
         )
         return [_result(hit, keywords, call.found) for hit in hits]
 
-    def _answerer(self, call: _Call) -> Answerer:
+    def _answerer(self, call: _Retrieval) -> Answerer:
         return Answerer({Search: partial(self._search, call)})
 
-    def _search(self, call: _Call, request: Search) -> Calls[list[Hit]]:
+    def _search(self, call: _Retrieval, request: Search) -> Calls[list[Hit]]:
         keywords = cast("Keywords[Document]", call.keywords)
         rows = yield from self._wrapped.search(request.query, request.top_k, config=call.config)
         hits = []
-        for (document, _), score in zip(rows, self._wrapped.comparable(rows), strict=True):
+        for (document, _), score in zip(rows, self._wrapped.to_similarities(rows), strict=True):
             id_ = result_id(keywords, document)
             call.found.setdefault(id_, document)
             hits.append(Hit(id_, replace(to_chunk(document, id_), id=id_), score))
@@ -171,7 +170,7 @@ class HybridRetriever(CheckedModel, BaseRetriever):
 
 
 @dataclass
-class _Call:
+class _Retrieval:
     """One retrieval: its calls' config, and what the wrapped retriever found, by id."""
 
     config: RunnableConfig
@@ -187,9 +186,4 @@ def result_id(keywords: Keywords[Document], document: Document) -> str:
 def _result(hit: HybridHit, keywords: Keywords[Document], found: dict[str, Document]) -> Document:
     if hit.found is None:
         return keywords.make_result(hit.id, hit.keyword_id, hit.score)
-    return _scored(found[hit.id], hit.score)
-
-
-def _scored(document: Document, score: float) -> Document:
-    metadata = copy.deepcopy(document.metadata) | {"score": score}
-    return document.model_copy(update={"metadata": metadata})
+    return with_score(found[hit.id], hit.score)

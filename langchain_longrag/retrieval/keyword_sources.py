@@ -88,7 +88,7 @@ class GivenUnits:
         units, chunks = units_of_documents(state, stored, count_tokens)
 
         def make_unit(unit: RetrievedUnit) -> Document:
-            known = copy.deepcopy(stored.metadata(unit.unit.id))
+            known = copy.deepcopy(stored.metadata_of(unit.unit.id))
             return from_result(unit, known, self._unit_key)
 
         texts = [embedding_text(chunk) for chunk in chunks]

@@ -173,13 +173,13 @@ class MaxPRetriever(BaseRetriever):
         if self.vectorstore is not None:
             return None if documents is None else GivenUnits(list(documents), self.unit_key)
         refuse_texts("documents", documents)
-        return UnitSource(self._view, self._found_in_memory)
+        return UnitSource(self._view, self._make_result)
 
     def _view(self) -> CorpusView:
-        return CorpusView({}, self._built())
+        return CorpusView({}, self._require_index())
 
-    def _found_in_memory(self, unit: RetrievedUnit, _: CorpusView) -> Document:
-        return self._results([unit], self._known())[0]
+    def _make_result(self, unit: RetrievedUnit, _: CorpusView) -> Document:
+        return self._results([unit], self._stored_units())[0]
 
     @property
     def takes_vectors(self) -> bool:
@@ -196,7 +196,7 @@ class MaxPRetriever(BaseRetriever):
         k: int | None = None,
         vector: Sequence[float] | None = None,
     ) -> list[Document]:
-        flow, stored = self._flow(query, self.k if k is None else k, vector), self._known()
+        flow, stored = self._flow(query, self.k if k is None else k, vector), self._stored_units()
         return self._results(self._answerer(stored).run(flow), stored)
 
     async def _aget_relevant_documents(
@@ -207,14 +207,14 @@ class MaxPRetriever(BaseRetriever):
         k: int | None = None,
         vector: Sequence[float] | None = None,
     ) -> list[Document]:
-        flow, stored = self._flow(query, self.k if k is None else k, vector), self._known()
+        flow, stored = self._flow(query, self.k if k is None else k, vector), self._stored_units()
         return self._results(await self._answerer(stored).arun(flow), stored)
 
     def _flow(
         self, query: str, k: int, vector: Sequence[float] | None
     ) -> Flow[list[RetrievedUnit]]:
         if self.vectorstore is None:
-            found = yield from retrieve([query], self._built(), k=k, vector=vector)
+            found = yield from retrieve([query], self._require_index(), k=k, vector=vector)
         else:
             known = self.takes_vectors
             if vector is not None and not known:
@@ -225,11 +225,11 @@ class MaxPRetriever(BaseRetriever):
                 vector = (yield from embed_query([query])).tolist()
             search = Search(query, k, vector)
             found = yield from retrieve_from_store(search, on_short=self.on_short)
-            if self._hides:
+            if self._may_hide_chunks:
                 found = [replace(unit, complete=False) for unit in found]
         return fit_budget(found, self.token_budget, count_tokens=self.length_function)
 
-    def _known(self) -> StoredUnits:
+    def _stored_units(self) -> StoredUnits:
         return self._stored if self.vectorstore is None else StoredUnits(self.unit_key)
 
     def _answerer(self, stored: StoredUnits) -> Answerer:
@@ -243,22 +243,22 @@ class MaxPRetriever(BaseRetriever):
         return Answerer(handlers)
 
     def _search(self, stored: StoredUnits, request: Search) -> Calls[Ranked]:
-        stored.asked = request
-        query = self._query(stored, stored.values(request.exclude))
+        stored.request = request
+        query = self._query(stored, stored.names_of(request.exclude))
         found = yield from self._profile.search(query)
-        return Ranked([stored.hit(*row) for row in found.rows], found.exact, found.ended)
+        return Ranked([stored.to_hit(*row) for row in found.rows], found.exact, found.ended)
 
     def _list_chunks(self, stored: StoredUnits, request: ListChunks) -> Calls[Listed]:
-        query, values = self._query(stored), stored.values(request.unit_ids)
+        query, values = self._query(stored), stored.names_of(request.unit_ids)
         rows = yield from self._profile.list_chunks(query, values)
-        return Listed(stored.listed(rows, request.unit_ids), self._profile.lists_all(query))
+        return Listed(stored.group_by_unit(rows, request.unit_ids), self._profile.lists_all(query))
 
     def _has_other(self, stored: StoredUnits, request: HasOther) -> Calls[bool]:
-        values = stored.values(request.unit_ids)
+        values = stored.names_of(request.unit_ids)
         return self._profile.has_other(self._query(stored), values)
 
     def _fetch(self, stored: StoredUnits, request: Fetch) -> Calls[dict[str, LongUnit]]:
-        if self._hides:
+        if self._may_hide_chunks:
             # Only the store knows which chunks pass: a whole unit would show the others.
             return {}
         return (yield from fetch_units(self.docstore, request.unit_ids, stored))
@@ -266,27 +266,27 @@ class MaxPRetriever(BaseRetriever):
     @property
     def _profile(self) -> StoreProfile:
         known = profile_of(self.vectorstore)
-        return known if self.unit_filter is None else FilteredProfile(known, self._filtered)
+        return known if self.unit_filter is None else FilteredProfile(known, self._make_filter)
 
     @property
-    def _hides(self) -> bool:
+    def _may_hide_chunks(self) -> bool:
         """Whether there may be chunks that the user's search arguments leave out."""
         return self.vectorstore is not None and self._profile.hides(self.search_kwargs)
 
     def _query(self, stored: StoredUnits, exclude: tuple[Any, ...] = ()) -> DocumentQuery:
-        asked = stored.asked
+        request = stored.request
         return DocumentQuery(
             self.vectorstore,
             self.unit_key,
             self.search_kwargs,
-            asked.query,
-            asked.vector,
-            asked.top_k,
+            request.query,
+            request.vector,
+            request.top_k,
             exclude,
-            asked.depth,
+            request.depth,
         )
 
-    def _filtered(self, exclude: Sequence[Any], only: Any) -> dict[str, Any]:
+    def _make_filter(self, exclude: Sequence[Any], only: Any) -> dict[str, Any]:
         made: dict[str, Any] = self.unit_filter(exclude, only) if self.unit_filter else {}
         for key in made.keys() & self.search_kwargs.keys():
             # One would replace the other, and rows past the caller's filter would come back.
@@ -298,7 +298,7 @@ class MaxPRetriever(BaseRetriever):
             )
         return made
 
-    def _built(self) -> UnitIndex:
+    def _require_index(self) -> UnitIndex:
         if self.index is None:
             raise InvalidParameterError("documents", None, "given when vectorstore is not")
         return self.index
@@ -311,7 +311,7 @@ class MaxPRetriever(BaseRetriever):
     def _results(self, found: Sequence[RetrievedUnit], stored: StoredUnits) -> list[Document]:
         return [
             # What the caller does to a result must not reach the documents or the store.
-            from_result(unit, copy.deepcopy(stored.metadata(unit.unit.id)), self.unit_key)
+            from_result(unit, copy.deepcopy(stored.metadata_of(unit.unit.id)), self.unit_key)
             for unit in found
         ]
 

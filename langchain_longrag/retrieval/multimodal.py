@@ -16,9 +16,9 @@ from langchain_longrag.bridge.media import (
     ImageTextEmbeddings,
     MediaGenerator,
     as_runnable,
-    asked_media,
     embed_media,
     generate_media,
+    read_request,
     to_item,
 )
 from longrag.calls import Flow
@@ -148,39 +148,39 @@ class MediaFinder(Runnable[Any, Document]):
             InvalidParameterError: a document without an image, or with the id of another.
             EmbeddingError: the embeddings are unusable vectors.
         """
-        self._answerer(None).run(self._adding(documents))
+        self._answerer(None).run(self._add(documents))
 
     async def aadd_documents(self, documents: Sequence[Document]) -> None:
         """Store what ``add_documents`` does."""
-        await self._answerer(None).arun(self._adding(documents))
+        await self._answerer(None).arun(self._add(documents))
 
     def invoke(self, input: Any, config: RunnableConfig | None = None, **kwargs: Any) -> Document:
         """Return an image for a text, or a caption for an image, as a document."""
-        return self._call_with_config(self._now, input, config, **kwargs)
+        return self._call_with_config(self._run_flow, input, config, **kwargs)
 
     async def ainvoke(
         self, input: Any, config: RunnableConfig | None = None, **kwargs: Any
     ) -> Document:
         """Return what ``invoke`` does."""
-        return await self._acall_with_config(self._later, input, config, **kwargs)
+        return await self._acall_with_config(self._arun_flow, input, config, **kwargs)
 
-    def _now(
+    def _run_flow(
         self, inputs: Any, run_manager: CallbackManagerForChainRun, config: RunnableConfig
     ) -> Document:
         return self._answerer(config).run(self._flow(inputs))
 
-    async def _later(
+    async def _arun_flow(
         self, inputs: Any, run_manager: AsyncCallbackManagerForChainRun, config: RunnableConfig
     ) -> Document:
         return await self._answerer(config).arun(self._flow(inputs))
 
-    def _adding(self, documents: Sequence[Document]) -> Flow[None]:
+    def _add(self, documents: Sequence[Document]) -> Flow[None]:
         start = len(self._store)
         items = [to_item(one, start + at, self._image_key) for at, one in enumerate(documents)]
         return add_media(items, self._store)
 
     def _flow(self, inputs: Any) -> Flow[Document]:
-        query, wanted = asked_media(inputs)
+        query, wanted = read_request(inputs)
         self._settings.generator(wanted)
         keep_in = self._store if self._keep else None
         nearest = nearest_media(query, self._store, wanted=wanted)

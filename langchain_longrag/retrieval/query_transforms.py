@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Literal, TypeAlias, get_args
@@ -20,6 +19,7 @@ from langchain_core.vectorstores import VectorStore
 from pydantic import ConfigDict, Field, PrivateAttr, SkipValidation
 
 from langchain_longrag.bridge.answering import call_config, model_handlers
+from langchain_longrag.bridge.documents import with_score
 from langchain_longrag.bridge.passages import identity
 from langchain_longrag.bridge.prompts import to_prompt
 from langchain_longrag.bridge.settings import CheckedModel
@@ -131,7 +131,7 @@ class QueryTransformRetriever(CheckedModel, BaseRetriever):
             vector = (yield from embed_query(texts.texts)).tolist()
         asked = texts.texts[0] if vector is not None else texts.joined
         rows = yield from ask(Search(asked, k, vector))
-        return [_scored(document, score) for document, score in rows]
+        return [with_score(document, score) for document, score in rows]
 
     def _search_each(self, texts: QueryTexts, k: int) -> Flow[list[Document]]:
         found = yield from together(ask(Search(text, k)) for text in texts.texts)
@@ -139,12 +139,12 @@ class QueryTransformRetriever(CheckedModel, BaseRetriever):
         ranks: list[dict[str, float]] = []
         for rows in found:
             scores: dict[str, float] = {}
-            for (document, _), score in zip(rows, self._wrapped.comparable(rows), strict=True):
+            for (document, _), score in zip(rows, self._wrapped.to_similarities(rows), strict=True):
                 id_ = identity(document)
                 known.setdefault(id_, document)
                 scores.setdefault(id_, score)
             ranks.append(scores)
-        return [_scored(known[id_], score) for id_, score in list(merge(ranks).items())[:k]]
+        return [with_score(known[id_], score) for id_, score in list(merge(ranks).items())[:k]]
 
     def _get_ls_params(self, **kwargs: Any) -> LangSmithRetrieverParams:
         params = super()._get_ls_params(**kwargs)
@@ -156,7 +156,7 @@ class QueryTransformRetriever(CheckedModel, BaseRetriever):
 
 
 @dataclass(frozen=True)
-class _Settings:
+class _NamedTransform:
     """What each of the named transforms takes."""
 
     makes: Any
@@ -178,9 +178,9 @@ def to_transform(
         InvalidParameterError: a name or a prompt that is not allowed.
     """
     known = {
-        "hyde": _Settings(partial(hyde, n=n, join_query=join_query), HYDE),
-        "rewrite": _Settings(rewrite, REWRITE_QUERY),
-        "decompose": _Settings(
+        "hyde": _NamedTransform(partial(hyde, n=n, join_query=join_query), HYDE),
+        "rewrite": _NamedTransform(rewrite, REWRITE_QUERY),
+        "decompose": _NamedTransform(
             partial(decompose, max_questions=max_questions),
             DECOMPOSE_QUERY,
             {"input": "question", "max_questions": "max_questions"},
@@ -198,10 +198,3 @@ def to_transform(
     if prompt is not None:
         raise InvalidParameterError("prompt", prompt, "left out with a transform of your own")
     return transform
-
-
-def _scored(document: Document, score: float | None) -> Document:
-    metadata: dict[str, Any] = copy.deepcopy(document.metadata)
-    if score is not None:
-        metadata["score"] = score
-    return document.model_copy(update={"metadata": metadata})

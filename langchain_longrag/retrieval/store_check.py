@@ -39,14 +39,14 @@ class CheckedStore:
     ) -> None:
         self._store = store
         self._even = even or (
-            _function if isinstance(store, InMemoryVectorStore) else lambda n: {"even": n}
+            _even_filter if isinstance(store, InMemoryVectorStore) else lambda n: {"even": n}
         )
         self._filter_key, self._add_ids = filter_key, add_ids
         self._settings = {"unit_key": "unit", "on_short": "ignore", **settings}
 
     def fill(self, rows: Sequence[CheckRow]) -> None:
         """Add rows."""
-        documents = [_document(row) for row in rows]
+        documents = [_to_document(row) for row in rows]
         ids = {"ids": [row.id for row in rows]} if self._add_ids else {}
         self._store.add_documents(documents, **ids)
 
@@ -55,13 +55,13 @@ class CheckedStore:
         own = {} if even is None else {self._filter_key: self._even(even)}
         settings: dict[str, Any] = {**self._settings, "search_kwargs": own}
         retriever = MaxPRetriever(vectorstore=self._store, k=k, **settings)
-        return [_found(one) for one in retriever.invoke(question)]
+        return [_to_check_found(one) for one in retriever.invoke(question)]
 
     async def aretrieve(self, question: str, k: int) -> list[CheckFound]:
         """Retrieve units by the async calls."""
         settings: dict[str, Any] = self._settings
         retriever = MaxPRetriever(vectorstore=self._store, k=k, **settings)
-        return [_found(one) for one in await retriever.ainvoke(question)]
+        return [_to_check_found(one) for one in await retriever.ainvoke(question)]
 
     def stock(self, question: str, rows: int) -> list[str]:
         """Return the units of the rows that LangChain's own retriever gives."""
@@ -93,17 +93,21 @@ class CheckEmbeddings(Embeddings):
         return question_vector(text)
 
 
-def _function(even: int) -> Callable[[Document], bool]:
+def _even_filter(even: int) -> Callable[[Document], bool]:
     return lambda document: document.metadata["even"] == even
 
 
-def _document(row: CheckRow) -> Document:
+def _to_document(row: CheckRow) -> Document:
     metadata = {"unit": row.unit, "even": row.even, "start_index": row.start}
     return Document(id=row.id, page_content=row.text, metadata=metadata)
 
 
-def _found(result: Document) -> CheckFound:
-    told = result.metadata
+def _to_check_found(result: Document) -> CheckFound:
+    metadata = result.metadata
     return CheckFound(
-        str(result.id), result.page_content, told["exact"], told["complete"], told["short"]
+        str(result.id),
+        result.page_content,
+        metadata["exact"],
+        metadata["complete"],
+        metadata["short"],
     )

@@ -47,15 +47,15 @@ def create_longrag_tool(
         InvalidParameterError: ``token_budget`` is out of range.
     """
     check_token_budget(token_budget)
-    budgeted = _Budgeted(
+    within_budget = _BudgetRetriever(
         retriever=retriever, token_budget=token_budget, length_function=length_function
     )
     return create_retriever_tool(
-        budgeted, name, description, response_format="content_and_artifact"
+        within_budget, name, description, response_format="content_and_artifact"
     )
 
 
-class _Budgeted(BaseRetriever):
+class _BudgetRetriever(BaseRetriever):
     """What a retriever finds, cut to a budget."""
 
     retriever: BaseRetriever
@@ -77,18 +77,18 @@ class _Budgeted(BaseRetriever):
     def _cut(self, documents: list[Document]) -> list[Document]:
         found = [to_retrieved(document) for document in documents]
         # Documents of any retriever may share a unit: while they are cut, each goes by its place.
-        placed = [_renamed(unit, str(place)) for place, unit in enumerate(found)]
+        placed = [_rename(unit, str(place)) for place, unit in enumerate(found)]
         fitted = fit_budget(placed, self.token_budget, count_tokens=self.length_function)
         places = [int(unit.unit.id) for unit in fitted]
         return [
             documents[place]
             if unit.unit.text == documents[place].page_content
             else from_result(
-                _renamed(unit, found[place].unit.id), documents[place].metadata, "unit_id"
+                _rename(unit, found[place].unit.id), documents[place].metadata, "unit_id"
             )
             for place, unit in zip(places, fitted, strict=True)
         ]
 
 
-def _renamed(found: RetrievedUnit, unit_id: str) -> RetrievedUnit:
+def _rename(found: RetrievedUnit, unit_id: str) -> RetrievedUnit:
     return replace(found, unit=replace(found.unit, id=unit_id))

@@ -175,7 +175,7 @@ class _Reader:
 
     def runnable(self) -> Runnable[dict[str, Any], dict[str, Any]]:
         return (
-            RunnablePassthrough.assign(reading=RunnableLambda(self._reading))
+            RunnablePassthrough.assign(reading=RunnableLambda(self._plan_reading))
             | RunnablePassthrough.assign(
                 long_answer=RunnableLambda(self._first_turn).with_config(run_name="first_turn")
             )
@@ -184,7 +184,7 @@ class _Reader:
             )
         )
 
-    def _reading(self, inputs: dict[str, Any]) -> dict[str, Any]:
+    def _plan_reading(self, inputs: dict[str, Any]) -> dict[str, Any]:
         _question(inputs)
         fitted = self._fit(inputs)
         return {

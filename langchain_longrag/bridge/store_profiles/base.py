@@ -148,7 +148,9 @@ class FilteredProfile(StoreProfile):
 _FIRST_ROWS = 64
 
 
-def combined(own: Mapping[str, Any] | None, added: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def combine_filters(
+    own: Mapping[str, Any] | None, added: Sequence[Mapping[str, Any]]
+) -> dict[str, Any]:
     """Return a Mongo-like filter that passes what all of these pass."""
     parts = [dict(part) for part in (own, *added) if part]
     return parts[0] if len(parts) == 1 else {"$and": parts}
@@ -157,11 +159,11 @@ def combined(own: Mapping[str, Any] | None, added: Sequence[Mapping[str, Any]]) 
 def with_vector(store: Any, attribute: str, vector: Sequence[float]) -> Any:
     """Return the store with an embedding model that knows this one query's vector already."""
     changed = copy.copy(store)
-    setattr(changed, attribute, _Known(getattr(store, attribute), list(vector)))
+    setattr(changed, attribute, _FixedEmbedding(getattr(store, attribute), list(vector)))
     return changed
 
 
-class _Known:
+class _FixedEmbedding:
     """An embedding model that has embedded the query before."""
 
     def __init__(self, model: Any, vector: list[float]) -> None:
@@ -177,7 +179,7 @@ class _Known:
         return getattr(self._model, name)
 
 
-class Work:
+class ThreadCall:
     """A function as an object's method, so that it is called in a thread from an event loop."""
 
     def __init__(self, do: Callable[[], Any]) -> None:

@@ -14,8 +14,8 @@ from langchain_longrag.bridge.store_profiles.base import (
     DocumentQuery,
     Row,
     StoreProfile,
-    Work,
-    combined,
+    ThreadCall,
+    combine_filters,
     with_vector,
 )
 from longrag.integration.answering import Calls, MethodCall
@@ -53,7 +53,9 @@ class ChromaProfile(StoreProfile):
             raise NotImplementedError
         kwargs = {**query.kwargs, "k": max(query.top_k, _DEEP) if query.depth else query.top_k}
         if query.exclude:
-            kwargs[FILTER] = combined(kwargs.get(FILTER), _each(query, "$nin", query.exclude))
+            kwargs[FILTER] = combine_filters(
+                kwargs.get(FILTER), _unit_conditions(query, "$nin", query.exclude)
+            )
         if query.vector is None:
             call = MethodCall(query.store, "similarity_search_with_score", (query.text,), kwargs)
         else:
@@ -64,8 +66,8 @@ class ChromaProfile(StoreProfile):
 
     def list_chunks(self, query: DocumentQuery, values: Sequence[Any]) -> Calls[Sequence[Document]]:
         """Return all rows whose unit is named by one of the values."""
-        wanted = _each(query, "$in", values)
-        where = combined(
+        wanted = _unit_conditions(query, "$in", values)
+        where = combine_filters(
             query.kwargs.get(FILTER), wanted if len(wanted) == 1 else [{"$or": wanted}]
         )
         found = yield self._get(query, where, include=["documents", "metadatas"])
@@ -74,9 +76,9 @@ class ChromaProfile(StoreProfile):
 
     def has_other(self, query: DocumentQuery, values: Sequence[Any]) -> Calls[bool]:
         """Whether there is a row that passes and whose unit is named by none of the values."""
-        parts = _each(query, "$nin", values)
+        parts = _unit_conditions(query, "$nin", values)
         own = query.kwargs.get(FILTER)
-        where = combined(own, parts) if own or parts else None
+        where = combine_filters(own, parts) if own or parts else None
         found = yield self._get(query, where, include=[], limit=1)
         return bool(found["ids"])
 
@@ -87,7 +89,9 @@ class ChromaProfile(StoreProfile):
         return MethodCall(query.store, "get", (), kwargs)
 
 
-def _each(query: DocumentQuery, operator: str, values: Sequence[Any]) -> list[dict[str, Any]]:
+def _unit_conditions(
+    query: DocumentQuery, operator: str, values: Sequence[Any]
+) -> list[dict[str, Any]]:
     return [{query.unit_key: {operator: group}} for group in by_type(values)]
 
 
@@ -122,7 +126,7 @@ class QdrantProfile(StoreProfile):
             params = query.kwargs.get("search_params") or models.SearchParams()
             kwargs["search_params"] = params.model_copy(update={"exact": True})
         if query.exclude:
-            kwargs[FILTER] = _points(query, query.exclude, inside=False)
+            kwargs[FILTER] = _points_filter(query, query.exclude, inside=False)
         exact = self.is_exact(query) or query.depth > 0
         store = query.store
         if _mode(store) == "dense" and query.vector is not None:
@@ -132,21 +136,23 @@ class QdrantProfile(StoreProfile):
                 store = with_vector(store, "_embeddings", query.vector)
             call = MethodCall(store, "similarity_search_with_score", (query.text,), kwargs)
         rows = yield call
-        found = [(_identified(row, "_id"), score) for row, score in rows]
+        found = [(_with_id(row, "_id"), score) for row, score in rows]
         return Rows(found, exact, exact and len(found) < query.top_k)
 
     def list_chunks(self, query: DocumentQuery, values: Sequence[Any]) -> Calls[Sequence[Document]]:
         """Return all rows whose unit is named by one of the values."""
         self._check_known(query, FILTER)
-        wanted = _points(query, values, inside=True)
-        found: list[Document] = yield Work(lambda: _all_points(query.store, wanted)).method()
+        wanted = _points_filter(query, values, inside=True)
+        found: list[Document] = yield ThreadCall(lambda: _list_points(query.store, wanted)).method()
         return found
 
     def has_other(self, query: DocumentQuery, values: Sequence[Any]) -> Calls[bool]:
         """Whether there is a row that passes and whose unit is named by none of the values."""
         self._check_known(query, FILTER)
-        other = _points(query, values, inside=False)
-        call = Work(lambda: query.store.client.scroll(query.store.collection_name, other, limit=1))
+        other = _points_filter(query, values, inside=False)
+        call = ThreadCall(
+            lambda: query.store.client.scroll(query.store.collection_name, other, limit=1)
+        )
         points, _ = yield call.method()
         return bool(points)
 
@@ -159,7 +165,7 @@ def _is_local(store: Any) -> bool:
     return type(getattr(store.client, "_client", None)).__name__ == "QdrantLocal"
 
 
-def _points(query: DocumentQuery, values: Sequence[Any], *, inside: bool) -> Any:
+def _points_filter(query: DocumentQuery, values: Sequence[Any], *, inside: bool) -> Any:
     """Return the filter for points of units with these names, or of all others."""
     from qdrant_client import models
 
@@ -181,7 +187,7 @@ def _points(query: DocumentQuery, values: Sequence[Any], *, inside: bool) -> Any
     return models.Filter(must=must or None, must_not=wanted or None)
 
 
-def _all_points(store: Any, wanted: Any) -> list[Document]:
+def _list_points(store: Any, wanted: Any) -> list[Document]:
     found, offset = [], None
     while True:
         page, offset = store.client.scroll(
@@ -197,10 +203,10 @@ def _all_points(store: Any, wanted: Any) -> list[Document]:
             for point in page
         ]
         if offset is None:
-            return [_identified(document, "_id") for document in found]
+            return [_with_id(document, "_id") for document in found]
 
 
-def _identified(document: Document, key: str) -> Document:
+def _with_id(document: Document, key: str) -> Document:
     """Give a document the id that its store keeps in the metadata."""
     if document.id is None and key in document.metadata:
         document.id = str(document.metadata[key])
@@ -224,13 +230,13 @@ class MilvusProfile(StoreProfile):
         store, asked = query.store, min(query.top_k, MILVUS_MOST)
         kwargs: dict[str, Any] = {**query.kwargs, "k": asked}
         if query.exclude:
-            kwargs["expr"] = _milvus(query, query.exclude, "not in")
+            kwargs["expr"] = _milvus_expression(query, query.exclude, "not in")
         if query.vector is None:
             call = MethodCall(store, "similarity_search_with_score", (query.text,), kwargs)
         else:
-            call = _threaded(store, BY_VECTOR, (list(query.vector),), kwargs)
+            call = _call_in_thread(store, BY_VECTOR, (list(query.vector),), kwargs)
         rows = yield call
-        found = [(_identified(row, store._primary_field), score) for row, score in rows]
+        found = [(_with_id(row, store._primary_field), score) for row, score in rows]
         exact = False
         if query.vector is not None:
             uri = store._connection_args.get("uri") if store._connection_args else ""
@@ -241,17 +247,17 @@ class MilvusProfile(StoreProfile):
 
     def list_chunks(self, query: DocumentQuery, values: Sequence[Any]) -> Calls[Sequence[Document]]:
         """Return all rows whose unit is named by one of the values."""
-        items = yield self._entities(query, _milvus(query, values, "in"), MILVUS_MOST)
+        items = yield self._entities(query, _milvus_expression(query, values, "in"), MILVUS_MOST)
         if len(items) >= MILVUS_MOST:
             raise NotImplementedError  # there may be more than one answer holds
         store = query.store
         documents = [store._parse_document(dict(item)) for item in items]
-        return [_identified(one, store._primary_field) for one in documents]
+        return [_with_id(one, store._primary_field) for one in documents]
 
     def has_other(self, query: DocumentQuery, values: Sequence[Any]) -> Calls[bool]:
         """Whether there is a row that passes and whose unit is named by none of the values."""
         own = query.kwargs.get("expr") or ""
-        expression = _milvus(query, values, "not in") if values else own
+        expression = _milvus_expression(query, values, "not in") if values else own
         return bool((yield self._entities(query, expression, 1)))
 
     def _entities(self, query: DocumentQuery, expression: str, limit: int) -> MethodCall:
@@ -266,14 +272,14 @@ class MilvusProfile(StoreProfile):
         return MethodCall(store.client, "query", (store.collection_name,), kwargs)
 
 
-def _threaded(
+def _call_in_thread(
     target: Any, name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]
 ) -> MethodCall:
     """Call in a thread from an event loop: an async client belongs to the loop that made it."""
-    return Work(lambda: getattr(target, name)(*args, **kwargs)).method()
+    return ThreadCall(lambda: getattr(target, name)(*args, **kwargs)).method()
 
 
-def _milvus(query: DocumentQuery, values: Sequence[Any], operator: str) -> str:
+def _milvus_expression(query: DocumentQuery, values: Sequence[Any], operator: str) -> str:
     key = check_plain_key(query.unit_key)
     if query.store._metadata_field:
         key = f'{query.store._metadata_field}["{key}"]'
@@ -307,7 +313,7 @@ class LanceProfile(StoreProfile):
                 query.store, "similarity_search_with_score", (query.text,), kwargs
             )
             return Rows(rows)
-        rows = yield Work(lambda: _lance_rows(query)).method()
+        rows = yield ThreadCall(lambda: _lance_rows(query)).method()
         table = query.store.get_table(query.kwargs.get("name"))
         exact = not lance_indexes(table)
         return Rows(rows, exact, exact and len(rows) < query.top_k)
@@ -315,18 +321,22 @@ class LanceProfile(StoreProfile):
     def list_chunks(self, query: DocumentQuery, values: Sequence[Any]) -> Calls[Sequence[Document]]:
         """Return all rows whose unit is named by one of the values."""
         self._check_known(query, FILTER, "name")
-        condition = _lance(query, values, "IN")
-        found: list[Document] = yield Work(lambda: _lance_documents(query, condition)).method()
+        condition = _lance_condition(query, values, "IN")
+        found: list[Document] = yield ThreadCall(
+            lambda: _lance_documents(query, condition)
+        ).method()
         return found
 
     def has_other(self, query: DocumentQuery, values: Sequence[Any]) -> Calls[bool]:
         """Whether there is a row that passes and whose unit is named by none of the values."""
         self._check_known(query, FILTER, "name")
-        condition = _lance(query, values, "NOT IN") if values else _lance_own(query)
-        return bool((yield Work(lambda: _lance_documents(query, condition, 1)).method()))
+        condition = (
+            _lance_condition(query, values, "NOT IN") if values else _lance_user_condition(query)
+        )
+        return bool((yield ThreadCall(lambda: _lance_documents(query, condition, 1)).method()))
 
 
-def _lance_own(query: DocumentQuery) -> str:
+def _lance_user_condition(query: DocumentQuery) -> str:
     own = query.kwargs.get(FILTER)
     if isinstance(own, dict):
         from langchain_community.vectorstores.lancedb import to_lance_filter
@@ -335,8 +345,8 @@ def _lance_own(query: DocumentQuery) -> str:
     return str(own or "")
 
 
-def _lance(query: DocumentQuery, values: Sequence[Any], operator: str) -> str:
-    own, key = _lance_own(query), check_plain_key(query.unit_key)
+def _lance_condition(query: DocumentQuery, values: Sequence[Any], operator: str) -> str:
+    own, key = _lance_user_condition(query), check_plain_key(query.unit_key)
     literals = ", ".join(sql_literal(value) for value in values)
     added = f"metadata.{key} {operator} ({literals})"
     return f"({own}) AND ({added})" if own else added
@@ -347,8 +357,8 @@ def _lance_rows(query: DocumentQuery) -> list[Row]:
     table = store.get_table(query.kwargs.get("name"))
     found = table.search(query=list(query.vector or ()), vector_column_name=store._vector_key)
     found = found.limit(query.top_k)
-    own = _lance_own(query)
-    condition = _lance(query, query.exclude, "NOT IN") if query.exclude else own
+    own = _lance_user_condition(query)
+    condition = _lance_condition(query, query.exclude, "NOT IN") if query.exclude else own
     if condition:
         found = found.where(condition, prefilter=bool(query.exclude) or _prefilters(query))
     rows: list[Row] = store.results_to_docs(found.to_arrow(), score=True)

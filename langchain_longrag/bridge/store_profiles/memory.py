@@ -15,7 +15,7 @@ from langchain_longrag.bridge.store_profiles.base import (
     DocumentQuery,
     Row,
     StoreProfile,
-    Work,
+    ThreadCall,
     with_vector,
 )
 from longrag.errors import InvalidParameterError
@@ -57,7 +57,7 @@ class InMemoryProfile(StoreProfile):
             ]
             return [one for one in stored if own is None or own(one)]
 
-        found: list[Document] = yield Work(rows).method()
+        found: list[Document] = yield ThreadCall(rows).method()
         return found
 
 
@@ -84,11 +84,11 @@ class FaissProfile(StoreProfile):
             store = copy.copy(store)
             store.index = exhaustive_index(store.index)
         added: dict[str, Any] = {}
-        passes = _passes(query)
+        passes = _make_filter(query)
         if passes is not None:
             added = {FILTER: passes, "fetch_k": max(total, 1)}
         kwargs = {**query.kwargs, **added, "k": query.top_k}
-        call = Work(lambda: _faiss_rows(store, query, kwargs)).method()
+        call = ThreadCall(lambda: _faiss_rows(store, query, kwargs)).method()
         rows: list[Row] = yield call
         exact = flat or query.depth > 0
         everything = passes is None and len(rows) >= total
@@ -99,11 +99,11 @@ class FaissProfile(StoreProfile):
         self._check_known(query, FILTER)
         own = query.kwargs.get(FILTER)
         passes = None if own is None else query.store._create_filter_func(own)
-        found = yield Work(lambda: _faiss_documents(query, values, passes)).method()
+        found = yield ThreadCall(lambda: _faiss_documents(query, values, passes)).method()
         return list(found)
 
 
-def _passes(query: DocumentQuery) -> Callable[[dict[str, Any]], bool] | None:
+def _make_filter(query: DocumentQuery) -> Callable[[dict[str, Any]], bool] | None:
     own = query.kwargs.get(FILTER)
     if own is None and not query.exclude:
         return None
@@ -164,7 +164,7 @@ class DuckDBProfile(StoreProfile):
         store._connection = query.store._connection.cursor()
         store._table = store._connection.table(store._table_name)
         kwargs = {**query.kwargs, "k": query.top_k}
-        documents = yield MethodCall(_Sync(store), "similarity_search", (query.text,), kwargs)
+        documents = yield MethodCall(_SyncSearch(store), "similarity_search", (query.text,), kwargs)
         rows = [(one, one.metadata.pop("_similarity_score", None)) for one in documents]
         return Rows(rows, exact=True, ended=len(rows) < query.top_k)
 
@@ -188,11 +188,11 @@ class DuckDBProfile(StoreProfile):
                 for text, metadata in found
             ]
 
-        listed: list[Document] = yield Work(rows).method()
+        listed: list[Document] = yield ThreadCall(rows).method()
         return listed
 
 
-class _Sync:
+class _SyncSearch:
     """The sync search of a store alone, which is then called in a thread."""
 
     def __init__(self, store: Any) -> None:

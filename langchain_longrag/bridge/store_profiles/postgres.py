@@ -37,19 +37,19 @@ class PGVectorProfile(StoreProfile):
         self._check_known(query, FILTER)
         if query.depth > 1:
             raise NotImplementedError
-        found = yield MethodCall(_Collection(query), "ranked")
+        found = yield MethodCall(_Collection(query), "rank")
         rows: list[Row] = [(_document(row[0]), row[1]) for row in found]
         exact = bool(found) and (query.depth > 0 or not found[0][2])
         return Rows(rows, exact, exact and len(rows) < query.top_k)
 
     def list_chunks(self, query: DocumentQuery, values: Sequence[Any]) -> Calls[Sequence[Document]]:
         """Return all rows whose unit is named by one of the values."""
-        found = yield MethodCall(_Collection(query, values, inside=True), "listed")
+        found = yield MethodCall(_Collection(query, values, inside=True), "list_rows")
         return [_document(row[0]) for row in found]
 
     def has_other(self, query: DocumentQuery, values: Sequence[Any]) -> Calls[bool]:
         """Whether there is a row that passes and whose unit is named by none of the values."""
-        found = yield MethodCall(_Collection(query, values, inside=False, limit=1), "listed")
+        found = yield MethodCall(_Collection(query, values, inside=False, limit=1), "list_rows")
         return bool(found)
 
 
@@ -76,7 +76,7 @@ class _Collection:
         elif outside := [*query.exclude, *values]:
             self._conditions.append(~named(table.cmetadata, query.unit_key, outside))
 
-    def _ranked(self, collection: Any) -> Any:
+    def _select_nearest(self, collection: Any) -> Any:
         from sqlalchemy import select
 
         store = self._query.store
@@ -88,7 +88,7 @@ class _Collection:
         statement = select(table, distance, indexes.label("indexes"))
         return self._where(statement, collection).order_by(order).limit(self._query.top_k)
 
-    def _listed(self, collection: Any) -> Any:
+    def _select_rows(self, collection: Any) -> Any:
         from sqlalchemy import select
 
         table = self._query.store.EmbeddingStore
@@ -108,21 +108,21 @@ class _Collection:
             conditions += store._create_filter_clause_json_deprecated(own)
         return statement.where(*conditions)
 
-    def ranked(self) -> Sequence[Any]:
+    def rank(self) -> Sequence[Any]:
         """Return the nearest rows, their distances, and the number of approximate indexes."""
-        return self._run(self._ranked)
+        return self._run(self._select_nearest)
 
-    def listed(self) -> Sequence[Any]:
+    def list_rows(self) -> Sequence[Any]:
         """Return the rows."""
-        return self._run(self._listed)
+        return self._run(self._select_rows)
 
-    async def aranked(self) -> Sequence[Any]:
+    async def arank(self) -> Sequence[Any]:
         """Return the nearest rows, their distances, and the number of approximate indexes."""
-        return await self._arun(self._ranked)
+        return await self._arun(self._select_nearest)
 
-    async def alisted(self) -> Sequence[Any]:
+    async def alist_rows(self) -> Sequence[Any]:
         """Return the rows."""
-        return await self._arun(self._listed)
+        return await self._arun(self._select_rows)
 
     def _run(self, make: Any) -> Sequence[Any]:
         store = self._query.store
@@ -155,7 +155,7 @@ class PGVectorStoreProfile(StoreProfile):
     def search(self, query: DocumentQuery) -> Calls[Rows[Row]]:
         """Rank rows, without those of units to exclude, as deep as the query asks."""
         self._check_known(query, FILTER)
-        inner = _inner(query.store)
+        inner = _async_store(query.store)
         hybrid = query.kwargs.get("hybrid_search_config") or inner.hybrid_search_config
         if hybrid:
             return (yield from self._hybrid(query, hybrid))
@@ -182,7 +182,7 @@ class PGVectorStoreProfile(StoreProfile):
         )
         kwargs: dict[str, Any] = {**query.kwargs, "k": query.top_k, "hybrid_search_config": own}
         if query.exclude:
-            kwargs[FILTER] = _nin(query)
+            kwargs[FILTER] = _exclude_units(query)
         rows = yield MethodCall(query.store, BY_VECTOR, (list(query.vector or ()),), kwargs)
         return Rows(rows)
 
@@ -190,7 +190,7 @@ class PGVectorStoreProfile(StoreProfile):
         """Return all rows whose unit is named by one of the values."""
         self._check_known(query, FILTER)
         rows = yield MethodCall(_Table(query, values, inside=True), "rows")
-        return [_row_document(row, _inner(query.store)) for row in rows]
+        return [_row_document(row, _async_store(query.store)) for row in rows]
 
     def has_other(self, query: DocumentQuery, values: Sequence[Any]) -> Calls[bool]:
         """Whether there is a row that passes and whose unit is named by none of the values."""
@@ -198,12 +198,12 @@ class PGVectorStoreProfile(StoreProfile):
         return bool((yield MethodCall(_Table(query, values, inside=False, limit=1), "rows")))
 
 
-def _inner(store: Any) -> Any:
+def _async_store(store: Any) -> Any:
     """Return the async store that does the work of a ``PGVectorStore``."""
     return getattr(store, "_PGVectorStore__vs", store)
 
 
-def _nin(query: DocumentQuery) -> dict[str, Any]:
+def _exclude_units(query: DocumentQuery) -> dict[str, Any]:
     if not all(isinstance(value, str) for value in query.exclude):
         raise NotImplementedError  # its class would cast every row's value to one type
     added = {check_plain_key(query.unit_key): {"$nin": list(query.exclude)}}
@@ -211,7 +211,7 @@ def _nin(query: DocumentQuery) -> dict[str, Any]:
     return {"$and": [own, added]} if own else added
 
 
-def _quoted(*names: str) -> str:
+def _quote(*names: str) -> str:
     return ".".join('"' + name.replace('"', '""') + '"' for name in names)
 
 
@@ -235,7 +235,7 @@ class _Table:
         ranked: bool = False,
         limit: int | None = None,
     ) -> None:
-        self._query, self._inner = query, _inner(query.store)
+        self._query, self._inner = query, _async_store(query.store)
         self._ranked, self._limit = ranked, limit
         self._names = list(values) if inside else [*query.exclude, *values]
         self._inside = inside
@@ -246,21 +246,21 @@ class _Table:
         inner, query = self._inner, self._query
         columns = [inner.id_column, inner.content_column, *inner.metadata_columns]
         columns += [inner.metadata_json_column] if inner.metadata_json_column else []
-        selected = [_quoted(column) for column in columns]
+        selected = [_quote(column) for column in columns]
         parameters: dict[str, Any] = {}
-        where, order, limit = self._where(parameters), _quoted(inner.id_column), self._limit
+        where, order, limit = self._where(parameters), _quote(inner.id_column), self._limit
         if self._ranked:
-            strategy, column = inner.distance_strategy, _quoted(inner.embedding_column)
+            strategy, column = inner.distance_strategy, _quote(inner.embedding_column)
             parameters["vector"] = str([float(value) for value in query.vector or ()])
             selected.append(f"{strategy.search_function}({column}, :vector) AS longrag_distance")
             selected.append(f"({_INDEXES}) AS longrag_indexes")
-            parameters["relation"] = _quoted(inner.schema_name, inner.table_name)
+            parameters["relation"] = _quote(inner.schema_name, inner.table_name)
             order = f"{column} {strategy.operator} :vector"
             if query.depth:
                 # No index serves the order of an expression other than the distance itself.
                 order = f"({order}) + 0"
             limit = query.top_k
-        table = _quoted(inner.schema_name, inner.table_name)
+        table = _quote(inner.schema_name, inner.table_name)
         statement = f"SELECT {', '.join(selected)} FROM {table} {where} ORDER BY {order}"
         if limit is not None:
             statement, parameters["most"] = f"{statement} LIMIT :most", limit
@@ -282,11 +282,11 @@ class _Table:
     def _key(self, parameters: dict[str, Any]) -> str:
         key = self._query.unit_key
         if key in self._inner.metadata_columns:
-            return f"CAST({_quoted(key)} AS TEXT)"
+            return f"CAST({_quote(key)} AS TEXT)"
         if not self._inner.metadata_json_column:
             raise NotImplementedError
         parameters["key"] = key
-        return f"({_quoted(self._inner.metadata_json_column)} ->> CAST(:key AS TEXT))"
+        return f"({_quote(self._inner.metadata_json_column)} ->> CAST(:key AS TEXT))"
 
     def rows(self) -> Sequence[Any]:
         """Select the rows."""

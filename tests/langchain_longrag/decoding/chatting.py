@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from langchain_longrag import ChatRiches
-from langchain_longrag.decoding.conversation import ask
+from langchain_longrag.decoding.conversation import build_prompt
 from longrag.models.tokenizer import MARKERS
 from tests.langchain_longrag.reading import PAGES, quoting, writing
 
@@ -41,7 +41,7 @@ def merged(chunks):
 
 
 def prompt(*messages, template=TEMPLATE):
-    return ask(messages, template, markers=MARKERS)
+    return build_prompt(messages, template, markers=MARKERS)
 
 
 def told(documents, cache, **given):

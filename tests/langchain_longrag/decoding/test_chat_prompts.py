@@ -17,7 +17,7 @@ from langchain_core.messages import (
 from langchain_core.runnables import ConfigurableField
 
 from langchain_longrag import ChatRiches
-from langchain_longrag.decoding.conversation import ask
+from langchain_longrag.decoding.conversation import build_prompt
 from longrag.errors import (
     InvalidParameterError,
 )
@@ -81,7 +81,7 @@ def test_a_follow_up_is_decoded_behind_the_turn_before():
 
 def test_the_worked_examples_show_the_markers_of_the_output():
     told = [HumanMessage("Who?"), AIMessage("[[ Ada. ]]"), HumanMessage("When?")]
-    shown = ask(told, RICHES_SINGLE_HOP, markers=("[[", "]]")).prompt
+    shown = build_prompt(told, RICHES_SINGLE_HOP, markers=("[[", "]]")).prompt
     assert "between [[ and ]]" in shown
     assert "<<" not in shown
     assert shown.endswith("question: Who?\npassage: [[ Ada. ]]\n\nquestion: When?\npassage:")
@@ -191,6 +191,6 @@ def test_a_history_is_cut_to_what_the_prompt_has_room_for(template):
     )
     assert 3 < len(cut) < len(history)
     assert (cut[0], cut[-1]) == (history[0], history[-1])
-    prompt = ask(cut, template, markers=MARKERS).prompt
+    prompt = build_prompt(cut, template, markers=MARKERS).prompt
     assert len(prompt) <= model.get_num_tokens_from_messages(cut) + len(template or "")
     assert 0 < model.invoke(cut).usage_metadata["input_tokens"] <= window - written

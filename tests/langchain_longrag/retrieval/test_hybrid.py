@@ -21,7 +21,7 @@ from langchain_longrag import (
     RaptorIndex,
     RaptorRetriever,
 )
-from langchain_longrag.retrieval.base_retrievers import comparable
+from langchain_longrag.retrieval.base_retrievers import to_similarities
 from longrag.errors import InvalidDocumentError, InvalidParameterError, StoreError
 from longrag.indexing.keywords import KeywordIndex
 from longrag.retrieval.fusion import fuse
@@ -101,12 +101,12 @@ def test_rising_scores_are_distances_and_mixed_ones_are_ranks():
     def rows(*values: float | None) -> list[tuple[Document, float | None]]:
         return [(Document(""), value) for value in values]
 
-    assert comparable(rows(0.9, 0.5, 0.5)) == [0.9, 0.5, 0.5]
-    assert comparable(rows(0.1, 0.4, 2.0)) == [-0.1, -0.4, -2.0]
-    assert comparable(rows(0.1, 0.4, 0.3)) == [3.0, 2.0, 1.0]
-    assert comparable(rows(0.9, None)) == [2.0, 1.0]
-    assert comparable(rows(1.0, 1.0)) == [1.0, 1.0]
-    assert comparable([]) == []
+    assert to_similarities(rows(0.9, 0.5, 0.5)) == [0.9, 0.5, 0.5]
+    assert to_similarities(rows(0.1, 0.4, 2.0)) == [-0.1, -0.4, -2.0]
+    assert to_similarities(rows(0.1, 0.4, 0.3)) == [3.0, 2.0, 1.0]
+    assert to_similarities(rows(0.9, None)) == [2.0, 1.0]
+    assert to_similarities(rows(1.0, 1.0)) == [1.0, 1.0]
+    assert to_similarities([]) == []
 
 
 def test_a_retriever_that_takes_k_is_asked_for_the_candidates():
