@@ -36,7 +36,7 @@ class WholeDocuments(TransformComponent):
 
     def __call__(self, nodes: Sequence[BaseNode], **kwargs: Any) -> list[BaseNode]:
         """Return a node for each document; other nodes pass through."""
-        return [_whole(n) if isinstance(n, Document) else n for n in nodes]
+        return [_to_whole_node(n) if isinstance(n, Document) else n for n in nodes]
 
 
 class NodeMetadata(dict[str, object]):
@@ -46,13 +46,13 @@ class NodeMetadata(dict[str, object]):
     """
 
     def __init__(self, node: BaseNode) -> None:
-        self.node = copied(node)
+        self.node = copy_node(node)
         super().__init__(self.node.metadata)
         self.shown = node.get_metadata_str(mode=MetadataMode.EMBED).strip()
         self.template: str = getattr(node, "text_template", "{metadata_str}\n\n{content}")
 
 
-def copied(node: BaseNode) -> BaseNode:
+def copy_node(node: BaseNode) -> BaseNode:
     """Copy a node with what it says of itself."""
     # Not all of it: an index node may hold a whole index.
     return node.model_copy(
@@ -83,7 +83,7 @@ def shown_text(text: str, metadata: Mapping[str, object]) -> str:
     return known.template.format(content=text, metadata_str=known.shown).strip()
 
 
-def _whole(document: Document) -> TextNode:
+def _to_whole_node(document: Document) -> TextNode:
     return TextNode(
         id_=_whole_id(document.id_),
         text=document.text,

@@ -40,15 +40,15 @@ def to_filter(filters: MetadataFilters | None, name: str = "filters") -> Documen
     others: list[MetadataFilter | MetadataFilters] = []
     for one in filters.filters:
         simple = filters.condition in (FilterCondition.AND, None)
-        if simple and isinstance(one, MetadataFilter) and _by_value(one, looked_up):
+        if simple and isinstance(one, MetadataFilter) and _is_lookup(one, looked_up):
             looked_up[one.key] = one.value
         else:
             others.append(one)
     found = DocumentFilter.of(looked_up, name) or DocumentFilter()
     if not others:
         return found
-    rest = MetadataFilters(filters=others, condition=filters.condition)
-    return found & _Tests.filter_of(rest)
+    remaining = MetadataFilters(filters=others, condition=filters.condition)
+    return found & _FilterTest.filter_of(remaining)
 
 
 def _check_lists(filters: MetadataFilters, name: str) -> None:
@@ -62,7 +62,7 @@ def _check_lists(filters: MetadataFilters, name: str) -> None:
             )
 
 
-def _by_value(one: MetadataFilter, known: Mapping[str, Any]) -> bool:
+def _is_lookup(one: MetadataFilter, known: Mapping[str, Any]) -> bool:
     """Whether a filter is a look-up of values; of two on one key only the first is."""
     if one.key in known or one.value is None:
         return False
@@ -71,7 +71,7 @@ def _by_value(one: MetadataFilter, known: Mapping[str, Any]) -> bool:
     return one.operator == FilterOperator.IN and isinstance(one.value, list)
 
 
-class _Tests:
+class _FilterTest:
     """Filters as a test; equal filters are equal tests."""
 
     def __init__(self, filters: MetadataFilters) -> None:
@@ -83,7 +83,7 @@ class _Tests:
         return DocumentFilter(tests=(cls(filters),), constant=True)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Tests) and other._name == self._name
+        return isinstance(other, _FilterTest) and other._name == self._name
 
     def __hash__(self) -> int:
         return hash(self._name)
@@ -100,7 +100,7 @@ def _passes(filters: MetadataFilters, metadata: Mapping[str, Any]) -> bool:
     if not filters.filters:
         return True
     passed = [
-        _passes(one, metadata) if isinstance(one, MetadataFilters) else _holds(one, metadata)
+        _passes(one, metadata) if isinstance(one, MetadataFilters) else _matches(one, metadata)
         for one in filters.filters
     ]
     if filters.condition == FilterCondition.OR:
@@ -110,6 +110,6 @@ def _passes(filters: MetadataFilters, metadata: Mapping[str, Any]) -> bool:
     return all(passed)
 
 
-def _holds(one: MetadataFilter, metadata: Mapping[str, Any]) -> bool:
+def _matches(one: MetadataFilter, metadata: Mapping[str, Any]) -> bool:
     single = MetadataFilters(filters=[one])
     return bool(build_metadata_filter_fn(lambda _: metadata, single)(""))

@@ -23,7 +23,7 @@ from llama_index.core.schema import (
 )
 
 from llama_index_longrag.bridge.answering import blocks_in_async
-from llama_index_longrag.bridge.documents import copied
+from llama_index_longrag.bridge.documents import copy_node
 from longrag.errors import GenerationError, InvalidParameterError
 from longrag.integration.answering import Calls, MethodCall
 from longrag.integration.media import found_item, no_image
@@ -63,7 +63,7 @@ def check_generators(image: MediaGenerator | None, caption: MediaGenerator | Non
             raise InvalidParameterError(name, generator, "an LLM or a function")
 
 
-def asked_media(bundle: QueryBundle) -> tuple[Any, Wanted]:
+def parse_query(bundle: QueryBundle) -> tuple[Any, Wanted]:
     """Return the question, or the image that is asked about as a node, and what is wanted.
 
     Raises:
@@ -105,7 +105,7 @@ def to_item(node: BaseNode) -> MediaItem:
         raise InvalidParameterError(
             f"the image of node {node.node_id!r}", None, "given as one of " + ", ".join(_IMAGE)
         )
-    own = cast("ImageNode", copied(node if isinstance(node, ImageNode) else _as_node(node)))
+    own = cast("ImageNode", copy_node(node if isinstance(node, ImageNode) else _as_node(node)))
     return MediaItem(
         own.node_id, own, own.text, own.metadata.get("generated") is True, own.metadata
     )
@@ -113,7 +113,7 @@ def to_item(node: BaseNode) -> MediaItem:
 
 def to_node(item: MediaItem) -> ImageNode:
     """Make the node of an item, which tells what was generated."""
-    node = cast("ImageNode", copied(item.image))
+    node = cast("ImageNode", copy_node(item.image))
     node.id_, node.text, node.embedding = item.id, item.caption, None
     if item.generated:
         node.metadata["generated"] = True
@@ -172,7 +172,7 @@ def generate_media(
     """
     made: Any
     if isinstance(generator, LLM):
-        made = yield from _answered(generator, request, caption_prompt)
+        made = yield from _ask_llm(generator, request, caption_prompt)
     else:
         made = yield MethodCall(GeneratorFunction(generator), "make", (request.query,))
     if request.wanted == "image" and made is not None:
@@ -180,7 +180,7 @@ def generate_media(
     return made
 
 
-def _answered(llm: LLM, request: GenerateMedia, caption_prompt: str) -> Calls[Any]:
+def _ask_llm(llm: LLM, request: GenerateMedia, caption_prompt: str) -> Calls[Any]:
     content: list[ImageBlock | TextBlock]
     if request.wanted == "caption":
         content = [image_node_to_image_block(request.query), TextBlock(text=caption_prompt)]

@@ -69,7 +69,7 @@ def to_unit_node(
     if not with_metadata:
         shared["metadata"] = {}
     shared["metadata"].update(unit_record(unit))
-    return TextNode(id_=unit.id, text=unit.text, **hide(shared, UNIT_KEYS))
+    return TextNode(id_=unit.id, text=unit.text, **exclude_metadata(shared, UNIT_KEYS))
 
 
 def shared_fields(nodes: Iterable[BaseNode]) -> dict[str, Any]:
@@ -84,7 +84,7 @@ def shared_fields(nodes: Iterable[BaseNode]) -> dict[str, Any]:
     }
 
 
-def hide(node_fields: dict[str, Any], keys: Iterable[str]) -> dict[str, Any]:
+def exclude_metadata(node_fields: dict[str, Any], keys: Iterable[str]) -> dict[str, Any]:
     """Hide metadata keys from models."""
     for name in ("excluded_embed_metadata_keys", "excluded_llm_metadata_keys"):
         node_fields[name] = list(dict.fromkeys([*node_fields[name], *keys]))
@@ -126,7 +126,7 @@ def to_chunk_node(
         id_=chunk.id,
         text=chunk.text,
         relationships=relationships,
-        **hide(node_fields, CHUNK_KEYS),
+        **exclude_metadata(node_fields, CHUNK_KEYS),
     )
 
 
@@ -142,7 +142,7 @@ def display_settings(source: BaseNode) -> dict[str, Any]:
     return {name: getattr(source, name) for name in names if hasattr(source, name)}
 
 
-def related(node: BaseNode) -> RelatedNodeInfo:
+def to_related_info(node: BaseNode) -> RelatedNodeInfo:
     """Refer to a node without a copy of its metadata, which for units is long."""
     return RelatedNodeInfo(node_id=node.node_id, node_type=ObjectType.TEXT, hash=node.hash)
 
@@ -361,8 +361,8 @@ class RetrievedUnitNode(TextNode):
         chunk = to_chunk(self, unit.id)
         content.retrieved = read_result(unit, self.metadata, score=0.0, otherwise=chunk)
         titles = {member.title for member in unit.members}
-        told = [key for key, value in self.metadata.items() if titles == {str(value)}]
-        hidden = {"excluded_llm_metadata_keys": [*self.excluded_llm_metadata_keys, *told]}
+        repeated = [key for key, value in self.metadata.items() if titles == {str(value)}]
+        hidden = {"excluded_llm_metadata_keys": [*self.excluded_llm_metadata_keys, *repeated]}
         content.metadata_str = self.model_copy(update=hidden).get_metadata_str(metadata_mode)
         return content
 
@@ -375,7 +375,9 @@ def to_retrieved(result: NodeWithScore) -> RetrievedUnit:
     content = result.node.get_content(metadata_mode=MetadataMode.LLM)
     if isinstance(content, UnitContent):
         found = replace(content.retrieved, score=result.score)
-        return _headed(found, f"{content.metadata_str}\n\n") if content.metadata_str else found
+        return (
+            _prepend_head(found, f"{content.metadata_str}\n\n") if content.metadata_str else found
+        )
     node = result.node
     chunk = replace(to_chunk(node, node.node_id), title="", text=content)
     member = chunk.member()  # What a model is shown besides the text is not in the document.
@@ -383,7 +385,7 @@ def to_retrieved(result: NodeWithScore) -> RetrievedUnit:
     return read_result(unit, node.metadata, score=result.score, otherwise=chunk)
 
 
-def _headed(found: RetrievedUnit, head: str) -> RetrievedUnit:
+def _prepend_head(found: RetrievedUnit, head: str) -> RetrievedUnit:
     at, best = len(head), found.best_chunk
     members = tuple(replace(member, start=member.start + at) for member in found.unit.members)
     return replace(
@@ -403,6 +405,6 @@ def to_result(found: RetrievedUnit, known: Sequence[BaseNode] = ()) -> NodeWithS
     node = RetrievedUnitNode(
         id_=found.unit.id,
         text=found.unit.text,
-        **hide(node_fields, [*UNIT_KEYS, *RESULT_KEYS]),
+        **exclude_metadata(node_fields, [*UNIT_KEYS, *RESULT_KEYS]),
     )
     return NodeWithScore(node=node, score=found.score)

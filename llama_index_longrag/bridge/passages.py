@@ -14,10 +14,10 @@ from llama_index.core.schema import (
     TextNode,
 )
 
-from llama_index_longrag.bridge.documents import copied
+from llama_index_longrag.bridge.documents import copy_node
 from llama_index_longrag.bridge.nodes import (
     document_start,
-    hide,
+    exclude_metadata,
     is_unit,
     shared_fields,
     to_chunk,
@@ -57,13 +57,13 @@ def from_passage(passage: Passage) -> NodeWithScore:
     """Convert a passage back: its source, or a copy of it with the text it has now."""
     result = passage.source
     if not isinstance(result, NodeWithScore):
-        return NodeWithScore(node=_summary(passage), score=passage.score)
+        return NodeWithScore(node=_to_summary_node(passage), score=passage.score)
     node = result.node
     if passage.text == node.get_content(metadata_mode=MetadataMode.NONE):
         if passage.score == result.score:
             return result
     else:
-        other = copied(node)
+        other = copy_node(node)
         other.embedding = None
         other.set_content(passage.text)
         other.metadata = rewrite_metadata(other.metadata, passage, unit=is_unit(node))
@@ -79,7 +79,7 @@ def _hide_from_models(node: BaseNode, key: str) -> BaseNode:
     return node
 
 
-def _summary(passage: Passage) -> TextNode:
+def _to_summary_node(passage: Passage) -> TextNode:
     """Make a node of a summary of several, with what they agree on."""
     about: Sequence[Any] = passage.source if isinstance(passage.source, tuple) else ()
     nodes = [one.source.node for one in about if isinstance(one.source, NodeWithScore)]
@@ -94,4 +94,6 @@ def _summary(passage: Passage) -> TextNode:
     if len(sources) == 1 and None not in sources:
         source = RelatedNodeInfo(node_id=str(nodes[0].ref_doc_id))
         node_fields["relationships"] = {NodeRelationship.SOURCE: source}
-    return TextNode(id_=passage.id, text=passage.text, **hide(node_fields, SUMMARY_KEYS))
+    return TextNode(
+        id_=passage.id, text=passage.text, **exclude_metadata(node_fields, SUMMARY_KEYS)
+    )

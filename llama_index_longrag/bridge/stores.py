@@ -42,11 +42,11 @@ class StoredUnits:
         """Return the unit's node, or else the nodes of its chunks."""
         return self._nodes.get(unit_id, ())
 
-    def know(self, node: BaseNode) -> None:
+    def add_unit_node(self, node: BaseNode) -> None:
         """Take a node for the whole unit of its id."""
         self._nodes[node.node_id] = [node]
 
-    def hit(self, row: NodeWithScore) -> Hit:
+    def to_hit(self, row: NodeWithScore) -> Hit:
         """Convert a row, the same each time it comes.
 
         Raises:
@@ -54,11 +54,11 @@ class StoredUnits:
         """
         if not isinstance(row, NodeWithScore):
             raise StoreError(f"a vector store must give nodes with scores, got {row!r}")
-        chunk = self.chunk(row.node)
+        chunk = self.convert_chunk(row.node)
         # Stores give numpy's numbers, which are no JSON.
         return Hit(chunk.unit_id, chunk, None if row.score is None else float(row.score))
 
-    def chunk(self, node: BaseNode) -> Chunk:
+    def convert_chunk(self, node: BaseNode) -> Chunk:
         """Convert a chunk's node, the same each time it comes.
 
         Raises:
@@ -72,12 +72,12 @@ class StoredUnits:
             self._nodes.setdefault(unit_id, []).append(node)
         return self._chunks[node.node_id]
 
-    def listed(self, nodes: Sequence[BaseNode], unit_ids: Sequence[str]) -> Listed:
+    def group_by_unit(self, nodes: Sequence[BaseNode], unit_ids: Sequence[str]) -> Listed:
         """Sort the nodes that a store listed by unit, without those of other units."""
         chunks: dict[str, list[Chunk]] = {unit_id: [] for unit_id in unit_ids}
         for node in nodes:
             if self.names.of(node) in chunks:
-                chunk = self.chunk(node)
+                chunk = self.convert_chunk(node)
                 chunks[chunk.unit_id].append(chunk)
         return Listed(chunks)
 
@@ -89,7 +89,7 @@ class StoredUnits:
             if self.names.contradicts(node, node.node_id):
                 continue
             units[node.node_id] = to_unit(node)
-            self.know(node)
+            self.add_unit_node(node)
         for unit_id in unit_ids:
             if unit_id not in units:
                 info = yield MethodCall(docstore, "get_ref_doc_info", (unit_id,))

@@ -18,7 +18,12 @@ from llama_index.core.vector_stores.simple import SimpleVectorStore
 from llama_index.core.vector_stores.types import BasePydanticVectorStore
 
 from llama_index_longrag.bridge.documents import document_id, node_of
-from llama_index_longrag.bridge.nodes import display_settings, hide, parent_id, shared_fields
+from llama_index_longrag.bridge.nodes import (
+    display_settings,
+    exclude_metadata,
+    parent_id,
+    shared_fields,
+)
 from llama_index_longrag.bridge.store_profiles import profile_of
 from longrag.errors import StoreError
 from longrag.indexing.tree.tree import Tree
@@ -39,11 +44,11 @@ def to_text_node(node: TreeNode, documents: Mapping[str, Document]) -> TextNode:
     fields["metadata"]["level"] = node.level
     if node.span is not None:
         fields |= {k: v for k, v in display_settings(sources[0]).items() if k not in fields}
-        fields |= _place(node.span, sources[0])
+        fields |= _locate(node.span, sources[0])
     if len({_source_id(source) for source in sources}) == 1:
         source = RelatedNodeInfo(node_id=_source_id(sources[0]))
         fields["relationships"] = {NodeRelationship.SOURCE: source}
-    return TextNode(id_=node.id, text=node.text, **hide(fields, TREE_KEYS))
+    return TextNode(id_=node.id, text=node.text, **exclude_metadata(fields, TREE_KEYS))
 
 
 def to_tree_result(found: RetrievedNode, documents: Mapping[str, Document]) -> NodeWithScore:
@@ -61,7 +66,7 @@ def _source_id(node: BaseNode) -> str:
     return node.ref_doc_id or node.node_id
 
 
-def _place(span: tuple[int, int], source: BaseNode) -> dict[str, int]:
+def _locate(span: tuple[int, int], source: BaseNode) -> dict[str, int]:
     """Return the characters of a leaf in its source; nothing where that is not known."""
     whole = source.ref_doc_id is None or document_id(source) != source.node_id
     first = 0 if whole else _start(source)
@@ -101,11 +106,11 @@ class TreeStore:
         keeps_text = getattr(store, "stores_text", False)
         self._rewrites = not keeps_text and not isinstance(store, SimpleVectorStore)
         self._checked = self._deletes_nodes
-        self._held: dict[str, tuple[Document, ...]] = {}
+        self._stored: dict[str, tuple[Document, ...]] = {}
 
     def assume(self, tree: Tree, documents: Mapping[str, Document]) -> None:
         """Take the store to hold a tree that was saved with it."""
-        self._held = _versions(tree, documents)
+        self._stored = _versions(tree, documents)
 
     def check(self) -> None:
         """Make sure that nodes can be taken out again.
@@ -113,11 +118,11 @@ class TreeStore:
         Raises:
             StoreError: they cannot.
         """
-        if not self._checked and self._held:
+        if not self._checked and self._stored:
             self._delete(["no node of a tree has this id"])
             self._checked = True
 
-    def hold(
+    def sync(
         self,
         tree: Tree,
         documents: Mapping[str, Document],
@@ -131,21 +136,21 @@ class TreeStore:
         Raises:
             StoreError: the store cannot take nodes out.
         """
-        now, before = _versions(tree, documents), self._held
+        current, before = _versions(tree, documents), self._stored
         # A node whose metadata changed is another row.
-        kept = {id_ for id_, own in now.items() if _same(before.get(id_), own)}
+        kept = {id_ for id_, own in current.items() if _are_same(before.get(id_), own)}
         if self._rewrites and len(kept) < len(before):
             kept = set()
-        gone = [id_ for id_ in before if id_ not in kept and (id_ in now or id_ not in shared)]
+        gone = [id_ for id_ in before if id_ not in kept and (id_ in current or id_ not in shared)]
         self._delete(gone)
-        self._held = {id_: own for id_, own in before.items() if id_ in kept}
+        self._stored = {id_: own for id_, own in before.items() if id_ in kept}
         there = kept | (set(shared) - set(gone))
         new = [node for id_, node in tree.nodes.items() if id_ not in there]
         for batch in iter_batch(new, _BATCH):
-            self._store.add([self._row(node, tree, documents) for node in batch])
-        self._held = now
+            self._store.add([self._to_row(node, tree, documents) for node in batch])
+        self._stored = current
 
-    def _row(self, node: TreeNode, tree: Tree, documents: Mapping[str, Document]) -> TextNode:
+    def _to_row(self, node: TreeNode, tree: Tree, documents: Mapping[str, Document]) -> TextNode:
         row = to_text_node(node, documents)
         flat = {k: v for k, v in row.metadata.items() if isinstance(v, str | int | float)}
         row.metadata = flat
@@ -177,7 +182,7 @@ def _versions(tree: Tree, documents: Mapping[str, Document]) -> dict[str, tuple[
     }
 
 
-def _same(one: tuple[Document, ...] | None, other: tuple[Document, ...]) -> bool:
+def _are_same(one: tuple[Document, ...] | None, other: tuple[Document, ...]) -> bool:
     return (
         one is not None
         and len(one) == len(other)

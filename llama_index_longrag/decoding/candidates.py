@@ -15,7 +15,7 @@ from longrag.integration.quote_candidates import CandidateSource, Found, candida
 from longrag.types import Document
 
 
-def source_of(
+def to_candidate_source(
     candidates: Any, documents: Sequence[Document], k: int, per_thought: bool
 ) -> CandidateSource | None:
     """Read what ``candidates`` was given as; see ``RichesLLM``."""
@@ -30,7 +30,9 @@ def source_of(
     )
 
 
-def find(source: CandidateSource | None, question: str) -> Candidates | CandidatesFor | None:
+def find_candidates(
+    source: CandidateSource | None, question: str
+) -> Candidates | CandidatesFor | None:
     """Return the candidates for a question."""
     if source is None or source.retriever is None:
         return None if source is None else source.fixed
@@ -41,10 +43,12 @@ def find(source: CandidateSource | None, question: str) -> Candidates | Candidat
     return ask if source.per_thought else ask(question)
 
 
-async def afind(source: CandidateSource | None, question: str) -> Candidates | CandidatesFor | None:
+async def afind_candidates(
+    source: CandidateSource | None, question: str
+) -> Candidates | CandidatesFor | None:
     """Return what ``find`` does; a retriever that is asked before each quote is asked later."""
     if source is None or source.retriever is None or source.per_thought:
-        return find(source, question)
+        return find_candidates(source, question)
     return source.of_results(_ids(await source.retriever.aretrieve(question)))
 
 

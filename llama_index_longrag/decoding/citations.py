@@ -18,7 +18,7 @@ from llama_index.core.schema import (
     TextNode,
 )
 
-from llama_index_longrag.bridge.nodes import display_settings, hide, to_document
+from llama_index_longrag.bridge.nodes import display_settings, exclude_metadata, to_document
 from longrag.decoding import Generation, RetrievedSpan, RichesDecoder, Source, Usage, thoughts
 from longrag.errors import InvalidDocumentError, InvalidParameterError
 from longrag.ingestion import paragraphs
@@ -94,7 +94,7 @@ def _span(*, thought: str, sources: Sequence[dict[str, Any]], **known: Any) -> R
     return RetrievedSpan(sources=tuple(Source(**source) for source in sources), **known)
 
 
-def cited(span: RetrievedSpan) -> tuple[Source, ...]:
+def cited_sources(span: RetrievedSpan) -> tuple[Source, ...]:
     """Return the sources of a span that are shown.
 
     All places of its words; of passages that it only stands for, which are ranked, the best.
@@ -103,7 +103,7 @@ def cited(span: RetrievedSpan) -> tuple[Source, ...]:
     return own or span.sources[:1]
 
 
-class _Place(NamedTuple):
+class _Paragraph(NamedTuple):
     """The characters ``[start, end)`` of a document, under a name."""
 
     start: int
@@ -111,7 +111,7 @@ class _Place(NamedTuple):
     id: str
 
 
-class Corpus:
+class CitedDocuments:
     """The nodes that keys were made from, to show what a span quotes.
 
     A node is one passage; a LlamaIndex ``Document`` has many, its paragraphs.
@@ -134,10 +134,10 @@ class Corpus:
             node.node_id for node in nodes if not isinstance(node, Document)
         )
         self._documents = {document.id: document for document in self.documents}
-        self._paragraphs: dict[str, list[_Place]] = {}
+        self._paragraphs: dict[str, list[_Paragraph]] = {}
         for found in paragraphs(self.documents):
             if found.doc_id not in self.one_passage:
-                place = _Place(found.start, found.end, found.id)
+                place = _Paragraph(found.start, found.end, found.id)
                 self._paragraphs.setdefault(found.doc_id, []).append(place)
 
     def citation(self, span: RetrievedSpan, source: Source) -> dict[str, Any]:
@@ -175,25 +175,25 @@ class Corpus:
     def _node(self, source: Source, span: RetrievedSpan) -> BaseNode:
         own = self._nodes.get(source.doc_id)
         if own is None:
-            return _of_unknown(source, span)
+            return _to_quote_node(source, span)
         metadata = {
             "metadata": {**own.metadata, "quotes": []},
             "excluded_embed_metadata_keys": own.excluded_embed_metadata_keys,
             "excluded_llm_metadata_keys": own.excluded_llm_metadata_keys,
         }
         if not isinstance(own, Document):
-            return own.model_copy(update=hide(metadata, PASSAGE_KEYS))
-        place = self._paragraph(source) or _Place(0, len(own.text), own.node_id)
+            return own.model_copy(update=exclude_metadata(metadata, PASSAGE_KEYS))
+        place = self._paragraph(source) or _Paragraph(0, len(own.text), own.node_id)
         return TextNode(
             id_=place.id,
             text=own.text[place.start : place.end],
             start_char_idx=place.start,
             end_char_idx=place.end,
             relationships={NodeRelationship.SOURCE: own.as_related_node_info()},
-            **hide({**display_settings(own), **metadata}, PASSAGE_KEYS),
+            **exclude_metadata({**display_settings(own), **metadata}, PASSAGE_KEYS),
         )
 
-    def _paragraph(self, source: Source) -> _Place | None:
+    def _paragraph(self, source: Source) -> _Paragraph | None:
         """Return the paragraph that holds the characters of a source; None where none does."""
         known = self._paragraphs.get(source.doc_id, [])
         place = bisect_right(known, source.start, key=attrgetter("start")) - 1
@@ -202,7 +202,7 @@ class Corpus:
         return known[place]
 
 
-def _of_unknown(source: Source, span: RetrievedSpan) -> TextNode:
+def _to_quote_node(source: Source, span: RetrievedSpan) -> TextNode:
     """Make a node of a quote whose document was not given."""
     return TextNode(
         id_=stable_id("quote", source.doc_id, source.start, source.end, span.text),

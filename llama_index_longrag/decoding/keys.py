@@ -38,7 +38,7 @@ def build(
     """
     check_size("num_workers", num_workers)
     if kind == "proposition":
-        writer = _resolved(llm)
+        writer = _resolve_llm(llm)
         check_journal(journal)
         with open_journal(journal, lambda: {"model": llm_identity(writer)}) as kept:
             return model_answerer(llm=writer, num_workers=num_workers, journal=kept).run(flow)
@@ -49,7 +49,7 @@ def build(
     return Answerer({}).run(flow)
 
 
-def _resolved(llm: LLMType | None) -> LLM:
+def _resolve_llm(llm: LLMType | None) -> LLM:
     if llm is not None:
         return resolve_llm(llm)
     try:

@@ -26,11 +26,15 @@ from llama_index.core.llms.callbacks import llm_chat_callback, llm_completion_ca
 from llama_index.core.llms.custom import CustomLLM
 from llama_index.core.schema import BaseNode, NodeWithScore
 
-from llama_index_longrag.decoding.candidates import afind, find, source_of
+from llama_index_longrag.decoding.candidates import (
+    afind_candidates,
+    find_candidates,
+    to_candidate_source,
+)
 from llama_index_longrag.decoding.citations import (
-    Corpus,
+    CitedDocuments,
     check_decoder,
-    cited,
+    cited_sources,
     decoder_settings,
     settings_digest,
     to_raw,
@@ -100,14 +104,14 @@ class RichesLLM(CustomLLM):
     candidate_k: int = CANDIDATE_K
     candidates_per_thought: bool = False
     _source: CandidateSource | None = PrivateAttr(default=None)
-    _corpus: Corpus = PrivateAttr()
+    _corpus: CitedDocuments = PrivateAttr()
 
     def __init__(
         self, *, decoder: Any = None, documents: Sequence[BaseNode] = (), **settings: Any
     ) -> None:
         super().__init__(decoder=check_decoder(decoder), **settings)
-        self._corpus = Corpus(documents, self.title_key)
-        self._source = source_of(
+        self._corpus = CitedDocuments(documents, self.title_key)
+        self._source = to_candidate_source(
             self.candidates,
             self._corpus.documents,
             self.candidate_k,
@@ -132,7 +136,7 @@ class RichesLLM(CustomLLM):
             TokenizerError: the index was made with another tokenizer than the model's.
             TypeError: a setting is unknown.
         """
-        known = Corpus(documents, title_key).documents
+        known = CitedDocuments(documents, title_key).documents
         own = {name: settings.pop(name) for name in cls.model_fields if name in settings}
         decoder = RichesDecoder(language_model, key_index, documents=known, **settings)
         return cls(decoder=decoder, documents=documents, title_key=title_key, **own)
@@ -161,9 +165,11 @@ class RichesLLM(CustomLLM):
     @llm_completion_callback()
     def complete(self, prompt: str, formatted: bool = False, **kwargs: Any) -> CompletionResponse:
         """Continue a prompt."""
-        asked = self._prompt(prompt, formatted)
+        full_prompt = self._prompt(prompt, formatted)
         given = _settings(kwargs)
-        found = self.decoder.generate(asked, candidates=self._candidates(asked, given), **given)
+        found = self.decoder.generate(
+            full_prompt, candidates=self._candidates(full_prompt, given), **given
+        )
         return self._completion(found)
 
     @llm_completion_callback()
@@ -194,21 +200,23 @@ class RichesLLM(CustomLLM):
     def chat(self, messages: Sequence[ChatMessage], **kwargs: Any) -> ChatResponse:
         """Answer messages, with a block for each citation."""
         kwargs = {"query": _last_question(messages), **kwargs}
-        asked, given = self._of_messages(messages), _settings(kwargs)
-        found = self.decoder.generate(asked, candidates=self._candidates(asked, given), **given)
-        return _chat(self._completion(found))
+        full_prompt, given = self._of_messages(messages), _settings(kwargs)
+        found = self.decoder.generate(
+            full_prompt, candidates=self._candidates(full_prompt, given), **given
+        )
+        return _to_chat(self._completion(found))
 
     @llm_chat_callback()
     async def achat(self, messages: Sequence[ChatMessage], **kwargs: Any) -> ChatResponse:
         """Answer messages off the event loop."""
         kwargs = {"query": _last_question(messages), **kwargs}
-        return _chat(await self._acomplete(self._of_messages(messages), kwargs))
+        return _to_chat(await self._acomplete(self._of_messages(messages), kwargs))
 
     @llm_chat_callback()
     def stream_chat(self, messages: Sequence[ChatMessage], **kwargs: Any) -> ChatResponseGen:
         """Answer messages, giving text and citations as soon as they are certain."""
         kwargs = {"query": _last_question(messages), **kwargs}
-        return _chats(self._stream(self._of_messages(messages), kwargs))
+        return _to_chats(self._stream(self._of_messages(messages), kwargs))
 
     @llm_chat_callback()
     async def astream_chat(
@@ -216,7 +224,7 @@ class RichesLLM(CustomLLM):
     ) -> ChatResponseAsyncGen:
         """Answer messages off the event loop; see ``stream_chat``."""
         kwargs = {"query": _last_question(messages), **kwargs}
-        return _achats(self._astream(self._of_messages(messages), kwargs))
+        return _to_achats(self._astream(self._of_messages(messages), kwargs))
 
     def source_nodes(self, found: Iterable[tuple[Source, RetrievedSpan]]) -> list[NodeWithScore]:
         """Return the passages that were quoted, each once, with what was quoted of it.
@@ -228,11 +236,11 @@ class RichesLLM(CustomLLM):
 
     def find_candidates(self, question: str) -> Candidates | CandidatesFor | None:
         """Return what may be quoted for a question; None where all of the corpus may."""
-        return find(self._source, question)
+        return find_candidates(self._source, question)
 
     async def afind_candidates(self, question: str) -> Candidates | CandidatesFor | None:
         """Return what ``find_candidates`` does, with the retriever's async call."""
-        return await afind(self._source, question)
+        return await afind_candidates(self._source, question)
 
     def to_payload(self) -> dict[str, Any]:
         """Describe the model to observers: what it is, and what decides about its outputs."""
@@ -300,7 +308,9 @@ class RichesLLM(CustomLLM):
         return CompletionResponse(text=text, raw=raw, additional_kwargs=known)
 
     def _citations(self, spans: Sequence[RetrievedSpan]) -> list[dict[str, Any]]:
-        return [self._corpus.citation(span, source) for span in spans for source in cited(span)]
+        return [
+            self._corpus.citation(span, source) for span in spans for source in cited_sources(span)
+        ]
 
 
 class _StreamedReply:
@@ -341,8 +351,8 @@ class _StreamedReply:
 
 
 def _last_question(messages: Sequence[ChatMessage]) -> str:
-    asked = (m.content for m in reversed(messages) if m.role == MessageRole.USER)
-    return next(asked, None) or ""
+    questions = (m.content for m in reversed(messages) if m.role == MessageRole.USER)
+    return next(questions, None) or ""
 
 
 def _settings(kwargs: dict[str, Any]) -> dict[str, Any]:
@@ -358,9 +368,9 @@ def _settings(kwargs: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _chat(response: CompletionResponse) -> ChatResponse:
+def _to_chat(response: CompletionResponse) -> ChatResponse:
     # The framework writes a message's own additional_kwargs into the next prompt: it has none.
-    blocks = [_block(**known) for known in response.additional_kwargs["citations"]]
+    blocks = [_to_citation_block(**known) for known in response.additional_kwargs["citations"]]
     message = ChatMessage(
         role=MessageRole.ASSISTANT, blocks=[TextBlock(text=response.text), *blocks]
     )
@@ -372,7 +382,7 @@ def _chat(response: CompletionResponse) -> ChatResponse:
     )
 
 
-def _block(*, text: str, title: str, doc_id: str, **places: int) -> CitationBlock:
+def _to_citation_block(*, text: str, title: str, doc_id: str, **places: int) -> CitationBlock:
     return CitationBlock(
         cited_content=TextBlock(text=text),
         source=doc_id,
@@ -381,13 +391,13 @@ def _block(*, text: str, title: str, doc_id: str, **places: int) -> CitationBloc
     )
 
 
-def _chats(responses: CompletionResponseGen) -> ChatResponseGen:
+def _to_chats(responses: CompletionResponseGen) -> ChatResponseGen:
     with closing(responses) as known:
         for response in known:
-            yield _chat(response)
+            yield _to_chat(response)
 
 
-async def _achats(responses: CompletionResponseAsyncGen) -> ChatResponseAsyncGen:
+async def _to_achats(responses: CompletionResponseAsyncGen) -> ChatResponseAsyncGen:
     async with aclosing(cast("Any", responses)) as known:
         async for response in known:
-            yield _chat(response)
+            yield _to_chat(response)

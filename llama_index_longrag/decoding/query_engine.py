@@ -18,17 +18,22 @@ from llama_index.core.prompts.mixin import PromptDictType, PromptMixinType
 from llama_index.core.schema import BaseNode, NodeWithScore, QueryBundle
 from llama_index.core.settings import Settings
 
-from llama_index_longrag.decoding.citations import Corpus, check_decoder, cited, from_raw
+from llama_index_longrag.decoding.citations import (
+    CitedDocuments,
+    check_decoder,
+    cited_sources,
+    from_raw,
+)
 from llama_index_longrag.decoding.keys import build
 from llama_index_longrag.decoding.llm import RichesLLM
 from llama_index_longrag.decoding.streams import (
     AsyncRichesStreamingResponse,
     AsyncTokens,
-    Fill,
+    ReadAnswer,
     RichesStreamingResponse,
     Tokens,
-    anothing,
-    nothing,
+    empty_async_stream,
+    empty_stream,
 )
 from longrag.decoding import (
     RichesDecoder,
@@ -185,7 +190,7 @@ class RichesQueryEngine(BaseQueryEngine):
             TokenizerError: the model's tokenizer cuts a key differently between the markers.
             TypeError: a setting is unknown.
         """
-        corpus = Corpus(documents, title_key)
+        corpus = CitedDocuments(documents, title_key)
         settings.setdefault("stop", RICHES_STOP)
         building = build_decoder(
             corpus.documents,
@@ -253,40 +258,40 @@ class RichesQueryEngine(BaseQueryEngine):
     def _respond(self, request: dict[str, Any] | None) -> RESPONSE_TYPE:
         if not self._streaming:
             return Response(*self._read(self._llm.complete(**request) if request else None))
-        responses = self._llm.stream_complete(**request) if request else nothing()
-        nodes, metadata, fill = self._to_fill()
-        return RichesStreamingResponse(Tokens(responses, fill), nodes, metadata)
+        responses = self._llm.stream_complete(**request) if request else empty_stream()
+        nodes, metadata, read_answer = self._prepare_stream()
+        return RichesStreamingResponse(Tokens(responses, read_answer), nodes, metadata)
 
     async def _arespond(self, request: dict[str, Any] | None) -> RESPONSE_TYPE:
         if not self._streaming:
             return Response(*self._read(await self._llm.acomplete(**request) if request else None))
-        responses = await self._llm.astream_complete(**request) if request else anothing()
-        nodes, metadata, fill = self._to_fill()
-        return AsyncRichesStreamingResponse(AsyncTokens(responses, fill), nodes, metadata)
+        responses = await self._llm.astream_complete(**request) if request else empty_async_stream()
+        nodes, metadata, read_answer = self._prepare_stream()
+        return AsyncRichesStreamingResponse(AsyncTokens(responses, read_answer), nodes, metadata)
 
     def _request(self, question: str) -> dict[str, Any] | None:
         """Return what the model is asked; None where there is nothing to quote from."""
-        prompt = riches_prompt(question, self._asking(), markers=self._decoder.markers)
+        prompt = riches_prompt(question, self._format_prompt(), markers=self._decoder.markers)
         if not len(self._decoder.key_index):
             return None
-        without = prior_prompt(self._asking(), markers=self._decoder.markers)
+        without = prior_prompt(self._format_prompt(), markers=self._decoder.markers)
         return {"prompt": prompt, "formatted": True, "query": question, "prior_prompt": without}
 
-    def _asking(self) -> str:
+    def _format_prompt(self) -> str:
         return self._template.format(llm=self._llm, query_str=_QUESTION)
 
-    def _to_fill(self) -> tuple[list[NodeWithScore], dict[str, Any], Fill]:
+    def _prepare_stream(self) -> tuple[list[NodeWithScore], dict[str, Any], ReadAnswer]:
         nodes: list[NodeWithScore] = []
         # Not empty: the framework's router takes another dictionary for an empty one.
         metadata: dict[str, Any] = {"text": "", "trace": []}
 
-        def fill(found: CompletionResponse | None) -> str:
+        def read_answer(found: CompletionResponse | None) -> str:
             answer, sources, known = self._read(found)
             nodes.extend(sources)
             metadata.update(known)
             return answer
 
-        return nodes, metadata, fill
+        return nodes, metadata, read_answer
 
     def _read(
         self, found: CompletionResponse | None
@@ -299,11 +304,11 @@ class RichesQueryEngine(BaseQueryEngine):
         answer = parse_answer(output, markers=self._decoder.markers)
         quotes = "\n".join(span.text for span in output.spans)
         nodes = self._llm.source_nodes(
-            (source, span) for span in output.spans for source in cited(span)
+            (source, span) for span in output.spans for source in cited_sources(span)
         )
-        told = ("text", "trace", "finish_reason", "logprob", "usage")
+        names = ("text", "trace", "finish_reason", "logprob", "usage")
         metadata = {result.node.node_id: result.node.metadata for result in nodes}
-        metadata |= {name: raw[name] for name in told}
+        metadata |= {name: raw[name] for name in names}
         return answer or quotes or self._empty_response, nodes, metadata
 
     def _passages(
@@ -311,7 +316,9 @@ class RichesQueryEngine(BaseQueryEngine):
     ) -> list[NodeWithScore]:
         if self._request(question) is None:
             return []
-        found = retrieve(decoder, question, k=k, template=self._asking(), candidates=candidates)
+        found = retrieve(
+            decoder, question, k=k, template=self._format_prompt(), candidates=candidates
+        )
         return self._llm.source_nodes(found)
 
 

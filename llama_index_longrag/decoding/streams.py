@@ -9,7 +9,7 @@ from typing import Any, TypeAlias, cast
 from llama_index.core.base.llms.types import CompletionResponse, CompletionResponseGen
 from llama_index.core.base.response.schema import AsyncStreamingResponse, StreamingResponse
 
-Fill: TypeAlias = Callable[[CompletionResponse | None], str]
+ReadAnswer: TypeAlias = Callable[[CompletionResponse | None], str]
 """Reads the last response of a model, None where it was not asked, and returns the answer."""
 
 
@@ -34,10 +34,10 @@ class AsyncRichesStreamingResponse(AsyncStreamingResponse):
 class Tokens(Generator[str, None, None]):
     """The answer of an output, once it is complete; the output itself by ``trace`` before it."""
 
-    def __init__(self, responses: CompletionResponseGen, fill: Fill) -> None:
+    def __init__(self, responses: CompletionResponseGen, read_answer: ReadAnswer) -> None:
         self._responses = responses
         self._last: CompletionResponse | None = None
-        self._answer = self._finish(fill)
+        self._answer = self._finish(read_answer)
 
     def trace(self) -> Iterator[str]:
         """Yield what is new of the output."""
@@ -46,10 +46,10 @@ class Tokens(Generator[str, None, None]):
             if response.delta:
                 yield response.delta
 
-    def _finish(self, fill: Fill) -> Generator[str, None, None]:
+    def _finish(self, read_answer: ReadAnswer) -> Generator[str, None, None]:
         for _ in self.trace():
             pass
-        yield fill(self._last)
+        yield read_answer(self._last)
 
     def send(self, value: None, /) -> str:
         """Return the answer."""
@@ -64,10 +64,12 @@ class Tokens(Generator[str, None, None]):
 class AsyncTokens(AsyncGenerator[str, None]):
     """The answer of an output, once it is complete; the output itself by ``trace`` before it."""
 
-    def __init__(self, responses: AsyncGenerator[CompletionResponse, None], fill: Fill) -> None:
+    def __init__(
+        self, responses: AsyncGenerator[CompletionResponse, None], read_answer: ReadAnswer
+    ) -> None:
         self._responses = responses
         self._last: CompletionResponse | None = None
-        self._answer = self._finish(fill)
+        self._answer = self._finish(read_answer)
 
     async def trace(self) -> AsyncIterator[str]:
         """Yield what is new of the output."""
@@ -76,10 +78,10 @@ class AsyncTokens(AsyncGenerator[str, None]):
             if response.delta:
                 yield response.delta
 
-    async def _finish(self, fill: Fill) -> AsyncGenerator[str, None]:
+    async def _finish(self, read_answer: ReadAnswer) -> AsyncGenerator[str, None]:
         async for _ in self.trace():
             pass
-        yield fill(self._last)
+        yield read_answer(self._last)
 
     async def asend(self, value: None, /) -> str:
         """Return the answer."""
@@ -91,12 +93,12 @@ class AsyncTokens(AsyncGenerator[str, None]):
         return await self._answer.athrow(*error)
 
 
-def nothing() -> CompletionResponseGen:
+def empty_stream() -> CompletionResponseGen:
     """Yield the responses of a model that is not asked."""
     yield from ()
 
 
-async def anothing() -> AsyncGenerator[CompletionResponse, None]:
+async def empty_async_stream() -> AsyncGenerator[CompletionResponse, None]:
     """Yield the responses of a model that is not asked."""
     for response in list[CompletionResponse]():
         yield response

@@ -28,8 +28,8 @@ from llama_index.core.storage.storage_context import StorageContext
 from llama_index_longrag.bridge.answering import model_answerer
 from llama_index_longrag.bridge.documents import decode_document, embedded_text, encode_document
 from llama_index_longrag.bridge.stores import token_counter
-from llama_index_longrag.indices.living import LivingIndex, doc_ids, register_class
 from llama_index_longrag.indices.struct import LongRAGStruct, unit_settings, vector_store_of
+from llama_index_longrag.indices.updatable import UpdatableIndex, doc_ids, register_class
 from llama_index_longrag.retrieval.evidence import EvidenceRetriever
 from llama_index_longrag.retrieval.maxp import MaxPRetriever
 from llama_index_longrag.synthesis.two_turn import TwoTurnSynthesizer
@@ -71,7 +71,7 @@ _SYNTHESIS = {
 }
 
 
-class LongRAGIndex(LivingIndex[LongRAGStruct]):
+class LongRAGIndex(UpdatableIndex[LongRAGStruct]):
     """Long units over documents that come, change and go.
 
     It owns the grouping: however documents arrive, the units are always those of one build from the
@@ -99,7 +99,7 @@ class LongRAGIndex(LivingIndex[LongRAGStruct]):
         title_key: the metadata key of a document's title ("title").
         tokenizer: counts tokens; by default LlamaIndex's global tokenizer.
         database: what ``open`` has opened.
-        storage_context: where documents, vectors and settings are kept.
+        storage_context: where documents, vectors and settings are stored.
         index_struct: a saved index to continue; settings then come from it, and one that is given
             must be the saved one. Callables are not saved: give the same.
 

@@ -29,10 +29,10 @@ from llama_index_longrag.bridge.documents import (
 )
 from llama_index_longrag.bridge.settings import UNSET
 from llama_index_longrag.bridge.tree_nodes import TreeStore
-from llama_index_longrag.indices.living import LivingIndex, doc_ids, register_class
 from llama_index_longrag.indices.raptor_settings import GIVEN, TreeSettings
 from llama_index_longrag.indices.raptor_struct import RaptorStruct
 from llama_index_longrag.indices.tree_runner import TreeRunner
+from llama_index_longrag.indices.updatable import UpdatableIndex, doc_ids, register_class
 from llama_index_longrag.retrieval.raptor import Mode, RaptorRetriever
 from longrag.calls import Flow
 from longrag.errors import InvalidParameterError
@@ -81,7 +81,7 @@ _NOT_OF_A_TREE = (
 )
 
 
-class RaptorIndex(LivingIndex[RaptorStruct]):
+class RaptorIndex(UpdatableIndex[RaptorStruct]):
     """A tree of summaries over documents that come, change and go.
 
     Leaves are pieces of the documents; nodes that belong together are summarised, level by level,
@@ -124,7 +124,7 @@ class RaptorIndex(LivingIndex[RaptorStruct]):
         max_llm_calls: the most calls to the language model that one operation may make.
         database: what ``open`` has opened.
         show_progress: show a progress bar over summaries.
-        storage_context: where documents, tree and settings are kept.
+        storage_context: where documents, tree and settings are stored.
         index_struct: a saved index to continue; settings then come from it, and one that is given
             must be the saved one. Objects are not saved: give the same.
 
@@ -306,14 +306,14 @@ class RaptorIndex(LivingIndex[RaptorStruct]):
 
     def rebuild(self) -> TreeChange:
         """Cluster afresh and pay for the clusters that changed, for the tree of one build."""
-        change = self._run(self._noted(self._trees.rebuild()))
-        self._store()
+        change = self._run(self._collect_stale(self._trees.rebuild()))
+        self._write_stores()
         return change
 
     async def arebuild(self) -> TreeChange:
         """Cluster afresh as ``rebuild`` does, with the models' async calls."""
-        change = await self._arun(self._noted(self._trees.rebuild()))
-        await asyncio.to_thread(self._store)
+        change = await self._arun(self._collect_stale(self._trees.rebuild()))
+        await asyncio.to_thread(self._write_stores)
         return change
 
     def as_retriever(self, **kwargs: Any) -> BaseRetriever:
@@ -341,7 +341,7 @@ class RaptorIndex(LivingIndex[RaptorStruct]):
         if self._trees.in_database:
             struct.documents = doc_ids(documents)
             return
-        self._rows.hold(tree, documents, shared=self._nodes_of_others(struct))
+        self._rows.sync(tree, documents, shared=self._nodes_of_others(struct))
         struct.documents = doc_ids(documents)
         struct.put(tree)
 
@@ -360,16 +360,16 @@ class RaptorIndex(LivingIndex[RaptorStruct]):
 
     def _change(self, nodes: Sequence[BaseNode], gone: Sequence[str]) -> Flow[TreeChange]:
         self._rows.check()
-        return self._noted(super()._change(nodes, gone))
+        return self._collect_stale(super()._change(nodes, gone))
 
-    def _noted(self, flow: Flow[TreeChange]) -> Flow[TreeChange]:
+    def _collect_stale(self, flow: Flow[TreeChange]) -> Flow[TreeChange]:
         change = yield from flow
         self._stale_sources.extend(change.stale)
         return change
 
-    def _store(self, hashes: Mapping[str, str] | None = None, **insert_kwargs: Any) -> None:
-        super()._store(hashes, **insert_kwargs)
-        with self._storing:
+    def _write_stores(self, hashes: Mapping[str, str] | None = None, **insert_kwargs: Any) -> None:
+        super()._write_stores(hashes, **insert_kwargs)
+        with self._store_lock:
             stale = list(self._stale_sources)
             if stale:
                 self._runner.purge(stale)

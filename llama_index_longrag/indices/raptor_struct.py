@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from llama_index_longrag.indices.struct import LivingStruct
+from llama_index_longrag.indices.struct import VersionedStruct
 from longrag.errors import IndexFormatError
 from longrag.indexing.tree.tree import Tree
 from longrag.types import Document, TreeNode
@@ -20,7 +20,7 @@ RAPTOR_TYPE = "longrag_raptor"
 
 
 @dataclass
-class RaptorStruct(LivingStruct):
+class RaptorStruct(VersionedStruct):
     """What the index store keeps of a tree: its nodes with their children, and their vectors.
 
     ``nodes`` is a JSON list. A leaf has its place in its document and not its text; a summary's
@@ -63,7 +63,7 @@ class RaptorStruct(LivingStruct):
             raise IndexFormatError(f"the saved tree cannot be read: {error!r}") from error
 
     def node_ids(self) -> set[str]:
-        """Return the ids of the nodes that are kept."""
+        """Return the ids of the nodes that are stored."""
         return {entry["id"] for entry in json.loads(self.nodes)}
 
     def _checksum(self) -> str:

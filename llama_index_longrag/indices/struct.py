@@ -17,7 +17,7 @@ STRUCT_TYPE = "longrag"
 
 
 @dataclass
-class LivingStruct(IndexStruct):
+class VersionedStruct(IndexStruct):
     """What the index store keeps of every index of ours: settings, the document of every node."""
 
     settings: dict[str, Any] = field(default_factory=dict)
@@ -27,7 +27,7 @@ class LivingStruct(IndexStruct):
 
 
 @dataclass
-class LongRAGStruct(LivingStruct):
+class LongRAGStruct(VersionedStruct):
     """What the index store keeps of long units: what they were, as well."""
 
     units: str = ""
@@ -77,7 +77,7 @@ def unit_settings(given: Mapping[str, Any], struct: LongRAGStruct | None) -> dic
 
 
 def filled_settings(
-    given: Mapping[str, Any], defaults: Mapping[str, Any], struct: LivingStruct | None
+    given: Mapping[str, Any], defaults: Mapping[str, Any], struct: VersionedStruct | None
 ) -> dict[str, Any]:
     """Fill in the defaults, or the saved settings.
 

@@ -13,7 +13,7 @@ from longrag.calls import Flow
 from longrag.indexing.tree.summaries import Passage, Summarizer, summarize
 
 
-class _Bar:
+class _ProgressBar:
     """The framework's progress bar; its total grows layer by layer, as clusters become known."""
 
     def __init__(self) -> None:
@@ -30,13 +30,13 @@ class _Bar:
         self.shown.update(max(self._ended - self.shown.n, 0))
 
 
-_BAR: ContextVar[_Bar | None] = ContextVar("longrag_summaries", default=None)
+_BAR: ContextVar[_ProgressBar | None] = ContextVar("longrag_summaries", default=None)
 
 
 @contextmanager
 def show_progress(show: bool) -> Iterator[None]:
     """Count on a progress bar the summaries that are made within the context."""
-    bar = _Bar() if show else None
+    bar = _ProgressBar() if show else None
     token = _BAR.set(bar)
     try:
         yield

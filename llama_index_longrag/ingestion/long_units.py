@@ -27,9 +27,9 @@ from llama_index.core.schema import Document as LlamaIndexDocument
 from pydantic import SkipValidation
 
 from llama_index_longrag.bridge.nodes import (
-    related,
     to_chunk_node,
     to_document,
+    to_related_info,
     to_unit_node,
 )
 from llama_index_longrag.bridge.settings import identify, refusal
@@ -43,7 +43,7 @@ from longrag.types import Chunk, Document, Granularity, LongUnit
 _DEFAULT_IDS = "default_id_func"
 
 
-def _written_id_func(id_func: Callable[..., str]) -> dict[str, str]:
+def _write_id_func(id_func: Callable[..., str]) -> dict[str, str]:
     name = _DEFAULT_IDS if id_func is default_id_func else identify(id_func)
     return {"id_func_name": name, "title": "id_func"}
 
@@ -78,7 +78,7 @@ class LongUnitNodeParser(NodeParser):
     id_func: Annotated[
         Callable[[int, BaseNode], str],
         BeforeValidator(_read_id_func),
-        PlainSerializer(_written_id_func),
+        PlainSerializer(_write_id_func),
     ] = Field(default=default_id_func, description="Names nodes; by default they are hashed.")
     max_tokens: SkipValidation[int] = Field(
         default=4096, description="Largest size of a unit, in tokens."
@@ -175,7 +175,7 @@ class LongUnitNodeParser(NodeParser):
         sources: Mapping[str, BaseNode],
     ) -> list[TextNode]:
         # Made once each: a hash reads the whole text.
-        of_unit = {unit_id: related(node) for unit_id, node in unit_nodes.items()}
+        of_unit = {unit_id: to_related_info(node) for unit_id, node in unit_nodes.items()}
         if self.granularity == "unit":
             return [
                 to_chunk_node(chunk, of_unit[chunk.unit_id], unit=unit_nodes[chunk.unit_id])

@@ -58,7 +58,7 @@ class ExtractiveLLM(CustomLLM):
         self, prompt: str, formatted: bool = False, **kwargs: Any
     ) -> CompletionResponseGen:
         """Answer a prompt by quotation, word by word."""
-        return _by_word(answer_prompt(prompt))
+        return _stream_words(answer_prompt(prompt))
 
     @llm_completion_callback()
     async def acomplete(
@@ -75,7 +75,7 @@ class ExtractiveLLM(CustomLLM):
         text = await asyncio.to_thread(answer_prompt, prompt)
 
         async def tokens() -> CompletionResponseAsyncGen:
-            for response in _by_word(text):
+            for response in _stream_words(text):
                 yield response
 
         return tokens()
@@ -83,7 +83,7 @@ class ExtractiveLLM(CustomLLM):
     @llm_chat_callback()
     async def achat(self, messages: Sequence[ChatMessage], **kwargs: Any) -> ChatResponse:
         """Answer messages by quotation, off the event loop."""
-        response = await self.acomplete(self._as_prompt(messages), formatted=True)
+        response = await self.acomplete(self._to_prompt(messages), formatted=True)
         return completion_response_to_chat_response(response)
 
     @llm_chat_callback()
@@ -91,15 +91,15 @@ class ExtractiveLLM(CustomLLM):
         self, messages: Sequence[ChatMessage], **kwargs: Any
     ) -> ChatResponseAsyncGen:
         """Answer messages by quotation, word by word, off the event loop."""
-        responses = await self.astream_complete(self._as_prompt(messages), formatted=True)
+        responses = await self.astream_complete(self._to_prompt(messages), formatted=True)
         return astream_completion_response_to_chat_response(responses)
 
-    def _as_prompt(self, messages: Sequence[ChatMessage]) -> str:
+    def _to_prompt(self, messages: Sequence[ChatMessage]) -> str:
         convert = self.messages_to_prompt or messages_to_prompt
         return convert(messages)
 
 
-def _by_word(text: str) -> CompletionResponseGen:
+def _stream_words(text: str) -> CompletionResponseGen:
     shown = ""
     # An empty answer is one empty token: the framework's callbacks fail on a stream of none.
     for word in re.findall(r"\s*\S+\s*|\s+", text) or [""]:

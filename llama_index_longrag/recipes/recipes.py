@@ -29,7 +29,7 @@ from llama_index_longrag.bridge.stores import token_counter
 from llama_index_longrag.recipes.runs import RecipeModules, Run, add_trace
 from llama_index_longrag.refinement.compression import CompressPostprocessor
 from llama_index_longrag.refinement.rerank import RepackPostprocessor, ScorerRerank
-from llama_index_longrag.retrieval.gates import GateByModel, answers_alone, to_gate
+from llama_index_longrag.retrieval.gates import GateByModel, create_direct_synthesizer, to_gate
 from llama_index_longrag.retrieval.hybrid import HybridRetriever
 from llama_index_longrag.retrieval.query_transforms import HydeTransform
 from llama_index_longrag.synthesis.two_turn import (
@@ -95,7 +95,7 @@ class RecipeSynthesizer(TwoTurnSynthesizer):
             # Both are measured, and the first is asked.
             super()._update_prompts(dict.fromkeys(("extract", "long_answer"), prompts["answer"]))
 
-    def _turns(
+    def _run_turns(
         self, query: str, fitted: FittedContext, kwargs: dict[str, Any], notes: dict[str, Any]
     ) -> Turns:
         args = {"query_str": quote(query), **kwargs, "context_str": fitted.text}
@@ -209,7 +209,7 @@ class RecipeQueryEngine(BaseQueryEngine):
             empty_response=empty_response,
             callback_manager=self.callback_manager,
         )
-        self._direct = answers_alone(
+        self._direct = create_direct_synthesizer(
             llm or Settings.llm,
             template=direct_template,
             streaming=streaming,
@@ -219,12 +219,12 @@ class RecipeQueryEngine(BaseQueryEngine):
     def retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
         """Return the nodes that would be read, none where no retrieval is needed."""
         run = Run(self._modules, self._recipe, query_bundle)
-        return _nodes(run.prepare())
+        return _to_nodes(run.prepare())
 
     async def aretrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
         """Return what ``retrieve`` does."""
         run = Run(self._modules, self._recipe, query_bundle)
-        return _nodes(await run.aprepare())
+        return _to_nodes(await run.aprepare())
 
     def synthesize(
         self,
@@ -268,7 +268,7 @@ class RecipeQueryEngine(BaseQueryEngine):
             run = Run(self._modules, self._recipe, query_bundle)
             pending = run.prepare()
             reader = self._reader(pending)
-            response = reader.synthesize(query_bundle, _nodes(pending))
+            response = reader.synthesize(query_bundle, _to_nodes(pending))
             add_trace(response, pending)
             event.on_end(payload={EventPayload.RESPONSE: response})
         return response
@@ -279,7 +279,7 @@ class RecipeQueryEngine(BaseQueryEngine):
             run = Run(self._modules, self._recipe, query_bundle)
             pending = await run.aprepare()
             reader = self._reader(pending)
-            response = await reader.asynthesize(query_bundle, _nodes(pending))
+            response = await reader.asynthesize(query_bundle, _to_nodes(pending))
             add_trace(response, pending)
             event.on_end(payload={EventPayload.RESPONSE: response})
         return response
@@ -295,7 +295,7 @@ class RecipeQueryEngine(BaseQueryEngine):
         return self._synthesizer.observed_by(pending.note_prompt)
 
 
-def _nodes(pending: PendingAnswer) -> list[NodeWithScore]:
+def _to_nodes(pending: PendingAnswer) -> list[NodeWithScore]:
     return [from_passage(passage) for passage in pending.prepared.passages]
 
 
@@ -341,8 +341,8 @@ def best_performance(
     """
     if transform == "default":
         transform = HydeTransform(llm)
-    return _engine(
-        _hybrid(retriever, nodes, alpha),
+    return _create_engine(
+        _create_hybrid(retriever, nodes, alpha),
         embed_model or _embed_model_of(retriever),
         classifier,
         compressor,
@@ -380,7 +380,7 @@ def balanced_efficiency(
     return best_performance(retriever, reranker=reranker, transform=transform, **settings)
 
 
-def _engine(
+def _create_engine(
     retriever: BaseRetriever,
     embed_model: BaseEmbedding | None,
     classifier: Gate | LLM | Default | None,
@@ -395,7 +395,7 @@ def _engine(
     return RecipeQueryEngine(retriever, classifier=classifier, compressor=compressor, **settings)
 
 
-def _hybrid(
+def _create_hybrid(
     retriever: BaseRetriever | BaseIndex[Any],
     nodes: Sequence[BaseNode] | None,
     alpha: float | None,
@@ -404,10 +404,10 @@ def _hybrid(
         if nodes is not None:
             raise InvalidParameterError("nodes", f"{len(nodes)} nodes", "left out here")
         return retriever.as_retriever() if isinstance(retriever, BaseIndex) else retriever
-    beneath = partial(HybridRetriever, nodes=nodes, alpha=alpha)
+    create_hybrid = partial(HybridRetriever, nodes=nodes, alpha=alpha)
     if isinstance(retriever, BaseIndex):
-        return beneath(index=retriever)
-    return beneath(retriever=retriever)
+        return create_hybrid(index=retriever)
+    return create_hybrid(retriever=retriever)
 
 
 def _embed_model_of(retriever: BaseRetriever | BaseIndex[Any]) -> BaseEmbedding | None:

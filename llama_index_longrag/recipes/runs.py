@@ -19,8 +19,8 @@ from llama_index.core.schema import QueryBundle
 
 from llama_index_longrag.bridge.answering import generate
 from llama_index_longrag.bridge.passages import from_passage, to_passages
-from llama_index_longrag.retrieval.gates import GateByModel, noted
-from llama_index_longrag.retrieval.hybrid import CANDIDATES, HybridRetriever, asking_for
+from llama_index_longrag.retrieval.gates import GateByModel, add_notes
+from llama_index_longrag.retrieval.hybrid import CANDIDATES, HybridRetriever, with_top_k
 from llama_index_longrag.synthesis.two_turn import AnswerTokens, AsyncAnswerTokens
 from longrag.calls import Flow, Request, Search, ask
 from longrag.integration.answering import Answerer, Calls, MethodCall
@@ -125,13 +125,13 @@ class Run:
         if isinstance(retriever, HybridRetriever):
             retriever = retriever.dense_retriever(request.top_k)
         else:
-            retriever = asking_for(retriever, request.top_k)
+            retriever = with_top_k(retriever, request.top_k)
         return to_passages((yield MethodCall(retriever, "retrieve", (self._bundle,))))
 
     def _fuse(self, request: Fuse) -> Calls[list[Passage]]:
         hybrid = cast("HybridRetriever", self._modules.retriever)
         dense = [from_passage(passage) for passage in request.dense]
-        retriever = hybrid.over(dense, request.top_k)
+        retriever = hybrid.with_dense_results(dense, request.top_k)
         return to_passages((yield MethodCall(retriever, "retrieve", (self._bundle,))))
 
     def _refine(self, request: RefineBy) -> Calls[list[Passage]]:
@@ -172,10 +172,10 @@ def add_trace(response: RESPONSE_TYPE, pending: PendingAnswer) -> None:
     if not isinstance(response, StreamingResponse | AsyncStreamingResponse):
         # The framework shows an answer without words as "None".
         reply = str(response) if response.response else ""
-        noted(response, needs_retrieval=needed, trace=pending.trace(reply))
+        add_notes(response, needs_retrieval=needed, trace=pending.trace(reply))
         return
     trace = pending.prepared.trace.as_dicts()
-    noted(response, needs_retrieval=needed, trace=trace)
+    add_notes(response, needs_retrieval=needed, trace=trace)
 
     def end(reply: str) -> None:
         trace[:] = pending.trace(reply)

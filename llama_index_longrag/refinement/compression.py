@@ -184,12 +184,12 @@ class CompressPostprocessor(CheckedPostprocessor):
         if not any(text.strip() for text in texts):
             return list(nodes)
         if self.method == "abstractive":
-            found = summary_passages(passages, (yield from self._summaries(query, texts)))
+            found = summary_passages(passages, (yield from self._summarize(query, texts)))
         else:
-            found = compressed_passages(passages, (yield from self._kept(query, texts)))
+            found = compressed_passages(passages, (yield from self._compress(query, texts)))
         return [from_passage(passage) for passage in found]
 
-    def _kept(self, query: str, texts: Sequence[str]) -> Flow[Compressed]:
+    def _compress(self, query: str, texts: Sequence[str]) -> Flow[Compressed]:
         limit: dict[str, Any] = {
             "ratio": self.ratio,
             "token_budget": self.token_budget,
@@ -200,7 +200,7 @@ class CompressPostprocessor(CheckedPostprocessor):
         model = cast("LanguageModel", self.language_model)
         return compress_selective(texts, model, split_phrases=self.split_phrases, **limit)
 
-    def _summaries(self, query: str, texts: Sequence[str]) -> Flow[Sequence[Summary]]:
+    def _summarize(self, query: str, texts: Sequence[str]) -> Flow[Sequence[Summary]]:
         return compress_abstractive(
             query,
             texts,

@@ -117,17 +117,17 @@ class ScorerRerank(CheckedPostprocessor):
     def _postprocess_nodes(
         self, nodes: list[NodeWithScore], query_bundle: QueryBundle | None = None
     ) -> list[NodeWithScore]:
-        with self._watched(nodes, query_bundle) as found:
+        with self._observe(nodes, query_bundle) as found:
             flow = self._flow(nodes, query_text(query_bundle))
-            found.extend(_results(model_answerer(scorer=self.scorer).run(flow)))
+            found.extend(_to_results(model_answerer(scorer=self.scorer).run(flow)))
         return found
 
     async def _apostprocess_nodes(
         self, nodes: list[NodeWithScore], query_bundle: QueryBundle | None = None
     ) -> list[NodeWithScore]:
-        with self._watched(nodes, query_bundle) as found:
+        with self._observe(nodes, query_bundle) as found:
             flow = self._flow(nodes, query_text(query_bundle))
-            found.extend(_results(await model_answerer(scorer=self.scorer).arun(flow)))
+            found.extend(_to_results(await model_answerer(scorer=self.scorer).arun(flow)))
         return found
 
     def _flow(
@@ -147,7 +147,7 @@ class ScorerRerank(CheckedPostprocessor):
         )
 
     @contextmanager
-    def _watched(
+    def _observe(
         self, nodes: list[NodeWithScore], query_bundle: QueryBundle | None
     ) -> Iterator[list[NodeWithScore]]:
         """Tell the framework's events and callbacks what comes in and what goes out."""
@@ -170,12 +170,12 @@ class ScorerRerank(CheckedPostprocessor):
         dispatcher.event(ReRankEndEvent(nodes=found))
 
     def _texts(self, node: BaseNode, count_tokens: TokenCounter) -> tuple[str, ...]:
-        return self._parts.get(node.node_id) or _texts(
+        return self._parts.get(node.node_id) or _split_text(
             node, self.metadata_mode, chunk_size=self.chunk_size, count_tokens=count_tokens
         )
 
 
-def _texts(
+def _split_text(
     node: BaseNode, mode: MetadataMode, *, chunk_size: int, count_tokens: TokenCounter
 ) -> tuple[str, ...]:
     """Return a node's text in pieces of at most ``chunk_size`` tokens, with what names them."""
@@ -193,7 +193,7 @@ def _texts(
     return scored_pieces(parts, chunk_size=chunk_size, count_tokens=count_tokens) or (text,)
 
 
-def _results(ranked: Sequence[Reranked[NodeWithScore]]) -> list[NodeWithScore]:
+def _to_results(ranked: Sequence[Reranked[NodeWithScore]]) -> list[NodeWithScore]:
     if all(one.score is None for one in ranked):
         return [one.item for one in ranked]  # nothing was scored: the scores are the retriever's
     return [NodeWithScore(node=one.item.node, score=one.score) for one in ranked]
@@ -267,9 +267,9 @@ class TildeRerank(ScorerRerank):
         Raises:
             InvalidParameterError: a setting, or weights that are not positive and finite.
         """
-        found = cls(scorer=_unweighed, **settings)
+        found = cls(scorer=_refuse_unweighted, **settings)
         count_tokens = token_counter(found.tokenizer)
-        parts = _parts_of(nodes, lambda node: found._texts(node, count_tokens))
+        parts = _collect_parts(nodes, lambda node: found._texts(node, count_tokens))
         texts = list(dict.fromkeys(text for several in parts.values() for text in several))
         index = TildeIndex.precompute([str(row) for row in range(len(texts))], texts, model)
         found = cls(
@@ -296,11 +296,11 @@ class TildeRerank(ScorerRerank):
         return cls(**{"model_name": "TildeIndex", **settings}, scorer=TildeScorer(index, terms))
 
 
-def _unweighed(query: str, texts: Sequence[str], /) -> Any:
+def _refuse_unweighted(query: str, texts: Sequence[str], /) -> Any:
     raise InvalidParameterError("texts", texts, "those of nodes whose terms were weighed")
 
 
-def _parts_of(
+def _collect_parts(
     nodes: Sequence[BaseNode], texts: Callable[[BaseNode], tuple[str, ...]]
 ) -> dict[str, tuple[str, ...]]:
     """Return the texts by which each node is scored: of a parent those of its children."""

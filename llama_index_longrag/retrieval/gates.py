@@ -98,7 +98,7 @@ class QueryClassifierQueryEngine(BaseQueryEngine):
         super().__init__(callback_manager or query_engine.callback_manager)
         self._query_engine = query_engine
         self._gate = to_gate(classifier, classify_template)
-        self._direct = answers_alone(
+        self._direct = create_direct_synthesizer(
             llm or _llm_of(query_engine),
             template=direct_template,
             streaming=streaming,
@@ -139,7 +139,7 @@ class QueryClassifierQueryEngine(BaseQueryEngine):
                 response = self._query_engine.query(query_bundle)
             else:
                 response = self._direct.synthesize(query_bundle, [])
-            noted(response, needs_retrieval=needed)
+            add_notes(response, needs_retrieval=needed)
             event.on_end(payload={EventPayload.RESPONSE: response})
         return response
 
@@ -151,7 +151,7 @@ class QueryClassifierQueryEngine(BaseQueryEngine):
                 response = await self._query_engine.aquery(query_bundle)
             else:
                 response = await self._direct.asynthesize(query_bundle, [])
-            noted(response, needs_retrieval=needed)
+            add_notes(response, needs_retrieval=needed)
             event.on_end(payload={EventPayload.RESPONSE: response})
         return response
 
@@ -179,7 +179,7 @@ def to_gate(
     return classifier
 
 
-def answers_alone(
+def create_direct_synthesizer(
     llm: LLM,
     *,
     template: BasePromptTemplate | None,
@@ -196,7 +196,7 @@ def answers_alone(
     )
 
 
-def noted(response: RESPONSE_TYPE, **notes: Any) -> None:
+def add_notes(response: RESPONSE_TYPE, **notes: Any) -> None:
     """Add notes to a response's metadata."""
     # In place where there are any: a stream goes on filling them.
     if response.metadata is None:

@@ -14,7 +14,7 @@ from llama_index.core.indices.base import BaseIndex
 from llama_index.core.schema import BaseNode, IndexNode, NodeWithScore, QueryBundle
 
 from llama_index_longrag.bridge.nodes import to_chunk
-from llama_index_longrag.retrieval.keyword_sources import source_of
+from llama_index_longrag.retrieval.keyword_sources import find_keyword_source
 from longrag.calls import Flow, Search
 from longrag.errors import InvalidParameterError
 from longrag.indexing.keywords import Tokenizer
@@ -83,10 +83,10 @@ class HybridRetriever(BaseRetriever):
         self._alpha = alpha
         self._candidates = candidates
         self.similarity_top_k = similarity_top_k
-        self._retriever = _beneath(retriever, index)
+        self._retriever = _resolve_retriever(retriever, index)
         self._dense: list[NodeWithScore] | None = None
         self._index = index
-        source = source_of(self._retriever, nodes, follow=index is not None)
+        source = find_keyword_source(self._retriever, nodes, follow=index is not None)
         self._keywords = CurrentKeywords(source, keyword_tokenizer)
         self._keywords.read()
         # Keywords find the nodes that stand for objects: what these are is looked up when both
@@ -165,16 +165,16 @@ class HybridRetriever(BaseRetriever):
     def dense_retriever(self, wanted: int) -> BaseRetriever:
         """Return the retriever beside the keywords, which is asked for as many nodes if it can."""
         # The framework's own retrievers do not follow their index.
-        beneath = self._retriever if self._index is None else _beneath(None, self._index)
-        retriever = asking_for(beneath, self._candidates or wanted)
+        dense = self._retriever if self._index is None else _resolve_retriever(None, self._index)
+        retriever = with_top_k(dense, self._candidates or wanted)
         if self._resolves and retriever.object_map:
             retriever = copy.copy(retriever)
             retriever.object_map = {}
         return retriever
 
-    def over(self, dense: Sequence[NodeWithScore], top_k: int) -> BaseRetriever:
+    def with_dense_results(self, dense: Sequence[NodeWithScore], top_k: int) -> BaseRetriever:
         """Return a copy that fuses the keywords with results that are there already."""
-        other = copy.copy(cast("HybridRetriever", asking_for(self, top_k)))
+        other = copy.copy(cast("HybridRetriever", with_top_k(self, top_k)))
         other._dense = list(dense)
         return other
 
@@ -195,7 +195,9 @@ def _cosine(score: float | None) -> float | None:
     return 0.0 if score is not None and isnan(score) else score
 
 
-def _beneath(retriever: BaseRetriever | None, index: BaseIndex[Any] | None) -> BaseRetriever:
+def _resolve_retriever(
+    retriever: BaseRetriever | None, index: BaseIndex[Any] | None
+) -> BaseRetriever:
     if (retriever is None) == (index is None):
         raise InvalidParameterError(
             "retriever", retriever, "given when index is not, and the other way round"
@@ -210,7 +212,7 @@ def _beneath(retriever: BaseRetriever | None, index: BaseIndex[Any] | None) -> B
     return index.as_retriever() if candidates is None else candidates()
 
 
-def asking_for(retriever: BaseRetriever, wanted: int) -> BaseRetriever:
+def with_top_k(retriever: BaseRetriever, wanted: int) -> BaseRetriever:
     """Return a retriever that returns as many nodes as are wanted, if it can be told."""
     known = getattr(retriever, "similarity_top_k", None)
     if isinstance(retriever, HybridRetriever):

@@ -30,7 +30,7 @@ from longrag.models.tokens import count_tokens
 from longrag.types import RetrievedUnit
 
 
-def source_of(
+def find_keyword_source(
     retriever: BaseRetriever, nodes: Sequence[BaseNode] | None, *, follow: bool
 ) -> KeywordSource[NodeWithScore]:
     """Find what a retriever searches.
@@ -150,10 +150,10 @@ class StoredUnitSource(NodeSource):
         texts = [leaf.get_content(metadata_mode=MetadataMode.EMBED) for leaf in leaves]
         stored = StoredUnits(self._unit_key)
         for leaf in leaves:
-            stored.hit(NodeWithScore(node=leaf))
+            stored.to_hit(NodeWithScore(node=leaf))
         for node in nodes:
             if holds_chunks(node):
-                stored.know(node)
+                stored.add_unit_node(node)
         found = with_first_chunk(units, chunks)
         return index_units(
             found, chunks, texts, lambda unit: self._make_unit(unit, stored), tokenizer

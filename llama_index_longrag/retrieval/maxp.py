@@ -171,13 +171,13 @@ class MaxPRetriever(BaseRetriever):
         self._filters = filters if filters is not None and filters.filters else None
         self._count_tokens = token_counter(tokenizer)
         self._index = index if isinstance(index, VectorStoreIndex) else None
-        self._living = None if isinstance(index, VectorStoreIndex) else index
-        if self._living is not None and not hasattr(index, "corpus"):
+        self._units_index = None if isinstance(index, VectorStoreIndex) else index
+        if self._units_index is not None and not hasattr(index, "corpus"):
             raise InvalidParameterError(
                 "index", type(index).__name__, "a VectorStoreIndex or a LongRAGIndex"
             )
-        if self._living is not None and tokenizer is None:
-            self._count_tokens = self._living.corpus.builder.count_tokens
+        if self._units_index is not None and tokenizer is None:
+            self._count_tokens = self._units_index.corpus.builder.count_tokens
         # Over a LongRAGIndex filters apply to documents, and are evaluated here.
         self._wanted = to_filter(filters)
         check_on_short(on_short)
@@ -208,7 +208,7 @@ class MaxPRetriever(BaseRetriever):
         index_model, index_callbacks = _context_of(index)
         self._embed_model: BaseEmbedding = embed_model or index_model or Settings.embed_model
         self._units = (
-            self._answerer(StoredUnits(unit_key)).run(self._embedded(nodes))
+            self._answerer(StoredUnits(unit_key)).run(self._embed_units(nodes))
             if nodes is not None
             else None
         )
@@ -247,15 +247,15 @@ class MaxPRetriever(BaseRetriever):
         """
         if self._index is not None:
             return StoredUnitSource(
-                nodes, self._index, self._filters, self._unit_key, self._found_by_keywords
+                nodes, self._index, self._filters, self._unit_key, self._to_result_by_keywords
             )
         refuse_texts("nodes", nodes)
-        return UnitSource(self._view, self._found_in_memory)
+        return UnitSource(self._view, self._to_result_in_memory)
 
-    def _found_in_memory(self, unit: RetrievedUnit, _: CorpusView) -> NodeWithScore:
-        return self._found_by_keywords(unit, StoredUnits(self._unit_key))
+    def _to_result_in_memory(self, unit: RetrievedUnit, _: CorpusView) -> NodeWithScore:
+        return self._to_result_by_keywords(unit, StoredUnits(self._unit_key))
 
-    def _found_by_keywords(self, unit: RetrievedUnit, stored: StoredUnits) -> NodeWithScore:
+    def _to_result_by_keywords(self, unit: RetrievedUnit, stored: StoredUnits) -> NodeWithScore:
         whole = self._index is None or self._filters is None
         complete = unit.complete and whole and unit.unit.id not in self._cut
         found = replace(unit, exact=self._ranks_exactly, complete=complete)
@@ -266,8 +266,8 @@ class MaxPRetriever(BaseRetriever):
         """Whether every search compares the question with every chunk, as far as that is known."""
         return self._index is None or self._profile.is_exact(self._query())
 
-    def _embedded(self, nodes: Sequence[BaseNode]) -> Flow[UnitIndex]:
-        kept = self._passing(nodes)
+    def _embed_units(self, nodes: Sequence[BaseNode]) -> Flow[UnitIndex]:
+        kept = self._filter_nodes(nodes)
         units, chunks, leaves = units_of_nodes(kept, self._unit_key, self._count_tokens)
         for chunk, leaf in zip(chunks, leaves, strict=True):
             self._known.setdefault(chunk.unit_id, []).append(leaf)
@@ -288,13 +288,13 @@ class MaxPRetriever(BaseRetriever):
 
     def _view(self) -> CorpusView:
         """Return what may be seen of the units in memory."""
-        if self._living is not None:
-            return self._living.corpus.view(self._wanted)
+        if self._units_index is not None:
+            return self._units_index.corpus.view(self._wanted)
         if self._units is None:
             raise InvalidParameterError("nodes", None, "given when index is not")
         return CorpusView({}, self._units)
 
-    def _passing(self, nodes: Sequence[BaseNode]) -> list[BaseNode]:
+    def _filter_nodes(self, nodes: Sequence[BaseNode]) -> list[BaseNode]:
         by_id = {node.node_id: node for node in nodes}
         passes = build_metadata_filter_fn(lambda id_: by_id[id_].metadata, self._filters)
         left_out = {n.node_id for n in nodes if not holds_chunks(n) and not passes(n.node_id)}
@@ -319,24 +319,26 @@ class MaxPRetriever(BaseRetriever):
         texts, k, vector = bundle.embedding_strs, self._similarity_top_k, bundle.embedding
         if vector is not None:
             vector = check_vectors(vector, name="query embedding", one_row=True)[0].tolist()
-        if self._living is not None or self._units is not None:
+        if self._units_index is not None or self._units is not None:
             view = self._view()
             found = yield from retrieve(texts, view.index, k=k, vector=vector, visible=view.visible)
-            found = [_partial(unit) if unit.unit.id in self._cut else unit for unit in found]
+            found = [
+                _mark_incomplete(unit) if unit.unit.id in self._cut else unit for unit in found
+            ]
         else:
             if vector is None and self._needs_embedding:
                 vector = (yield from embed_query(texts)).tolist()
             search = Search(bundle.query_str, k, vector)
             found = yield from retrieve_from_store(search, on_short=self._on_short)
             if self._profile.hides(self._search_settings):
-                found = [_partial(unit) for unit in found]
+                found = [_mark_incomplete(unit) for unit in found]
         return fit_budget(found, self._token_budget, count_tokens=self._count_tokens)
 
     def _results(self, found: Sequence[RetrievedUnit], stored: StoredUnits) -> list[NodeWithScore]:
         results = []
         for unit in found:
-            if self._living is not None:
-                known: Sequence[BaseNode] = self._living.source_nodes(unit.unit.doc_ids)
+            if self._units_index is not None:
+                known: Sequence[BaseNode] = self._units_index.source_nodes(unit.unit.doc_ids)
             else:
                 known = self._known.get(unit.unit.id) or stored.nodes(unit.unit.id)
             result = to_result(unit, known)
@@ -364,12 +366,12 @@ class MaxPRetriever(BaseRetriever):
             depth=request.depth,
         )
         found = yield from self._profile.search(query)
-        return Ranked([stored.hit(row) for row in found.rows], found.exact, found.ended)
+        return Ranked([stored.to_hit(row) for row in found.rows], found.exact, found.ended)
 
     def _list_chunks(self, stored: StoredUnits, request: ListChunks) -> Calls[Listed]:
         values = stored.names.values(request.unit_ids)
         nodes = yield from self._profile.list_chunks(self._query(), values)
-        return stored.listed(nodes, request.unit_ids)
+        return stored.group_by_unit(nodes, request.unit_ids)
 
     def _has_other(self, stored: StoredUnits, request: HasOther) -> Calls[bool]:
         return self._profile.has_other(self._query(), stored.names.values(request.unit_ids))
@@ -390,9 +392,9 @@ class MaxPRetriever(BaseRetriever):
             raise NotImplementedError("there is no vector store")
         return self._index
 
-    def _query(self, **asked: Any) -> NodeQuery:
+    def _query(self, **settings: Any) -> NodeQuery:
         return NodeQuery(
-            self._store_index, self._embed_model, self._unit_key, self._search_settings, **asked
+            self._store_index, self._embed_model, self._unit_key, self._search_settings, **settings
         )
 
 
@@ -407,5 +409,5 @@ def _context_of(
     return index.embed_model, index.callback_manager
 
 
-def _partial(found: RetrievedUnit) -> RetrievedUnit:
+def _mark_incomplete(found: RetrievedUnit) -> RetrievedUnit:
     return replace(found, complete=False)

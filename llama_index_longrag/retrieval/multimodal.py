@@ -21,12 +21,12 @@ from llama_index.core.settings import Settings
 
 from llama_index_longrag.bridge.media import (
     MediaGenerator,
-    asked_media,
     check_generators,
     embed_media,
     from_saved,
     generate_media,
     multimodal,
+    parse_query,
     to_item,
     to_node,
     to_response,
@@ -192,7 +192,7 @@ class MediaQueryEngine(BaseQueryEngine):
         return response
 
     def _flow(self, bundle: QueryBundle) -> Flow[Response]:
-        query, wanted = asked_media(bundle)
+        query, wanted = parse_query(bundle)
         self._settings.generator(wanted, "Without one, call retrieve.")
         keep_in = self._store if self._keep else None
         nearest = self._nearest(query, wanted)
@@ -200,7 +200,7 @@ class MediaQueryEngine(BaseQueryEngine):
         return to_response(query, found, wanted, self._settings.threshold(wanted))
 
     def _retrieval(self, bundle: QueryBundle) -> Flow[list[NodeWithScore]]:
-        query, wanted = asked_media(bundle)
+        query, wanted = parse_query(bundle)
         nearest = yield from self._nearest(query, wanted)
         found = found_media(nearest, wanted, self._settings.threshold(wanted))
         if found is None or found.item is None:

@@ -72,7 +72,7 @@ class HydeTransform(BaseQueryTransform):
             self._template = prompts["hyde_prompt"]
 
     def _run(self, query_bundle: QueryBundle, metadata: dict[str, Any]) -> QueryBundle:
-        return _searched_with(query_bundle, self._answerer.run(self._flow(query_bundle)))
+        return _replace_texts(query_bundle, self._answerer.run(self._flow(query_bundle)))
 
     async def arun(
         self, query_bundle_or_str: QueryType, metadata: dict[str, Any] | None = None
@@ -81,7 +81,7 @@ class HydeTransform(BaseQueryTransform):
         bundle = query_bundle_or_str
         if isinstance(bundle, str):
             bundle = QueryBundle(bundle)
-        return _searched_with(bundle, await self._answerer.arun(self._flow(bundle)))
+        return _replace_texts(bundle, await self._answerer.arun(self._flow(bundle)))
 
     def _flow(self, bundle: QueryBundle) -> Flow[QueryTexts]:
         return hyde(
@@ -92,7 +92,7 @@ class HydeTransform(BaseQueryTransform):
         )
 
 
-def _searched_with(bundle: QueryBundle, found: QueryTexts) -> QueryBundle:
+def _replace_texts(bundle: QueryBundle, found: QueryTexts) -> QueryBundle:
     """Return a bundle with other texts to embed; those it brought along stay."""
     brought = [text for text in bundle.custom_embedding_strs or () if text != bundle.query_str]
     texts = list(dict.fromkeys([*found.texts, *brought]))

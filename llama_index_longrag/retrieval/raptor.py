@@ -132,7 +132,7 @@ class RaptorRetriever(BaseRetriever):
         if not hasattr(index, "tree"):
             raise InvalidParameterError("index", type(index).__name__, "a RaptorIndex")
         # What is out of range is refused here, and not by the first search.
-        self._found(Tree([], np.empty((0, 1), np.float32)), np.zeros(0))
+        self._select(Tree([], np.empty((0, 1), np.float32)), np.zeros(0))
         self._index = index
         self._embed_model = embed_model or index.embed_model
         super().__init__(
@@ -182,16 +182,16 @@ class RaptorRetriever(BaseRetriever):
         return TreeSource(self._searched_tree, self._search.get("levels"))
 
     def _searched_tree(self) -> tuple[Tree, Callable[[RetrievedNode], NodeWithScore]]:
-        documents, scorer = self._seen()
+        documents, scorer = self._apply_filters()
         return scorer.tree, lambda found: self._results([found], documents)[0]
 
-    def _seen(self) -> tuple[Mapping[str, Document], TreeScorer]:
+    def _apply_filters(self) -> tuple[Mapping[str, Document], TreeScorer]:
         """Return the documents, and what scores the nodes of which all documents pass."""
         documents, scorer = self._index.snapshot()
         return documents, scorer.seen(documents, self._wanted)
 
     def _flow(self, bundle: QueryBundle) -> Flow[list[NodeWithScore]]:
-        documents, scorer = self._seen()
+        documents, scorer = self._apply_filters()
         if not len(scorer.tree):
             return []
         if self._scoring == "bm25":
@@ -201,9 +201,9 @@ class RaptorRetriever(BaseRetriever):
             if vector is None:
                 vector = yield from embed_query(bundle.embedding_strs)
             scores = scorer.node_scores(vector)
-        return self._results(self._found(scorer.tree, scores), documents)
+        return self._results(self._select(scorer.tree, scores), documents)
 
-    def _found(self, tree: Tree, scores: NDArray[np.float64]) -> list[RetrievedNode]:
+    def _select(self, tree: Tree, scores: NDArray[np.float64]) -> list[RetrievedNode]:
         if self._mode == "traversal":
             return traverse(
                 tree,

@@ -109,11 +109,11 @@ def _node(row: CheckRow) -> TextNode:
 
 
 def _found(result: NodeWithScore) -> CheckFound:
-    told = result.node.metadata
+    metadata = result.node.metadata
     return CheckFound(
         result.node.node_id,
         result.node.get_content(),
-        told["exact"],
-        told["complete"],
-        told["short"],
+        metadata["exact"],
+        metadata["complete"],
+        metadata["short"],
     )

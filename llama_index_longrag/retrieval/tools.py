@@ -80,16 +80,18 @@ class LongUnitTool(RetrieverTool):
             content="\n\n".join(unit.unit.text for unit in fitted),
             tool_name=self.metadata.get_name(),
             raw_input={"input": question},
-            raw_output=[_as_cut(unit, *known[unit.unit.id]) for unit in fitted],
+            raw_output=[_shorten_node(unit, *known[unit.unit.id]) for unit in fitted],
         )
 
 
-def _as_cut(fitted: RetrievedUnit, found: RetrievedUnit, node: NodeWithScore) -> NodeWithScore:
+def _shorten_node(
+    fitted: RetrievedUnit, found: RetrievedUnit, node: NodeWithScore
+) -> NodeWithScore:
     if fitted.unit.text == found.unit.text:
         return node
     # Its text begins with the metadata that models are shown, where there was room.
-    told = {"excluded_llm_metadata_keys": list(node.metadata)}
-    return to_result(fitted, [node.node.model_copy(update=told)])
+    hidden = {"excluded_llm_metadata_keys": list(node.metadata)}
+    return to_result(fitted, [node.node.model_copy(update=hidden)])
 
 
 def _question(args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:

@@ -123,7 +123,7 @@ class TwoTurnSynthesizer(BaseSynthesizer):
         """Answer from texts: in two turns, or in one when they are short."""
         fitted = self._fit(query_str, text_chunks, response_kwargs)
         notes = _notes(fitted)
-        turns = self._turns(query_str, fitted, response_kwargs, notes)
+        turns = self._run_turns(query_str, fitted, response_kwargs, notes)
         if self._streaming:
             return AnswerTokens(self._stream(turns), notes)
         return Answer.with_notes(perform(self._predict(turns)), notes)
@@ -135,12 +135,12 @@ class TwoTurnSynthesizer(BaseSynthesizer):
         # Counting the tokens of a long context takes long enough to hold up an event loop.
         fitted = await asyncio.to_thread(self._fit, query_str, text_chunks, response_kwargs)
         notes = _notes(fitted)
-        turns = self._turns(query_str, fitted, response_kwargs, notes)
+        turns = self._run_turns(query_str, fitted, response_kwargs, notes)
         if self._streaming:
             return AsyncAnswerTokens(self._astream(turns), notes)
         return Answer.with_notes(await aperform(self._predict(turns)), notes)
 
-    def _turns(
+    def _run_turns(
         self, query: str, fitted: FittedContext, kwargs: dict[str, Any], notes: dict[str, Any]
     ) -> Turns:
         """Yield each turn and be sent its reply; ``notes`` fills up on the way."""
@@ -241,7 +241,7 @@ class TwoTurnSynthesizer(BaseSynthesizer):
         else:
             response = super()._prepare_response_output(response_str, source_nodes)
         if isinstance(response_str, (Answer, AnswerTokens, AsyncAnswerTokens)):
-            _named(response_str.notes, source_nodes)
+            _replace_source_names(response_str.notes, source_nodes)
             # The notes themselves become the metadata: a stream goes on filling them.
             response_str.notes.update(response.metadata or {})
             response.metadata = response_str.notes
@@ -274,7 +274,7 @@ def _notes(fitted: FittedContext) -> dict[str, Any]:
     return notes
 
 
-def _named(notes: dict[str, Any], sources: Sequence[NodeWithScore]) -> None:
+def _replace_source_names(notes: dict[str, Any], sources: Sequence[NodeWithScore]) -> None:
     """Call texts that are no long units by the ids of their nodes."""
 
     def name(id_: str) -> str:
@@ -317,7 +317,7 @@ class AnswerTokens(Generator[str, None, None]):
     ) -> None:
         self.notes = notes
         self._events = events
-        self._held: list[str] = []
+        self._buffer: list[str] = []
 
     def wrap_events(
         self,
@@ -332,15 +332,15 @@ class AnswerTokens(Generator[str, None, None]):
         """Yield the tokens of the first turn, and nothing where one turn was enough."""
         for key, text in self._events:
             if key == "answer":
-                self._held.append(text)
+                self._buffer.append(text)
                 return
             if text:
                 yield text
 
     def send(self, value: None, /) -> str:
         """Return the next token of the short answer."""
-        while self._held:
-            if text := self._held.pop():
+        while self._buffer:
+            if text := self._buffer.pop():
                 return text
         for key, text in self._events:
             if key == "answer" and text:
@@ -361,7 +361,7 @@ class AsyncAnswerTokens(AsyncGenerator[str, None]):
     ) -> None:
         self.notes = notes
         self._events = events
-        self._held: list[str] = []
+        self._buffer: list[str] = []
 
     def wrap_events(
         self,
@@ -376,15 +376,15 @@ class AsyncAnswerTokens(AsyncGenerator[str, None]):
         """Yield the tokens of the first turn, and nothing where one turn was enough."""
         async for key, text in self._events:
             if key == "answer":
-                self._held.append(text)
+                self._buffer.append(text)
                 return
             if text:
                 yield text
 
     async def asend(self, value: None, /) -> str:
         """Return the next token of the short answer."""
-        while self._held:
-            if text := self._held.pop():
+        while self._buffer:
+            if text := self._buffer.pop():
                 return text
         async for key, text in self._events:
             if key == "answer" and text:

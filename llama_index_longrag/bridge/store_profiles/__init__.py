@@ -1,4 +1,4 @@
-"""Profiles of vector stores: what is known of each class of stores, and how it is asked.
+"""Profiles of vector stores: what is known of each class of stores, and how it is searched.
 
 A store's peculiarities belong here; the algorithm that ranks units does not know them.
 """

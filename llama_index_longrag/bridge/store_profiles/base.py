@@ -145,7 +145,7 @@ class StoreProfile:
             raise NotImplementedError
         exact = self.is_exact(query)
         try:
-            rows = yield from self._rank(excluding(query), query.store)
+            rows = yield from self._rank(exclude_units(query), query.store)
         except ValueError as error:
             if query.exclude:  # what the frameworks' stores raise for a filter they do not have
                 raise NotImplementedError from error
@@ -156,9 +156,9 @@ class StoreProfile:
         """Return all nodes whose unit is named by one of the values."""
         if not self._lists:
             raise NotImplementedError
-        filters = together(self.own_filters(query), keep_to(query.unit_key, values))
+        filters = combine_filters(self.own_filters(query), include_values(query.unit_key, values))
         nodes = yield method(query.store, "get_nodes", (None,), {"filters": filters})
-        return allowed(query, nodes)
+        return filter_by_documents(query, nodes)
 
     def has_other(self, query: NodeQuery, values: Sequence[Any]) -> Calls[bool]:
         """Whether there is a node that passes and whose unit is named by none of the values."""
@@ -200,33 +200,33 @@ class StoreProfile:
         return rows
 
 
-def excluding(query: NodeQuery) -> NodeQuery:
+def exclude_units(query: NodeQuery) -> NodeQuery:
     """Let the query's metadata filters exclude what it excludes."""
     if not query.exclude:
         return query
-    filters = together(query.settings.filters, keep_out(query.unit_key, query.exclude))
+    filters = combine_filters(query.settings.filters, exclude_values(query.unit_key, query.exclude))
     return replace(query, settings=replace(query.settings, filters=filters))
 
 
-def keep_out(key: str, values: Sequence[Any]) -> MetadataFilters:
+def exclude_values(key: str, values: Sequence[Any]) -> MetadataFilters:
     """Return filters that nodes of units with these names do not pass.
 
     Raises:
         NotImplementedError: a name is of a type that stores do not compare.
     """
-    return _each(key, FilterOperator.NIN, values, FilterCondition.AND)
+    return _filter_by_type(key, FilterOperator.NIN, values, FilterCondition.AND)
 
 
-def keep_to(key: str, values: Sequence[Any]) -> MetadataFilters:
+def include_values(key: str, values: Sequence[Any]) -> MetadataFilters:
     """Return filters that only nodes of units with these names pass.
 
     Raises:
         NotImplementedError: a name is of a type that stores do not compare.
     """
-    return _each(key, FilterOperator.IN, values, FilterCondition.OR)
+    return _filter_by_type(key, FilterOperator.IN, values, FilterCondition.OR)
 
 
-def _each(
+def _filter_by_type(
     key: str, operator: FilterOperator, values: Sequence[Any], condition: FilterCondition
 ) -> MetadataFilters:
     return MetadataFilters(
@@ -237,7 +237,7 @@ def _each(
     )
 
 
-def together(own: MetadataFilters | None, added: MetadataFilters) -> MetadataFilters:
+def combine_filters(own: MetadataFilters | None, added: MetadataFilters) -> MetadataFilters:
     """Return filters that pass what both pass."""
     if own is None:
         return added
@@ -250,7 +250,7 @@ def together(own: MetadataFilters | None, added: MetadataFilters) -> MetadataFil
     return MetadataFilters(filters=[*parts[0], *parts[1]])
 
 
-def allowed(query: NodeQuery, nodes: Sequence[BaseNode]) -> Sequence[BaseNode]:
+def filter_by_documents(query: NodeQuery, nodes: Sequence[BaseNode]) -> Sequence[BaseNode]:
     """Keep nodes of the documents that the user keeps to."""
     doc_ids = query.settings.doc_ids
     if doc_ids is None:

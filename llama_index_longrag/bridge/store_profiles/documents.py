@@ -13,11 +13,11 @@ from llama_index.core.vector_stores.types import MetadataFilters, VectorStoreQue
 from llama_index_longrag.bridge.store_profiles.base import (
     NodeQuery,
     StoreProfile,
-    allowed,
-    excluding,
-    keep_out,
-    keep_to,
-    together,
+    combine_filters,
+    exclude_units,
+    exclude_values,
+    filter_by_documents,
+    include_values,
 )
 from longrag.integration.answering import Calls, MethodCall
 from longrag.integration.store_profiles import Rows, check_plain_key
@@ -44,13 +44,13 @@ class ChromaProfile(StoreProfile):
             raise NotImplementedError
         if query.depth:
             query = replace(query, top_k=max(query.top_k, _DEEP))
-        return Rows((yield from self._rank(excluding(query), query.store)))
+        return Rows((yield from self._rank(exclude_units(query), query.store)))
 
     def has_other(self, query: NodeQuery, values: Sequence[Any]) -> Calls[bool]:
         """Whether there is a node that passes and whose unit is named by none of the values."""
         from llama_index.vector_stores.chroma.base import _to_chroma_filter
 
-        filters = together(self.own_filters(query), keep_out(query.unit_key, values))
+        filters = combine_filters(self.own_filters(query), exclude_values(query.unit_key, values))
         where = _to_chroma_filter(filters) if filters.filters else None
         kwargs: dict[str, Any] = {"where": where, "limit": 1, "include": []}
         found = yield MethodCall(query.store.client, "get", (), kwargs)
@@ -72,11 +72,11 @@ class QdrantProfile(StoreProfile):
         if query.depth > (0 if local else 1):
             raise NotImplementedError
         if query.depth:
-            params = _exactly(query.settings.kwargs.get("search_params"))
+            params = _with_exact_search(query.settings.kwargs.get("search_params"))
             kwargs = {**query.settings.kwargs, "search_params": params}
             query = replace(query, settings=replace(query.settings, kwargs=kwargs))
         exact = self._ranks_exactly(query, local)
-        rows = yield from self._rank(excluding(query), query.store)
+        rows = yield from self._rank(exclude_units(query), query.store)
         return Rows(rows, exact, exact and len(rows) < query.top_k)
 
     def list_chunks(self, query: NodeQuery, values: Sequence[Any]) -> Calls[Sequence[BaseNode]]:
@@ -85,7 +85,7 @@ class QdrantProfile(StoreProfile):
             _Points(query, self.own_filters(query), values, inside=True), "all"
         )
         store: Any = query.store
-        return allowed(query, store.parse_to_query_result(points).nodes)
+        return filter_by_documents(query, store.parse_to_query_result(points).nodes)
 
     def has_other(self, query: NodeQuery, values: Sequence[Any]) -> Calls[bool]:
         """Whether there is a node that passes and whose unit is named by none of the values."""
@@ -104,7 +104,7 @@ def _is_local(store: Any) -> bool:
     return type(getattr(store.client, "_client", None)).__name__ == "QdrantLocal"
 
 
-def _exactly(params: Any) -> dict[str, Any]:
+def _with_exact_search(params: Any) -> dict[str, Any]:
     if params is not None and not isinstance(params, dict):
         params = params.model_dump(exclude_unset=True)
     return {**(params or {}), "exact": True}
@@ -116,8 +116,8 @@ class _Points:
     def __init__(
         self, query: NodeQuery, own: MetadataFilters | None, values: Sequence[Any], *, inside: bool
     ) -> None:
-        added = (keep_to if inside else keep_out)(query.unit_key, values)
-        filters = together(own, added)
+        added = (include_values if inside else exclude_values)(query.unit_key, values)
+        filters = combine_filters(own, added)
         store: Any = query.store
         self._store = store
         self._asked: dict[str, Any] = {

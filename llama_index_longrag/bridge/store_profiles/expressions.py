@@ -10,7 +10,11 @@ from llama_index.core.schema import BaseNode, NodeWithScore
 from llama_index.core.vector_stores.types import BasePydanticVectorStore, VectorStoreQueryMode
 from llama_index.core.vector_stores.utils import metadata_dict_to_node
 
-from llama_index_longrag.bridge.store_profiles.base import NodeQuery, StoreProfile, allowed
+from llama_index_longrag.bridge.store_profiles.base import (
+    NodeQuery,
+    StoreProfile,
+    filter_by_documents,
+)
 from longrag.integration.answering import Calls, MethodCall
 from longrag.integration.store_profiles import (
     MILVUS_MOST,
@@ -38,27 +42,27 @@ class MilvusProfile(StoreProfile):
         """Rank rows, without those of units to exclude."""
         if query.depth:
             raise NotImplementedError
-        asked = replace(query, top_k=min(query.top_k, MILVUS_MOST))
+        adjusted = replace(query, top_k=min(query.top_k, MILVUS_MOST))
         if query.exclude:
             own = query.settings
             excluded = _in(query.unit_key, query.exclude, negated=True)
-            kwargs = {**own.kwargs, "string_expr": _both(_own_expression(query), excluded)}
+            kwargs = {**own.kwargs, "string_expr": _join_and(_own_expression(query), excluded)}
             kwargs.pop("milvus_scalar_filters", None)
             settings = replace(own, filters=None, doc_ids=None, kwargs=kwargs)
-            asked = replace(asked, settings=settings)
-        rows = yield from self._rank(asked, query.store)
+            adjusted = replace(adjusted, settings=settings)
+        rows = yield from self._rank(adjusted, query.store)
         store: Any = query.store
         exact = query.settings.mode == _DENSE and (
             yield from milvus_is_flat(
                 store.client, store.uri, store.collection_name, store.embedding_field
             )
         )
-        return Rows(rows, exact, exact and len(rows) < asked.top_k)
+        return Rows(rows, exact, exact and len(rows) < adjusted.top_k)
 
     def list_chunks(self, query: NodeQuery, values: Sequence[Any]) -> Calls[Sequence[BaseNode]]:
         """Return all nodes whose unit is named by one of the values."""
         self.own_filters(query)
-        expression = _both(_own_expression(query), _in(query.unit_key, values))
+        expression = _join_and(_own_expression(query), _in(query.unit_key, values))
         items = yield MethodCall(_Entities(query.store, expression, MILVUS_MOST), "items")
         if len(items) >= MILVUS_MOST:
             raise NotImplementedError  # there may be more than one answer holds
@@ -68,7 +72,7 @@ class MilvusProfile(StoreProfile):
         """Whether there is a node that passes and whose unit is named by none of the values."""
         self.own_filters(query)
         other = _in(query.unit_key, values, negated=True) if values else ""
-        expression = _both(_own_expression(query), other)
+        expression = _join_and(_own_expression(query), other)
         return bool((yield MethodCall(_Entities(query.store, expression, 1), "items")))
 
 
@@ -76,7 +80,7 @@ def _in(key: str, values: Sequence[Any], *, negated: bool = False) -> str:
     return f"{check_plain_key(key)} {'not ' * negated}in [{milvus_literals(values)}]"
 
 
-def _both(own: str, added: str) -> str:
+def _join_and(own: str, added: str) -> str:
     return f"({own}) and ({added})" if own and added else own or added
 
 
@@ -140,31 +144,31 @@ class LanceProfile(StoreProfile):
             store = store.model_copy(update={"nprobes": _ALL_PARTITIONS})
         dense = query.settings.mode == _DENSE and store.query_type == "vector"
         exact = dense and not indexed and store.overfetch_factor >= 1
-        asked = query
+        adjusted = query
         own = _own_condition(query)
         if own or query.exclude:
             excluded = _sql_in(query.unit_key, query.exclude, "NOT IN") if query.exclude else ""
-            kwargs = {**query.settings.kwargs, "where": _sql_both(own, excluded)}
+            kwargs = {**query.settings.kwargs, "where": _sql_join_and(own, excluded)}
             settings = replace(query.settings, filters=None, kwargs=kwargs)
-            asked = replace(query, settings=settings)
+            adjusted = replace(query, settings=settings)
         try:
-            rows = yield from self._rank(asked, store)
+            rows = yield from self._rank(adjusted, store)
         except Warning:  # what its class raises for an empty result
             rows = []
         return Rows(rows[: query.top_k], exact, exact and len(rows) < query.top_k)
 
     def list_chunks(self, query: NodeQuery, values: Sequence[Any]) -> Calls[Sequence[BaseNode]]:
         """Return all nodes whose unit is named by one of the values."""
-        condition = _sql_both(_own_condition(query), _sql_in(query.unit_key, values, "IN"))
+        condition = _sql_join_and(_own_condition(query), _sql_in(query.unit_key, values, "IN"))
         rows = yield MethodCall(_LanceRows(query.store, condition, None), "rows")
-        return allowed(query, [metadata_dict_to_node(row["metadata"]) for row in rows])
+        return filter_by_documents(query, [metadata_dict_to_node(row["metadata"]) for row in rows])
 
     def has_other(self, query: NodeQuery, values: Sequence[Any]) -> Calls[bool]:
         """Whether there is a node that passes and whose unit is named by none of the values."""
         if query.settings.doc_ids is not None:
             raise NotImplementedError
         other = _sql_in(query.unit_key, values, "NOT IN") if values else ""
-        condition = _sql_both(_own_condition(query), other)
+        condition = _sql_join_and(_own_condition(query), other)
         return bool((yield MethodCall(_LanceRows(query.store, condition, 1), "rows")))
 
     def delete_nodes(self, store: BasePydanticVectorStore, node_ids: Sequence[str]) -> None:
@@ -179,7 +183,7 @@ def _sql_in(key: str, values: Sequence[Any], operator: str) -> str:
     return f"metadata.{check_plain_key(key)} {operator} ({literals})"
 
 
-def _sql_both(own: str, added: str) -> str:
+def _sql_join_and(own: str, added: str) -> str:
     return f"({own}) AND ({added})" if own and added else own or added
 
 
@@ -192,7 +196,7 @@ def _own_condition(query: NodeQuery) -> str:
     where = str(own.kwargs.get("where") or "")
     if own.filters is None:
         return where
-    return _sql_both(where, _nested(own.filters, _to_lance_filter, store))
+    return _sql_join_and(where, _nested(own.filters, _to_lance_filter, store))
 
 
 def _nested(filters: Any, write: Any, store: Any) -> str:

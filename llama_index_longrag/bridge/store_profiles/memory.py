@@ -13,9 +13,9 @@ from llama_index.core.vector_stores.utils import build_metadata_filter_fn
 from llama_index_longrag.bridge.store_profiles.base import (
     NodeQuery,
     StoreProfile,
-    allowed,
-    keep_out,
-    keep_to,
+    exclude_values,
+    filter_by_documents,
+    include_values,
     method,
 )
 from longrag.integration.answering import Calls, MethodCall
@@ -36,21 +36,21 @@ class SimpleProfile(StoreProfile):
 
     def list_chunks(self, query: NodeQuery, values: Sequence[Any]) -> Calls[Sequence[BaseNode]]:
         """Return all nodes whose unit is named by one of the values."""
-        ids = self._passing(query, keep_to(query.unit_key, values))
+        ids = self._list_passing(query, include_values(query.unit_key, values))
         if query.store.stores_text:  # a subclass that also holds the nodes
-            return allowed(query, (yield method(query.store, "get_nodes", (ids,))))
+            return filter_by_documents(query, (yield method(query.store, "get_nodes", (ids,))))
         kwargs = {"raise_error": False}
         nodes: list[BaseNode] = yield MethodCall(query.index.docstore, "get_nodes", (ids,), kwargs)
         if len(nodes) < len(ids):
             raise NotImplementedError  # the docstore does not hold the store's nodes
-        return allowed(query, nodes)
+        return filter_by_documents(query, nodes)
 
     def has_other(self, query: NodeQuery, values: Sequence[Any]) -> Calls[bool]:
         """Whether there is a node that passes and whose unit is named by none of the values."""
-        return bool(self._passing(query, keep_out(query.unit_key, values)))
+        return bool(self._list_passing(query, exclude_values(query.unit_key, values)))
         yield
 
-    def _passing(self, query: NodeQuery, added: MetadataFilters) -> list[str]:
+    def _list_passing(self, query: NodeQuery, added: MetadataFilters) -> list[str]:
         own = self.own_filters(query)
         store = query.store
         if not isinstance(store, SimpleVectorStore) or query.settings.doc_ids is not None:

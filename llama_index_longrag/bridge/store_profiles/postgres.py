@@ -14,7 +14,11 @@ from llama_index.core.schema import BaseNode, NodeWithScore
 from llama_index.core.vector_stores.types import VectorStoreQueryMode
 from llama_index.core.vector_stores.utils import metadata_dict_to_node
 
-from llama_index_longrag.bridge.store_profiles.base import NodeQuery, StoreProfile, allowed
+from llama_index_longrag.bridge.store_profiles.base import (
+    NodeQuery,
+    StoreProfile,
+    filter_by_documents,
+)
 from longrag.integration.answering import Calls, MethodCall
 from longrag.integration.postgres import DEEP, count_approximate_indexes, named
 from longrag.integration.store_profiles import Rows
@@ -44,9 +48,11 @@ class PostgresProfile(StoreProfile):
         if query.depth == 1:
             kwargs = {**query.settings.kwargs, "hnsw_ef_search": DEEP}
             query = replace(query, settings=replace(query.settings, kwargs=kwargs))
-        store = _customized(query.store, _excluded(query), exhaustive=query.depth == 2)
+        store = _customize_statements(
+            query.store, _to_exclusions(query), exhaustive=query.depth == 2
+        )
         rows = yield from self._rank(query, store)
-        indexes = [_taken(row.node) for row in rows]
+        indexes = [_pop_index_flag(row.node) for row in rows]
         dense = query.settings.mode == _DENSE
         exact = dense and bool(rows) and (query.depth == 2 or not any(indexes))
         return Rows(rows, exact, exact and len(rows) < query.top_k)
@@ -55,7 +61,7 @@ class PostgresProfile(StoreProfile):
         """Return all nodes whose unit is named by one of the values."""
         wanted = _named(query.unit_key, values)
         rows = yield MethodCall(_Table(query, self.own_filters(query), wanted), "rows")
-        return allowed(query, [_node(row) for row in rows])
+        return filter_by_documents(query, [_node(row) for row in rows])
 
     def has_other(self, query: NodeQuery, values: Sequence[Any]) -> Calls[bool]:
         """Whether there is a node that passes and whose unit is named by none of the values."""
@@ -74,14 +80,14 @@ def _named(key: str, values: Sequence[Any]) -> Condition:
     return lambda table: named(table.metadata_, key, values)
 
 
-def _excluded(query: NodeQuery) -> list[Condition]:
+def _to_exclusions(query: NodeQuery) -> list[Condition]:
     if not query.exclude:
         return []
     excluded = _named(query.unit_key, query.exclude)
     return [lambda table: ~excluded(table)]
 
 
-def _customized(store: Any, conditions: Sequence[Condition], *, exhaustive: bool) -> Any:
+def _customize_statements(store: Any, conditions: Sequence[Condition], *, exhaustive: bool) -> Any:
     """Return the store with further conditions, and whether it has an index, in its statements."""
     store._initialize()  # a copy that is not connected would connect for every question
     own = store._customize_query_fn
@@ -105,7 +111,7 @@ def _customized(store: Any, conditions: Sequence[Condition], *, exhaustive: bool
     return changed
 
 
-def _taken(node: BaseNode) -> bool:
+def _pop_index_flag(node: BaseNode) -> bool:
     """Take out of a node what was selected beside its columns: whether there are indexes."""
     custom = dict(node.metadata.get(_CUSTOM) or {})
     indexes = custom.pop(_INDEXES, 1)

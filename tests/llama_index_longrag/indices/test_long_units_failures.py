@@ -133,16 +133,16 @@ def test_what_a_failing_store_leaves_can_be_loaded(change, tmp_path):
 
 async def test_what_a_cancelled_insert_leaves_the_next_change_completes(tmp_path):
     index = build([page(n) for n in range(6)])
-    paid = index._apay
+    update = index._aupdate_corpus
 
-    async def pay_and_be_cancelled(*args: Any) -> None:
-        await paid(*args)
+    async def update_and_be_cancelled(*args: Any) -> None:
+        await update(*args)
         raise asyncio.CancelledError
 
-    index._apay = pay_and_be_cancelled
+    index._aupdate_corpus = update_and_be_cancelled
     with pytest.raises(asyncio.CancelledError):
         await index.ainsert(page(9))
-    index._apay = paid
+    index._aupdate_corpus = update
     index.insert(page(20))
     assert state(reload(index, tmp_path)) == state(build([*map(page, [*range(6), 9, 20])]))
 

@@ -31,11 +31,11 @@ from llama_index.core.vector_stores.types import BasePydanticVectorStore
 
 from llama_index_longrag.bridge.documents import (
     WholeDocuments,
-    copied,
+    copy_node,
     core_documents,
     node_of,
 )
-from llama_index_longrag.indices.struct import LivingStruct
+from llama_index_longrag.indices.struct import VersionedStruct
 from longrag.calls import Flow
 from longrag.errors import (
     IndexFormatError,
@@ -47,15 +47,15 @@ from longrag.indexing.storage import MANIFEST, load_folder, save_folder
 from longrag.types import Document
 
 T = TypeVar("T")
-S = TypeVar("S", bound=LivingStruct)
-I = TypeVar("I", bound="LivingIndex[Any]")  # noqa: E741
+S = TypeVar("S", bound=VersionedStruct)
+I = TypeVar("I", bound="UpdatableIndex[Any]")  # noqa: E741
 
 
 _KIND = "llama-index storage"
 _VERSION = 1
 
 
-class Corpus(Protocol):
+class UpdatableCorpus(Protocol):
     """What of the core an index keeps: documents, and what was derived from them."""
 
     in_database: bool
@@ -72,7 +72,7 @@ class Corpus(Protocol):
         """Put documents in and take others out, in one step; on error nothing has changed."""
 
 
-class LivingIndex(BaseIndex[S]):
+class UpdatableIndex(BaseIndex[S]):
     """Keeps the documents of a corpus of the core in LlamaIndex's storage.
 
     A change is paid for first, which changes the corpus, and then stored; what was cut short in
@@ -81,7 +81,7 @@ class LivingIndex(BaseIndex[S]):
 
     def __init__(
         self,
-        corpus: Corpus,
+        corpus: UpdatableCorpus,
         *,
         title_key: str,
         nodes: Sequence[BaseNode] | None,
@@ -92,15 +92,15 @@ class LivingIndex(BaseIndex[S]):
         callback_manager: CallbackManager | None,
         show_progress: bool,
     ) -> None:
-        self._living = corpus
+        self._corpus = corpus
         self._title_key = title_key
         # The documents that the stores hold, by id.
-        self._kept: Mapping[str, Document] = {}
+        self._stored_documents: Mapping[str, Document] = {}
         # Threads may change the index beside each other; the stores take one change at a time.
-        self._storing = threading.RLock()
+        self._store_lock = threading.RLock()
         if index_struct is not None and not corpus.in_database:
             self._restore(index_struct, self._saved_documents(index_struct, storage_context))
-            self._kept = corpus.documents
+            self._stored_documents = corpus.documents
         super().__init__(
             nodes=nodes,
             objects=objects,
@@ -234,11 +234,11 @@ class LivingIndex(BaseIndex[S]):
             IndexFormatError: the folder holds something else; it is left as it was.
             OSError: the disk is full or cannot be written.
         """
-        if self._living.in_database:
+        if self._corpus.in_database:
             raise InvalidParameterError(
                 "persist_dir", str(persist_dir), "left out: the database keeps every change"
             )
-        with self._storing:
+        with self._store_lock:
             save_folder(
                 persist_dir,
                 _KIND,
@@ -254,26 +254,26 @@ class LivingIndex(BaseIndex[S]):
     @property
     def ref_doc_info(self) -> dict[str, RefDocInfo]:
         """The nodes of every document in the index."""
-        self._follow()
+        self._sync_stores()
         infos: dict[str, RefDocInfo] = {}
-        for node in self.source_nodes(list(self._living.documents)):
+        for node in self.source_nodes(list(self._corpus.documents)):
             new = RefDocInfo(node_ids=[], metadata=dict(node.metadata))
             infos.setdefault(node.ref_doc_id or node.node_id, new).node_ids.append(node.node_id)
         return infos
 
     def source_nodes(self, doc_ids: Sequence[str]) -> list[BaseNode]:
         """Return copies of the nodes of member documents, without those deleted since."""
-        documents = self._living.documents
-        return [copied(node_of(documents[doc_id])) for doc_id in doc_ids if doc_id in documents]
+        documents = self._corpus.documents
+        return [copy_node(node_of(documents[doc_id])) for doc_id in doc_ids if doc_id in documents]
 
     def build_index_from_nodes(self, nodes: Sequence[BaseNode], **build_kwargs: Any) -> S:
         """Build the index; the stores are touched only when everything is paid for."""
         nodes = list(nodes)
-        self._pay(nodes)
-        nodes = [self._storable(node) for node in nodes]
+        self._update_corpus(nodes)
+        nodes = [self._to_storable(node) for node in nodes]
         return super().build_index_from_nodes(nodes, **build_kwargs)
 
-    def _storable(self, node: BaseNode) -> BaseNode:
+    def _to_storable(self, node: BaseNode) -> BaseNode:
         """Return a node that a docstore takes; the index remembers what a node stands for."""
         if not isinstance(node, IndexNode) or node.obj is None:
             return node
@@ -286,13 +286,13 @@ class LivingIndex(BaseIndex[S]):
 
     def insert_nodes(self, nodes: Sequence[BaseNode], **insert_kwargs: Any) -> None:
         """Insert nodes; one that is there is replaced. If a model fails, nothing has changed."""
-        self._pay(nodes)
-        self._store(**insert_kwargs)
+        self._update_corpus(nodes)
+        self._write_stores(**insert_kwargs)
 
     async def ainsert_nodes(self, nodes: Sequence[BaseNode], **insert_kwargs: Any) -> None:
         """Insert nodes as ``insert_nodes`` does, with the models' async calls."""
-        await self._apay(nodes)
-        await asyncio.to_thread(self._store, **insert_kwargs)
+        await self._aupdate_corpus(nodes)
+        await asyncio.to_thread(self._write_stores, **insert_kwargs)
 
     def update_ref_doc(self, document: LlamaIndexDocument, **update_kwargs: Any) -> None:
         """Put a document in its own place; only what was not there is paid for."""
@@ -310,8 +310,10 @@ class LivingIndex(BaseIndex[S]):
         """Insert new documents and replace changed ones, in one step; tell which these were."""
         documents = list(documents)
         with self._callback_manager.as_trace("refresh_ref_docs"):
-            changed = self._changed(documents)
-            self._replace(_last(documents, changed), **update_kwargs.get("update_kwargs", {}))
+            changed = self._find_changed(documents)
+            self._replace(
+                _select_changed(documents, changed), **update_kwargs.get("update_kwargs", {})
+            )
         return changed
 
     async def arefresh_ref_docs(
@@ -320,8 +322,8 @@ class LivingIndex(BaseIndex[S]):
         """Insert new documents and replace changed ones, as ``refresh_ref_docs`` does."""
         documents = list(documents)
         with self._callback_manager.as_trace("arefresh_ref_docs"):
-            changed = await asyncio.to_thread(self._changed, documents)
-            new = _last(documents, changed)
+            changed = await asyncio.to_thread(self._find_changed, documents)
+            new = _select_changed(documents, changed)
             await self._areplace(new, **update_kwargs.get("update_kwargs", {}))
         return changed
 
@@ -332,21 +334,21 @@ class LivingIndex(BaseIndex[S]):
 
         Ids of nodes that are not in the index are passed over.
         """
-        self._pay([], node_ids)
-        self._store()
+        self._update_corpus([], node_ids)
+        self._write_stores()
 
     async def adelete_nodes(
         self, node_ids: list[str], delete_from_docstore: bool = True, **delete_kwargs: Any
     ) -> None:
         """Delete nodes as ``delete_nodes`` does, with the models' async calls."""
-        await self._apay([], node_ids)
-        await asyncio.to_thread(self._store)
+        await self._aupdate_corpus([], node_ids)
+        await asyncio.to_thread(self._write_stores)
 
     def delete_ref_doc(
         self, ref_doc_id: str, delete_from_docstore: bool = True, **delete_kwargs: Any
     ) -> None:
         """Delete a document with all that was derived from it, from the docstore in every case."""
-        if self._stands_alone(ref_doc_id):
+        if self._has_no_source(ref_doc_id):
             self.delete_nodes([ref_doc_id], **delete_kwargs)
             return
         # The nodes take the document with them; those of another index in one docstore stay.
@@ -356,14 +358,14 @@ class LivingIndex(BaseIndex[S]):
         self, ref_doc_id: str, delete_from_docstore: bool = True, **delete_kwargs: Any
     ) -> None:
         """Delete a document as ``delete_ref_doc`` does."""
-        if await asyncio.to_thread(self._stands_alone, ref_doc_id):
+        if await asyncio.to_thread(self._has_no_source, ref_doc_id):
             await self.adelete_nodes([ref_doc_id], **delete_kwargs)
             return
         await super().adelete_ref_doc(ref_doc_id, delete_from_docstore=False, **delete_kwargs)
 
-    def _stands_alone(self, ref_doc_id: str) -> bool:
+    def _has_no_source(self, ref_doc_id: str) -> bool:
         """Whether this is a node without a source, which ``ref_doc_info`` has as its own."""
-        self._follow()
+        self._sync_stores()
         return (
             ref_doc_id in self._index_struct.documents
             and self.docstore.get_ref_doc_info(ref_doc_id) is None
@@ -372,8 +374,8 @@ class LivingIndex(BaseIndex[S]):
     def _build_index_from_nodes(self, nodes: Sequence[BaseNode], **build_kwargs: Any) -> S:
         struct = self._new_struct()
         self._record(struct)
-        if not self._living.in_database:
-            self._kept = self._living.documents
+        if not self._corpus.in_database:
+            self._stored_documents = self._corpus.documents
         return struct
 
     def _insert(self, nodes: Sequence[BaseNode], **insert_kwargs: Any) -> None:
@@ -382,8 +384,8 @@ class LivingIndex(BaseIndex[S]):
     def _delete_node(self, node_id: str, **delete_kwargs: Any) -> None:
         self._index_struct.documents.pop(node_id, None)
 
-    def _changed(self, documents: Sequence[LlamaIndexDocument]) -> list[bool]:
-        self._follow()
+    def _find_changed(self, documents: Sequence[LlamaIndexDocument]) -> list[bool]:
+        self._sync_stores()
         hashes = {d.id_: self._known_hash(d.id_) for d in documents}
         changed = []
         for document in documents:
@@ -406,9 +408,9 @@ class LivingIndex(BaseIndex[S]):
     ) -> None:
         hashes = {document.id_: document.hash for document in documents}
         nodes = run_transformations(documents, self._transformations, **(insert_kwargs or {}))
-        stale = self._stale(hashes, nodes)
-        self._pay(nodes, stale)
-        self._store(hashes)
+        stale = self._find_stale(hashes, nodes)
+        self._update_corpus(nodes, stale)
+        self._write_stores(hashes)
 
     async def _areplace(
         self,
@@ -421,30 +423,30 @@ class LivingIndex(BaseIndex[S]):
         nodes = await arun_transformations(
             documents, self._transformations, **(insert_kwargs or {})
         )
-        stale = await asyncio.to_thread(self._stale, hashes, nodes)
-        await self._apay(nodes, stale)
-        await asyncio.to_thread(self._store, hashes)
+        stale = await asyncio.to_thread(self._find_stale, hashes, nodes)
+        await self._aupdate_corpus(nodes, stale)
+        await asyncio.to_thread(self._write_stores, hashes)
 
-    def _stale(self, doc_ids: Iterable[str], nodes: Sequence[BaseNode]) -> list[str]:
+    def _find_stale(self, doc_ids: Iterable[str], nodes: Sequence[BaseNode]) -> list[str]:
         """Return the nodes of documents that are not among their new ones."""
-        self._follow()
+        self._sync_stores()
         new = {node.node_id for node in nodes}
         infos = [self.docstore.get_ref_doc_info(doc_id) for doc_id in doc_ids]
         before = [node_id for info in infos if info for node_id in info.node_ids]
         return [node_id for node_id in before if node_id not in new]
 
-    def _pay(self, nodes: Sequence[BaseNode], gone: Sequence[str] = ()) -> None:
+    def _update_corpus(self, nodes: Sequence[BaseNode], gone: Sequence[str] = ()) -> None:
         """Change the corpus, paying for what is new; on error nothing has changed."""
         self._run(self._change(nodes, gone))
 
-    async def _apay(self, nodes: Sequence[BaseNode], gone: Sequence[str] = ()) -> None:
+    async def _aupdate_corpus(self, nodes: Sequence[BaseNode], gone: Sequence[str] = ()) -> None:
         change = await asyncio.to_thread(self._change, nodes, gone)
         await self._arun(change)
 
-    def _follow(self) -> None:
+    def _sync_stores(self) -> None:
         """Bring the stores in memory up to an index in a database, which others may change."""
-        if self._living.in_database and self._kept is not self._living.snapshot()[0]:
-            self._store()
+        if self._corpus.in_database and self._stored_documents is not self._corpus.snapshot()[0]:
+            self._write_stores()
 
     def _check_version(self) -> None:
         """Refuse to write over what another index over the same storage has written.
@@ -453,12 +455,12 @@ class LivingIndex(BaseIndex[S]):
         exclude it.
         """
         struct: S | None = getattr(self, "_index_struct", None)
-        if struct is None or self._living.in_database:
+        if struct is None or self._corpus.in_database:
             return
         # A thread that stores is between its two versions.
-        with self._storing:
+        with self._store_lock:
             saved = self._storage_context.index_store.get_index_struct(struct.index_id)
-            changed = isinstance(saved, LivingStruct) and saved.version != struct.version
+            changed = isinstance(saved, VersionedStruct) and saved.version != struct.version
         if changed:
             raise StaleIndexError(
                 f"the index {struct.index_id!r} was changed by another process or object over the"
@@ -479,26 +481,28 @@ class LivingIndex(BaseIndex[S]):
             struct.version = before
             with suppress(Exception):
                 saved = self._storage_context.index_store.get_index_struct(struct.index_id)
-                struct.version = saved.version if isinstance(saved, LivingStruct) else before
+                struct.version = saved.version if isinstance(saved, VersionedStruct) else before
             raise
 
     def _change(self, nodes: Sequence[BaseNode], gone: Sequence[str]) -> Flow[Any]:
         self._check_version()
         if gone:
-            self._follow()
-        known = doc_ids(self._living.documents) if gone else {}
+            self._sync_stores()
+        known = doc_ids(self._corpus.documents) if gone else {}
         stale = [known[node_id] for node_id in gone if node_id in known]
-        return self._living.change(upsert=self._documents(nodes), delete=stale)
+        return self._corpus.change(upsert=self._documents(nodes), delete=stale)
 
-    def _store(self, hashes: Mapping[str, str] | None = None, **insert_kwargs: Any) -> None:
+    def _write_stores(self, hashes: Mapping[str, str] | None = None, **insert_kwargs: Any) -> None:
         """Bring the stores up to the corpus, with all that a change cut short left undone."""
-        with self._storing, self._next_version():
-            current, kept = self._living.documents, self._kept
+        with self._store_lock, self._next_version():
+            current, stored = self._corpus.documents, self._stored_documents
             nodes = [
-                copied(node_of(new)) for id_, new in current.items() if kept.get(id_) is not new
+                copy_node(node_of(new))
+                for id_, new in current.items()
+                if stored.get(id_) is not new
             ]
-            stale = [node_of(old) for id_, old in kept.items() if current.get(id_) is not old]
-            if self._living.in_database:
+            stale = [node_of(old) for id_, old in stored.items() if current.get(id_) is not old]
+            if self._corpus.in_database:
                 hashes = {**_source_hashes(nodes), **(hashes or {})}
             replaced = {node.ref_doc_id or node.node_id for node in nodes}
             for node in stale:
@@ -508,20 +512,20 @@ class LivingIndex(BaseIndex[S]):
             super().insert_nodes(nodes, **insert_kwargs)
             gone = {node.node_id for node in stale}.difference(node.node_id for node in nodes)
             if gone:
-                shared = gone & self._held_by_others()
+                shared = gone & self._node_ids_of_others()
                 for node_ids, last in ((shared, False), (gone - shared, True)):
                     if node_ids:
                         super().delete_nodes(sorted(node_ids), delete_from_docstore=last)
-            self._kept = current
+            self._stored_documents = current
             if hashes:
                 self.docstore.set_document_hashes(dict(hashes))
 
-    def _held_by_others(self) -> set[str]:
+    def _node_ids_of_others(self) -> set[str]:
         """Return the nodes of documents that other indexes of ours keep in the same docstore."""
         return {
             node_id
             for struct in self._storage_context.index_store.index_structs()
-            if isinstance(struct, LivingStruct) and struct.index_id != self.index_id
+            if isinstance(struct, VersionedStruct) and struct.index_id != self.index_id
             for node_id in struct.documents
         }
 
@@ -535,7 +539,7 @@ class LivingIndex(BaseIndex[S]):
         return self._documents(nodes)
 
     def _documents(self, nodes: Sequence[BaseNode]) -> list[Document]:
-        there = self._living.documents
+        there = self._corpus.documents
         documents = core_documents(nodes, self._title_key)
         for document in documents:
             known = there.get(document.id)
@@ -557,7 +561,7 @@ def _source_hashes(nodes: Sequence[BaseNode]) -> dict[str, str]:
     return {one.node_id: one.hash for one in sources if one is not None and one.hash}
 
 
-def _last(
+def _select_changed(
     documents: Sequence[LlamaIndexDocument], changed: Sequence[bool]
 ) -> list[LlamaIndexDocument]:
     """Return the changed documents, and of those with one id the last."""
@@ -565,7 +569,7 @@ def _last(
     return list({document.id_: document for document, is_new in pairs if is_new}.values())
 
 
-def register_class(struct: type[LivingStruct], index: type[LivingIndex[Any]]) -> None:
+def register_class(struct: type[VersionedStruct], index: type[UpdatableIndex[Any]]) -> None:
     """Tell LlamaIndex the classes of a saved index; doing so again changes nothing."""
     structs = cast("dict[Any, type[IndexStruct]]", INDEX_STRUCT_TYPE_TO_INDEX_STRUCT_CLASS)
     structs[struct.get_type()] = struct
