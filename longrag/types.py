@@ -19,7 +19,7 @@ Chunker: TypeAlias = Callable[[str], Sequence[Span]]
 """Cuts a document's text into the spans that are embedded."""
 
 Granularity: TypeAlias = Literal["chunk", "document", "unit"]
-"""What is embedded in a unit's name: the levels of g' in LongRAG §3.1."""
+"""What is embedded for a unit: the levels of g' in LongRAG §3.1."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ class Member:
     doc_end: int
 
     def __post_init__(self) -> None:
-        """Let a part of a text without a place have none either, whatever was added to it."""
+        """Keep an unplaced member unplaced when offsets are shifted."""
         if self.doc_start < 0:
             object.__setattr__(self, "doc_start", self.doc_start - self.doc_end)
             object.__setattr__(self, "doc_end", 0)
@@ -98,7 +98,7 @@ class Chunk:
     doc_end: int
 
     def __post_init__(self) -> None:
-        """Let unknown offsets be the same ones, whatever was added to them."""
+        """Keep unknown offsets unknown when they are shifted."""
         if self.doc_start < 0:
             object.__setattr__(self, "doc_start", -len(self.text))
             object.__setattr__(self, "doc_end", 0)
@@ -106,7 +106,7 @@ class Chunk:
     def member(self, start: int = 0) -> Member:
         """Return the chunk as a member of a text that holds its text from ``start`` on.
 
-        Offsets of another length than the text are no place of it.
+        If the offsets do not fit the length of the text, the place is unknown.
         """
         if self.doc_end - self.doc_start != len(self.text):
             return Member.unplaced(self.doc_id, self.title, start, len(self.text))
@@ -208,7 +208,7 @@ class Key:
 
 
 def shared_metadata(metadata: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
-    """Keep what all of at least one mapping agree on.
+    """Return the entries that all mappings, at least one, agree on.
 
     Values that cannot be compared, such as arrays, are not agreed on.
     """
@@ -223,7 +223,7 @@ def shared_metadata(metadata: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
 def _equal(one: object, other: object) -> bool:
     try:
         return bool(one == other)
-    except ValueError:  # arrays are equal in places, which is no answer
+    except ValueError:  # comparing arrays gives an array, not a bool
         return False
 
 

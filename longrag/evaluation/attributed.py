@@ -2,7 +2,7 @@
 
 Attributable to identified sources: Rashkin et al. 2021; scored by a model of natural language
 inference, as Bohnet et al. 2022 and RICHES §5.2 and A.2 do. F1 says that an answer is right, and
-AutoAIS that it follows from what was retrieved; either goes without the other.
+AutoAIS that it follows from what was retrieved; neither implies the other.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from longrag.models.words import content_terms
 Entails: TypeAlias = Callable[[str, str], float]
 """Tells with a number from 0 to 1 whether a premise entails a hypothesis."""
 
-# The words of the hypothesis that come from no question and no answer.
+# The words of the hypothesis that are neither the question's nor the answer's.
 _FRAME: Final = frozenset(content_terms("The answer to the question"))
 
 
@@ -27,7 +27,7 @@ def auto_ais(question: str, answer: str, evidence: Sequence[str], entails: Entai
     """Return how far the evidence entails that this is the answer, from 0 to 1.
 
     The premise is the retrieved keys in their order, and the hypothesis is "The answer to the
-    question '...' is '...'"; what the model thought between them is no evidence. RICHES A.2 prints
+    question '...' is '...'"; what the model wrote between them is not evidence. RICHES A.2 prints
     the two names the other way round. No answer, or no evidence, is attributed to nothing and
     scores 0 without a call.
 
@@ -121,8 +121,8 @@ def _number(names: Mapping[int, str], label: str | int) -> int:
 def lexical_stand_in(premise: str, hypothesis: str) -> float:
     """Return the share of the hypothesis's content words that are in the premise, as stems.
 
-    No measure of entailment: it reads neither order nor negation, and an answer of yes or no is
-    missing from any premise. It takes a model's place so that an evaluation can be run through
+    Not a measure of entailment: it reads neither order nor negation, and an answer of yes or no is
+    missing from any premise. It takes a model's place so that an evaluation can be run
     offline; do not report its numbers as AutoAIS.
     """
     wanted = [term for term in content_terms(hypothesis) if term not in _FRAME]

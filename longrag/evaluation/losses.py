@@ -1,4 +1,4 @@
-"""What went wrong where a question was lost: index, search or attribution (RICHES, Table 7).
+"""Why a question was lost: index, search or attribution (RICHES, Table 7).
 
 The paper sorts fifty lost questions by hand. Here it is done by the definitions below, for
 questions whose evidence is known.
@@ -17,7 +17,7 @@ from longrag.ingestion.key_extraction import one_line
 from longrag.models.tokenizer import Tokenizer, encode_key
 
 Loss: TypeAlias = Literal["index", "search", "attribution"]
-"""What made a question be lost, as ``loss`` defines it."""
+"""Why a question was lost, as ``loss`` defines it."""
 
 _POINTING: Final = re.compile(
     r"\W*(?:(?:it|its|he|him|his|she|hers?|they|them|theirs?|this|that|these|those|there|"
@@ -42,7 +42,7 @@ def loss(
     step where something was missing is the one to blame:
 
     - "index": a gold key or document is not in the index, or a gold key cannot be understood by
-      itself (``needs_context``), so that it is there and yet no answer to the question;
+      itself (``needs_context``), so that it does not answer the question;
     - "search": all of the gold is in the index, and some of it was not retrieved;
     - "attribution": all of the gold was retrieved, and the answer is wrong all the same, or the
       evidence does not entail it.
@@ -98,7 +98,7 @@ def needs_context(text: str) -> bool:
 
 
 def loss_counts(losses: Iterable[Loss | None]) -> dict[Loss, int]:
-    """Count the lost questions by what went wrong, in the order of the table; None is not lost."""
+    """Count lost questions by reason, in the order of the table; None is a question not lost."""
     counts: dict[Loss, int] = dict.fromkeys(get_args(Loss), 0)
     for one in losses:
         if one is None:

@@ -21,14 +21,14 @@ class RougeL(NamedTuple):
 
 
 class Meteor(NamedTuple):
-    """A METEOR score, and which matches were looked for to get it."""
+    """A METEOR score, and the kinds of matches that it counts."""
 
     score: float
     matching: Literal["exact+stem", "exact+stem+synonym"]
 
 
 class WordNet(Protocol):
-    """What METEOR asks of a thesaurus; ``nltk.corpus.wordnet`` is one."""
+    """The part of a thesaurus that METEOR uses; ``nltk.corpus.wordnet`` is one."""
 
     def synsets(self, word: str) -> Iterable[object]:
         """Return the sets of synonyms a word is in."""

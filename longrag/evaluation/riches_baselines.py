@@ -1,4 +1,4 @@
-"""What RICHES is compared with (§5.4): no retrieval, search then generate, retrieval step by step.
+"""The baselines of RICHES (§5.4): no retrieval, search then generate, retrieval step by step.
 
 Each is a flow: it asks for texts with ``Generate`` and for evidence with ``Search``, so that any
 model and any store can answer. ``KeySearch`` answers searches over the very keys that a decoder
@@ -206,7 +206,7 @@ def _fill_steps(prompt: str, question: str, steps: str) -> str:
 def _next_step(text: str) -> tuple[str, str]:
     """Return "query" or "answer" with its words, from the first line that is not blank.
 
-    What else the model wrote is made up: the passages are not its own.
+    Further lines are ignored: passages that the model writes are made up.
     """
     line = text.strip().partition("\n")[0]
     step = _STEP.match(line)
@@ -218,7 +218,7 @@ def _next_step(text: str) -> tuple[str, str]:
 
 
 def _short(text: str) -> str:
-    """Return the answer that a prompt's last label asked for; none where the reader declined."""
+    """Return the answer that a prompt's last label asked for; empty where the reader declined."""
     answer = parse_answer(f"answer:{text}")
     return "" if RICHES_UNANSWERABLE in answer.casefold() else answer
 

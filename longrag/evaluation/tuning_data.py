@@ -1,4 +1,4 @@
-"""Data to tune a generator on contexts that help or disturb, and the sets to evaluate it with.
+"""Data to tune a generator on contexts that help or disturb, and data to evaluate it.
 
 Best practices, §3.8 and Appendix A.5: a generator that was tuned on one relevant and one random
 document (Mgr) makes the best of relevant and of mixed contexts.
@@ -143,7 +143,7 @@ def tuning_examples(
 def split_questions(
     questions: Sequence[TuningQuestion], *, held_out: int, random_state: int
 ) -> tuple[list[TuningQuestion], list[TuningQuestion]]:
-    """Part questions into those to train and those to evaluate with, which do not overlap (A.5).
+    """Split questions into those to train and those to evaluate with, which do not overlap (A.5).
 
     Questions with the same words, whatever their case and white space, go to the same side. Which
     are held out depends on the question and the seed: those with the smallest hashes, so that a
@@ -220,7 +220,7 @@ class _Pool:
         self._random_state = random_state
 
     def rng(self, question: TuningQuestion) -> np.random.Generator:
-        """Return a generator that only the question and the seed decide on."""
+        """Return a random generator that depends only on the question and the seed."""
         return np.random.default_rng(list(_digest(self._random_state, question.question)))
 
     def draw(self, question: TuningQuestion, rng: np.random.Generator) -> str:

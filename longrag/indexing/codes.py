@@ -1,4 +1,4 @@
-"""Vectors as one signed byte a value, with a proven bound on what the bytes leave out.
+"""Vectors as one signed byte a value, with a proven bound on the rounding error.
 
 A row x is kept as x' = scale * codes, with the norm of x - x' beside it. A query q, rounded to
 q' = unit * integers, is multiplied with the codes in integers. Then
@@ -119,7 +119,7 @@ def _integers(query: NDArray[np.float32]) -> tuple[NDArray[np.int16], np.float32
 def _margin(
     query: NDArray[np.float32], left_out: float, largest_norm: float
 ) -> tuple[np.float32, np.float32]:
-    """Return what a product is off by for each unit of a row's error, and beside that."""
+    """Return the error of a product for each unit of a row's error, and the constant part."""
     norm = float(np.linalg.norm(query.astype(np.float64)))
     # Eight roundings to float32, of which one is that of the exact product; and values below the
     # normal range, which some processors flush to zero.

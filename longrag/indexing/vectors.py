@@ -1,8 +1,8 @@
 """Vectors as indexes keep them: checked at the border, stored as float32 or float16, multiplied.
 
-Two products live here. `inner_products` is fast and rounded as BLAS pleases, which depends on the
-shapes it is given. `exact_inner_products` gives one value to one pair of vectors whatever is
-beside them. Searches find candidates with the first and decide with the second.
+There are two products. `inner_products` is fast; its rounding is up to BLAS and depends on the
+shapes it is given. `exact_inner_products` gives the same value to a pair of vectors in any
+batch. Searches find candidates with the first and decide with the second.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _MATRIX_QUERIES = 4
 def check_vectors(
     vectors: ArrayLike, *, name: str, width: int | None = None, one_row: bool = False
 ) -> NDArray[np.float32]:
-    """Return vectors as a C-contiguous float32 array of shape (rows, width), or say what is wrong.
+    """Return vectors as a C-contiguous float32 array of shape (rows, width), or raise.
 
     The caller's array comes back as it is where it already complies; it is never changed.
     There may be no rows, but a row has at least one value.

@@ -1,4 +1,4 @@
-"""Links for corpora that have none: titles in the text, folders, sections, names, citations.
+"""Links for corpora without hyperlinks: titles in the text, folders, sections, names, citations.
 
 Grouping (LongRAG, Algorithm 1) and evidence assembly need pairs of related documents and do not ask
 where these come from. Every source here reads them out of the documents alone, in time linear in
@@ -63,7 +63,7 @@ class TitleMentions:
 
     A title is taken without a parenthesis at its end, so "Rush (band)" is looked for as "Rush". It
     must match whole words; where titles overlap, the one that begins first counts, and of these the
-    longest. A title that several documents have names none of them; numbers name nothing; and a
+    longest. A title that several documents share is ignored; numbers name nothing; and a
     title of one word is passed over where the corpus writes that word in lower case more often than
     not, because it then is a common word. Titles of more than 32 words are not looked for.
 
@@ -334,7 +334,7 @@ class CitationKeys:
 
     A key names the document whose id it is, or one of whose ``keys`` in the metadata has it for a
     value (a string, an integer, or a list of them). A number in brackets is looked up first in the
-    citing document's own reference list. What names several documents names none.
+    citing document's own reference list. A key that names several documents is ignored.
 
     Args:
         keys: Metadata keys under which a document tells how it is cited.

@@ -1,7 +1,7 @@
 """Link resolution: which document of the corpus a raw target names.
 
-A link counts only when one document answers to it. Two candidates of the same standing leave it
-unresolved, because a wrong edge puts strangers into one unit.
+A link counts only when one document answers to it. Two equally good candidates leave it
+unresolved, because a wrong edge puts unrelated documents into one unit.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class PrefixRule:
     Args:
         prefix: What the target must begin with.
         replacement: What takes its place.
-        where: If given, only documents whose id begins with this are the rule's concern, as with
+        where: If given, the rule applies only to documents whose id begins with this, as with
             several versions of one manual.
     """
 
@@ -102,7 +102,7 @@ class LinkReport:
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """Where a document lives: its path without a leading slash, its folder and its URL, or ""."""
+    """Where a document is: its path without a leading slash, its folder and its URL, or ""."""
 
     path: str
     folder: str
@@ -162,7 +162,7 @@ class LinkResolver:
     def resolve(self, target: str, source: Document) -> str | None:
         """Return the id of the document a target names, or None.
 
-        None means an unknown or ambiguous target, and for one that names no document at all:
+        None means an unknown or ambiguous target, or one that names no document at all:
         an anchor of the same page, ``mailto:``, ``javascript:``, ``tel:`` or ``data:``.
         """
         target = self.rewrite(target, source)

@@ -120,8 +120,8 @@ def cut(
 ) -> Iterator[Span]:
     """Cut a span at its best separators until every piece fits.
 
-    Pieces come stripped and in order. One that holds no separator any more comes as it is, even
-    when it does not fit.
+    Pieces are stripped and in order. A piece without a separator is kept even when it does not
+    fit.
     """
     if not separators or fits(span):
         yield span
@@ -184,7 +184,7 @@ def _closes(line: str, fence: str) -> bool:
 
 
 def _paragraphs(text: str, lines: list[Span]) -> Iterator[_Block]:
-    """Join wrapped lines, and part them where the author broke a line on purpose.
+    """Join wrapped lines, and separate them where the author broke a line on purpose.
 
     A break was made on purpose when the next word would have fitted well into the line: so plain
     text with one paragraph to a line keeps its headings apart, and wrapped text is left whole.
@@ -247,7 +247,7 @@ def _sentence_edges(text: str, start: int, end: int, language: str) -> list[int]
 
 
 def _with_missed_edges(text: str, edges: list[int], language: str) -> Iterator[int]:
-    """Yield the starts of sentences, those that sentencex overlooks among them.
+    """Yield the starts of sentences, including those that sentencex misses.
 
     It reads on past every full stop of an item "1) ..." inside a paragraph, and past a Chinese
     full stop before a Latin letter or a digit.

@@ -98,13 +98,13 @@ def _walk(root: Path) -> Iterator[tuple[str, Path]]:
         folders[:] = [name for name in folders if not name.startswith(".")]
         for name in names:
             file = Path(folder, name)
-            # A pipe or device with a tempting name would block the reader for ever.
+            # Reading a pipe or device would block for ever.
             if not name.startswith(".") and file.is_file():
                 yield _name(file.relative_to(root).as_posix()), file
 
 
 def _name(path: str) -> str:
-    """Spell out the bytes of a file name that are no text, which nothing later could encode."""
+    """Escape the bytes of a file name that are not UTF-8, since they could not be encoded later."""
     return os.fsencode(path).decode("utf-8", "backslashreplace")
 
 
@@ -147,7 +147,7 @@ def _front_matter(text: str) -> tuple[Mapping[str, str | int | float | bool], st
 
     class Loader(yaml.SafeLoader):
         def flatten_mapping(self, node: yaml.MappingNode) -> None:
-            """Leave merge keys alone, for merging takes time exponential in their depth."""
+            """Ignore merge keys, since merging takes time exponential in their depth."""
 
     Loader.add_constructor("tag:yaml.org,2002:merge", _as_text)
     Loader.add_constructor("tag:yaml.org,2002:value", _as_text)
@@ -209,7 +209,7 @@ def _node_text(tree: LexborHTMLParser, selector: str) -> str:
 
 
 def _visible_text(tree: LexborHTMLParser) -> str:
-    """Return the text of a page, one line a block; the tree is used up."""
+    """Return the text of a page, one line for each block; the tree is consumed."""
     tree.strip_tags(_INVISIBLE)
     for node in tree.css(", ".join(_BLOCKS.split())):
         node.insert_before(_BREAK)

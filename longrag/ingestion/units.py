@@ -1,4 +1,4 @@
-"""Documents to long units, and units to the chunks that are embedded in their name."""
+"""Documents to long units, and units to the chunks that are embedded for them."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ def chunk_unit(
     split_sentences: SentenceSplitter = split_sentences,
     chunker: Chunker | None = None,
 ) -> list[Chunk]:
-    """Cut a unit into the pieces g' that are embedded in its name (LongRAG §3.1).
+    """Cut a unit into the pieces g' that are embedded for it (LongRAG §3.1).
 
     Args:
         unit: A unit as built by ``build_units``.
@@ -261,7 +261,7 @@ def long_units(
 
 
 def embedding_text(chunk: Chunk) -> str:
-    """Write what is embedded of a chunk: its text with its title, as ``titled_text`` does."""
+    """Return the text that is embedded for a chunk: its title and text, see ``titled_text``."""
     return titled_text(chunk.title, chunk.text)
 
 
@@ -275,7 +275,7 @@ def titled_text(title: str, text: str) -> str:
 
 
 def _head(title: str, text: str) -> str:
-    """What goes before a text to name it; nothing when the text names itself."""
+    """The title to put before a text; nothing when the text begins with it."""
     name = title.strip()
     line = text.lstrip().partition("\n")[0].strip()
     return "" if name in ("", line, line.lstrip("#").strip()) else name + _BLANK_LINE

@@ -1,4 +1,4 @@
-"""What embeds text, and local backends that need no key and no download."""
+"""The embedder protocol, and local embedders that need no key and no download."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What scores next tokens: the one seam between a search over tokens and the model behind it.
+"""The protocol of models that score next tokens, between a token search and the model.
 
-A search asks which tokens may follow what it has so far, and with which probability. It knows
-neither tensors nor caches nor servers; a model knows neither corpora nor beams.
+A search asks for the probabilities of the tokens that may come next. It knows neither tensors nor
+caches nor servers; a model knows neither corpora nor beams.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ NO_TOKENS.setflags(write=False)
 class Next:
     """One question to a language model: which tokens follow, among those that may.
 
-    ``prompt`` is the number of a prompt of the session and ``tokens`` what was generated behind it.
+    ``prompt`` is the number of a prompt of the session and ``tokens`` what was generated after it.
     ``allowed`` are the ids that may follow, all of the vocabulary where it is None; ``banned`` are
     those that may not. The best ``k`` are wanted.
     """
@@ -57,8 +57,8 @@ class Session(Protocol):
     def score(self, asked: Sequence[Next], /) -> Sequence[Scores]:
         """Answer each question; the tokens asked about may be any, in any order, repeatedly.
 
-        A question whose tokens go on those of an earlier one is cheap, and so are several that go
-        on one another: a whole chain of tokens may be asked about at once.
+        A question whose tokens extend those of an earlier one is cheap, and so are several that
+        extend one another: a whole chain of tokens may be asked about at once.
 
         Raises:
             GenerationError: the model gave no finite probability for a token that may follow.
@@ -66,10 +66,10 @@ class Session(Protocol):
 
 
 class LanguageModel(Protocol):
-    """A language model that tells the probability of any next token.
+    """A language model that gives the probability of any next token.
 
     Attributes:
-        name: names the model and its weights, as far as they have a name.
+        name: names the model and its weights, if they have a name.
         tokenizer: its tokenizer.
         end_ids: the tokens that end its output, rising.
         context_window: the tokens that prompt and output may have together; None if not known.

@@ -33,7 +33,7 @@ class LlamaCppTokenizer:
     """The tokenizer in a GGUF file as constraints see it: text is text, and nothing is added.
 
     What looks like a special token ("</s>") is spelled out. The space that SentencePiece models put
-    before a text is left out. Tokens that are no whole UTF-8 by themselves decode to U+FFFD.
+    before a text is left out. Tokens that are not valid UTF-8 by themselves decode to U+FFFD.
 
     Args:
         llama: a loaded ``llama_cpp.Llama``, with its vocabulary at least.
@@ -52,7 +52,7 @@ class LlamaCppTokenizer:
     def fingerprint(self) -> str:
         """A hash of all tokens, of the tokenizer's settings, and of how it cuts a short text.
 
-        llama.cpp tells no merges, so two tokenizers that differ in these alone may look the same.
+        llama.cpp does not expose merges, so tokenizers that differ only in these may look the same.
         """
         named = sorted(self._llama.metadata.items())
         told = [pair for pair in named if pair[0].startswith("tokenizer.ggml.")]
@@ -69,7 +69,7 @@ class LlamaCppTokenizer:
         spelled = utf8(text)
         if not self._adds_space or not text:
             return self._ids(spelled)
-        # Behind a line break there is a text's begin no more, and nothing joins with one.
+        # No space is added after a line break, and no token joins one with what follows.
         guard = self._ids(b"\n")
         return self._ids(b"\n" + spelled)[len(guard) :]
 
@@ -83,7 +83,7 @@ class LlamaCppTokenizer:
 
     @cached_property
     def _pieces(self) -> list[bytes]:
-        # Llama.detokenize drops tokens of more than 32 bytes and, behind a <s>, a space.
+        # Llama.detokenize drops tokens of more than 32 bytes and, after a <s>, a space.
         import ctypes
 
         import llama_cpp
@@ -105,11 +105,11 @@ class LlamaCppTokenizer:
 class LlamaCppLanguageModel:
     """Scores next tokens with a loaded ``llama_cpp.Llama``.
 
-    It keeps the keys and values of one text: a question that goes on the last one reads its own
-    tokens alone, and any other goes back to what both begin with and reads the rest again. That is
-    what a greedy search asks (``beam_size=1``); a beam works, and reads each hypothesis again from
-    where it leaves the one before. A model that cannot go back, as Mamba, reads a text from its
-    begin each time it leaves it. Questions asked together are answered in the order in which least
+    It keeps the keys and values of one text: a question that extends the last one reads only its
+    new tokens, and any other goes back to the common beginning and reads the rest again. This suits
+    a greedy search (``beam_size=1``); a beam works, and reads each hypothesis again from where it
+    differs from the one before. A model that cannot go back, such as Mamba, reads a text from its
+    beginning each time. Questions asked together are answered in the order in which least
     is read.
 
     One call is made at a time, whichever session or thread it is from. Sessions keep nothing, and
@@ -126,8 +126,8 @@ class LlamaCppLanguageModel:
         name: names the weights; the name of the file if None.
 
     Raises:
-        InvalidParameterError: ``llama`` is no ``llama_cpp.Llama``, or was loaded so that it cannot
-            score tokens.
+        InvalidParameterError: ``llama`` is not a ``llama_cpp.Llama``, or was loaded so that it
+            cannot score tokens.
         MissingExtraError: llama-cpp-python is not installed.
     """
 
@@ -153,9 +153,9 @@ class LlamaCppLanguageModel:
         return int(self._llama.n_ctx())
 
     def prompt_ids(self, prompt: str, /) -> Sequence[int]:
-        """Return the ids of a prompt, in which special tokens may be spelled, behind its ``<s>``.
+        """Return the ids of a prompt, in which special tokens may be spelled, after its ``<s>``.
 
-        There is one where the file asks for it and the prompt does not spell it.
+        ``<s>`` is added where the file asks for it and the prompt does not spell it.
 
         Raises:
             TokenizerError: the prompt holds half of a surrogate pair.
@@ -171,7 +171,7 @@ class LlamaCppLanguageModel:
         """Begin to continue prompts.
 
         Raises:
-            InvalidParameterError: there is no prompt, or one is empty, longer than the context
+            InvalidParameterError: no prompts, or one that is empty, longer than the context
                 window or has ids outside the vocabulary.
         """
         known = min(int(self._llama.n_vocab()), self.tokenizer.vocab_size)

@@ -1,4 +1,4 @@
-"""What prompts and questions of a session may be, checked where they come in."""
+"""Checks of the prompts and questions of a session."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ class Bounds:
         """Check one question about prompts that were checked.
 
         Raises:
-            InvalidParameterError: it is about no such prompt or no token, or too long, or has
-                unknown ids.
+            InvalidParameterError: its prompt is unknown, it allows no token, it is too long, or it
+                has unknown ids.
         """
         if not 0 <= asked.prompt < len(prompts):
             raise InvalidParameterError("prompt", asked.prompt, f"from 0 to {len(prompts) - 1}")

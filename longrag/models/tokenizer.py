@@ -1,4 +1,4 @@
-"""A language model's tokenizer as the constraint sees it, and the check that its splices hold."""
+"""The tokenizer protocol of constrained decoding, and checks of a tokenizer at the markers."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def as_tokenizer(tokenizer: Any) -> Tokenizer:
         found: Tokenizer = tokenizer
         return found
     if hasattr(tokenizer, "get_vocab") and hasattr(tokenizer, "all_special_ids"):
-        # Importing it does not import transformers, which the tokenizer's maker has done.
+        # This import does not load transformers, which the caller has loaded already.
         from longrag.models.transformers.tokenizer import TransformersTokenizer
 
         return TransformersTokenizer(tokenizer)

@@ -1,6 +1,6 @@
 """The token counter that needs no vocabulary, no network and no framework.
 
-A caller's own tokenizer always wins; this one is the default wherever none was given.
+It is the default of every ``count_tokens`` parameter.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ from longrag.indexing.key_index.runs import (
 )
 from longrag.indexing.key_index.token_ids import TokenIds, gather
 
-# Below so many keys that begin alike, comparing them whole is cheaper than another round.
+# Up to this many keys with a common beginning, comparing whole keys beats another round.
 _FEW = 4096
 # Keys packed at a time, so that what is computed beside the words stays small.
 _PACKED = 1 << 16
@@ -125,7 +125,7 @@ class KeyArray:
         return Content(TokenIds(self._flat, self._offsets))
 
     def arrays(self) -> dict[str, NDArray[Any]]:
-        """Return all there is to save."""
+        """Return the arrays to save."""
         return {
             "tokens": self._flat,
             "offsets": self._offsets,

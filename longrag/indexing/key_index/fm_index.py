@@ -1,7 +1,7 @@
 """Every stretch of every key in the least memory: an FM-index (RICHES §3.2).
 
 Ferragina, Manzini: "Opportunistic Data Structures with Applications", 2000, over the reversed text,
-so that one step of backward search adds a token behind those found; in a wavelet matrix (Claude,
+so that one step of backward search adds a token after those found; in a wavelet matrix (Claude,
 Navarro, Ordóñez 2015). The text itself is not kept: it is read back out of the index.
 """
 
@@ -137,7 +137,7 @@ class FMIndex:
         return Content(TokenIds(flat, offsets), ends[rows[inside]])
 
     def arrays(self) -> dict[str, NDArray[Any]]:
-        """Return all there is to save."""
+        """Return the arrays to save."""
         return self._arrays
 
     def check(self) -> None:

@@ -76,7 +76,7 @@ class KeyIndex:
     """The keys of a corpus, as token ids, with their sources; never changed.
 
     ``with_keys`` and ``without_documents`` return another index that shares what is unchanged, so
-    a decoder goes on undisturbed with the one it holds, from any number of threads. Answers depend
+    a decoder can keep using the one it holds, from any number of threads. Answers depend
     on the keys alone, not on the order in which they came or went.
 
     Make one with ``from_keys``, ``from_token_ids`` or ``load``.
@@ -253,8 +253,8 @@ class KeyIndex:
     def only(self, ids: Iterable[str]) -> KeyIndex:
         """Return an index of the keys of some documents or passages alone.
 
-        What has no key here is ignored. The index holds nothing of the other keys, so nothing of
-        them can be decoded under it. Takes milliseconds for some dozens of keys of any number.
+        Ids without a key here are ignored. The index holds nothing of the other keys, so nothing of
+        them can be decoded under it. Some dozens of keys take milliseconds in any index.
 
         Raises:
             InvalidParameterError: ``ids`` is a string, or an id is not one.
@@ -282,12 +282,12 @@ class KeyIndex:
 
     @cached_property
     def doc_ids(self) -> tuple[str, ...]:
-        """The documents that have keys, sorted."""
+        """The ids of the documents that have keys, sorted."""
         found = {id_: None for part in self._parts for id_ in part.sources.doc_ids(part.living())}
         return tuple(sorted(found))
 
     def advance(self, state: KeyState, token: int) -> KeyState | None:
-        """Return the state one token further; None where nothing in the corpus goes on so.
+        """Return the state after one more token; None if no key continues with it.
 
         Raises:
             InvalidParameterError: a token outside the vocabulary, or a state of another index.
@@ -309,7 +309,7 @@ class KeyIndex:
         return KeyState(lows, highs, depth + 1)
 
     def find(self, tokens: Iterable[int]) -> KeyState | None:
-        """Return the state after some tokens; None where nothing in the corpus begins so."""
+        """Return the state after some tokens; None if no key begins with them."""
         state: KeyState | None = self.root
         for token in tokens:
             if state is None:
@@ -318,7 +318,7 @@ class KeyIndex:
         return state
 
     def continuations(self, state: KeyState) -> NDArray[np.int64]:
-        """Return the tokens that may follow, rising; none at the end of the only key there is.
+        """Return the tokens that may follow, rising; empty where no key continues.
 
         The array is shared and cannot be written to.
         """
@@ -350,8 +350,7 @@ class KeyIndex:
     def sources(self, state: KeyState) -> tuple[Occurrence, ...]:
         """Return what the tokens are evidence of, in the order of documents and offsets.
 
-        With whole keys, every key that is these tokens: none before a key's end. Otherwise every
-        place where they occur.
+        With whole keys, every key that equals these tokens. Otherwise every place where they occur.
         """
         if state.depth == 0:
             return ()
@@ -371,7 +370,7 @@ class KeyIndex:
 
     @cached_property
     def fingerprint(self) -> str:
-        """A hash of all that the index answers by; equal for a saved index and its copy."""
+        """A hash of all that determines the answers; equal for a saved index and its copy."""
         digest = sha256(repr((self._settings, self.tokenizer_fingerprint)).encode())
         for part in self._parts:
             for name, array_ in sorted(part.arrays().items()):

@@ -39,7 +39,7 @@ _KEPT = 4096
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What all parts of an index share."""
+    """The settings that all parts of an index share."""
 
     mode: Mode
     vocab_size: int
@@ -106,7 +106,7 @@ class Part:
         return Part(self.segment, self.sources, alive), had
 
     def arrays(self) -> dict[str, NDArray[Any]]:
-        """Return all there is to save of a part without removed keys."""
+        """Return the arrays to save of a part without removed keys."""
         return self.segment.arrays() | self.sources.arrays()
 
 

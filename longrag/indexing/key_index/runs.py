@@ -1,4 +1,4 @@
-"""What one segment of a key index answers, and how runs of equal values are found in sorted rows.
+"""The segments of a key index, and how runs of equal values are found in sorted rows.
 
 A segment holds keys and never changes. The keys that begin with given tokens are an interval of its
 rows, ``[lo, hi)``; the tokens that may follow split it into runs.
@@ -51,7 +51,7 @@ class Alive:
         np.cumsum(dead_rows, out=self._before[1:])
 
     def without(self, keys: NDArray[np.bool_], rows: NDArray[np.bool_]) -> Alive:
-        """Return what is alive when some more keys, and their rows, no longer count."""
+        """Return what is left when some more keys, and their rows, are removed."""
         return Alive(self.dead_keys | keys, rows | (np.diff(self._before) == 1))
 
     def counts(self, lo: Any, hi: Any) -> Any:
@@ -100,7 +100,7 @@ class Segment(Protocol):
         """Return what the segment was built from."""
 
     def arrays(self) -> dict[str, NDArray[Any]]:
-        """Return all there is to save."""
+        """Return the arrays to save."""
 
     def check(self) -> None:
         """Raise ``ValueError`` where loaded arrays are not of lengths that fit together."""
@@ -115,7 +115,7 @@ def find_runs(values: Callable[[Integers], Integers], lo: int, hi: int) -> Runs:
     Args:
         values: gives the values of some rows, which never fall from row to row.
         lo: the first row.
-        hi: the row behind the last.
+        hi: the row after the last.
     """
     if lo >= hi:
         none = np.empty(0, np.int64)
@@ -123,7 +123,7 @@ def find_runs(values: Callable[[Integers], Integers], lo: int, hi: int) -> Runs:
     rows, found = _borders(values, lo, hi)
     kept = np.concatenate([[True], found[1:] != found[:-1]])
     starts = rows[kept]
-    # The first gap may lie behind many rows of the first value.
+    # The first gap may come after many rows of the first value.
     starts[0] = lo
     return Runs(found[kept], starts, np.append(starts[1:], hi))
 

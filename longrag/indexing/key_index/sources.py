@@ -62,7 +62,7 @@ class KeySources:
     def numbered(cls, count: int) -> KeySources:
         """Make each key a document by itself, named by its number, without a text."""
         names = _decimals(count)
-        # Memory that was never written to takes none: a number a key that is 0 costs nothing.
+        # Pages of zeros that were never written to take no memory.
         blank = np.zeros(count, np.uint32)
         order = np.arange(count, dtype=np.uint32 if count < 2**32 else np.int64)
         numbers = {"document_of": order, "start_of": blank, "end_of": blank, "passage_of": blank}
@@ -126,7 +126,7 @@ class KeySources:
         return {name: code for code, name in enumerate(names)}
 
     def take(self, places: Integers) -> KeySources:
-        """Return some of the keys in the order given, and nothing of the others."""
+        """Return the sources of some keys in the order given, without data of the others."""
         numbers = {name: _take(self._arrays[name], places) for name in _NUMBERS}
         blank = TokenIds(self._texts.flat, np.zeros(len(places) + 1, np.uint32))
         strings = {"texts": self._texts.take(places) if len(self._texts.flat) else blank}
@@ -161,7 +161,7 @@ class KeySources:
         return cls._of(strings, numbers)
 
     def arrays(self) -> dict[str, NDArray[Any]]:
-        """Return all there is to save."""
+        """Return the arrays to save."""
         return self._arrays
 
     def check(self) -> None:

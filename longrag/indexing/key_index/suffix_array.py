@@ -26,7 +26,7 @@ from longrag.indexing.key_index.runs import (
 from longrag.indexing.key_index.suffix_sorting import suffix_array
 from longrag.indexing.key_index.token_ids import TokenIds
 
-# Rows looked at before more are, where one of them usually suffices.
+# Rows read first, since one of these few usually suffices.
 _PIECE = 256
 
 
@@ -124,7 +124,7 @@ class SuffixArray:
         return Content(TokenIds(flat, offsets), ends[inside])
 
     def arrays(self) -> dict[str, NDArray[Any]]:
-        """Return all there is to save."""
+        """Return the arrays to save."""
         return {
             "text": self._text,
             "rows": self._rows,

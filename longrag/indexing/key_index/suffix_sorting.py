@@ -83,7 +83,7 @@ def _kernels() -> _Kernels:
 
 
 def _classify(text: Int32, smaller: Bytes, buckets: Int32) -> Int32:
-    """Mark S-type places, whose suffix is smaller than the next, and find those behind L-type."""
+    """Mark S-type places, whose suffix is smaller than the next, and find those after L-type."""
     length = len(text)
     smaller[length - 1] = 0
     count = 0
@@ -145,7 +145,7 @@ def _select(smaller: Bytes, array: Int32, count: int) -> Int32:
 
 
 def _name(text: Int32, marked: Int32, ordered: Int32, space: Int32) -> tuple[Int32, int]:
-    """Name the stretches between marked places by rank, equal ones alike; overwrites ``space``."""
+    """Rank the stretches between marked places, equal ones alike; overwrites ``space``."""
     length, count = len(text), len(marked)
     for index in range(count):
         space[marked[index]] = index

@@ -65,7 +65,7 @@ def concatenate(parts: Sequence[TokenIds]) -> TokenIds:
 
 
 def check_vocabulary(vocab_size: object) -> int:
-    """Return the size of a vocabulary, or say what is wrong with it."""
+    """Return the size of a vocabulary, or raise if it is not allowed."""
     if isinstance(vocab_size, bool) or not isinstance(vocab_size, int | np.integer):
         raise InvalidParameterError("vocab_size", vocab_size, "an integer")
     if not 1 <= vocab_size <= MAX_VOCABULARY:
@@ -97,7 +97,7 @@ def token_ids(ids: TokenIds | Iterable[Sequence[int]], vocab_size: int) -> Token
 
 
 def _unsigned(flat: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
-    """Return numbers from 0 on in an unsigned type, without a copy where they are its bytes."""
+    """Return numbers from 0 on in an unsigned type, without a copy where the bytes are the same."""
     alike = flat.dtype.kind == "i" and flat.dtype.itemsize == dtype.itemsize
     return flat.view(dtype) if alike and flat.dtype.isnative else flat.astype(dtype, copy=False)
 

@@ -2,7 +2,7 @@
 
 Claude, Navarro, Ordóñez: "The Wavelet Matrix: An Efficient Wavelet Tree for Large Alphabets", 2015.
 Level by level, from the highest bit of a symbol to the lowest, the bits of all symbols are stored,
-and the symbols are then parted by that bit, zeros first.
+and the symbols are then split by that bit, zeros first.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class WaveletMatrix:
         bits: uint64 of shape (levels, words).
         ranks: uint32 of shape (levels, blocks + 1), the ones before each block of four words.
         zeros: the zeros of each level.
-        shifts: what to add, for each symbol, to a place behind the last level to get a row.
+        shifts: what to add, for each symbol, to a place after the last level to get a row.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Language models of transformers, stepped by a search, and what they keep of prefixes.
+"""Language models of transformers for token searches, with caches of prefixes.
 
-Importing a module of this room does not import torch; making a model does.
+Importing a module of this folder does not import torch; making a model does.
 """

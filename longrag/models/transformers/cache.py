@@ -1,4 +1,4 @@
-"""What is kept of prefixes that a model of transformers has read: as a tree, in rows, or nothing.
+"""Caches of the prefixes that a model of transformers has read: as a tree, in rows, or none.
 
 All three give the same numbers, each for more models than the one before and more slowly.
 torch is imported by the functions that make tensors: importing this module does not need it.
@@ -91,8 +91,8 @@ class Network:
     ) -> torch.Tensor:
         """Feed rows of tokens; return logits of shape (rows, len(wanted), vocabulary), float32.
 
-        ``wanted`` are places in the rows, rising; where there are none, the logits are those of the
-        last one, since nothing less can be asked of a model.
+        ``wanted`` are places in the rows, rising; if empty, the logits are those of the last place,
+        since a model gives at least one.
         """
         import torch
 
@@ -112,17 +112,17 @@ class Network:
 
 
 class Cache(Protocol):
-    """What is kept for one session."""
+    """The cache of one session."""
 
     def logits(self, prefixes: Sequence[Prefix]) -> torch.Tensor:
-        """Return what follows distinct prefixes; shape (prefixes, vocabulary), float32."""
+        """Return the logits after distinct prefixes; shape (prefixes, vocabulary), float32."""
 
 
 class TreeCache:
     """One row that holds all prefixes as a tree: nothing is copied, nothing is reordered.
 
     Each token sees its own ancestors and itself, and has its depth for position. Branches that
-    are gone on from no more are dropped when they are most of the row.
+    are no longer extended are dropped when they are most of the row.
     """
 
     def __init__(self, network: Network, prompts: Sequence[Sequence[int]]) -> None:
@@ -132,7 +132,7 @@ class TreeCache:
         self._cache: Any = None
 
     def logits(self, prefixes: Sequence[Prefix]) -> torch.Tensor:
-        """Return what follows distinct prefixes; shape (prefixes, vocabulary), float32."""
+        """Return the logits after distinct prefixes; shape (prefixes, vocabulary), float32."""
         import torch
 
         if self._cache is None:
@@ -193,10 +193,10 @@ class TreeCache:
 
 
 class RowCache:
-    """A row for each prefix of the last call, reordered as hypotheses go on and are dropped.
+    """A row for each prefix of the last call, reordered as hypotheses are extended and dropped.
 
     Rows of one batch are equally long, so that nothing is padded. The prompts are kept as well:
-    what goes on from no row of the last call goes on from a copy of its prompt.
+    a prefix that extends no row of the last call extends a copy of its prompt.
     """
 
     def __init__(self, network: Network, prompts: Sequence[Sequence[int]]) -> None:
@@ -206,7 +206,7 @@ class RowCache:
         self._rows: dict[Prefix, tuple[Any, int]] = {}
 
     def logits(self, prefixes: Sequence[Prefix]) -> torch.Tensor:
-        """Return what follows distinct prefixes; shape (prefixes, vocabulary), float32."""
+        """Return the logits after distinct prefixes; shape (prefixes, vocabulary), float32."""
         import torch
 
         old, self._rows = self._rows, {}
@@ -228,7 +228,7 @@ class RowCache:
         return torch.stack([found[prefix] for prefix in prefixes])
 
     def _prompt(self, prompt: int) -> tuple[Any, torch.Tensor]:
-        """Return the cache of a prompt, and what follows it."""
+        """Return the cache of a prompt, and the logits after it."""
         if prompt not in self._read:
             cache = self._network.new_cache()
             logits = _read(self._network, [self._prompts[prompt]], [], cache)
@@ -277,7 +277,7 @@ class NoCache:
         self._prompts = prompts
 
     def logits(self, prefixes: Sequence[Prefix]) -> torch.Tensor:
-        """Return what follows distinct prefixes; shape (prefixes, vocabulary), float32."""
+        """Return the logits after distinct prefixes; shape (prefixes, vocabulary), float32."""
         import torch
 
         rows = [[*self._prompts[prompt], *tokens] for prompt, tokens in prefixes]
@@ -305,7 +305,7 @@ def _read(
 
 
 def _leaves(prefixes: Sequence[Prefix]) -> dict[Prefix, list[int]]:
-    """Return the prefixes that no other goes on, each with the lengths that are asked for of it."""
+    """Return the prefixes that no other extends, each with the lengths that are asked for."""
     leaves: dict[Prefix, list[int]] = {}
     covered: dict[Prefix, Prefix] = {}
     lengths = sorted({len(tokens) for _, tokens in prefixes})

@@ -1,4 +1,4 @@
-"""Which cache is right for a model: tried on a few short texts against reading them one by one."""
+"""Which cache is right for a model: compared on a few short texts with reading them one by one."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def choose_cache(network: Network, asked: CacheKind) -> tuple[int, CacheClass]:
     """Return the width of a model's logits, and the first kind of cache that is right for it.
 
     Raises:
-        InvalidParameterError: a kind was asked for that is not.
+        InvalidParameterError: the kind that was asked for is not right for it.
     """
     import torch
 
@@ -61,7 +61,7 @@ def _example(network: Network) -> tuple[list[int], list[Prefix]]:
 
 
 def _found(cache: Cache, prefixes: Sequence[Prefix]) -> torch.Tensor | None:
-    """Ask as a search does, one length after the other; None where the model refuses."""
+    """Query as a search does, one length after the other; None if the model raises."""
     import torch
 
     steps = [[it for it in prefixes if len(it[1]) == length] for length in range(3)]

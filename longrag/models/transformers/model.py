@@ -1,4 +1,4 @@
-"""Language models of transformers as a search asks them: next tokens, with what was read kept."""
+"""Language models of transformers that score next tokens and cache what was read."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ class TransformersLanguageModel:
     token sees its own ancestors: hypotheses copy nothing. Whether a model can be used so is tested
     when this is made, with a few short forward passes against the same texts read one by one; those
     that cannot (sliding windows, linear attention, ALiBi, kernels that take no mask) keep a row
-    for each hypothesis, and those that keep nothing read everything again.
+    for each hypothesis, and those without a cache read everything again.
 
     The model is put into evaluation mode and stays on its device and in its dtype. Logits are taken
-    as float32. Where they are wider than the tokenizer's vocabulary, the ids behind it count in the
+    as float32. Where they are wider than the tokenizer's vocabulary, the ids above it count in the
     normaliser and are never returned. Deterministic for the same questions in the same order; the
     last bits depend on what is asked together.
 
@@ -130,7 +130,7 @@ class TransformersLanguageModel:
 
     @property
     def name(self) -> str:
-        """Names the model and its weights, as far as they have a name."""
+        """Names the model and its weights, if they have a name."""
         return self._name
 
     @property
@@ -181,7 +181,7 @@ class TransformersLanguageModel:
         time of a call grows with their tokens together.
 
         Raises:
-            InvalidParameterError: there is no prompt, or one is empty, longer than the context
+            InvalidParameterError: no prompts, or one that is empty, longer than the context
                 window or has ids outside the vocabulary.
         """
         texts = [tuple(map(int, prompt)) for prompt in prompts]

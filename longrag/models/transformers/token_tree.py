@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 Prefix = tuple[int, tuple[int, ...]]
-"""The number of a prompt, and the tokens generated behind it."""
+"""The number of a prompt, and the tokens generated after it."""
 
 Slots = NDArray[np.int64]
 
@@ -29,7 +29,7 @@ class TokenTree:
         self._parents: list[int] = []
         self._depths: list[int] = []
         self._children: dict[tuple[int, int], int] = {}
-        # The last prefixes asked for are the likeliest to be gone on from.
+        # The last prefixes asked for are the likeliest to be extended.
         self._recent: dict[Prefix, int] = {}
         self._paths: dict[int, Slots] = {-1: _NO_SLOTS}
         self._chain = 0
@@ -66,7 +66,7 @@ class TokenTree:
         return new
 
     def visible(self, begin: int, end: int) -> NDArray[np.bool_]:
-        """Return what the slots from ``begin`` on see of all below ``end``; one row for each."""
+        """Return which slots below ``end`` each slot from ``begin`` on sees; one row for each."""
         seen = np.zeros((end - begin, end), np.bool_)
         for first, last in self._runs(begin, end):
             rows = seen[first - begin : last - begin]

@@ -40,7 +40,7 @@ class TransformersTokenizer:
 
     @property
     def fingerprint(self) -> str:
-        """A hash of all that the tokenizer consists of."""
+        """A hash of the whole tokenizer."""
         return self._fingerprint
 
     def encode(self, text: str, /) -> list[int]:
@@ -69,7 +69,7 @@ class TransformersTokenizer:
         )
 
     def encode_prompt(self, prompt: str, *, special_tokens: bool = False) -> list[int]:
-        """Return the ids of a prompt as the tokenizer gives them, without those put behind it.
+        """Return the ids of a prompt as the tokenizer gives them, without those put after it.
 
         What looks like a special token in it is text, unless ``special_tokens`` says otherwise.
 

@@ -1,1 +1,1 @@
-"""Language models behind vLLM's HTTP server, stepped by a search."""
+"""Language models on vLLM's HTTP server, for token searches."""

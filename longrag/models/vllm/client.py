@@ -40,17 +40,17 @@ _UNKNOWN_FIELD: Final = ("unrecognized", "not permitted", "unknown field", "unsu
 
 
 class Completion(NamedTuple):
-    """The token that a server would put behind a prompt, and the log-probabilities it told."""
+    """The token that a server would put after a prompt, and the log-probabilities it returned."""
 
     sampled: int
     logprobs: dict[int, float]
 
 
 class VllmClient:
-    """Asks one vLLM server; any thread may.
+    """A client of one vLLM server; thread-safe.
 
-    What a try again may mend (a connection that fails, a timeout, the statuses 429, 500, 502, 503
-    and 504) is tried ``max_retries`` times more, after ``retry_wait`` seconds and twice as long
+    Errors that may pass (a connection that fails, a timeout, the statuses 429, 500, 502, 503
+    and 504) are retried up to ``max_retries`` times, after ``retry_wait`` seconds and twice as long
     each time, or after what ``Retry-After`` says if that is at most a minute.
     """
 
@@ -102,7 +102,7 @@ class VllmClient:
         return _completions(self._request("POST", f"{self.url}/completions", body), len(prompts))
 
     def max_model_len(self) -> int | None:
-        """Return the context window of the served model in tokens, None where it is not told.
+        """Return the context window of the served model in tokens, None if unknown.
 
         Raises:
             InvalidParameterError: the server serves no model of that name.

@@ -27,7 +27,7 @@ class VllmLanguageModel:
     One prompt of token ids asks for one token (``max_tokens=1``), and only the log-probabilities
     told with it are used: they are those of the whole vocabulary at temperature 1 (vLLM's default
     ``--logprobs-mode raw_logprobs``), as ``Scores`` wants them. vLLM's prefix caching, on by
-    default, makes a prompt that goes on an earlier one cheap; a session keeps nothing there.
+    default, makes a prompt that extends an earlier one cheap; a session keeps nothing there.
 
     A question in free text takes the ``max_logprobs`` most probable tokens of the vocabulary, and
     so does one with more than ``max_token_ids`` allowed ids. Where they do not surely hold the
@@ -44,8 +44,8 @@ class VllmLanguageModel:
     question that they do not answer raises, so start it with ``--max-logprobs -1`` and give the
     size of the vocabulary as ``max_logprobs``, at the price of as many numbers with each token.
 
-    A server that computes in half precision tells a prompt's log-probabilities a little differently
-    in other company, so tokens that are nearly equal may change places between two runs.
+    A server that computes in half precision returns slightly different log-probabilities for a
+    prompt in another batch, so tokens that are nearly equal may change places between two runs.
 
     Args:
         base_url: where the server is, up to and with ``/v1``.
@@ -157,7 +157,7 @@ class VllmLanguageModel:
         """Return the ids that the server makes of a prompt, or ``prefix_ids`` and its own.
 
         Raises:
-            TokenizerError: the server cuts text otherwise than the tokenizer that was given, or the
+            TokenizerError: the server and the tokenizer that was given cut text differently, or the
                 prompt holds half of a surrogate pair.
         """
         utf8(prompt)
@@ -183,7 +183,7 @@ class VllmLanguageModel:
         """Begin to continue prompts; the requests of one session run in separate threads.
 
         Raises:
-            InvalidParameterError: there is no prompt, or one is empty, longer than the context
+            InvalidParameterError: no prompts, or one that is empty, longer than the context
                 window or has ids that the tokenizer does not know.
         """
         bounds = Bounds(self.tokenizer.vocab_size, self.context_window)
