@@ -155,7 +155,7 @@ class StoredUnits:
         self._metadata: dict[str, dict[str, Any]] = {}
         self.request = Search("", 1)
 
-    def unit_id(self, document: Document) -> str:
+    def read_unit_id(self, document: Document) -> str:
         """Return the id of the unit a chunk belongs to: what names it, as a string.
 
         Raises:
@@ -180,7 +180,7 @@ class StoredUnits:
         Raises:
             StoreError: the chunk names no unit, or one whose id another has.
         """
-        unit_id = self.unit_id(document)
+        unit_id = self.read_unit_id(document)
         chunk = to_chunk(document, unit_id, self._ends[unit_id])
         if chunk.id not in self._chunks:
             self._chunks[chunk.id] = chunk
@@ -208,7 +208,7 @@ class StoredUnits:
         """Sort the chunks that a store listed by unit, without those of other units."""
         chunks: dict[str, list[core.Chunk]] = {unit_id: [] for unit_id in unit_ids}
         for document in documents:
-            if self.unit_id(document) in chunks:
+            if self.read_unit_id(document) in chunks:
                 chunk = self.to_chunk(document)
                 chunks[chunk.unit_id].append(chunk)
         return chunks
@@ -266,7 +266,7 @@ def _convert_chunks(documents: Sequence[Document], stored: StoredUnits) -> Itera
     """Convert chunks; equal ones without an id are numbered, so that none is lost."""
     seen: Counter[str] = Counter()
     for document in documents:
-        id_ = to_chunk(document, stored.unit_id(document)).id
+        id_ = to_chunk(document, stored.read_unit_id(document)).id
         seen[id_] += 1
         if seen[id_] == 1:
             yield stored.to_chunk(document)

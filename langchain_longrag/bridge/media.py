@@ -62,7 +62,7 @@ def read_request(inputs: Any) -> tuple[Image, Wanted]:
     if isinstance(inputs, Mapping):
         inputs = HumanMessage(content=[dict(inputs)])
     if isinstance(inputs, BaseMessage):
-        images = _images(inputs)
+        images = _read_images(inputs)
         if len(images) > 1:
             raise InvalidParameterError("input", f"{len(images)} images", "one image or a text")
         if images:
@@ -150,7 +150,7 @@ class _FunctionGenerator(RunnableLambda[Any, Any]):
     """A function, which is given an image's block, where a model is given messages."""
 
 
-def _images(message: BaseMessage) -> list[Image]:
+def _read_images(message: BaseMessage) -> list[Image]:
     blocks = (_translate_block(block) for block in message.content_blocks)
     return [_read_block(block) for block in blocks if block["type"] == "image"]
 
@@ -191,7 +191,7 @@ def _read_image(given: object) -> Image | None:
         case Path():
             given = str(given)
     if isinstance(given, BaseMessage):
-        return next(iter(_images(given)), None)
+        return next(iter(_read_images(given)), None)
     if isinstance(given, str) and given:
         return _read_block({"url": given})
     return given if isinstance(given, str | bytes) else None

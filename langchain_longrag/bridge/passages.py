@@ -48,7 +48,7 @@ def from_passage(passage: Passage) -> Document:
     """Convert a passage back: a copy of its source with the score and the text it has now."""
     source = passage.source
     if not isinstance(source, Document):
-        return _summary(passage)
+        return _make_summary(passage)
     metadata = copy.deepcopy(source.metadata)
     if passage.score is not None:
         metadata["score"] = passage.score
@@ -63,7 +63,7 @@ def from_passage(passage: Passage) -> Document:
     return source.model_copy(update={"page_content": passage.text, "metadata": metadata})
 
 
-def _summary(passage: Passage) -> Document:
+def _make_summary(passage: Passage) -> Document:
     """Make a document of a summary of several, with the metadata on which they agree."""
     about: Sequence[Any] = passage.source if isinstance(passage.source, tuple) else ()
     sources = [one.source for one in about if isinstance(getattr(one, "source", None), Document)]

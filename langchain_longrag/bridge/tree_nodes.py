@@ -52,7 +52,9 @@ def _agreed_metadata(node: core.TreeNode, documents: Mapping[str, core.Document]
     return {key: value for key, value in shared.items() if key not in _OWN}
 
 
-def row_metadata(node: core.TreeNode, documents: Mapping[str, core.Document]) -> dict[str, Any]:
+def make_row_metadata(
+    node: core.TreeNode, documents: Mapping[str, core.Document]
+) -> dict[str, Any]:
     """Return the metadata of a node's row: numbers and strings alone, as every store takes them."""
     flat = {
         key: value
@@ -109,7 +111,7 @@ def _fit(
     smallest = float("inf")
     for place, (row, score) in enumerate(rows):
         id_ = place if row.id is None else row.id
-        level, tokens = _number(row, "level"), _number(row, "tokens")
+        level, tokens = _read_integer(row, "level"), _read_integer(row, "tokens")
         if levels is not None and level not in levels:
             continue
         smallest = min(smallest, tokens)
@@ -123,7 +125,7 @@ def _fit(
     return list(taken.values()), smallest < float("inf") and room < smallest
 
 
-def _number(row: Document, key: str) -> int:
+def _read_integer(row: Document, key: str) -> int:
     value = row.metadata.get(key)
     number = read_number(value)
     if number is not None and number.is_integer():

@@ -11,7 +11,7 @@ from langchain_core.language_models import LanguageModelLike
 from langchain_core.runnables import RunnableConfig
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, SkipValidation
 
-from langchain_longrag.decoding.candidates import source_of
+from langchain_longrag.decoding.candidates import read_source
 from langchain_longrag.decoding.citations import CitedCorpus, DecoderBuilder
 from longrag.decoding.decoder import RichesDecoder
 from longrag.indexing.key_index.parts import Mode
@@ -56,7 +56,7 @@ class RichesComponent(BaseModel):
         def __init__(self, **settings: Any) -> None:
             super().__init__(**settings)
             self._corpus = CitedCorpus(self.documents, self.title_key)
-            self._source = source_of(
+            self._source = read_source(
                 self.candidates,
                 self._corpus.documents,
                 self.candidate_k,

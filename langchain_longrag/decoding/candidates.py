@@ -15,7 +15,7 @@ from longrag.integration.quote_candidates import CandidateSource, Found, candida
 from longrag.retrieval.filters import DocumentFilter
 
 
-def source_of(
+def read_source(
     candidates: Any, documents: Sequence[core.Document], k: int, per_thought: bool
 ) -> CandidateSource | None:
     """Read what ``candidates`` was given as; see ``RichesComponent``."""
@@ -45,7 +45,7 @@ def find(source: CandidateSource | None, question: str) -> Candidates | Candidat
         return None if source is None else source.fixed
 
     def ask(text: str) -> Candidates:
-        return source.of_results(_ids(source.retriever.invoke(text)))
+        return source.of_results(_read_ids(source.retriever.invoke(text)))
 
     return ask if source.per_thought else ask(question)
 
@@ -54,10 +54,10 @@ async def afind(source: CandidateSource | None, question: str) -> Candidates | C
     """Return what ``find`` does; a retriever that is asked before each quote is asked later."""
     if source is None or source.retriever is None or source.per_thought:
         return find(source, question)
-    return source.of_results(_ids(await source.retriever.ainvoke(question)))
+    return source.of_results(_read_ids(await source.retriever.ainvoke(question)))
 
 
-def _ids(results: Iterable[Document]) -> Iterator[Found]:
+def _read_ids(results: Iterable[Document]) -> Iterator[Found]:
     for result in results:
         metadata = result.metadata
         members = metadata.get("doc_ids")

@@ -162,7 +162,7 @@ class ChatRiches(RichesComponent, BaseChatModel):
         params["ls_provider"] = "longrag"
         params.setdefault("ls_model_name", self.decoder.language_model.name)
         params["ls_temperature"] = 0.0
-        params["ls_max_tokens"] = self._max_tokens(kwargs)
+        params["ls_max_tokens"] = self._read_max_tokens(kwargs)
         return params
 
     def _generate(
@@ -173,7 +173,7 @@ class ChatRiches(RichesComponent, BaseChatModel):
         **kwargs: Any,
     ) -> ChatResult:
         with closing(self._decode(messages, stop, kwargs)) as pieces:
-            return self._result([piece for piece in pieces if isinstance(piece, Generation)])
+            return self._to_result([piece for piece in pieces if isinstance(piece, Generation)])
 
     async def _agenerate(
         self,
@@ -183,7 +183,9 @@ class ChatRiches(RichesComponent, BaseChatModel):
         **kwargs: Any,
     ) -> ChatResult:
         async with aclosing(in_one_thread(self._decode(messages, stop, kwargs))) as pieces:
-            return self._result([piece async for piece in pieces if isinstance(piece, Generation)])
+            return self._to_result(
+                [piece async for piece in pieces if isinstance(piece, Generation)]
+            )
 
     def _stream(
         self,
@@ -194,7 +196,7 @@ class ChatRiches(RichesComponent, BaseChatModel):
     ) -> Iterator[ChatGenerationChunk]:
         with closing(self._decode(messages, stop, kwargs)) as pieces:
             for piece in pieces:
-                for chunk in self._chunks(piece):
+                for chunk in self._to_chunks(piece):
                     if run_manager is not None:
                         run_manager.on_llm_new_token(chunk.text, chunk=chunk)
                     yield chunk
@@ -208,7 +210,7 @@ class ChatRiches(RichesComponent, BaseChatModel):
     ) -> AsyncIterator[ChatGenerationChunk]:
         async with aclosing(in_one_thread(self._decode(messages, stop, kwargs))) as pieces:
             async for piece in pieces:
-                for chunk in self._chunks(piece):
+                for chunk in self._to_chunks(piece):
                     if run_manager is not None:
                         await run_manager.on_llm_new_token(chunk.text, chunk=chunk)
                     yield chunk
@@ -226,7 +228,7 @@ class ChatRiches(RichesComponent, BaseChatModel):
             prior_prompt=prompt.prior_prompt,
             candidates=find(self._source, prompt.question),
             stop=list(dict.fromkeys(own if self.prompt is None else [*own, *RICHES_STOP])),
-            max_new_tokens=self._max_tokens(kwargs),
+            max_new_tokens=self._read_max_tokens(kwargs),
         )
         last = None if timeout is None else time.monotonic() + timeout
         with closing(cast("Generator[Delta | Generation]", pieces)) as steps:
@@ -235,7 +237,7 @@ class ChatRiches(RichesComponent, BaseChatModel):
                 if isinstance(piece, Delta) and last is not None and time.monotonic() > last:
                     raise GenerationError(f"decoding was not over after timeout={timeout} seconds")
 
-    def _max_tokens(self, kwargs: dict[str, Any]) -> int:
+    def _read_max_tokens(self, kwargs: dict[str, Any]) -> int:
         given = kwargs.get("max_tokens")
         given = self.max_tokens if given is None else given
         return self.decoder.max_new_tokens if given is None else cast("int", given)
@@ -256,31 +258,31 @@ class ChatRiches(RichesComponent, BaseChatModel):
         _check_timeout(timeout)
         return timeout
 
-    def _result(self, generations: Sequence[Generation]) -> ChatResult:
+    def _to_result(self, generations: Sequence[Generation]) -> ChatResult:
         (generation,) = generations
         text, citations = self._render(generation)
         block = {"type": "text", "text": text, "annotations": citations}
         message = AIMessage(
             content=[block],
-            response_metadata=self._metadata(generation),
+            response_metadata=self._make_metadata(generation),
             usage_metadata=_to_usage(generation),
         )
         return ChatResult(generations=[ChatGeneration(message=message)])
 
-    def _chunks(self, piece: Delta | Generation) -> Iterator[ChatGenerationChunk]:
+    def _to_chunks(self, piece: Delta | Generation) -> Iterator[ChatGenerationChunk]:
         if isinstance(piece, Generation):
             text, citations = "", list[Citation]()
             if self.output == "answer" or piece.finish_reason == "no_quote":
                 text, citations = self._render(piece)
-            yield _chunk(
+            yield _make_chunk(
                 text,
                 citations,
-                response_metadata=self._metadata(piece),
+                response_metadata=self._make_metadata(piece),
                 usage_metadata=_to_usage(piece),
                 chunk_position="last",
             )
         elif self.output == "full" and (piece.text or piece.span):
-            yield _chunk(piece.text, self._cite([piece.span] if piece.span else []))
+            yield _make_chunk(piece.text, self._cite([piece.span] if piece.span else []))
 
     def _render(self, generation: Generation) -> tuple[str, list[Citation]]:
         """Return the text of a response, and its citations."""
@@ -288,7 +290,7 @@ class ChatRiches(RichesComponent, BaseChatModel):
             return self.empty_response, []
         if self.output == "full":
             return generation.text, self._cite(generation.spans)
-        answer = self._answer(generation)
+        answer = self._parse_answer(generation)
         return answer, [
             citation
             for span in generation.spans
@@ -300,20 +302,20 @@ class ChatRiches(RichesComponent, BaseChatModel):
             citation for span in spans for citation in self._corpus.cite(span, span.start, span.end)
         ]
 
-    def _answer(self, generation: Generation) -> str:
+    def _parse_answer(self, generation: Generation) -> str:
         return parse_answer(generation, markers=self.decoder.markers)
 
-    def _metadata(self, generation: Generation) -> dict[str, Any]:
+    def _make_metadata(self, generation: Generation) -> dict[str, Any]:
         return {
             "model_name": self.decoder.language_model.name,
-            "answer": self._answer(generation),
+            "answer": self._parse_answer(generation),
             OUTPUT: generation.text,
             "logprob": generation.logprob,
             "finish_reason": generation.finish_reason,
         }
 
 
-def _chunk(text: str, citations: list[Citation], **fields: Any) -> ChatGenerationChunk:
+def _make_chunk(text: str, citations: list[Citation], **fields: Any) -> ChatGenerationChunk:
     # All chunks make up one block, which is what the same index says.
     block: dict[str, Any] = {"type": "text", "text": text, "index": 0}
     if citations:

@@ -44,7 +44,7 @@ class CitedCorpus:
     @cached_property
     def fingerprint(self) -> str:
         """A hash of all that a citation shows."""
-        shown = ((one.id, one.title, _url(one.metadata), one.text) for one in self.documents)
+        shown = ((one.id, one.title, _find_url(one.metadata), one.text) for one in self.documents)
         return core.stable_id(*(part for parts in shown for part in parts))
 
     @cached_property
@@ -71,10 +71,10 @@ class CitedCorpus:
         citation = Citation(type="citation", start_index=start, end_index=end)
         known = self._by_id.get(source.doc_id)
         if known is not None:
-            citation["cited_text"] = self._text(source.doc_id, source.start, source.end)
+            citation["cited_text"] = self._read_text(source.doc_id, source.start, source.end)
             if known.title:
                 citation["title"] = known.title
-            if url := _url(known.metadata):
+            if url := _find_url(known.metadata):
                 citation["url"] = url
         elif source.verbatim:
             citation["cited_text"] = span.text
@@ -113,11 +113,11 @@ class CitedCorpus:
             own["title"] = known.title
         return Document(
             id=source.passage_id or core.stable_id("passage", source.doc_id, start, end),
-            page_content=self._text(source.doc_id, start, end),
+            page_content=self._read_text(source.doc_id, start, end),
             metadata={**copy.deepcopy(dict(known.metadata)), **own},
         )
 
-    def _text(self, doc_id: str, start: int, end: int) -> str:
+    def _read_text(self, doc_id: str, start: int, end: int) -> str:
         text = self._by_id[doc_id].text
         if end > len(text):
             allowed = "those that the keys were made of"
@@ -127,7 +127,7 @@ class CitedCorpus:
         return text[start:end]
 
 
-def _url(metadata: Mapping[str, object]) -> str:
+def _find_url(metadata: Mapping[str, object]) -> str:
     candidates = (metadata.get("url"), metadata.get("source"))
     return next(
         (

@@ -100,8 +100,8 @@ class LongRAGIndex(ChangingIndex):
             DocumentFilter.of(self.filter)
             if self.corpus is None:
                 # As a field it goes along when a runnable with other settings is made of this one.
-                self.corpus = CorpusIndex(self._builder())
-            self.corpus.check_settings(self._builder())
+                self.corpus = CorpusIndex(self._make_builder())
+            self.corpus.check_settings(self._make_builder())
             self._corpus = self.corpus
 
     def documents_by_id(self) -> Mapping[str, core.Document]:
@@ -164,7 +164,7 @@ class LongRAGIndex(ChangingIndex):
         saved = IndexDatabase(database, name=name, kind=KIND)
         known = {key: value for key, value in saved.saved_settings().items() if key in SETTINGS}
         index = cls(embedding=embedding, **{**known, **settings})
-        index.corpus = index._corpus = DatabaseCorpus(saved, index._builder())
+        index.corpus = index._corpus = DatabaseCorpus(saved, index._make_builder())
         return index
 
     @classmethod
@@ -178,7 +178,7 @@ class LongRAGIndex(ChangingIndex):
             InvalidParameterError: a setting of the units is not the saved one.
         """
         index = cls(embedding=embedding, **settings)
-        index.corpus = index._corpus = CorpusIndex.load(path, builder=index._builder())
+        index.corpus = index._corpus = CorpusIndex.load(path, builder=index._make_builder())
         return index
 
     def keyword_source(
@@ -252,7 +252,7 @@ class LongRAGIndex(ChangingIndex):
             for unit in found
         ]
 
-    def _builder(self) -> UnitBuilder:
+    def _make_builder(self) -> UnitBuilder:
         return UnitBuilder(
             max_tokens=self.max_tokens,
             chunk_size=self.chunk_size,

@@ -12,7 +12,7 @@ from typing import Final
 from langchain_core.documents import Document
 from langchain_core.vectorstores import VectorStore
 
-from langchain_longrag.bridge.tree_nodes import Snapshot, row_metadata
+from langchain_longrag.bridge.tree_nodes import Snapshot, make_row_metadata
 from longrag import types as core
 from longrag.errors import StoreError
 from longrag.indexing.tree.tree import Tree
@@ -57,32 +57,34 @@ class StoreMirror:
                 seen, (documents, tree) = (documents, tree), snapshot()
                 if seen[0] is not documents or seen[1] is not tree:
                     # As a call it is made in a thread where there is an event loop.
-                    wanted = yield MethodCall(self, "rows", (documents, tree))
-                written = yield from self._step(wanted)
+                    wanted = yield MethodCall(self, "make_rows", (documents, tree))
+                written = yield from self._write_changes(wanted)
         finally:
             self._turn.release()
 
-    def _step(self, wanted: Mapping[str, Document]) -> Calls[bool]:
+    def _write_changes(self, wanted: Mapping[str, Document]) -> Calls[bool]:
         """Write what differs, and tell whether anything did."""
         yield from self._find_rows(wanted)
         missing = [row for id_, row in wanted.items() if id_ not in self._held]
         gone = [row for id_, row in self._held.items() if wanted.get(id_) != row]
-        for rows in _batches(missing):
+        for rows in _split_batches(missing):
             yield from self._add(rows)
         # A row that changed is put in again by the next step, since not every store overwrites one.
-        for rows in _batches(gone):
+        for rows in _split_batches(gone):
             yield from self._delete(rows)
         return bool(missing or gone)
 
-    def rows(self, documents: Mapping[str, core.Document], tree: Tree) -> dict[str, Document]:
+    def make_rows(self, documents: Mapping[str, core.Document], tree: Tree) -> dict[str, Document]:
         """Return the row of each node."""
         return {
-            id_: Document(id=id_, page_content=node.text, metadata=row_metadata(node, documents))
+            id_: Document(
+                id=id_, page_content=node.text, metadata=make_row_metadata(node, documents)
+            )
             for id_, node in tree.nodes.items()
         }
 
     def _add(self, rows: Sequence[Document]) -> Calls[None]:
-        own = _by_id(rows)
+        own = _key_by_id(rows)
         self._unsure |= own
         copies = [row.model_copy(update={"metadata": dict(row.metadata)}) for row in rows]
         yield MethodCall(self._store, "add_documents", (copies,), {"ids": list(own)})
@@ -90,7 +92,7 @@ class StoreMirror:
         self._held |= own
 
     def _delete(self, rows: Sequence[Document]) -> Calls[None]:
-        own = _by_id(rows)
+        own = _key_by_id(rows)
         self._unsure |= own
         if (yield MethodCall(self._store, "delete", (list(own),))) is False:
             raise StoreError(f"the vector store did not delete {len(own)} rows")
@@ -108,9 +110,9 @@ class StoreMirror:
         asked = new | self._unsure
         found: dict[str, Document] = {}
         try:
-            for rows in _batches(list(asked.values())):
+            for rows in _split_batches(list(asked.values())):
                 there = yield MethodCall(self._store, "get_by_ids", ([row.id for row in rows],))
-                found |= {id_: row for id_, row in _by_id(there).items() if id_ in asked}
+                found |= {id_: row for id_, row in _key_by_id(there).items() if id_ in asked}
         except NotImplementedError:
             # A row that is wanted as it was is put in once more, any other is taken out.
             other = {id_: row for id_, row in self._unsure.items() if wanted.get(id_) != row}
@@ -130,7 +132,7 @@ def _holds_node(row: Document, wanted: Document) -> bool:
     )
 
 
-def _by_id(rows: Iterable[Document]) -> dict[str, Document]:
+def _key_by_id(rows: Iterable[Document]) -> dict[str, Document]:
     return {str(row.id): row for row in rows}
 
 
@@ -187,5 +189,5 @@ class _FairLock:
             self.release()
 
 
-def _batches(rows: Sequence[Document]) -> Iterable[Sequence[Document]]:
+def _split_batches(rows: Sequence[Document]) -> Iterable[Sequence[Document]]:
     return (rows[first : first + _BATCH] for first in range(0, len(rows), _BATCH))

@@ -145,7 +145,7 @@ class RaptorIndex(TreeSearch, ChangingIndex):
         if self.llm is not None and not isinstance(self.llm, Runnable):
             raise InvalidParameterError("llm", self.llm, "a language model or a runnable")
         check_journal(self.journal)
-        builder = self._builder()
+        builder = self._make_builder()
         if self.tree_index is None:
             # As a field it goes along when a runnable with other settings is made of this one.
             self.tree_index = TreeIndex(builder)
@@ -172,7 +172,7 @@ class RaptorIndex(TreeSearch, ChangingIndex):
         Raises:
             InvalidDocumentError: a document cannot be ingested.
         """
-        return self._builder().estimate(self._to_core(documents))
+        return self._make_builder().estimate(self._to_core(documents))
 
     def rebuild(self, *, config: RunnableConfig | None = None) -> TreeChange:
         """Cluster afresh, so that the tree is that of one build; pay for clusters that changed.
@@ -211,7 +211,7 @@ class RaptorIndex(TreeSearch, ChangingIndex):
             InvalidParameterError: a setting of the tree is not the saved one.
         """
         index = cls(embedding=embedding, **settings)
-        index._attach(TreeIndex.load(path, builder=index._builder()))
+        index._attach(TreeIndex.load(path, builder=index._make_builder()))
         perform(index._update_store())
         return index
 
@@ -250,7 +250,7 @@ class RaptorIndex(TreeSearch, ChangingIndex):
         if "." in known.get("clusterer", ""):
             del known["clusterer"]  # an object, which is given again
         index = cls(embedding=embedding, **{**known, **settings})
-        index._attach(DatabaseTree(saved, index._builder()))
+        index._attach(DatabaseTree(saved, index._make_builder()))
         perform(index._update_store())
         return index
 
@@ -335,10 +335,10 @@ class RaptorIndex(TreeSearch, ChangingIndex):
         if self._mirror is not None:
             yield from self._mirror.follow(self._index.snapshot)
 
-    def _builder(self) -> TreeBuilder:
+    def _make_builder(self) -> TreeBuilder:
         return TreeBuilder(
             clusterer=self.clusterer,
-            summarizer=self._summarizer(),
+            summarizer=self._make_summarizer(),
             scope=self.scope,
             chunk_size=self.chunk_size,
             max_cluster_tokens=self.max_cluster_tokens,
@@ -348,7 +348,7 @@ class RaptorIndex(TreeSearch, ChangingIndex):
             count_tokens=self.length_function,
         )
 
-    def _summarizer(self) -> Summarizer:
+    def _make_summarizer(self) -> Summarizer:
         prompt, tokens = self.summary_prompt, self.summary_tokens
         if self.summarizer is not None and prompt is not None:
             raise InvalidParameterError("summary_prompt", prompt, "None with a summarizer")
@@ -479,7 +479,7 @@ class RaptorRetriever(TreeSearch):
         filter: MetadataFilter | None = None,
     ) -> list[Document]:
         if self.vectorstore is not None:
-            return perform(self._rows(self.vectorstore, query, k, filter))
+            return perform(self._search_store(self.vectorstore, query, k, filter))
         return super()._get_relevant_documents(query, run_manager=run_manager, k=k, filter=filter)
 
     async def _aget_relevant_documents(
@@ -491,12 +491,12 @@ class RaptorRetriever(TreeSearch):
         filter: MetadataFilter | None = None,
     ) -> list[Document]:
         if self.vectorstore is not None:
-            return await aperform(self._rows(self.vectorstore, query, k, filter))
+            return await aperform(self._search_store(self.vectorstore, query, k, filter))
         return await super()._aget_relevant_documents(
             query, run_manager=run_manager, k=k, filter=filter
         )
 
-    def _rows(
+    def _search_store(
         self, store: VectorStore, query: str, k: int | None, filter: MetadataFilter | None
     ) -> Calls[list[Document]]:
         if filter is not None:

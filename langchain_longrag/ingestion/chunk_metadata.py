@@ -125,7 +125,7 @@ class ChunkMetadataTransformer(BaseDocumentTransformer):
         return {"model": llm_identity(self._llm, self._config)}
 
     def _flow(self, documents: Sequence[Document]) -> Flow[list[Document]]:
-        chunks = [_chunk(document) for document in documents if _is_chunk(document)]
+        chunks = [_to_chunk(document) for document in documents if _is_chunk(document)]
         found = yield from describe_chunks(
             chunks,
             max_keywords=self._max_keywords,
@@ -158,5 +158,5 @@ def _is_chunk(document: Document) -> bool:
     return not is_unit(document) and bool(document.page_content.strip())
 
 
-def _chunk(document: Document) -> Chunk:
+def _to_chunk(document: Document) -> Chunk:
     return to_chunk(document, str(document.metadata.get("unit_id") or identity(document)))

@@ -62,7 +62,7 @@ class SentenceWindowTransformer(BaseDocumentTransformer):
         """Return the sentences of all documents, in their order."""
         found = []
         for document, source in zip(documents, to_core(documents, self._title_key), strict=True):
-            found += self._sentences(document, source.id)
+            found += self._split_document(document, source.id)
         return found
 
     async def atransform_documents(
@@ -71,7 +71,7 @@ class SentenceWindowTransformer(BaseDocumentTransformer):
         """Return the sentences without blocking the event loop."""
         return await asyncio.to_thread(self.transform_documents, documents, **kwargs)
 
-    def _sentences(self, document: Document, own_id: str) -> list[Document]:
+    def _split_document(self, document: Document, own_id: str) -> list[Document]:
         text, known = document.page_content, document.metadata
         at = read_offset(known.get("start_index", 0))
         doc_id = str(known.get("doc_id") or own_id)

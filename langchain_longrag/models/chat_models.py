@@ -38,7 +38,9 @@ class ExtractiveChatModel(BaseChatModel):
         run_manager: CallbackManagerForLLMRun | None = None,
         **kwargs: Any,
     ) -> ChatResult:
-        message = AIMessage(_answer(messages, stop), response_metadata={"model_name": "extractive"})
+        message = AIMessage(
+            _extract_answer(messages, stop), response_metadata={"model_name": "extractive"}
+        )
         return ChatResult(generations=[ChatGeneration(message=message)])
 
     def _stream(
@@ -48,7 +50,7 @@ class ExtractiveChatModel(BaseChatModel):
         run_manager: CallbackManagerForLLMRun | None = None,
         **kwargs: Any,
     ) -> Iterator[ChatGenerationChunk]:
-        for word in re.findall(r"\S+\s*", _answer(messages, stop)):
+        for word in re.findall(r"\S+\s*", _extract_answer(messages, stop)):
             chunk = ChatGenerationChunk(message=AIMessageChunk(content=word))
             if run_manager is not None:
                 run_manager.on_llm_new_token(word, chunk=chunk)
@@ -60,7 +62,7 @@ class ExtractiveChatModel(BaseChatModel):
         )
 
 
-def _answer(messages: Sequence[BaseMessage], stop: Sequence[str] | None) -> str:
+def _extract_answer(messages: Sequence[BaseMessage], stop: Sequence[str] | None) -> str:
     answer = answer_prompt("\n\n".join(message.text for message in messages))
     for marker in stop or ():
         answer = answer.partition(marker)[0]

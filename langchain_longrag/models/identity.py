@@ -58,8 +58,8 @@ def llm_identity(llm: LanguageModelLike | None, config: RunnableConfig | None = 
 def embedder_identity(embedding: Embeddings) -> str:
     """Name an embedding model and what changes its vectors, the same in every process."""
     if isinstance(embedding, LocalEmbeddings):
-        return _to_json({"class": _name(type(embedding)), "embedder": embedding.identity})
-    return _to_json(_attributes(embedding))
+        return _to_json({"class": _qualify_name(type(embedding)), "embedder": embedding.identity})
+    return _to_json(_read_attributes(embedding))
 
 
 def _to_json(described: object) -> str:
@@ -79,27 +79,27 @@ def _describe(model: object, config: RunnableConfig) -> Any:
         case BaseLanguageModel():
             traced = model._get_ls_params() if hasattr(model, "_get_ls_params") else {}
             return {
-                **_attributes(model),
+                **_read_attributes(model),
                 "type": getattr(model, "_llm_type", ""),
                 "parameters": _keep_plain(model._identifying_params),
                 "traced": _keep_plain({k: v for k, v in traced.items() if k in _TRACED}),
             }
         case BasePromptTemplate() if hasattr(model, "pretty_repr"):
-            return {"class": _name(type(model)), "prompt": model.pretty_repr()}
+            return {"class": _qualify_name(type(model)), "prompt": model.pretty_repr()}
         case RunnableLambda():
             function = model.func if hasattr(model, "func") else model.afunc
-            return {"class": _name(type(model)), "function": _name(function)}
+            return {"class": _qualify_name(type(model)), "function": _qualify_name(function)}
         case _:
-            return None if model is None else _attributes(model)
+            return None if model is None else _read_attributes(model)
 
 
-def _attributes(model: object) -> dict[str, Any]:
+def _read_attributes(model: object) -> dict[str, Any]:
     known = {name: getattr(model, name, None) for name in _SETTINGS}
     set_ = {name: value for name, value in known.items() if value is not None}
-    return {"class": _name(type(model)), **_keep_plain(set_)}
+    return {"class": _qualify_name(type(model)), **_keep_plain(set_)}
 
 
-def _name(named: object) -> str:
+def _qualify_name(named: object) -> str:
     kind = named if hasattr(named, "__qualname__") else type(named)
     return f"{kind.__module__}.{kind.__qualname__}"
 

@@ -30,7 +30,7 @@ from langchain_longrag.bridge.passages import from_passage
 from langchain_longrag.recipes.runs import RecipeModules, to_documents, to_refined
 from langchain_longrag.refinement.rerank import RepackDocuments, ScorerRerank
 from langchain_longrag.retrieval.base_retrievers import WrappedRetriever
-from langchain_longrag.retrieval.gates import gate_prompt, query_of, split_gate
+from langchain_longrag.retrieval.gates import read_query, split_gate, to_gate_prompt
 from langchain_longrag.retrieval.hybrid import HybridRetriever
 from langchain_longrag.retrieval.query_transforms import TransformName, to_transform
 from langchain_longrag.synthesis.two_turn import ChainInput
@@ -155,7 +155,7 @@ def best_performance(
         compressor=compressor,
         **settings,
     )
-    return chain.runnable("best_performance")
+    return chain.build_runnable("best_performance")
 
 
 def balanced_efficiency(
@@ -196,7 +196,7 @@ def balanced_efficiency(
         compressor=compressor,
         **settings,
     )
-    return chain.runnable("balanced_efficiency")
+    return chain.build_runnable("balanced_efficiency")
 
 
 class _Chain:
@@ -234,9 +234,9 @@ class _Chain:
             )
         recipe = Recipe(
             transform=None if transform is None else to_transform(transform),
-            reranker=_reranker(reranker, candidates),
-            repacker=_repacker(repacker),
-            compressor=_compressor(compressor),
+            reranker=_make_reranker(reranker, candidates),
+            repacker=_make_repacker(repacker),
+            compressor=_make_compressor(compressor),
             candidates=candidates,
             top_k=top_k,
             on_error=on_error,
@@ -245,7 +245,7 @@ class _Chain:
         )
         if classifier is not None:
             gate, model = split_gate(None if classifier == "default" else classifier)
-            prompt = gate_prompt(classify_prompt, by_model=model is not None)
+            prompt = to_gate_prompt(classify_prompt, by_model=model is not None)
             recipe = replace(recipe, gate=gate if model is None else gate_by(model, prompt))
         self._modules = RecipeModules(
             recipe=recipe,
@@ -260,7 +260,7 @@ class _Chain:
         self._answer_prompt = answer_prompt
         self._direct_prompt = direct_prompt
 
-    def runnable(self, name: str) -> Runnable[dict[str, Any], dict[str, Any]]:
+    def build_runnable(self, name: str) -> Runnable[dict[str, Any], dict[str, Any]]:
         prepare = RunnableLambda(self._prepare, self._aprepare).with_config(run_name="prepare")
         answer = RunnableLambda(self._answer).with_config(run_name="answer")
         chain: Runnable[dict[str, Any], dict[str, Any]] = (
@@ -282,10 +282,10 @@ class _Chain:
         return typed.with_config(run_name=name)
 
     def _prepare(self, inputs: dict[str, Any], config: RunnableConfig) -> PendingAnswer:
-        return self._modules.prepare(query_of(inputs), config)
+        return self._modules.prepare(read_query(inputs), config)
 
     async def _aprepare(self, inputs: dict[str, Any], config: RunnableConfig) -> PendingAnswer:
-        return await self._modules.aprepare(query_of(inputs), config)
+        return await self._modules.aprepare(read_query(inputs), config)
 
     def _answer(self, inputs: dict[str, Any]) -> Runnable[Any, str] | str:
         pending: PendingAnswer = inputs[_PENDING]
@@ -333,7 +333,7 @@ def _wrap_retriever(
     return hybrid.wrapped, hybrid
 
 
-def _reranker(reranker: Reranker | None, candidates: int) -> Refiner | None:
+def _make_reranker(reranker: Reranker | None, candidates: int) -> Refiner | None:
     if reranker is None:
         return None
     if not isinstance(reranker, BaseDocumentCompressor):
@@ -342,7 +342,7 @@ def _reranker(reranker: Reranker | None, candidates: int) -> Refiner | None:
     return refine_by(reranker, reranks=True)
 
 
-def _compressor(compressor: BaseDocumentCompressor | Default | None) -> Refiner | None:
+def _make_compressor(compressor: BaseDocumentCompressor | Default | None) -> Refiner | None:
     if compressor is None:
         return None
     if compressor == "default":
@@ -352,7 +352,7 @@ def _compressor(compressor: BaseDocumentCompressor | Default | None) -> Refiner 
     return refine_by(compressor)
 
 
-def _repacker(repacker: RepackOrder | BaseDocumentCompressor | None) -> Repacker | None:
+def _make_repacker(repacker: RepackOrder | BaseDocumentCompressor | None) -> Repacker | None:
     if isinstance(repacker, RepackDocuments):
         return repacker.order
     if not isinstance(repacker, BaseDocumentCompressor):

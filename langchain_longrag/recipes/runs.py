@@ -15,7 +15,7 @@ from langchain_longrag.bridge.answering import call_config, generate, model_hand
 from langchain_longrag.bridge.passages import from_passage, identity, to_passage
 from langchain_longrag.recipes.keyword_passages import KeywordPassages
 from langchain_longrag.retrieval.base_retrievers import WrappedRetriever
-from langchain_longrag.retrieval.hybrid import HybridRetriever, result_id
+from langchain_longrag.retrieval.hybrid import HybridRetriever, find_result_id
 from longrag.calls import Flow, Search
 from longrag.errors import StoreError
 from longrag.integration.answering import Answerer, Calls, MethodCall
@@ -109,7 +109,7 @@ class _Run:
             return [replace(to_passage(document), score=score) for document, score in rows]
         keywords = self._keywords
         return [
-            replace(to_passage(document, result_id(keywords, document)), score=score)
+            replace(to_passage(document, find_result_id(keywords, document)), score=score)
             for (document, _), score in zip(rows, wrapped.to_similarities(rows), strict=True)
         ]
 

@@ -87,14 +87,14 @@ class ScorerRerank(CheckedModel, BaseDocumentCompressor):
         self, documents: Sequence[Document], query: str, callbacks: Callbacks | None = None
     ) -> Sequence[Document]:
         """Return the documents in their new order."""
-        return _results(model_answerer(scorer=self._scorer).run(self._flow(documents, query)))
+        return _to_documents(model_answerer(scorer=self._scorer).run(self._flow(documents, query)))
 
     async def acompress_documents(
         self, documents: Sequence[Document], query: str, callbacks: Callbacks | None = None
     ) -> Sequence[Document]:
         """Return what ``compress_documents`` does; the scorer works in a thread."""
         flow = await asyncio.to_thread(self._flow, documents, query)
-        return _results(await model_answerer(scorer=self._scorer).arun(flow))
+        return _to_documents(await model_answerer(scorer=self._scorer).arun(flow))
 
     def _flow(self, documents: Sequence[Document], query: str) -> Flow[list[Reranked[Passage]]]:
         return rerank(
@@ -127,7 +127,7 @@ class ScorerRerank(CheckedModel, BaseDocumentCompressor):
         return pieces or (text,)
 
 
-def _results(ranked: Sequence[Reranked[Passage]]) -> list[Document]:
+def _to_documents(ranked: Sequence[Reranked[Passage]]) -> list[Document]:
     if all(one.score is None for one in ranked):
         # Nothing was scored: the scores are the retriever's.
         return [from_passage(one.item) for one in ranked]

@@ -83,7 +83,7 @@ def answer_alone(
     Raises:
         GenerationError: when it runs, the model gave neither text nor a message.
     """
-    question: Runnable[Any, str] = RunnableLambda(lambda inputs: query_of(inputs, input_key))
+    question: Runnable[Any, str] = RunnableLambda(lambda inputs: read_query(inputs, input_key))
     answer: Runnable[Any, str] = question | llm | require_text() | StrOutputParser()
     chain: Runnable[dict[str, Any], dict[str, Any]] = RunnablePassthrough.assign(
         context=RunnableLambda(lambda _: [])
@@ -111,18 +111,18 @@ class _Decider:
         input_key: str,
     ) -> None:
         self._gate, self._llm = split_gate(classifier)
-        self._prompt = gate_prompt(prompt, by_model=self._llm is not None)
+        self._prompt = to_gate_prompt(prompt, by_model=self._llm is not None)
         self._input_key = input_key
 
     def decide(self, inputs: Any, config: RunnableConfig) -> bool:
-        query = query_of(inputs, self._input_key)
+        query = read_query(inputs, self._input_key)
         if self._gate is not None:
             return self._gate.needs_retrieval(query)
         flow = classify_query(query, prompt=self._prompt)
         return model_answerer(llm=self._llm, config=config).run(flow)
 
     async def adecide(self, inputs: Any, config: RunnableConfig) -> bool:
-        query = query_of(inputs, self._input_key)
+        query = read_query(inputs, self._input_key)
         if self._gate is not None:
             return await asyncio.to_thread(self._gate.needs_retrieval, query)
         flow = classify_query(query, prompt=self._prompt)
@@ -138,7 +138,7 @@ def split_gate(
         InvalidParameterError: it decides nothing.
     """
     if classifier is None:
-        return _default_gate(), None
+        return _load_default_gate(), None
     if isinstance(classifier, Gate):
         return classifier, None
     if isinstance(classifier, Runnable):
@@ -148,7 +148,7 @@ def split_gate(
     )
 
 
-def gate_prompt(prompt: BasePromptTemplate[Any] | None, *, by_model: bool) -> str:
+def to_gate_prompt(prompt: BasePromptTemplate[Any] | None, *, by_model: bool) -> str:
     """Return the prompt for a model that decides, as the core takes it.
 
     Raises:
@@ -164,12 +164,12 @@ def gate_prompt(prompt: BasePromptTemplate[Any] | None, *, by_model: bool) -> st
 
 
 @cache
-def _default_gate() -> QueryClassifier:
+def _load_default_gate() -> QueryClassifier:
     # Its coefficients are read once; it never changes.
     return QueryClassifier.load_default()
 
 
-def query_of(inputs: Any, input_key: str = "input") -> str:
+def read_query(inputs: Any, input_key: str = "input") -> str:
     """Return the question of an input: itself, or what stands under the key.
 
     Raises:

@@ -21,7 +21,7 @@ from langchain_longrag.bridge.answering import call_config
 from langchain_longrag.bridge.documents import to_chunk, with_score
 from langchain_longrag.bridge.settings import CheckedModel
 from langchain_longrag.retrieval.base_retrievers import WrappedRetriever
-from langchain_longrag.retrieval.keyword_sources import source_of
+from langchain_longrag.retrieval.keyword_sources import find_keyword_source
 from longrag.calls import Flow, Search
 from longrag.errors import InvalidParameterError
 from longrag.indexing.keywords import Tokenizer
@@ -93,7 +93,7 @@ class HybridRetriever(CheckedModel, BaseRetriever):
         self.count_candidates(self.k)
         self._wrapped = WrappedRetriever(self.retriever, self.vectorstore, self.search_kwargs)
         searched = self._wrapped
-        source = source_of(
+        source = find_keyword_source(
             searched.retriever, searched.store, searched.search_kwargs, self.documents
         )
         self._current = CurrentKeywords(source, self.keyword_tokenizer, self.keywords)
@@ -119,7 +119,7 @@ class HybridRetriever(CheckedModel, BaseRetriever):
         hits = yield from hybrid(
             query, keywords=keywords.index, top_k=k, alpha=self.alpha, candidates=wanted
         )
-        return [_result(hit, keywords, call.found) for hit in hits]
+        return [_to_document(hit, keywords, call.found) for hit in hits]
 
     def _answerer(self, call: _Retrieval) -> Answerer:
         return Answerer({Search: partial(self._search, call)})
@@ -129,7 +129,7 @@ class HybridRetriever(CheckedModel, BaseRetriever):
         rows = yield from self._wrapped.search(request.query, request.top_k, config=call.config)
         hits = []
         for (document, _), score in zip(rows, self._wrapped.to_similarities(rows), strict=True):
-            id_ = result_id(keywords, document)
+            id_ = find_result_id(keywords, document)
             call.found.setdefault(id_, document)
             hits.append(Hit(id_, replace(to_chunk(document, id_), id=id_), score))
         return hits
@@ -178,12 +178,14 @@ class _Retrieval:
     found: dict[str, Document] = field(default_factory=dict)
 
 
-def result_id(keywords: Keywords[Document], document: Document) -> str:
+def find_result_id(keywords: Keywords[Document], document: Document) -> str:
     """Return the id under which a keyword index knows what a retriever returned."""
     return str(document.id) if keywords.id_of is None else keywords.id_of(document)
 
 
-def _result(hit: HybridHit, keywords: Keywords[Document], found: dict[str, Document]) -> Document:
+def _to_document(
+    hit: HybridHit, keywords: Keywords[Document], found: dict[str, Document]
+) -> Document:
     if hit.found is None:
         return keywords.make_result(hit.id, hit.keyword_id, hit.score)
     return with_score(found[hit.id], hit.score)

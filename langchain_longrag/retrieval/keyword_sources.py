@@ -28,7 +28,7 @@ from longrag.models.tokens import count_tokens
 from longrag.types import RetrievedUnit, stable_id
 
 
-def source_of(
+def find_keyword_source(
     retriever: BaseRetriever | None,
     store: VectorStore | None,
     search_kwargs: Mapping[str, Any],
@@ -126,7 +126,7 @@ def _index_documents(
         raise InvalidDocumentError(f"two documents have the same id {twice!r}")
     by_content: dict[str, str] = {}
     for id_, document in document_of.items():
-        by_content.setdefault(_content(document), id_)
+        by_content.setdefault(_hash_content(document), id_)
 
     def make_result(id_: str, _: str | None, score: float | None) -> Document:
         found = document_of[id_]
@@ -138,7 +138,7 @@ def _index_documents(
     def id_of(document: Document) -> str:
         # A store may give new ids to documents that came without.
         known = document.id is not None and str(document.id) in document_of
-        own = _content(document)
+        own = _hash_content(document)
         return str(document.id) if known else by_content.get(own, str(document.id or own))
 
     texts = [titled_text(one.title, one.text) for one in converted]
@@ -146,5 +146,5 @@ def _index_documents(
     return Keywords(index, make_result, id_of)
 
 
-def _content(document: Document) -> str:
+def _hash_content(document: Document) -> str:
     return stable_id(document.metadata.get("source", ""), document.page_content)

@@ -179,14 +179,14 @@ class MaxPRetriever(BaseRetriever):
         return CorpusView({}, self._require_index())
 
     def _make_result(self, unit: RetrievedUnit, _: CorpusView) -> Document:
-        return self._results([unit], self._stored_units())[0]
+        return self._to_documents([unit], self._stored_units())[0]
 
     @property
     def takes_vectors(self) -> bool:
         """Whether it can be searched by a vector, and gives scores."""
         if self.vectorstore is None:
             return True
-        return self._profile.takes_vector(self.vectorstore) and self._embedding() is not None
+        return self._profile.takes_vector(self.vectorstore) and self._find_embedding() is not None
 
     def _get_relevant_documents(
         self,
@@ -197,7 +197,7 @@ class MaxPRetriever(BaseRetriever):
         vector: Sequence[float] | None = None,
     ) -> list[Document]:
         flow, stored = self._flow(query, self.k if k is None else k, vector), self._stored_units()
-        return self._results(self._answerer(stored).run(flow), stored)
+        return self._to_documents(self._answerer(stored).run(flow), stored)
 
     async def _aget_relevant_documents(
         self,
@@ -208,7 +208,7 @@ class MaxPRetriever(BaseRetriever):
         vector: Sequence[float] | None = None,
     ) -> list[Document]:
         flow, stored = self._flow(query, self.k if k is None else k, vector), self._stored_units()
-        return self._results(await self._answerer(stored).arun(flow), stored)
+        return self._to_documents(await self._answerer(stored).arun(flow), stored)
 
     def _flow(
         self, query: str, k: int, vector: Sequence[float] | None
@@ -234,7 +234,7 @@ class MaxPRetriever(BaseRetriever):
 
     def _answerer(self, stored: StoredUnits) -> Answerer:
         handlers: dict[type, Handler] = {Fetch: partial(self._fetch, stored)}
-        if (model := self._embedding()) is not None:
+        if (model := self._find_embedding()) is not None:
             handlers[Embed] = partial(embed, model)
         if self.vectorstore is not None:
             handlers[Search] = partial(self._search, stored)
@@ -244,18 +244,18 @@ class MaxPRetriever(BaseRetriever):
 
     def _search(self, stored: StoredUnits, request: Search) -> Calls[Ranked]:
         stored.request = request
-        query = self._query(stored, stored.names_of(request.exclude))
+        query = self._make_query(stored, stored.names_of(request.exclude))
         found = yield from self._profile.search(query)
         return Ranked([stored.to_hit(*row) for row in found.rows], found.exact, found.ended)
 
     def _list_chunks(self, stored: StoredUnits, request: ListChunks) -> Calls[Listed]:
-        query, values = self._query(stored), stored.names_of(request.unit_ids)
+        query, values = self._make_query(stored), stored.names_of(request.unit_ids)
         rows = yield from self._profile.list_chunks(query, values)
         return Listed(stored.group_by_unit(rows, request.unit_ids), self._profile.lists_all(query))
 
     def _has_other(self, stored: StoredUnits, request: HasOther) -> Calls[bool]:
         values = stored.names_of(request.unit_ids)
-        return self._profile.has_other(self._query(stored), values)
+        return self._profile.has_other(self._make_query(stored), values)
 
     def _fetch(self, stored: StoredUnits, request: Fetch) -> Calls[dict[str, LongUnit]]:
         if self._may_hide_chunks:
@@ -273,7 +273,7 @@ class MaxPRetriever(BaseRetriever):
         """Whether there may be chunks that the user's search arguments leave out."""
         return self.vectorstore is not None and self._profile.hides(self.search_kwargs)
 
-    def _query(self, stored: StoredUnits, exclude: tuple[Any, ...] = ()) -> DocumentQuery:
+    def _make_query(self, stored: StoredUnits, exclude: tuple[Any, ...] = ()) -> DocumentQuery:
         request = stored.request
         return DocumentQuery(
             self.vectorstore,
@@ -303,12 +303,12 @@ class MaxPRetriever(BaseRetriever):
             raise InvalidParameterError("documents", None, "given when vectorstore is not")
         return self.index
 
-    def _embedding(self) -> Embeddings | None:
+    def _find_embedding(self) -> Embeddings | None:
         if self.embedding is not None or self.vectorstore is None:
             return self.embedding
         return self.vectorstore.embeddings
 
-    def _results(self, found: Sequence[RetrievedUnit], stored: StoredUnits) -> list[Document]:
+    def _to_documents(self, found: Sequence[RetrievedUnit], stored: StoredUnits) -> list[Document]:
         return [
             # What the caller does to a result must not reach the documents or the store.
             from_result(unit, copy.deepcopy(stored.metadata_of(unit.unit.id)), self.unit_key)
@@ -319,6 +319,6 @@ class MaxPRetriever(BaseRetriever):
         params = super()._get_ls_params(**kwargs)
         if self.vectorstore is not None:
             params["ls_vector_store_provider"] = type(self.vectorstore).__name__
-        if (model := self._embedding()) is not None:
+        if (model := self._find_embedding()) is not None:
             params["ls_embedding_provider"] = type(model).__name__
         return params

@@ -72,7 +72,7 @@ class TreeSearch(BaseRetriever):
                     if mode != self.mode:
                         self._check_left_out(name, f"unless mode is {mode!r}")
             DocumentFilter.of(self.filter)
-            self._collapsed(_EMPTY, np.zeros(0), self.k)
+            self._search_collapsed(_EMPTY, np.zeros(0), self.k)
             self._traverse(_EMPTY, np.zeros(0), self.k)
             self._prepare()
 
@@ -163,10 +163,10 @@ class TreeSearch(BaseRetriever):
             scores = scorer.keyword_scores(query)
         else:
             scores = scorer.node_scores((yield from embed_query([query])))
-        take = self._collapsed if self.mode == "collapsed" else self._traverse
+        take = self._search_collapsed if self.mode == "collapsed" else self._traverse
         return [from_node(found, documents) for found in take(tree, scores, k)]
 
-    def _collapsed(
+    def _search_collapsed(
         self, tree: Tree, scores: NDArray[np.float64], k: int | None
     ) -> Sequence[RetrievedNode]:
         found = collapsed(

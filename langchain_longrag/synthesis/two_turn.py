@@ -97,7 +97,7 @@ def create_two_turn_reader(
 
     Source: LongRAG §3.2 and Appendix 6.1.
     """
-    reader: Runnable[dict[str, Any], str] = _Reader(llm, **settings).runnable().pick("answer")
+    reader: Runnable[dict[str, Any], str] = _Reader(llm, **settings).build_runnable().pick("answer")
     typed = reader.with_types(input_type=cast("type[dict[str, Any]]", ReaderInput), output_type=str)
     return typed.with_config(run_name="two_turn_reader")
 
@@ -131,13 +131,13 @@ def create_longrag_chain(
     Source: LongRAG §3.2 and Appendix 6.1.
     """
     retrieval: Runnable[dict[str, Any], list[Document]] = (
-        RunnableLambda(_question) | cast("Runnable[str, list[Document]]", retriever)
+        RunnableLambda(_read_question) | cast("Runnable[str, list[Document]]", retriever)
         if is_retriever(retriever)
         else cast("Runnable[dict[str, Any], list[Document]]", retriever)
     )
     chain: Runnable[dict[str, Any], dict[str, Any]] = (
         RunnablePassthrough.assign(context=retrieval.with_config(run_name="retrieve_documents"))
-        | _Reader(llm, **settings).runnable()
+        | _Reader(llm, **settings).build_runnable()
     )
     typed = chain.with_types(
         input_type=cast("type[dict[str, Any]]", ChainInput),
@@ -146,7 +146,7 @@ def create_longrag_chain(
     return typed.with_config(run_name="longrag_chain")
 
 
-def _prompt(template: str) -> PromptTemplate:
+def _to_template(template: str) -> PromptTemplate:
     return PromptTemplate.from_template(template.replace("{question}", "{input}"))
 
 
@@ -159,13 +159,13 @@ class _Reader:
     max_tokens: int | None = None
     empty_answer: str = EMPTY_ANSWER
     extract_prompt: BasePromptTemplate[Any] = field(
-        default_factory=partial(_prompt, EXTRACT_ANSWER)
+        default_factory=partial(_to_template, EXTRACT_ANSWER)
     )
     long_answer_prompt: BasePromptTemplate[Any] = field(
-        default_factory=partial(_prompt, LONG_ANSWER)
+        default_factory=partial(_to_template, LONG_ANSWER)
     )
     short_answer_prompt: BasePromptTemplate[Any] = field(
-        default_factory=partial(_prompt, SHORT_ANSWER)
+        default_factory=partial(_to_template, SHORT_ANSWER)
     )
     length_function: Callable[[str], int] = count_tokens
 
@@ -173,7 +173,7 @@ class _Reader:
         check_one_turn_max_tokens(self.one_turn_max_tokens)
         fit_context((), max_tokens=self.max_tokens)
 
-    def runnable(self) -> Runnable[dict[str, Any], dict[str, Any]]:
+    def build_runnable(self) -> Runnable[dict[str, Any], dict[str, Any]]:
         return (
             RunnablePassthrough.assign(reading=RunnableLambda(self._plan_reading))
             | RunnablePassthrough.assign(
@@ -185,7 +185,7 @@ class _Reader:
         )
 
     def _plan_reading(self, inputs: dict[str, Any]) -> dict[str, Any]:
-        _question(inputs)
+        _read_question(inputs)
         fitted = self._fit(inputs)
         return {
             "tokens": fitted.tokens,
@@ -198,7 +198,11 @@ class _Reader:
         if not inputs["context"]:
             return ""
         prompt = self.extract_prompt if inputs["reading"]["turns"] == 1 else self.long_answer_prompt
-        values = {**inputs, "context": self._fit(inputs).text, "input": quote(_question(inputs))}
+        values = {
+            **inputs,
+            "context": self._fit(inputs).text,
+            "input": quote(_read_question(inputs)),
+        }
         return self._ask(prompt, values)
 
     def _second_turn(self, inputs: dict[str, Any]) -> Runnable[Any, str] | str:
@@ -207,7 +211,11 @@ class _Reader:
             return self.empty_answer
         if inputs["reading"]["turns"] == 1:
             return str(long_answer)
-        values = {**inputs, "long_answer": quote(long_answer), "input": quote(_question(inputs))}
+        values = {
+            **inputs,
+            "long_answer": quote(long_answer),
+            "input": quote(_read_question(inputs)),
+        }
         return self._ask(self.short_answer_prompt, values, fallback=long_answer)
 
     def _ask(
@@ -219,20 +227,20 @@ class _Reader:
 
     def _fit(self, inputs: dict[str, Any]) -> FittedContext:
         return fit_context(
-            reader_documents([to_retrieved(document) for document in _documents(inputs)]),
+            reader_documents([to_retrieved(document) for document in _read_documents(inputs)]),
             max_tokens=self.max_tokens,
             count_tokens=self.length_function,
         )
 
 
-def _question(inputs: dict[str, Any]) -> str:
+def _read_question(inputs: dict[str, Any]) -> str:
     question = inputs.get("input")
     if not isinstance(question, str):
         raise InvalidParameterError("input", question, "the question, a string")
     return question
 
 
-def _documents(inputs: dict[str, Any]) -> Sequence[Document]:
+def _read_documents(inputs: dict[str, Any]) -> Sequence[Document]:
     documents = inputs.get("context")
     if not isinstance(documents, list | tuple) or not all(
         isinstance(document, Document) for document in documents

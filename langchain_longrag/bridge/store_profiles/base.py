@@ -185,6 +185,6 @@ class ThreadCall:
     def __init__(self, do: Callable[[], Any]) -> None:
         self.do = do
 
-    def method(self) -> MethodCall:
+    def as_call(self) -> MethodCall:
         """Return the call."""
         return MethodCall(self, "do")

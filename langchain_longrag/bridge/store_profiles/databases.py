@@ -54,7 +54,7 @@ class ChromaProfile(StoreProfile):
         kwargs = {**query.kwargs, "k": max(query.top_k, _DEEP) if query.depth else query.top_k}
         if query.exclude:
             kwargs[FILTER] = combine_filters(
-                kwargs.get(FILTER), _unit_conditions(query, "$nin", query.exclude)
+                kwargs.get(FILTER), _make_conditions(query, "$nin", query.exclude)
             )
         if query.vector is None:
             call = MethodCall(query.store, "similarity_search_with_score", (query.text,), kwargs)
@@ -66,7 +66,7 @@ class ChromaProfile(StoreProfile):
 
     def list_chunks(self, query: DocumentQuery, values: Sequence[Any]) -> Calls[Sequence[Document]]:
         """Return all rows whose unit is named by one of the values."""
-        wanted = _unit_conditions(query, "$in", values)
+        wanted = _make_conditions(query, "$in", values)
         where = combine_filters(
             query.kwargs.get(FILTER), wanted if len(wanted) == 1 else [{"$or": wanted}]
         )
@@ -76,7 +76,7 @@ class ChromaProfile(StoreProfile):
 
     def has_other(self, query: DocumentQuery, values: Sequence[Any]) -> Calls[bool]:
         """Whether there is a row that passes and whose unit is named by none of the values."""
-        parts = _unit_conditions(query, "$nin", values)
+        parts = _make_conditions(query, "$nin", values)
         own = query.kwargs.get(FILTER)
         where = combine_filters(own, parts) if own or parts else None
         found = yield self._get(query, where, include=[], limit=1)
@@ -89,7 +89,7 @@ class ChromaProfile(StoreProfile):
         return MethodCall(query.store, "get", (), kwargs)
 
 
-def _unit_conditions(
+def _make_conditions(
     query: DocumentQuery, operator: str, values: Sequence[Any]
 ) -> list[dict[str, Any]]:
     return [{query.unit_key: {operator: group}} for group in by_type(values)]
@@ -107,13 +107,13 @@ class QdrantProfile(StoreProfile):
 
     def takes_vector(self, store: VectorStore) -> bool:
         """Whether the store is searched by the query's vector."""
-        return _mode(store) in ("dense", "hybrid")
+        return _read_mode(store) in ("dense", "hybrid")
 
     def is_exact(self, query: DocumentQuery) -> bool:
         """Whether the store ranks every row that passes by its vector."""
         params = query.kwargs.get("search_params")
         exact = getattr(params, "exact", None) is True
-        return _mode(query.store) == "dense" and (exact or _is_local(query.store))
+        return _read_mode(query.store) == "dense" and (exact or _is_local(query.store))
 
     def search(self, query: DocumentQuery) -> Calls[Rows[Row]]:
         """Rank rows, without those of units to exclude, as deep as the query asks."""
@@ -121,15 +121,15 @@ class QdrantProfile(StoreProfile):
 
         kwargs: dict[str, Any] = {**query.kwargs, "k": query.top_k}
         if query.depth:
-            if query.depth > 1 or self.is_exact(query) or _mode(query.store) != "dense":
+            if query.depth > 1 or self.is_exact(query) or _read_mode(query.store) != "dense":
                 raise NotImplementedError
             params = query.kwargs.get("search_params") or models.SearchParams()
             kwargs["search_params"] = params.model_copy(update={"exact": True})
         if query.exclude:
-            kwargs[FILTER] = _points_filter(query, query.exclude, inside=False)
+            kwargs[FILTER] = _make_points_filter(query, query.exclude, inside=False)
         exact = self.is_exact(query) or query.depth > 0
         store = query.store
-        if _mode(store) == "dense" and query.vector is not None:
+        if _read_mode(store) == "dense" and query.vector is not None:
             call = MethodCall(store, BY_VECTOR, (list(query.vector),), kwargs)
         else:
             if query.vector is not None:
@@ -142,22 +142,24 @@ class QdrantProfile(StoreProfile):
     def list_chunks(self, query: DocumentQuery, values: Sequence[Any]) -> Calls[Sequence[Document]]:
         """Return all rows whose unit is named by one of the values."""
         self._check_known(query, FILTER)
-        wanted = _points_filter(query, values, inside=True)
-        found: list[Document] = yield ThreadCall(lambda: _list_points(query.store, wanted)).method()
+        wanted = _make_points_filter(query, values, inside=True)
+        found: list[Document] = yield ThreadCall(
+            lambda: _list_points(query.store, wanted)
+        ).as_call()
         return found
 
     def has_other(self, query: DocumentQuery, values: Sequence[Any]) -> Calls[bool]:
         """Whether there is a row that passes and whose unit is named by none of the values."""
         self._check_known(query, FILTER)
-        other = _points_filter(query, values, inside=False)
+        other = _make_points_filter(query, values, inside=False)
         call = ThreadCall(
             lambda: query.store.client.scroll(query.store.collection_name, other, limit=1)
         )
-        points, _ = yield call.method()
+        points, _ = yield call.as_call()
         return bool(points)
 
 
-def _mode(store: Any) -> str:
+def _read_mode(store: Any) -> str:
     return str(getattr(store.retrieval_mode, "value", store.retrieval_mode))
 
 
@@ -165,7 +167,7 @@ def _is_local(store: Any) -> bool:
     return type(getattr(store.client, "_client", None)).__name__ == "QdrantLocal"
 
 
-def _points_filter(query: DocumentQuery, values: Sequence[Any], *, inside: bool) -> Any:
+def _make_points_filter(query: DocumentQuery, values: Sequence[Any], *, inside: bool) -> Any:
     """Return the filter for points of units with these names, or of all others."""
     from qdrant_client import models
 
@@ -230,7 +232,7 @@ class MilvusProfile(StoreProfile):
         store, asked = query.store, min(query.top_k, MILVUS_MOST)
         kwargs: dict[str, Any] = {**query.kwargs, "k": asked}
         if query.exclude:
-            kwargs["expr"] = _milvus_expression(query, query.exclude, "not in")
+            kwargs["expr"] = _make_milvus_expression(query, query.exclude, "not in")
         if query.vector is None:
             call = MethodCall(store, "similarity_search_with_score", (query.text,), kwargs)
         else:
@@ -247,7 +249,9 @@ class MilvusProfile(StoreProfile):
 
     def list_chunks(self, query: DocumentQuery, values: Sequence[Any]) -> Calls[Sequence[Document]]:
         """Return all rows whose unit is named by one of the values."""
-        items = yield self._entities(query, _milvus_expression(query, values, "in"), MILVUS_MOST)
+        items = yield self._query_entities(
+            query, _make_milvus_expression(query, values, "in"), MILVUS_MOST
+        )
         if len(items) >= MILVUS_MOST:
             raise NotImplementedError  # there may be more than one answer holds
         store = query.store
@@ -257,10 +261,10 @@ class MilvusProfile(StoreProfile):
     def has_other(self, query: DocumentQuery, values: Sequence[Any]) -> Calls[bool]:
         """Whether there is a row that passes and whose unit is named by none of the values."""
         own = query.kwargs.get("expr") or ""
-        expression = _milvus_expression(query, values, "not in") if values else own
-        return bool((yield self._entities(query, expression, 1)))
+        expression = _make_milvus_expression(query, values, "not in") if values else own
+        return bool((yield self._query_entities(query, expression, 1)))
 
-    def _entities(self, query: DocumentQuery, expression: str, limit: int) -> MethodCall:
+    def _query_entities(self, query: DocumentQuery, expression: str, limit: int) -> MethodCall:
         self._check_known(query, "expr")
         store = query.store
         fields = store._remove_forbidden_fields(store.fields[:])
@@ -276,10 +280,10 @@ def _call_in_thread(
     target: Any, name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]
 ) -> MethodCall:
     """Call in a thread from an event loop: an async client belongs to the loop that made it."""
-    return ThreadCall(lambda: getattr(target, name)(*args, **kwargs)).method()
+    return ThreadCall(lambda: getattr(target, name)(*args, **kwargs)).as_call()
 
 
-def _milvus_expression(query: DocumentQuery, values: Sequence[Any], operator: str) -> str:
+def _make_milvus_expression(query: DocumentQuery, values: Sequence[Any], operator: str) -> str:
     key = check_plain_key(query.unit_key)
     if query.store._metadata_field:
         key = f'{query.store._metadata_field}["{key}"]'
@@ -313,7 +317,7 @@ class LanceProfile(StoreProfile):
                 query.store, "similarity_search_with_score", (query.text,), kwargs
             )
             return Rows(rows)
-        rows = yield ThreadCall(lambda: _lance_rows(query)).method()
+        rows = yield ThreadCall(lambda: _search_lance(query)).as_call()
         table = query.store.get_table(query.kwargs.get("name"))
         exact = not lance_indexes(table)
         return Rows(rows, exact, exact and len(rows) < query.top_k)
@@ -321,22 +325,20 @@ class LanceProfile(StoreProfile):
     def list_chunks(self, query: DocumentQuery, values: Sequence[Any]) -> Calls[Sequence[Document]]:
         """Return all rows whose unit is named by one of the values."""
         self._check_known(query, FILTER, "name")
-        condition = _lance_condition(query, values, "IN")
-        found: list[Document] = yield ThreadCall(
-            lambda: _lance_documents(query, condition)
-        ).method()
+        condition = _make_lance_condition(query, values, "IN")
+        found: list[Document] = yield ThreadCall(lambda: _list_lance(query, condition)).as_call()
         return found
 
     def has_other(self, query: DocumentQuery, values: Sequence[Any]) -> Calls[bool]:
         """Whether there is a row that passes and whose unit is named by none of the values."""
         self._check_known(query, FILTER, "name")
         condition = (
-            _lance_condition(query, values, "NOT IN") if values else _lance_user_condition(query)
+            _make_lance_condition(query, values, "NOT IN") if values else _read_lance_filter(query)
         )
-        return bool((yield ThreadCall(lambda: _lance_documents(query, condition, 1)).method()))
+        return bool((yield ThreadCall(lambda: _list_lance(query, condition, 1)).as_call()))
 
 
-def _lance_user_condition(query: DocumentQuery) -> str:
+def _read_lance_filter(query: DocumentQuery) -> str:
     own = query.kwargs.get(FILTER)
     if isinstance(own, dict):
         from langchain_community.vectorstores.lancedb import to_lance_filter
@@ -345,20 +347,20 @@ def _lance_user_condition(query: DocumentQuery) -> str:
     return str(own or "")
 
 
-def _lance_condition(query: DocumentQuery, values: Sequence[Any], operator: str) -> str:
-    own, key = _lance_user_condition(query), check_plain_key(query.unit_key)
+def _make_lance_condition(query: DocumentQuery, values: Sequence[Any], operator: str) -> str:
+    own, key = _read_lance_filter(query), check_plain_key(query.unit_key)
     literals = ", ".join(sql_literal(value) for value in values)
     added = f"metadata.{key} {operator} ({literals})"
     return f"({own}) AND ({added})" if own else added
 
 
-def _lance_rows(query: DocumentQuery) -> list[Row]:
+def _search_lance(query: DocumentQuery) -> list[Row]:
     store = query.store
     table = store.get_table(query.kwargs.get("name"))
     found = table.search(query=list(query.vector or ()), vector_column_name=store._vector_key)
     found = found.limit(query.top_k)
-    own = _lance_user_condition(query)
-    condition = _lance_condition(query, query.exclude, "NOT IN") if query.exclude else own
+    own = _read_lance_filter(query)
+    condition = _make_lance_condition(query, query.exclude, "NOT IN") if query.exclude else own
     if condition:
         found = found.where(condition, prefilter=bool(query.exclude) or _prefilters(query))
     rows: list[Row] = store.results_to_docs(found.to_arrow(), score=True)
@@ -370,9 +372,7 @@ def _prefilters(query: DocumentQuery) -> bool:
     return bool(query.kwargs.get("prefilter", True))
 
 
-def _lance_documents(
-    query: DocumentQuery, condition: str, limit: int | None = None
-) -> list[Document]:
+def _list_lance(query: DocumentQuery, condition: str, limit: int | None = None) -> list[Document]:
     store = query.store
     table = store.get_table(query.kwargs.get("name"))
     found = table.search().limit(limit or max(table.count_rows(), 1))

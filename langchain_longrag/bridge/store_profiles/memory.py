@@ -57,7 +57,7 @@ class InMemoryProfile(StoreProfile):
             ]
             return [one for one in stored if own is None or own(one)]
 
-        found: list[Document] = yield ThreadCall(rows).method()
+        found: list[Document] = yield ThreadCall(rows).as_call()
         return found
 
 
@@ -88,7 +88,7 @@ class FaissProfile(StoreProfile):
         if passes is not None:
             added = {FILTER: passes, "fetch_k": max(total, 1)}
         kwargs = {**query.kwargs, **added, "k": query.top_k}
-        call = ThreadCall(lambda: _faiss_rows(store, query, kwargs)).method()
+        call = ThreadCall(lambda: _search_faiss(store, query, kwargs)).as_call()
         rows: list[Row] = yield call
         exact = flat or query.depth > 0
         everything = passes is None and len(rows) >= total
@@ -99,7 +99,7 @@ class FaissProfile(StoreProfile):
         self._check_known(query, FILTER)
         own = query.kwargs.get(FILTER)
         passes = None if own is None else query.store._create_filter_func(own)
-        found = yield ThreadCall(lambda: _faiss_documents(query, values, passes)).method()
+        found = yield ThreadCall(lambda: _list_faiss(query, values, passes)).as_call()
         return list(found)
 
 
@@ -112,7 +112,7 @@ def _make_filter(query: DocumentQuery) -> Callable[[dict[str, Any]], bool] | Non
     return lambda metadata: (first is None or first(metadata)) and metadata.get(key) not in seen
 
 
-def _faiss_rows(store: Any, query: DocumentQuery, kwargs: dict[str, Any]) -> list[Row]:
+def _search_faiss(store: Any, query: DocumentQuery, kwargs: dict[str, Any]) -> list[Row]:
     if query.vector is None:
         rows: list[Row] = store.similarity_search_with_score(query.text, **kwargs)
     else:
@@ -120,7 +120,7 @@ def _faiss_rows(store: Any, query: DocumentQuery, kwargs: dict[str, Any]) -> lis
     return rows
 
 
-def _faiss_documents(
+def _list_faiss(
     query: DocumentQuery,
     values: Sequence[Any],
     passes: Callable[[dict[str, Any]], bool] | None,
@@ -188,7 +188,7 @@ class DuckDBProfile(StoreProfile):
                 for text, metadata in found
             ]
 
-        listed: list[Document] = yield ThreadCall(rows).method()
+        listed: list[Document] = yield ThreadCall(rows).as_call()
         return listed
 
 

@@ -38,14 +38,14 @@ class PGVectorProfile(StoreProfile):
         if query.depth > 1:
             raise NotImplementedError
         found = yield MethodCall(_Collection(query), "rank")
-        rows: list[Row] = [(_document(row[0]), row[1]) for row in found]
+        rows: list[Row] = [(_to_document(row[0]), row[1]) for row in found]
         exact = bool(found) and (query.depth > 0 or not found[0][2])
         return Rows(rows, exact, exact and len(rows) < query.top_k)
 
     def list_chunks(self, query: DocumentQuery, values: Sequence[Any]) -> Calls[Sequence[Document]]:
         """Return all rows whose unit is named by one of the values."""
         found = yield MethodCall(_Collection(query, values, inside=True), "list_rows")
-        return [_document(row[0]) for row in found]
+        return [_to_document(row[0]) for row in found]
 
     def has_other(self, query: DocumentQuery, values: Sequence[Any]) -> Calls[bool]:
         """Whether there is a row that passes and whose unit is named by none of the values."""
@@ -53,7 +53,7 @@ class PGVectorProfile(StoreProfile):
         return bool(found)
 
 
-def _document(row: Any) -> Document:
+def _to_document(row: Any) -> Document:
     return Document(id=str(row.id), page_content=row.document, metadata=row.cmetadata or {})
 
 
@@ -86,16 +86,16 @@ class _Collection:
         # No index serves the order of an expression other than the distance itself.
         order = distance.element + 0 if self._query.depth else distance
         statement = select(table, distance, indexes.label("indexes"))
-        return self._where(statement, collection).order_by(order).limit(self._query.top_k)
+        return self._build_where(statement, collection).order_by(order).limit(self._query.top_k)
 
     def _select_rows(self, collection: Any) -> Any:
         from sqlalchemy import select
 
         table = self._query.store.EmbeddingStore
-        statement = self._where(select(table), collection)
+        statement = self._build_where(select(table), collection)
         return statement.order_by(table.id).limit(self._limit)
 
-    def _where(self, statement: Any, collection: Any) -> Any:
+    def _build_where(self, statement: Any, collection: Any) -> Any:
         store = self._query.store
         if not collection:
             raise ValueError("Collection not found")
@@ -155,18 +155,18 @@ class PGVectorStoreProfile(StoreProfile):
     def search(self, query: DocumentQuery) -> Calls[Rows[Row]]:
         """Rank rows, without those of units to exclude, as deep as the query asks."""
         self._check_known(query, FILTER)
-        inner = _async_store(query.store)
+        inner = _find_async_store(query.store)
         hybrid = query.kwargs.get("hybrid_search_config") or inner.hybrid_search_config
         if hybrid:
-            return (yield from self._hybrid(query, hybrid))
+            return (yield from self._search_hybrid(query, hybrid))
         if query.depth > 1:
             raise NotImplementedError
-        rows = yield MethodCall(_Table(query, ranked=True), "rows")
+        rows = yield MethodCall(_Table(query, ranked=True), "select_rows")
         exact = bool(rows) and (query.depth > 0 or not rows[0]["longrag_indexes"])
-        found = [(_row_document(row, inner), row["longrag_distance"]) for row in rows]
+        found = [(_to_row_document(row, inner), row["longrag_distance"]) for row in rows]
         return Rows(found, exact, exact and len(found) < query.top_k)
 
-    def _hybrid(self, query: DocumentQuery, hybrid: Any) -> Calls[Rows[Row]]:
+    def _search_hybrid(self, query: DocumentQuery, hybrid: Any) -> Calls[Rows[Row]]:
         """Let the store fuse both of its rankings, each as long as what is asked for."""
         from dataclasses import replace
 
@@ -189,16 +189,16 @@ class PGVectorStoreProfile(StoreProfile):
     def list_chunks(self, query: DocumentQuery, values: Sequence[Any]) -> Calls[Sequence[Document]]:
         """Return all rows whose unit is named by one of the values."""
         self._check_known(query, FILTER)
-        rows = yield MethodCall(_Table(query, values, inside=True), "rows")
-        return [_row_document(row, _async_store(query.store)) for row in rows]
+        rows = yield MethodCall(_Table(query, values, inside=True), "select_rows")
+        return [_to_row_document(row, _find_async_store(query.store)) for row in rows]
 
     def has_other(self, query: DocumentQuery, values: Sequence[Any]) -> Calls[bool]:
         """Whether there is a row that passes and whose unit is named by none of the values."""
         self._check_known(query, FILTER)
-        return bool((yield MethodCall(_Table(query, values, inside=False, limit=1), "rows")))
+        return bool((yield MethodCall(_Table(query, values, inside=False, limit=1), "select_rows")))
 
 
-def _async_store(store: Any) -> Any:
+def _find_async_store(store: Any) -> Any:
     """Return the async store that does the work of a ``PGVectorStore``."""
     return getattr(store, "_PGVectorStore__vs", store)
 
@@ -215,7 +215,7 @@ def _quote(*names: str) -> str:
     return ".".join('"' + name.replace('"', '""') + '"' for name in names)
 
 
-def _row_document(row: Any, inner: Any) -> Document:
+def _to_row_document(row: Any, inner: Any) -> Document:
     metadata = dict(row[inner.metadata_json_column] or {}) if inner.metadata_json_column else {}
     metadata |= {column: row[column] for column in inner.metadata_columns}
     return Document(
@@ -235,12 +235,12 @@ class _Table:
         ranked: bool = False,
         limit: int | None = None,
     ) -> None:
-        self._query, self._inner = query, _async_store(query.store)
+        self._query, self._inner = query, _find_async_store(query.store)
         self._ranked, self._limit = ranked, limit
         self._names = list(values) if inside else [*query.exclude, *values]
         self._inside = inside
 
-    def _statement(self) -> tuple[Any, dict[str, Any]]:
+    def _build_statement(self) -> tuple[Any, dict[str, Any]]:
         from sqlalchemy import text
 
         inner, query = self._inner, self._query
@@ -248,7 +248,7 @@ class _Table:
         columns += [inner.metadata_json_column] if inner.metadata_json_column else []
         selected = [_quote(column) for column in columns]
         parameters: dict[str, Any] = {}
-        where, order, limit = self._where(parameters), _quote(inner.id_column), self._limit
+        where, order, limit = self._build_where(parameters), _quote(inner.id_column), self._limit
         if self._ranked:
             strategy, column = inner.distance_strategy, _quote(inner.embedding_column)
             parameters["vector"] = str([float(value) for value in query.vector or ()])
@@ -266,7 +266,7 @@ class _Table:
             statement, parameters["most"] = f"{statement} LIMIT :most", limit
         return text(statement), parameters
 
-    def _where(self, parameters: dict[str, Any]) -> str:
+    def _build_where(self, parameters: dict[str, Any]) -> str:
         conditions = []
         own = self._query.kwargs.get(FILTER)
         if own:
@@ -275,11 +275,11 @@ class _Table:
             parameters |= given
         if self._names:
             operator = "= ANY" if self._inside else "<> ALL"
-            conditions.append(f"{self._key(parameters)} {operator} (:names)")
+            conditions.append(f"{self._build_key(parameters)} {operator} (:names)")
             parameters["names"] = texts(self._names)
         return f"WHERE {' AND '.join(conditions)}" if conditions else ""
 
-    def _key(self, parameters: dict[str, Any]) -> str:
+    def _build_key(self, parameters: dict[str, Any]) -> str:
         key = self._query.unit_key
         if key in self._inner.metadata_columns:
             return f"CAST({_quote(key)} AS TEXT)"
@@ -288,12 +288,12 @@ class _Table:
         parameters["key"] = key
         return f"({_quote(self._inner.metadata_json_column)} ->> CAST(:key AS TEXT))"
 
-    def rows(self) -> Sequence[Any]:
+    def select_rows(self) -> Sequence[Any]:
         """Select the rows."""
         rows: Sequence[Any] = self._query.store._engine._run_as_sync(self._select())
         return rows
 
-    async def arows(self) -> Sequence[Any]:
+    async def aselect_rows(self) -> Sequence[Any]:
         """Select the rows."""
         engine = getattr(self._query.store, "_engine", None)
         if engine is None:  # it is the async store itself
@@ -304,7 +304,7 @@ class _Table:
     async def _select(self) -> Sequence[Any]:
         from sqlalchemy import text
 
-        statement, parameters = self._statement()
+        statement, parameters = self._build_statement()
         options = self._inner.index_query_options if self._ranked else None
         async with self._inner.engine.connect() as connection:
             for option in options.to_parameter() if options else ():
