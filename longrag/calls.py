@@ -237,8 +237,8 @@ def run_all(
         Exception: whatever a flow raises; the other flows are closed first.
     """
     merged = _MergedFlows(flows, max_in_flight)
-    memory = _Memory(journal)
-    outcome = partial(_outcome, answer, memory)
+    run_journal = _RunJournal(journal)
+    outcome = partial(_outcome, answer, run_journal)
     try:
         if max_in_flight == 1:
             while (opened := merged.next_call()) is not None:
@@ -246,7 +246,7 @@ def run_all(
         else:
             _run_threaded(merged, outcome)
     finally:
-        memory.close()
+        run_journal.close()
         merged.close()
     return merged.results()
 
@@ -281,7 +281,7 @@ async def arun_all(
     cancelled and every flow is closed before this returns. Otherwise as ``run_all``.
     """
     merged = _MergedFlows(flows, max_in_flight)
-    memory = _Memory(journal)
+    run_journal = _RunJournal(journal)
     pending: dict[asyncio.Task[Outcome], _Call] = {}
     try:
         while True:
@@ -289,7 +289,7 @@ async def arun_all(
                 opened = await _in_thread(merged.next_call)
                 if opened is None:
                     break
-                task = asyncio.create_task(_aoutcome(answer, memory, opened.request))
+                task = asyncio.create_task(_aoutcome(answer, run_journal, opened.request))
                 pending[task] = opened
             if not pending:
                 return merged.results()
@@ -300,7 +300,7 @@ async def arun_all(
         for task in pending:
             task.cancel()
         await asyncio.gather(*pending, return_exceptions=True)
-        await _in_thread(memory.close)
+        await _in_thread(run_journal.close)
         merged.close()
 
 
@@ -314,13 +314,13 @@ async def _in_thread(step: Callable[[], T]) -> T:
         raise
 
 
-def _outcome(answer: Answer, memory: _Memory, request: Request) -> Outcome:
+def _outcome(answer: Answer, run_journal: _RunJournal, request: Request) -> Outcome:
     try:
-        recalled = memory.recall(request)
+        recalled = run_journal.recall(request)
         if recalled is None:
             time.sleep(_PAUSE)
             return _ELSEWHERE
-        with memory.holding(recalled):
+        with run_journal.holding(recalled):
             asked = recalled.asked
             if asked is None:
                 return recalled.finish(None)
@@ -332,17 +332,17 @@ def _outcome(answer: Answer, memory: _Memory, request: Request) -> Outcome:
         return error
 
 
-async def _aoutcome(answer: AsyncAnswer, memory: _Memory, request: Request) -> Outcome:
+async def _aoutcome(answer: AsyncAnswer, run_journal: _RunJournal, request: Request) -> Outcome:
     try:
         if isinstance(request, Compute):
-            return await asyncio.to_thread(_outcome, _never, memory, request)
-        if not memory.keeps(request):
+            return await asyncio.to_thread(_outcome, _refuse, run_journal, request)
+        if not run_journal.keeps(request):
             return await answer(request)
-        recalled = await _in_thread(partial(memory.recall, request))
+        recalled = await _in_thread(partial(run_journal.recall, request))
         if recalled is None:
             await asyncio.sleep(_PAUSE)
             return _ELSEWHERE
-        with memory.holding(recalled):
+        with run_journal.holding(recalled):
             value = None if recalled.asked is None else await answer(recalled.asked)
             # What was paid for is written even when the build is cancelled meanwhile.
             return await _in_thread(partial(recalled.finish, value))
@@ -353,12 +353,12 @@ async def _aoutcome(answer: AsyncAnswer, memory: _Memory, request: Request) -> O
         return error
 
 
-def _never(request: Request) -> Any:
+def _refuse(request: Request) -> Any:
     raise NotImplementedError(type(request).__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class _Recalled:
+class _Recall:
     """The part of a request still to be asked, and how its outcome is made from the answer.
 
     ``keys`` are the claims on the calls that are still to be made.
@@ -369,7 +369,7 @@ class _Recalled:
     keys: tuple[bytes, ...] = ()
 
 
-class _Memory:
+class _RunJournal:
     """A run's journal, if any, and the claims that the run has made in it."""
 
     def __init__(self, journal: Journal | None) -> None:
@@ -388,11 +388,11 @@ class _Memory:
             case _:
                 return isinstance(request, Generate)
 
-    def recall(self, request: Request) -> _Recalled | None:
+    def recall(self, request: Request) -> _Recall | None:
         """Look a request up and claim what is missing; None while another run asks for it."""
         journal = self._journal
         if journal is None or not self.keeps(request):
-            return _Recalled(request, _as_it_is)
+            return _Recall(request, _unchanged)
         recalled = _recall(request, journal)
         if not recalled.keys:
             return recalled
@@ -405,7 +405,7 @@ class _Memory:
         return again
 
     @contextmanager
-    def holding(self, recalled: _Recalled) -> Iterator[None]:
+    def holding(self, recalled: _Recall) -> Iterator[None]:
         """Release the claims of a request that failed; writing an answer releases its claim."""
         try:
             yield
@@ -428,11 +428,11 @@ class _Memory:
         self.release(tuple(self._claimed))
 
 
-def _recall(request: Request, journal: Journal) -> _Recalled:
+def _recall(request: Request, journal: Journal) -> _Recall:
     match request:
         case Generate(prompt=prompt):
             known = journal.get(prompt)
-            return _Recalled(
+            return _Recall(
                 request if known is None else None,
                 lambda answer: (
                     journal.put(prompt, answer, sources=request.sources) if known is None else known
@@ -442,7 +442,7 @@ def _recall(request: Request, journal: Journal) -> _Recalled:
         case Compute(key=key):
             # Work that costs nothing is not waited for.
             result = journal.get(key)
-            return _Recalled(
+            return _Recall(
                 request if result is None else None,
                 lambda made: (
                     journal.put(key, made, sources=request.sources) if result is None else result
@@ -451,10 +451,10 @@ def _recall(request: Request, journal: Journal) -> _Recalled:
         case Embed():
             return _recall_vectors(request, journal)
         case _:
-            return _Recalled(request, _as_it_is)
+            return _Recall(request, _unchanged)
 
 
-def _recall_vectors(request: Embed, journal: Journal) -> _Recalled:
+def _recall_vectors(request: Embed, journal: Journal) -> _Recall:
     known = journal.get_vectors(request.texts, role=request.role)
     missing = [index for index, vector in enumerate(known) if vector is None]
     texts = tuple(request.texts[index] for index in missing)
@@ -469,10 +469,10 @@ def _recall_vectors(request: Embed, journal: Journal) -> _Recalled:
 
     asked = replace(request, texts=texts, sources=sources) if missing else None
     keys = dict.fromkeys(journal.vector_key(text, request.role) for text in texts)
-    return _Recalled(asked, finish, tuple(keys))
+    return _Recall(asked, finish, tuple(keys))
 
 
-def _as_it_is(answer: Any) -> Outcome:
+def _unchanged(answer: Any) -> Outcome:
     return answer
 
 

@@ -78,11 +78,11 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """One embedded piece g' of a unit.
+    """One embedded part g' of a unit.
 
     ``unit.text[start:end] == text``; the range is empty where the unit, fetched from elsewhere, has
-    another text. ``doc_id`` is the document the piece begins in; ``doc_start`` and ``doc_end`` are
-    its offsets there, except for a piece that is a whole unit, where they are those of the first
+    another text. ``doc_id`` is the document the chunk begins in; ``doc_start`` and ``doc_end`` are
+    its offsets there, except for a chunk that is a whole unit, where they are those of the first
     member. Offsets that are not known are those of a ``Member`` that is not placed: minus the
     length of the text, and 0.
     """
@@ -160,7 +160,7 @@ class RetrievedUnit:
 
 @dataclass(frozen=True, slots=True)
 class TreeNode:
-    """One node of a RAPTOR tree: a piece of a document, or the summary of other nodes.
+    """One node of a RAPTOR tree: a part of a document, or the summary of other nodes.
 
     A leaf has level 0, no children and a ``span``, the characters of its one document it was cut
     from. A summary has a level of at least 1 and the ids of the nodes it was made from, in the

@@ -70,7 +70,7 @@ def link_matrix(links: IntArray, count: int, *, directed: bool, compiled: bool) 
         directed: Whether a link relates its source to its target alone, or both to each other.
         compiled: Whether to run the kernels compiled. The result is the same.
     """
-    run = jit if compiled else _as_it_is
+    run = jit if compiled else _uncompiled
     sources, targets = links[:, 0], links[:, 1]
     starts = np.zeros(count + 1, np.int64)
     neighbours = np.empty(len(links) * (1 if directed else 2), np.int32)
@@ -118,7 +118,7 @@ def jit(kernel: Kernel, *helpers: Callable[..., Any]) -> Kernel:
         return cast(Kernel, numba.njit(nogil=True)(kernel))
 
 
-def _as_it_is(kernel: Kernel) -> Kernel:
+def _uncompiled(kernel: Kernel) -> Kernel:
     return kernel
 
 

@@ -143,12 +143,12 @@ def chunk_unit(
     split_sentences: SentenceSplitter = split_sentences,
     chunker: Chunker | None = None,
 ) -> list[Chunk]:
-    """Cut a unit into the pieces g' that are embedded for it (LongRAG §3.1).
+    """Cut a unit into the chunks g' that are embedded for it (LongRAG §3.1).
 
     Args:
         unit: A unit as built by ``build_units``.
         granularity: "chunk" for chunks of whole sentences that never cross documents, "document"
-            for one piece a document, "unit" for one piece in all. The piece that is a whole unit
+            for one chunk a document, "unit" for one chunk in all. The chunk that is a whole unit
             has no title, because its text holds the titles.
         chunk_size: Tokens a chunk may have at most; used by the granularity "chunk" alone.
         count_tokens: Counts the tokens of a text.
@@ -156,7 +156,7 @@ def chunk_unit(
         chunker: Cuts a document's text in place of ``chunk_spans``, which then decides about size.
 
     Returns:
-        The pieces in order. Documents of white space alone give none. The id of a chunk or
+        The chunks in order. Documents of white space alone give none. The id of a chunk or
         document is a hash of its document id, title, offsets and text: it does not change when
         documents are regrouped. The id of a whole unit comes from the id of the unit.
 

@@ -184,7 +184,7 @@ class CorpusIndex:
     def view(self, wanted: DocumentFilter | None = None) -> CorpusView:
         """Return what a question with this filter may see; None is everything.
 
-        A piece that is a whole unit (granularity "unit") is searched only when all documents of the
+        A chunk that is a whole unit (granularity "unit") is searched only when all documents of the
         unit pass, since its vector is made from the texts of all.
 
         Raises:
@@ -531,9 +531,9 @@ class _CachingBuilder:
             count_tokens=builder.count_tokens,
             split_sentences=builder.split_sentences,
         )
-        self._targets: _Memory[int, tuple[Document, Sequence[str]]] = _Memory()
-        self._tokens: _Memory[str, int] = _Memory()
-        self._spans: _Memory[str, Sequence[Span]] = _Memory()
+        self._targets: _Cache[int, tuple[Document, Sequence[str]]] = _Cache()
+        self._tokens: _Cache[str, int] = _Cache()
+        self._spans: _Cache[str, Sequence[Span]] = _Cache()
         # A remembered document stays alive, so that its address names no other.
         self._builder = replace(
             builder,
@@ -553,7 +553,7 @@ class _CachingBuilder:
             memory.drop_unused()
 
 
-class _Memory(Generic[Key, Value]):
+class _Cache(Generic[Key, Value]):
     """Values by key, of which those not read since the last ``drop_unused`` can be dropped."""
 
     def __init__(self) -> None:
