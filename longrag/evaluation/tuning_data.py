@@ -85,7 +85,7 @@ def tuning_examples(
     prompt: str = TUNING_ANSWER,
     prompt_alone: str = TUNING_ANSWER_ALONE,
 ) -> list[TuningExample]:
-    """Put each question behind a context of one kind (best practices, §3.8 and A.5).
+    """Put each question after a context of one kind (best practices, §3.8 and A.5).
 
     - "none": no context (D∅);
     - "gold": the question's gold passages (Dg);

@@ -49,7 +49,7 @@ class LinkMatrix(NamedTuple):
 
     Those related to document ``i`` are ``neighbours[starts[i]:starts[i + 1]]``, in no particular
     order. ``starts`` is int64 of shape (documents + 1,); ``neighbours`` is int32 and may be longer
-    than ``starts[-1]``: what lies behind is void.
+    than ``starts[-1]``: what follows is unused.
     """
 
     starts: NDArray[np.int64]

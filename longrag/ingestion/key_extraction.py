@@ -78,7 +78,7 @@ def _blocks(text: str) -> Iterator[tuple[tuple[str, ...], int, int]]:
         line = match.group()
         mark = _FENCE.match(line)
         if fence:
-            # A fence is closed by as many of its characters, with nothing behind them.
+            # A fence is closed by as many of its characters, with nothing after them.
             if not (mark and mark[1].startswith(fence) and not line.strip().strip(fence[0])):
                 continue
             fence, stop = "", match.end()
@@ -101,7 +101,7 @@ def _blocks(text: str) -> Iterator[tuple[tuple[str, ...], int, int]]:
 
 def _heading_text(rest: str) -> str:
     text = rest.strip()
-    # Markdown allows a heading to end with number signs behind a space.
+    # Markdown allows a heading to end with number signs after a space.
     bare = text.rstrip("#")
     return bare.rstrip() if not bare or bare[-1].isspace() else text
 
@@ -119,7 +119,7 @@ def title_keys(documents: Sequence[Document]) -> list[Key]:
 
 
 def paragraph_keys(documents: Sequence[Document], *, with_title: bool = False) -> list[Key]:
-    """Make each paragraph a key, behind its title and section headings if wanted.
+    """Make each paragraph a key, after its title and section headings if wanted.
 
     Raises:
         InvalidDocumentError: a document cannot be ingested.
@@ -136,7 +136,7 @@ def sentence_keys(
     with_title: bool = False,
     split_sentences: SentenceSplitter = split_sentences,
 ) -> list[Key]:
-    """Make each sentence a key, behind its title and section headings if wanted.
+    """Make each sentence a key, after its title and section headings if wanted.
 
     Raises:
         InvalidDocumentError: a document cannot be ingested.

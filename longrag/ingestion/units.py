@@ -299,7 +299,7 @@ def _split(
     spans = chunk_spans(
         document.text,
         chunk_size=limit - head_tokens,
-        # Counted behind the title, because the counts of many tokenizers do not add up.
+        # Counted after the title, because the counts of many tokenizers do not add up.
         count_tokens=lambda piece: count_tokens(head + piece) - head_tokens,
         split_sentences=split_sentences,
     )

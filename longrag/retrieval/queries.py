@@ -153,8 +153,8 @@ def merge(results: Sequence[Mapping[Id, float]]) -> dict[Id, float]:
     An id scores 1 / rank, by its best rank; ids of equal score in one list have one rank. So the
     best of every sub-question comes before any one's second. Scores are not compared between
     lists, since those of BM25 grow with the number of words asked for, and ranks are not summed
-    up, since what answers one sub-question is then behind what is vaguely near to all. Equal best
-    ranks go by the sum of 1 / rank over all lists, then by id.
+    up, since a result that answers one sub-question would then rank below one vaguely near to all.
+    Equal best ranks go by the sum of 1 / rank over all lists, then by id.
 
     Args:
         results: Scores by id, one mapping a query, higher is better.

@@ -198,7 +198,7 @@ def sort_keys(ids: TokenIds, vocab_size: int) -> Integers:
 def _pack(
     ids: TokenIds, keys: Integers | None, depth: int, width: int, bits: int
 ) -> NDArray[np.uint64]:
-    """Pack ``width`` tokens of each key from ``depth`` on into a word, 0 behind the key's end.
+    """Pack ``width`` tokens of each key from ``depth`` on into a word, 0 after the key's end.
 
     All keys where ``keys`` is None.
     """

@@ -29,7 +29,7 @@ class RankLlamaScorer:
 
     The model reads ``<s>query: {query}<s>document: {text}``, as the released checkpoints were
     trained, where ``<s>`` is the tokenizer's begin token if it has one. The paper writes an end
-    token behind it: set ``end_token`` for a model that was trained so. A title goes before the text
+    token after it: set ``end_token`` for a model that was trained so. A title goes before the text
     with a space. The score is the head's number, without a bound. What is longer than
     ``max_length`` tokens loses the end of its passage; the query is never cut. (The released code
     cuts queries to 32 tokens and passages to 161.)

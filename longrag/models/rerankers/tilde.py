@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 class TildeExpander:
     """Adds terms to passages that a query about them is likely to use, by TILDE (v1).
 
-    The model reads a passage behind token 1, which means "a passage" in place of [CLS]; its
+    The model reads a passage after token 1, which means "a passage" in place of [CLS]; its
     logits there rank the vocabulary. Of the best ``top_k`` those are taken that neither are in
     the passage nor are stop words, in rising order. The released TILDEv2 models were trained with
     ``top_k=200``. Passages are cut to ``max_length`` tokens.

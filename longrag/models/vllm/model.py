@@ -1,4 +1,4 @@
-"""A language model behind vLLM's OpenAI-compatible HTTP server, scored step by step."""
+"""A language model on vLLM's OpenAI-compatible HTTP server, scored step by step."""
 
 from __future__ import annotations
 
