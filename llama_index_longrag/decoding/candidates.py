@@ -38,7 +38,7 @@ def find_candidates(
         return None if source is None else source.fixed
 
     def ask(text: str) -> Candidates:
-        return source.of_results(_ids(source.retriever.retrieve(text)))
+        return source.of_results(_to_found(source.retriever.retrieve(text)))
 
     return ask if source.per_thought else ask(question)
 
@@ -49,10 +49,10 @@ async def afind_candidates(
     """Return what ``find`` does; a retriever that is asked before each quote is asked later."""
     if source is None or source.retriever is None or source.per_thought:
         return find_candidates(source, question)
-    return source.of_results(_ids(await source.retriever.aretrieve(question)))
+    return source.of_results(_to_found(await source.retriever.aretrieve(question)))
 
 
-def _ids(results: Iterable[NodeWithScore]) -> Iterator[Found]:
+def _to_found(results: Iterable[NodeWithScore]) -> Iterator[Found]:
     for result in results:
         node = result.node
         members = node.metadata.get("doc_ids")

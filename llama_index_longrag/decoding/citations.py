@@ -81,7 +81,7 @@ def from_raw(raw: dict[str, Any]) -> Generation:
     usage = raw["usage"]
     return Generation(
         text=raw["text"],
-        spans=tuple(_span(**step) for step in raw["trace"]),
+        spans=tuple(_to_span(**step) for step in raw["trace"]),
         logprob=raw["logprob"],
         finish_reason=raw["finish_reason"],
         usage=Usage(
@@ -90,7 +90,7 @@ def from_raw(raw: dict[str, Any]) -> Generation:
     )
 
 
-def _span(*, thought: str, sources: Sequence[dict[str, Any]], **known: Any) -> RetrievedSpan:
+def _to_span(*, thought: str, sources: Sequence[dict[str, Any]], **known: Any) -> RetrievedSpan:
     return RetrievedSpan(sources=tuple(Source(**source) for source in sources), **known)
 
 

@@ -258,7 +258,7 @@ class RichesLLM(CustomLLM):
     def _candidates(self, prompt: str, given: dict[str, Any]) -> Candidates | CandidatesFor | None:
         return self.find_candidates(given["query"] or prompt)
 
-    def _pieces(
+    def _stream_decoder(
         self, prompt: str, kwargs: dict[str, Any]
     ) -> Generator[Delta | Generation, None, None]:
         given = _settings(kwargs)
@@ -275,7 +275,7 @@ class RichesLLM(CustomLLM):
         return self._completion(found)
 
     def _stream(self, prompt: str, kwargs: dict[str, Any]) -> CompletionResponseGen:
-        return self._responses(self._pieces(prompt, kwargs))
+        return self._responses(self._stream_decoder(prompt, kwargs))
 
     def _responses(
         self, pieces: Generator[Delta | Generation, None, None]
@@ -286,7 +286,7 @@ class RichesLLM(CustomLLM):
                 yield from reply.add(piece)
 
     def _astream(self, prompt: str, kwargs: dict[str, Any]) -> CompletionResponseAsyncGen:
-        return self._aresponses(self._pieces(prompt, kwargs))
+        return self._aresponses(self._stream_decoder(prompt, kwargs))
 
     async def _aresponses(
         self, pieces: Generator[Delta | Generation, None, None]

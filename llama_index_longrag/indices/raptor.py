@@ -181,7 +181,7 @@ class RaptorIndex(UpdatableIndex[RaptorStruct]):
             "tokenizer": tokenizer,
             "title_key": title_key,
         }
-        self._plan = TreeSettings(given, _known_plan(database) or index_struct)
+        self._plan = TreeSettings(given, _read_plan(database) or index_struct)
         manager = callback_manager or Settings.callback_manager
         self._embed_model = resolve_embed_model(
             embed_model or Settings.embed_model, callback_manager=manager
@@ -382,7 +382,7 @@ class RaptorIndex(UpdatableIndex[RaptorStruct]):
         return await self._runner.arun(flow)
 
 
-def _known_plan(database: IndexDatabase | None) -> RaptorStruct | None:
+def _read_plan(database: IndexDatabase | None) -> RaptorStruct | None:
     plan = None if database is None else database.saved_settings().get(_PLAN)
     return None if plan is None else RaptorStruct(settings=plan)
 

@@ -75,8 +75,8 @@ class UpdatableCorpus(Protocol):
 class UpdatableIndex(BaseIndex[S]):
     """Keeps the documents of a corpus of the core in LlamaIndex's storage.
 
-    A change is paid for first, which changes the corpus, and then stored; what was cut short in
-    between, the next change stores as well.
+    A change first calls the models and updates the corpus in memory, then writes the stores. If
+    writing is interrupted, the next change also writes what is missing.
     """
 
     def __init__(
@@ -173,7 +173,7 @@ class UpdatableIndex(BaseIndex[S]):
         storage_context = storage_context or StorageContext.from_defaults()
         make = cast("Callable[..., I]", cls)
         index = await asyncio.to_thread(make, [], storage_context=storage_context, **kwargs)
-        # Until it is paid for, nothing of the index may be found in the storage.
+        # Until the models have answered, nothing of the index may be found in the storage.
         storage_context.index_store.delete_index_struct(index.index_id)
         with index._callback_manager.as_trace("index_construction"):
             await index._areplace(list(documents))
@@ -267,7 +267,7 @@ class UpdatableIndex(BaseIndex[S]):
         return [copy_node(node_of(documents[doc_id])) for doc_id in doc_ids if doc_id in documents]
 
     def build_index_from_nodes(self, nodes: Sequence[BaseNode], **build_kwargs: Any) -> S:
-        """Build the index; the stores are touched only when everything is paid for."""
+        """Build the index; the stores are written only after all calls of models."""
         nodes = list(nodes)
         self._update_corpus(nodes)
         nodes = [self._to_storable(node) for node in nodes]
@@ -436,7 +436,7 @@ class UpdatableIndex(BaseIndex[S]):
         return [node_id for node_id in before if node_id not in new]
 
     def _update_corpus(self, nodes: Sequence[BaseNode], gone: Sequence[str] = ()) -> None:
-        """Change the corpus, paying for what is new; on error nothing has changed."""
+        """Call the models for what is new and change the corpus; on error nothing has changed."""
         self._run(self._change(nodes, gone))
 
     async def _aupdate_corpus(self, nodes: Sequence[BaseNode], gone: Sequence[str] = ()) -> None:

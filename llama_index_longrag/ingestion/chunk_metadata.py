@@ -88,10 +88,10 @@ class ChunkMetadataExtractor(BaseExtractor):
             answerer = model_answerer(llm=llm, num_workers=self.num_workers, journal=journal)
             described = await answerer.arun(flow)
         known = {id(node): found for node, found in zip(texts, described.metadata, strict=True)}
-        return [_metadata(known.get(id(node), ChunkMetadata())) for node in nodes]
+        return [_to_metadata(known.get(id(node), ChunkMetadata())) for node in nodes]
 
 
-def _metadata(found: ChunkMetadata) -> dict[str, Any]:
+def _to_metadata(found: ChunkMetadata) -> dict[str, Any]:
     written = {
         "excerpt_title": found.title,
         "excerpt_keywords": ", ".join(found.keywords),

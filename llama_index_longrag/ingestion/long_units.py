@@ -136,7 +136,7 @@ class LongUnitNodeParser(NodeParser):
     def model_post_init(self, context: Any, /) -> None:
         """Refuse settings out of range."""
         super().model_post_init(context)
-        self._builder()
+        self._create_builder()
 
     @classmethod
     def class_name(cls) -> str:
@@ -145,15 +145,17 @@ class LongUnitNodeParser(NodeParser):
 
     def link_report(self, nodes: Sequence[BaseNode]) -> LinkReport:
         """Find and resolve the links among documents; the report names what was not resolved."""
-        return self._builder().link_report([to_document(node, self.title_key) for node in nodes])
+        return self._create_builder().link_report(
+            [to_document(node, self.title_key) for node in nodes]
+        )
 
     def _parse_nodes(
         self, nodes: Sequence[BaseNode], show_progress: bool = False, **kwargs: Any
     ) -> list[BaseNode]:
         documents = [to_document(node, self.title_key) for node in nodes]
-        units, chunks = self._builder().build(documents)
+        units, chunks = self._create_builder().build(documents)
         sources = {node.node_id: node for node in nodes}
-        units, chunks = self._named_by_caller(units, chunks, sources)
+        units, chunks = self._rename_by_caller(units, chunks, sources)
         unit_nodes = {
             unit.id: to_unit_node(unit, sources, with_metadata=self.include_metadata)
             for unit in units
@@ -209,7 +211,7 @@ class LongUnitNodeParser(NodeParser):
             node.start_char_idx, node.end_char_idx = start, end
         return nodes
 
-    def _builder(self) -> UnitBuilder:
+    def _create_builder(self) -> UnitBuilder:
         return UnitBuilder(
             max_tokens=self.max_tokens,
             chunk_size=self.chunk_size,
@@ -221,7 +223,7 @@ class LongUnitNodeParser(NodeParser):
             count_tokens=token_counter(self.tokenizer),
         )
 
-    def _named_by_caller(
+    def _rename_by_caller(
         self, units: list[LongUnit], chunks: list[Chunk], sources: Mapping[str, BaseNode]
     ) -> tuple[list[LongUnit], list[Chunk]]:
         if self.id_func is default_id_func:

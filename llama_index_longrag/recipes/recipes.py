@@ -175,14 +175,14 @@ class RecipeQueryEngine(BaseQueryEngine):
         if transform is not None:
             _check("transform", transform, BaseQueryTransform)
         super().__init__(callback_manager or retriever.callback_manager)
-        order, repacking = _ordering(repacker)
+        order, repacking = _split_repacker(repacker)
         self._modules = RecipeModules(
             retriever=retriever,
             gate=None if classifier is None else to_gate(classifier),
             transform=transform,
-            reranker=_reranker(reranker, candidates),
+            reranker=_to_reranker(reranker, candidates),
             repacker=repacking,
-            compressor=_postprocessor("compressor", "", compressor),
+            compressor=_check_postprocessor("compressor", "", compressor),
         )
         for part in (self._modules.reranker, repacking, self._modules.compressor):
             if part is not None:
@@ -420,19 +420,19 @@ def _check(name: str, value: object, kind: type) -> None:
         raise InvalidParameterError(name, value, f"a {kind.__name__}")
 
 
-def _reranker(reranker: object, candidates: int) -> BaseNodePostprocessor | None:
+def _to_reranker(reranker: object, candidates: int) -> BaseNodePostprocessor | None:
     if callable(reranker) and not isinstance(reranker, BaseNodePostprocessor):
         return ScorerRerank(scorer=reranker, candidates=candidates)
-    return _postprocessor("reranker", ", a scorer", reranker)
+    return _check_postprocessor("reranker", ", a scorer", reranker)
 
 
-def _postprocessor(name: str, other: str, value: object) -> BaseNodePostprocessor | None:
+def _check_postprocessor(name: str, other: str, value: object) -> BaseNodePostprocessor | None:
     if value is None or isinstance(value, BaseNodePostprocessor):
         return value
     raise InvalidParameterError(name, value, f"a node postprocessor{other} or None")
 
 
-def _ordering(
+def _split_repacker(
     repacker: RepackOrder | BaseNodePostprocessor | None,
 ) -> tuple[RepackOrder | None, BaseNodePostprocessor | None]:
     """Return an order that the recipe knows, or else the postprocessor that makes it."""

@@ -144,7 +144,7 @@ class HybridRetriever(BaseRetriever):
             alpha=self._alpha,
             candidates=self._wanted(),
         )
-        return [_result(hit, keywords, found) for hit in hits]
+        return [_to_result(hit, keywords, found) for hit in hits]
 
     def _answerer(self, bundle: QueryBundle, found: dict[str, NodeWithScore]) -> Answerer:
         return Answerer({Search: partial(self._search, bundle, found)})
@@ -158,7 +158,7 @@ class HybridRetriever(BaseRetriever):
         for row in rows:
             found.setdefault(row.node.node_id, row)
         return [
-            Hit(row.node.node_id, to_chunk(row.node, row.node.node_id), _cosine(row.score))
+            Hit(row.node.node_id, to_chunk(row.node, row.node.node_id), _replace_nan(row.score))
             for row in rows
         ]
 
@@ -182,7 +182,7 @@ class HybridRetriever(BaseRetriever):
         return self._candidates or max(CANDIDATES, self._similarity_top_k)
 
 
-def _result(
+def _to_result(
     hit: HybridHit, keywords: Keywords[NodeWithScore], found: dict[str, NodeWithScore]
 ) -> NodeWithScore:
     if hit.found is None:
@@ -190,7 +190,7 @@ def _result(
     return NodeWithScore(node=found[hit.id].node, score=hit.score)
 
 
-def _cosine(score: float | None) -> float | None:
+def _replace_nan(score: float | None) -> float | None:
     # The framework's cosine of a vector of zeros is no number: no direction is near to any other.
     return 0.0 if score is not None and isnan(score) else score
 

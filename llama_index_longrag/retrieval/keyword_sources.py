@@ -98,12 +98,12 @@ class NodeSource:
 
     def read(self, state: Any, tokenizer: Tokenizer | None) -> Keywords[NodeWithScore]:
         """Index the nodes as they are embedded, with their metadata."""
-        nodes = {node.node_id: node for node in self.passing(state)}
+        nodes = {node.node_id: node for node in self.passing_nodes(state)}
         texts = [node.get_content(metadata_mode=MetadataMode.EMBED) for node in nodes.values()]
         index = KeywordIndex.build(list(nodes), texts, tokenizer=tokenizer)
         return Keywords(index, lambda id_, _, score: NodeWithScore(node=nodes[id_], score=score))
 
-    def passing(self, state: Any) -> list[BaseNode]:
+    def passing_nodes(self, state: Any) -> list[BaseNode]:
         """Return the nodes of a state that pass the filters."""
         nodes = self._nodes
         if nodes is None and self._index is not None:
@@ -145,7 +145,7 @@ class StoredUnitSource(NodeSource):
 
     def read(self, state: Any, tokenizer: Tokenizer | None) -> Keywords[NodeWithScore]:
         """Index the chunks, as they are embedded, for their units."""
-        nodes = self._with_units(self.passing(state))
+        nodes = self._with_units(self.passing_nodes(state))
         units, chunks, leaves = units_of_nodes(nodes, self._unit_key, count_tokens)
         texts = [leaf.get_content(metadata_mode=MetadataMode.EMBED) for leaf in leaves]
         stored = StoredUnits(self._unit_key)

@@ -45,7 +45,7 @@ class MilvusProfile(StoreProfile):
         adjusted = replace(query, top_k=min(query.top_k, MILVUS_MOST))
         if query.exclude:
             own = query.settings
-            excluded = _in(query.unit_key, query.exclude, negated=True)
+            excluded = _write_in(query.unit_key, query.exclude, negated=True)
             kwargs = {**own.kwargs, "string_expr": _join_and(_own_expression(query), excluded)}
             kwargs.pop("milvus_scalar_filters", None)
             settings = replace(own, filters=None, doc_ids=None, kwargs=kwargs)
@@ -62,7 +62,7 @@ class MilvusProfile(StoreProfile):
     def list_chunks(self, query: NodeQuery, values: Sequence[Any]) -> Calls[Sequence[BaseNode]]:
         """Return all nodes whose unit is named by one of the values."""
         self.own_filters(query)
-        expression = _join_and(_own_expression(query), _in(query.unit_key, values))
+        expression = _join_and(_own_expression(query), _write_in(query.unit_key, values))
         items = yield MethodCall(_Entities(query.store, expression, MILVUS_MOST), "items")
         if len(items) >= MILVUS_MOST:
             raise NotImplementedError  # there may be more than one answer holds
@@ -71,12 +71,12 @@ class MilvusProfile(StoreProfile):
     def has_other(self, query: NodeQuery, values: Sequence[Any]) -> Calls[bool]:
         """Whether there is a node that passes and whose unit is named by none of the values."""
         self.own_filters(query)
-        other = _in(query.unit_key, values, negated=True) if values else ""
+        other = _write_in(query.unit_key, values, negated=True) if values else ""
         expression = _join_and(_own_expression(query), other)
         return bool((yield MethodCall(_Entities(query.store, expression, 1), "items")))
 
 
-def _in(key: str, values: Sequence[Any], *, negated: bool = False) -> str:
+def _write_in(key: str, values: Sequence[Any], *, negated: bool = False) -> str:
     return f"{check_plain_key(key)} {'not ' * negated}in [{milvus_literals(values)}]"
 
 
@@ -147,7 +147,9 @@ class LanceProfile(StoreProfile):
         adjusted = query
         own = _own_condition(query)
         if own or query.exclude:
-            excluded = _sql_in(query.unit_key, query.exclude, "NOT IN") if query.exclude else ""
+            excluded = (
+                _write_sql_in(query.unit_key, query.exclude, "NOT IN") if query.exclude else ""
+            )
             kwargs = {**query.settings.kwargs, "where": _sql_join_and(own, excluded)}
             settings = replace(query.settings, filters=None, kwargs=kwargs)
             adjusted = replace(query, settings=settings)
@@ -159,7 +161,9 @@ class LanceProfile(StoreProfile):
 
     def list_chunks(self, query: NodeQuery, values: Sequence[Any]) -> Calls[Sequence[BaseNode]]:
         """Return all nodes whose unit is named by one of the values."""
-        condition = _sql_join_and(_own_condition(query), _sql_in(query.unit_key, values, "IN"))
+        condition = _sql_join_and(
+            _own_condition(query), _write_sql_in(query.unit_key, values, "IN")
+        )
         rows = yield MethodCall(_LanceRows(query.store, condition, None), "rows")
         return filter_by_documents(query, [metadata_dict_to_node(row["metadata"]) for row in rows])
 
@@ -167,7 +171,7 @@ class LanceProfile(StoreProfile):
         """Whether there is a node that passes and whose unit is named by none of the values."""
         if query.settings.doc_ids is not None:
             raise NotImplementedError
-        other = _sql_in(query.unit_key, values, "NOT IN") if values else ""
+        other = _write_sql_in(query.unit_key, values, "NOT IN") if values else ""
         condition = _sql_join_and(_own_condition(query), other)
         return bool((yield MethodCall(_LanceRows(query.store, condition, 1), "rows")))
 
@@ -178,7 +182,7 @@ class LanceProfile(StoreProfile):
         table.delete(f"id IN ({literals})")
 
 
-def _sql_in(key: str, values: Sequence[Any], operator: str) -> str:
+def _write_sql_in(key: str, values: Sequence[Any], operator: str) -> str:
     literals = ", ".join(sql_literal(value) for value in values)
     return f"metadata.{check_plain_key(key)} {operator} ({literals})"
 
@@ -196,17 +200,17 @@ def _own_condition(query: NodeQuery) -> str:
     where = str(own.kwargs.get("where") or "")
     if own.filters is None:
         return where
-    return _sql_join_and(where, _nested(own.filters, _to_lance_filter, store))
+    return _sql_join_and(where, _write_nested(own.filters, _to_lance_filter, store))
 
 
-def _nested(filters: Any, write: Any, store: Any) -> str:
+def _write_nested(filters: Any, write: Any, store: Any) -> str:
     """Write filters as the store's class does, which knows none within others."""
     from llama_index.core.vector_stores.types import MetadataFilters
 
     parts = []
     for one in filters.filters:
         if isinstance(one, MetadataFilters):
-            parts.append(f"({_nested(one, write, store)})")
+            parts.append(f"({_write_nested(one, write, store)})")
         else:
             parts.append(write(MetadataFilters(filters=[one]), store._metadata_keys))
     return f" {str(filters.condition.value).upper()} ".join(parts)

@@ -59,7 +59,7 @@ class PostgresProfile(StoreProfile):
 
     def list_chunks(self, query: NodeQuery, values: Sequence[Any]) -> Calls[Sequence[BaseNode]]:
         """Return all nodes whose unit is named by one of the values."""
-        wanted = _named(query.unit_key, values)
+        wanted = _match_values(query.unit_key, values)
         rows = yield MethodCall(_Table(query, self.own_filters(query), wanted), "rows")
         return filter_by_documents(query, [_node(row) for row in rows])
 
@@ -67,7 +67,7 @@ class PostgresProfile(StoreProfile):
         """Whether there is a node that passes and whose unit is named by none of the values."""
         if query.settings.doc_ids is not None:
             raise NotImplementedError
-        named_ = _named(query.unit_key, values)
+        named_ = _match_values(query.unit_key, values)
         wanted = (lambda table: ~named_(table)) if values else None
         table = _Table(query, self.own_filters(query), wanted, limit=1)
         return bool((yield MethodCall(table, "rows")))
@@ -76,14 +76,14 @@ class PostgresProfile(StoreProfile):
 _DENSE: Final = VectorStoreQueryMode.DEFAULT
 
 
-def _named(key: str, values: Sequence[Any]) -> Condition:
+def _match_values(key: str, values: Sequence[Any]) -> Condition:
     return lambda table: named(table.metadata_, key, values)
 
 
 def _to_exclusions(query: NodeQuery) -> list[Condition]:
     if not query.exclude:
         return []
-    excluded = _named(query.unit_key, query.exclude)
+    excluded = _match_values(query.unit_key, query.exclude)
     return [lambda table: ~excluded(table)]
 
 
