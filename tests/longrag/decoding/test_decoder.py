@@ -22,43 +22,18 @@ from longrag.errors import GenerationError, InvalidParameterError, TokenizerErro
 from longrag.indexing import KeyIndex
 from longrag.ingestion import paragraph_keys, sentence_keys, title_keys
 from longrag.types import Document, Key
+from tests.longrag.decoding.decoders import (
+    ALPHABET,
+    KEYS,
+    MARKS,
+    SIZE,
+    TOKENIZER,
+    decoder,
+    index_of,
+    noise,
+    script,
+)
 from tests.tiny_models import CharacterTokenizer, TableModel, random_table
-
-ALPHABET = "ab .[]\nwxyz"
-TOKENIZER = CharacterTokenizer(ALPHABET)
-MARKS = ("[", "]")
-KEYS = ["ab.", "aba.", "b a.", "bb."]
-SIZE = TOKENIZER.vocab_size
-
-
-def index_of(keys=KEYS, **settings_):
-    return KeyIndex.from_keys(keys, tokenizer=TOKENIZER, markers=MARKS, **settings_)
-
-
-def noise(seed, sharpness=2.0, **settings_):
-    return TableModel(TOKENIZER, random_table(SIZE, seed, sharpness=sharpness), **settings_)
-
-
-def script(*texts, tokenizer=TOKENIZER):
-    """A model that would rather write the first of the texts that agrees with what it wrote."""
-    size = tokenizer.vocab_size
-
-    def probabilities(prefix):
-        written = tokenizer.decode(prefix[1:])
-        vector = np.full(size, 1e-6)
-        for rank, text in enumerate(texts):
-            if text.startswith(written):
-                rest = text[len(written) :]
-                token = tokenizer.encode(rest[0])[0] if rest else size - 1
-                vector[token] += 0.5 / (rank + 1)
-        return vector / vector.sum()
-
-    return TableModel(tokenizer, probabilities)
-
-
-def decoder(model, index=None, **settings_):
-    corpus = index_of() if index is None else index
-    return RichesDecoder(model, corpus, markers=MARKS, **settings_)
 
 
 def test_an_output_is_text_with_spans_that_are_keys_and_know_their_documents():
@@ -208,68 +183,6 @@ def test_spans_are_limited_and_demanded():
     assert [span.text for span in twice.spans] == ["ab.", "bb."]
     stopped = decoder(script("x\ny", "x [ ab. ]"), min_spans=1, stop=["y"], **free).generate("a")
     assert stopped.text == "x [ ab. ]"
-
-
-def prior(question, silence):
-    """A model that would say something else, and quotes by these texts behind two prompts."""
-    return script_behind({"a": question, "b": silence})
-
-
-def script_behind(texts):
-    models = {TOKENIZER.encode(name)[0]: script(*own) for name, own in texts.items()}
-    return TableModel(
-        TOKENIZER,
-        lambda prefix: np.exp(models.get(prefix[0], models[0]).logprobs((0, *prefix[1:]))),
-    )
-
-
-QUOTED = ["xyz", "xyz [ ab. ] w"]
-
-
-def test_an_output_without_a_quote_gets_one_that_the_question_makes_more_probable():
-    model = prior(QUOTED, [" [ bb. ]"])
-    found = decoder(model).generate("a", prior_prompt="b")
-    assert (found.text, found.finish_reason) == ("xyz [ ab. ] w", "stop")
-    assert [span.text for span in found.spans] == ["ab."]
-    assert found.rejected is None
-
-
-@pytest.mark.parametrize("search", ["beam", "exact"])
-def test_a_forced_quote_that_is_as_probable_without_the_question_is_rejected(search):
-    model = prior(QUOTED, [" [ ab. ]"])
-    own = decoder(model, search=search)
-    found = own.generate("a", prior_prompt="b")
-    assert (found.text, found.spans, found.finish_reason) == ("", (), "no_quote")
-    assert found.rejected.text == "ab."
-    assert [s.doc_id for s in found.rejected.sources] == ["0"]
-    *pieces, last = own.stream("a", prior_prompt="b")
-    assert {piece.text for piece in pieces} == {""}
-    assert last == found
-    assert decoder(model, min_spans=1, require_quote=False).generate("a").spans[0].text == "ab."
-
-
-def test_a_quote_that_the_model_opened_is_not_compared():
-    model = prior(["x [ ab. ] w"], [" [ ab. ]"])
-    assert decoder(model).generate("a", prior_prompt="b").text == "x [ ab. ] w"
-
-
-def test_nothing_is_streamed_before_the_first_quote():
-    *pieces, last = decoder(script("x [ ab. ] yyyy"), beam_size=1).stream("a")
-    told = [piece for piece in pieces if piece.text or piece.span]
-    assert told[0].text.startswith("x [ ab.")
-    assert told[0].span.text == "ab."
-    assert "".join(piece.text for piece in pieces) == last.text == "x [ ab. ] yyyy"
-    assert len(told) > 2
-
-
-def test_what_ends_before_its_quote_is_complete_is_empty():
-    for settings_ in ({"max_new_tokens": 6}, {"max_span_tokens": 1}):
-        found = decoder(script("x [ aba. ] y"), **settings_).generate("a")
-        assert (found.text, found.spans, found.finish_reason) == ("", (), "no_quote")
-    with pytest.raises(InvalidParameterError, match="max_spans must be at least 1, or require"):
-        decoder(noise(0), max_spans=0)
-    own = decoder(prior(QUOTED, [" [ bb. ]"]), min_gain=200.0)
-    assert own.generate("a", prior_prompt="b").finish_reason == "no_quote"
 
 
 def test_an_output_out_of_tokens_in_a_span_reports_no_span():
