@@ -87,7 +87,13 @@ def test_every_page_links_to_three_others_and_is_linked_from_the_map(page):
 @pytest.mark.parametrize("example", EXAMPLES, ids=[example.name for example in EXAMPLES])
 def test_every_example_runs_and_prints_without_a_warning(example, request):
     # Another hash seed than the parent's would show any order taken from a set.
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONHASHSEED": "1"}
+    environment = {
+        **os.environ,
+        "PYTHONPATH": str(ROOT),
+        "PYTHONHASHSEED": "1",
+        # Where the extra "local" is installed, transformers draws a bar while it loads weights.
+        "TQDM_DISABLE": "1",
+    }
     if "riches_world" in example.read_text("utf-8"):
         environment["LONGRAG_RICHES"] = str(request.getfixturevalue("riches_folder"))
     done = subprocess.run(
