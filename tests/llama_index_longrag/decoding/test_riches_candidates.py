@@ -28,7 +28,7 @@ class Finding(BaseRetriever):
     def _retrieve(self, query_bundle):
         self.asked.append(query_bundle.query_str)
         return [
-            NodeWithScore(node=TextNode(text="", id_=id_), score=self.score) for id_ in self.ids
+            NodeWithScore(node=TextNode(text=id_, id_=id_), score=self.score) for id_ in self.ids
         ]
 
     async def _aretrieve(self, query_bundle):
