@@ -41,7 +41,10 @@ EXACT = {
 }
 
 # These are not made for threads that read while another writes, and raise errors of their own.
-UNSAFE = {"SimpleVectorStore", "InMemoryVectorStore", "Qdrant local", "Qdrant local, hybrid"}
+UNSAFE = {
+    *("SimpleVectorStore", "InMemoryVectorStore", "Qdrant local", "Qdrant local, hybrid"),
+    *("FAISS flat", "FAISS HNSW"),
+}
 
 
 def need(kind: str, adapter: int) -> None:
