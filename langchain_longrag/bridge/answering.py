@@ -96,7 +96,7 @@ def call_config(config: RunnableConfig | None) -> RunnableConfig:
 
 
 def with_callbacks(callbacks: Callbacks) -> RunnableConfig | None:
-    """Return a config of callbacks, None where there are none."""
+    """Return a config with ``callbacks``, or None if these are None."""
     return None if callbacks is None else RunnableConfig(callbacks=callbacks)
 
 

@@ -83,7 +83,7 @@ def to_item(document: Document, number: int, image_key: str) -> MediaItem:
     ``number`` tells documents without ids apart that are the same.
 
     Raises:
-        InvalidParameterError: there is none.
+        InvalidParameterError: the metadata hold no image.
     """
     given, metadata = document.metadata.get(image_key), dict(document.metadata)
     metadata.pop(image_key, None)

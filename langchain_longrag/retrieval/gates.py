@@ -173,7 +173,7 @@ def read_query(inputs: Any, input_key: str = "input") -> str:
     """Return the question of an input: itself, or what stands under the key.
 
     Raises:
-        InvalidParameterError: there is none.
+        InvalidParameterError: there is no string under the key.
     """
     query = inputs.get(input_key) if isinstance(inputs, Mapping) else inputs
     if isinstance(query, BaseMessage):

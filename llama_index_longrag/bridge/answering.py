@@ -89,7 +89,7 @@ def query_text(query_bundle: QueryBundle | None) -> str:
     """Return the question of a bundle.
 
     Raises:
-        InvalidParameterError: there is none.
+        InvalidParameterError: the bundle is None.
     """
     if query_bundle is None:
         raise InvalidParameterError(
