@@ -30,8 +30,9 @@ from public_data import add_data_option  # noqa: E402
 from sklearn.cluster import AgglomerativeClustering  # noqa: E402
 
 from longrag.calls import Embed, Generate, Request, run  # noqa: E402
-from longrag.indexing.tree.builder import TreeBuilder, build_tree  # noqa: E402
+from longrag.indexing.tree.builder import build_tree  # noqa: E402
 from longrag.indexing.tree.clusterer import Layer  # noqa: E402
+from longrag.indexing.tree.settings import TreeBuilder  # noqa: E402
 from longrag.indexing.tree.summaries import Passage  # noqa: E402
 from longrag.indexing.tree.tree import Tree  # noqa: E402
 from longrag.types import Document  # noqa: E402

@@ -21,7 +21,7 @@ import numpy as np
 from public_data import add_data_option, rows
 
 from longrag.calls import Embed, Request, run
-from longrag.indexing.tree.builder import TreeBuilder
+from longrag.indexing.tree.settings import TreeBuilder
 from longrag.indexing.tree.summaries import ExtractiveSummarizer
 from longrag.indexing.tree.tree import Tree
 from longrag.models import LsaEmbedder

@@ -62,7 +62,8 @@ from longrag.evaluation.metrics import (  # noqa: E402
     rouge_l,
     token_f1,
 )
-from longrag.indexing.tree.builder import TreeBuilder, build_tree  # noqa: E402
+from longrag.indexing.tree.builder import build_tree  # noqa: E402
+from longrag.indexing.tree.settings import TreeBuilder  # noqa: E402
 from longrag.indexing.tree.summaries import ExtractiveSummarizer, LlmSummarizer  # noqa: E402
 from longrag.indexing.tree.tree import Tree  # noqa: E402
 from longrag.journal import Journal  # noqa: E402

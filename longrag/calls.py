@@ -128,7 +128,16 @@ class Compute:
     sources: tuple[str, ...] = ()
 
 
-Request: TypeAlias = Generate | Embed | Score | Search | ListChunks | HasOther | Fetch | Compute
+@dataclass(frozen=True, slots=True)
+class Announce:
+    """Tell what a flow is about to do; whether anybody answers makes no difference to the flow."""
+
+    event: object
+
+
+Request: TypeAlias = (
+    Generate | Embed | Score | Search | ListChunks | HasOther | Fetch | Compute | Announce
+)
 Outcome: TypeAlias = Any
 """What a request came to: the value its class names, or the exception the call raised."""
 
@@ -169,6 +178,17 @@ def ask(request: Request) -> Flow[Any]:
     if isinstance(outcome, Exception):
         raise outcome
     return outcome
+
+
+def announce(event: object) -> Flow[None]:
+    """Yield an ``Announce`` from inside a flow.
+
+    Whoever shows progress must not end what it shows, so that errors are passed over, but for
+    warnings that the caller turned into errors.
+    """
+    (outcome,) = yield (Announce(event),)
+    if isinstance(outcome, Warning):
+        raise outcome
 
 
 def together(flows: Iterable[Flow[T]]) -> Flow[list[T]]:

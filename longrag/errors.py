@@ -7,6 +7,7 @@ LongragError
 ├── TokenizerError (ValueError)          a tokenizer that does not fit an index of keys
 ├── GenerationError                      a language model that gave no usable text
 │   └── SummaryError                     a cluster of a tree that could not be summarised
+├── ModelCallError                       a model that could not be called, or not any more
 ├── RerankError                          a reranker that failed or gave no usable scores
 ├── CallLimitError                       a build that reached the calls it was allowed
 ├── StoreError                           a vector store that broke its contract
@@ -58,16 +59,37 @@ class GenerationError(LongragError):
 
 
 class SummaryError(GenerationError):
-    """A cluster of a tree could not be summarised; the tree is unchanged and can be resumed.
+    """Clusters of a tree could not be summarised; the tree is unchanged and can be resumed.
 
-    ``level`` is that of the summary, ``children`` are the ids of the nodes it would have been made
-    from; the model's own error is the cause.
+    ``level`` is that of the first missing summary, ``children`` are the ids of the nodes it would
+    have been made from; the model's own error is the cause. ``failures`` holds one such error for
+    each missing summary of the layer.
     """
 
-    def __init__(self, message: str, *, level: int, children: tuple[str, ...]) -> None:
+    def __init__(
+        self,
+        message: str,
+        *,
+        level: int,
+        children: tuple[str, ...],
+        failures: tuple[SummaryError, ...] = (),
+    ) -> None:
         super().__init__(message)
         self.level = level
         self.children = children
+        self.failures = failures
+
+
+class ModelCallError(LongragError):
+    """A model could not be called, however often it was tried, or is not called any more.
+
+    ``kind`` says why, as ``longrag.integration.failures`` tells failures apart; the model's own
+    error is the cause.
+    """
+
+    def __init__(self, message: str, *, kind: str) -> None:
+        super().__init__(message)
+        self.kind = kind
 
 
 class RerankError(LongragError):

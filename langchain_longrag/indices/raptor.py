@@ -34,8 +34,9 @@ from longrag import types as core
 from longrag.calls import CallLimit, Flow
 from longrag.errors import InvalidParameterError
 from longrag.indexing.database import IndexDatabase
-from longrag.indexing.tree.builder import Scope, TreeBuilder, TreeEstimate
 from longrag.indexing.tree.clusterer import Clusterer
+from longrag.indexing.tree.estimates import TreeEstimate, estimate_tree
+from longrag.indexing.tree.settings import Scope, TreeBuilder
 from longrag.indexing.tree.summaries import ExtractiveSummarizer, LlmSummarizer, Summarizer
 from longrag.indexing.tree.tree import Tree, TreeStatistics
 from longrag.integration.answering import Answerer, Calls, aperform, perform
@@ -172,7 +173,7 @@ class RaptorIndex(TreeSearch, ChangingIndex):
         Raises:
             InvalidDocumentError: a document cannot be ingested.
         """
-        return self._make_builder().estimate(self._to_core(documents))
+        return estimate_tree(self._to_core(documents), self._make_builder())
 
     def rebuild(self, *, config: RunnableConfig | None = None) -> TreeChange:
         """Cluster afresh, so that the tree is that of one build; pay for clusters that changed.

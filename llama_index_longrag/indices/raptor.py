@@ -37,8 +37,9 @@ from llama_index_longrag.retrieval.raptor import Mode, RaptorRetriever
 from longrag.calls import Flow
 from longrag.errors import InvalidParameterError
 from longrag.indexing.database import IndexDatabase
-from longrag.indexing.tree.builder import Scope, TreeEstimate
 from longrag.indexing.tree.clusterer import Clusterer
+from longrag.indexing.tree.estimates import TreeEstimate, estimate_tree
+from longrag.indexing.tree.settings import Scope
 from longrag.indexing.tree.summaries import Summarizer
 from longrag.indexing.tree.tree import Tree, TreeStatistics
 from longrag.journal import Journal
@@ -264,7 +265,7 @@ class RaptorIndex(UpdatableIndex[RaptorStruct]):
     ) -> TreeEstimate:
         """Count what a build with these settings would ask of its models, without asking.
 
-        See ``TreeBuilder.estimate``. Settings that change nothing of it may be given as well.
+        See ``longrag.indexing.estimate_tree``. Settings that change nothing of it may be given too.
 
         Raises:
             InvalidParameterError: a setting is out of range.
@@ -276,7 +277,7 @@ class RaptorIndex(UpdatableIndex[RaptorStruct]):
         given = {name: value for name, value in settings.items() if name in GIVEN}
         plan = TreeSettings(given, None)
         nodes = run_transformations(documents, transformations or [WholeDocuments()])
-        return plan.builder.estimate(core_documents(nodes, plan.values["title_key"]))
+        return estimate_tree(core_documents(nodes, plan.values["title_key"]), plan.builder)
 
     @property
     def tree(self) -> Tree:

@@ -13,7 +13,7 @@ from llama_index_longrag.indices.struct import filled_settings
 from llama_index_longrag.indices.summarizing import SUMMARY_TEMPLATE, TemplateSummarizer
 from llama_index_longrag.indices.summary_progress import CountedSummarizer
 from longrag.errors import InvalidParameterError
-from longrag.indexing.tree.builder import TreeBuilder
+from longrag.indexing.tree.settings import TreeBuilder
 from longrag.indexing.tree.summaries import ExtractiveSummarizer, LlmSummarizer, Summarizer
 
 _DEFAULTS: Final[Mapping[str, Any]] = {

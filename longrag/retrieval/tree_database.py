@@ -13,7 +13,7 @@ import numpy as np
 
 from longrag.errors import IndexFormatError, InvalidParameterError
 from longrag.indexing.database import IndexDatabase, Items, ItemsChange
-from longrag.indexing.tree.builder import TreeBuilder
+from longrag.indexing.tree.settings import TreeBuilder
 from longrag.indexing.tree.tree import Tree
 from longrag.retrieval.corpus_database import decode_document, encode_document
 from longrag.retrieval.tree_index import TreeIndex, TreeState, node_of, settings_of

@@ -17,8 +17,9 @@ from longrag.calls import Flow
 from longrag.errors import IndexFormatError, InvalidParameterError
 from longrag.indexing.storage import load_arrays, save_arrays, saved_version
 from longrag.indexing.tree.assembly import version
-from longrag.indexing.tree.builder import TreeBuilder, build_tree
+from longrag.indexing.tree.builder import build_tree
 from longrag.indexing.tree.checks import check_saved
+from longrag.indexing.tree.settings import TreeBuilder
 from longrag.indexing.tree.tree import Tree
 from longrag.ingestion.units import check_documents
 from longrag.retrieval.corpus import documents_from_json, documents_to_json

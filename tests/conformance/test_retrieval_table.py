@@ -26,7 +26,7 @@ from llama_index_longrag.bridge.nodes import to_retrieved as from_llama
 from llama_index_longrag.bridge.nodes import to_unit as to_llama
 from longrag.calls import Flow, run
 from longrag.indexing.keywords import KeywordIndex
-from longrag.indexing.tree.builder import TreeBuilder
+from longrag.indexing.tree.settings import TreeBuilder
 from longrag.indexing.tree.summaries import ExtractiveSummarizer
 from longrag.ingestion import long_units, resolve_links
 from longrag.ingestion.units import embedding_text, titled_text

@@ -9,9 +9,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from longrag.calls import Embed, Flow, together
-from longrag.errors import EmbeddingError, GenerationError, LongragError, SummaryError
+from longrag.calls import Embed, Flow, announce, together
+from longrag.errors import (
+    EmbeddingError,
+    GenerationError,
+    LongragError,
+    ModelCallError,
+    SummaryError,
+)
 from longrag.indexing.tree.clusterer import Layer, rank
+from longrag.indexing.tree.events import LayerPlan, TreePlan, plan_tree
 from longrag.indexing.tree.summaries import Passage, summarize
 from longrag.indexing.tree.tree import Tree
 from longrag.indexing.vectors import check_vectors
@@ -19,13 +26,15 @@ from longrag.journal import ANY_DOCUMENT
 from longrag.types import Document, TreeNode, stable_id
 
 if TYPE_CHECKING:
-    from longrag.indexing.tree.builder import TreeBuilder
+    from longrag.indexing.tree.settings import TreeBuilder
 
 Vector = NDArray[np.float32]
 
 # Nodes made from more documents than this are recorded as made from any: listing the documents of
 # the root alone would fill most of a journal.
 _NAMED_DOCUMENTS = 256
+# An error names all missing summaries; its message, which people read, the first of them.
+_NAMED_FAILURES = 3
 
 
 def summary_id(level: int, children: Sequence[str]) -> str:
@@ -144,9 +153,23 @@ class TreeAssembly:
             self._anchors[id_] = min(map(self._anchor, children)) if children else own
         return self._anchors[id_]
 
+    def plan(self, leaves: Sequence[str]) -> TreePlan:
+        """Estimate what the tree over some leaves will cost."""
+        settings = self.settings
+        return plan_tree(
+            [self.nodes[id_].tokens for id_ in leaves],
+            [self.nodes[id_].tokens for id_ in self.without_vectors(leaves)],
+            group_size=max(float(getattr(settings.clustering(), "typical_size", 7.0)), 1.5),
+            summary_tokens=int(getattr(settings.summarizer, "summary_tokens", 100)),
+        )
+
+    def without_vectors(self, ids: Sequence[str]) -> list[str]:
+        """Return the nodes that have no vector yet."""
+        return [id_ for id_ in ids if id_ not in self.vectors]
+
     def embed(self, ids: Sequence[str]) -> Flow[None]:
         """Embed the nodes that have no vector yet."""
-        missing = [id_ for id_ in ids if id_ not in self.vectors]
+        missing = self.without_vectors(ids)
         size = self.settings.texts_per_call
         calls = [missing[first : first + size] for first in range(0, len(missing), size)]
         if not calls:
@@ -199,13 +222,17 @@ class TreeAssembly:
             for id_, cluster in zip(ids, clusters, strict=True)
             if id_ not in self.nodes
         }
+        yield from announce(LayerPlan(level, len(ids), len(missing)))
         texts = yield from together(self._summary(cluster, level) for cluster in missing.values())
+        failures = [text for text in texts if isinstance(text, SummaryError)]
+        if failures:
+            raise _join(failures, len(missing)) from failures[0].__cause__
         for (id_, cluster), text in zip(missing.items(), texts, strict=True):
             self.nodes[id_] = TreeNode(
                 id=id_,
-                text=text,
+                text=str(text),
                 level=level,
-                tokens=self.settings.tokens(text),
+                tokens=self.settings.tokens(str(text)),
                 doc_ids=self._doc_ids(cluster),
                 children=cluster,
             )
@@ -215,30 +242,44 @@ class TreeAssembly:
     def _doc_ids(self, cluster: Iterable[str]) -> tuple[str, ...]:
         return tuple(sorted({doc_id for id_ in cluster for doc_id in self.nodes[id_].doc_ids}))
 
-    def _summary(self, cluster: tuple[str, ...], level: int) -> Flow[str]:
+    def _summary(self, cluster: tuple[str, ...], level: int) -> Flow[str | SummaryError]:
+        """Ask for one summary; a failure is returned, so that the others of the layer go on."""
         passages = [Passage(self.nodes[id_].text, self.nodes[id_].title) for id_ in cluster]
-        doc_ids = self._doc_ids(cluster)
         try:
-            text = yield from summarize(
-                self.settings.summarizer, passages, sources=self.sources(cluster)
+            return (
+                yield from summarize(
+                    self.settings.summarizer, passages, sources=self.sources(cluster)
+                )
             )
         except LongragError as error:
-            if not isinstance(error, GenerationError):
+            if not isinstance(error, GenerationError | ModelCallError):
                 raise
-            raise self._failure(cluster, level, doc_ids, error) from error
-        except Exception as error:
-            raise self._failure(cluster, level, doc_ids, error) from error
-        return text
+            return self._failure(cluster, level, error)
+        except Exception as error:  # noqa: BLE001 - raised when the layer is through
+            return self._failure(cluster, level, error)
 
-    def _failure(
-        self, cluster: tuple[str, ...], level: int, doc_ids: Sequence[str], error: Exception
-    ) -> SummaryError:
+    def _failure(self, cluster: tuple[str, ...], level: int, error: Exception) -> SummaryError:
+        doc_ids = self._doc_ids(cluster)
         some = ", ".join(map(repr, doc_ids[:3])) + (", ..." if len(doc_ids) > 3 else "")
-        return SummaryError(
-            f"the summary {stable_id('summary', level, *cluster)} of level {level}, of"
-            f" {len(cluster)} nodes from {some}, could not be made:"
-            f" {type(error).__name__}: {error}. A journal keeps the summaries that were made: with"
-            " one, run the build again to go on",
+        failure = SummaryError(
+            f"the summary {summary_id(level, cluster)} of level {level}, of {len(cluster)} nodes"
+            f" from {some}, could not be made: {type(error).__name__}: {error}",
             level=level,
             children=cluster,
         )
+        failure.__cause__ = error
+        return failure
+
+
+def _join(failures: Sequence[SummaryError], asked: int) -> SummaryError:
+    """Make one error of all summaries of a layer that could not be made."""
+    first, shown = failures[0], "; ".join(str(failure) for failure in failures[:_NAMED_FAILURES])
+    count = "" if asked == 1 else f"{len(failures)} of {asked} summaries are missing: "
+    more = "; ..." if len(failures) > _NAMED_FAILURES else ""
+    return SummaryError(
+        f"{count}{shown}{more}. A journal keeps the summaries that were made: with one, run the"
+        " build again to go on",
+        level=first.level,
+        children=first.children,
+        failures=tuple(failures),
+    )

@@ -15,8 +15,8 @@ from longrag.errors import (
     SummaryError,
 )
 from longrag.indexing.tree.assembly import version
-from longrag.indexing.tree.builder import TreeBuilder
 from longrag.indexing.tree.partitions import ContiguousClusterer
+from longrag.indexing.tree.settings import TreeBuilder
 from longrag.indexing.tree.tree import Tree
 from longrag.journal import Journal
 from longrag.retrieval.tree_index import TreeIndex, tree_from_json

@@ -17,7 +17,9 @@ from longrag.errors import (
     JournalError,
     SummaryError,
 )
-from longrag.indexing.tree.builder import TreeBuilder, build_tree
+from longrag.indexing.tree.builder import build_tree
+from longrag.indexing.tree.estimates import estimate_tree
+from longrag.indexing.tree.settings import TreeBuilder
 from longrag.indexing.tree.summaries import ExtractiveSummarizer, LlmSummarizer, check_summary
 from longrag.journal import Journal
 from longrag.types import Document
@@ -320,6 +322,33 @@ class TestFailure:
             assert paid == sum(node.level > 0 for node in whole.nodes.values())
             assert not set(again.embedded) & set(model.embedded)
 
+    @pytest.mark.parametrize("settings", [{}, {"scope": "document", "chunk_size": 20}])
+    def test_one_error_names_every_summary_that_is_missing_and_the_others_are_made(
+        self, tmp_path, settings
+    ):
+        whole = built(**settings)
+        first = [node for node in whole.nodes.values() if node.level == 1]
+        texts = [node.text for node in first]
+        bad = {texts[1], texts[4], texts[-1], texts[-2]}
+        fail = lambda prompt, calls: (  # noqa: E731
+            ConnectionError("gone") if summary_of(prompt) in bad else None
+        )
+        model = Model(fail)
+        with Journal(tmp_path / "j") as journal:
+            with pytest.raises(
+                SummaryError, match=rf"^4 of {len(first)} summaries are missing: the summary "
+            ) as caught:
+                built(model=model, journal=journal, in_flight=3, **settings)
+            assert {failure.children for failure in caught.value.failures} == {
+                node.children for node in first if node.text in bad
+            }
+            assert len(model.prompts) == len(first)
+            again = Model()
+            assert same(built(model=again, journal=journal, **settings), whole)
+            assert len(model.prompts) - 4 + len(again.prompts) == sum(
+                node.level > 0 for node in whole.nodes.values()
+            )
+
     @pytest.mark.parametrize("reply", ["", " \n", "...", 7])
     def test_a_blank_answer_is_no_summary_and_is_asked_for_again(self, tmp_path, reply):
         model = Model(lambda prompt, calls: reply if calls == 2 else None)
@@ -494,7 +523,7 @@ class TestEstimate:
     @pytest.mark.parametrize("clusterer", ["contiguous", "fast", "graph", "stable"])
     def test_the_cost_is_told_before_anything_is_paid(self, clusterer):
         corpus = [story(number) for number in range(60)]
-        estimate = TreeBuilder(clusterer=clusterer).estimate(corpus)
+        estimate = estimate_tree(corpus, TreeBuilder(clusterer=clusterer))
         model = Model()
         tree = built(corpus, model, clusterer=clusterer)
         assert estimate.leaves == sum(not node.level for node in tree.nodes.values())
@@ -507,10 +536,10 @@ class TestEstimate:
         builder = TreeBuilder(clusterer="contiguous", max_cluster_tokens=10**6)
         model = Model()
         built(corpus, model, clusterer="contiguous", max_cluster_tokens=10**6)
-        assert builder.estimate(corpus).llm_calls == len(model.prompts)
+        assert estimate_tree(corpus, builder).llm_calls == len(model.prompts)
 
     def test_a_keyless_tree_costs_no_call(self):
-        estimate = TreeBuilder(summarizer=ExtractiveSummarizer()).estimate(CORPUS)
+        estimate = estimate_tree(CORPUS, TreeBuilder(summarizer=ExtractiveSummarizer()))
         assert estimate.llm_calls == 0
         assert estimate.embedded_tokens > 0
 

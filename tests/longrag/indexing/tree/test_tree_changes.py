@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 
 from longrag.calls import run
-from longrag.indexing.tree.builder import TreeBuilder, build_tree
+from longrag.indexing.tree.builder import build_tree
 from longrag.indexing.tree.changes import History, OldGroups, regroup
 from longrag.indexing.tree.clusterer import Layer
+from longrag.indexing.tree.settings import TreeBuilder
 from longrag.types import Document
 from tests.longrag.indexing.tree.test_tree_builder import Model, built
 

@@ -19,7 +19,8 @@ from hashlib import sha256
 from pathlib import Path
 import numpy as np
 from longrag.calls import Embed, run
-from longrag.indexing.tree.builder import TreeBuilder, build_tree
+from longrag.indexing.tree.builder import build_tree
+from longrag.indexing.tree.settings import TreeBuilder
 from longrag.journal import Journal
 from longrag.types import Document
 from tests.fakes import hash_vector

@@ -1,0 +1,127 @@
+"""The settings of a tree of summaries (RAPTOR §3), and the leaves they cut documents into."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from operator import index
+from typing import Literal, TypeAlias, get_args
+
+from longrag.errors import InvalidParameterError
+from longrag.indexing.tree.clusterer import Clusterer
+from longrag.indexing.tree.clustering import clusterer
+from longrag.indexing.tree.summaries import LlmSummarizer, Summarizer
+from longrag.ingestion.chunking import check_size, chunk_spans
+from longrag.ingestion.sentences import SentenceSplitter, split_sentences, strip_span
+from longrag.models.tokens import count_tokens
+from longrag.types import Document, Span, TokenCounter, TreeNode, stable_id
+
+Scope: TypeAlias = Literal["corpus", "document"]
+"""What becomes one tree: the whole corpus, or each document (the protocol of the paper)."""
+
+
+def _plain_text(leaf: TreeNode, metadata: Mapping[str, object]) -> str:
+    return leaf.text
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TreeBuilder:
+    """The settings of a tree.
+
+    Attributes:
+        clusterer: groups the nodes of a layer: a name that ``clusterer`` knows, or your own.
+        summarizer: writes the summary of a group.
+        scope: what becomes one tree, "corpus" or "document".
+        chunk_size: the largest size of a leaf, in tokens; None makes each document one leaf.
+        max_cluster_tokens: the most tokens that one summary is made from.
+        max_levels: the most levels above the leaves; None goes on until one node is left.
+        random_state: seeds a clusterer that is given by name.
+        texts_per_call: the most texts in one request to the embedder: what it embeds in one call,
+            since a kill loses the calls in flight. It changes nothing about the tree.
+        count_tokens: counts the tokens of a text.
+        split_sentences: gives the spans of the sentences of a text.
+        embedding_text: writes what is embedded of a leaf, from it and its document's metadata.
+
+    Raises:
+        InvalidParameterError: a setting is out of range.
+
+    Source: RAPTOR §3; 100 tokens a leaf and 3,500 a cluster are the authors' defaults.
+    """
+
+    clusterer: Clusterer | str = "stable"
+    summarizer: Summarizer = field(default_factory=LlmSummarizer)
+    scope: Scope = "corpus"
+    chunk_size: int | None = 100
+    max_cluster_tokens: int = 3500
+    max_levels: int | None = None
+    random_state: int = 0
+    texts_per_call: int = 32
+    count_tokens: TokenCounter = count_tokens
+    split_sentences: SentenceSplitter = split_sentences
+    embedding_text: Callable[[TreeNode, Mapping[str, object]], str] = _plain_text
+
+    def __post_init__(self) -> None:
+        if self.scope not in get_args(Scope):
+            raise InvalidParameterError("scope", self.scope, '"corpus" or "document"')
+        for name in ("chunk_size", "max_levels"):
+            if getattr(self, name) is not None:
+                check_size(name, getattr(self, name))
+        check_size("max_cluster_tokens", self.max_cluster_tokens)
+        check_size("texts_per_call", self.texts_per_call)
+        self.clustering()
+
+    def clustering(self) -> Clusterer:
+        """Return the clusterer itself."""
+        return clusterer(self.clusterer, random_state=self.random_state)
+
+    def tokens(self, text: str) -> int:
+        """Count the tokens of a text.
+
+        Raises:
+            InvalidParameterError: ``count_tokens`` gave something other than an integer from 0 on.
+        """
+        tokens = self.count_tokens(text)
+        try:
+            # JSON cannot hold NumPy's integers.
+            counted = index(tokens)
+        except TypeError:
+            counted = -1
+        if counted < 0:
+            raise InvalidParameterError(
+                "count_tokens", tokens, "a function that returns integers of at least 0"
+            )
+        return counted
+
+    def leaves(self, document: Document) -> list[TreeNode]:
+        """Cut a document into leaves of whole sentences, with their characters in it."""
+        found = []
+        alike: Counter[tuple[str, ...]] = Counter()
+        for start, end in self._spans(document.text):
+            text = document.text[start:end]
+            leaf = TreeNode(
+                id="",
+                text=text,
+                level=0,
+                tokens=self.tokens(text),
+                doc_ids=(document.id,),
+                title=document.title,
+                span=(start, end),
+            )
+            # What is embedded is part of a leaf's identity, so that a vector is known by the id.
+            # Its place is not, so that text inserted before a leaf does not cause a new payment.
+            shown = self.embedding_text(leaf, document.metadata)
+            own = ("leaf", document.id, document.title, text, shown)
+            found.append(replace(leaf, id=stable_id(*own, alike[own])))
+            alike[own] += 1
+        return found
+
+    def _spans(self, text: str) -> list[Span]:
+        if self.chunk_size is None:
+            return [strip_span(text, 0, len(text))] if text.strip() else []
+        return chunk_spans(
+            text,
+            chunk_size=self.chunk_size,
+            count_tokens=self.tokens,
+            split_sentences=self.split_sentences,
+        )
