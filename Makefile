@@ -1,6 +1,8 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+# The groups of pyproject.toml that the virtual environment gets.
+GROUPS := test lint docs bench
 # Files whose change makes the virtual environment stale.
 STAMP := $(VENV)/.installed
 
@@ -45,17 +47,20 @@ lint: $(STAMP)
 docs: $(STAMP)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 
-# The unit tests on each Python the package claims; one that is not installed is named and skipped.
+# The unit tests on each Python the package claims, without torch: the tests that need it are skipped.
+# A Python that is not installed is named and skipped.
+VERSIONS ?= 3.10 3.11 3.12 3.13
 pythons:
-	@for version in 3.10 3.11 3.12 3.13; do \
+	@for version in $(VERSIONS); do \
 		if ! python$$version -c "" 2>/dev/null; then \
 			echo "Python $$version: skipped, python$$version is not installed"; continue; fi; \
 		echo "Python $$version"; \
-		$(MAKE) --no-print-directory unit VENV=.venv-$$version PYTHON=python$$version || exit 1; \
+		$(MAKE) --no-print-directory unit VENV=.venv-$$version PYTHON=python$$version \
+			GROUPS="test-without-torch" || exit 1; \
 	done
 
 unit: $(STAMP)
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q $(PARALLEL) $(UNIT)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -rs $(PARALLEL) $(UNIT)
 
 fmt: $(STAMP)
 	$(BIN)/ruff check --fix
@@ -86,7 +91,7 @@ clean:
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install -q --upgrade "pip>=25.1"
-	$(BIN)/python -m pip install -q -c constraints.txt -e . --group test --group lint --group docs --group bench
+	$(BIN)/python -m pip install -q -c constraints.txt -e . $(addprefix --group ,$(GROUPS))
 	touch $@
 
 .venv-stores/.installed: pyproject.toml constraints.txt

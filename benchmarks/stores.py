@@ -41,7 +41,7 @@ def seconds(call: Callable[[str], object]) -> list[float]:
 def measure(servers: Servers, kind: str) -> tuple[float, float, float]:
     """Return the medians of the stock top 4, of 4 whole units, and of these with slow calls."""
     checked: Any = made_for_llama_index(servers, kind)
-    checked.fill([row for row in check_rows() if row.unit != "greedy"])
+    checked.add([row for row in check_rows() if row.unit != "greedy"])
     index = checked._index
     stock = index.as_retriever(similarity_top_k=4)
     ours = MaxPRetriever(index=index, unit_key="unit", similarity_top_k=4)

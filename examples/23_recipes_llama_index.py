@@ -41,7 +41,7 @@ def show(title: str, response) -> None:
         print(f"  {source.score:6.2f}  {where[:60]}, characters {kept or 'all'}")
     for step in response.metadata["trace"]:
         done = step["skipped"] or f"{1000 * step['seconds']:5.0f} ms, {step['calls']}"
-        print(f"    {step['name']:14} {step['came_out']['tokens']:5} tokens out  {done}")
+        print(f"    {step['name']:14} {step['output']['tokens']:5} tokens out  {done}")
 
 
 index = VectorStoreIndex.from_documents(

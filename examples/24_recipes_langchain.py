@@ -61,7 +61,7 @@ def show(title: str, result: dict) -> None:
         print(f"  {found.metadata['score']:6.2f}  {', '.join(places(found))[:88]}")
     for step in result["trace"]:
         done = step["skipped"] or f"{1000 * step['seconds']:5.0f} ms, {step['calls']}"
-        print(f"    {step['name']:14} {step['came_out']['tokens']:5} tokens out  {done}")
+        print(f"    {step['name']:14} {step['output']['tokens']:5} tokens out  {done}")
 
 
 # A sentence is embedded; it is read with three neighbours on either side.

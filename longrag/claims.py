@@ -47,7 +47,7 @@ class Claimant:
             ).fetchone()
             if row is not None and _holds(row, now):
                 return False
-        owner = (self.token, platform.node(), pid, _started(pid), now + CLAIM_SECONDS)
+        owner = (self.token, platform.node(), pid, _read_start(pid), now + CLAIM_SECONDS)
         connection.executemany(
             "INSERT OR REPLACE INTO claims VALUES (?, ?, ?, ?, ?, ?)",
             [(key, *owner) for key in keys],
@@ -94,10 +94,10 @@ def _runs(pid: int, started: object) -> bool:
     except (OSError, OverflowError):
         return False
     # Another process may have been given the same number since.
-    return _started(pid) == started
+    return _read_start(pid) == started
 
 
-def _started(pid: int) -> str:
+def _read_start(pid: int) -> str:
     """Return when a process was started, as text; "" if unknown or if it has ended."""
     try:
         line = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")

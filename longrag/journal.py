@@ -145,7 +145,7 @@ class Journal:
     def get(self, prompt: str) -> str | None:
         """Return the stored answer to a prompt, or None."""
         with self._use() as connection:
-            stored = self._stored(connection, _ANSWER, self.answer_key(prompt))
+            stored = self._read_content(connection, _ANSWER, self.answer_key(prompt))
         return None if stored is None else stored.decode("utf-8", "surrogatepass")
 
     def put(self, prompt: str, answer: str, *, sources: Iterable[str] = ()) -> str:
@@ -160,9 +160,9 @@ class Journal:
         if not isinstance(answer, str):
             raise GenerationError(f"a model's answer must be a string, got {answer!r}")
         key = self.answer_key(prompt)
-        self._write(_ANSWER, [key], [_encoded(answer)], [sources])
+        self._write(_ANSWER, [key], [_encode(answer)], [sources])
         with self._use() as connection:
-            stored = self._stored(connection, _ANSWER, key)
+            stored = self._read_content(connection, _ANSWER, key)
         # Another process may have purged it since.
         return answer if stored is None else stored.decode("utf-8", "surrogatepass")
 
@@ -171,7 +171,7 @@ class Journal:
         found: list[Vector | None] = []
         with self._use() as connection:
             for text in texts:
-                stored = self._stored(connection, _VECTOR, self.vector_key(text, role))
+                stored = self._read_content(connection, _VECTOR, self.vector_key(text, role))
                 found.append(None if stored is None else np.frombuffer(stored, dtype="<f4"))
         return found
 
@@ -215,9 +215,7 @@ class Journal:
             for key, content in zip(keys, contents, strict=True)
         ]
         named = [
-            (_encoded(source), key)
-            for key, own in zip(keys, sources, strict=True)
-            for source in own
+            (_encode(source), key) for key, own in zip(keys, sources, strict=True) for source in own
         ]
         with self._use() as connection, connection:
             connection.executemany(
@@ -230,7 +228,7 @@ class Journal:
 
     def _keep_budget(self, connection: sqlite3.Connection) -> None:
         """Remove the oldest entries until the others fit into ``max_bytes``; the last one stays."""
-        while self._max_bytes is not None and _used(connection) > self._max_bytes:
+        while self._max_bytes is not None and _count_bytes(connection) > self._max_bytes:
             oldest = connection.execute(
                 "SELECT key FROM entries WHERE number < (SELECT max(number) FROM entries)"
                 " ORDER BY number LIMIT 8"
@@ -281,15 +279,15 @@ class Journal:
         """Raise ``JournalError`` if an entry of the table of sources is damaged."""
         # The index by key holds every row a second time.
         if connection.execute("PRAGMA integrity_check(sources)").fetchone() != ("ok",):
-            raise self._damaged()
+            raise self._damage_error()
 
     def _remove(self, connection: sqlite3.Connection, source: str) -> int:
         keys = connection.execute(
-            "SELECT key FROM sources WHERE source = ?", (_encoded(source),)
+            "SELECT key FROM sources WHERE source = ?", (_encode(source),)
         ).fetchall()
         removed = connection.executemany("DELETE FROM entries WHERE key = ?", keys).rowcount
         if keys and removed != len(keys):
-            raise self._damaged()
+            raise self._damage_error()
         connection.executemany("DELETE FROM sources WHERE key = ?", keys)
         return len(keys)
 
@@ -327,7 +325,7 @@ class Journal:
     ) -> None:
         self.close()
 
-    def _stored(self, connection: sqlite3.Connection, kind: int, key: bytes) -> bytes | None:
+    def _read_content(self, connection: sqlite3.Connection, kind: int, key: bytes) -> bytes | None:
         """Return what is stored under a key, as it was written."""
         row = connection.execute(
             "SELECT content, checksum FROM entries WHERE key = ?", (key,)
@@ -336,10 +334,10 @@ class Journal:
             return None
         content, checksum = row
         if not isinstance(content, bytes) or checksum != _checksum(kind, key, content):
-            raise self._damaged()
+            raise self._damage_error()
         return content
 
-    def _damaged(self) -> JournalError:
+    def _damage_error(self) -> JournalError:
         return JournalError(
             f"the journal {self.path} is damaged: an entry is not what was written. Restore the"
             " file from a copy, or remove it and pay again"
@@ -348,8 +346,8 @@ class Journal:
     def answer_key(self, prompt: str) -> bytes:
         """Return the key of a prompt's answer."""
         digest = sha256(len(self._model).to_bytes(8, "big"))
-        digest.update(_encoded(self._model))
-        digest.update(_encoded(prompt))
+        digest.update(_encode(self._model))
+        digest.update(_encode(prompt))
         return digest.digest()
 
     def vector_key(self, text: str, role: str) -> bytes:
@@ -380,7 +378,7 @@ def _check_budget(max_bytes: object) -> None:
         )
 
 
-def _used(connection: sqlite3.Connection) -> int:
+def _count_bytes(connection: sqlite3.Connection) -> int:
     pages, free, size = (
         connection.execute(f"PRAGMA {name}").fetchone()[0]
         for name in ("page_count", "freelist_count", "page_size")
@@ -388,7 +386,7 @@ def _used(connection: sqlite3.Connection) -> int:
     return int((pages - free) * size)
 
 
-def _encoded(text: str) -> bytes:
+def _encode(text: str) -> bytes:
     # Half a character pair, as models cut them, has no UTF-8.
     return text.encode("utf-8", "surrogatepass")
 

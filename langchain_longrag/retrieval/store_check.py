@@ -11,7 +11,7 @@ from langchain_core.vectorstores import InMemoryVectorStore, VectorStore
 
 from langchain_longrag.retrieval.maxp import MaxPRetriever
 from longrag.integration.store_checks import CheckFound, CheckRow, question_vector
-from longrag.integration.store_command import as_made
+from longrag.integration.store_command import wrap_unless_ready
 
 Even = Callable[[int], Any]
 
@@ -44,7 +44,7 @@ class CheckedStore:
         self._filter_key, self._add_ids = filter_key, add_ids
         self._settings = {"unit_key": "unit", "on_short": "ignore", **settings}
 
-    def fill(self, rows: Sequence[CheckRow]) -> None:
+    def add(self, rows: Sequence[CheckRow]) -> None:
         """Add rows."""
         documents = [_to_document(row) for row in rows]
         ids = {"ids": [row.id for row in rows]} if self._add_ids else {}
@@ -63,7 +63,7 @@ class CheckedStore:
         retriever = MaxPRetriever(vectorstore=self._store, k=k, **settings)
         return [_to_check_found(one) for one in await retriever.ainvoke(question)]
 
-    def stock(self, question: str, rows: int) -> list[str]:
+    def rank_rows(self, question: str, rows: int) -> list[str]:
         """Return the units of the rows that LangChain's own retriever gives."""
         found = self._store.as_retriever(search_kwargs={"k": rows}).invoke(question)
         return [str(one.metadata["unit"]) for one in found]
@@ -76,9 +76,9 @@ class CheckedStore:
             return False
 
 
-def checked(make: Callable[[Embeddings], Any]) -> Any:
+def wrap_store(make: Callable[[Embeddings], Any]) -> Any:
     """Return the store that a function makes as the suite for stores checks it."""
-    return as_made(make(CheckEmbeddings()), CheckedStore)
+    return wrap_unless_ready(make(CheckEmbeddings()), CheckedStore)
 
 
 class CheckEmbeddings(Embeddings):

@@ -22,7 +22,7 @@ from llama_index.core.vector_stores.types import (
 
 from llama_index_longrag.retrieval.maxp import MaxPRetriever
 from longrag.integration.store_checks import CheckFound, CheckRow, question_vector
-from longrag.integration.store_command import as_made
+from longrag.integration.store_command import wrap_unless_ready
 
 
 class CheckedStore:
@@ -42,7 +42,7 @@ class CheckedStore:
         self._index = VectorStoreIndex([], storage_context=context, embed_model=CheckEmbedding())
         self._settings = {"unit_key": unit_key, "on_short": "ignore", **settings}
 
-    def fill(self, rows: Sequence[CheckRow]) -> None:
+    def add(self, rows: Sequence[CheckRow]) -> None:
         """Add rows."""
         self._index.insert_nodes([_node(row) for row in rows])
 
@@ -61,7 +61,7 @@ class CheckedStore:
         retriever = MaxPRetriever(index=self._index, similarity_top_k=k, **settings)
         return [_found(one) for one in await retriever.aretrieve(question)]
 
-    def stock(self, question: str, rows: int) -> list[str]:
+    def rank_rows(self, question: str, rows: int) -> list[str]:
         """Return the units of the rows that LlamaIndex's own retriever gives."""
         own = {k: v for k, v in self._settings.items() if k not in ("unit_key", "on_short")}
         found = self._index.as_retriever(similarity_top_k=rows, **own).retrieve(question)
@@ -78,9 +78,9 @@ class CheckedStore:
         return True
 
 
-def checked(make: Callable[[], Any]) -> Any:
+def wrap_store(make: Callable[[], Any]) -> Any:
     """Return the store that a function makes as the suite for stores checks it."""
-    return as_made(make(), CheckedStore)
+    return wrap_unless_ready(make(), CheckedStore)
 
 
 class CheckEmbedding(BaseEmbedding):

@@ -73,13 +73,13 @@ def cross_encoder(model: Any, *, label: str | int = "entailment") -> Entails:
     """
     # A pipeline has a method of that name as well.
     if isinstance(getattr(model, "task", None), str) and callable(model):
-        return _classifying(model, label)
+        return _make_classifier(model, label)
     if hasattr(model, "predict"):
-        return _predicting(model, label)
+        return _make_predictor(model, label)
     raise InvalidParameterError("model", type(model).__name__, "a CrossEncoder or a pipeline")
 
 
-def _classifying(model: Any, label: str | int) -> Entails:
+def _make_classifier(model: Any, label: str | int) -> Entails:
     def classify(premise: str, hypothesis: str) -> float:
         # Too long a premise is cut; the hypothesis is always read whole.
         pair = {"text": premise, "text_pair": hypothesis}
@@ -92,7 +92,7 @@ def _classifying(model: Any, label: str | int) -> Entails:
     return classify
 
 
-def _predicting(model: Any, label: str | int) -> Entails:
+def _make_predictor(model: Any, label: str | int) -> Entails:
     config = getattr(model, "config", None) or getattr(
         getattr(model, "model", None), "config", None
     )

@@ -128,7 +128,7 @@ def saved_version(path: str | os.PathLike[str]) -> str | None:
     except FileNotFoundError:
         return None
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise _damaged(manifest, str(error)) from error
+        raise _damage_error(manifest, str(error)) from error
 
 
 def load_arrays(
@@ -215,7 +215,7 @@ def load_folder(
         try:
             name = str(_read_manifest(folder, kind, version)["meta"].get("folder"))
             if not _SAVED_FOLDER.fullmatch(name):
-                raise _damaged(folder / MANIFEST, "it names no folder")
+                raise _damage_error(folder / MANIFEST, "it names no folder")
             return read(folder / name)
         except IndexFormatError:
             # A save that ended meanwhile has removed the folder of the one before.
@@ -367,18 +367,18 @@ def _read_manifest(folder: Path, kind: str, version: int) -> dict[str, Any]:
         found = manifest.pop("sha256", None) if isinstance(manifest, dict) else None
         expected = _content_sha256(manifest)
     except (OSError, ValueError, RecursionError) as error:
-        raise _damaged(path, str(error)) from error
+        raise _damage_error(path, str(error)) from error
     if not isinstance(manifest, dict) or manifest.get("format") != _FORMAT:
         raise IndexFormatError(f"{path} is no manifest of a saved longrag index. Check the path.")
     if found != expected:
-        raise _damaged(path, "its checksum does not match its content")
+        raise _damage_error(path, "its checksum does not match its content")
     _check_identity(path, manifest, kind, version)
     entries, meta = manifest.get("arrays"), manifest.get("meta")
     if not (isinstance(entries, dict) and isinstance(meta, dict)):
-        raise _damaged(path, "it lists no arrays")
+        raise _damage_error(path, "it lists no arrays")
     for name, entry in entries.items():
         if not _is_entry(entry):
-            raise _damaged(path, f"it does not describe the array {name!r}")
+            raise _damage_error(path, f"it does not describe the array {name!r}")
     return manifest
 
 
@@ -409,23 +409,23 @@ def _read_array(path: Path, entry: Mapping[str, Any], *, mmap: bool, verify: boo
     try:
         size = path.stat().st_size
     except OSError as error:
-        raise _damaged(path, "the file is missing") from error
+        raise _damage_error(path, "the file is missing") from error
     if size != entry["bytes"]:
-        raise _damaged(path, f"it has {size} bytes, where {entry['bytes']} were saved")
+        raise _damage_error(path, f"it has {size} bytes, where {entry['bytes']} were saved")
     try:
         if verify and _file_sha256(path) != entry["sha256"]:
-            raise _damaged(path, "its checksum does not match its content")
+            raise _damage_error(path, "its checksum does not match its content")
         array = np.load(path, mmap_mode="r" if mmap else None, allow_pickle=False)
     except _UNREADABLE as error:
-        raise _damaged(path, str(error)) from error
+        raise _damage_error(path, str(error)) from error
     if not isinstance(array, np.ndarray) or (
         (array.dtype.str, list(array.shape)) != (entry["dtype"], entry["shape"])
     ):
-        raise _damaged(path, "its type or shape is not the one that was saved")
+        raise _damage_error(path, "its type or shape is not the one that was saved")
     return np.asarray(array)
 
 
-def _damaged(path: Path, what: str) -> IndexFormatError:
+def _damage_error(path: Path, what: str) -> IndexFormatError:
     return IndexFormatError(
         f"The saved index is damaged at {path}: {what}. Restore the folder from a copy, or "
         "rebuild the index and save it to a new folder."

@@ -70,7 +70,7 @@ def link_matrix(links: IntArray, count: int, *, directed: bool, compiled: bool) 
         directed: Whether a link relates its source to its target alone, or both to each other.
         compiled: Whether to run the kernels compiled. The result is the same.
     """
-    run = jit if compiled else _uncompiled
+    run = jit if compiled else _keep_uncompiled
     sources, targets = links[:, 0], links[:, 1]
     starts = np.zeros(count + 1, np.int64)
     neighbours = np.empty(len(links) * (1 if directed else 2), np.int32)
@@ -93,7 +93,7 @@ def link_array(links: Links, count: int, *, directed: bool) -> IntArray:
     """
     if isinstance(links, np.ndarray):
         return _checked_array(links, count)
-    pairs = _pairs(_listed(links))
+    pairs = _pairs(_list_pairs(links))
     if directed and isinstance(links, Graph) and not links.is_directed():
         pairs = np.concatenate([pairs, pairs[:, ::-1]])
     _check_indices(pairs, count)
@@ -118,7 +118,7 @@ def jit(kernel: Kernel, *helpers: Callable[..., Any]) -> Kernel:
         return cast(Kernel, numba.njit(nogil=True)(kernel))
 
 
-def _uncompiled(kernel: Kernel) -> Kernel:
+def _keep_uncompiled(kernel: Kernel) -> Kernel:
     return kernel
 
 
@@ -188,7 +188,7 @@ def _check_indices(pairs: NDArray[Any], count: int) -> None:
     )
 
 
-def _listed(links: Links) -> Iterator[object]:
+def _list_pairs(links: Links) -> Iterator[object]:
     """List the links of anything but an array as pairs, not yet checked.
 
     Nodes and keys are listed as self-links, which relate nothing but are checked like any link.
@@ -199,12 +199,12 @@ def _listed(links: Links) -> Iterator[object]:
     elif isinstance(links, Mapping):
         for source, targets in links.items():
             yield source, source
-            yield from ((source, target) for target in _iterated(targets))
+            yield from ((source, target) for target in _check_iterable(targets))
     else:
-        yield from _iterated(links)
+        yield from _check_iterable(links)
 
 
-def _iterated(links: object) -> Iterable[object]:
+def _check_iterable(links: object) -> Iterable[object]:
     if isinstance(links, Iterable):
         return links
     raise InvalidParameterError("links", links, _ALLOWED)

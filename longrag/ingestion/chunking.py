@@ -43,7 +43,7 @@ def chunk_spans(
     """
     check_size("chunk_size", chunk_size)
     sentences = _whole_sentences(text, split_sentences(text))
-    pieces = [p for s in sentences for p in _fitting(text, s, chunk_size, count_tokens)]
+    pieces = [p for s in sentences for p in _cut_to_fit(text, s, chunk_size, count_tokens)]
     sizes = _sizes(text, pieces, count_tokens)
     chunks: list[Span] = []
     first = 0
@@ -86,7 +86,9 @@ def _whole_sentences(text: str, spans: Sequence[Span]) -> Iterator[Span]:
             yield span
 
 
-def _fitting(text: str, span: Span, chunk_size: int, count_tokens: TokenCounter) -> Iterator[Span]:
+def _cut_to_fit(
+    text: str, span: Span, chunk_size: int, count_tokens: TokenCounter
+) -> Iterator[Span]:
     """Cut a sentence into pieces of at most ``chunk_size`` tokens."""
     for piece in cut(text, span, lambda s: count_tokens(text[s[0] : s[1]]) <= chunk_size):
         yield from _hard_cut(text, piece, chunk_size, count_tokens)

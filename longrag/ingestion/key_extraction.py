@@ -125,7 +125,7 @@ def paragraph_keys(documents: Sequence[Document], *, with_title: bool = False) -
         InvalidDocumentError: a document cannot be ingested.
     """
     return [
-        _key(passage, _titled(passage, passage.text) if with_title else passage.text)
+        _key(passage, _add_heading(passage, passage.text) if with_title else passage.text)
         for passage in paragraphs(documents)
     ]
 
@@ -156,11 +156,11 @@ def sentences_of(
     for start, end in split_sentences(passage.text):
         text = passage.text[start:end]
         span = (passage.start + start, passage.start + end)
-        keys.append(_key(passage, _titled(passage, text) if with_title else text, span))
+        keys.append(_key(passage, _add_heading(passage, text) if with_title else text, span))
     return [key for key in keys if key.text]
 
 
-def _titled(passage: Paragraph, text: str) -> str:
+def _add_heading(passage: Paragraph, text: str) -> str:
     return f"{passage.heading}. {text}" if passage.heading else text
 
 

@@ -356,11 +356,11 @@ class CitationKeys:
         return _pairs(
             (index, table[name])
             for index, document in enumerate(documents)
-            for name in self._cited(document)
+            for name in self._list_cited(document)
             if table.get(name, AMBIGUOUS) != AMBIGUOUS
         )
 
-    def _cited(self, document: Document) -> Iterator[str]:
+    def _list_cited(self, document: Document) -> Iterator[str]:
         own = _references(document.metadata.get(self.references_key))
         for key in _citations(document.text):
             yield own.get(key, key)

@@ -99,13 +99,13 @@ class PendingAnswer:
             prepared = replace(prepared, prompt=self.prompt)
         trace = self.recipe.finish(prepared, reply, seconds).trace
         if prepared.prompt is not None and self.prompt is None:
-            given = Tracer(self.recipe.count_tokens).flowing([prepared.query, *prepared.passages])
+            given = Tracer(self.recipe.count_tokens).describe([prepared.query, *prepared.passages])
             step = replace(
                 trace.steps[-1],
                 calls=MappingProxyType({"Synthesize": 1}),
                 sent_tokens=0,
                 received_tokens=0,
-                went_in=given,
+                input=given,
             )
             trace = replace(trace, steps=(*trace.steps[:-1], step))
         return trace.as_dicts()

@@ -77,7 +77,7 @@ class StoreUnderTest(Protocol):
     A question is the text under which its vector is known: see ``question_vector``.
     """
 
-    def fill(self, rows: Sequence[CheckRow]) -> None:
+    def add(self, rows: Sequence[CheckRow]) -> None:
         """Add rows, of which the key ``"unit"`` names the unit and ``"even"`` is a number."""
 
     def retrieve(self, question: str, k: int, *, even: int | None = None) -> list[CheckFound]:
@@ -86,7 +86,7 @@ class StoreUnderTest(Protocol):
     async def aretrieve(self, question: str, k: int) -> list[CheckFound]:
         """Retrieve ``k`` units by the async calls."""
 
-    def stock(self, question: str, rows: int) -> list[str]:
+    def rank_rows(self, question: str, rows: int) -> list[str]:
         """Return the units of the rows that the framework's own retriever gives, best first."""
 
     def delete(self, row_ids: Sequence[str]) -> bool:
@@ -259,7 +259,7 @@ class _Checks:
         """Units come in the order in which the framework's own retriever ranks their rows."""
         for number in (1, 3):
             question = f"question {number}"
-            stock = list(dict.fromkeys(self.store.stock(question, 16)))[:4]
+            stock = list(dict.fromkeys(self.store.rank_rows(question, 16)))[:4]
             found = [one.unit for one in self.store.retrieve(question, 4)][: len(stock)]
             assert found == stock, f"{found} and not {stock}"
         return "same order"
@@ -285,7 +285,7 @@ class _Checks:
 
         def write() -> None:
             for first in range(0, len(late), 10):
-                self.store.fill(late[first : first + 10])
+                self.store.add(late[first : first + 10])
 
         with ThreadPoolExecutor(4) as pool:
             writer = pool.submit(write)
@@ -337,7 +337,7 @@ def check_store(store: StoreUnderTest, only: Sequence[str] = CHECKS) -> list[Che
         only: the names of the checks to run.
     """
     checks = _Checks(store)
-    store.fill(checks.rows)
+    store.add(checks.rows)
     return [_result(name, getattr(checks, name)) for name in CHECKS if name in only]
 
 
@@ -362,4 +362,4 @@ def as_table(results: dict[str, list[CheckResult]]) -> str:
 
 def is_store_under_test(value: Any) -> bool:
     """Whether a value can be checked as it is."""
-    return all(hasattr(value, name) for name in ("fill", "retrieve", "aretrieve", "delete"))
+    return all(hasattr(value, name) for name in ("add", "retrieve", "aretrieve", "delete"))

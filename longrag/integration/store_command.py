@@ -54,6 +54,6 @@ def _function(factory: str) -> Callable[..., Any]:
     return found
 
 
-def as_made(made: Any, wrap: Callable[[Any], Any]) -> Any:
+def wrap_unless_ready(made: Any, wrap: Callable[[Any], Any]) -> Any:
     """Return what a function made if it can be checked as it is, or else wrapped."""
     return made if is_store_under_test(made) else wrap(made)

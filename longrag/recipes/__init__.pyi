@@ -15,9 +15,9 @@ from .passages import Passage as Passage
 from .passages import as_passage as as_passage
 from .settings import balanced_efficiency as balanced_efficiency
 from .settings import best_performance as best_performance
-from .trace import Flowing as Flowing
-from .trace import Seen as Seen
+from .trace import Preview as Preview
 from .trace import Step as Step
+from .trace import StepData as StepData
 from .trace import Trace as Trace
 from .workflow import Answer as Answer
 from .workflow import Prepared as Prepared

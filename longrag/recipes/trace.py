@@ -39,7 +39,7 @@ _COUNTED_ONCE: Final = 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class Preview:
     """A text as a trace shows it: its first 200 characters.
 
     ``id`` and ``score`` are a passage's; a query or an answer has none.
@@ -51,7 +51,7 @@ class Seen:
 
 
 @dataclass(frozen=True, slots=True)
-class Flowing:
+class StepData:
     """What goes into a module or comes out of it: how many texts, their tokens, and the first 10.
 
     ``decision`` is what the query gate decided, None elsewhere.
@@ -59,7 +59,7 @@ class Flowing:
 
     count: int = 0
     tokens: int = 0
-    first: tuple[Seen, ...] = ()
+    first: tuple[Preview, ...] = ()
     decision: bool | None = None
 
 
@@ -76,8 +76,8 @@ class Step:
             by a local scorer for instance, is not a call.
         sent_tokens: of the texts in these requests.
         received_tokens: of the texts that a language model answered.
-        went_in: the module's input.
-        came_out: the module's output.
+        input: the module's input.
+        output: the module's output.
         errors: those that calls raised, and those after which the recipe continued.
     """
 
@@ -87,8 +87,8 @@ class Step:
     calls: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
     sent_tokens: int = 0
     received_tokens: int = 0
-    went_in: Flowing = Flowing()
-    came_out: Flowing = Flowing()
+    input: StepData = StepData()
+    output: StepData = StepData()
     errors: tuple[str, ...] = ()
 
 
@@ -152,7 +152,7 @@ class Tracer:
         """Add to the last step an error after which the recipe continues with ``kept``."""
         step = self._steps[-1]
         errors = tuple(dict.fromkeys((*step.errors, _error_text(error))))
-        self._steps[-1] = replace(step, errors=errors, came_out=self.flowing(kept))
+        self._steps[-1] = replace(step, errors=errors, output=self.describe(kept))
 
     def watch(
         self, name: str, given: Sequence[str | Passage], work: Callable[[], Flow[T]]
@@ -185,19 +185,19 @@ class Tracer:
         """Count the tokens of texts."""
         return sum(map(self._count, texts))
 
-    def flowing(self, value: object) -> Flowing:
+    def describe(self, value: object) -> StepData:
         """Describe a decision, a text, or texts and passages."""
         if isinstance(value, bool):
-            return Flowing(decision=value)
+            return StepData(decision=value)
         if isinstance(value, QueryTexts):
             value = value.texts
         elif isinstance(value, str):
             value = (value,)
         elif not isinstance(value, Sequence):
-            return Flowing()
+            return StepData()
         texts = [one.text if isinstance(one, Passage) else str(one) for one in value]
-        first = tuple(map(_preview, value[:_ITEMS]))
-        return Flowing(len(texts), self.count(texts), first)
+        first = tuple(map(_to_preview, value[:_ITEMS]))
+        return StepData(len(texts), self.count(texts), first)
 
 
 class _ModuleRecord:
@@ -232,8 +232,8 @@ class _ModuleRecord:
             MappingProxyType(dict(sorted(self._calls.items()))),
             self._sent,
             self._received,
-            self._tracer.flowing(self._given),
-            self._tracer.flowing(self.result),
+            self._tracer.describe(self._given),
+            self._tracer.describe(self.result),
             tuple(dict.fromkeys(self._errors)),
         )
 
@@ -250,10 +250,10 @@ def _plain(value: Any) -> Any:
     return None if isinstance(value, float) and not isfinite(value) else value
 
 
-def _preview(one: str | Passage) -> Seen:
+def _to_preview(one: str | Passage) -> Preview:
     if isinstance(one, Passage):
-        return Seen(one.text[:_CHARACTERS], one.id, one.score)
-    return Seen(one[:_CHARACTERS])
+        return Preview(one.text[:_CHARACTERS], one.id, one.score)
+    return Preview(one[:_CHARACTERS])
 
 
 def _error_text(error: Exception) -> str:

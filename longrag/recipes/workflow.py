@@ -181,10 +181,10 @@ class Recipe:
         if prepared.prompt is None:
             tracer.skip("generation", _NOTHING)
         else:
-            went_in, came_out = tracer.flowing(prepared.prompt), tracer.flowing(reply)
+            asked, answered = tracer.describe(prepared.prompt), tracer.describe(reply)
             calls = MappingProxyType({"Generate": 1})
-            sizes = (went_in.tokens, came_out.tokens)
-            tracer.note(Step("generation", None, seconds, calls, *sizes, went_in, came_out))
+            sizes = (asked.tokens, answered.tokens)
+            tracer.note(Step("generation", None, seconds, calls, *sizes, asked, answered))
         trace = Trace((*prepared.trace.steps, *tracer.trace.steps))
         text = reply.strip() or self.empty_answer if prepared.needs_retrieval else reply
         return Answer(text, prepared.passages, prepared.needs_retrieval, trace)

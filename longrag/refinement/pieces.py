@@ -198,7 +198,7 @@ def keep_best(
     sizes = [count_tokens(texts[u.text_index][u.start : u.end] + _BETWEEN_TEXTS) for u in units]
     if not limit.hard and best_first:
         most = max(most, sizes[best_first[0]])
-    chosen = _fitting(units, sizes, best_first, most)
+    chosen = _select_fitting(units, sizes, best_first, most)
     while chosen:
         kept = _join(texts, [units[i] for i in sorted(chosen)], original_tokens, count_tokens)
         excess = kept.tokens - most
@@ -211,7 +211,7 @@ def keep_best(
     return _cut(texts, units[best_first[0]], most, original_tokens, count_tokens)
 
 
-def _fitting(
+def _select_fitting(
     units: Sequence[Unit], sizes: Sequence[int], best_first: Sequence[int], most: int
 ) -> list[int]:
     chosen: list[int] = []

@@ -187,7 +187,7 @@ class MediaStore:
         store._items = [convert(item) for item in items] if convert else items
         store._ids = {item.id for item in items}
         store._unit = unit
-        store._captioned = _captioned(items)
+        store._captioned = _has_captions(items)
         return store
 
     def _append(self, items: Sequence[MediaItem], unit: NDArray[np.float32]) -> None:
@@ -199,7 +199,7 @@ class MediaStore:
             self._unit = _grown(self._unit[:stored], (rows, unit.shape[1]))
             self._captioned = _grown(self._captioned[:stored], (rows,))
         self._unit[stored:end] = unit
-        self._captioned[stored:end] = _captioned(items)
+        self._captioned[stored:end] = _has_captions(items)
         self._items.extend(items)
         self._ids.update(item.id for item in items)
 
@@ -224,7 +224,7 @@ def _grown(array: NDArray[Any], shape: tuple[int, ...]) -> NDArray[Any]:
     return grown
 
 
-def _captioned(items: Sequence[MediaItem]) -> NDArray[np.bool_]:
+def _has_captions(items: Sequence[MediaItem]) -> NDArray[np.bool_]:
     return np.array([bool(item.caption.strip()) for item in items], np.bool_)
 
 

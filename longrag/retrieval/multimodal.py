@@ -130,7 +130,7 @@ def retrieve_or_generate(
     near_enough = found_media(found, wanted, threshold)
     if near_enough is not None:
         return near_enough
-    made = _made((yield from _ask(GenerateMedia(query, wanted))), wanted)
+    made = _check_made((yield from _ask(GenerateMedia(query, wanted))), wanted)
     item = None
     if keep_in is not None:
         image, caption = (made, query) if wanted == "image" else (query, made)
@@ -402,7 +402,7 @@ def _ask(request: EmbedMedia | GenerateMedia) -> Flow[Any]:
     return ask(cast("Request", request))
 
 
-def _made(made: Any, wanted: Wanted) -> Any:
+def _check_made(made: Any, wanted: Wanted) -> Any:
     if made is None:
         raise GenerationError(f"the generator returned None, which is no {wanted}")
     if wanted == "caption" and (not isinstance(made, str) or not made.strip()):

@@ -227,7 +227,7 @@ def collapsed(
     if levels is not None:
         order = [row for row in order if nodes[row].level in wanted]
     accept = None if redundancy is None else _Reading(tree, redundancy, compare).add
-    rows = islice(_fitting(nodes, order, token_budget, accept), top_k)
+    rows = islice(_select_fitting(nodes, order, token_budget, accept), top_k)
     return [_as_retrieved(tree, nodes[row], values[row]) for row in rows]
 
 
@@ -302,7 +302,7 @@ def traverse(
         layer = {row for row in _children(tree, best) if row not in taken}
         layers += 1
     nodes = list(tree.nodes.values())
-    rows = _fitting(nodes, list(taken), token_budget)
+    rows = _select_fitting(nodes, list(taken), token_budget)
     return [_as_retrieved(tree, nodes[row], values[row]) for row in rows]
 
 
@@ -332,7 +332,7 @@ def _best_first(values: Floats) -> list[int]:
     return order
 
 
-def _fitting(
+def _select_fitting(
     nodes: Sequence[TreeNode],
     order: Sequence[int],
     token_budget: int | None,

@@ -109,10 +109,10 @@ def outcome(text: str, context: list[tuple[str, str]], trace: list[dict[str, Any
         {
             "name": step["name"],
             "skipped": step["skipped"],
-            "decision": step["came_out"]["decision"],
-            "went_in": [(one["id"], one["text"]) for one in step["went_in"]["first"]],
-            "came_out": [(one["id"], one["text"]) for one in step["came_out"]["first"]],
-            "counts": (step["went_in"]["count"], step["came_out"]["count"]),
+            "decision": step["output"]["decision"],
+            "input": [(one["id"], one["text"]) for one in step["input"]["first"]],
+            "output": [(one["id"], one["text"]) for one in step["output"]["first"]],
+            "counts": (step["input"]["count"], step["output"]["count"]),
         }
         for step in trace
     ]

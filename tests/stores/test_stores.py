@@ -109,7 +109,7 @@ def test_documents_of_any_id_are_units(kind, servers):
 def test_a_question_takes_at_most_three_calls_of_a_store(kind, servers, monkeypatch):
     need(kind, 0)
     checked = made_for_llama_index(servers, kind)
-    checked.fill([row for row in check_rows() if row.unit != "greedy"])
+    checked.add([row for row in check_rows() if row.unit != "greedy"])
     client = checked._store.client
     calls = []
     for name in ("query", "get", "query_points", "query_batch_points", "scroll"):
@@ -131,7 +131,7 @@ def test_a_retriever_pickles_where_its_index_does(kind, servers):
     from llama_index_longrag import MaxPRetriever
 
     checked = made_for_llama_index(servers, kind)
-    checked.fill(check_rows()[600:700])
+    checked.add(check_rows()[600:700])
     stock = checked._index.as_retriever(similarity_top_k=4)
     try:
         pickle.dumps(stock)

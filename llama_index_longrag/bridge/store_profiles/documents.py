@@ -120,25 +120,27 @@ class _Points:
         filters = combine_filters(own, added)
         store: Any = query.store
         self._store = store
-        self._asked: dict[str, Any] = {
+        self._scroll_settings: dict[str, Any] = {
             "collection_name": store.collection_name,
             "scroll_filter": store._build_subfilter(filters) if filters.filters else None,
             "with_vectors": False,
         }
         shard = query.settings.kwargs.get("shard_identifier")
         if shard is not None:
-            self._asked["shard_key_selector"] = store._generate_shard_key_selector(shard)
+            self._scroll_settings["shard_key_selector"] = store._generate_shard_key_selector(shard)
 
     def first(self) -> Sequence[Any]:
         """Return one of them, if there is one."""
-        points, _ = self._store._client.scroll(**self._asked, limit=1)
+        points, _ = self._store._client.scroll(**self._scroll_settings, limit=1)
         return list(points)
 
     def all(self) -> Sequence[Any]:
         """Return all of them."""
         points, offset = [], None
         while True:
-            page, offset = self._store._client.scroll(**self._asked, limit=_PAGE, offset=offset)
+            page, offset = self._store._client.scroll(
+                **self._scroll_settings, limit=_PAGE, offset=offset
+            )
             points += page
             if offset is None:
                 return points
@@ -147,7 +149,7 @@ class _Points:
         """Return one of them, if there is one."""
         if self._store._aclient is None:
             return await asyncio.to_thread(self.first)
-        points, _ = await self._store._aclient.scroll(**self._asked, limit=1)
+        points, _ = await self._store._aclient.scroll(**self._scroll_settings, limit=1)
         return list(points)
 
     async def aall(self) -> Sequence[Any]:
@@ -157,7 +159,7 @@ class _Points:
         points, offset = [], None
         while True:
             page, offset = await self._store._aclient.scroll(
-                **self._asked, limit=_PAGE, offset=offset
+                **self._scroll_settings, limit=_PAGE, offset=offset
             )
             points += page
             if offset is None:

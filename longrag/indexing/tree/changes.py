@@ -91,7 +91,7 @@ def regroup(
     others join the group whose mean is nearest and has room.
     """
     if old is not None and any(old.groups):
-        adapted = _adapted(layer, old, clusterer, max_tokens)
+        adapted = _adapt_groups(layer, old, clusterer, max_tokens)
         groups = sorted(adapted)
         # Groups that share most of their nodes would pile up layers without end.
         if len(groups) < len({index for group in groups for index in group}):
@@ -100,7 +100,7 @@ def regroup(
     return fresh, [None] * len(fresh)
 
 
-def _adapted(
+def _adapt_groups(
     layer: Layer, old: OldGroups, clusterer: Clusterer, max_tokens: int
 ) -> dict[tuple[int, ...], int | None]:
     """Return what the old groups have become, each with its number."""

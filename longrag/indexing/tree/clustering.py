@@ -90,7 +90,7 @@ def cluster_layer(clusterer: Clusterer, layer: Layer, *, max_tokens: int) -> Gro
     from threadpoolctl import threadpool_limits
 
     check_integer("max_tokens", max_tokens, at_least=1)
-    checked = _checked(layer)
+    checked = _check_layer(layer)
     count = len(checked.ids)
     if count < 2 or sum(sorted(checked.tokens)[:2]) > max_tokens:
         return []
@@ -101,11 +101,13 @@ def cluster_layer(clusterer: Clusterer, layer: Layer, *, max_tokens: int) -> Gro
         order.sort(key=lambda row: (checked.ids[row], checked.vectors[row].tobytes()))
     ordered = checked.take(order)
     with threadpool_limits(1):
-        groups = _shrinking(_clustered(clusterer, ordered, max_tokens), ordered, max_tokens)
-    return _tidy([order[row] for row in group] for group in groups)
+        groups = _ensure_shrinking(
+            _cluster_layer(clusterer, ordered, max_tokens), ordered, max_tokens
+        )
+    return _sort_groups([order[row] for row in group] for group in groups)
 
 
-def _checked(layer: Layer) -> Layer:
+def _check_layer(layer: Layer) -> Layer:
     vectors = check_vectors(layer.vectors, name="layer.vectors")
     if not len(layer.ids) == len(vectors) == len(layer.tokens):
         received = (len(layer.ids), len(vectors), len(layer.tokens))
@@ -113,26 +115,28 @@ def _checked(layer: Layer) -> Layer:
     return replace(layer, vectors=vectors)
 
 
-def _clustered(clusterer: Clusterer, layer: Layer, max_tokens: int) -> Groups:
-    groups = _asked(clusterer, layer)
-    return _joined(layer, _tidy(_within_budget(clusterer, layer, groups, max_tokens)), max_tokens)
+def _cluster_layer(clusterer: Clusterer, layer: Layer, max_tokens: int) -> Groups:
+    groups = _call_clusterer(clusterer, layer)
+    return _join_alone(
+        layer, _sort_groups(_divide_over_budget(clusterer, layer, groups, max_tokens)), max_tokens
+    )
 
 
-def _asked(clusterer: Clusterer, layer: Layer) -> Groups:
+def _call_clusterer(clusterer: Clusterer, layer: Layer) -> Groups:
     """Ask a clusterer for groups, in blocks where the layer is larger than it takes at once."""
     block = getattr(clusterer, "block_size", _BLOCK)
     if block is not None:
         check_integer("block_size", block, at_least=1)
     if block is None or len(layer.ids) <= block:
-        return _valid(clusterer, clusterer(layer), len(layer.ids))
+        return _check_groups(clusterer, clusterer(layer), len(layer.ids))
     groups: Groups = []
     for inside in divide(directions(layer.vectors), most=block, random_state=0):
-        part = _valid(clusterer, clusterer(layer.take(inside.tolist())), len(inside))
+        part = _check_groups(clusterer, clusterer(layer.take(inside.tolist())), len(inside))
         groups += [inside[group].tolist() for group in part]
     return groups
 
 
-def _valid(clusterer: Clusterer, groups: Any, count: int) -> Groups:
+def _check_groups(clusterer: Clusterer, groups: Any, count: int) -> Groups:
     name = getattr(clusterer, "__name__", type(clusterer).__name__)
     parameter, allowed = f"the groups of {name}", f"lists of indices from 0 to {count - 1}"
     try:
@@ -145,16 +149,16 @@ def _valid(clusterer: Clusterer, groups: Any, count: int) -> Groups:
                 raise InvalidParameterError(parameter, index, allowed)
             if not 0 <= index < count:
                 raise InvalidParameterError(parameter, int(index), allowed)
-    return _tidy(listed)
+    return _sort_groups(listed)
 
 
-def _tidy(groups: Iterable[Iterable[int]]) -> Groups:
+def _sort_groups(groups: Iterable[Iterable[int]]) -> Groups:
     """Return each group once, without repeated indices, in the order of their indices."""
     distinct = {tuple(sorted({int(index) for index in group})) for group in groups}
     return [list(group) for group in sorted(distinct) if group]
 
 
-def _within_budget(
+def _divide_over_budget(
     clusterer: Clusterer, layer: Layer, groups: Groups, max_tokens: int
 ) -> Iterable[list[int]]:
     """Divide groups over the budget, by clustering them again for as long as that helps."""
@@ -164,12 +168,12 @@ def _within_budget(
         if len(group) == 1 or _tokens(layer, group) <= max_tokens:
             yield group
             continue
-        parts = _asked(clusterer, layer.take(group))
+        parts = _call_clusterer(clusterer, layer.take(group))
         if _helps(parts, len(group)):
             waiting += [[group[row] for row in part] for part in parts]
         else:
             pieces = -(-_tokens(layer, group) // max_tokens)
-            yield from _filled(layer, group, max_tokens, size=-(-len(group) // pieces))
+            yield from _cut_runs(layer, group, max_tokens, size=-(-len(group) // pieces))
 
 
 def _helps(parts: Groups, count: int) -> bool:
@@ -187,7 +191,7 @@ def _tokens(layer: Layer, group: Iterable[int]) -> int:
     return sum(layer.tokens[row] for row in group)
 
 
-def _filled(layer: Layer, rows: Sequence[int], max_tokens: int, *, size: int) -> Groups:
+def _cut_runs(layer: Layer, rows: Sequence[int], max_tokens: int, *, size: int) -> Groups:
     """Cut rows into runs of at most ``size`` that fit the budget, or of one that does not."""
     runs: Groups = []
     total = 0
@@ -201,14 +205,14 @@ def _filled(layer: Layer, rows: Sequence[int], max_tokens: int, *, size: int) ->
     return runs
 
 
-def _joined(layer: Layer, groups: Groups, max_tokens: int) -> Groups:
+def _join_alone(layer: Layer, groups: Groups, max_tokens: int) -> Groups:
     """Let nodes that are alone in their only group join the nearest group that has room."""
     kept = [group for group in groups if len(group) > 1]
     placed = {row for group in kept for row in group}
     alone = [group[0] for group in groups if len(group) == 1 and group[0] not in placed]
     if not kept or not alone:
         return kept
-    return _tidy(join_nearest(layer, kept, alone, max_tokens))
+    return _sort_groups(join_nearest(layer, kept, alone, max_tokens))
 
 
 def join_nearest(
@@ -239,7 +243,7 @@ def join_nearest(
     return joined
 
 
-def _shrinking(groups: Groups, layer: Layer, max_tokens: int) -> Groups:
+def _ensure_shrinking(groups: Groups, layer: Layer, max_tokens: int) -> Groups:
     """Return the groups if the next layer is small enough, otherwise the best of the windows."""
     count = len(layer.ids)
     if _next_size(groups, count) <= 0.75 * count:
@@ -247,8 +251,8 @@ def _shrinking(groups: Groups, layer: Layer, max_tokens: int) -> Groups:
     by_size = sorted(range(count), key=lambda row: (layer.tokens[row], row))
     choices = [groups]
     for rows in (range(count), by_size):
-        runs = _filled(layer, rows, max_tokens, size=_WINDOW)
-        choices.append(_tidy(run for run in runs if len(run) > 1))
+        runs = _cut_runs(layer, rows, max_tokens, size=_WINDOW)
+        choices.append(_sort_groups(run for run in runs if len(run) > 1))
         if _next_size(choices[-1], count) <= 0.75 * count:
             return choices[-1]
     best = min(choices, key=lambda choice: _next_size(choice, count))

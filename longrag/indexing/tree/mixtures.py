@@ -196,10 +196,10 @@ def _spherical_posterior(points: Floats, labels: Integers) -> Floats:
     within = np.maximum(squares[np.arange(len(points)), labels].sum(), 0)
     free = max(len(points) - len(sizes), 1) * points.shape[1]
     variance = max(within / free, 1e-12)
-    return _normalised(np.log(sizes) - squares / (2 * variance))[0]
+    return _normalise(np.log(sizes) - squares / (2 * variance))[0]
 
 
-def _normalised(logs: Floats) -> tuple[Floats, Floats]:
+def _normalise(logs: Floats) -> tuple[Floats, Floats]:
     """Turn joint log densities into posteriors and the log density of each row."""
     top = logs.max(axis=1, keepdims=True)
     shares = np.exp(logs - top)
@@ -246,7 +246,7 @@ class _Quadratic:
         posterior = (labels[:, np.newaxis] == np.arange(number)).astype(np.float64)
         previous = -np.inf
         for _ in range(_EM_STEPS):
-            posterior, logs = _normalised(self.terms @ self._densities(posterior))
+            posterior, logs = _normalise(self.terms @ self._densities(posterior))
             likelihood = float(logs.mean())
             if abs(likelihood - previous) < _EM_TOLERANCE:
                 break

@@ -137,14 +137,14 @@ class StableClusterer:
             leaders[moved] = _nearest(unit[moved], centres, np.flatnonzero(large))
         order = np.argsort(leaders, kind="stable")
         for cell in np.split(order, np.flatnonzero(np.diff(leaders[order])) + 1):
-            yield from self._divided(cell, unit)
+            yield from self._divide(cell, unit)
 
-    def _divided(self, cell: Integers, unit: Floats) -> Iterator[Integers]:
+    def _divide(self, cell: Integers, unit: Floats) -> Iterator[Integers]:
         """Divide a cell until no part is too large; small parts join the nearest with room."""
         if len(cell) <= self.most:
             yield cell
             return
-        groups = _linked(unit[cell], self.most)
+        groups = _divide_by_linkage(unit[cell], self.most)
         small = [row for part in groups if len(part) < self.least for row in part]
         groups = [part for part in groups if len(part) >= self.least]
         means = [directions(unit[cell[part]].mean(axis=0)[np.newaxis])[0] for part in groups]
@@ -191,7 +191,7 @@ def _nearest(
     return nearest
 
 
-def _linked(unit: Floats, most: int) -> list[list[int]]:
+def _divide_by_linkage(unit: Floats, most: int) -> list[list[int]]:
     """Divide nodes along the tree of average linkage into the largest parts of at most ``most``."""
     # sklearn takes a second to import.
     from sklearn.cluster import AgglomerativeClustering

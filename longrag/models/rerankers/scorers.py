@@ -111,12 +111,12 @@ def in_batches(
     with torch.inference_mode():
         for begin in range(0, len(order), batch_size):
             rows = order[begin : begin + batch_size]
-            found = forward(_padded([encoded[row] for row in rows], pad_id, device))
+            found = forward(_pad([encoded[row] for row in rows], pad_id, device))
             results.update(zip(rows, found.float().cpu().numpy(), strict=True))
     return [results[row] for row in range(len(encoded))]
 
 
-def _padded(batch: Sequence[Encoded], pad_id: int, device: Any) -> dict[str, torch.Tensor]:
+def _pad(batch: Sequence[Encoded], pad_id: int, device: Any) -> dict[str, torch.Tensor]:
     import torch
 
     width = max(len(one.ids) for one in batch)

@@ -41,7 +41,7 @@ def choose_cache(network: Network, asked: CacheKind) -> tuple[int, CacheClass]:
         for name, kind in possible.items():
             if asked not in ("auto", name):
                 continue
-            found = _found(kind(network, [prompt]), prefixes)
+            found = _query_cache(kind(network, [prompt]), prefixes)
             if found is not None and _agree(expected, found, network):
                 return expected.shape[1], kind
     if asked != "auto":
@@ -60,7 +60,7 @@ def _example(network: Network) -> tuple[list[int], list[Prefix]]:
     return prompt, list(dict.fromkeys([(0, ()), *children, *grandchildren[::-1]]))
 
 
-def _found(cache: Cache, prefixes: Sequence[Prefix]) -> torch.Tensor | None:
+def _query_cache(cache: Cache, prefixes: Sequence[Prefix]) -> torch.Tensor | None:
     """Query as a search does, one length after the other; None if the model raises."""
     import torch
 

@@ -31,7 +31,7 @@ class TransformersTokenizer:
         if self._fast is not None:
             said = self._fast.to_str()
         self._fingerprint = hashlib.sha256(said.encode()).hexdigest()
-        self._opening = _opening(tokenizer)
+        self._find_opening = _find_opening(tokenizer)
 
     @property
     def vocab_size(self) -> int:
@@ -78,8 +78,8 @@ class TransformersTokenizer:
         """
         utf8(prompt)
         if special_tokens or not self.holds_special(prompt):
-            return [*self._opening, *self.encode_template(prompt)]
-        return [*self._opening, *self.encode(prompt)]
+            return [*self._find_opening, *self.encode_template(prompt)]
+        return [*self._find_opening, *self.encode(prompt)]
 
     def encode_template(self, text: str) -> list[int]:
         """Return the ids of a text in which special tokens are what they are spelled as."""
@@ -90,7 +90,7 @@ class TransformersTokenizer:
         return not set(self._slow.all_special_ids).isdisjoint(self.encode_template(text))
 
 
-def _opening(tokenizer: Any) -> list[int]:
+def _find_opening(tokenizer: Any) -> list[int]:
     """Return the special tokens that are put before a text."""
     whole = list(tokenizer.encode("a"))
     plain = list(tokenizer.encode("a", add_special_tokens=False))

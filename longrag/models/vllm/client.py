@@ -1,4 +1,4 @@
-"""vLLM's HTTP completions of one token, and the log-probabilities told with them."""
+"""vLLM's HTTP completions of one token, and the log-probabilities that come with them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _ONE_TOKEN: Final[Mapping[str, Any]] = {
     "temperature": 0,
     "add_special_tokens": False,
     "return_tokens_as_token_ids": True,
-    # A server may have others as defaults; where it tells processed log-probabilities, they count.
+    # A server may have others as defaults; where it gives processed log-probabilities, they count.
     "repetition_penalty": 1.0,
     "presence_penalty": 0.0,
     "frequency_penalty": 0.0,
@@ -135,7 +135,7 @@ class VllmClient:
         try:
             return [int(token) for token in answer["tokens"]]
         except (KeyError, TypeError, ValueError) as error:
-            raise GenerationError(f"{root}/tokenize told no tokens: {_short(answer)}") from error
+            raise GenerationError(f"{root}/tokenize gave no tokens: {_short(answer)}") from error
 
     def _request(self, method: str, url: str, body: Mapping[str, Any] | None = None) -> Any:
         wait, tries = self._retry_wait, 0
@@ -245,23 +245,23 @@ def _completions(answer: Any, count: int) -> list[Completion]:
     return [_completion(choices[index]) for index in range(count)]
 
 
-def _completion(told: Any) -> Completion:
+def _completion(given: Any) -> Completion:
     try:
         logprobs = {
-            _token_id(token): float(logprob) for token, logprob in told["top_logprobs"][0].items()
+            _token_id(token): float(logprob) for token, logprob in given["top_logprobs"][0].items()
         }
-        sampled = _token_id(told["tokens"][0])
-        logprobs[sampled] = float(told["token_logprobs"][0])
+        sampled = _token_id(given["tokens"][0])
+        logprobs[sampled] = float(given["token_logprobs"][0])
     except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
         raise GenerationError(
-            "the server did not tell log-probabilities by token id, so it cannot be constrained:"
-            f" {_short(told)}. {NEEDED}"
+            "the server gave no log-probabilities by token id, so it cannot be constrained:"
+            f" {_short(given)}. {NEEDED}"
         ) from error
     if not all(logprob < 1e-3 for logprob in logprobs.values()):
         worst = next(logprob for logprob in logprobs.values() if not logprob < 1e-3)
         what = "NaN" if math.isnan(worst) else f"{worst}, which is no logarithm of a probability"
         raise GenerationError(
-            f"the server told a log-probability of {what}. Start it with --logprobs-mode"
+            f"the server gave a log-probability of {what}. Start it with --logprobs-mode"
             " raw_logprobs, which is its default."
         )
     return Completion(sampled, logprobs)

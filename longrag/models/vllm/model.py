@@ -25,7 +25,7 @@ class VllmLanguageModel:
     """Scores next tokens on a vLLM server, over ``/v1/completions``.
 
     One prompt of token ids asks for one token (``max_tokens=1``), and only the log-probabilities
-    told with it are used: they are those of the whole vocabulary at temperature 1 (vLLM's default
+    that come with it are used: those of the whole vocabulary at temperature 1 (vLLM's default
     ``--logprobs-mode raw_logprobs``), as ``Scores`` wants them. vLLM's prefix caching, on by
     default, makes a prompt that extends an earlier one cheap; a session keeps nothing there.
 

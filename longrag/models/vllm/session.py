@@ -22,7 +22,7 @@ _NOISE: Final = 0.05
 """What two requests in half precision may differ by, in the logarithm."""
 
 _Row = tuple[int, ...]
-_Told = dict[_Row, dict[int, float]]
+_Logprobs = dict[_Row, dict[int, float]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,7 @@ class VllmSession:
         questions = [self._question(one) for one in asked]
         wide = [index for index, question in enumerate(questions) if self._is_wide(question)]
         narrow = [question for question in questions if not self._is_wide(question)]
-        tops, told = self._first_round([questions[index] for index in wide], narrow)
+        tops, known = self._first_round([questions[index] for index in wide], narrow)
         found = {
             index: _surely_best(questions[index], tops[questions[index].row], self._limits)
             for index in wide
@@ -86,10 +86,10 @@ class VllmSession:
             self._pool.submit(self._one_by_one, questions[index], tops[questions[index].row])
             for index in free
         ]
-        self._second_round(bounded, told)
+        self._second_round(bounded, known)
         found.update(zip(free, (one.result() for one in further), strict=True))
         return [
-            _finite(question, found.get(index) or _best_told(question, told))
+            _finite(question, found.get(index) or _best_of(question, known))
             for index, question in enumerate(questions)
         ]
 
@@ -105,7 +105,7 @@ class VllmSession:
     def _with_ids(self, question: _Question, top: Completion) -> _Question:
         """Return a question in free text with all ids where that takes fewer requests."""
         size = self._limits.vocab_size
-        listed, floor = _listed(top, self._limits)
+        listed, floor = _list_top(top, self._limits)
         missing = question.k - len(_above(question, listed, floor, size))
         if question.ids is not None or self._limits.max_token_ids * missing <= size:
             return question
@@ -113,23 +113,23 @@ class VllmSession:
 
     def _first_round(
         self, wide: Sequence[_Question], narrow: Sequence[_Question]
-    ) -> tuple[dict[_Row, Completion], _Told]:
+    ) -> tuple[dict[_Row, Completion], _Logprobs]:
         rows = list(dict.fromkeys(question.row for question in wide))
         tops = self._requests(rows, logprobs=self._limits.max_logprobs)
         answers = self._send([*tops, *self._of_ids(narrow)])
         listed = {row: answer for part in answers[: len(tops)] for row, answer in part.items()}
-        return listed, _told(answers[len(tops) :])
+        return listed, _merge_logprobs(answers[len(tops) :])
 
-    def _second_round(self, questions: Sequence[_Question], told: _Told) -> None:
-        """Ask for the allowed ids of which the best are not sure, and add them to what was told."""
+    def _second_round(self, questions: Sequence[_Question], known: _Logprobs) -> None:
+        """Ask for the allowed ids of which the best are not sure, and add them to the known."""
         if questions and not self._limits.max_token_ids:
             raise GenerationError(
                 f"the {self._limits.max_logprobs} most probable tokens do not surely hold the best"
                 " of the allowed ones. Start the server with --max-logprobs -1 and give the size of"
                 " the vocabulary as max_logprobs, or use one that takes logprob_token_ids."
             )
-        for row, logprobs in _told(self._send(self._of_ids(questions))).items():
-            told.setdefault(row, {}).update(logprobs)
+        for row, logprobs in _merge_logprobs(self._send(self._of_ids(questions))).items():
+            known.setdefault(row, {}).update(logprobs)
 
     def _of_ids(self, questions: Iterable[_Question]) -> list[_Request]:
         """Return requests for the log-probabilities of allowed ids, one for as many as fit."""
@@ -174,7 +174,7 @@ class VllmSession:
             lacking = [token for token in wanted if token not in completion.logprobs]
             if lacking:
                 raise GenerationError(
-                    f"the server did not tell the log-probabilities of {len(lacking)} of"
+                    f"the server did not give the log-probabilities of {len(lacking)} of"
                     f" {len(wanted)} given ids: it ignores logprob_token_ids. If it is a vLLM from"
                     " before that field, give max_token_ids=0; otherwise it cannot be constrained."
                     f" {NEEDED}"
@@ -186,7 +186,7 @@ class VllmSession:
 
         The bias bars a token from being sampled and changes no raw log-probability.
         """
-        listed, floor = _listed(top, self._limits)
+        listed, floor = _list_top(top, self._limits)
         size = self._limits.vocab_size
         found = _above(question, listed, floor, size)
         barred = {
@@ -207,8 +207,8 @@ class VllmSession:
             token, logprob = answer.sampled, answer.logprobs[answer.sampled]
             if token in barred or logprob > floor + _NOISE:
                 raise GenerationError(
-                    f"the server told {logprob} for token {token} where {len(barred)} more probable"
-                    " ones were barred by logit_bias: it ignores that, or tells processed"
+                    f"the server gave {logprob} for token {token} where {len(barred)} more probable"
+                    " ones were barred by logit_bias: it ignores that, or gives processed"
                     " log-probabilities. Start it with --logprobs-mode raw_logprobs."
                 )
             barred.add(token)
@@ -217,7 +217,7 @@ class VllmSession:
         return _scores(found, question.k)
 
 
-def _listed(top: Completion, limits: Limits) -> tuple[dict[int, float], float]:
+def _list_top(top: Completion, limits: Limits) -> tuple[dict[int, float], float]:
     """Return the most probable tokens, and a value that no token beside them exceeds."""
     listed = top.logprobs
     if len(listed) > limits.max_logprobs:
@@ -229,7 +229,7 @@ def _listed(top: Completion, limits: Limits) -> tuple[dict[int, float], float]:
 def _above(
     question: _Question, listed: dict[int, float], floor: float, vocab_size: int
 ) -> dict[int, float]:
-    """Return those of the most probable tokens that may follow and exceed all that are not told."""
+    """Return those of the most probable tokens that may follow and exceed all unknown ones."""
     may = listed if question.ids is None else question.ids.tolist()
     return {
         token: listed[token]
@@ -248,7 +248,7 @@ def _that_may(question: _Question, limits: Limits) -> int:
 
 def _surely_best(question: _Question, top: Completion, limits: Limits) -> Scores | None:
     """Return the best of the most probable tokens, or None where others might be as probable."""
-    listed, floor = _listed(top, limits)
+    listed, floor = _list_top(top, limits)
     if question.ids is not None and all(token in listed for token in question.ids.tolist()):
         floor = -np.inf
     sure = _above(question, listed, floor, limits.vocab_size)
@@ -256,16 +256,16 @@ def _surely_best(question: _Question, top: Completion, limits: Limits) -> Scores
     return _scores(sure, question.k) if len(sure) >= enough else None
 
 
-def _told(answers: Iterable[dict[_Row, Completion]]) -> _Told:
-    told: _Told = {}
+def _merge_logprobs(answers: Iterable[dict[_Row, Completion]]) -> _Logprobs:
+    known: _Logprobs = {}
     for part in answers:
         for row, completion in part.items():
-            told.setdefault(row, {}).update(completion.logprobs)
-    return told
+            known.setdefault(row, {}).update(completion.logprobs)
+    return known
 
 
-def _best_told(question: _Question, told: _Told) -> Scores:
-    logprobs = told.get(question.row, {})
+def _best_of(question: _Question, known: _Logprobs) -> Scores:
+    logprobs = known.get(question.row, {})
     ids = [] if question.ids is None else question.ids.tolist()
     return _scores({token: logprobs[token] for token in ids}, question.k)
 

@@ -135,7 +135,7 @@ async def test_the_answer_streams_and_the_trace_comes_last():
         shown = [piece["answer"] for piece in pieces if "answer" in piece]
         assert len(shown) > 3
         assert "".join(shown) == "It is old, says the page."
-        assert pieces[-1]["trace"][-1]["came_out"]["first"][0]["text"] == "".join(shown)
+        assert pieces[-1]["trace"][-1]["output"]["first"][0]["text"] == "".join(shown)
 
 
 async def test_what_needs_no_retrieval_is_asked_as_it_is():
@@ -339,7 +339,7 @@ def test_prompts_of_the_framework_are_filled_and_documents_stay_in_their_fields(
     assert model.prompts[1] == f"Alone: {ALONE}"
     for one, asked in ((result, "System: For Ada.\nHuman: <document"), (alone, model.prompts[1])):
         generation = one["trace"][-1]
-        assert generation["went_in"]["first"][0]["text"].startswith(asked)
+        assert generation["input"]["first"][0]["text"].startswith(asked)
     assert generation["sent_tokens"] == count_tokens(f"Alone: {ALONE}")
 
 

@@ -97,19 +97,19 @@ def test_best_performance_runs_every_module_and_says_what_each_did():
     assert [step["name"] for step in trace] == list(MODULES)
     assert ran(response) == list(MODULES)
     hybrid = steps(response)["hybrid"]
-    assert hybrid["went_in"]["first"][0]["text"] == QUESTION
-    assert "delft" in [one["id"] for one in hybrid["came_out"]["first"]]
-    scores = [one["score"] for one in hybrid["came_out"]["first"]]
+    assert hybrid["input"]["first"][0]["text"] == QUESTION
+    assert "delft" in [one["id"] for one in hybrid["output"]["first"]]
+    scores = [one["score"] for one in hybrid["output"]["first"]]
     assert scores == sorted(scores, reverse=True)
     assert scores[0] > 1.0
-    assert steps(response)["transform"]["came_out"]["count"] == 2
-    assert steps(response)["retrieval"]["came_out"]["count"] == 5
-    assert steps(response)["repacking"]["came_out"]["first"][-1]["id"] == "delft"
+    assert steps(response)["transform"]["output"]["count"] == 2
+    assert steps(response)["retrieval"]["output"]["count"] == 5
+    assert steps(response)["repacking"]["output"]["first"][-1]["id"] == "delft"
     assert (
-        steps(response)["compression"]["came_out"]["tokens"]
-        < (steps(response)["compression"]["went_in"]["tokens"])
+        steps(response)["compression"]["output"]["tokens"]
+        < (steps(response)["compression"]["input"]["tokens"])
     )
-    assert steps(response)["generation"]["came_out"]["first"][0]["text"] == "In 1389."
+    assert steps(response)["generation"]["output"]["first"][0]["text"] == "In 1389."
     assert all(step["seconds"] >= 0 and step["errors"] == [] for step in trace)
     assert response.metadata["needs_retrieval"] is True
     assert json.loads(json.dumps(trace)) == copy.deepcopy(trace) == trace
@@ -159,7 +159,7 @@ async def test_an_answer_without_words_has_no_tokens_in_the_trace():
     for response in (engine.query(ALONE), await engine.aquery(ALONE)):
         assert response.response == ""
         generation = steps(response)["generation"]
-        assert (generation["received_tokens"], generation["came_out"]["tokens"]) == (0, 0)
+        assert (generation["received_tokens"], generation["output"]["tokens"]) == (0, 0)
         assert generation["calls"] == {"Generate": 1}
 
 
@@ -171,8 +171,8 @@ async def test_async_gives_the_same_in_a_running_loop_and_runs_do_not_mix():
     )
     assert str(one) == str(sync)
     assert one.source_nodes == sync.source_nodes
-    assert [s["came_out"] for s in one.metadata["trace"]] == [
-        s["came_out"] for s in sync.metadata["trace"]
+    assert [s["output"] for s in one.metadata["trace"]] == [
+        s["output"] for s in sync.metadata["trace"]
     ]
     assert two.source_nodes[-1].node.node_id == "gouda"
     assert alone.source_nodes == []
@@ -188,7 +188,7 @@ def test_it_streams_and_the_trace_is_whole_at_the_end(question):
     assert response.metadata["trace"][-1]["name"] == "compression"
     assert list(response.response_gen) == ["one", " two", " three"]
     last = response.metadata["trace"][-1]
-    assert (last["name"], last["came_out"]["first"][0]["text"]) == ("generation", "one two three")
+    assert (last["name"], last["output"]["first"][0]["text"]) == ("generation", "one two three")
 
 
 @pytest.mark.parametrize("question", [QUESTION, ALONE])
@@ -199,7 +199,7 @@ async def test_it_streams_async(question):
     response = await engine.aquery(question)
     assert isinstance(response, AsyncStreamingResponse)
     assert [token async for token in response.response_gen] == ["one", " two", " three"]
-    assert response.metadata["trace"][-1]["came_out"]["first"][0]["text"] == "one two three"
+    assert response.metadata["trace"][-1]["output"]["first"][0]["text"] == "one two three"
 
 
 def test_any_synthesizer_reads_and_a_two_turn_stream_keeps_both_turns():
@@ -209,7 +209,7 @@ def test_any_synthesizer_reads_and_a_two_turn_stream_keeps_both_turns():
     response = engine.query(QUESTION)
     assert list(response.long_answer_gen()) == ["a", " long", " answer"]
     assert list(response.response_gen) == ["short"]
-    assert response.metadata["trace"][-1]["came_out"]["first"][0]["text"] == "short"
+    assert response.metadata["trace"][-1]["output"]["first"][0]["text"] == "short"
     compact = CompactAndRefine(llm=ScriptedLLM("compact"), streaming=True)
     engine = balanced_efficiency(index_of(), reranker=overlap, response_synthesizer=compact)
     response = engine.query(QUESTION)
@@ -241,7 +241,7 @@ async def test_the_trace_tells_the_prompt_that_the_model_was_asked():
                 elif isinstance(response, AsyncStreamingResponse):
                     [token async for token in response.response_gen]
                 step, asked = steps(response)["generation"], llm.prompts[-1]
-                assert step["went_in"]["first"][0]["text"] == shown(asked)
+                assert step["input"]["first"][0]["text"] == shown(asked)
                 assert step["sent_tokens"] == len(tokenizer(asked))
                 assert step["calls"] == {"Generate": 1}
     assert llm.prompts[-1] == ALONE
@@ -258,7 +258,7 @@ def test_the_trace_is_json_whatever_scores_the_parts_give():
     response = balanced_efficiency(index_of(), reranker=Odd(), repacker=None).query(QUESTION)
     trace = json.loads(json.dumps(response.metadata["trace"], allow_nan=False))
     step = next(one for one in trace if one["name"] == "reranking")
-    assert [one["score"] for one in step["came_out"]["first"][:2]] == [0.25, None]
+    assert [one["score"] for one in step["output"]["first"][:2]] == [0.25, None]
 
 
 def test_the_trace_does_not_make_up_what_another_synthesizer_asks():
@@ -269,8 +269,8 @@ def test_the_trace_does_not_make_up_what_another_synthesizer_asks():
     assert step["calls"] == {"Synthesize": 1}
     assert (step["sent_tokens"], step["received_tokens"]) == (0, 0)
     read = [QUESTION, *(source.node.get_content() for source in response.source_nodes)]
-    assert [one["text"] for one in step["went_in"]["first"]] == [shown(text) for text in read]
-    assert step["came_out"]["first"][0]["text"] == "compact"
+    assert [one["text"] for one in step["input"]["first"]] == [shown(text) for text in read]
+    assert step["output"]["first"][0]["text"] == "compact"
 
 
 def test_a_stream_that_is_left_closes_the_models():

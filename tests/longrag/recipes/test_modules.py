@@ -46,7 +46,7 @@ def test_without_a_reranker_no_more_is_retrieved_than_read():
     world = World()
     prepared = run(replace(balanced_efficiency(), reranker=None).prepare(QUERY), world)
     assert world.asked[0].top_k == 5
-    assert prepared.trace["retrieval"].came_out.count == 5
+    assert prepared.trace["retrieval"].output.count == 5
 
 
 def test_a_query_that_needs_no_retrieval_is_asked_alone():
@@ -55,7 +55,7 @@ def test_a_query_that_needs_no_retrieval_is_asked_alone():
     assert world.asked == [Generate(TASK)]
     assert (answer.text, answer.passages) == (" Le pont fut construit en 1884.\n", ())
     assert not answer.needs_retrieval
-    assert answer.trace["classification"].came_out.decision is False
+    assert answer.trace["classification"].output.decision is False
     assert answer.trace.ran == ("classification", "generation")
     assert {answer.trace[name].skipped for name in MODULES[1:-1]} == {
         "the query needs no retrieval"
@@ -261,7 +261,7 @@ def test_a_reranker_that_fails_raises_or_keeps_the_order(failing, said):
     assert step.skipped is None
     assert any(said in error for error in step.errors)
     assert (failing is broken) == ("OSError: the third batch was lost" in step.errors)
-    assert [one.id for one in step.came_out.first[:5]] == [one.id for one in plain.passages]
+    assert [one.id for one in step.output.first[:5]] == [one.id for one in plain.passages]
 
 
 def test_an_error_of_another_module_is_never_passed_over():

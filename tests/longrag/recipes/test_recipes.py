@@ -48,12 +48,12 @@ def test_balanced_efficiency_calls_a_language_model_for_the_answer_alone():
 @pytest.mark.parametrize("make", [best_performance, balanced_efficiency])
 def test_the_best_passage_is_read_last_and_some_two_fifths_are_kept(make):
     prepared = run(make().prepare(QUERY), World())
-    ranked = [one.id for one in prepared.trace["reranking"].came_out.first]
+    ranked = [one.id for one in prepared.trace["reranking"].output.first]
     assert ranked[0] == "p-bridge"
     kept = [one.id for one in prepared.passages]
     assert kept == [id_ for id_ in reversed(ranked[:5]) if id_ in kept]
     compression = prepared.trace["compression"]
-    assert 0 < compression.came_out.tokens <= 0.4 * compression.went_in.tokens
+    assert 0 < compression.output.tokens <= 0.4 * compression.input.tokens
     assert "Ada Brandt built the stone bridge at Lund in 1884." in prepared.passages[-1].text
 
 

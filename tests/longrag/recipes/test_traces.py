@@ -18,7 +18,7 @@ from longrag.recipes import (
     workflow,
 )
 from longrag.recipes import trace as tracing
-from longrag.recipes.trace import MODULES, Flowing, Seen, Step, Trace
+from longrag.recipes.trace import MODULES, Preview, Step, StepData, Trace
 from tests.fakes import PATIENCE
 from tests.longrag.recipes.world import (
     LISTED,
@@ -40,18 +40,18 @@ def test_a_trace_as_dictionaries_is_json_and_holds_all_there_is():
     assert [step["name"] for step in steps] == list(MODULES)
     for step, own in zip(steps, trace.steps, strict=True):
         assert step["calls"] == dict(own.calls)
-        assert step["came_out"]["tokens"] == own.came_out.tokens
-        assert [one["text"] for one in step["came_out"]["first"]] == [
-            one.text for one in own.came_out.first
+        assert step["output"]["tokens"] == own.output.tokens
+        assert [one["text"] for one in step["output"]["first"]] == [
+            one.text for one in own.output.first
         ]
 
 
 def test_scores_that_json_does_not_have_are_none_in_the_dictionaries():
     scores = [np.float32(0.5), float("nan"), np.float64("inf"), np.int64(2), None]
-    seen = tuple(Seen("text", str(at), score) for at, score in enumerate(scores))
-    trace = Trace((Step("retrieval", came_out=Flowing(len(seen), 5, seen)),))
+    seen = tuple(Preview("text", str(at), score) for at, score in enumerate(scores))
+    trace = Trace((Step("retrieval", output=StepData(len(seen), 5, seen)),))
     (step,) = json.loads(json.dumps(trace.as_dicts(), allow_nan=False))
-    assert [one["score"] for one in step["came_out"]["first"]] == [0.5, None, None, 2, None]
+    assert [one["score"] for one in step["output"]["first"]] == [0.5, None, None, 2, None]
 
 
 @pytest.mark.parametrize("make", [best_performance, balanced_efficiency])
@@ -79,12 +79,12 @@ def test_the_trace_counts_calls_and_tokens_with_the_given_counter():
     step = trace["transform"]
     assert dict(step.calls) == {"Generate": 1}
     assert (step.sent_tokens, step.received_tokens) == (words(world.asked[0].prompt), 4)
-    assert (step.went_in.tokens, step.came_out.tokens) == (7, 11)
-    assert [one.text for one in step.came_out.first] == [QUERY, "Ada Brandt built it."]
+    assert (step.input.tokens, step.output.tokens) == (7, 11)
+    assert [one.text for one in step.output.first] == [QUERY, "Ada Brandt built it."]
     step = trace["retrieval"]
     assert dict(step.calls) == {"Embed": 1, "Search": 1}
     assert (step.sent_tokens, step.received_tokens) == (11, 0)
-    assert step.came_out.tokens == sum(map(words, TEXTS.values()))
+    assert step.output.tokens == sum(map(words, TEXTS.values()))
     assert trace["reranking"].sent_tokens == 7 + sum(map(words, TEXTS.values()))
     assert dict(trace["compression"].calls) == {"Embed": 2}
     assert trace["generation"].received_tokens == 2
@@ -96,9 +96,9 @@ def test_the_trace_counts_calls_and_tokens_with_the_given_counter():
 def test_the_trace_shows_ten_passages_and_two_hundred_characters():
     many = [Passage.of_document(f"p{n}", "x" * 5_000) for n in range(60)]
     step = run(Recipe(candidates=60, top_k=60).prepare(QUERY), World(found=many)).trace["retrieval"]
-    assert (step.came_out.count, len(step.came_out.first)) == (60, 10)
-    assert {len(one.text) for one in step.came_out.first} == {200}
-    assert step.came_out.first[0].id == "p0"
+    assert (step.output.count, len(step.output.first)) == (60, 10)
+    assert {len(one.text) for one in step.output.first} == {200}
+    assert step.output.first[0].id == "p0"
 
 
 @pytest.mark.parametrize("make", RECIPES.values(), ids=RECIPES)

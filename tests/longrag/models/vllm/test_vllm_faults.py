@@ -192,7 +192,7 @@ def test_a_prompt_beyond_the_context_window_is_refused_by_the_server(serve):
             Next(0, (), 1, allowed=ids(1, 2)),
             "ignores logprob_token_ids",
         ),
-        ({"knows_token_names": False}, Next(0, (), 1), "not tell log-probabilities by token id"),
+        ({"knows_token_names": False}, Next(0, (), 1), "gave no log-probabilities by token id"),
         ({"mode": "raw_logits"}, Next(0, (), 1), "--logprobs-mode raw_logprobs"),
         (
             {"mode": "processed_logprobs"},
