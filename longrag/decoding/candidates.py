@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean, pstdev
-from typing import Final, Literal, TypeAlias
+from typing import Final, Literal, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -21,10 +21,14 @@ from longrag.decoding.search import Hypothesis, Step
 from longrag.errors import InvalidParameterError
 from longrag.indexing import KeyIndex
 from longrag.models.language_model import Next, Scores
+from longrag.models.rerankers.scorers import Scorer, finite_scores
+
+T = TypeVar("T")
 
 KeyScore: TypeAlias = Literal["sum", "mean", "prior", "retriever"]
 """What the candidates' keys are ranked by: the sum of the log-probabilities of a key's tokens and
-its closing marker, their mean, the sum less its prior, or that and the retriever's score."""
+its closing marker, their mean, the sum less its prior, or that with the retriever's score and the
+key's own score."""
 
 Candidates: TypeAlias = Iterable[str] | Mapping[str, float]
 """The ids of documents or passages, or their scores by a retriever by their ids."""
@@ -37,6 +41,9 @@ MAX_RANKED_KEYS: Final = 512
 
 RETRIEVER_WEIGHT: Final = 20.0
 """What one standard deviation of the retriever's scores counts, in natural logarithms."""
+
+KEY_WEIGHT: Final = 20.0
+"""What one standard deviation of the keys' own scores counts, in natural logarithms."""
 
 _ROWS: Final = 1024
 _REMEMBERED: Final = 100_000
@@ -51,9 +58,8 @@ class Ranking:
 
     Attributes:
         score: by what.
-        keys: the tokens of each key, with the best of its sources' scores by the retriever, in
-            standard deviations; 0 without such scores.
-        weight: of the retriever's scores.
+        keys: the tokens of each key, with what the scores of retriever and key scorer add to it,
+            in natural logarithms; 0 without such scores.
         prior_prompt: the number of the prompt without a question, which ends with the opening
             marker.
         prior: what is known of it, kept from search to search.
@@ -61,7 +67,6 @@ class Ranking:
 
     score: KeyScore
     keys: Mapping[tuple[int, ...], float]
-    weight: float
     prior_prompt: int
     prior: Prior
 
@@ -77,21 +82,58 @@ class Ranking:
         if self.score == "mean":
             return total / (len(tokens) + 1)
         gain = total - self.prior[tokens]
-        return gain + self.weight * self.keys[tokens] if self.score == "retriever" else gain
+        return gain + self.keys[tokens] if self.score == "retriever" else gain
 
 
-def scored_keys(index: KeyIndex, scores: Mapping[str, float]) -> dict[tuple[int, ...], float]:
-    """Return the tokens of each key with the best standard score of its sources."""
-    standard = _standard(scores)
-    found: dict[tuple[int, ...], float] = {}
-    for tokens, key in index.entries():
-        own = [standard[id_] for id_ in (key.doc_id, key.passage_id) if id_ in standard]
-        value = max(own, default=min(standard.values(), default=0.0))
-        found[tokens] = max(value, found.get(tokens, value))
-    return found
+@dataclass(frozen=True, slots=True)
+class Weighing:
+    """What the scores of a retriever and of a key scorer add to the score of a key.
+
+    Attributes:
+        retriever_weight: what one standard deviation of the retriever's scores counts.
+        key_scorer: scores the texts of keys against the question and the thought before the span;
+            None for no such scores.
+        key_weight: what one standard deviation of its scores counts.
+    """
+
+    retriever_weight: float
+    key_scorer: Scorer | None
+    key_weight: float
+
+    def of_keys(
+        self, index: KeyIndex, scores: Mapping[str, float], query: str
+    ) -> dict[tuple[int, ...], float]:
+        """Return the tokens of each key of an index, with what is added to its score.
+
+        Scores are put into standard deviations from their mean, the retriever's over its results
+        and the key scorer's over the keys. A key of several sources has the best one's.
+
+        Args:
+            index: the keys of the candidates.
+            scores: the retriever's, by the ids of documents or passages.
+            query: what the keys are scored against.
+
+        Raises:
+            RerankError: the key scorer failed, or gave something else than a number for each key.
+        """
+        standard = _standard(scores)
+        least = min(standard.values(), default=0.0)
+        added: dict[tuple[int, ...], float] = {}
+        texts: dict[tuple[int, ...], str] = {}
+        for tokens, key in index.entries():
+            own = [standard[id_] for id_ in (key.doc_id, key.passage_id) if id_ in standard]
+            value = self.retriever_weight * max(own, default=least)
+            added[tokens] = max(value, added.get(tokens, value))
+            texts[tokens] = key.text
+        if self.key_scorer is None or not texts or not query:
+            return added
+        found = finite_scores(self.key_scorer(query, list(texts.values())), len(texts))
+        for tokens, value in _standard(dict(zip(texts, found.tolist(), strict=True))).items():
+            added[tokens] += self.key_weight * value
+        return added
 
 
-def _standard(scores: Mapping[str, float]) -> dict[str, float]:
+def _standard(scores: Mapping[T, float]) -> dict[T, float]:
     values = list(scores.values())
     if len(values) < 2 or not (spread := pstdev(values)):
         return dict.fromkeys(scores, 0.0)

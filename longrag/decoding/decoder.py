@@ -12,6 +12,7 @@ from typing import Any, Final, Literal, TypeAlias, get_args
 
 from longrag.decoding.beam import beam
 from longrag.decoding.candidates import (
+    KEY_WEIGHT,
     MAX_RANKED_KEYS,
     RETRIEVER_WEIGHT,
     Candidates,
@@ -19,7 +20,7 @@ from longrag.decoding.candidates import (
     KeyScore,
     Prior,
     Ranking,
-    scored_keys,
+    Weighing,
     split_candidates,
 )
 from longrag.decoding.constraint import MAX_THOUGHT_TOKENS, Constraint
@@ -34,6 +35,7 @@ from longrag.errors import InvalidParameterError
 from longrag.indexing import KeyIndex
 from longrag.models.hosted import check_language_model
 from longrag.models.language_model import LanguageModel
+from longrag.models.rerankers.scorers import Scorer
 from longrag.models.tokenizer import MARKERS
 from longrag.types import Document
 
@@ -60,9 +62,13 @@ class RichesDecoder:
             there is, with proof; "auto" is exact where there are candidates and a beam elsewhere.
         score: what makes a key the best of up to ``MAX_RANKED_KEYS`` candidates: the "sum" of the
             log-probabilities of its tokens, their "mean", the sum less its "prior" (see
-            ``generate``), or that with the "retriever"'s score. Among more keys, and on a beam, it
-            is always the sum; what is proved of a span is proved for the score it was chosen by.
+            ``generate``), or that with the "retriever"'s score and the key scorer's. Among more
+            keys, and on a beam, it is always the sum; what is proved of a span is proved for the
+            score it was chosen by.
         retriever_weight: what one standard deviation of the retriever's scores counts.
+        key_scorer: scores the text of each candidate key against the query and the thought before
+            the span: ``EmbeddingScorer(embedder)``, or any scorer of ``longrag.models``.
+        key_weight: what one standard deviation of its scores counts.
         max_new_tokens: the tokens of an output, markers included.
         max_span_tokens: the tokens of one span.
         require_quote: give back nothing that has no quote. Where the model does not open a span,
@@ -98,6 +104,8 @@ class RichesDecoder:
         search: SearchMode = "auto",
         score: KeyScore = "retriever",
         retriever_weight: float = RETRIEVER_WEIGHT,
+        key_scorer: Scorer | None = None,
+        key_weight: float = KEY_WEIGHT,
         require_quote: bool = True,
         min_gain: float = MIN_GAIN,
         max_new_tokens: int = 256,
@@ -124,7 +132,14 @@ class RichesDecoder:
         self.min_gain = check_number("min_gain", min_gain)
         self.search = search
         self.score = score
-        self.retriever_weight = check_number("retriever_weight", retriever_weight)
+        if key_scorer is not None and not callable(key_scorer):
+            allowed = "a function from a query and texts to scores, or None"
+            raise InvalidParameterError("key_scorer", key_scorer, allowed)
+        self._weighing = Weighing(
+            check_number("retriever_weight", retriever_weight),
+            key_scorer,
+            check_number("key_weight", key_weight),
+        )
         self._priors: dict[tuple[int, ...], Prior] = {}
         self.min_spans = check_count("min_spans", min_spans, 0)
         self.max_new_tokens = check_count("max_new_tokens", max_new_tokens)
@@ -171,7 +186,8 @@ class RichesDecoder:
                 "adaptive": self.adaptive,
                 "search": self.search,
                 "score": self.score,
-                "retriever_weight": self.retriever_weight,
+                "retriever_weight": self._weighing.retriever_weight,
+                "key_weight": self._weighing.key_weight,
                 "require_quote": self.require_quote,
                 "min_gain": self.min_gain,
                 "max_new_tokens": self.max_new_tokens,
@@ -185,6 +201,12 @@ class RichesDecoder:
                 "max_rows": self.max_rows,
             }
         )
+
+    @property
+    def key_scorer_name(self) -> str:
+        """Names what scores the candidates' keys, beside ``settings``; empty without a scorer."""
+        scorer = self._weighing.key_scorer
+        return "" if scorer is None else str(getattr(scorer, "name", type(scorer).__qualname__))
 
     def stopped_by(self, stopped: Callable[[], bool]) -> RichesDecoder:
         """Return a copy that raises ``GenerationError`` instead of going on once it is stopped.
@@ -396,9 +418,9 @@ class RichesDecoder:
         self, wanted: _Wanted, base: Constraint, candidates: Candidates | CandidatesFor | None
     ) -> tuple[Constraint, Search]:
         """Return what constrains an output, and the search for it."""
-        constraint, ranking = base, None
+        constraint, opened = base, None
         if candidates is not None and not callable(candidates):
-            constraint, ranking = self._restricted(wanted, candidates)
+            constraint, opened = self._restricted(wanted, candidates)
         if self.require_quote and not len(constraint.index):
             return constraint, _nothing(constraint)
         end_ids = frozenset(self.language_model.end_ids)
@@ -417,9 +439,9 @@ class RichesDecoder:
                 beam_size=self.beam_size,
                 max_new_tokens=wanted.length,
                 max_rows=self.max_rows,
-                opened=self._opened(wanted, candidates)
+                opened=self._asking(wanted, candidates)
                 if callable(candidates)
-                else lambda own: (constraint, ranking),
+                else opened or (lambda own: (constraint, None)),
             )
         else:
             search = beam(
@@ -435,33 +457,38 @@ class RichesDecoder:
             search = grounded(search, prior_prompt=wanted.prior_prompt, min_gain=self.min_gain)
         return constraint, search
 
-    def _restricted(
-        self, wanted: _Wanted, candidates: Candidates
-    ) -> tuple[Constraint, Ranking | None]:
-        """Return the constraint over candidates' keys, and their ranking if they are few."""
+    def _restricted(self, wanted: _Wanted, candidates: Candidates) -> tuple[Constraint, Opened]:
+        """Return the constraint over candidates' keys, and how they are ranked if they are few."""
         ids, scores = split_candidates(candidates)
         index = self.key_index.only(ids)
         constraint = self._over(index, wanted.stop)
         if index.mode != "keys" or len(index) > MAX_RANKED_KEYS:
-            return constraint, None
-        keys = scored_keys(index, scores)
+            return constraint, lambda own: (constraint, None)
         prior = self._priors.setdefault(wanted.behind_nothing, {})
         while len(self._priors) > _KEPT:
             self._priors.pop(next(iter(self._priors)))
-        ranking = Ranking(self.score, keys, self.retriever_weight, wanted.prior_prompt, prior)
-        return constraint, ranking
 
-    def _opened(self, wanted: _Wanted, candidates: CandidatesFor) -> Opened:
+        def opened(own: Hypothesis) -> tuple[Constraint, Ranking]:
+            keys = self._weighing.of_keys(index, scores, self._query(wanted, own))
+            return constraint, Ranking(self.score, keys, wanted.prior_prompt, prior)
+
+        return constraint, opened
+
+    def _asking(self, wanted: _Wanted, candidates: CandidatesFor) -> Opened:
         """Return a function that asks for candidates at each span that is opened."""
 
         def opened(own: Hypothesis) -> tuple[Constraint, Ranking | None]:
-            spans = own.place.spans
-            begin = spans[-1].closed if spans else 0
-            written = self.language_model.tokenizer.decode(own.tokens[begin:])
-            thought = written.strip().removesuffix(self.markers[0]).strip()
-            return self._restricted(wanted, candidates(f"{wanted.query} {thought}".strip()))
+            return self._restricted(wanted, candidates(self._query(wanted, own)))[1](own)
 
         return opened
+
+    def _query(self, wanted: _Wanted, own: Hypothesis) -> str:
+        """Return the query with the thought that was written before a span that was just opened."""
+        spans = own.place.spans
+        begin = spans[-1].closed if spans else 0
+        written = self.language_model.tokenizer.decode(own.tokens[begin:])
+        thought = written.strip().removesuffix(self.markers[0]).strip()
+        return f"{wanted.query} {thought}".strip()
 
     def _prompt_ids(self, prompt: str, behind: Sequence[int], length: int) -> list[int]:
         window = self.language_model.context_window

@@ -8,6 +8,7 @@ from .language_model import Session as Session
 from .llama_cpp_model import LlamaCppLanguageModel as LlamaCppLanguageModel
 from .llama_cpp_model import LlamaCppTokenizer as LlamaCppTokenizer
 from .rerankers.cross_encoder import CrossEncoderScorer as CrossEncoderScorer
+from .rerankers.embedding_scorer import EmbeddingScorer as EmbeddingScorer
 from .rerankers.monot5 import MonoT5Scorer as MonoT5Scorer
 from .rerankers.rankllama import RankLlamaScorer as RankLlamaScorer
 from .rerankers.scorers import Scorer as Scorer

@@ -7,6 +7,7 @@ rows that begin alike lie side by side in memory.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -19,9 +20,9 @@ from longrag.indexing.key_index.runs import (
     Runs,
     check_lengths,
     find_tokens,
-    first_runs,
     one_row,
 )
+from longrag.indexing.key_index.shallow import ShallowRuns
 from longrag.indexing.key_index.token_ids import TokenIds, gather
 
 # Up to this many keys with a common beginning, comparing whole keys beats another round.
@@ -38,48 +39,31 @@ class KeyArray:
 
     def __init__(self, arrays: Mapping[str, NDArray[Any]]) -> None:
         self._flat, self._offsets = arrays["tokens"], arrays["offsets"]
-        self._first, self._first_rows = arrays["first"], arrays["first_rows"]
         self.size = len(self._offsets) - 1
         self.tokens = len(self._flat)
         self.root = (0, self.size)
+        self._shallow = ShallowRuns(arrays)
 
     @classmethod
     def build(cls, content: Content, vocab_size: int) -> tuple[KeyArray, Integers]:
         """Sort keys; returns the segment, and the place each of its keys had before."""
         order = sort_keys(content.ids, vocab_size)
         ids = _reordered(content.ids, order)
-        heads = _heads(ids)
-        changes = np.flatnonzero(heads[1:] != heads[:-1]) + 1
-        starts = np.concatenate([np.zeros(min(1, len(heads)), np.int64), changes])
-        arrays = {
-            "tokens": ids.flat,
-            "offsets": ids.offsets,
-            "first": heads[starts],
-            "first_rows": np.append(starts, len(ids)).astype(ids.offsets.dtype),
-        }
+        shallow = ShallowRuns.build(partial(_find_runs, ids), len(ids), ids.offsets.dtype)
+        arrays = {"tokens": ids.flat, "offsets": ids.offsets, **shallow.arrays()}
         return cls(arrays), order
 
     def expand(self, lo: int, hi: int, depth: int) -> Runs:
         """Return the tokens that follow an interval's first ``depth`` tokens."""
-        if depth == 0:
-            return first_runs(self._first, self._first_rows)
         if hi - lo == 1:
             return one_row(lo, self._token(lo, depth))
-        return find_tokens(lambda rows: self._values(rows, depth), lo, hi)
+        kept = self._shallow.of(lo, depth)
+        return kept or _find_runs(TokenIds(self._flat, self._offsets), lo, hi, depth)
 
     def _token(self, row: int, depth: int) -> int | None:
         """Return the token at ``depth`` of one key; None where it has ended."""
         place = int(self._offsets[row]) + depth
         return int(self._flat[place]) if place < int(self._offsets[row + 1]) else None
-
-    def _values(self, rows: Integers, depth: int) -> Integers:
-        """Return one more than the token at ``depth`` of each key, 0 where the key has ended."""
-        places = self._offsets[rows].astype(np.int64) + depth
-        ended = places >= self._offsets[rows + 1]
-        places[ended] = 0
-        values = self._flat[places].astype(np.int64) + 1
-        values[ended] = 0
-        return values
 
     def step(self, lo: int, hi: int, depth: int, token: int) -> tuple[int, int] | None:
         """Compare with the token of a single key; leave several to ``expand``."""
@@ -129,17 +113,30 @@ class KeyArray:
         return {
             "tokens": self._flat,
             "offsets": self._offsets,
-            "first": self._first,
-            "first_rows": self._first_rows,
+            **self._shallow.arrays(),
         }
 
     def check(self) -> None:
         """Raise ``ValueError`` where loaded arrays are not of lengths that fit together."""
         check_lengths(
             offsets=(int(self._offsets[-1]), self.tokens),
-            first=(len(self._first) + 1, len(self._first_rows)),
-            first_rows=(int(self._first_rows[-1]), self.size),
         )
+        self._shallow.check(self.size)
+
+
+def _find_runs(keys: TokenIds, lo: int, hi: int, depth: int) -> Runs:
+    """Return the tokens that follow the first ``depth`` tokens of sorted keys."""
+
+    def values(rows: Integers) -> Integers:
+        """Return one more than the token at ``depth`` of each key, 0 where the key has ended."""
+        places = keys.offsets[rows].astype(np.int64) + depth
+        ended = places >= keys.offsets[rows + 1]
+        places[ended] = 0
+        found = keys.flat[places].astype(np.int64) + 1
+        found[ended] = 0
+        return found
+
+    return find_tokens(values, lo, hi)
 
 
 def _reordered(ids: TokenIds, order: Integers) -> TokenIds:
@@ -151,15 +148,6 @@ def _reordered(ids: TokenIds, order: Integers) -> TokenIds:
         offsets[first + 1 : first + len(own) + 1] = ids.offsets[own + 1] - ids.offsets[own]
     np.cumsum(offsets, dtype=width, out=offsets)
     return TokenIds(gather(ids, order, offsets), offsets)
-
-
-def _heads(ids: TokenIds) -> NDArray[Any]:
-    """Return the first token of each key."""
-    heads = np.empty(len(ids), ids.flat.dtype)
-    for first in range(0, len(ids), _PACKED):
-        own = ids.offsets[first : min(first + _PACKED, len(ids))]
-        np.take(ids.flat, own, out=heads[first : first + len(own)])
-    return heads
 
 
 def sort_keys(ids: TokenIds, vocab_size: int) -> Integers:

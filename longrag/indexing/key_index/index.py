@@ -322,6 +322,14 @@ class KeyIndex:
 
         The array is shared and cannot be written to.
         """
+        return self._first_tokens if state == self.root else self._next_tokens(state)
+
+    @cached_property
+    def _first_tokens(self) -> NDArray[np.int64]:
+        """What keys begin with: of several large parts, merging it is the longest of all."""
+        return self._next_tokens(self.root)
+
+    def _next_tokens(self, state: KeyState) -> NDArray[np.int64]:
         found: list[NDArray[np.int64]] = [
             part.expand(lo, hi, state.depth).tokens
             for part, lo, hi in self._intervals(state)

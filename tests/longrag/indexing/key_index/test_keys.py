@@ -12,6 +12,7 @@ import pytest
 
 from longrag.errors import IndexFormatError, InvalidParameterError, TokenizerError
 from longrag.indexing import KeyIndex, TokenIds
+from longrag.indexing.key_index import shallow
 from longrag.indexing.key_index.arrays import sort_keys
 from longrag.indexing.key_index.token_ids import token_ids
 from longrag.indexing.storage import MANIFEST, load_arrays, save_arrays
@@ -414,7 +415,8 @@ def test_a_damaged_file_is_refused_whichever_it_is(tmp_path, mode):
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_arrays_that_do_not_fit_together_are_no_index(tmp_path, mode):
+def test_arrays_that_do_not_fit_together_are_no_index(tmp_path, mode, monkeypatch):
+    monkeypatch.setattr(shallow, "LARGE", 1)
     arrays, meta = load_arrays(saved(tmp_path, mode), "keys", 1)
     assert len(arrays) > 10
     for number, name in enumerate(arrays):
@@ -427,6 +429,28 @@ def test_arrays_that_do_not_fit_together_are_no_index(tmp_path, mode):
         save_arrays(wrong, "keys", 1, arrays, meta | change)
         with pytest.raises(IndexFormatError, match="do not make a KeyIndex"):
             KeyIndex.load(wrong, tokenizer=Bytes())
+
+
+def test_what_follows_large_intervals_is_the_same_kept_or_found(tmp_path, monkeypatch):
+    random = np.random.default_rng(3)
+    keys = [random.integers(0, 3, length).tolist() for length in random.integers(1, 7, 400)]
+    keys += [[1, 2, 0]] * 30
+    found = KeyIndex.from_token_ids(keys, vocab_size=4)
+    monkeypatch.setattr(shallow, "LARGE", 5)
+    kept = KeyIndex.from_token_ids(keys, vocab_size=4)
+    kept.save(tmp_path / "kept")
+    loaded = KeyIndex.load(tmp_path / "kept", tokenizer=None)
+    prefixes = sorted({tuple(key[:depth]) for key in keys for depth in range(len(key) + 1)})
+    for index in (found, kept, loaded):
+        for prefix in prefixes:
+            longer = [tuple(key) for key in keys if tuple(key[: len(prefix)]) == prefix]
+            state = index.find(prefix)
+            expected = sorted({key[len(prefix)] for key in longer if len(key) > len(prefix)})
+            assert index.continuations(state).tolist() == expected
+            assert index.count(state) == len(longer)
+            assert index.may_close(state) == (prefix in longer and prefix != ())
+    monkeypatch.undo()
+    assert KeyIndex.load(tmp_path / "kept", tokenizer=None).fingerprint == kept.fingerprint
 
 
 def test_a_foreign_or_newer_folder_is_refused_and_left_alone(tmp_path):
