@@ -11,7 +11,7 @@ from langchain_core.language_models import LanguageModelLike
 from langchain_core.runnables import RunnableConfig
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, SkipValidation
 
-from langchain_longrag.decoding.candidates import read_source
+from langchain_longrag.decoding.candidates import read_source, to_key_scorer
 from langchain_longrag.decoding.citations import CitedCorpus, DecoderBuilder
 from longrag.decoding.decoder import RichesDecoder
 from longrag.indexing.key_index.parts import Mode
@@ -95,7 +95,8 @@ class RichesComponent(BaseModel):
             journal: keeps what ``llm`` wrote: a path, or a ``Journal`` of your own.
             config: goes along with the calls of ``llm``.
             max_concurrency: the calls of ``llm`` in flight.
-            settings: the fields of this class, and the keyword arguments of ``RichesDecoder``.
+            settings: the fields of this class, and the keyword arguments of ``RichesDecoder``;
+                ``key_scorer`` may be an embedding model or a cross encoder of LangChain.
 
         Raises:
             InvalidParameterError: a setting, or a language model that cannot be constrained.
@@ -154,6 +155,7 @@ class RichesComponent(BaseModel):
         """Return what builds the decoder, and the settings that are fields."""
         own = {name: value for name, value in settings.items() if name in cls.model_fields}
         decoding = {name: value for name, value in settings.items() if name not in own}
+        decoding["key_scorer"] = to_key_scorer(decoding.get("key_scorer"))
         title_key = own.get("title_key", cls.model_fields["title_key"].default)
         corpus = CitedCorpus(documents, title_key).documents
         return DecoderBuilder(corpus, settings=decoding, **given), own

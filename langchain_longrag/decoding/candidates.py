@@ -1,17 +1,25 @@
-"""The candidates of a question, asked of a retriever of LangChain."""
+"""The candidates of a question, asked of a retriever of LangChain, and what scores their keys."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+from langchain_core.cross_encoders import BaseCrossEncoder
 from langchain_core.documents import Document
+from langchain_core.embeddings import Embeddings
 from langchain_core.retrievers import BaseRetriever
 
+from langchain_longrag.bridge.answering import as_scorer
 from langchain_longrag.bridge.documents import to_core
+from langchain_longrag.models.identity import embedder_identity
 from longrag import types as core
 from longrag.decoding.candidates import Candidates, CandidatesFor
 from longrag.integration.quote_candidates import CandidateSource, Found, candidate_source
+from longrag.models.embedder import Role, Vectors
+from longrag.models.rerankers.embedding_scorer import EmbeddingScorer
+from longrag.models.rerankers.scorers import Scorer
 from longrag.retrieval.filters import DocumentFilter
 
 
@@ -55,6 +63,25 @@ async def afind(source: CandidateSource | None, question: str) -> Candidates | C
     if source is None or source.retriever is None or source.per_thought:
         return find(source, question)
     return source.of_results(_read_ids(await source.retriever.ainvoke(question)))
+
+
+def to_key_scorer(given: Embeddings | BaseCrossEncoder | Scorer | None) -> Scorer | None:
+    """Return what scores keys: of an embedding model or a cross encoder of LangChain, or a scorer.
+
+    Raises:
+        InvalidParameterError: it is none of these.
+    """
+    if given is None:
+        return None
+    if not isinstance(given, Embeddings):
+        return as_scorer(given)
+
+    def embed(texts: Sequence[str], role: Role) -> Vectors:
+        if role == "document":
+            return np.array(given.embed_documents(list(texts)), np.float32)
+        return np.array([given.embed_query(text) for text in texts], np.float32)
+
+    return EmbeddingScorer(embed, name=embedder_identity(given))
 
 
 def _read_ids(results: Iterable[Document]) -> Iterator[Found]:

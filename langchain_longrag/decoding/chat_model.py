@@ -123,6 +123,7 @@ class ChatRiches(RichesComponent, BaseChatModel):
             # Text: of a mapping, what names a key would be taken for a secret and left out of a
             # journal.
             "decoding": [f"{name}={value!r}" for name, value in decoder.settings.items()],
+            "key_scorer": decoder.key_scorer_name,
             "prompt": self.prompt,
             "output": self.output,
             "empty_response": self.empty_response,

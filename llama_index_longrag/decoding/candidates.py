@@ -1,17 +1,23 @@
-"""The candidates of a question, asked of a retriever of LlamaIndex."""
+"""The candidates of a question, asked of a retriever of LlamaIndex, and what scores their keys."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
+import numpy as np
 from llama_index.core.base.base_retriever import BaseRetriever
+from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_index.core.schema import NodeWithScore
 from llama_index.core.vector_stores.types import MetadataFilters
 
 from llama_index_longrag.bridge.filters import to_filter
+from llama_index_longrag.models.identity import embed_identity
 from longrag.decoding.candidates import Candidates, CandidatesFor
 from longrag.integration.quote_candidates import CandidateSource, Found, candidate_source
+from longrag.models.embedder import Role, Vectors
+from longrag.models.rerankers.embedding_scorer import EmbeddingScorer
+from longrag.models.rerankers.scorers import Scorer
 from longrag.types import Document
 
 
@@ -50,6 +56,19 @@ async def afind_candidates(
     if source is None or source.retriever is None or source.per_thought:
         return find_candidates(source, question)
     return source.of_results(_to_found(await source.retriever.aretrieve(question)))
+
+
+def to_key_scorer(given: BaseEmbedding | Scorer | None) -> Scorer | None:
+    """Return what scores keys: an embedding model of LlamaIndex, or a scorer as it is."""
+    if not isinstance(given, BaseEmbedding):
+        return given
+
+    def embed(texts: Sequence[str], role: Role) -> Vectors:
+        if role == "document":
+            return np.array(given.get_text_embedding_batch(list(texts)), np.float32)
+        return np.array([given.get_query_embedding(text) for text in texts], np.float32)
+
+    return EmbeddingScorer(embed, name=embed_identity(given))
 
 
 def _to_found(results: Iterable[NodeWithScore]) -> Iterator[Found]:

@@ -34,6 +34,7 @@ def decoder_settings(decoder: RichesDecoder) -> dict[str, Any]:
         "tokenizer": decoder.language_model.tokenizer.fingerprint,
         "key_index": decoder.key_index.fingerprint,
         **decoder.settings,
+        "key_scorer": decoder.key_scorer_name,
         "stop": list(decoder.stop),
         "markers": list(decoder.markers),
     }

@@ -30,6 +30,7 @@ from llama_index_longrag.decoding.candidates import (
     afind_candidates,
     find_candidates,
     to_candidate_source,
+    to_key_scorer,
 )
 from llama_index_longrag.decoding.citations import (
     CitedDocuments,
@@ -130,6 +131,8 @@ class RichesLLM(CustomLLM):
     ) -> RichesLLM:
         """Make the decoder too; ``settings`` are those of ``RichesDecoder`` and of any LLM.
 
+        Its ``key_scorer`` may be an embedding model of LlamaIndex.
+
         Raises:
             InvalidParameterError: a setting, or a model that cannot be constrained, such as one
                 behind a chat API.
@@ -138,6 +141,7 @@ class RichesLLM(CustomLLM):
         """
         known = CitedDocuments(documents, title_key).documents
         own = {name: settings.pop(name) for name in cls.model_fields if name in settings}
+        settings["key_scorer"] = to_key_scorer(settings.get("key_scorer"))
         decoder = RichesDecoder(language_model, key_index, documents=known, **settings)
         return cls(decoder=decoder, documents=documents, title_key=title_key, **own)
 

@@ -18,6 +18,7 @@ from llama_index.core.prompts.mixin import PromptDictType, PromptMixinType
 from llama_index.core.schema import BaseNode, NodeWithScore, QueryBundle
 from llama_index.core.settings import Settings
 
+from llama_index_longrag.decoding.candidates import to_key_scorer
 from llama_index_longrag.decoding.citations import (
     CitedDocuments,
     check_decoder,
@@ -181,7 +182,8 @@ class RichesQueryEngine(BaseQueryEngine):
             title_key: as of the class.
             callback_manager: as of the class.
             settings: those of ``RichesDecoder``, such as ``beam_size``; ``stop`` is by default
-                where the model begins another question.
+                where the model begins another question, and ``key_scorer`` may be an embedding
+                model of LlamaIndex.
 
         Raises:
             InvalidParameterError: a setting, or a model that cannot be constrained, such as one
@@ -192,6 +194,7 @@ class RichesQueryEngine(BaseQueryEngine):
         """
         corpus = CitedDocuments(documents, title_key)
         settings.setdefault("stop", RICHES_STOP)
+        settings["key_scorer"] = to_key_scorer(settings.get("key_scorer"))
         building = build_decoder(
             corpus.documents,
             language_model=language_model,

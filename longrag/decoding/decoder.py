@@ -469,7 +469,10 @@ class RichesDecoder:
             self._priors.pop(next(iter(self._priors)))
 
         def opened(own: Hypothesis) -> tuple[Constraint, Ranking]:
-            keys = self._weighing.of_keys(index, scores, self._query(wanted, own))
+            if self.score == "retriever":
+                keys = self._weighing.of_keys(index, scores, self._query(wanted, own))
+            else:
+                keys = {tokens: 0.0 for tokens, _ in index.entries()}
             return constraint, Ranking(self.score, keys, wanted.prior_prompt, prior)
 
         return constraint, opened

@@ -28,18 +28,20 @@ class EmbeddingScorer:
     Args:
         embedder: any embedder of ``longrag.models``, or a function of the same form.
         remember: how many texts' vectors are kept.
+        name: names the embedder; its class by default.
 
     Raises:
         InvalidParameterError: a setting, or at a call: vectors of another shape than (texts,
             width).
     """
 
-    def __init__(self, embedder: Embedder, *, remember: int = REMEMBERED) -> None:
+    def __init__(self, embedder: Embedder, *, remember: int = REMEMBERED, name: str = "") -> None:
         if not callable(embedder):
             raise InvalidParameterError("embedder", embedder, "an embedder of longrag.models")
         if isinstance(remember, bool) or not isinstance(remember, int) or remember < 0:
             raise InvalidParameterError("remember", remember, "an integer of at least 0")
         self._embedder, self._remember = embedder, remember
+        self.name = name or type(embedder).__qualname__
         self._known: OrderedDict[str, NDArray[np.float64]] = OrderedDict()
         self._lock = Lock()
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from langchain_core.cross_encoders import BaseCrossEncoder
 from langchain_core.documents import Document
+from langchain_core.embeddings import Embeddings
 from langchain_core.retrievers import BaseRetriever
 
 from langchain_longrag import ChatRiches, RichesRetriever
@@ -75,6 +77,35 @@ def test_a_retriever_is_asked_with_the_question_and_before_each_quote_if_wanted(
     assert once.asked == [QUESTION]
     assert cited(make(ChatRiches, again, candidates_per_thought=True).invoke(QUESTION)) == {"mill"}
     assert again.asked == [f"{QUESTION} keyword: fact"]
+
+
+class Rivers(Embeddings):
+    """Finds what speaks of the river, whatever is asked; a model of the framework."""
+
+    def embed_documents(self, texts):
+        return [[1.0, float("river" not in text)] for text in texts]
+
+    def embed_query(self, text):
+        return [1.0, 0.0]
+
+
+class RiverPairs(BaseCrossEncoder):
+    def score(self, text_pairs):
+        return [float("river" in text) for _, text in text_pairs]
+
+
+@pytest.mark.parametrize("key_scorer", [Rivers(), RiverPairs()])
+async def test_a_model_of_the_framework_scores_the_keys(key_scorer):
+    names = list(FACTS)
+    plain = make(ChatRiches, names)
+    scored = make(ChatRiches, names, key_scorer=key_scorer, key_weight=1000.0)
+    assert cited(plain.invoke(QUESTION)) == {"mill"}
+    assert cited(scored.invoke(QUESTION)) == cited(await scored.ainvoke(QUESTION)) == {"weir"}
+    assert plain._identifying_params != scored._identifying_params
+    retriever = make(RichesRetriever, names, key_scorer=key_scorer, key_weight=1000.0)
+    assert retriever.invoke(QUESTION)[0].metadata["doc_id"] == "weir"
+    with pytest.raises(InvalidParameterError, match="scorer"):
+        make(ChatRiches, names, key_scorer="MiniLM")
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.base.llms.types import ChatMessage
+from llama_index.core.embeddings import MockEmbedding
 from llama_index.core.schema import NodeWithScore, QueryBundle, TextNode
 from llama_index.core.vector_stores.types import MetadataFilter, MetadataFilters
 
@@ -93,6 +94,30 @@ async def test_a_retriever_is_asked_with_the_question_and_before_each_quote_if_w
 def test_quotes_of_candidates_are_proved():
     response = engine(Finding("mill.md", "weir.md")).query(BURNED)
     assert [step["proved"] for step in response.metadata["trace"]] == [True, True]
+
+
+class Museums(MockEmbedding):
+    """Finds the museum whatever is asked; a model of the framework."""
+
+    def _get_text_embedding(self, text):
+        return [1.0, float("museum" not in text)]
+
+    def _get_query_embedding(self, query):
+        return [1.0, 0.0]
+
+
+async def test_an_embedding_model_of_the_framework_scores_the_keys():
+    settings = {"key_scorer": Museums(embed_dim=2), "key_weight": 1000.0}
+    scored = engine(["mill.md", "weir.md"], **settings)
+    for response in (scored.query(BURNED), await scored.aquery(BURNED)):
+        assert response.metadata["trace"][0]["text"] == "It is a museum."
+        assert response.metadata["trace"][0]["proved"]
+    plain = engine(["mill.md", "weir.md"])
+    assert plain.query(BURNED).metadata["trace"][0]["text"] == "It burned down in 1684."
+    assert "Museums" in scored._llm.to_dict()["decoder"]["key_scorer"]
+    assert scored._llm.model_name != plain._llm.model_name
+    with pytest.raises(InvalidParameterError, match="key_scorer"):
+        engine(None, key_scorer="MiniLM")
 
 
 @pytest.mark.parametrize(

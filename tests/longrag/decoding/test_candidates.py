@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from longrag.decoding import RichesDecoder
-from longrag.errors import InvalidParameterError
+from longrag.errors import InvalidParameterError, RerankError
 from longrag.indexing import KeyIndex
 from longrag.types import Key
 from tests.tiny_models import CharacterTokenizer, TableModel, random_table
@@ -106,6 +106,64 @@ def test_the_first_quote_is_the_best_of_all_candidates_by_the_score_and_is_prove
     assert first.proved
     assert ranked[first.text] == pytest.approx(max(ranked.values()), abs=1e-6)
     assert first.logprob == pytest.approx(sum_of(model, behind[0], first.text)[0])
+
+
+class Lengths:
+    """Finds longer keys better, and remembers what it was asked."""
+
+    name = "lengths"
+
+    def __init__(self):
+        self.asked = []
+
+    def __call__(self, query, texts):
+        self.asked.append((query, sorted(texts)))
+        return [float(len(text)) for text in texts]
+
+
+def test_the_scores_of_keys_are_added_in_standard_deviations_with_the_retrievers():
+    scorer = Lengths()
+    settings_ = {"max_thought_tokens": 0, "max_spans": 1, "key_scorer": scorer}
+    plain = decoder(5, **settings_, key_weight=0.0, retriever_weight=0.0)
+    gains = {}
+    for key in {key.text for key in KEYS}:
+        alone = [k.passage_id for k in KEYS if k.text == key]
+        span = plain.generate("b", prior_prompt="x", candidates=alone).spans[0]
+        prior = sum_of(plain.language_model, TOKENIZER.encode("x ["), key)[0]
+        gains[key] = span.logprob - prior
+    lengths = {key: float(len(key)) for key in gains}
+    assert scorer.asked == []  # Without a query there is nothing to score against.
+    mean, spread = np.mean(list(lengths.values())), np.std(list(lengths.values()))
+    for weight in (0.0, 0.5, 3.0, -3.0, 50.0, -50.0):
+        own = decoder(5, **settings_, key_weight=weight)
+        found = own.generate("b", query="who?", prior_prompt="x", candidates=list(TEXTS))
+        best = max(gains[key] + weight * (lengths[key] - mean) / spread for key in gains)
+        (quoted,) = found.spans
+        value = gains[quoted.text] + weight * (lengths[quoted.text] - mean) / spread
+        assert value == pytest.approx(best, abs=1e-6)
+        assert quoted.proved
+        assert scorer.asked[-1] == ("who?", sorted(gains))
+    assert own.key_scorer_name == "lengths"
+    assert decoder().key_scorer_name == ""
+
+
+def test_scores_of_keys_count_by_the_retrievers_score_alone():
+    for score in ("sum", "mean", "prior"):
+        scorer = Lengths()
+        own = decoder(5, score=score, key_scorer=scorer, key_weight=1000.0)
+        without = decoder(5, score=score)
+        given_ = {"query": "who?", "candidates": list(TEXTS)}
+        assert own.generate("b", **given_) == without.generate("b", **given_)
+        assert scorer.asked == []
+
+
+@pytest.mark.parametrize("scores", [[1.0], [float("nan")] * 5, ["high"] * 5])
+def test_a_key_scorer_that_gives_no_scores_is_an_error(scores):
+    own = decoder(key_scorer=lambda query, texts: scores)
+    with pytest.raises(RerankError, match="the scorer gave"):
+        own.generate("a", query="who?", candidates=list(TEXTS))
+    with pytest.raises(InvalidParameterError, match="key_scorer must be a function"):
+        decoder(key_scorer="MiniLM")
 
 
 def test_candidates_are_asked_for_again_before_each_span():

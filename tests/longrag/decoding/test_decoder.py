@@ -406,7 +406,7 @@ def test_what_the_model_raises_is_raised():
 
 OTHERS = {
     "beam_size": 4, "adaptive": False, "search": "exact", "score": "mean",
-    "retriever_weight": 3.0, "require_quote": False,
+    "retriever_weight": 3.0, "key_weight": 4.0, "require_quote": False,
     "min_gain": 2.0, "max_new_tokens": 20, "max_thought_tokens": 7, "max_span_tokens": 3,
     "min_spans": 1, "max_spans": 2, "repeat_keys": True, "stop": ("x",), "markers": ("w", "z"),
     "max_rows": 100,
@@ -415,8 +415,8 @@ OTHERS = {
 
 def test_settings_are_all_that_changes_outputs_in_the_order_of_the_signature():
     known = inspect.signature(RichesDecoder).parameters
-    # The documents change what is told of an output, not the output.
-    given = {"language_model", "key_index", "documents"}
+    # The documents change what is told of an output, not the output; what scores keys has a name.
+    given = {"language_model", "key_index", "documents", "key_scorer"}
     assert list(decoder(noise(0)).settings) == [name for name in known if name not in given]
     whole = RichesDecoder(noise(0), index_of(), **OTHERS).settings
     assert dict(whole) == OTHERS
