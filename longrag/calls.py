@@ -63,14 +63,6 @@ class Embed:
 
 
 @dataclass(frozen=True, slots=True)
-class Score:
-    """Score texts against a query; answered with one float a text, higher is better."""
-
-    query: str
-    texts: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
 class Search:
     """Rank stored chunks against a query; answered with hits, best first.
 
@@ -135,9 +127,7 @@ class Announce:
     event: object
 
 
-Request: TypeAlias = (
-    Generate | Embed | Score | Search | ListChunks | HasOther | Fetch | Compute | Announce
-)
+Request: TypeAlias = Generate | Embed | Search | ListChunks | HasOther | Fetch | Compute | Announce
 Outcome: TypeAlias = Any
 """What a request came to: the value its class names, or the exception the call raised."""
 

@@ -1,4 +1,4 @@
-"""How LangChain's models, stores and scorers answer the core's requests."""
+"""How LangChain's models answer the core's requests."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from langchain_core.language_models import LanguageModelLike
 from langchain_core.runnables import RunnableConfig, ensure_config
 
 from langchain_longrag.bridge.models import reply_text
-from longrag.calls import CallLimit, Embed, Generate, Score
+from longrag.calls import CallLimit, Embed, Generate
 from longrag.errors import InvalidParameterError
 from longrag.integration.answering import Answerer, Calls, Handler, MethodCall
 from longrag.journal import Journal
@@ -37,16 +37,10 @@ def generate(llm: LanguageModelLike, config: RunnableConfig, request: Generate) 
     return reply_text((yield MethodCall(llm, "invoke", (request.prompt, config))))
 
 
-def score(scorer: Scorer, request: Score) -> Calls[Any]:
-    """Call a scorer, which async callers do in a thread."""
-    return (yield MethodCall(scorer, "__call__", (request.query, request.texts)))
-
-
 def model_handlers(
     *,
     llm: LanguageModelLike | None = None,
     embedding: Embeddings | None = None,
-    scorer: Scorer | None = None,
     config: RunnableConfig | None = None,
 ) -> dict[type, Handler]:
     """Return the handlers of the models that are given.
@@ -54,7 +48,6 @@ def model_handlers(
     Args:
         llm: answers ``Generate``.
         embedding: answers ``Embed``.
-        scorer: answers ``Score``.
         config: passed to every call of ``llm``.
     """
     handlers: dict[type, Handler] = {}
@@ -62,8 +55,6 @@ def model_handlers(
         handlers[Generate] = partial(generate, llm, call_config(config))
     if embedding is not None:
         handlers[Embed] = partial(embed, embedding)
-    if scorer is not None:
-        handlers[Score] = partial(score, scorer)
     return handlers
 
 
@@ -71,7 +62,6 @@ def model_answerer(
     *,
     llm: LanguageModelLike | None = None,
     embedding: Embeddings | None = None,
-    scorer: Scorer | None = None,
     config: RunnableConfig | None = None,
     max_concurrency: int = 1,
     limit: CallLimit | None = None,
@@ -79,7 +69,7 @@ def model_answerer(
 ) -> Answerer:
     """Make an answerer of models; see ``model_handlers`` and ``Answerer``."""
     return Answerer(
-        model_handlers(llm=llm, embedding=embedding, scorer=scorer, config=config),
+        model_handlers(llm=llm, embedding=embedding, config=config),
         max_in_flight=max_concurrency,
         limit=limit,
         journal=journal,

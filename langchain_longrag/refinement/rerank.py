@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar, cast
@@ -12,11 +11,10 @@ from langchain_core.cross_encoders import BaseCrossEncoder
 from langchain_core.documents import BaseDocumentCompressor, Document
 from pydantic import ConfigDict, PrivateAttr, SkipValidation
 
-from langchain_longrag.bridge.answering import as_scorer, model_answerer
+from langchain_longrag.bridge.answering import as_scorer
 from langchain_longrag.bridge.documents import is_unit, to_unit
 from langchain_longrag.bridge.passages import from_passage, identity, to_passages
 from langchain_longrag.bridge.settings import CheckedModel
-from longrag.calls import Flow
 from longrag.errors import InvalidParameterError
 from longrag.indexing.tilde_index import TildeIndex, TildeScorer
 from longrag.ingestion.chunking import check_size
@@ -81,25 +79,19 @@ class ScorerRerank(CheckedModel, BaseDocumentCompressor):
     def _prepare(self) -> None:
         check_size("chunk_size", self.chunk_size)
         self._scorer = as_scorer(self.scorer)
-        self._flow([], "")
+        self._rerank([], "")
 
     def compress_documents(
         self, documents: Sequence[Document], query: str, callbacks: Callbacks | None = None
     ) -> Sequence[Document]:
         """Return the documents in their new order."""
-        return _to_documents(model_answerer(scorer=self._scorer).run(self._flow(documents, query)))
+        return _to_documents(self._rerank(documents, query))
 
-    async def acompress_documents(
-        self, documents: Sequence[Document], query: str, callbacks: Callbacks | None = None
-    ) -> Sequence[Document]:
-        """Return what ``compress_documents`` does; the scorer works in a thread."""
-        flow = await asyncio.to_thread(self._flow, documents, query)
-        return _to_documents(await model_answerer(scorer=self._scorer).arun(flow))
-
-    def _flow(self, documents: Sequence[Document], query: str) -> Flow[list[Reranked[Passage]]]:
+    def _rerank(self, documents: Sequence[Document], query: str) -> list[Reranked[Passage]]:
         return rerank(
             query,
             to_passages(documents),
+            scorer=self._scorer,
             texts=self._find_texts,
             candidates=self.candidates,
             top_n=self.top_n,

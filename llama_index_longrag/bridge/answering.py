@@ -1,4 +1,4 @@
-"""How LlamaIndex's models and scorers answer the core's requests."""
+"""How LlamaIndex's models answer the core's requests."""
 
 from __future__ import annotations
 
@@ -13,11 +13,10 @@ from llama_index.core.prompts import BasePromptTemplate, PromptTemplate
 from llama_index.core.schema import QueryBundle
 from llama_index.core.settings import Settings
 
-from longrag.calls import Embed, Generate, Score
+from longrag.calls import Embed, Generate
 from longrag.errors import InvalidParameterError
 from longrag.integration.answering import Answerer, Calls, Handler, MethodCall
 from longrag.journal import Journal
-from longrag.models.rerankers.scorers import Scorer
 
 _VERBATIM = PromptTemplate("{text}")
 
@@ -47,16 +46,10 @@ def predict(llm: LLM, template: BasePromptTemplate, **slots: str) -> Calls[str]:
     return reply
 
 
-def score(scorer: Scorer, request: Score) -> Calls[Any]:
-    """Call a scorer, which async callers do in a thread."""
-    return (yield MethodCall(scorer, "__call__", (request.query, request.texts)))
-
-
 def model_answerer(
     *,
     llm: LLM | None = None,
     embed_model: BaseEmbedding | None = None,
-    scorer: Scorer | None = None,
     num_workers: int = 1,
     journal: Journal | None = None,
 ) -> Answerer:
@@ -65,7 +58,6 @@ def model_answerer(
     Args:
         llm: answers ``Generate``.
         embed_model: answers ``Embed``.
-        scorer: answers ``Score``.
         num_workers: the most calls in flight at a time.
         journal: keeps the answers.
     """
@@ -73,8 +65,6 @@ def model_answerer(
         Embed: partial(embed, embed_model),
         Generate: partial(generate, llm),
     }
-    if scorer is not None:
-        handlers[Score] = partial(score, scorer)
     return Answerer(handlers, max_in_flight=num_workers, journal=journal)
 
 

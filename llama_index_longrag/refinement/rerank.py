@@ -14,11 +14,10 @@ from llama_index.core.postprocessor.types import BaseNodePostprocessor
 from llama_index.core.schema import BaseNode, MetadataMode, NodeWithScore, QueryBundle
 from pydantic import ValidationError
 
-from llama_index_longrag.bridge.answering import model_answerer, query_text
+from llama_index_longrag.bridge.answering import query_text
 from llama_index_longrag.bridge.nodes import holds_chunks, is_unit, parent_id, to_unit
 from llama_index_longrag.bridge.settings import identify, refusal
 from llama_index_longrag.bridge.stores import token_counter
-from longrag.calls import Flow
 from longrag.errors import InvalidParameterError
 from longrag.indexing.tilde_index import TildeIndex, TildeScorer
 from longrag.ingestion.chunking import check_size
@@ -117,34 +116,19 @@ class ScorerRerank(CheckedPostprocessor):
     def _postprocess_nodes(
         self, nodes: list[NodeWithScore], query_bundle: QueryBundle | None = None
     ) -> list[NodeWithScore]:
-        with self._observe(nodes, query_bundle) as found:
-            flow = self._flow(nodes, query_text(query_bundle))
-            found.extend(_to_results(model_answerer(scorer=self.scorer).run(flow)))
-        return found
-
-    async def _apostprocess_nodes(
-        self, nodes: list[NodeWithScore], query_bundle: QueryBundle | None = None
-    ) -> list[NodeWithScore]:
-        with self._observe(nodes, query_bundle) as found:
-            flow = self._flow(nodes, query_text(query_bundle))
-            found.extend(_to_results(await model_answerer(scorer=self.scorer).arun(flow)))
-        return found
-
-    def _flow(
-        self, nodes: Sequence[NodeWithScore], query: str
-    ) -> Flow[list[Reranked[NodeWithScore]]]:
         count_tokens = token_counter(self.tokenizer)
-        # A separate generator, since texts are cut before the first request.
-        return (
-            yield from rerank(
-                query,
+        with self._observe(nodes, query_bundle) as found:
+            ranked = rerank(
+                query_text(query_bundle),
                 nodes,
+                scorer=self.scorer,
                 texts=lambda result: self._texts(result.node, count_tokens),
                 candidates=self.candidates,
                 top_n=self.top_n,
                 on_error=self.on_error,
             )
-        )
+            found.extend(_to_results(ranked))
+        return found
 
     @contextmanager
     def _observe(

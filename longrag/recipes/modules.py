@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Protocol, TypeAlias, cast
 
-from longrag.calls import Fetch, Flow, Generate, Request, Search, ask, run, together
+from longrag.calls import Fetch, Flow, Generate, Request, Search, ask, together
 from longrag.errors import RerankError, StoreError
 from longrag.indexing.keywords import KeywordIndex, UnitKeywords
 from longrag.indexing.keywords import Tokenizer as WordTokenizer
@@ -22,7 +22,7 @@ from longrag.recipes.passages import (
 )
 from longrag.refinement.compression import Summary, compress_extractive
 from longrag.refinement.pieces import Compressed
-from longrag.refinement.reranking import rerank, scored_by
+from longrag.refinement.reranking import rerank
 from longrag.retrieval.fusion import PAPER_ALPHA, check_alpha, fuse
 from longrag.retrieval.queries import QueryTexts, hyde, merge
 from longrag.retrieval.query_classifier import Gate
@@ -211,22 +211,23 @@ def _score(passage: Passage) -> float:
 
 
 def reranking(
-    scorer: Scorer | None = None,
+    scorer: Scorer,
     *,
     texts: Callable[[Passage], str | Sequence[str]] | None = None,
 ) -> Refiner:
     """Make a module that reranks by a scorer; see ``rerank``.
 
     Args:
-        scorer: a monoT5, a TILDEv2 or any other, which then runs inside the flow. None asks with
-            one ``Score``, which whoever drives the flow answers.
+        scorer: a monoT5, a TILDEv2 or any other.
         texts: gives the texts of a passage that are scored: by default ``parts``, else ``text``.
     """
     given = _scored_texts if texts is None else texts
 
     def refine(query: str, passages: Sequence[Passage]) -> Flow[Sequence[Passage]]:
-        flow = rerank(query, passages, texts=given, candidates=max(1, len(passages)))
-        ranked = (yield from flow) if scorer is None else run(flow, scored_by(scorer))
+        yield from ()  # a scorer is called here, so the flow requests nothing
+        ranked = rerank(
+            query, passages, scorer=scorer, texts=given, candidates=max(1, len(passages))
+        )
         return [replace(one.item, score=one.score) for one in ranked]
 
     return refine

@@ -33,7 +33,7 @@ def best_performance(
     Args:
         retriever: finds passages; by default it asks with a ``Search``.
         hybrid: the keyword index; without one only the retriever is used, and the trace says so.
-        scorer: a ``MonoT5Scorer`` or any other. None asks with a ``Score``.
+        scorer: a ``MonoT5Scorer`` or any other; None turns reranking off.
         changes: any other attribute of ``Recipe``, in place of the recipe's own.
 
     Raises:
@@ -60,7 +60,7 @@ def balanced_efficiency(
     Args:
         retriever: as in ``best_performance``, as are ``hybrid`` and ``changes``.
         hybrid: the keyword index.
-        scorer: a ``TildeScorer`` or any other. None asks with a ``Score``.
+        scorer: a ``TildeScorer`` or any other; None turns reranking off.
         changes: other attributes.
 
     Raises:
@@ -79,7 +79,7 @@ def _default_gate() -> QueryClassifier:
 def _both(scorer: Scorer | None) -> dict[str, Any]:
     return {
         "gate": _default_gate(),
-        "reranker": reranking(scorer),
+        "reranker": None if scorer is None else reranking(scorer),
         "repacker": "reverse",
         "compressor": compressing(),
     }

@@ -13,7 +13,7 @@ from typing import Any, Final, TypeVar, cast
 
 import numpy as np
 
-from longrag.calls import Embed, Flow, Generate, Outcome, Request, Score
+from longrag.calls import Embed, Flow, Generate, Outcome, Request
 from longrag.recipes.passages import Passage
 from longrag.retrieval.queries import QueryTexts
 from longrag.types import TokenCounter
@@ -73,7 +73,7 @@ class Step:
         seconds: from the start of the module to its result, including the time it waits for calls
             of other flows that run at the same time.
         calls: how many requests went out, by their names. Work done in this process,
-            by a local scorer for instance, is not a call.
+            by a scorer for instance, is not a call.
         sent_tokens: of the texts in these requests.
         received_tokens: of the texts that a language model answered.
         input: the module's input.
@@ -272,6 +272,4 @@ def _texts(request: Request) -> Sequence[str]:
             return (prompt,)
         case Embed(texts=texts):
             return texts
-        case Score(query=query, texts=texts):
-            return (query, *texts)
     return ()

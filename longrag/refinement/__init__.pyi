@@ -8,5 +8,4 @@ from .repacking import repack as repack
 from .reranking import OnError as OnError
 from .reranking import Reranked as Reranked
 from .reranking import rerank as rerank
-from .reranking import scored_by as scored_by
 from .self_information import selective_context as selective_context

@@ -6,10 +6,9 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final, Generic, Literal, TypeAlias, TypeVar, get_args
 
-from longrag.calls import Answer, Flow, Request, Score
 from longrag.errors import InvalidParameterError, RerankError
 from longrag.ingestion.chunking import chunk_spans
-from longrag.models.rerankers.scorers import ScoreArray, Scorer, finite_scores
+from longrag.models.rerankers.scorers import Scorer, finite_scores
 from longrag.types import TokenCounter
 
 T = TypeVar("T")
@@ -41,21 +40,23 @@ def rerank(
     query: str,
     items: Sequence[T],
     *,
+    scorer: Scorer,
     texts: Texts[T],
     candidates: int = PAPER_CANDIDATES,
     top_n: int | None = None,
     on_error: OnError = "raise",
-) -> Flow[list[Reranked[T]]]:
+) -> list[Reranked[T]]:
     """Put the first candidates of a best-first list into the order of a scorer.
 
-    All their texts go out as one ``Score`` request, equal texts once. An item of several texts, a
+    The scorer is called once with all their texts, equal texts once. An item of several texts, a
     long unit with its chunks, has the score of its best one. Items of equal score keep the order
-    they came in. What follows the candidates keeps its place, without a score. Nothing is
-    requested where there is nothing to score, and a single item is scored like any other.
+    they came in. What follows the candidates keeps its place, without a score. The scorer is not
+    called where there is nothing to score; a single item is scored like any other.
 
     Args:
         query: what to score against.
         items: the list, best first.
+        scorer: gives one finite number a text, higher is better.
         texts: gives an item's text, or at least one text of a part of it.
         candidates: how many items are scored, from the front.
         top_n: how many items are returned; None for all.
@@ -77,7 +78,18 @@ def rerank(
     if on_error not in get_args(OnError):
         raise InvalidParameterError("on_error", on_error, '"raise" or "keep_order"')
     parts = [_parts(texts(item), place) for place, item in enumerate(items[:candidates])]
-    return _rerank(query, list(items), parts, top_n, on_error)
+    unscored = [Reranked(item) for item in items]
+    if not parts:
+        return unscored
+    try:
+        scores = _score(scorer, query, parts)
+    except RerankError:
+        if on_error == "raise":
+            raise
+        return unscored[:top_n]
+    scored = [_best(item, own) for item, own in zip(items, scores, strict=False)]
+    scored.sort(key=lambda pair: -pair[0])
+    return [*(one for _, one in scored), *unscored[len(parts) :]][:top_n]
 
 
 def scored_pieces(
@@ -98,17 +110,6 @@ def scored_pieces(
     )
 
 
-def scored_by(scorer: Scorer) -> Answer:
-    """Make a scorer answer the requests of a reranking; see ``longrag.calls.run``."""
-
-    def answer(request: Request) -> ScoreArray:
-        if not isinstance(request, Score):
-            raise NotImplementedError(type(request).__name__)
-        return scorer(request.query, request.texts)
-
-    return answer
-
-
 def _parts(found: str | Sequence[str], place: int) -> tuple[str, ...]:
     parts = (found,) if isinstance(found, str) else tuple(found or ())
     if not parts or not all(isinstance(part, str) for part in parts):
@@ -116,33 +117,19 @@ def _parts(found: str | Sequence[str], place: int) -> tuple[str, ...]:
     return parts
 
 
-def _rerank(
-    query: str,
-    items: list[T],
-    parts: list[tuple[str, ...]],
-    top_n: int | None,
-    on_error: OnError,
-) -> Flow[list[Reranked[T]]]:
-    unscored = [Reranked(item) for item in items]
-    if not parts:
-        return unscored
-    asked = tuple(dict.fromkeys(text for several in parts for text in several))
-    (outcome,) = yield (Score(query, asked),)
+def _score(scorer: Scorer, query: str, parts: Sequence[tuple[str, ...]]) -> list[list[float]]:
+    """Return the scores of the texts of each item.
+
+    Raises:
+        RerankError: the scorer raised, or gave something other than a finite number a text.
+    """
+    distinct = tuple(dict.fromkeys(text for several in parts for text in several))
     try:
-        if isinstance(outcome, Exception):
-            raise RerankError(f"the scorer failed: {outcome}") from outcome
-        scores = finite_scores(outcome, len(asked)).tolist()
-    except RerankError:
-        if on_error == "raise":
-            raise
-        return unscored[:top_n]
-    score_of = dict(zip(asked, scores, strict=True))
-    scored = [
-        _best(item, [score_of[text] for text in several])
-        for item, several in zip(items, parts, strict=False)
-    ]
-    scored.sort(key=lambda pair: -pair[0])
-    return [*(one for _, one in scored), *unscored[len(parts) :]][:top_n]
+        found = scorer(query, distinct)
+    except Exception as error:
+        raise RerankError(f"the scorer failed: {error}") from error
+    score_of = dict(zip(distinct, finite_scores(found, len(distinct)).tolist(), strict=True))
+    return [[score_of[text] for text in several] for several in parts]
 
 
 def _best(item: T, scores: list[float]) -> tuple[float, Reranked[T]]:

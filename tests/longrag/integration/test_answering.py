@@ -8,7 +8,7 @@ from functools import partial
 
 import pytest
 
-from longrag.calls import CallLimit, Compute, Embed, Generate, Score, ask, together
+from longrag.calls import CallLimit, Compute, Embed, Generate, ask, together
 from longrag.errors import CallLimitError
 from longrag.integration.answering import Answerer, MethodCall, aperform, perform
 from longrag.journal import Journal
@@ -44,17 +44,25 @@ def score(model, request):
 
 
 @dataclass(frozen=True, slots=True)
+class Measure:
+    """A request that only this module knows, answered by an object without async methods."""
+
+    query: str
+    texts: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Special(Generate):
     extra: str = ""
 
 
 def answerer(model, **settings):
-    handlers = {Generate: partial(generate, model), Score: partial(score, model)}
+    handlers = {Generate: partial(generate, model), Measure: partial(score, model)}
     return Answerer(handlers, **settings)
 
 
 def both():
-    found = yield from together([ask(Generate("a")), ask(Score("x", ("xx", "y")))])
+    found = yield from together([ask(Generate("a")), ask(Measure("x", ("xx", "y")))])
     return found
 
 
@@ -142,7 +150,7 @@ async def test_the_limit_counts_what_is_paid_for_and_not_what_a_journal_answers(
         assert own.run(ask(Generate("a"))) == "A!"
         assert await own.arun(ask(Generate("b"))) == "B!"
         assert limit.spent == 2
-        assert own.run(ask(Score("x", ("x",)))) == [1.0]
+        assert own.run(ask(Measure("x", ("x",)))) == [1.0]
         with pytest.raises(CallLimitError, match="max_llm_calls=2"):
             own.run(ask(Generate("c")))
         assert own.run(ask(Generate("b"))) == "B!"
@@ -159,8 +167,8 @@ def test_a_lock_lets_one_request_of_its_class_be_answered_at_a_time():
             inside.pop()
             return [0.0]
 
-    flows = [ask(Score(str(number), ("t",))) for number in range(12)]
-    own = Answerer({Score: partial(score, Local())}, max_in_flight=6, locks={Score: lock})
+    flows = [ask(Measure(str(number), ("t",))) for number in range(12)]
+    own = Answerer({Measure: partial(score, Local())}, max_in_flight=6, locks={Measure: lock})
     assert own.run(together(flows)) == [[0.0]] * 12
     assert most == [1] * 12
 

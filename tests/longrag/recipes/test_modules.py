@@ -5,15 +5,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from longrag.calls import Embed, Fetch, Generate, Score, Search, run
+from longrag.calls import Embed, Fetch, Generate, Search, run
 from longrag.errors import RerankError, StoreError
 from longrag.indexing.keywords import KeywordIndex
 from longrag.recipes import (
     Hybrid,
     Recipe,
     Refine,
-    balanced_efficiency,
-    best_performance,
     refined_outside,
     reranking,
     search_by_text,
@@ -32,9 +30,22 @@ from tests.longrag.recipes.world import (
     TASK,
     TEXTS,
     World,
+    balanced_efficiency,
+    best_performance,
     keyword_hybrid,
     scores,
 )
+
+
+class Scorer:
+    """Scores by shared words, and notes what it was asked."""
+
+    def __init__(self):
+        self.asked = []
+
+    def __call__(self, query, texts):
+        self.asked.append((query, tuple(texts)))
+        return scores(query, texts)
 
 
 def test_a_missing_keyword_index_is_told_in_the_trace():
@@ -129,10 +140,10 @@ def test_a_retriever_that_returns_more_than_wanted_does_not_have_it_all_reranked
         yield ()
         return list(PASSAGES.values())
 
-    world = World()
-    recipe = Recipe(retriever=retriever, reranker=reranking(), candidates=3, top_k=3)
-    run(recipe.prepare(QUERY), world)
-    assert world.asked == [Score(QUERY, (TEXTS["bridge"], TEXTS["mill"], TEXTS["weir"]))]
+    scorer = Scorer()
+    recipe = Recipe(retriever=retriever, reranker=reranking(scorer), candidates=3, top_k=3)
+    run(recipe.prepare(QUERY), World())
+    assert scorer.asked == [(QUERY, (TEXTS["bridge"], TEXTS["mill"], TEXTS["weir"]))]
 
 
 def test_a_retriever_that_returns_something_else_is_refused():
@@ -211,28 +222,36 @@ def test_units_found_by_keywords_are_reranked_by_their_best_chunk():
     index = KeywordIndex.build([one.id for one in chunks], [one.text for one in chunks])
     keywords = index.by_unit(dict.fromkeys(index.ids, "u"))
     known = {"u": unit, **{one.id: one for one in chunks}}
-    world = World(found=[])
-    hybrid = Hybrid(keywords=keywords, passages=known)
-    prepared = run(Recipe(hybrid=hybrid, reranker=reranking()).prepare(QUERY), world)
-    assert Score(QUERY, (TEXTS["bridge"],)) in world.asked
+    scorer, hybrid = Scorer(), Hybrid(keywords=keywords, passages=known)
+    recipe = Recipe(hybrid=hybrid, reranker=reranking(scorer))
+    prepared = run(recipe.prepare(QUERY), World(found=[]))
+    assert scorer.asked == [(QUERY, (TEXTS["bridge"],))]
     assert [one.text for one in prepared.passages] == [unit.text]
 
 
-def test_a_scorer_of_this_process_ranks_as_one_that_is_asked():
-    world = World()
-    asked = run(best_performance().prepare(QUERY), world)
-    own = run(best_performance(scorer=lambda q, t: np.array(scores(q, t))).prepare(QUERY), World())
-    assert asked.passages == own.passages
-    assert dict(asked.trace["reranking"].calls) == {"Score": 1}
-    assert dict(own.trace["reranking"].calls) == {}
+def test_a_scorer_is_called_once_and_is_no_request():
+    scorer = Scorer()
+    prepared = run(best_performance(scorer=scorer).prepare(QUERY), World())
+    assert [sorted(texts) for _, texts in scorer.asked] == [sorted(TEXTS.values())]
+    assert dict(prepared.trace["reranking"].calls) == {}
+    arrays = best_performance(scorer=lambda q, t: np.array(scores(q, t), np.float32))
+    assert [one.id for one in run(arrays.prepare(QUERY), World()).passages] == [
+        one.id for one in prepared.passages
+    ]
+
+
+def test_a_recipe_without_a_scorer_does_not_rerank():
+    prepared = run(balanced_efficiency(scorer=None).prepare(QUERY), World())
+    assert prepared.trace["reranking"].skipped == "off"
+    assert prepared.trace["retrieval"].output.count == 5
 
 
 def test_candidates_are_retrieved_and_the_best_are_read():
-    world = World()
-    recipe = Recipe(reranker=reranking(), candidates=6, top_k=2)
+    world, scorer = World(), Scorer()
+    recipe = Recipe(reranker=reranking(scorer), candidates=6, top_k=2)
     prepared = run(recipe.prepare(QUERY), world)
     assert world.asked[0].top_k == 6
-    assert len(world.asked[1].texts) == 6
+    assert [len(texts) for _, texts in scorer.asked] == [6]
     assert [one.id for one in prepared.passages] == ["p-bridge", "p-church"]
     assert prepared.passages[0].score == pytest.approx(6, abs=1e-3)
 
@@ -251,16 +270,17 @@ def broken(query, texts):
     ids=["raises", "stops halfway", "not finite"],
 )
 def test_a_reranker_that_fails_raises_or_keeps_the_order(failing, said):
-    world = World(replies={"score": failing})
     with pytest.raises(RerankError, match=said):
-        run(balanced_efficiency().prepare(QUERY), world)
-    kept = run(balanced_efficiency(on_error="keep_order", compressor=None).prepare(QUERY), world)
+        run(balanced_efficiency(scorer=failing).prepare(QUERY), World())
+    lenient = balanced_efficiency(scorer=failing, on_error="keep_order", compressor=None)
+    kept = run(lenient.prepare(QUERY), World())
     plain = run(Recipe().prepare(QUERY), World())
     assert kept.passages == plain.passages[::-1]
     step = kept.trace["reranking"]
     assert step.skipped is None
-    assert any(said in error for error in step.errors)
-    assert (failing is broken) == ("OSError: the third batch was lost" in step.errors)
+    (error,) = step.errors
+    assert error.startswith("RerankError: the scorer")
+    assert said in error
     assert [one.id for one in step.output.first[:5]] == [one.id for one in plain.passages]
 
 

@@ -15,7 +15,6 @@ from longrag.recipes import (
     Passage,
     Recipe,
     as_passage,
-    balanced_efficiency,
     compressing,
 )
 from longrag.refinement import compress_abstractive, compress_extractive, repack
@@ -30,6 +29,7 @@ from tests.longrag.recipes.world import (
     TASK,
     TEXTS,
     World,
+    balanced_efficiency,
     check_provenance,
     timeless,
 )

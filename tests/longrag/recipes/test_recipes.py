@@ -10,18 +10,22 @@ from longrag.errors import InvalidParameterError
 from longrag.prompts import RECIPE_ANSWER, document_fields
 from longrag.recipes import (
     Recipe,
-    balanced_efficiency,
-    best_performance,
 )
 from longrag.recipes.trace import MODULES
 from tests.fakes import hash_vector
-from tests.longrag.recipes.world import QUERY, World, keyword_hybrid
+from tests.longrag.recipes.world import (
+    QUERY,
+    World,
+    balanced_efficiency,
+    best_performance,
+    keyword_hybrid,
+)
 
 
 def test_best_performance_asks_in_the_order_of_the_paper():
     world = World()
     answer = run(best_performance(hybrid=keyword_hybrid()).answer(QUERY), world)
-    assert world.names == ["hyde", "embed", "search", "score", "embed", "embed", "answer"]
+    assert world.names == ["hyde", "embed", "search", "embed", "embed", "answer"]
     assert answer.trace.ran == MODULES
     assert answer.text == "a reply to the answer"
 
@@ -39,7 +43,7 @@ def test_best_performance_searches_with_the_mean_of_query_and_pseudo_document():
 def test_balanced_efficiency_calls_a_language_model_for_the_answer_alone():
     world = World()
     answer = run(balanced_efficiency(hybrid=keyword_hybrid()).answer(QUERY), world)
-    assert world.names == ["search", "score", "embed", "embed", "answer"]
+    assert world.names == ["search", "embed", "embed", "answer"]
     assert world.asked[0] == Search(QUERY, 100)
     assert answer.trace.ran == tuple(name for name in MODULES if name != "transform")
     assert answer.trace["transform"].skipped == "off"
@@ -115,7 +119,7 @@ def test_with_every_module_off_it_retrieves_and_reads():
         ("gate", "classification", None),
         ("transform", "transform", "hyde"),
         ("hybrid", "hybrid", None),
-        ("reranker", "reranking", "score"),
+        ("reranker", "reranking", None),
         ("repacker", "repacking", None),
         ("compressor", "compression", None),
     ],

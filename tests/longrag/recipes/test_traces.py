@@ -13,8 +13,8 @@ from longrag.recipes import (
     Hybrid,
     Passage,
     Recipe,
-    balanced_efficiency,
-    best_performance,
+    Refine,
+    refined_outside,
     workflow,
 )
 from longrag.recipes import trace as tracing
@@ -27,9 +27,10 @@ from tests.longrag.recipes.world import (
     TASK,
     TEXTS,
     World,
+    balanced_efficiency,
+    best_performance,
     check_provenance,
     keyword_hybrid,
-    scores,
     timeless,
 )
 
@@ -61,8 +62,10 @@ def test_chinese_goes_through_every_module(make):
         "磨坊": "磨坊磨黑麦。它在一六八四年被烧毁。后来有人重建了它，今天那里是一家小小的博物馆。",
     }
     found = [Passage.of_document(f"段{id_}", text, doc_id=id_) for id_, text in texts.items()]
-    world = World(found=found, replies={"score": lambda q, t: [one.count("桥") for one in t]})
-    answer = run(make(hybrid=Hybrid.over(found)).answer("隆德的石桥是谁建造的？"), world)
+    recipe = make(
+        hybrid=Hybrid.over(found), scorer=lambda query, texts: [one.count("桥") for one in texts]
+    )
+    answer = run(recipe.answer("隆德的石桥是谁建造的？"), World(found=found))
     assert answer.passages[-1].id == "段桥"
     assert answer.passages[-1].text == "隆德的石桥由布兰特于一八八四年建造。"
     for passage in answer.passages:
@@ -85,7 +88,9 @@ def test_the_trace_counts_calls_and_tokens_with_the_given_counter():
     assert dict(step.calls) == {"Embed": 1, "Search": 1}
     assert (step.sent_tokens, step.received_tokens) == (11, 0)
     assert step.output.tokens == sum(map(words, TEXTS.values()))
-    assert trace["reranking"].sent_tokens == 7 + sum(map(words, TEXTS.values()))
+    step = trace["reranking"]
+    assert (dict(step.calls), step.sent_tokens) == ({}, 0)
+    assert step.input.tokens == sum(map(words, TEXTS.values()))
     assert dict(trace["compression"].calls) == {"Embed": 2}
     assert trace["generation"].received_tokens == 2
     assert trace.seconds == sum(step.seconds for step in trace.steps) > 0
@@ -132,16 +137,17 @@ def test_time_is_told_of_the_module_that_took_it_also_in_merged_flows(monkeypatc
     def tick():
         clock[0] += 0.25
 
-    # The clock goes on while all three wait for their scores, and at no other time.
-    together = threading.Barrier(3, action=tick, timeout=PATIENCE)
+    # The clock goes on while all three wait for their reranker, and at no other time.
+    together, world = threading.Barrier(3, action=tick, timeout=PATIENCE), World()
 
-    def slow_scores(query, texts):
-        together.wait()
-        return scores(query, texts)
+    def slow(request):
+        if isinstance(request, Refine):
+            together.wait()
+        return world(request)
 
-    recipe = balanced_efficiency()
+    recipe = balanced_efficiency(reranker=refined_outside)
     flows = [recipe.answer(QUERY) for _ in range(3)]
-    for answer in run_all(flows, World(replies={"score": slow_scores}), max_in_flight=3):
+    for answer in run_all(flows, slow, max_in_flight=3):
         assert answer.trace["reranking"].seconds == 0.25
         assert answer.trace.seconds == 0.25
 

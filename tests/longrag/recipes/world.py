@@ -3,17 +3,17 @@
 import asyncio
 import re
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
-from longrag.calls import Embed, Fetch, Generate, Score, Search
+from longrag import recipes
+from longrag.calls import Embed, Fetch, Generate, Search
 from longrag.recipes import (
     Hybrid,
     Passage,
     Recipe,
     Refine,
-    balanced_efficiency,
-    best_performance,
     compressing,
     refined_outside,
     search_each,
@@ -67,8 +67,6 @@ class World:
                     for one in self.found
                 ]
                 return sorted(scored, key=lambda one: -(one.score or 0))[: request.top_k]
-            case Score(query=query, texts=texts):
-                return self.replies.get("score", scores)(query, texts)
             case Fetch(unit_ids=ids):
                 return {id_: STORED[id_] for id_ in ids if id_ in STORED}
             case Refine(passages=passages):
@@ -102,6 +100,10 @@ def scores(query, texts):
     words = set(query.lower().rstrip("?").split())
     return [len(words & set(text.lower().replace(".", "").split())) - len(text) / 1e6
             for text in texts]  # fmt: skip
+
+
+best_performance = partial(recipes.best_performance, scorer=scores)
+balanced_efficiency = partial(recipes.balanced_efficiency, scorer=scores)
 
 
 def timeless(trace):

@@ -1,15 +1,12 @@
 """Candidates take the scorer's order; what is not scored, and what fails, stays where it was."""
 
-import asyncio
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from longrag.calls import Embed, Score, arun, run
 from longrag.errors import InvalidParameterError, RerankError
-from longrag.refinement import Reranked, rerank, scored_by
+from longrag.refinement import Reranked, rerank
 from longrag.refinement.reranking import scored_pieces
 
 
@@ -22,7 +19,7 @@ def by_length(query, texts):
 
 
 def ranked(items, scorer=by_length, *, texts=same, query="q", **settings):
-    return run(rerank(query, items, texts=texts, **settings), scored_by(scorer))
+    return rerank(query, items, scorer=scorer, texts=texts, **settings)
 
 
 def test_the_best_comes_first_with_its_score():
@@ -171,24 +168,9 @@ def test_an_interrupt_is_not_a_failure_of_the_scorer():
 )
 def test_what_is_not_allowed_is_refused_before_anything_is_asked(settings, match):
     with pytest.raises(InvalidParameterError, match=match):
-        rerank("q", ["a"], **{"texts": same, **settings})
+        ranked(["a"], failing(AssertionError()), **settings)
     with pytest.raises(InvalidParameterError, match="query must be a string"):
-        rerank(None, ["a"], texts=same)
-
-
-def test_an_answerer_of_scores_answers_nothing_else():
-    with pytest.raises(NotImplementedError, match="Embed"):
-        scored_by(by_length)(Embed(("a",), "query"))
-    assert scored_by(by_length)(Score("q", ("a", "bb"))).tolist() == [1.0, 2.0]
-
-
-def test_the_same_flow_serves_async_callers():
-    async def answer(request):
-        await asyncio.sleep(0)
-        return by_length(request.query, request.texts)
-
-    found = asyncio.run(arun(rerank("q", ["a", "bb"], texts=same), answer))
-    assert [one.item for one in found] == ["bb", "a"]
+        ranked(["a"], query=None)
 
 
 @settings(max_examples=60, deadline=None)
