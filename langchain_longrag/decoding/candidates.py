@@ -69,7 +69,7 @@ def to_key_scorer(given: Embeddings | BaseCrossEncoder | Scorer | None) -> Score
     """Return what scores keys: of an embedding model or a cross encoder of LangChain, or a scorer.
 
     Raises:
-        InvalidParameterError: it is none of these.
+        InvalidParameterError: it is something else.
     """
     if given is None:
         return None

@@ -22,6 +22,7 @@ from langchain_longrag.decoding.conversation import (
     render_message,
 )
 from longrag.decoding.answers import parse_answer
+from longrag.decoding.attribution import MAX_CITED
 from longrag.decoding.decoder import check_strings
 from longrag.decoding.generation import Delta, Generation, RetrievedSpan
 from longrag.decoding.settings import check_stop
@@ -70,6 +71,8 @@ class ChatRiches(RichesComponent, BaseChatModel):
             is empty where the model gave no answer, and streams in one piece.
         empty_response: the text where the decoder requires a quote (``require_quote``, which is the
             default) and found none.
+        max_sources: the sources of one quote that are cited, ranked by the question and the
+            thought before it; ``more_sources`` in a citation's ``extras`` counts the others.
         temperature: 0 or None: the most probable output is searched for, none is drawn.
         max_tokens: the most tokens of an output, instead of the decoder's.
         stop: strings at which an output ends, besides the decoder's and the prompt's own.
@@ -90,6 +93,7 @@ class ChatRiches(RichesComponent, BaseChatModel):
     prompt: SkipValidation[str | None] = RICHES_SINGLE_HOP
     output: SkipValidation[Shown] = "full"
     empty_response: str = EMPTY_ANSWER
+    max_sources: SkipValidation[int] = MAX_CITED
     temperature: SkipValidation[float | None] = None
     max_tokens: SkipValidation[int | None] = None
     stop: SkipValidation[Sequence[str] | None] = None
@@ -102,6 +106,7 @@ class ChatRiches(RichesComponent, BaseChatModel):
         check_template(self.prompt)
         if self.output not in get_args(Shown):
             raise InvalidParameterError("output", self.output, '"full" or "answer"')
+        check_k(self.max_sources, "max_sources")
         if self.max_tokens is not None:
             check_k(self.max_tokens, "max_tokens")
         _check_temperature(self.temperature)
@@ -127,6 +132,7 @@ class ChatRiches(RichesComponent, BaseChatModel):
             "prompt": self.prompt,
             "output": self.output,
             "empty_response": self.empty_response,
+            "max_sources": self.max_sources,
             "max_tokens": self.max_tokens,
             # What is given at a call would stand in the place of "stop".
             "stops": _read_stop(self.stop),
@@ -295,12 +301,14 @@ class ChatRiches(RichesComponent, BaseChatModel):
         return answer, [
             citation
             for span in generation.spans
-            for citation in self._corpus.cite(span, 0, len(answer))
+            for citation in self._corpus.cite(span, 0, len(answer), self.max_sources)
         ]
 
     def _cite(self, spans: Sequence[RetrievedSpan]) -> list[Citation]:
         return [
-            citation for span in spans for citation in self._corpus.cite(span, span.start, span.end)
+            citation
+            for span in spans
+            for citation in self._corpus.cite(span, span.start, span.end, self.max_sources)
         ]
 
     def _parse_answer(self, generation: Generation) -> str:

@@ -17,6 +17,7 @@ from langchain_longrag.bridge.answering import call_config, model_answerer
 from langchain_longrag.bridge.documents import to_core
 from langchain_longrag.models.identity import llm_identity
 from longrag import types as core
+from longrag.decoding.attribution import cited_sources
 from longrag.decoding.building import build_decoder
 from longrag.decoding.decoder import RichesDecoder
 from longrag.decoding.generation import RetrievedSpan, Source
@@ -63,11 +64,17 @@ class CitedCorpus:
                 "documents", f"none with the id {missing!r}", "those that the keys were made of"
             )
 
-    def cite(self, span: RetrievedSpan, start: int, end: int) -> list[Citation]:
-        """Return a citation of each source of a span, for the characters of a response."""
-        return [self._cite_source(span, source, start, end) for source in span.sources]
+    def cite(self, span: RetrievedSpan, start: int, end: int, most: int) -> list[Citation]:
+        """Return citations of the first ``most`` sources, for the characters of a response."""
+        shown = cited_sources(span, most)
+        return [
+            self._cite_source(span, source, start, end, len(span.sources) - len(shown))
+            for source in shown
+        ]
 
-    def _cite_source(self, span: RetrievedSpan, source: Source, start: int, end: int) -> Citation:
+    def _cite_source(
+        self, span: RetrievedSpan, source: Source, start: int, end: int, more: int
+    ) -> Citation:
         citation = Citation(type="citation", start_index=start, end_index=end)
         known = self._by_id.get(source.doc_id)
         if known is not None:
@@ -87,6 +94,7 @@ class CitedCorpus:
             "quote": span.text,
             "logprob": span.logprob,
             "proved": span.proved,
+            "more_sources": more,
         }
         return citation
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from operator import attrgetter
 from typing import Any, NamedTuple
 
@@ -19,7 +19,15 @@ from llama_index.core.schema import (
 )
 
 from llama_index_longrag.bridge.nodes import display_settings, exclude_metadata, to_document
-from longrag.decoding import Generation, RetrievedSpan, RichesDecoder, Source, Usage, thoughts
+from longrag.decoding import (
+    Generation,
+    RetrievedSpan,
+    RichesDecoder,
+    Source,
+    Usage,
+    cited_sources,
+    thoughts,
+)
 from longrag.errors import InvalidDocumentError, InvalidParameterError
 from longrag.ingestion import paragraphs
 from longrag.types import stable_id
@@ -53,8 +61,11 @@ def check_decoder(decoder: object) -> RichesDecoder:
     return decoder
 
 
-def to_raw(generation: Generation, decoder: RichesDecoder) -> dict[str, Any]:
-    """Write down an output: what was retrieved, on which thoughts, and what it took."""
+def to_raw(generation: Generation, decoder: RichesDecoder, max_sources: int) -> dict[str, Any]:
+    """Write down an output: what was retrieved, on which thoughts, and what it took.
+
+    Of each quote's sources there are ``max_sources``, and the number of the others.
+    """
     before = thoughts(generation, markers=decoder.markers)
     usage = generation.usage
     return {
@@ -62,7 +73,7 @@ def to_raw(generation: Generation, decoder: RichesDecoder) -> dict[str, Any]:
         "key_index": decoder.key_index.fingerprint,
         "text": generation.text,
         "trace": [
-            {"thought": thought, **asdict(span), "sources": [asdict(s) for s in span.sources]}
+            {"thought": thought, **_to_step(span, max_sources)}
             for thought, span in zip(before, generation.spans, strict=True)
         ],
         "logprob": generation.logprob,
@@ -91,17 +102,17 @@ def from_raw(raw: dict[str, Any]) -> Generation:
     )
 
 
-def _to_span(*, thought: str, sources: Sequence[dict[str, Any]], **known: Any) -> RetrievedSpan:
+def _to_step(span: RetrievedSpan, max_sources: int) -> dict[str, Any]:
+    shown = cited_sources(span, max_sources)
+    known = asdict(replace(span, sources=()))
+    known["sources"] = [asdict(source) for source in shown]
+    return {**known, "more_sources": len(span.sources) - len(shown)}
+
+
+def _to_span(
+    *, thought: str, sources: Sequence[dict[str, Any]], more_sources: int, **known: Any
+) -> RetrievedSpan:
     return RetrievedSpan(sources=tuple(Source(**source) for source in sources), **known)
-
-
-def cited_sources(span: RetrievedSpan) -> tuple[Source, ...]:
-    """Return the sources of a span that are shown.
-
-    All places of its words; of passages that it only stands for, which are ranked, the best.
-    """
-    own = tuple(source for source in span.sources if source.verbatim)
-    return own or span.sources[:1]
 
 
 class _Paragraph(NamedTuple):

@@ -35,18 +35,26 @@ from llama_index_longrag.decoding.candidates import (
 from llama_index_longrag.decoding.citations import (
     CitedDocuments,
     check_decoder,
-    cited_sources,
     decoder_settings,
     settings_digest,
     to_raw,
 )
-from longrag.decoding import Delta, Generation, RetrievedSpan, RichesDecoder, Source
+from longrag.decoding import (
+    Delta,
+    Generation,
+    RetrievedSpan,
+    RichesDecoder,
+    Source,
+    cited_sources,
+)
+from longrag.decoding.attribution import MAX_CITED
 from longrag.decoding.candidates import Candidates, CandidatesFor
 from longrag.decoding.threads import in_one_thread, in_thread
 from longrag.errors import InvalidParameterError
 from longrag.indexing import KeyIndex
 from longrag.integration.quote_candidates import CANDIDATE_K, CandidateSource
 from longrag.models.language_model import LanguageModel
+from longrag.retrieval.units import check_k
 from longrag.synthesis.two_turn import EMPTY_ANSWER
 
 _KWARGS = ("stop", "max_tokens", "query", "prior_prompt")
@@ -89,6 +97,8 @@ class RichesLLM(CustomLLM):
         candidates_per_thought: ask the retriever before each quote, with the question and the
             thought before it; by default it is asked once, with the question.
         empty_response: the text of a response without the quote that is required.
+        max_sources: the sources of a quote that are cited, ranked by the question and the thought;
+            ``raw`` tells how many more there are.
 
     Raises:
         InvalidParameterError: the decoder is not a RichesDecoder.
@@ -104,6 +114,7 @@ class RichesLLM(CustomLLM):
     candidates: Any = Field(default=None, exclude=True, repr=False)
     candidate_k: int = CANDIDATE_K
     candidates_per_thought: bool = False
+    max_sources: int = MAX_CITED
     _source: CandidateSource | None = PrivateAttr(default=None)
     _corpus: CitedDocuments = PrivateAttr()
 
@@ -111,6 +122,7 @@ class RichesLLM(CustomLLM):
         self, *, decoder: Any = None, documents: Sequence[BaseNode] = (), **settings: Any
     ) -> None:
         super().__init__(decoder=check_decoder(decoder), **settings)
+        check_k(self.max_sources, "max_sources")
         self._corpus = CitedDocuments(documents, self.title_key)
         self._source = to_candidate_source(
             self.candidates,
@@ -302,7 +314,7 @@ class RichesLLM(CustomLLM):
                     yield response
 
     def _completion(self, generation: Generation) -> CompletionResponse:
-        raw = to_raw(generation, self.decoder)
+        raw = to_raw(generation, self.decoder, self.max_sources)
         known = {
             "citations": self._citations(generation.spans),
             **{k: v for k, v in raw["usage"].items() if k.endswith("_tokens")},
@@ -313,7 +325,9 @@ class RichesLLM(CustomLLM):
 
     def _citations(self, spans: Sequence[RetrievedSpan]) -> list[dict[str, Any]]:
         return [
-            self._corpus.citation(span, source) for span in spans for source in cited_sources(span)
+            self._corpus.citation(span, source)
+            for span in spans
+            for source in cited_sources(span, self.max_sources)
         ]
 
 

@@ -22,7 +22,6 @@ from llama_index_longrag.decoding.candidates import to_key_scorer
 from llama_index_longrag.decoding.citations import (
     CitedDocuments,
     check_decoder,
-    cited_sources,
     from_raw,
 )
 from llama_index_longrag.decoding.keys import build
@@ -44,6 +43,7 @@ from longrag.decoding import (
     retrieve,
     riches_prompt,
 )
+from longrag.decoding.attribution import MAX_CITED
 from longrag.decoding.threads import in_thread
 from longrag.errors import InvalidParameterError
 from longrag.indexing.key_index.parts import Mode
@@ -95,6 +95,8 @@ class RichesQueryEngine(BaseQueryEngine):
         candidates_per_thought: ask the retriever before each quote, with the question and the
             thought before it; by default it is asked once, with the question.
         empty_response: the answer when there is none.
+        max_sources: the passages of one quote among the source nodes, ranked by the question and
+            the thought; the trace tells how many more there are.
         title_key: the metadata key of a document's title.
         callback_manager: told of queries, retrievals and calls of the model.
 
@@ -117,6 +119,7 @@ class RichesQueryEngine(BaseQueryEngine):
         candidate_k: int = CANDIDATE_K,
         candidates_per_thought: bool = False,
         empty_response: str = EMPTY_ANSWER,
+        max_sources: int = MAX_CITED,
         title_key: str = "title",
         callback_manager: CallbackManager | None = None,
     ) -> None:
@@ -133,6 +136,7 @@ class RichesQueryEngine(BaseQueryEngine):
             candidates=candidates,
             candidate_k=candidate_k,
             candidates_per_thought=candidates_per_thought,
+            max_sources=max_sources,
             callback_manager=self.callback_manager,
         )
         self._retriever = _PassageRetriever(self._llm, self._passages, similarity_top_k)
@@ -156,6 +160,7 @@ class RichesQueryEngine(BaseQueryEngine):
         candidate_k: int = CANDIDATE_K,
         candidates_per_thought: bool = False,
         empty_response: str = EMPTY_ANSWER,
+        max_sources: int = MAX_CITED,
         title_key: str = "title",
         callback_manager: CallbackManager | None = None,
         **settings: Any,
@@ -179,6 +184,7 @@ class RichesQueryEngine(BaseQueryEngine):
             candidate_k: as of the class.
             candidates_per_thought: as of the class.
             empty_response: as of the class.
+            max_sources: as of the class.
             title_key: as of the class.
             callback_manager: as of the class.
             settings: those of ``RichesDecoder``, such as ``beam_size``; ``stop`` is by default
@@ -214,6 +220,7 @@ class RichesQueryEngine(BaseQueryEngine):
             candidate_k=candidate_k,
             candidates_per_thought=candidates_per_thought,
             empty_response=empty_response,
+            max_sources=max_sources,
             title_key=title_key,
             callback_manager=callback_manager,
         )
@@ -307,7 +314,7 @@ class RichesQueryEngine(BaseQueryEngine):
         answer = parse_answer(output, markers=self._decoder.markers)
         quotes = "\n".join(span.text for span in output.spans)
         nodes = self._llm.source_nodes(
-            (source, span) for span in output.spans for source in cited_sources(span)
+            (source, span) for span in output.spans for source in span.sources
         )
         names = ("text", "trace", "finish_reason", "logprob", "usage")
         metadata = {result.node.node_id: result.node.metadata for result in nodes}

@@ -2,6 +2,7 @@ from .answers import parse_answer as parse_answer
 from .answers import prior_prompt as prior_prompt
 from .answers import riches_prompt as riches_prompt
 from .answers import thoughts as thoughts
+from .attribution import cited_sources as cited_sources
 from .attribution import sources as sources
 from .building import build_decoder as build_decoder
 from .candidates import Candidates as Candidates

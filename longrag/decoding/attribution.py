@@ -9,7 +9,7 @@ from itertools import groupby
 from operator import attrgetter
 from typing import Final
 
-from longrag.decoding.generation import Source
+from longrag.decoding.generation import RetrievedSpan, Source
 from longrag.decoding.settings import check_count
 from longrag.errors import InvalidParameterError
 from longrag.indexing import KeyIndex, KeyState, Occurrence
@@ -21,10 +21,25 @@ from longrag.types import Key, Span
 MAX_RANKED: Final = 1000
 """Passages of one key that are ranked: some tenths of a second."""
 
+MAX_CITED: Final = 3
+"""Sources of one quote that are shown; a sentence that is repeated everywhere has thousands."""
+
+# Characters around a quote within its paragraph that tell what its source is about.
+_AROUND: Final = 1000
+
 # What a tokenizer writes for bytes that are no whole character.
 _BROKEN: Final = "\ufffd"
 # A character has four bytes, and no tokenizer takes more tokens than bytes for it.
 _LONGEST: Final = 8
+
+
+def cited_sources(span: RetrievedSpan, most: int = MAX_CITED) -> tuple[Source, ...]:
+    """Return the sources of a span that are shown: the first ``most`` of those with its words.
+
+    Of a span that stands for passages, such as a heading, the first ``most`` of these.
+    """
+    own = tuple(source for source in span.sources if source.verbatim)
+    return (own or span.sources)[:most]
 
 
 def sources(
@@ -34,6 +49,7 @@ def sources(
     tokenizer: Tokenizer,
     query: str = "",
     texts: Mapping[str, str] | None = None,
+    titles: Mapping[str, str] | None = None,
     max_ranked: int = MAX_RANKED,
 ) -> tuple[Source, ...]:
     """Return where the tokens of a state stand in the corpus, each place once.
@@ -46,19 +62,22 @@ def sources(
     space apart. For documents without a text there, a place that is as long as its key is taken to
     hold the key's words.
 
-    Passages that are not verbatim, such as those under a heading, are ranked where there is a query
-    and a text to compare: by the cosine of TF-IDF vectors, whose weights are those of the passages
-    ranked (RICHES Table 3, "Title"), equal ones in the order of documents and offsets. Nothing is
-    left out: passages beyond the first ``max_ranked``, and those without a text, follow behind the
-    ranked ones without a score.
+    Several sources, and passages that are not verbatim, are ranked where there is a query and a
+    text to compare: by the cosine of TF-IDF vectors, whose weights are those of the texts compared
+    (RICHES Table 3, "Title"), equal ones in the order of documents and offsets. A passage is
+    compared by its own text, and a source that is verbatim by its document's title and the
+    paragraph around it, since the words of the quote are the same in all of them. Nothing is left
+    out: sources beyond the first ``max_ranked``, and those without a text, follow behind the ranked
+    ones without a score.
 
     Args:
         index: the index that made the state.
         state: where a span was closed.
         tokenizer: the one the index was made with.
-        query: what the passages are ranked by, usually the question.
+        query: what the sources are ranked by, usually the question and the thought.
         texts: the documents' texts by id; others than the keys' documents do not matter.
-        max_ranked: the passages that are compared with the query.
+        titles: the documents' titles by id.
+        max_ranked: the sources that are compared with the query.
 
     Raises:
         InvalidParameterError: a setting, or a state of another index.
@@ -80,9 +99,9 @@ def sources(
     if not told:
         placed = [replace(source, verbatim=False) for source in placed]
     ordered = sorted(dict.fromkeys(placed), key=_order)
-    if not query.strip() or not texts or all(source.verbatim for source in ordered):
+    if not query.strip() or not texts or (len(ordered) == 1 and ordered[0].verbatim):
         return tuple(ordered)
-    return tuple(_ranked(ordered, query, texts, max_ranked))
+    return tuple(_ranked(ordered, query, texts, titles or {}, max_ranked))
 
 
 def _order(source: Source) -> tuple[str, int, int, str, bool]:
@@ -230,10 +249,16 @@ def _ends(tokenizer: Tokenizer, text: str) -> list[int | None]:
 
 
 def _ranked(
-    found: Sequence[Source], query: str, texts: Mapping[str, str], max_ranked: int
+    found: Sequence[Source],
+    query: str,
+    texts: Mapping[str, str],
+    titles: Mapping[str, str],
+    max_ranked: int,
 ) -> list[Source]:
     known = [source for source in found if source.doc_id in texts][:max_ranked]
-    passages = [texts[source.doc_id][source.start : source.end] for source in known]
+    passages = [
+        _around(source, texts[source.doc_id], titles.get(source.doc_id, "")) for source in known
+    ]
     scored = [
         replace(source, score=score)
         for source, score in zip(known, _cosines(query, passages), strict=True)
@@ -242,6 +267,16 @@ def _ranked(
     ranked = sorted(scored, key=lambda source: -(source.score or 0.0))
     chosen = frozenset(known)
     return ranked + [source for source in found if source not in chosen]
+
+
+def _around(source: Source, text: str, title: str) -> str:
+    """Return what tells whether a source is about a query."""
+    if not source.verbatim:
+        return text[source.start : source.end]
+    first, last = max(0, source.start - _AROUND), source.end + _AROUND
+    begin = text.rfind("\n\n", first, source.start)
+    end = text.find("\n\n", source.end, last)
+    return f"{title}\n{text[max(begin, first) : end if end >= 0 else last]}"
 
 
 def _cosines(query: str, passages: Sequence[str]) -> list[float]:

@@ -85,8 +85,7 @@ class RichesDecoder:
         markers: what opens and closes a span.
         max_rows: the prefixes scored in search of one exact key, after which a beam's best is taken
             without proof.
-        documents: the corpus, to find the characters of a quote and to rank the passages under a
-            heading.
+        documents: the corpus, to find the characters of a quote and to rank its sources.
 
     Raises:
         InvalidParameterError: a setting, or a model that cannot be constrained, such as one behind
@@ -148,6 +147,7 @@ class RichesDecoder:
         self.markers = markers
         self._stopped: Stopped = never
         self._texts = {document.id: document.text for document in documents}
+        self._titles = {document.id: document.title for document in documents}
         self._constrain = partial(
             Constraint,
             tokenizer=language_model.tokenizer,
@@ -239,8 +239,8 @@ class RichesDecoder:
 
         Args:
             prompt: ends where the output is to begin.
-            query: what the passages under one heading are ranked by; without it, by the text
-                before the span.
+            query: what the sources of a quote are ranked by, with the thought before it, where the
+                decoder has the documents.
             prior_prompt: the prompt without its question, behind which the opening marker follows
                 at once: what a key's probability there is, it has whatever is asked. See
                 ``longrag.decoding.prior_prompt``; by default the model's prior is taken behind the
@@ -410,7 +410,8 @@ class RichesDecoder:
             prompts=[*ids, behind_nothing],
             searches=[search for _, search in pairs],
             writers=[
-                Writer(self.language_model.tokenizer, self._texts, ends, query) for query in queries
+                Writer(self.language_model.tokenizer, self._texts, ends, query, self._titles)
+                for query in queries
             ],
         )
 

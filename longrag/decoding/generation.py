@@ -16,8 +16,8 @@ class Source:
 
     The characters ``[start, end)`` of document ``doc_id``. ``verbatim`` tells that they are the
     span's own words, white space apart; otherwise they are the passage that the span stands for,
-    as a proposition or a heading does. ``score`` ranks the passages under one heading, None where
-    nothing was to be ranked.
+    as a proposition or a heading does. ``score`` ranks the sources of one span, None where nothing
+    was to be ranked.
     """
 
     doc_id: str

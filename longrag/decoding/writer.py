@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import islice
 
 from longrag.decoding.attribution import sources
@@ -18,14 +18,15 @@ from longrag.models.tokenizer import Tokenizer
 class Writer:
     """Writes hypotheses out.
 
-    ``texts`` are those of the corpus's documents, by id, and ``query`` is what passages under one
-    heading are ranked by.
+    ``texts`` and ``titles`` are those of the corpus's documents, by id. The sources of a span are
+    ranked by ``query`` and the thought before it.
     """
 
     tokenizer: Tokenizer
     texts: Mapping[str, str]
     stop: Sequence[str]
     query: str = ""
+    titles: Mapping[str, str] = field(default_factory=dict)
 
     def generation(self, found: Sequence[Hypothesis], usage: Usage) -> Generation:
         """Write the hypotheses of a search, best first: the first, with the others beside it."""
@@ -47,6 +48,7 @@ class Writer:
         totals = (0.0, *own.totals)
         for number in range(first, len(script.spans)):
             closed, quoted = own.place.spans[number], script.spans[number]
+            behind = script.spans[number - 1].end if number else 0
             yield RetrievedSpan(
                 text=script.text[quoted.start : quoted.end],
                 start=quoted.start,
@@ -56,8 +58,9 @@ class Writer:
                     closed.key_index,
                     closed.state,
                     tokenizer=self.tokenizer,
-                    query=self.query or script.text[: quoted.start],
+                    query=f"{self.query} {script.text[behind : quoted.start]}",
                     texts=self.texts,
+                    titles=self.titles,
                 ),
                 proved=closed in own.proved,
             )

@@ -121,3 +121,24 @@ def test_what_are_no_candidates_is_refused(settings, match):
     for kind in (ChatRiches, RichesRetriever):
         with pytest.raises(InvalidParameterError, match=match):
             make(kind, **settings)
+
+
+def test_a_sentence_of_two_thousand_documents_gives_a_few_citations_and_a_count():
+    pages = [
+        Document("All rights reserved.", id=f"p{n}", metadata={"title": f"Page {n}"})
+        for n in range(2000)
+    ]
+    pages[1234].metadata["title"] = "The mill that burned down"
+    model = writing(lambda question: " << All rights reserved. >>\nanswer: reserved")
+    settings = {"language_model": model, "prompt": TEMPLATE, "beam_size": 2}
+    for most, cited_ids in ((3, ["p1234", "p0", "p1"]), (1, ["p1234"])):
+        chat = ChatRiches.from_documents(pages, **settings, max_sources=most)
+        (block,) = chat.invoke(QUESTION).content_blocks
+        extras = [note["extras"] for note in block["annotations"]]
+        assert [extra["doc_id"] for extra in extras] == cited_ids
+        assert {extra["more_sources"] for extra in extras} == {2000 - most}
+    retriever = RichesRetriever(decoder=chat.decoder, documents=pages, prompt=TEMPLATE, k=5)
+    found = [document.metadata["doc_id"] for document in retriever.invoke(QUESTION)]
+    assert found == ["p1234", "p0", "p1", "p10", "p100"]
+    with pytest.raises(InvalidParameterError, match="max_sources"):
+        make(ChatRiches, None, max_sources=0)

@@ -6,7 +6,7 @@ import pytest
 from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.base.llms.types import ChatMessage
 from llama_index.core.embeddings import MockEmbedding
-from llama_index.core.schema import NodeWithScore, QueryBundle, TextNode
+from llama_index.core.schema import Document, NodeWithScore, QueryBundle, TextNode
 from llama_index.core.vector_stores.types import MetadataFilter, MetadataFilters
 
 from llama_index_longrag import RichesQueryEngine
@@ -132,3 +132,23 @@ async def test_an_embedding_model_of_the_framework_scores_the_keys():
 def test_what_are_no_candidates_is_refused(settings, match):
     with pytest.raises(InvalidParameterError, match=match):
         engine(**settings)
+
+
+def test_a_sentence_of_two_thousand_documents_gives_a_few_nodes_and_a_count():
+    told = " keyword: rights << All rights reserved. >>\nanswer: reserved"
+    pages = [
+        Document(text="All rights reserved.", id_=f"p{n}", metadata={"title": f"Page {n}"})
+        for n in range(2000)
+    ]
+    pages[1234].metadata["title"] = "The mill that burned down"
+    model = Scripted({BURNED: told})
+    response = RichesQueryEngine.from_documents(
+        pages, language_model=model, prompt="question: {question}\npassage:"
+    ).query(BURNED)
+    (step,) = response.metadata["trace"]
+    assert [source["doc_id"] for source in step["sources"]] == ["p1234", "p0", "p1"]
+    assert step["more_sources"] == 1997
+    cited = [result.node.ref_doc_id for result in response.source_nodes]
+    assert cited == ["p1234", "p0", "p1"]
+    with pytest.raises(InvalidParameterError, match="max_sources"):
+        engine(None, max_sources=0)

@@ -1,13 +1,14 @@
 """A span leads to its own characters in the documents, or to the passage it stands for."""
 
 import time
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from longrag.decoding.attribution import sources
-from longrag.decoding.generation import Source
+from longrag.decoding.attribution import cited_sources, sources
+from longrag.decoding.generation import RetrievedSpan, Source
 from longrag.errors import InvalidParameterError
 from longrag.indexing import KeyIndex
 from longrag.ingestion import paragraph_keys, paragraphs, sentence_keys, title_keys
@@ -260,14 +261,31 @@ def test_passages_without_words_or_without_a_text_keep_their_order():
     assert [(s.doc_id, s.score) for s in blank] == [("b", 0.0), ("a", None), ("c", None)]
 
 
-def test_what_is_verbatim_is_not_ranked():
-    index = build([Key("oak", "a", 0, 3), Key("oak", "b", 4, 7)], "keys")
-    texts = {"a": "oak", "b": "the oak"}
-    placed = sources(index, at(index, "oak"), tokenizer=TOKENIZERS[0], query="oak", texts=texts)
-    assert [(s.doc_id, s.verbatim, s.score) for s in placed] == [
-        ("a", True, None),
-        ("b", True, None),
-    ]
+def test_sources_of_the_same_words_are_ranked_by_what_stands_around_them():
+    keys = [Key("oak", name, 0, 3) for name in "abc"]
+    index = build(keys, "keys")
+    texts = {"a": "oak\n\nten ships", "b": "oak and ten boats", "c": "oak"}
+    titles = {"c": "ten ships"}
+    at_oak = at(index, "oak")
+    given = {"tokenizer": TOKENIZERS[0], "texts": texts, "titles": titles}
+    placed = sources(index, at_oak, query="ten ships", **given)
+    # The ships of document a are in another paragraph, those of c in its title.
+    assert [source.doc_id for source in placed] == ["c", "b", "a"]
+    assert all(source.verbatim for source in placed)
+    assert placed[0].score > placed[1].score > placed[2].score == 0
+    assert [source.doc_id for source in sources(index, at_oak, **given)] == ["a", "b", "c"]
+    alone = build(keys[:1], "keys")
+    (only,) = sources(alone, at(alone, "oak"), query="ten ships", **given)
+    assert only.score is None
+
+
+@pytest.mark.parametrize(("most", "shown"), [(1, "b"), (2, "bc"), (9, "bc")])
+def test_the_first_sources_are_cited_and_those_with_the_words_alone(most, shown):
+    found = [Source("a", 0, 3, verbatim=False), Source("b", 0, 3), Source("c", 0, 3)]
+    span = RetrievedSpan("oak", 0, 3, -1.0, tuple(found))
+    assert "".join(source.doc_id for source in cited_sources(span, most)) == shown
+    passages = replace(span, sources=tuple(found[:1]))
+    assert cited_sources(passages, most) == (found[0],)
 
 
 def test_twenty_thousand_sources_are_all_there_in_no_time():
