@@ -193,6 +193,17 @@ class IndexDatabase:
             )
         return generation
 
+    def remove(self) -> None:
+        """Take the whole index out of the database, in one transaction.
+
+        Raises:
+            DatabaseError: another writer did not finish in time, or the database cannot be reached.
+        """
+        index, item = self._table("longrag_index"), self._table("longrag_item")
+        with self._transaction(write=True) as connection:
+            connection.execute(item.delete().where(item.c.index_name == self.name))
+            connection.execute(index.delete().where(index.c.name == self.name))
+
     def _row(self, connection: Connection, *, lock: bool = False) -> Row[Any] | None:
         index = self._table("longrag_index")
         query = index.select().where(index.c.name == self.name)

@@ -65,14 +65,24 @@ def read_documents(path: str | os.PathLike[str]) -> list[Document]:
         InvalidParameterError: If nothing is there, or nothing that can be read as a document.
         InvalidDocumentError: If a file cannot be read; the message names it.
     """
-    root = Path(path)
-    files = [(_name(root.name), root)] if _is_file(root, path) else _walk(root)
-    documents = [_read(doc_id, file) for doc_id, file in sorted(files) if _is_readable(doc_id)]
+    files = [(doc_id, file) for doc_id, file in find_files(path) if is_readable(doc_id)]
+    documents = [read_file(doc_id, file) for doc_id, file in files]
     if not documents:
         raise InvalidParameterError(
             "path", str(path), f"a file or a folder of files that end in {', '.join(EXTENSIONS)}"
         )
     return documents
+
+
+def find_files(path: str | os.PathLike[str]) -> list[tuple[str, Path]]:
+    """List one file, or every visible file below a folder, as ids and paths, sorted by id.
+
+    Raises:
+        InvalidParameterError: nothing is there.
+        InvalidDocumentError: a folder cannot be listed; the message names it.
+    """
+    root = Path(path)
+    return [(_name(root.name), root)] if _is_file(root, path) else sorted(_walk(root))
 
 
 def _is_file(root: Path, path: object) -> bool:
@@ -108,11 +118,17 @@ def _name(path: str) -> str:
     return os.fsencode(path).decode("utf-8", "backslashreplace")
 
 
-def _is_readable(doc_id: str) -> bool:
+def is_readable(doc_id: str) -> bool:
+    """Tell whether ``read_file`` reads files of this name."""
     return doc_id.lower().endswith(EXTENSIONS)
 
 
-def _read(doc_id: str, file: Path) -> Document:
+def read_file(doc_id: str, file: Path) -> Document:
+    """Read one file of Markdown, HTML or text; see ``read_documents``.
+
+    Raises:
+        InvalidDocumentError: the file cannot be read.
+    """
     try:
         text = file.read_bytes().decode("utf-8-sig", "replace")
     except OSError as error:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import importlib
-import sys
 from collections.abc import Callable
 from importlib.metadata import entry_points
-from pathlib import Path
 from typing import Any, Final
 
 from longrag.errors import InvalidParameterError
+from longrag.integration.import_paths import import_object
 from longrag.integration.store_checks import as_table, check_store, is_store_under_test
 
 GROUP: Final = "longrag.stores"
@@ -35,23 +33,12 @@ def check_named_store(framework: str, factory: str) -> bool:
             f"one of {sorted(adapters)}",
             "Install longrag with the extra of the framework.",
         )
-    make = _function(factory)
+    allowed = "module:function, a function that returns an empty store"
+    make = import_object("factory", factory, allowed)
     adapter: Callable[[Callable[..., Any]], Any] = adapters[framework].load()
     results = check_store(adapter(make))
     print(as_table({factory: results}))  # noqa: T201 - it is a command's output
     return all(one.passed for one in results)
-
-
-def _function(factory: str) -> Callable[..., Any]:
-    module, _, name = factory.partition(":")
-    if str(Path.cwd()) not in sys.path:
-        sys.path.insert(0, str(Path.cwd()))
-    try:
-        found: Callable[..., Any] = getattr(importlib.import_module(module), name)
-    except (ImportError, AttributeError, ValueError) as error:
-        allowed = "module:function, a function that returns an empty store"
-        raise InvalidParameterError("factory", factory, allowed, f"{error}") from error
-    return found
 
 
 def wrap_unless_ready(made: Any, wrap: Callable[[Any], Any]) -> Any:

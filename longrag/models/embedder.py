@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Protocol, runtime_checkable
 
@@ -82,6 +83,41 @@ class LsaEmbedder:
         norms = np.linalg.norm(vectors, axis=1, keepdims=True)
         scaled: Vectors = (vectors / np.where(norms > 0, norms, 1)).astype(np.float32)
         return scaled
+
+    def to_bytes(self) -> dict[str, bytes]:
+        """Return what was fitted as named bytes, values in float32, for ``from_bytes``."""
+        width, words = self._components.shape
+        vocabulary = self._vectorizer.vocabulary_ if words else {}
+        weights = self._vectorizer.idf_ if words else ()
+        return {
+            "vocabulary": json.dumps(sorted(vocabulary, key=vocabulary.__getitem__)).encode(),
+            "weights": np.asarray(weights, "<f4").tobytes(),
+            "width": json.dumps(width).encode(),
+            "components": np.asarray(self._components, "<f4").tobytes(),
+        }
+
+    @classmethod
+    def from_bytes(cls, fitted: Mapping[str, bytes]) -> LsaEmbedder:
+        """Make the embedder that ``to_bytes`` was called on, to the precision of float32.
+
+        Raises:
+            IndexFormatError: the bytes are damaged.
+        """
+        try:
+            words = json.loads(fitted["vocabulary"])
+            weights = np.frombuffer(fitted["weights"], "<f4").astype(np.float64)
+            values = np.frombuffer(fitted["components"], "<f4").astype(np.float64)
+            components = values.reshape(json.loads(fitted["width"]), len(words))
+            if len(weights) != len(words) or not np.isfinite(components).all():
+                raise ValueError("its parts do not fit together")
+            embedder = cls([])
+            if words:
+                embedder._vectorizer.vocabulary = {word: i for i, word in enumerate(words)}
+                embedder._vectorizer.idf_ = weights
+                embedder._components = components
+        except (KeyError, TypeError, ValueError) as error:
+            raise IndexFormatError(f"the saved embedder is damaged: {error}") from error
+        return embedder
 
 
 def _stems(text: str) -> list[str]:

@@ -1,0 +1,98 @@
+"""Arguments that several commands share, and how a bad one is refused."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import sys
+from collections.abc import Mapping
+from typing import Any, Final, NoReturn
+
+from longrag.cli.progress import TerminalProgress
+from longrag.errors import InvalidParameterError
+from longrag.index_file.models import Generator, load_generator
+from longrag.index_file.progress import Progress
+
+DEFAULT_FILE: Final = "longrag.db"
+
+_CONTROL: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser that refuses a bad argument in one line."""
+
+    def error(self, message: str) -> NoReturn:
+        """Print the error and end with status 2."""
+        command = self.prog
+        self.exit(2, f"error: {message}; see `{command} --help`\n")
+
+
+def add_file(parser: argparse.ArgumentParser, *, option: bool) -> None:
+    """Add the index file, as the option ``--file`` or as an optional argument FILE."""
+    help_ = f"the index file (default {DEFAULT_FILE})"
+    if option:
+        parser.add_argument("--file", default=DEFAULT_FILE, help=help_)
+    else:
+        parser.add_argument("file", nargs="?", default=DEFAULT_FILE, help=help_)
+
+
+def add_embedder(parser: argparse.ArgumentParser, default: str | None, help_: str) -> None:
+    """Add the embedder and its options."""
+    parser.add_argument("--embedder", default=default, help=help_)
+    parser.add_argument(
+        "--embedder-options", metavar="JSON", help="keyword arguments of an imported embedder"
+    )
+
+
+def add_llm(parser: argparse.ArgumentParser, help_: str) -> None:
+    """Add the language model and its options."""
+    parser.add_argument("--llm", metavar="MODULE:NAME", help=help_)
+    parser.add_argument(
+        "--llm-options", metavar="JSON", help="keyword arguments of the language model"
+    )
+
+
+def add_output(parser: argparse.ArgumentParser) -> None:
+    """Add how results are printed."""
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.add_argument("--quiet", action="store_true", help="show no progress")
+
+
+def read_options(name: str, text: str | None) -> Mapping[str, Any]:
+    """Read keyword arguments that are given as a JSON object.
+
+    Raises:
+        InvalidParameterError: the text is not one.
+    """
+    try:
+        options = json.loads(text or "{}")
+    except ValueError:
+        options = None
+    if not isinstance(options, dict):
+        raise InvalidParameterError(name, text, 'a JSON object such as \'{"model": "name"}\'')
+    return options
+
+
+def generator(options: argparse.Namespace) -> Generator | None:
+    """Return the language model that was asked for; None without one."""
+    given = read_options("llm-options", options.llm_options)
+    return None if options.llm is None else load_generator(options.llm, given)
+
+
+def progress(options: argparse.Namespace) -> Progress:
+    """Return what shows progress: nothing unless a person is watching."""
+    if options.quiet or not sys.stderr.isatty():
+        return Progress()
+    return TerminalProgress(sys.stderr)
+
+
+def printable(text: str) -> str:
+    """Replace control characters, with which a document could command the terminal."""
+    return _CONTROL.sub("\ufffd", text)
+
+
+def print_json(record: Mapping[str, Any]) -> None:
+    """Print one JSON object on one line."""
+    # Escaped, so that half of a surrogate pair in a document can be printed too.
+    print(json.dumps(record))

@@ -1,0 +1,92 @@
+"""``longrag index PATH``: a folder of documents into one file."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from dataclasses import asdict
+from functools import partial
+from typing import Any
+
+from longrag.cli.arguments import (
+    add_embedder,
+    add_file,
+    add_llm,
+    add_output,
+    generator,
+    print_json,
+    progress,
+    read_options,
+)
+from longrag.index_file.filling import FillReport, FillSettings, fill
+from longrag.index_file.models import AUTO, load_embedder, name_embedder
+
+
+def add(commands: Any) -> None:
+    """Describe the command."""
+    parser: argparse.ArgumentParser = commands.add_parser(
+        "index",
+        help="index a folder into one file, or bring the file up to date",
+        description="Index a folder of Markdown, HTML, text and PDF into one file. A second run "
+        "takes in what has changed since.",
+    )
+    parser.add_argument("path", help="a folder, or one file")
+    add_file(parser, option=True)
+    parser.add_argument(
+        "--build",
+        choices=["units", "tree", "both"],
+        default="units",
+        help="long units of linked pages, a tree of summaries, or both (default units)",
+    )
+    add_embedder(
+        parser,
+        AUTO,
+        "auto (MiniLM where the extra 'local' is installed, else LSA), lsa, minilm, or MODULE:NAME "
+        "of an embedding model of LlamaIndex or LangChain (default auto)",
+    )
+    add_llm(parser, "writes the tree's summaries; without one they quote sentences")
+    parser.add_argument("--max-tokens", type=int, default=4096, help="largest unit (default 4096)")
+    parser.add_argument("--chunk-size", type=int, help="largest chunk (default by embedder)")
+    parser.add_argument(
+        "--replace", action="store_true", help="index afresh where folder or settings are others"
+    )
+    add_output(parser)
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Index, and tell what was done."""
+    name = name_embedder(options.embedder)
+    given = read_options("embedder-options", options.embedder_options)
+    # An import path is tried before any file is read; MiniLM is loaded only where it is needed.
+    load = partial(load_embedder, name, given)
+    imported = load() if ":" in name else None
+    settings = FillSettings(
+        embedder=name,
+        load_embedder=lambda: imported or load(),
+        units=options.build != "tree",
+        tree=options.build != "units",
+        max_tokens=options.max_tokens,
+        chunk_size=options.chunk_size,
+        llm=options.llm or "",
+        generate=generator(options),
+        replace=options.replace,
+    )
+    report = fill(options.path, options.file, settings, progress(options))
+    for reason in report.skipped:
+        print(f"skipped {reason}", file=sys.stderr)
+    if options.json:
+        record = asdict(report)
+        del record["catalog"]
+        print_json({"file": str(options.file), **record, "counts": dict(report.catalog.counts)})
+    else:
+        print(_summary(options.file, report))
+    return 0
+
+
+def _summary(file: str, report: FillReport) -> str:
+    counts = ", ".join(f"{number:,} {name}" for name, number in report.catalog.counts.items())
+    parts = (("new", report.added), ("changed", report.updated), ("deleted", report.deleted))
+    changes = ", ".join(f"{len(ids):,} {name}" for name, ids in parts if ids) or "nothing changed"
+    embedded = f"; {report.embedded:,} texts embedded" if report.embedded else ""
+    return f"{file}: {counts} ({report.catalog.embedder})\n{changes}{embedded}"

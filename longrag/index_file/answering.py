@@ -1,0 +1,101 @@
+"""Answers to the requests of a build: texts in batches, with progress, none embedded twice."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+import numpy as np
+
+from longrag.calls import Embed, Generate, Request
+from longrag.errors import EmbeddingError
+from longrag.index_file.models import Generator
+from longrag.index_file.progress import Progress
+from longrag.journal import Journal
+from longrag.models.embedder import Embedder, Role, Vectors
+
+_TEXTS_AT_ONCE: Final = 64
+
+
+class FittedLater:
+    """An embedder that is fitted to the first texts it is given, which are all of the corpus."""
+
+    def __init__(self, fit: Callable[[Sequence[str]], Embedder]) -> None:
+        self._fit = fit
+        self._fitted: Embedder | None = None
+
+    def __call__(self, texts: Sequence[str], role: Role) -> Vectors:
+        """Embed texts, after fitting to them when they are the first."""
+        if self._fitted is None:
+            self._fitted = self._fit(texts)
+        return self._fitted(texts, role)
+
+
+class Answers:
+    """Answers requests with an embedder and a language model.
+
+    Args:
+        embed: the embedder.
+        generate: the language model; None where nothing asks for one.
+        progress: is told how many texts are embedded and summaries written.
+        paid: keeps what was embedded, so that an interrupted run is not paid for twice; None for
+            an embedder that costs nothing.
+    """
+
+    def __init__(
+        self,
+        embed: Embedder,
+        generate: Generator | None,
+        progress: Progress,
+        paid: Journal | None,
+    ) -> None:
+        self._embed, self._generate = embed, generate
+        self._progress, self._paid = progress, paid
+        self.embedded = 0
+
+    def __call__(self, request: Request) -> Any:
+        """Answer one request."""
+        match request:
+            case Embed():
+                return self._vectors(request.texts, request.role)
+            case Generate() if self._generate is not None:
+                self._progress.advance()
+                return self._generate(request.prompt)
+            case _:
+                raise NotImplementedError(type(request).__name__)
+
+    def _vectors(self, texts: Sequence[str], role: Role) -> Vectors:
+        if isinstance(self._embed, FittedLater):
+            self.embedded += len(texts)
+            return self._embed(texts, role)
+        if len(texts) <= _TEXTS_AT_ONCE:
+            rows = self._batch(texts, role)
+            self._progress.advance(len(texts))
+        else:
+            rows = []
+            with self._progress.step("embedding", len(texts)):
+                for start in range(0, len(texts), _TEXTS_AT_ONCE):
+                    batch = texts[start : start + _TEXTS_AT_ONCE]
+                    rows += self._batch(batch, role)
+                    self._progress.advance(len(batch))
+        return np.stack(rows) if rows else np.empty((0, 1), np.float32)
+
+    def _batch(self, texts: Sequence[str], role: Role) -> list[Any]:
+        known = (
+            [None] * len(texts) if self._paid is None else self._paid.get_vectors(texts, role=role)
+        )
+        missing = [text for text, row in zip(texts, known, strict=True) if row is None]
+        if not missing:
+            return list(known)
+        self.embedded += len(missing)
+        made: Sequence[Any] = list(self._embed(missing, role))
+        if len(made) != len(missing):
+            raise EmbeddingError(
+                f"the embedder returned {len(made)} vectors for {len(missing)} texts"
+            )
+        if self._paid is not None:
+            made = self._paid.put_vectors(
+                missing, made, role=role, sources=[("page",)] * len(missing)
+            )
+        fresh = iter(made)
+        return [next(fresh) if row is None else row for row in known]

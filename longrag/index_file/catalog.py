@@ -1,0 +1,150 @@
+"""What an index file holds: which folder, which settings, and under which names its parts are."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Final
+
+from longrag.errors import DatabaseError, IndexFormatError, InvalidParameterError, StaleIndexError
+from longrag.indexing.database import IndexDatabase, ItemsChange
+
+_NAME: Final = "file"
+_KIND: Final = "file"
+_LOCK: Final = "-lock"
+_NEW_FILE: Final = 0o600
+
+
+@dataclass(frozen=True, slots=True)
+class Catalog:
+    """What is in an index file.
+
+    Attributes:
+        root: the folder or file that was indexed, as an absolute path.
+        embedder: the name of the embedder; an import path is never followed without being given.
+        max_tokens: the largest unit, in tokens.
+        chunk_size: the largest chunk, in tokens.
+        units: the name under which the units are in the database; empty without units.
+        tree: the name under which the tree is in the database; empty without a tree.
+        lsa: the name under which the fitted LSA embedder is; empty for other embedders.
+        counts: how many documents, units, chunks and nodes there are.
+    """
+
+    root: str
+    embedder: str
+    max_tokens: int
+    chunk_size: int
+    units: str = ""
+    tree: str = ""
+    lsa: str = ""
+    counts: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def names(self) -> frozenset[str]:
+        """The names of all parts in the database."""
+        return frozenset((self.units, self.tree, self.lsa)) - {""}
+
+
+class CatalogTable:
+    """Reads and replaces the catalog of one file.
+
+    Args:
+        path: the SQLite file; it is made if it is missing.
+
+    Raises:
+        InvalidParameterError: the path cannot be that of a file.
+        IndexFormatError: the file is something else; it is left as it was.
+        MissingExtraError: SQLAlchemy is not installed.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self._path = path
+        self._database = IndexDatabase(path, name=_NAME, kind=_KIND)
+
+    def generation(self) -> int:
+        """Return the number of times the catalog was replaced."""
+        return self._database.generation()
+
+    def read(self) -> tuple[int, Catalog | None]:
+        """Return the generation and the catalog; None for a file that was never filled.
+
+        Raises:
+            IndexFormatError: the catalog is damaged.
+        """
+        if self._database.generation() == 0:
+            return 0, None
+        items = self._database.read(())
+        try:
+            return items.generation, Catalog(**items.about)
+        except TypeError as error:
+            raise IndexFormatError(f"the catalog of {self._path} is damaged: {error}") from error
+
+    def replace(self, catalog: Catalog, *, after: int) -> None:
+        """Put a catalog in the place of that of generation ``after``.
+
+        Raises:
+            StaleIndexError: another process was first; nothing was changed.
+        """
+        self._database.settings({})
+        if self._database.write(ItemsChange(about=asdict(catalog)), after=after) is None:
+            raise StaleIndexError(f"{self._path} was changed meanwhile. Run the command again.")
+
+
+def read_catalog(path: str | os.PathLike[str]) -> tuple[CatalogTable, Catalog]:
+    """Open the catalog of a file that exists.
+
+    Raises:
+        InvalidParameterError: there is no such file.
+        IndexFormatError: the file holds no index that ``longrag index`` made.
+    """
+    allowed = "a file that `longrag index` made"
+    if not Path(path).is_file():
+        raise InvalidParameterError("file", str(path), allowed, "Run `longrag index PATH` first.")
+    if not Path(path).stat().st_size:
+        raise IndexFormatError(f"{path} is empty, not {allowed}")
+    table = CatalogTable(path)
+    _, catalog = table.read()
+    if catalog is None:
+        raise IndexFormatError(
+            f"{path} holds no index that `longrag index` made, or its first run was interrupted."
+            " Run `longrag index PATH` again."
+        )
+    return table, catalog
+
+
+@contextmanager
+def only_writer(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Refuse to fill a file while another process fills it.
+
+    Raises:
+        DatabaseError: another process does, or the folder cannot be written.
+    """
+    if os.name != "posix":
+        yield
+        return
+    import fcntl
+
+    lock = f"{os.fspath(path)}{_LOCK}"
+    try:
+        descriptor = os.open(lock, os.O_CREAT | os.O_RDWR, _NEW_FILE)
+    except OSError as error:
+        raise DatabaseError(f"cannot write {lock}: {error.strerror}") from error
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        # The one before may have removed its file between the two calls.
+        if os.fstat(descriptor).st_ino != os.stat(lock).st_ino:
+            raise BlockingIOError
+    except OSError as error:
+        os.close(descriptor)
+        raise DatabaseError(
+            f"another process is indexing into {path}. Wait until it has finished, and run the"
+            " command again."
+        ) from error
+    try:
+        yield
+    finally:
+        os.unlink(lock)
+        os.close(descriptor)

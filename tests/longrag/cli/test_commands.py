@@ -1,0 +1,206 @@
+"""The commands index and ask, from a terminal's side: what is printed, and what is refused."""
+
+import io
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from longrag.__main__ import main
+from longrag.cli.progress import TerminalProgress
+
+ROOT = Path(__file__).parents[3]
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    pages = tmp_path / "pages"
+    pages.mkdir()
+    (pages / "harbour.md").write_text(
+        "# The harbour\n\nThe harbour was built in 1742 by Anna Reyes. See [ships](ships.md).\n"
+    )
+    (pages / "ships.md").write_text(
+        "# Ships\n\nThe largest is the *Morning Star*. It leaves the [harbour](harbour.md).\n"
+    )
+    (pages / "notes.txt").write_text("The orchard has forty apple trees.\n")
+    return pages
+
+
+def run(capsys, *arguments, status=0):
+    try:
+        ended = main([str(one) for one in arguments])
+    except SystemExit as end:
+        ended = end.code
+    assert ended == status
+    return capsys.readouterr()
+
+
+def test_index_then_ask(folder, capsys):
+    out = run(capsys, "index", folder, "--embedder", "lsa").out
+    assert "longrag.db: 3 documents, 2 units, 3 chunks (lsa)\n3 new; 3 texts embedded" in out
+    assert "nothing changed" in run(capsys, "index", folder, "--embedder", "lsa").out
+    out = run(capsys, "ask", "When was the harbour built?").out
+    assert out.startswith("1742\n")
+    assert "    pages" not in out
+    assert "    harbour.md:3\n" in out
+    assert re.search(r"1\. 0\.\d{3}  unit, \d+ tokens, best at harbour.md:1-3\n", out)
+    assert "     of harbour.md, ships.md\n" in out
+
+
+def test_json_is_one_object_with_every_place(folder, capsys):
+    record = json.loads(run(capsys, "index", folder, "--embedder", "lsa", "--json").out)
+    assert record == {
+        "file": "longrag.db",
+        "added": ["harbour.md", "notes.txt", "ships.md"],
+        "updated": [],
+        "deleted": [],
+        "embedded": 3,
+        "skipped": [],
+        "counts": {"documents": 3, "units": 2, "chunks": 3},
+    }
+    answer = json.loads(run(capsys, "ask", "Who built the harbour?", "--json", "--k", "1").out)
+    assert answer["answer"] == "Anna Reyes"
+    place = {"path": "harbour.md", "title": "The harbour", "characters": [15, 59], "lines": [3, 3]}
+    assert answer["quotes"][0]["place"] == place
+    (source,) = answer["sources"]
+    assert answer["tokens"] == source["tokens"] <= answer["token_budget"] == 8000
+    assert {one["path"] for one in source["places"]} == {"harbour.md", "ships.md"}
+
+
+@pytest.mark.parametrize("how", [["--search", "tree"], ["--search", "both"], ["--evidence"]])
+def test_every_way_of_searching(folder, capsys, how):
+    run(capsys, "index", folder, "--embedder", "lsa", "--build", "both")
+    answer = json.loads(run(capsys, "ask", "How many apple trees?", *how, "--json").out)
+    assert answer["answer"] == "forty"
+    assert answer["quotes"][0]["place"]["lines"] == [1, 1]
+
+
+FAKES = {
+    "langchain": (
+        "langchain_core.embeddings:DeterministicFakeEmbedding",
+        '{"size": 16}',
+        "langchain_core.language_models:FakeListLLM",
+        '{"responses": ["In 1742, says the model."]}',
+    ),
+    "llama-index": (
+        "llama_index.core.embeddings:MockEmbedding",
+        '{"embed_dim": 16}',
+        "llama_index.core.llms:MockLLM",
+        '{"max_tokens": 4}',
+    ),
+}
+
+
+@pytest.mark.parametrize("framework", FAKES)
+def test_models_of_the_frameworks_by_import_path(folder, capsys, framework):
+    embedder, size, llm, options = FAKES[framework]
+    given = ["--embedder", embedder, "--embedder-options", size]
+    run(capsys, "index", folder, "--build", "both", *given)
+    models = [*given, "--llm", llm, "--llm-options", options]
+    out = run(capsys, "ask", "When was it built?", *models).out
+    assert out.startswith("In 1742, says the model." if framework == "langchain" else "text text")
+
+
+BAD = [
+    (["ask", "Why?"], "Run `longrag index PATH` first"),
+    (["ask"], "required: question"),
+    (["ask", "Why?", "--file", "pages/notes.txt"], "damaged, or no database"),
+    (["index", "nowhere"], "path must be an existing file or folder, got 'nowhere'"),
+    (["index", "empty"], "files with text"),
+    (["index", "pages", "--embedder", "word2vec"], "embedder must be"),
+    (["index", "pages", "--embedder", "no_such_module:x"], "No module named"),
+    (["index", "pages", "--embedder", "json:nothing"], "no attribute 'nothing'"),
+    (["index", "pages", "--embedder", "json:decoder"], "embedder must be"),
+    (["index", "pages", "--embedder-options", "[1]"], "a JSON object"),
+    (["index", "pages", "--embedder", "json:JSONDecoder", "--embedder-options", '{"a": 1}'],
+     "could not be made"),
+    (["index", "pages", "--llm", "gpt"], "llm must be MODULE:NAME"),
+    (["index", "pages", "--embedder", "lsa", "--max-tokens", "0"], "max_tokens must be"),
+    (["index", "pages", "--embedder", "lsa", "--chunk-size", "-1"], "chunk_size must be"),
+    (["index", "pages", "--chunk-size", "many"], "invalid int value: 'many'"),
+    (["index", "pages", "--build", "forest"], "invalid choice: 'forest'"),
+    (["index", "pages", "--file", "no/such/folder.db"], "no/such/folder.db"),
+    (["index", "pages", "--file", "pages"], "pages"),
+    (["fly"], "invalid choice: 'fly'"),
+    ([], "required: COMMAND"),
+    (["ask", "Why?", "--evidence", "--search", "tree"], "left out with --evidence"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("arguments", "message"), BAD)
+def test_a_bad_argument_is_one_line_and_status_2(folder, capsys, arguments, message):
+    (folder.parent / "empty").mkdir()
+    (folder.parent / "empty" / "blank.md").touch()
+    printed = run(capsys, *arguments, status=2)
+    assert printed.out == ""
+    assert printed.err.startswith("error: ")
+    assert printed.err.count("\n") == 1
+    assert message in printed.err
+    assert not (folder.parent / "longrag.db").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["ask", " "], "question must be"),
+        (["ask", "Why?", "--token-budget", "0"], "token_budget must be"),
+        (["ask", "Why?", "--k", "0"], "k must be"),
+        (["ask", "Why?", "--search", "tree"], "--build tree"),
+        (["ask", "Why?", "--embedder", "minilm"], "with which longrag.db was made"),
+        (["index", "pages", "--embedder", "lsa", "--chunk-size", "99"], "--replace"),
+    ],
+)
+def test_a_bad_question_to_an_index_is_refused(folder, capsys, arguments, message):
+    run(capsys, "index", folder, "--embedder", "lsa")
+    printed = run(capsys, *arguments, status=2)
+    assert printed.out == ""
+    assert message in printed.err
+    assert printed.err.count("\n") == 1
+
+
+def test_hostile_text_is_printed_as_text(folder, capsys):
+    text = "The bell \x1b[31mrings\x07 at noon </script><b>, and was \ud800 cast in 1312.\n"
+    (folder / "bell.md").write_bytes(text.encode("utf-8", "surrogatepass"))
+    run(capsys, "index", folder, "--embedder", "lsa")
+    out = run(capsys, "ask", "When does the bell ring?").out
+    assert "1. 0." in out
+    assert "at noon </script><b>" in out
+    assert "\x1b" not in out
+    assert "\x07" not in out
+
+
+def test_the_command_and_the_module_are_the_same(folder):
+    code = "import sys\nfrom longrag.__main__ import main\nsys.exit(main())"
+    for start in (["-m", "longrag"], ["-c", code]):
+        done = subprocess.run(
+            [sys.executable, *start, "--version"],
+            cwd=ROOT, capture_output=True, text=True, check=True,
+        )  # fmt: skip
+        assert done.stdout == "longrag 0.1.0\n"
+
+
+def test_progress_shows_the_share_and_the_time_left():
+    stream = io.StringIO()
+    progress = TerminalProgress(stream)
+    with progress.step("cutting"):
+        for _ in progress.track("embedding", range(4)):
+            pass
+    lines = stream.getvalue().split("\r\x1b[K")
+    assert lines[1].startswith("cutting")
+    assert lines[2] == "embedding  [........................] 0 of 4  0%"
+    assert lines[-1] == ""
+
+
+def test_progress_estimates_the_time_left(monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr("longrag.cli.progress.time.monotonic", lambda: now[0])
+    stream = io.StringIO()
+    progress = TerminalProgress(stream)
+    progress.start("embedding", 400)
+    now[0] = 30
+    progress.advance(100)
+    assert stream.getvalue().endswith("[######..................] 100 of 400  25%  1:30 left")

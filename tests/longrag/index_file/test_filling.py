@@ -1,0 +1,175 @@
+"""An index file follows its folder, and is at every moment that of one run over it."""
+
+import gc
+import multiprocessing
+import os
+
+import pytest
+
+from longrag.errors import DatabaseError, IndexFormatError, InvalidParameterError
+from longrag.index_file.catalog import only_writer, read_catalog
+from longrag.index_file.searching import IndexFile
+from tests.longrag.index_file import stand_ins
+
+WORDS = "tests.longrag.index_file.stand_ins:words"
+QUESTIONS = ["Who built the harbour?", "How long is the pier?", "When do pears ripen?"]
+
+
+@pytest.fixture(autouse=True)
+def fresh_stand_ins():
+    stand_ins.calls.clear()
+    stand_ins.broken_after.clear()
+
+
+def results(file, embedder=None):
+    opened = IndexFile(file, embedder=embedder)
+    found = [one for q in QUESTIONS for one in opened.search(q, source=None)]
+    return [(one.id, one.text, one.score, one.places) for one in found]
+
+
+@pytest.mark.parametrize("embedder", ["lsa", WORDS])
+def test_a_second_run_over_the_same_folder_does_nothing(index, embedder):
+    file, first = index(embedder=embedder)
+    assert first.added == ("harbour.md", "notes.txt", "pier.html", "ships.md")
+    assert first.catalog.counts == {"documents": 4, "units": 3, "chunks": 4}
+    assert first.embedded == 4
+    before = file.read_bytes()
+    _, second = index(embedder=embedder)
+    assert (second.added, second.updated, second.deleted, second.embedded) == ((), (), (), 0)
+    assert file.read_bytes() == before
+
+
+@pytest.mark.parametrize("embedder", ["lsa", WORDS])
+@pytest.mark.parametrize("parts", [{"units": True}, {"units": False, "tree": True}])
+def test_changes_end_in_the_index_of_one_run(index, folder, embedder, parts):
+    given = None if embedder == "lsa" else embedder
+    file, _ = index(embedder=embedder, **parts)
+    (folder / "ships.md").unlink()
+    (folder / "zebra.md").write_text("# Zebra\n\nThe zebra was bought in 1801 by the harbour.\n")
+    (folder / "notes.txt").write_text("Pears ripen in September, before the apples.\n")
+    _, change = index(embedder=embedder, **parts)
+    assert (change.added, change.updated, change.deleted) == (
+        ("zebra.md",),
+        ("notes.txt",),
+        ("ships.md",),
+    )
+    other, _ = index("other.db", embedder=embedder, **parts)
+    assert results(file, given) == results(other, given)
+    # SQLite moves changes from its log into the file when the last connection is closed.
+    gc.collect()
+    assert b"Morning Star" not in file.read_bytes()
+
+
+def test_a_fixed_embedder_embeds_only_what_is_new(index, folder):
+    index(embedder=WORDS)
+    stand_ins.calls.clear()
+    (folder / "zebra.md").write_text("# Zebra\n\nThe zebra was bought in 1801.\n")
+    index(embedder=WORDS)
+    assert stand_ins.calls == ["title: Zebra\n\n# Zebra\n\nThe zebra was bought in 1801."]
+
+
+def test_what_was_embedded_before_a_failure_is_not_embedded_again(index, folder, tmp_path):
+    for number in range(200):
+        (folder / f"{number}.md").write_text(f"# Page {number}\n\nIt tells of {number}.\n")
+    stand_ins.broken_after.append(130)
+    with pytest.raises(ConnectionError):
+        index(embedder=WORDS)
+    stand_ins.broken_after.clear()
+    kept = len(stand_ins.calls) // 64 * 64
+    stand_ins.calls.clear()
+    _, report = index(embedder=WORDS)
+    assert len(stand_ins.calls) == report.embedded == 204 - kept
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["longrag.db", "pages"]
+
+
+def test_a_failed_run_leaves_the_index_as_it_was(index, folder):
+    file, _ = index(embedder=WORDS)
+    before = results(file, WORDS)
+    (folder / "zebra.md").write_text("# Zebra\n\nThe zebra was bought in 1801.\n")
+    stand_ins.broken_after.append(0)
+    with pytest.raises(ConnectionError):
+        index(embedder=WORDS)
+    stand_ins.broken_after.clear()
+    assert results(file, WORDS) == before
+
+
+def test_a_tree_is_added_to_units_and_both_follow(index, folder):
+    file, _ = index()
+    _, grown = index(units=False, tree=True)
+    assert set(grown.catalog.counts) == {"documents", "units", "chunks", "nodes", "leaves"}
+    (folder / "pier.html").unlink()
+    _, after = index()
+    assert after.deleted == ("pier.html",)
+    opened = IndexFile(file)
+    assert sorted(opened.tree.documents) == sorted(opened.units.documents)
+    assert "pier.html" not in opened.tree.documents
+
+
+@pytest.mark.parametrize("others", [{"max_tokens": 100}, {"chunk_size": 50}, {"embedder": WORDS}])
+def test_other_settings_are_refused_until_replace_is_given(index, others):
+    file, _ = index()
+    before = file.read_bytes()
+    with pytest.raises(InvalidParameterError, match="--replace"):
+        index(**others)
+    assert file.read_bytes() == before
+    _, report = index(replace=True, **others)
+    (name, value), *_ = others.items()
+    assert getattr(report.catalog, name) == value
+
+
+def test_another_folder_is_refused(index, tmp_path):
+    index()
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "a.md").write_text("Other text.")
+    with pytest.raises(InvalidParameterError, match=r"path must be .*pages"):
+        index(path=other)
+
+
+def test_a_file_of_something_else_is_left_as_it_was(index, tmp_path):
+    (tmp_path / "longrag.db").write_text("A letter, and no database." * 100)
+    with pytest.raises(IndexFormatError):
+        index()
+    assert (tmp_path / "longrag.db").read_text().startswith("A letter")
+
+
+def test_a_reader_follows_runs_of_others(index, folder):
+    file, _ = index()
+    opened = IndexFile(file)
+    assert opened.ask(QUESTIONS[1]).answer == "90 metres"
+    (folder / "pier.html").write_text("<title>Pier</title><p>The pier is 120 metres long.</p>")
+    index()
+    assert opened.ask(QUESTIONS[1]).answer == "120 metres"
+
+
+def _hold(file, held, release):
+    with only_writer(file):
+        held.set()
+        release.wait(60)
+
+
+def test_one_process_fills_a_file_at_a_time(index, tmp_path):
+    context = multiprocessing.get_context("spawn")
+    held, release = context.Event(), context.Event()
+    other = context.Process(target=_hold, args=(tmp_path / "longrag.db", held, release))
+    other.start()
+    try:
+        assert held.wait(60)
+        with pytest.raises(DatabaseError, match="another process is indexing"):
+            index()
+    finally:
+        release.set()
+        other.join()
+    _, report = index()
+    assert len(report.added) == 4
+    assert os.listdir(tmp_path) != []
+    assert not (tmp_path / "longrag.db-lock").exists()
+
+
+def test_a_file_without_an_index_says_so(tmp_path):
+    with pytest.raises(InvalidParameterError, match="Run `longrag index PATH` first"):
+        read_catalog(tmp_path / "nothing.db")
+    (tmp_path / "empty.db").touch()
+    with pytest.raises(IndexFormatError, match="is empty"):
+        read_catalog(tmp_path / "empty.db")
+    assert not (tmp_path / "nothing.db").exists()

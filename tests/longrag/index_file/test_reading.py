@@ -1,0 +1,99 @@
+"""Pages come with what names their places: lines of Markdown and text, pages of PDF."""
+
+import pytest
+
+from longrag.errors import InvalidDocumentError, InvalidParameterError
+from longrag.index_file.places import locate
+from longrag.index_file.reading import read_pages
+from longrag.ingestion.pdf import read_pdf
+
+
+def pdf(*pages, title=None):
+    """Write a PDF with one line of text on each page, by hand."""
+    kids = " ".join(f"{4 + 2 * i} 0 R" for i in range(len(pages)))
+    parts = [
+        "<< /Type /Catalog /Pages 2 0 R >>",
+        f"<< /Type /Pages /Kids [{kids}] /Count {len(pages)} >>",
+        "<< /Type /Font /Subtype /Type1 /BaseFont /Helvetica >>",
+    ]
+    for i, text in enumerate(pages):
+        stream = f"BT /F1 12 Tf 72 700 Td ({text}) Tj ET"
+        parts += [
+            "<< /Type /Page /Parent 2 0 R /MediaBox [0 0 612 792] "
+            f"/Resources << /Font << /F1 3 0 R >> >> /Contents {5 + 2 * i} 0 R >>",
+            f"<< /Length {len(stream)} >>\nstream\n{stream}\nendstream",
+        ]
+    info = f"/Info {len(parts) + 1} 0 R" if title else ""
+    if title:
+        parts.append(f"<< /Title ({title}) >>")
+    body, offsets = b"%PDF-1.4\n", []
+    for number, part in enumerate(parts, start=1):
+        offsets.append(len(body))
+        body += f"{number} 0 obj\n{part}\nendobj\n".encode()
+    table = "".join(f"{offset:010} 00000 n \n" for offset in offsets)
+    size = len(parts) + 1
+    return (
+        body
+        + (
+            f"xref\n0 {size}\n0000000000 65535 f \n{table}"
+            f"trailer\n<< /Size {size} /Root 1 0 R {info} >>\nstartxref\n{len(body)}\n%%EOF\n"
+        ).encode()
+    )
+
+
+def found(folder, name, text):
+    (page,) = (page for page in read_pages(folder).documents if page.id == name)
+    start = page.text.index(text)
+    return locate(page, start, start + len(text))
+
+
+def test_lines_are_those_of_the_file_front_matter_included(folder):
+    assert str(found(folder, "harbour.md", "1742")) == "harbour.md:7"
+    assert str(found(folder, "harbour.md", "Reyes.\nSee")) == "harbour.md:7-8"
+    assert str(found(folder, "notes.txt", "Pears")) == "notes.txt:3"
+    lines = (folder / "harbour.md").read_text("utf-8").splitlines()
+    assert "1742" in lines[7 - 1]
+
+
+def test_html_has_characters_and_no_lines(folder):
+    place = found(folder, "pier.html", "90 metres")
+    assert (place.lines, place.pages) == (None, None)
+    assert str(place) == "pier.html, characters 12-21"
+    assert place.record() == {"path": "pier.html", "title": "Pier", "characters": [12, 21]}
+
+
+def test_carriage_returns_do_not_move_lines(tmp_path):
+    (tmp_path / "a.md").write_bytes(b"\xef\xbb\xbf---\r\ntitle: A\r\n---\r\none\r\ntwo\r\n")
+    assert str(found(tmp_path, "a.md", "two")) == "a.md:5"
+
+
+def test_a_pdf_names_the_page(tmp_path):
+    (tmp_path / "a.pdf").write_bytes(pdf("Oak beams", "Iron nails", title="Mill"))
+    place = found(tmp_path, "a.pdf", "Iron")
+    assert (str(place), place.title) == ("a.pdf, page 2", "Mill")
+    assert str(found(tmp_path, "a.pdf", "Oak beams\n\nIron")) == "a.pdf, page 1-2"
+
+
+def test_a_damaged_pdf_is_skipped_in_a_folder_and_refused_alone(folder):
+    (folder / "a.pdf").write_bytes(b"%PDF-1.4\nnothing")
+    pages = read_pages(folder)
+    assert [page.id for page in pages.documents] == sorted(
+        ["harbour.md", "notes.txt", "pier.html", "ships.md"]
+    )
+    (reason,) = pages.skipped
+    assert reason.startswith("a.pdf: cannot read ")
+    with pytest.raises(InvalidDocumentError, match="as PDF"):
+        read_pages(folder / "a.pdf")
+
+
+@pytest.mark.parametrize("content", [b"", b"\0" * 100, pdf("x")[:200]])
+def test_what_is_no_pdf_is_a_typed_error(tmp_path, content):
+    (tmp_path / "a.pdf").write_bytes(content)
+    with pytest.raises(InvalidDocumentError, match="as PDF"):
+        read_pdf("a.pdf", tmp_path / "a.pdf")
+
+
+def test_a_folder_without_text_is_refused(tmp_path):
+    (tmp_path / "blank.md").write_text(" \n")
+    with pytest.raises(InvalidParameterError, match="files with text"):
+        read_pages(tmp_path)
