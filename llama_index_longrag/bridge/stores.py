@@ -17,10 +17,10 @@ from llama_index_longrag.bridge.nodes import (
     to_chunks,
     to_unit,
 )
+from longrag.calls import Search
 from longrag.errors import StoreError
 from longrag.integration.answering import Calls, MethodCall
 from longrag.retrieval.assembly import unit_of_chunks
-from longrag.retrieval.store_search import Listed
 from longrag.retrieval.units import Hit
 from longrag.types import Chunk, TokenCounter
 
@@ -37,6 +37,7 @@ class StoredUnits:
         self._nodes: dict[str, list[BaseNode]] = {}
         self._chunks: dict[str, Chunk] = {}
         self._ends: Counter[str] = Counter()
+        self.request = Search("", 1)
 
     def nodes(self, unit_id: str) -> Sequence[BaseNode]:
         """Return the unit's node, or else the nodes of its chunks."""
@@ -72,14 +73,16 @@ class StoredUnits:
             self._nodes.setdefault(unit_id, []).append(node)
         return self._chunks[node.node_id]
 
-    def group_by_unit(self, nodes: Sequence[BaseNode], unit_ids: Sequence[str]) -> Listed:
+    def group_by_unit(
+        self, nodes: Sequence[BaseNode], unit_ids: Sequence[str]
+    ) -> dict[str, list[Chunk]]:
         """Sort the nodes that a store listed by unit, without those of other units."""
         chunks: dict[str, list[Chunk]] = {unit_id: [] for unit_id in unit_ids}
         for node in nodes:
             if self.names.of(node) in chunks:
                 chunk = self.convert_chunk(node)
                 chunks[chunk.unit_id].append(chunk)
-        return Listed(chunks)
+        return chunks
 
     def fetch(self, docstore: BaseDocumentStore, unit_ids: Sequence[str]) -> Calls[Any]:
         """Get whole units: as separate nodes, or by the nodes of the source they name."""

@@ -358,6 +358,7 @@ class MaxPRetriever(BaseRetriever):
         return Answerer(handlers)
 
     def _search(self, stored: StoredUnits, request: Search) -> Calls[Ranked]:
+        stored.request = request
         query = self._query(
             text=request.query,
             vector=request.vector,
@@ -370,8 +371,11 @@ class MaxPRetriever(BaseRetriever):
 
     def _list_chunks(self, stored: StoredUnits, request: ListChunks) -> Calls[Listed]:
         values = stored.names.values(request.unit_ids)
-        nodes = yield from self._profile.list_chunks(self._query(), values)
-        return stored.group_by_unit(nodes, request.unit_ids)
+        # Some stores list chunks by one more search.
+        query = self._query(text=stored.request.query, vector=stored.request.vector)
+        nodes = yield from self._profile.list_chunks(query, values)
+        chunks = stored.group_by_unit(nodes, request.unit_ids)
+        return Listed(chunks, self._profile.lists_all(query))
 
     def _has_other(self, stored: StoredUnits, request: HasOther) -> Calls[bool]:
         return self._profile.has_other(self._query(), stored.names.values(request.unit_ids))

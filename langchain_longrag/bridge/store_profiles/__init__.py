@@ -28,6 +28,14 @@ from langchain_longrag.bridge.store_profiles.postgres import (
     PGVectorProfile,
     PGVectorStoreProfile,
 )
+from langchain_longrag.bridge.store_profiles.servers import (
+    ElasticsearchProfile,
+    MongoProfile,
+    OpenSearchProfile,
+    PineconeProfile,
+    RedisProfile,
+    WeaviateProfile,
+)
 from longrag.integration.store_profiles import StoreProfiles
 
 __all__ = [
@@ -46,14 +54,20 @@ _PROFILES: Final = StoreProfiles[StoreProfile](
     {
         "langchain_core.vectorstores:InMemoryVectorStore": InMemoryProfile(),
         "langchain_chroma:Chroma": ChromaProfile(),
+        "langchain_elasticsearch:ElasticsearchStore": ElasticsearchProfile(),
         "langchain_milvus:Milvus": MilvusProfile(),
+        "langchain_mongodb:MongoDBAtlasVectorSearch": MongoProfile(),
+        "langchain_pinecone:PineconeVectorStore": PineconeProfile(),
         "langchain_postgres:PGVector": PGVectorProfile(),
         "langchain_postgres.v2:AsyncPGVectorStore": PGVectorStoreProfile(),
         "langchain_postgres.v2:PGVectorStore": PGVectorStoreProfile(),
         "langchain_qdrant:QdrantVectorStore": QdrantProfile(),
+        "langchain_redis:RedisVectorStore": RedisProfile(),
+        "langchain_weaviate:WeaviateVectorStore": WeaviateProfile(),
         f"{_COMMUNITY}.duckdb:DuckDB": DuckDBProfile(),
         f"{_COMMUNITY}.faiss:FAISS": FaissProfile(),
         f"{_COMMUNITY}.lancedb:LanceDB": LanceProfile(),
+        f"{_COMMUNITY}.opensearch_vector_search:OpenSearchVectorSearch": OpenSearchProfile(),
     },
 )
 

@@ -160,6 +160,10 @@ class StoreProfile:
         nodes = yield method(query.store, "get_nodes", (None,), {"filters": filters})
         return filter_by_documents(query, nodes)
 
+    def lists_all(self, query: NodeQuery) -> bool:
+        """Whether a listing is known to hold all nodes of the units."""
+        return True
+
     def has_other(self, query: NodeQuery, values: Sequence[Any]) -> Calls[bool]:
         """Whether there is a node that passes and whose unit is named by none of the values."""
         raise NotImplementedError
