@@ -15,7 +15,7 @@ from longrag.errors import InvalidParameterError
 from longrag.index_file.answering import Answers, FittedLater
 from longrag.index_file.catalog import Catalog, CatalogTable, only_writer
 from longrag.index_file.models import LSA, MINILM, Generator
-from longrag.index_file.parts import File, fit_lsa, open_tree, open_units, remove_part
+from longrag.index_file.parts import File, fit_lsa, open_tree, open_units, remove_parts
 from longrag.index_file.progress import Progress
 from longrag.index_file.reading import Pages, read_pages
 from longrag.indexing.tree.builder import TreeBuilder
@@ -162,9 +162,8 @@ class _Filling:
     def _fill(self, before: Catalog | None) -> Catalog:
         plan = self._plan(before)
         used = self._before.names if self._before else frozenset()
-        for name in plan.names - used:
-            # What an interrupted run may have left.
-            remove_part(self._file, name)
+        # What an interrupted run may have left.
+        remove_parts(self._file, plan.names - used)
         documents = self._pages.documents
         counts = {"documents": len(documents)}
         with self._paid_work() as (vectors, journal):
@@ -177,8 +176,7 @@ class _Filling:
             after = replace(plan, counts=counts)
             self._table.replace(after, after=self._generation)
         self._embedded = answers.embedded
-        for name in used - after.names:
-            remove_part(self._file, name)
+        remove_parts(self._file, used - after.names)
         return after
 
     def _plan(self, before: Catalog | None) -> Catalog:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from contextlib import suppress
 from typing import Final
 
-from longrag.errors import IndexFormatError
+from longrag.errors import DatabaseError, IndexFormatError
 from longrag.index_file.catalog import Catalog
 from longrag.indexing.database import IndexDatabase, ItemsChange
 from longrag.indexing.tree.builder import TreeBuilder
@@ -62,9 +63,15 @@ def open_lsa(file: File, catalog: Catalog) -> LsaEmbedder:
     return LsaEmbedder.from_bytes(_database(file, catalog.lsa).read((_FITTED,)).new[_FITTED])
 
 
-def remove_part(file: File, name: str) -> None:
-    """Take one part out of the file, whole."""
-    _database(file, name).remove()
+def remove_parts(file: File, names: Collection[str]) -> None:
+    """Take parts out of the file, whole, and give the space back unless somebody is reading."""
+    databases = [_database(file, name) for name in names]
+    filled = [database for database in databases if database.generation()]
+    for database in databases:
+        database.remove()
+    for database in filled[:1]:
+        with suppress(DatabaseError):
+            database.compact()
 
 
 def _database(file: File, name: str) -> IndexDatabase:

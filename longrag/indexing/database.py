@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import os
+import sqlite3
 import weakref
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -203,6 +204,26 @@ class IndexDatabase:
         with self._transaction(write=True) as connection:
             connection.execute(item.delete().where(item.c.index_name == self.name))
             connection.execute(index.delete().where(index.c.name == self.name))
+
+    def compact(self) -> None:
+        """Write a SQLite file again without its free space, where deleted text may be left.
+
+        Other databases do this themselves; there nothing is done.
+
+        Raises:
+            DatabaseError: another process uses the file, or the disk is full. Nothing was changed.
+        """
+        if self._engine.dialect.name != "sqlite":
+            return
+        with _typed_errors(self._place):
+            connection = self._engine.raw_connection()
+            try:
+                # Not in a transaction: SQLite does this outside of any.
+                connection.cursor().execute("VACUUM")
+            except sqlite3.OperationalError as error:
+                raise DatabaseError(f"{self._place}: {error}") from error
+            finally:
+                connection.close()
 
     def _row(self, connection: Connection, *, lock: bool = False) -> Row[Any] | None:
         index = self._table("longrag_index")
