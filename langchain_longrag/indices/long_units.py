@@ -29,8 +29,10 @@ from longrag.integration.answering import Answerer
 from longrag.integration.keyword_sources import KeywordSource, UnitSource, refuse_texts
 from longrag.models.tokens import count_tokens
 from longrag.retrieval.assembly import check_token_budget, fit_budget
-from longrag.retrieval.corpus import SETTINGS, CorpusIndex, CorpusView
+from longrag.retrieval.corpus import CorpusIndex
 from longrag.retrieval.corpus_database import KIND, DatabaseCorpus
+from longrag.retrieval.corpus_records import SETTINGS
+from longrag.retrieval.corpus_state import CorpusView
 from longrag.retrieval.filters import DocumentFilter, MetadataFilter, both
 from longrag.retrieval.units import check_k, retrieve
 from longrag.types import RetrievedUnit

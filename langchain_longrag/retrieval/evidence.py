@@ -21,8 +21,9 @@ from longrag.errors import InvalidParameterError
 from longrag.ingestion.relations import LinkSource
 from longrag.integration.answering import Answerer
 from longrag.retrieval.assembly import check_token_budget
-from longrag.retrieval.corpus import CorpusIndex, CorpusView
+from longrag.retrieval.corpus import CorpusIndex
 from longrag.retrieval.corpus_evidence import LINK_SOURCES, CorpusEvidence, evidence_of
+from longrag.retrieval.corpus_state import CorpusView
 from longrag.retrieval.filters import DocumentFilter, MetadataFilter, both
 from longrag.types import RetrievedUnit
 

@@ -41,7 +41,7 @@ from longrag.integration.answering import Answerer, Calls, Handler
 from longrag.integration.keyword_sources import KeywordSource, UnitSource, refuse_texts
 from longrag.models.tokens import count_tokens
 from longrag.retrieval.assembly import check_token_budget, fit_budget
-from longrag.retrieval.corpus import CorpusView
+from longrag.retrieval.corpus_state import CorpusView
 from longrag.retrieval.store_search import (
     Listed,
     OnShort,

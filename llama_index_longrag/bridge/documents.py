@@ -22,7 +22,7 @@ from llama_index_longrag.bridge.nodes import display_settings
 from longrag import types as core
 from longrag.errors import InvalidDocumentError
 from longrag.integration.records import read_title
-from longrag.retrieval.corpus import is_json
+from longrag.retrieval.corpus_records import is_json
 from longrag.types import Chunk, stable_id
 
 

@@ -49,7 +49,8 @@ from longrag.indexing.vectors import check_vectors
 from longrag.integration.answering import Answerer, Calls, Handler
 from longrag.integration.keyword_sources import KeywordSource, UnitSource, refuse_texts
 from longrag.retrieval.assembly import check_token_budget, fit_budget
-from longrag.retrieval.corpus import CorpusIndex, CorpusView
+from longrag.retrieval.corpus import CorpusIndex
+from longrag.retrieval.corpus_state import CorpusView
 from longrag.retrieval.store_search import (
     Listed,
     OnShort,

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from longrag.indexing.runs import run_maxima, runs_within
 from longrag.indexing.vectors import blocks
 
 _LARGEST_CODE = 127
@@ -57,9 +58,25 @@ class Codes:
             codes.errors[rows] = _rounded_up(np.linalg.norm(block, axis=1))
         return codes
 
-    def take(self, rows: NDArray[Any]) -> Codes:
-        """Return the codes of some rows, by number or by mask."""
+    def take(self, rows: NDArray[Any] | slice) -> Codes:
+        """Return the codes of some rows, by number, by mask or as a range, which copies nothing."""
         return Codes(self.values[rows], self.scales[rows], self.errors[rows])
+
+    def with_room(self, rows: int) -> Codes:
+        """Return these rows with room for more, ``rows`` in all."""
+        made = Codes(
+            np.empty((rows, self.values.shape[1]), np.int8),
+            np.empty(rows, np.float32),
+            np.empty(rows, np.float32),
+        )
+        made.put(0, self)
+        return made
+
+    def put(self, first: int, codes: Codes) -> None:
+        """Write rows into the room there is, from ``first`` on."""
+        rows = slice(first, first + len(codes.values))
+        self.values[rows], self.scales[rows] = codes.values, codes.scales
+        self.errors[rows] = codes.errors
 
     def followed_by(self, others: Codes) -> Codes:
         """Return these rows and then the others'."""
@@ -72,33 +89,29 @@ class Codes:
     def bounds(
         self,
         queries: NDArray[np.float32],
-        starts: NDArray[np.int64],
+        begins: NDArray[np.int64],
+        ends: NDArray[np.int64],
         largest_norm: float,
-        hidden: NDArray[np.bool_] | None = None,
     ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-        """Bound the best inner product of each group of rows from below and from above.
+        """Bound the best inner product of each run of rows from below and from above.
 
         The bounds hold for the products that ``exact_inner_products`` gives, roundings included.
 
         Args:
             queries: shape (queries, width).
-            starts: where each group of rows begins, and the number of rows at the end; no group is
-                empty.
+            begins: the first row of each run.
+            ends: the row after the last one of each run; no run is empty, and none overlap.
             largest_norm: at least the Euclidean norm of every coded vector.
-            hidden: the rows that are passed over, as a mask; none by default.
 
         Returns:
-            The lower and the upper bounds, each of shape (queries, groups); minus infinity for a
-            group of which every row is passed over.
+            The lower and the upper bounds, each of shape (queries, runs).
         """
-        if hidden is None:
-            hidden = np.zeros(len(self.values), bool)
         if len(queries) > 1:
-            return _bound_batch(self, queries, starts, largest_norm, hidden)
+            return _bound_batch(self, queries, begins, ends, largest_norm)
         integers, unit, left_out = _integers(queries[0])
         query = (integers, unit, *_margin(queries[0], left_out, largest_norm))
-        bounds = np.empty((2, len(starts) - 1), np.float32)
-        _kernel()((self.values, self.scales, self.errors), hidden, starts, query, bounds)
+        bounds = np.empty((2, len(begins)), np.float32)
+        _kernel()((self.values, self.scales, self.errors), begins, ends, query, bounds)
         return bounds[:1], bounds[1:]
 
 
@@ -138,11 +151,13 @@ def _rounded_up(values: NDArray[np.float64]) -> NDArray[np.float32]:
 def _bound_batch(
     codes: Codes,
     queries: NDArray[np.float32],
-    starts: NDArray[np.int64],
+    begins: NDArray[np.int64],
+    ends: NDArray[np.int64],
     largest_norm: float,
-    hidden: NDArray[np.bool_],
 ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    lower = np.full((len(queries), len(starts) - 1), -np.inf, np.float32)
+    order = np.argsort(begins)
+    begins, ends = begins[order], ends[order]
+    lower = np.full((len(queries), len(begins)), -np.inf, np.float32)
     upper = lower.copy()
     width = queries.shape[1]
     margins = [_margin(query, 0.0, largest_norm) for query in queries]
@@ -153,15 +168,17 @@ def _bound_batch(
     constant = _rounded_up(sums + np.array([[margin[1]] for margin in margins], np.float64))
     for first in range(0, len(codes.values), _BATCH_ROWS):
         rows = slice(first, min(first + _BATCH_ROWS, len(codes.values)))
-        begin, end = np.searchsorted(starts, [rows.start, rows.stop - 1], side="right") - 1
-        cuts = np.maximum(starts[begin : end + 1] - rows.start, 0)
+        runs = runs_within(begins, ends, rows)
+        if runs.start == runs.stop:
+            continue
         products = (queries @ codes.values[rows].astype(np.float32).T) * codes.scales[rows]
         margin = per_error * codes.errors[rows] + constant
+        cuts = begins[runs] - rows.start, ends[runs] - rows.start
         for bounds, values in ((lower, products - margin), (upper, products + margin)):
-            values[:, hidden[rows]] = -np.inf
-            here = bounds[:, begin : end + 1]
-            np.maximum(here, np.maximum.reduceat(values, cuts, axis=1), out=here)
-    return lower, upper
+            here = bounds[:, runs]
+            np.maximum(here, run_maxima(values, *cuts), out=here)
+    back = np.argsort(order)
+    return lower[:, back], upper[:, back]
 
 
 @cache
@@ -170,14 +187,12 @@ def _kernel() -> Callable[..., None]:
     from numba import njit
 
     @njit(nogil=True)
-    def bound(rows: Any, hidden: Any, starts: Any, query: Any, bounds: Any) -> None:
+    def bound(rows: Any, begins: Any, ends: Any, query: Any, bounds: Any) -> None:
         values, scales, errors = rows
         integers, unit, per_error, constant = query
-        for group in range(len(starts) - 1):
+        for run in range(len(begins)):
             low = high = np.float32(-np.inf)
-            for row in range(starts[group], starts[group + 1]):
-                if hidden[row]:
-                    continue
+            for row in range(begins[run], ends[run]):
                 total = np.int32(0)
                 for column in range(values.shape[1]):
                     total += np.int32(values[row, column]) * np.int32(integers[column])
@@ -185,6 +200,6 @@ def _kernel() -> Callable[..., None]:
                 margin = errors[row] * per_error + constant
                 low = max(low, product - margin)
                 high = max(high, product + margin)
-            bounds[0, group], bounds[1, group] = low, high
+            bounds[0, run], bounds[1, run] = low, high
 
     return bound

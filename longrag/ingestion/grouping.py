@@ -26,11 +26,14 @@ from longrag.ingestion.adjacency import (
 )
 
 COMPILE_FROM = 200_000
-"""Documents plus links from which the kernels run compiled.
+"""Documents plus links, over all calls of a process, from which the kernels run compiled.
 
 Uncompiled they take 0.3 to 0.5 s for that many. Compiling takes 2 s the first time on a machine;
 importing numba and loading the compiled kernels takes 0.5 s in each process after that.
 """
+
+_grouped_uncompiled = 0
+"""Documents plus links that this process has grouped without compiled kernels."""
 
 _compiled_for: set[tuple[str, bool, bool]] = set()
 """Layouts of links for which this process has compiled the kernels: there they cost nothing."""
@@ -78,15 +81,23 @@ def group_documents(
     tokens = _checked_sizes(sizes)
     limit = _checked_limit(max_size, tokens)
     pairs = link_array(links, len(tokens), directed=bool(directed))
-    layout = (pairs.dtype.str, pairs.flags.c_contiguous, pairs.flags.writeable)
-    compiled = len(tokens) + len(pairs) >= COMPILE_FROM or layout in _compiled_for
-    if compiled:
-        _compiled_for.add(layout)
+    compiled = _is_compiled(pairs, len(tokens) + len(pairs))
     matrix = link_matrix(pairs, len(tokens), directed=bool(directed), compiled=compiled)
     labels = group_labels(matrix, tokens, max_size=limit, compiled=compiled)
     # At scale the matrix is gigabytes, and the lists must not come on top of it.
     del matrix
     return as_lists(labels)
+
+
+def _is_compiled(pairs: IntArray, size: int) -> bool:
+    """Whether to run compiled: a corpus that is grouped after each change repays it in time."""
+    global _grouped_uncompiled  # noqa: PLW0603 - what was compiled is of the process as well
+    layout = (pairs.dtype.str, pairs.flags.c_contiguous, pairs.flags.writeable)
+    if layout in _compiled_for or _grouped_uncompiled + size >= COMPILE_FROM:
+        _compiled_for.add(layout)
+        return True
+    _grouped_uncompiled += size
+    return False
 
 
 def group_labels(

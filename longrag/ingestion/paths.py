@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Final
 from unicodedata import normalize
 from urllib.parse import unquote, urljoin
@@ -33,6 +33,42 @@ def add_unique(table: dict[str, int], key: str, index: int) -> None:
     """Enter an index under a key; a second one makes the key ambiguous. "" is not a key."""
     if key and table.setdefault(key, index) != index:
         table[key] = AMBIGUOUS
+
+
+class NameTable:
+    """Names, and which document each belongs to; "" is not a name.
+
+    Args:
+        asked: every name that is looked up is added to it.
+    """
+
+    def __init__(self, asked: set[str]) -> None:
+        self._asked = asked
+        self._holders: dict[str, int | set[int]] = {}
+
+    def get(self, name: str) -> int | None:
+        """Return the document of a name, ``AMBIGUOUS`` where several have it, None where none."""
+        self._asked.add(name)
+        found = self._holders.get(name)
+        return AMBIGUOUS if isinstance(found, set) else found
+
+    def add(self, name: str, index: int) -> None:
+        """Give a name to a document."""
+        known = self._holders.setdefault(name, index) if name else index
+        if isinstance(known, set):
+            known.add(index)
+        elif known != index:
+            self._holders[name] = {known, index}
+
+    def remove(self, name: str, index: int) -> None:
+        """Take a name from a document that has it."""
+        known = self._holders.get(name)
+        if isinstance(known, set):
+            known.discard(index)
+            if len(known) == 1:
+                self._holders[name] = known.pop()
+        elif known == index:
+            del self._holders[name]
 
 
 def join_path(folder: str, path: str) -> str:
@@ -108,17 +144,14 @@ class PathTable:
     path ambiguous.
 
     Args:
-        paths: The path of each document, "/"-separated, without leading slash; "" for none.
+        asked: every spelling that is looked up is added to it.
         folded: Whether letter case, and the way accents are composed, are ignored.
     """
 
-    def __init__(self, paths: Iterable[str], *, folded: bool = False) -> None:
+    def __init__(self, asked: set[str], *, folded: bool = False) -> None:
         self._folded = folded
-        self._whole: dict[str, int] = {}
-        self._stems: dict[str, int] = {}
-        self._folders: dict[str, dict[str, int]] = {name: {} for name in _FOLDER_PAGES}
-        for index, path in enumerate(paths):
-            self._add(self._spell(path), index)
+        self._whole, self._stems = NameTable(asked), NameTable(asked)
+        self._folders = {name: NameTable(asked) for name in _FOLDER_PAGES}
 
     def find(self, path: str) -> int | None:
         """Return the index of the document, ``AMBIGUOUS``, or None when nothing answers."""
@@ -133,14 +166,29 @@ class PathTable:
     def _spell(self, path: str) -> str:
         return normalize("NFC", path).casefold() if self._folded else path
 
-    def _add(self, path: str, index: int) -> None:
-        add_unique(self._whole, path, index)
-        bare = stem(path)
-        if bare != path:
-            add_unique(self._stems, bare, index)
+    def add(self, path: str, index: int) -> None:
+        """Enter a document's path, "/"-separated and without leading slash; "" is no path."""
+        for table, name in self._names(path):
+            table.add(name, index)
+
+    def remove(self, path: str, index: int) -> None:
+        """Take out what ``add`` entered."""
+        for table, name in self._names(path):
+            table.remove(name, index)
+
+    def spellings(self, path: str) -> set[str]:
+        """Return all spellings under which a path is entered."""
+        return {name for _, name in self._names(path)}
+
+    def _names(self, path: str) -> Iterator[tuple[NameTable, str]]:
+        whole = self._spell(path)
+        yield self._whole, whole
+        bare = stem(whole)
+        if bare != whole:
+            yield self._stems, bare
         folder, _, name = bare.rpartition("/")
         if name.lower() in self._folders:
-            add_unique(self._folders[name.lower()], folder + "/", index)
+            yield self._folders[name.lower()], folder + "/"
 
     def _find_file(self, path: str) -> int | None:
         found = self._whole.get(path)

@@ -16,6 +16,7 @@ from longrag.errors import InvalidDocumentError, InvalidParameterError
 from longrag.ingestion.links import DefaultLinkExtractor, LinkExtractor
 from longrag.ingestion.paths import (
     AMBIGUOUS,
+    NameTable,
     PathTable,
     add_unique,
     common_folder,
@@ -101,12 +102,17 @@ class LinkReport:
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
-    """Where a document is: its path without a leading slash, its folder and its URL, or ""."""
+class Place:
+    """Where a document is: its path without a leading slash and its URL, or "", and its title."""
 
     path: str
-    folder: str
     url: str
+    title: str
+
+    @property
+    def folder(self) -> str:
+        """The folder of the path."""
+        return self.path.rpartition("/")[0]
 
 
 class LinkResolver:
@@ -144,20 +150,95 @@ class LinkResolver:
         self._rules = tuple(rules)
         self._path_keys = path_keys
         self._url_keys = url_keys
-        self._doc_ids = tuple(document.id for document in documents)
-        self._index_of = _index_ids(documents)
-        self._places = [self._place(document) for document in documents]
-        paths = [place.path for place in self._places]
-        pages = [web_address(place.url).partition("?")[0] for place in self._places]
-        self._files, self._folded_files = PathTable(paths), PathTable(paths, folded=True)
-        self._pages, self._folded_pages = PathTable(pages), PathTable(pages, folded=True)
-        self._common_folder = common_folder(path for path in paths if path)
-        self._addresses: dict[str, int] = {}
-        for index, place in enumerate(self._places):
-            if "?" in place.url:
-                add_unique(self._addresses, web_address(place.url), index)
-        self._titles, self._names = _name_tables(documents, self._places)
+        self.asked: set[str] = set()
+        """The names that were looked up since it was last cleared."""
+        self._doc_ids: dict[int, str] = {}
+        self._index_of: dict[str, int] = {}
+        self._places: dict[int, Place] = {}
+        self._next = 0
+        self._files, self._folded_files = (PathTable(self.asked, folded=f) for f in (False, True))
+        self._pages, self._folded_pages = (PathTable(self.asked, folded=f) for f in (False, True))
+        self._addresses, self._titles, self._names = (NameTable(self.asked) for _ in range(3))
+        _index_ids(documents)
+        for document in documents:
+            self._enter(document.id, self.place(document))
+        self._set_common_folder()
         self._aliases = self._alias_table(aliases or {})
+
+    def change(self, remove: Iterable[str], add: Iterable[tuple[str, Place]]) -> set[str] | None:
+        """Take documents out, and put others in; one that is in both keeps its index.
+
+        Args:
+            remove: ids of documents that are known.
+            add: ids of documents that are not known or removed, and what ``place`` says of them.
+
+        Returns:
+            The names that may name another document than before; None is any name.
+        """
+        changed: set[str] = set()
+        gone: dict[str, tuple[int, Place]] = {}
+        for id_ in remove:
+            index = self._index_of[id_]
+            gone[id_] = index, self._places[index]
+        added = dict(add)
+        for id_ in [id_ for id_, (_, place) in gone.items() if added.get(id_) == place]:
+            del gone[id_], added[id_]
+        for id_, (index, place) in gone.items():
+            changed |= self._leave(id_, index, place)
+        for id_, place in added.items():
+            changed |= self._enter(id_, place, gone[id_][0] if id_ in gone else None)
+        if not changed:
+            return changed
+        before = self._common_folder
+        self._set_common_folder()
+        return changed if self._common_folder == before else None
+
+    def index_of(self, doc_id: str) -> int:
+        """Return the index of a document, which is its own for as long as it is there."""
+        return self._index_of[doc_id]
+
+    def _set_common_folder(self) -> None:
+        self._common_folder = common_folder(p.path for p in self._places.values() if p.path)
+
+    def _enter(self, id_: str, place: Place, index: int | None = None) -> set[str]:
+        if index is None:
+            index, self._next = self._next, self._next + 1
+        self._doc_ids[index], self._index_of[id_], self._places[index] = id_, index, place
+        for paths, path in self._paths_of(place):
+            paths.add(path, index)
+        for names, name in self._names_of(place):
+            names.add(name, index)
+        return self._all_names(id_, place)
+
+    def _leave(self, id_: str, index: int, place: Place) -> set[str]:
+        del self._doc_ids[index], self._index_of[id_], self._places[index]
+        for paths, path in self._paths_of(place):
+            paths.remove(path, index)
+        for names, name in self._names_of(place):
+            names.remove(name, index)
+        return self._all_names(id_, place)
+
+    def _all_names(self, id_: str, place: Place) -> set[str]:
+        spelled = (paths.spellings(path) for paths, path in self._paths_of(place))
+        return {id_, *(name for _, name in self._names_of(place))}.union(*spelled)
+
+    def _paths_of(self, place: Place) -> list[tuple[PathTable, str]]:
+        page = web_address(place.url).partition("?")[0]
+        return [
+            (self._files, place.path),
+            (self._folded_files, place.path),
+            (self._pages, page),
+            (self._folded_pages, page),
+        ]
+
+    def _names_of(self, place: Place) -> list[tuple[NameTable, str]]:
+        address = web_address(place.url) if "?" in place.url else ""
+        file = fold(stem(place.path.rpartition("/")[2]))
+        return [
+            (self._addresses, address),
+            (self._titles, fold(place.title)),
+            (self._names, file),
+        ]
 
     def resolve(self, target: str, source: Document) -> str | None:
         """Return the id of the document a target names, or None.
@@ -165,13 +246,16 @@ class LinkResolver:
         None means an unknown or ambiguous target, or one that names no document at all:
         an anchor of the same page, ``mailto:``, ``javascript:``, ``tel:`` or ``data:``.
         """
-        target = self.rewrite(target, source)
-        if target in self._index_of:
-            return target
-        if is_no_document(target):
-            return None
-        index = self._find(target, self._place_of(source))
+        self.asked.clear()
+        index = self.find(self.rewrite(target, source), self._place_of(source))
         return None if index is None else self._doc_ids[index]
+
+    def find(self, target: str, place: Place) -> int | None:
+        """Return the index of the document that a rewritten target names in a document's place."""
+        self.asked.add(target)
+        if target in self._index_of:
+            return self._index_of[target]
+        return None if is_no_document(target) else self._find(target, place)
 
     def rewrite(self, target: str, source: Document) -> str:
         """Return the target as the first rule that applies rewrites it, else unchanged."""
@@ -185,9 +269,10 @@ class LinkResolver:
                 )
         return target.strip()
 
-    def _find(self, target: str, place: _Place) -> int | None:
+    def _find(self, target: str, place: Place) -> int | None:
         """Walk the steps after the exact id; an ambiguous step leaves the decision to aliases."""
         bare = without_anchor(target)
+        self.asked.add(bare)
         found = self._index_of.get(bare)
         if found is None:
             found = self._by_location(target, bare, place, folded=False)
@@ -201,7 +286,7 @@ class LinkResolver:
             found = self._by_location(target, bare.replace("\\", "/"), place, folded=True)
         return None if found == AMBIGUOUS else found
 
-    def _by_location(self, target: str, bare: str, place: _Place, *, folded: bool) -> int | None:
+    def _by_location(self, target: str, bare: str, place: Place, *, folded: bool) -> int | None:
         if is_web(target):
             return self._by_url(target, folded=folded)
         if place.url:
@@ -213,8 +298,9 @@ class LinkResolver:
     def _by_url(self, url: str, *, folded: bool) -> int | None:
         address = web_address(url)
         page, mark, _ = address.partition("?")
-        if mark and address in self._addresses:
-            return self._addresses[address]
+        known = self._addresses.get(address) if mark else None
+        if known is not None:
+            return known
         found = (self._folded_pages if folded else self._pages).find(page)
         # Two queries that differ are two pages: /view?id=1 is no link to /view?id=2.
         if mark and found is not None and found >= 0 and "?" in self._places[found].url:
@@ -249,15 +335,17 @@ class LinkResolver:
         for spelling in (target, bare) if bare != target else (bare,):
             name = fold_target(spelling)
             for table in (self._titles, self._names):
-                if name in table:
-                    return table[name]
+                found = table.get(name)
+                if found is not None:
+                    return found
         return None
 
-    def _place_of(self, document: Document) -> _Place:
+    def _place_of(self, document: Document) -> Place:
         index = self._index_of.get(document.id)
-        return self._place(document) if index is None else self._places[index]
+        return self.place(document) if index is None else self._places[index]
 
-    def _place(self, document: Document) -> _Place:
+    def place(self, document: Document) -> Place:
+        """Return what of a document decides which links lead to it, and where its own lead."""
         metadata = document.metadata
         urls = (metadata.get(key) for key in self._url_keys)
         url = next((url for url in (*urls, document.id) if is_web(url)), "")
@@ -267,7 +355,7 @@ class LinkResolver:
             path = document.id if _is_path(document.id) else ""
         path = str(path).replace("\\", "/").removeprefix("file://")
         path = join_path("", path)
-        return _Place(path, path.rpartition("/")[0], str(url).strip())
+        return Place(path, str(url).strip(), document.title)
 
     def _alias_table(self, aliases: Mapping[str, str]) -> dict[str, int]:
         table: dict[str, int] = {}
@@ -335,15 +423,3 @@ def _index_ids(documents: Iterable[Document]) -> dict[str, int]:
                 f"documents {index_of[document.id]} and {index} share the id {document.id!r}"
             )
     return index_of
-
-
-def _name_tables(
-    documents: Sequence[Document], places: Sequence[_Place]
-) -> tuple[dict[str, int], dict[str, int]]:
-    """Index documents by title, and by file name without extension."""
-    titles: dict[str, int] = {}
-    names: dict[str, int] = {}
-    for index, (document, place) in enumerate(zip(documents, places, strict=True)):
-        add_unique(titles, fold(document.title), index)
-        add_unique(names, fold(stem(place.path.rpartition("/")[2])), index)
-    return titles, names

@@ -29,7 +29,7 @@ from longrag.types import (
 _BLANK_LINE: Final = "\n\n"
 
 
-class _Part(NamedTuple):
+class Part(NamedTuple):
     """A document, or a part of one, as it is written into a unit: ``head``, then the span."""
 
     document: Document
@@ -39,6 +39,7 @@ class _Part(NamedTuple):
 
     @property
     def text(self) -> str:
+        """The text of the span."""
         return self.document.text[self.span[0] : self.span[1]]
 
 
@@ -76,7 +77,7 @@ def document_sizes(
 
     These are the sizes that grouping is to be given.
     """
-    return [count_tokens(_head(d.title, d.text) + d.text) for d in documents]
+    return [count_tokens(title_head(d.title, d.text) + d.text) for d in documents]
 
 
 def build_units(
@@ -121,16 +122,16 @@ def build_units(
     limit = max_tokens if split_oversized else None
     units: list[LongUnit] = []
     for group in groups:
-        together: list[_Part] = []
+        together: list[Part] = []
         for index in group:
-            whole = _whole(documents[index], count_tokens)
+            whole = whole_part(documents[index], count_tokens)
             if limit is None or whole.tokens <= limit:
                 together.append(whole)
             else:
-                parts = _split(whole, limit, count_tokens, split_sentences)
-                units.extend(_unit([part]) for part in parts)
+                parts = split_parts(whole, limit, count_tokens, split_sentences)
+                units.extend(write_unit([part]) for part in parts)
         if together:
-            units.append(_unit(together))
+            units.append(write_unit(together))
     return units
 
 
@@ -166,9 +167,9 @@ def chunk_unit(
     _check_granularity(granularity)
     check_size("chunk_size", chunk_size)
     if granularity == "unit":
-        return _unit_piece(unit)
+        return whole_unit_chunks(unit)
     if granularity == "document":
-        chunker = _whole_text
+        chunker = whole_text
     elif chunker is None:
         chunker = partial(
             chunk_spans,
@@ -179,7 +180,7 @@ def chunk_unit(
     chunks: list[Chunk] = []
     for member in unit.members:
         spans = chunker(unit.text[member.start : member.end])
-        chunks.extend(_chunk(unit, member, span) for span in spans)
+        chunks.extend(write_chunk(unit, member, span) for span in spans)
     return chunks
 
 
@@ -274,21 +275,22 @@ def titled_text(title: str, text: str) -> str:
     return f"title: {title}{_BLANK_LINE}{text}" if title.strip() else text
 
 
-def _head(title: str, text: str) -> str:
-    """The title to put before a text; nothing when the text begins with it."""
+def title_head(title: str, text: str) -> str:
+    """Return the title to put before a text; nothing when the text begins with it."""
     name = title.strip()
     line = text.lstrip().partition("\n")[0].strip()
     return "" if name in ("", line, line.lstrip("#").strip()) else name + _BLANK_LINE
 
 
-def _whole(document: Document, count_tokens: TokenCounter) -> _Part:
-    head = _head(document.title, document.text)
-    return _Part(document, (0, len(document.text)), head, count_tokens(head + document.text))
+def whole_part(document: Document, count_tokens: TokenCounter) -> Part:
+    """Return a whole document as a part."""
+    head = title_head(document.title, document.text)
+    return Part(document, (0, len(document.text)), head, count_tokens(head + document.text))
 
 
-def _split(
-    whole: _Part, limit: int, count_tokens: TokenCounter, split_sentences: SentenceSplitter
-) -> Iterator[_Part]:
+def split_parts(
+    whole: Part, limit: int, count_tokens: TokenCounter, split_sentences: SentenceSplitter
+) -> Iterator[Part]:
     """Cut a document so that every part, its title included, has at most ``limit`` tokens."""
     document = whole.document
     name = document.title.strip()
@@ -305,11 +307,12 @@ def _split(
     )
     for start, end in spans or [whole.span]:
         text = document.text[start:end]
-        own_head = _head(name, text) if head else ""
-        yield _Part(document, (start, end), own_head, count_tokens(own_head + text))
+        own_head = title_head(name, text) if head else ""
+        yield Part(document, (start, end), own_head, count_tokens(own_head + text))
 
 
-def _unit(parts: Sequence[_Part]) -> LongUnit:
+def write_unit(parts: Sequence[Part]) -> LongUnit:
+    """Write parts of documents as one unit."""
     members: list[Member] = []
     identity: list[object] = ["unit"]
     position = 0
@@ -326,11 +329,13 @@ def _unit(parts: Sequence[_Part]) -> LongUnit:
     )
 
 
-def _whole_text(text: str) -> list[Span]:
+def whole_text(text: str) -> list[Span]:
+    """Return the span of a text without white space around it; none where there is no more."""
     return [strip_span(text, 0, len(text))] if text.strip() else []
 
 
-def _unit_piece(unit: LongUnit) -> list[Chunk]:
+def whole_unit_chunks(unit: LongUnit) -> list[Chunk]:
+    """Return the chunk that is a whole unit; none for a unit of white space alone."""
     if not any(unit.text[m.start : m.end].strip() for m in unit.members):
         return []
     first = unit.members[0]
@@ -349,7 +354,8 @@ def _unit_piece(unit: LongUnit) -> list[Chunk]:
     ]
 
 
-def _chunk(unit: LongUnit, member: Member, span: Span) -> Chunk:
+def write_chunk(unit: LongUnit, member: Member, span: Span) -> Chunk:
+    """Write the chunk that a span of a member of a unit is."""
     start, end = member.start + span[0], member.start + span[1]
     text = unit.text[start:end]
     offsets = (member.doc_start + span[0], member.doc_start + span[1])

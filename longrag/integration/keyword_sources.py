@@ -17,7 +17,7 @@ from longrag.errors import InvalidParameterError
 from longrag.indexing.keywords import KeywordIndex, Tokenizer, UnitKeywords
 from longrag.ingestion.units import embedding_text, titled_text
 from longrag.retrieval.assembly import place
-from longrag.retrieval.corpus import CorpusView
+from longrag.retrieval.corpus_state import CorpusView
 from longrag.types import Chunk, LongUnit, RetrievedNode, RetrievedUnit
 
 if TYPE_CHECKING:

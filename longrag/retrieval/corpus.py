@@ -1,49 +1,46 @@
 """An index over long units that follows its documents and does not depend on the order of changes.
 
-Grouping is cheap enough to be redone after every change, from all documents; what costs is kept:
-the vectors, by the text that was embedded, and per document what was counted and cut.
+Each document is read once. A change resolves the links it can alter, groups the documents again,
+and embeds what was not there before; units, chunks and rows of vectors that stay are kept.
 """
 
 from __future__ import annotations
 
-import json
 import os
-import reprlib
 import threading
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property, partial
-from hashlib import sha256
-from types import MappingProxyType
-from typing import Any, Final, Generic, NoReturn, TypeVar
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, NoReturn, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from longrag.calls import Embed, Flow, Request, ask, run
-from longrag.errors import (
-    EmbeddingError,
-    IndexFormatError,
-    InvalidDocumentError,
-    InvalidParameterError,
-)
+from longrag.errors import EmbeddingError, IndexFormatError
 from longrag.indexing.storage import load_arrays, save_arrays, saved_version
 from longrag.indexing.vectors import check_vectors
 from longrag.ingestion.builder import UnitBuilder
-from longrag.ingestion.chunking import chunk_spans
+from longrag.ingestion.cuts import CutDocument, DocumentCutter, own_chunks
 from longrag.ingestion.units import check_documents, embedding_text
-from longrag.retrieval.assembly import keep_documents, place
-from longrag.retrieval.filters import DocumentFilter, MetadataIndex, Recent, Visible
+from longrag.retrieval.corpus_plan import CorpusPlan
+from longrag.retrieval.corpus_records import (
+    SETTINGS,
+    check_settings_of,
+    documents_from_json,
+    documents_to_json,
+    name_of,
+    settings_of,
+    text_key,
+)
+from longrag.retrieval.corpus_state import Block, CorpusState, CorpusView, Page, UnitGroup
+from longrag.retrieval.filters import DocumentFilter, Recent
 from longrag.retrieval.units import UnitIndex, Vector
-from longrag.types import Chunk, Document, LongUnit, RetrievedUnit, Span, stable_id
+from longrag.types import Chunk, Document
 
 _KIND = "corpus"
 _VERSION = 1
 _KEPT_DERIVED = 4
-SETTINGS: Final = ("max_tokens", "chunk_size", "granularity", "directed", "split_oversized")
-
-Key = TypeVar("Key", bound=Hashable)
-Value = TypeVar("Value")
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,76 +51,6 @@ class Change:
     updated: tuple[str, ...]
     deleted: tuple[str, ...]
     embedded: int
-
-
-@dataclass(frozen=True)
-class CorpusState:
-    """The whole state of the index at one moment; a change replaces it in one step."""
-
-    documents: Mapping[str, Document]
-    vectors: Mapping[bytes, Vector]
-    index: UnitIndex
-    keys: Sequence[bytes] = ()
-    """What was embedded of each chunk, as a key of ``vectors``."""
-    generation: int = 0
-    """The number of changes before, where they are counted."""
-
-    @cached_property
-    def metadata(self) -> MetadataIndex:
-        """Finds the documents that pass a filter."""
-        return MetadataIndex(self.documents)
-
-    @cached_property
-    def document_of_chunk(self) -> npt.NDArray[np.int64]:
-        """The number of each chunk's document."""
-        number = {id_: i for i, id_ in enumerate(self.documents)}
-        return np.array([number[chunk.doc_id] for chunk in self.index.chunks], np.int64)
-
-
-@dataclass(frozen=True, eq=False)
-class CorpusView:
-    """What one question may see of a corpus at one moment; equal views show the same.
-
-    Attributes:
-        documents: the documents that may be seen, in the order of their ids.
-        index: the units, chunks and vectors of all documents.
-        visible: what of the index may be seen; None is all of it.
-        key: names the documents that may be seen, among the views of one index; None is all.
-    """
-
-    documents: Mapping[str, Document]
-    index: UnitIndex
-    visible: Visible | None = None
-    key: bytes | None = None
-
-    def __eq__(self, other: object) -> bool:
-        """Tell whether the other shows the same documents of the same index."""
-        return isinstance(other, CorpusView) and self.index is other.index and self.key == other.key
-
-    __hash__ = None  # type: ignore[assignment]
-
-    @cached_property
-    def units(self) -> tuple[RetrievedUnit, ...]:
-        """The units as they may be seen, each with the first of its chunks that is searched."""
-        chunks: dict[str, Chunk] = {}
-        for chunk in self.chunks:
-            chunks.setdefault(chunk.unit_id, chunk)
-        found = [
-            RetrievedUnit(unit, None, place(chunks[unit.id], unit))
-            for unit in self.index.units
-            if unit.id in chunks
-        ]
-        if (visible := self.visible) is None:
-            return tuple(found)
-        count = visible.count_tokens
-        return tuple(keep_documents(u, visible.documents, count_tokens=count) for u in found)
-
-    @property
-    def chunks(self) -> tuple[Chunk, ...]:
-        """The chunks that are searched."""
-        if self.visible is None:
-            return self.index.chunks
-        return tuple(self.index.chunks[i] for i in self.visible.chunks.tolist())
 
 
 def titled_text(chunk: Chunk, metadata: Mapping[str, object]) -> str:
@@ -162,9 +89,13 @@ class CorpusIndex:
         """Objects made from the corpus for questions and updated with it, by their settings."""
         # What was last saved to a folder or loaded from it, by the folder.
         self._saved: dict[str, str] = {}
-        self._caching_builder = _CachingBuilder(self.builder)
+        self._cutter = DocumentCutter(self.builder)
+        # Without a reference to this object, so that it is closed when it is no longer used.
+        keys = partial(_unit_keys, write=embedding_text)
+        self._plan = CorpusPlan(self.builder, normalize=normalize, unit_keys=keys)
+        self._planning = threading.Lock()
         self._lock = threading.Lock()
-        self._state = CorpusState(MappingProxyType({}), {}, UnitIndex([], [], np.empty((0, 1))))
+        self._state = CorpusState({}, (), UnitIndex([], [], np.empty((0, 1))))
 
     @property
     def documents(self) -> Mapping[str, Document]:
@@ -191,22 +122,11 @@ class CorpusIndex:
             InvalidParameterError: a function of the filter raised an error or returned something
                 else than a bool.
         """
-        state = self._current()
-        if wanted is None:
-            return CorpusView(state.documents, state.index)
-        passing = state.metadata.passing(wanted)
-        if passing.everything:
-            return CorpusView(state.documents, state.index)
-        shown = np.zeros(len(state.documents), bool)
-        shown[passing.numbers] = True
-        chunks = np.flatnonzero(shown[state.document_of_chunk])
-        if self.builder.granularity == "unit":
-            whole = {u.id for u in state.index.units if passing.ids.issuperset(u.doc_ids)}
-            chunks = chunks[[state.index.chunks[i].unit_id in whole for i in chunks.tolist()]]
-        ids = list(state.documents)
-        documents = {ids[i]: state.documents[ids[i]] for i in passing.numbers.tolist()}
-        visible = Visible(chunks, passing.ids, self.builder.count_tokens)
-        return CorpusView(documents, state.index, visible, passing.key)
+        return self._current().view(
+            wanted,
+            whole=self.builder.granularity == "unit",
+            count_tokens=self.builder.count_tokens,
+        )
 
     def change(
         self, *, upsert: Sequence[Document] = (), delete: Iterable[str] = ()
@@ -223,29 +143,97 @@ class CorpusIndex:
         check_documents(upsert)
         new = {document.id: document for document in upsert}
         gone = [id_ for id_ in dict.fromkeys(delete) if id_ not in new]
+        cuts: dict[str, CutDocument] = {}
         paid: dict[bytes, Vector] = {}
         embedded = 0
         while True:
             before = self._current()
-            documents = {**before.documents, **new}
-            deleted = tuple(id_ for id_ in gone if documents.pop(id_, None) is not None)
-            units, chunks, written = self._build(documents)
-            keys = [text_key(text) for text in written]
-            texts = dict(zip(keys, written, strict=True))
-            missing = [key for key in texts if key not in before.vectors and key not in paid]
+            pages = dict(before.pages)
+            deleted = tuple(id_ for id_ in gone if pages.pop(id_, None) is not None)
+            for id_, document in new.items():
+                if id_ not in cuts:
+                    cuts[id_] = self._cut(document, before.pages.get(id_))
+                pages[id_] = self._page(document, cuts[id_])
+            pages = {id_: pages[id_] for id_ in sorted(pages)}
+            paid = self._replaced_vectors(before, pages) | paid
+            missing = self._find_missing(pages, paid)
             if missing:
-                paid |= yield from self._embed([texts[key] for key in missing], missing)
+                width = before.index.index.width if len(before.index.chunks) else None
+                paid |= yield from self._embed(missing, width)
                 embedded += len(missing)
-            known = {**before.vectors, **paid}
-            after = self._assemble(documents, [known[key] for key in keys], keys, units, chunks)
+            after = self._assemble(pages, paid)
             if self._replace(before, after):
-                self._caching_builder.forget()
                 return Change(
-                    tuple(id_ for id_ in new if id_ not in before.documents),
-                    tuple(id_ for id_ in new if id_ in before.documents),
+                    tuple(id_ for id_ in new if id_ not in before.pages),
+                    tuple(id_ for id_ in new if id_ in before.pages),
                     deleted,
                     embedded,
                 )
+
+    def _replaced_vectors(
+        self, before: CorpusState, pages: Mapping[str, Page]
+    ) -> dict[bytes, Vector]:
+        """Return what was embedded of what is not there any more, by key."""
+        if self.builder.granularity == "unit":
+            return before.vectors
+        gone = (page.block for id_, page in before.pages.items() if pages.get(id_) is not page)
+        return {
+            key: vector
+            for block in gone
+            for key, vector in zip(block.keys, block.vectors or (), strict=True)
+        }
+
+    def _cut(self, document: Document, known: Page | None) -> CutDocument:
+        """Cut a document, unless the page of its id has the same text, title and metadata."""
+        if known is not None and _is_same(known.document, document):
+            return known.cut
+        return self._cutter.cut(document)
+
+    def _page(self, document: Document, cut: CutDocument) -> Page:
+        page = Page(document, cut, Block(()))
+        page.block.keys = list(map(text_key, _page_texts(page, write=self._embedding_text)))
+        return page
+
+    def _find_missing(
+        self, pages: Mapping[str, Page], paid: Mapping[bytes, Vector]
+    ) -> dict[bytes, str]:
+        """Return the texts of these pages that are not embedded yet, by key."""
+        missing: dict[bytes, str] = {}
+        with self._planning:
+            groups = self._plan.follow(pages)
+            for block, texts in self._unembedded(groups):
+                missing |= zip(block.keys, texts(), strict=True)
+            return {
+                key: text
+                for key, text in missing.items()
+                if key not in paid and self._plan.vector(key) is None
+            }
+
+    def _unembedded(
+        self, groups: Iterable[UnitGroup]
+    ) -> Iterator[tuple[Block, Callable[[], list[str]]]]:
+        """Yield what has no vectors yet, and what gives its texts."""
+        for group in groups:
+            if group.block is not None:
+                if group.block.vectors is None:
+                    yield group.block, partial(_unit_texts, group, write=self._embedding_text)
+                continue
+            for page in group.pages:
+                if page.block.vectors is None:
+                    yield page.block, partial(_page_texts, page, write=self._embedding_text)
+
+    def _assemble(
+        self, pages: Mapping[str, Page], paid: Mapping[bytes, Vector], *, generation: int = 0
+    ) -> CorpusState:
+        """Return the state of pages, all of whose texts are embedded or paid for."""
+        with self._planning:
+            groups = self._plan.follow(pages)
+            for block, _ in self._unembedded(groups):
+                known = (paid.get(key) for key in block.keys)
+                pairs = zip(block.keys, known, strict=True)
+                found = [self._plan.vector(key) if one is None else one for key, one in pairs]
+                block.vectors = [vector for vector in found if vector is not None]
+            return CorpusState(pages, groups, self._plan.index(groups), generation)
 
     def _current(self) -> CorpusState:
         """Return the present state."""
@@ -259,33 +247,20 @@ class CorpusIndex:
                 return True
             return False
 
-    def _build(
-        self, documents: Mapping[str, Document]
-    ) -> tuple[list[LongUnit], list[Chunk], list[str]]:
-        """Return the units of documents, their chunks, and what is embedded of each chunk."""
-        units, chunks = self._caching_builder.build(list(documents.values()))
-        return units, chunks, [self._text(chunk, documents) for chunk in chunks]
-
-    def _embed(
-        self,
-        texts: Sequence[str],
-        keys: Sequence[bytes],
-        *,
-        known: Mapping[bytes, Vector] | None = None,
-    ) -> Flow[dict[bytes, Vector]]:
-        vectors = check_vectors((yield from ask(Embed(tuple(texts), "document"))), name="vectors")
+    def _embed(self, texts: Mapping[bytes, str], width: int | None) -> Flow[dict[bytes, Vector]]:
+        """Embed texts by key; the width must be that of the vectors there are."""
+        answer = yield from ask(Embed(tuple(texts.values()), "document"))
+        vectors = check_vectors(answer, name="vectors")
         if len(vectors) != len(texts):
             raise EmbeddingError(
                 f"the embedder returned {len(vectors)} vectors for {len(texts)} texts"
             )
-        others = self._state.vectors if known is None else known
-        width = next((len(vector) for vector in others.values()), vectors.shape[1])
-        if vectors.shape[1] != width:
+        if width is not None and vectors.shape[1] != width:
             raise EmbeddingError(
                 f"the embedder returned vectors of width {vectors.shape[1]}, the index holds width"
                 f" {width}: use the embedding model the index was built with"
             )
-        return dict(zip(keys, vectors, strict=True))
+        return dict(zip(texts, vectors, strict=True))
 
     def restore(
         self,
@@ -313,25 +288,35 @@ class CorpusIndex:
             EmbeddingError: the embedder returned unusable vectors.
         """
         check_documents(documents)
-        known = {document.id: document for document in documents}
-        made, chunks, texts = self._build(known)
-        if name_of(made) != units:
+        ordered = sorted(documents, key=lambda document: document.id)
+        pages = {one.id: self._page(one, self._cutter.cut(one)) for one in ordered}
+        found: dict[bytes, Vector] = {}
+        missing: dict[bytes, str] = {}
+        with self._planning:
+            groups = self._plan.follow(pages)
+        if name_of(unit for group in groups for unit in group.written[0]) != units:
             raise IndexFormatError(
                 "the documents group into other units than were saved: the index was built with"
                 " another link extractor, link rules or tokenizer; use the same"
             )
-        keys = list(map(text_key, texts))
         try:
-            pairs = zip(keys, map(vector_of, chunks, texts), strict=True)
-            found = {key: vector for key, vector in pairs if vector is not None}
+            for group in groups:
+                chunks = group.written[1]
+                texts = _unit_texts(group, write=self._embedding_text)
+                for chunk, text in zip(chunks, texts, strict=True):
+                    vector, key = vector_of(chunk, text), text_key(text)
+                    if vector is None:
+                        missing[key] = text
+                    else:
+                        found[key] = vector
             check_vectors(np.stack(list(found.values())) if found else np.empty((0, 1)), name="v")
         except (TypeError, ValueError) as error:
             raise IndexFormatError(f"the saved vectors are not usable: {error}") from error
-        missing = {key: text for key, text in zip(keys, texts, strict=True) if key not in found}
+        missing = {key: text for key, text in missing.items() if key not in found}
         if missing:
-            found |= yield from self._embed(list(missing.values()), list(missing), known=found)
-        rows = [found[key] for key in keys]
-        self._state = self._assemble(known, rows, keys, made, chunks)
+            width = next((len(vector) for vector in found.values()), None)
+            found |= yield from self._embed(missing, width)
+        self._state = self._assemble(pages, found)
         return len(missing)
 
     def check_settings(self, builder: UnitBuilder) -> None:
@@ -344,35 +329,14 @@ class CorpusIndex:
         This is, by chunk id, the document and the vector as the embedder gave it.
         """
         state = self._state
-        rows = {
-            chunk.id: (chunk.doc_id, state.vectors[key])
-            for chunk, key in zip(state.index.chunks, state.keys, strict=True)
-        }
+        rows = {chunk.id: (chunk.doc_id, vector) for chunk, vector in state.rows()}
         return name_of(state.index.units), rows
 
     def vector_of(self, chunk: Chunk) -> Vector:
         """Return the vector of a chunk of the index, as the embedder gave it."""
-        return self._state.vectors[text_key(self._text(chunk, self._state.documents))]
-
-    def _text(self, chunk: Chunk, documents: Mapping[str, Document]) -> str:
-        return self._embedding_text(chunk, documents[chunk.doc_id].metadata)
-
-    def _assemble(
-        self,
-        documents: Mapping[str, Document],
-        rows: Sequence[Vector],
-        keys: Sequence[bytes],
-        units: list[LongUnit],
-        chunks: list[Chunk],
-        *,
-        generation: int = 0,
-    ) -> CorpusState:
-        matrix = np.stack(rows) if rows else np.empty((0, 1), np.float32)
-        index = UnitIndex(units, chunks, matrix, normalize=self.normalize)
-        ordered = {id_: documents[id_] for id_ in sorted(documents)}
-        return CorpusState(
-            MappingProxyType(ordered), dict(zip(keys, rows, strict=True)), index, keys, generation
-        )
+        metadata = self._state.documents[chunk.doc_id].metadata
+        text = self._embedding_text(chunk, metadata)
+        return self._state.vectors[text_key(text)]
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write documents, vectors and settings to a folder; see ``longrag.indexing.storage``.
@@ -449,126 +413,29 @@ def _no_model(_: Request) -> NoReturn:
     )
 
 
-def documents_to_json(documents: Iterable[Document]) -> npt.NDArray[np.uint8]:
-    """Write documents as the bytes of a JSON list.
-
-    Raises:
-        InvalidDocumentError: a document's metadata is not JSON.
-    """
-    content = json.dumps([document_fields(document) for document in documents], ensure_ascii=False)
-    return np.frombuffer(content.encode("utf-8", "surrogatepass"), np.uint8)
+TextWriter: TypeAlias = Callable[[Chunk, Mapping[str, object]], str]
 
 
-def documents_from_json(content: npt.NDArray[np.uint8]) -> list[Document]:
-    """Read what ``documents_to_json`` wrote."""
-    entries = json.loads(content.tobytes().decode("utf-8", "surrogatepass"))
-    return [Document(**entry) for entry in entries]
+def _page_texts(page: Page, *, write: TextWriter) -> list[str]:
+    """Return what is embedded of a page."""
+    metadata = page.document.metadata
+    return [write(chunk, metadata) for chunk in own_chunks(page.document, page.cut)]
 
 
-def document_fields(document: Document) -> dict[str, Any]:
-    """Return a document as JSON values.
-
-    Raises:
-        InvalidDocumentError: its metadata is not JSON.
-    """
-    fields = {
-        "id": document.id,
-        "text": document.text,
-        "title": document.title,
-        "metadata": dict(document.metadata),
-    }
-    odd = [item for item in document.metadata.items() if not is_json(dict([item]))]
-    if odd:
-        ((key, value), *_) = odd
-        raise InvalidDocumentError(
-            f"the metadata of document {document.id!r} cannot be saved: its values must be JSON,"
-            f" but {key!r} has a {type(value).__name__}, {reprlib.repr(value)}. Change it, for"
-            " instance a date to a string, and put the document in again."
-        )
-    return fields
+def _unit_texts(group: UnitGroup, *, write: TextWriter) -> list[str]:
+    """Return what is embedded of the chunks of a group."""
+    metadata = {page.id: page.document.metadata for page in group.pages}
+    return [write(chunk, metadata[chunk.doc_id]) for chunk in group.written[1]]
 
 
-def is_json(metadata: dict[str, Any]) -> bool:
-    """Tell whether values are JSON, and are the same when they are read again."""
+def _unit_keys(group: UnitGroup, *, write: TextWriter) -> list[bytes]:
+    return list(map(text_key, _unit_texts(group, write=write)))
+
+
+def _is_same(one: Document, other: Document) -> bool:
     try:
-        return bool(json.loads(json.dumps(metadata)) == metadata)
-    except (TypeError, ValueError):
+        return (one.text, one.title) == (other.text, other.title) and bool(
+            one.metadata == other.metadata
+        )
+    except ValueError:  # comparing arrays gives an array, not a bool
         return False
-
-
-def settings_of(builder: UnitBuilder) -> dict[str, Any]:
-    """Return the settings of a builder that are saved: all but the callables."""
-    return {name: getattr(builder, name) for name in SETTINGS}
-
-
-def check_settings_of(builder: UnitBuilder, known: Mapping[str, object]) -> None:
-    """Raise ``InvalidParameterError`` where a setting of a builder is not the known one."""
-    for name, value in known.items():
-        if getattr(builder, name) != value:
-            raise InvalidParameterError(
-                name, getattr(builder, name), f"{value!r}, as the index was built with"
-            )
-
-
-def name_of(units: Iterable[LongUnit]) -> str:
-    """Return a name that other units do not have."""
-    return stable_id(*(unit.id for unit in units))
-
-
-def text_key(text: str) -> bytes:
-    """Return the key under which the vector of an embedded text is kept."""
-    return sha256(text.encode("utf-8", "surrogatepass")).digest()
-
-
-class _CachingBuilder:
-    """A builder that remembers, from one build to the next, what it counted, cut and extracted."""
-
-    def __init__(self, builder: UnitBuilder) -> None:
-        extract = builder.extractor()
-        chunker = builder.chunker or partial(
-            chunk_spans,
-            chunk_size=builder.chunk_size,
-            count_tokens=builder.count_tokens,
-            split_sentences=builder.split_sentences,
-        )
-        self._targets: _Cache[int, tuple[Document, Sequence[str]]] = _Cache()
-        self._tokens: _Cache[str, int] = _Cache()
-        self._spans: _Cache[str, Sequence[Span]] = _Cache()
-        # A remembered document stays alive, so that its address names no other.
-        self._builder = replace(
-            builder,
-            link_extractor=lambda document: self._targets.get(
-                id(document), lambda: (document, extract(document))
-            )[1],
-            count_tokens=lambda text: self._tokens.get(text, lambda: builder.count_tokens(text)),
-            chunker=lambda text: self._spans.get(text, lambda: chunker(text)),
-        )
-
-    def build(self, documents: Sequence[Document]) -> tuple[list[LongUnit], list[Chunk]]:
-        return self._builder.build(documents)
-
-    def forget(self) -> None:
-        """Forget what the last build did not need, so that nothing is kept of deleted text."""
-        for memory in (self._targets, self._tokens, self._spans):
-            memory.drop_unused()
-
-
-class _Cache(Generic[Key, Value]):
-    """Values by key, of which those not read since the last ``drop_unused`` can be dropped."""
-
-    def __init__(self) -> None:
-        self._known: dict[Key, Value] = {}
-        self._used: dict[Key, Value] = {}
-
-    def get(self, key: Key, compute: Callable[[], Value]) -> Value:
-        # Another thread may drop values in between: what was asked for must still be given.
-        used = self._used
-        if key in used:
-            return used[key]
-        known = self._known.get(key)
-        value = compute() if known is None else known
-        used[key] = value
-        return value
-
-    def drop_unused(self) -> None:
-        self._known, self._used = self._used, {}

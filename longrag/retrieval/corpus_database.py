@@ -14,15 +14,9 @@ import numpy as np
 from longrag.errors import IndexFormatError, InvalidParameterError
 from longrag.indexing.database import IndexDatabase, Items, ItemsChange
 from longrag.ingestion.builder import UnitBuilder
-from longrag.retrieval.corpus import (
-    CorpusIndex,
-    CorpusState,
-    document_fields,
-    name_of,
-    settings_of,
-    text_key,
-    titled_text,
-)
+from longrag.retrieval.corpus import CorpusIndex, titled_text
+from longrag.retrieval.corpus_records import document_fields, name_of, settings_of
+from longrag.retrieval.corpus_state import CorpusState
 from longrag.retrieval.units import Vector
 from longrag.types import Chunk, Document, stable_id
 
@@ -110,15 +104,14 @@ class DatabaseCorpus(CorpusIndex):
             return self._state
 
     def _caught_up(self, before: CorpusState, items: Items) -> CorpusState:
-        documents = {
-            id_: document
-            for id_, document in before.documents.items()
+        pages = {
+            id_: page
+            for id_, page in before.pages.items()
             if (key := stable_id(id_)) in items.keys[_DOCUMENTS]
             and key not in items.new[_DOCUMENTS]
         }
         try:
             new = [self._decode(content) for content in items.new[_DOCUMENTS].values()]
-            documents |= {document.id: document for document in new}
             vectors: dict[bytes, Vector] = dict(before.vectors) | {
                 bytes.fromhex(key): np.frombuffer(content, "<f4").astype(np.float32)
                 for key, content in items.new[_VECTORS].items()
@@ -127,26 +120,25 @@ class DatabaseCorpus(CorpusIndex):
             raise IndexFormatError(
                 f"the index {self.database.name!r} is damaged: {error}"
             ) from error
-        units, chunks, texts = self._build(documents)
-        keys = [text_key(text) for text in texts]
-        missing = sum(key not in vectors for key in keys)
-        if missing or name_of(units) != items.about.get("units"):
+        pages |= {one.id: self._page(one, self._cutter.cut(one)) for one in new}
+        pages = {id_: pages[id_] for id_ in sorted(pages)}
+        missing = self._find_missing(pages, vectors)
+        after = None if missing else self._assemble(pages, vectors, generation=items.generation)
+        if after is None or name_of(after.index.units) != items.about.get("units"):
             raise IndexFormatError(
                 f"the documents of the index {self.database.name!r} make other units or chunks than"
-                f" were saved ({missing} of {len(chunks)} have no vector): the index was built with"
+                f" were saved ({len(missing)} chunks have no vector): the index was built with"
                 " another link extractor, link rules, tokenizer, splitter or metadata; use the same"
             )
-        rows = [vectors[key] for key in keys]
-        generation = items.generation
-        return self._assemble(documents, rows, keys, units, chunks, generation=generation)
+        return after
 
     def _replace(self, before: CorpusState, after: CorpusState) -> bool:
         put = {
-            stable_id(id_): self._encode(document)
-            for id_, document in after.documents.items()
-            if before.documents.get(id_) is not document
+            stable_id(id_): self._encode(page.document)
+            for id_, page in after.pages.items()
+            if before.pages.get(id_) is not page
         }
-        gone = [stable_id(id_) for id_ in before.documents if id_ not in after.documents]
+        gone = [stable_id(id_) for id_ in before.pages if id_ not in after.pages]
         change = ItemsChange(
             put={
                 _DOCUMENTS: put,

@@ -11,7 +11,8 @@ import numpy.typing as npt
 from longrag.calls import Flow
 from longrag.errors import InvalidParameterError
 from longrag.ingestion.relations import LinkSource, SharedEntities, TitleMentions
-from longrag.retrieval.corpus import CorpusIndex, CorpusView
+from longrag.retrieval.corpus import CorpusIndex
+from longrag.retrieval.corpus_state import CorpusView
 from longrag.retrieval.evidence import EvidenceIndex, retrieve_evidence
 from longrag.retrieval.filters import Recent
 from longrag.retrieval.units import UnitIndex

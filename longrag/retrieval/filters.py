@@ -10,10 +10,10 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Coroutine, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property, reduce
 from types import MappingProxyType
-from typing import Any, Generic, TypeAlias, TypeVar
+from typing import Any, Generic, Protocol, TypeAlias, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,6 +30,8 @@ MetadataFilter: TypeAlias = Mapping[str, Any] | Test
 Numbers: TypeAlias = NDArray[np.int64]
 Key = TypeVar("Key", bound=Hashable)
 Value = TypeVar("Value")
+Part = TypeVar("Part")
+Part_co = TypeVar("Part_co", covariant=True)
 
 _SCALARS = (str, int, float, type(None), np.generic)
 _KEPT_FILTERS = 64
@@ -130,7 +132,14 @@ class Passing:
         return self.numbers.tobytes()
 
 
-@dataclass(frozen=True, slots=True)
+class Divisible(Protocol[Part_co]):
+    """An index of chunks of which a part can be searched alone."""
+
+    def part(self, chunks: Numbers, /) -> Part_co:
+        """Return the index of some of the chunks."""
+
+
+@dataclass(frozen=True, eq=False)
 class Visible:
     """The part of an index of units that a question may see.
 
@@ -143,6 +152,16 @@ class Visible:
     chunks: Numbers
     documents: Collection[str]
     count_tokens: TokenCounter
+    _parts: list[tuple[Divisible[Any], Any]] = field(default_factory=list, repr=False)
+
+    def part(self, index: Divisible[Part]) -> Part:
+        """Return the part of the index that holds the chunks alone; it is kept for next time."""
+        for known, part in self._parts:
+            if known is index:
+                return cast("Part", part)
+        made = index.part(self.chunks)
+        self._parts[:] = [(index, made)]
+        return made
 
 
 class MetadataIndex:

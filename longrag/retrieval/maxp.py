@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, get_args
 
 import numpy as np
@@ -19,6 +20,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from longrag.errors import IndexFormatError, InvalidParameterError
 from longrag.indexing.codes import Codes
+from longrag.indexing.rows import VectorRows
+from longrag.indexing.runs import ranges, run_maxima, runs_within
 from longrag.indexing.storage import load_arrays, save_arrays
 from longrag.indexing.vectors import (
     Storage,
@@ -43,26 +46,80 @@ _CODED_CHUNKS = 100_000
 # Queries per pass: the best scores of all units are held for each of them.
 _BATCH_QUERIES = 32
 
-# Where fewer of the chunks are searched, their rows are copied first instead of passed over.
+# Where fewer of the rows are searched, these are copied first instead of passing over the others.
 _GATHER_BELOW = 0.25
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class _Table:
-    """The chunks sorted by unit, then by chunk number; never changed, only replaced."""
+    """Runs of rows by unit, and within a unit by chunk number; never changed, only replaced.
+
+    Attributes:
+        vectors: the rows, shape (rows, width); those in no run are not searched.
+        chunks: the chunk number of each row, ascending within a unit.
+        units: the unit numbers, ascending.
+        firsts: the first run of each unit, and the number of runs.
+        begins: the first row of each run.
+        ends: the row after the last one of each run; no run is empty.
+        largest_norm: at least the Euclidean norm of each row.
+        codes: the rows in one byte a value.
+    """
 
     vectors: NDArray[Any]
     chunks: NDArray[np.int64]
     units: NDArray[np.int64]
-    starts: NDArray[np.int64]
+    firsts: NDArray[np.int64]
+    begins: NDArray[np.int64]
+    ends: NDArray[np.int64]
     largest_norm: float
     codes: Codes | None
 
+    @cached_property
+    def rows(self) -> NDArray[np.int64]:
+        """The rows of all runs, in order."""
+        return ranges(self.begins, self.ends)
+
+    @cached_property
+    def row_of_chunk(self) -> NDArray[np.int64]:
+        """The row of each chunk; -1 for the number of a chunk that is in no run."""
+        chunks = self.chunks[self.rows]
+        rows = np.full(chunks.max(initial=-1) + 1, -1, np.int64)
+        rows[chunks] = self.rows
+        return rows
+
+    @cached_property
+    def by_row(self) -> NDArray[np.int64]:
+        """The runs in the order of their rows."""
+        return np.argsort(self.begins)
+
+    @property
+    def unit_of_row(self) -> NDArray[np.int64]:
+        """The unit of each of ``rows``."""
+        counts = np.add.reduceat(self.ends - self.begins, self.firsts[:-1])
+        return np.repeat(self.units, counts)
+
     @property
     def unit_of_chunk(self) -> NDArray[np.int64]:
-        units = np.empty(len(self.chunks), dtype=np.int64)
-        units[self.chunks] = np.repeat(self.units, np.diff(self.starts))
+        units = np.empty(len(self.rows), dtype=np.int64)
+        units[self.chunks[self.rows]] = self.unit_of_row if len(units) else 0
         return units
+
+    def packed(self) -> _Table:
+        """Return the table with its rows in the order of its runs, and no others."""
+        rows = self.rows
+        if len(rows) == len(self.vectors) and (rows == np.arange(len(rows))).all():
+            return self
+        ends = np.cumsum(self.ends - self.begins)
+        return _Table(
+            self.vectors[rows],
+            self.chunks[rows],
+            self.units,
+            self.firsts,
+            ends - (self.ends - self.begins),
+            ends,
+            self.largest_norm,
+            None if self.codes is None else self.codes.take(rows),
+        )
 
 
 class MaxPIndex:
@@ -111,7 +168,7 @@ class MaxPIndex:
     @property
     def n_chunks(self) -> int:
         """The number of chunks."""
-        return len(self._table.chunks)
+        return len(self._table.rows)
 
     @property
     def width(self) -> int:
@@ -127,8 +184,8 @@ class MaxPIndex:
     def vectors(self) -> NDArray[np.float32]:
         """A copy of the vectors as stored, in the order of the chunks; shape (chunks, width)."""
         table = self._table
-        ordered = np.empty(table.vectors.shape, dtype=np.float32)
-        ordered[table.chunks] = table.vectors
+        ordered = np.empty((len(table.rows), self.width), dtype=np.float32)
+        ordered[table.chunks[table.rows]] = table.vectors[table.rows]
         return ordered
 
     def __repr__(self) -> str:
@@ -140,9 +197,71 @@ class MaxPIndex:
     def vectors_of(self, chunks: NDArray[np.int64]) -> NDArray[np.float32]:
         """Return the vectors of some chunks, by number, as stored; shape (chunks, width)."""
         table = self._table
-        row_of_chunk = np.empty_like(table.chunks)
-        row_of_chunk[table.chunks] = np.arange(len(table.chunks))
-        return table.vectors[row_of_chunk[chunks]].astype(np.float32, copy=False)
+        return table.vectors[table.row_of_chunk[chunks]].astype(np.float32, copy=False)
+
+    @staticmethod
+    def new_rows(width: int) -> VectorRows:
+        """Return rows of this width, of which there are none yet, for ``of_rows``."""
+        return VectorRows(width, coded_from=_CODED_CHUNKS)
+
+    @classmethod
+    def of_rows(
+        cls,
+        rows: VectorRows,
+        begins: NDArray[np.int64],
+        ends: NDArray[np.int64],
+        unit_of_run: NDArray[np.int64],
+    ) -> MaxPIndex:
+        """Make an index over runs of rows that are stored already; nothing is copied.
+
+        Args:
+            rows: the rows. Some may be added later, but none of the runs' is changed.
+            begins: the first row of each run.
+            ends: the row after the last one of each run.
+            unit_of_run: the unit number of each run, ascending. Chunks are numbered from 0 on in
+                the order of the runs.
+        """
+        filled = ends > begins
+        begins, ends, unit_of_run = begins[filled], ends[filled], unit_of_run[filled]
+        vectors, codes = rows.vectors, rows.codes
+        chunks = np.full(len(vectors), -1, np.int64)
+        chunks[ranges(begins, ends)] = np.arange((ends - begins).sum())
+        units, firsts = np.unique(unit_of_run, return_index=True)
+        firsts = np.append(firsts, len(begins))
+        index = cls.__new__(cls)
+        norm = rows.largest_norm
+        index._table = _Table(vectors, chunks, units, firsts, begins, ends, norm, codes)
+        return index
+
+    def part(self, chunks: NDArray[np.int64]) -> MaxPIndex:
+        """Return the index of some of the chunks, with their numbers and those of their units.
+
+        It shares the vectors with this one; later changes of this one do not alter it.
+
+        Args:
+            chunks: the numbers of the chunks, each once.
+        """
+        table = self._table
+        shown = np.zeros(len(table.vectors), bool)
+        shown[table.row_of_chunk[chunks]] = True
+        runs = np.repeat(np.arange(len(table.begins)), table.ends - table.begins)
+        kept = shown[table.rows]
+        rows, runs = table.rows[kept], runs[kept]
+        opens = np.ones(len(rows), bool)
+        opens[1:] = (np.diff(rows) != 1) | (np.diff(runs) != 0)
+        at = np.flatnonzero(opens)
+        begins, ends = rows[at], rows[np.append(at[1:], len(rows)) - 1] + 1 if len(at) else at
+        unit_of_run = np.searchsorted(table.firsts, runs[at], side="right") - 1
+        found, firsts = np.unique(unit_of_run, return_index=True)
+        part = type(self).__new__(type(self))
+        part._table = replace(
+            table,
+            units=table.units[found],
+            firsts=np.append(firsts, len(begins)),
+            begins=begins,
+            ends=ends,
+        )
+        return part
 
     def search(
         self, queries: ArrayLike, k: int, *, chunks: NDArray[np.int64] | None = None
@@ -167,31 +286,23 @@ class MaxPIndex:
         """
         if isinstance(k, bool) or not isinstance(k, (int, np.integer)) or k < 1:
             raise InvalidParameterError("k", k, "an integer of at least 1")
+        if chunks is not None:
+            return self.part(chunks).search(queries, k)
         table = self._table
         width = table.vectors.shape[1]
         checked = check_vectors(queries, name="queries", width=width, one_row=True)
-        hidden: NDArray[np.bool_] | None = None
-        count = len(table.units)
-        if chunks is not None:
-            hidden = np.ones(len(table.chunks), bool)
-            hidden[chunks] = False
-            hidden = hidden[table.chunks]
-            if len(chunks) <= _GATHER_BELOW * len(table.chunks):
-                table, hidden = _rows_alone(table, np.flatnonzero(~hidden)), None
-                count = len(table.units)
-            else:
-                count = int((~np.logical_and.reduceat(hidden, table.starts[:-1])).sum())
-        shape = (len(checked), min(int(k), count))
+        if table.codes is None and len(table.rows) <= _GATHER_BELOW * len(table.vectors):
+            table = table.packed()
+        shape = (len(checked), min(int(k), len(table.units)))
         scores = np.empty(shape, dtype=np.float32)
+        units = np.empty(shape, dtype=np.int64)
         rows = np.empty(shape, dtype=np.int64)
         if scores.size:
             for first in range(0, len(checked), _BATCH_QUERIES):
                 batch = checked[first : first + _BATCH_QUERIES]
-                found = _bounds(table, batch, hidden)
-                for i, bounds in enumerate(zip(*found, strict=True), start=first):
-                    scores[i], rows[i] = _rank(table, checked[i], *bounds, hidden, k=shape[1])
-        positions = np.searchsorted(table.starts, rows, side="right") - 1
-        return scores, table.units[positions], table.chunks[rows]
+                for i, bounds in enumerate(zip(*_bounds(table, batch), strict=True), start=first):
+                    scores[i], units[i], rows[i] = _rank(table, checked[i], *bounds, k=shape[1])
+        return scores, table.units[units], table.chunks[rows]
 
     def add(self, vectors: ArrayLike, unit_of_chunk: ArrayLike) -> None:
         """Add chunks, to units that exist or to new ones.
@@ -205,7 +316,7 @@ class MaxPIndex:
                 large for float16.
             InvalidParameterError: another argument that is not allowed.
         """
-        old = self._table
+        old = self._table.packed()
         checked = check_vectors(vectors, name="vectors", width=old.vectors.shape[1])
         added = _check_unit_numbers(unit_of_chunk, "unit_of_chunk", count=len(checked))
         packed = pack(checked, np.arange(len(added)), name="vectors", storage=self.storage)
@@ -242,7 +353,7 @@ class MaxPIndex:
         Raises:
             InvalidParameterError: a unit that is not in the index, or no sequence of integers.
         """
-        old = self._table
+        old = self._table.packed()
         deleted = _check_unit_numbers(units, "units")
         unknown = deleted[~np.isin(deleted, old.units)]
         if len(unknown):
@@ -269,7 +380,7 @@ class MaxPIndex:
             IndexFormatError: the path holds something else, which is left as it was.
             OSError: the disk is full or cannot be written.
         """
-        table = self._table
+        table = self._table.packed()
         arrays = {"vectors": table.vectors, "unit_of_chunk": table.unit_of_chunk}
         if table.codes is not None:
             arrays |= {f"codes_{name}": getattr(table.codes, name) for name in _CODES}
@@ -318,26 +429,15 @@ def _table(
     codes: Codes | None,
 ) -> _Table:
     numbers, starts = np.unique(units[order], return_index=True)
-    return _Table(vectors, order, numbers, np.append(starts, len(order)), norm, codes)
+    ends = np.append(starts[1:], len(order)) if len(starts) else starts
+    firsts = np.arange(len(numbers) + 1)
+    return _Table(vectors, order, numbers, firsts, starts, ends, norm, codes)
 
 
 def _codes_fit(codes: Mapping[str, NDArray[Any]], vectors: NDArray[Any]) -> bool:
     kinds = {name: (part.dtype.name, part.shape) for name, part in codes.items()}
     each = ("float32", vectors.shape[:1])
     return kinds == {"values": ("int8", vectors.shape), "scales": each, "errors": each}
-
-
-def _rows_alone(table: _Table, rows: NDArray[np.int64]) -> _Table:
-    units = np.repeat(table.units, np.diff(table.starts))[rows]
-    numbers, starts = np.unique(units, return_index=True)
-    return _Table(
-        table.vectors[rows],
-        table.chunks[rows],
-        numbers,
-        np.append(starts, len(rows)),
-        table.largest_norm,
-        None if table.codes is None else table.codes.take(rows),
-    )
 
 
 def _fit_together(vectors: NDArray[Any], units: NDArray[Any], norm: object) -> bool:
@@ -374,28 +474,35 @@ def _check_unit_numbers(
 
 
 def _bounds(
-    table: _Table, queries: NDArray[np.float32], hidden: NDArray[np.bool_] | None
+    table: _Table, queries: NDArray[np.float32]
 ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """Bound each unit's best score from below and above; both of shape (queries, units).
-
-    Those of a unit whose rows are all ``hidden`` are minus infinity.
-    """
+    """Bound each unit's best score from below and above; both of shape (queries, units)."""
     mapped = isinstance(table.vectors, np.memmap)
     # A batch multiplies a matrix, which takes longer than reading the vectors from memory.
     if table.codes is not None and (len(queries) == 1 or mapped):
-        return table.codes.bounds(queries, table.starts, table.largest_norm, hidden)
-    best = np.full((len(queries), len(table.units)), -np.inf, dtype=np.float32)
-    for rows in blocks(len(table.chunks)):
-        first, last = np.searchsorted(table.starts, [rows.start, rows.stop - 1], side="right") - 1
-        # The first unit may have begun in an earlier block.
-        cuts = np.maximum(table.starts[first : last + 1] - rows.start, 0)
-        scores = inner_products(table.vectors[rows], queries)
-        if hidden is not None:
-            scores[:, hidden[rows]] = -np.inf
-        here = best[:, first : last + 1]
-        np.maximum(here, np.maximum.reduceat(scores, cuts, axis=1), out=here)
+        lower, upper = table.codes.bounds(queries, table.begins, table.ends, table.largest_norm)
+        return _by_unit(table, lower), _by_unit(table, upper)
+    order = table.by_row
+    begins, ends = table.begins[order], table.ends[order]
+    in_order = np.full((len(queries), len(order)), -np.inf, dtype=np.float32)
+    for rows in blocks(len(table.vectors)):
+        runs = runs_within(begins, ends, rows)
+        if runs.start < runs.stop:
+            scores = inner_products(table.vectors[rows], queries)
+            here = in_order[:, runs]
+            found = run_maxima(scores, begins[runs] - rows.start, ends[runs] - rows.start)
+            np.maximum(here, found, out=here)
+    best = np.empty_like(in_order)
+    best[:, order] = in_order
+    best = _by_unit(table, best)
     margins = np.array([[_rounding_bound(table, query)] for query in queries], np.float32)
     return best - margins, best + margins
+
+
+def _by_unit(table: _Table, of_runs: NDArray[np.float32]) -> NDArray[np.float32]:
+    if len(table.units) == len(table.begins):
+        return of_runs
+    return np.maximum.reduceat(of_runs, table.firsts[:-1], axis=1)
 
 
 def _rounding_bound(table: _Table, query: NDArray[np.float32]) -> float:
@@ -408,11 +515,10 @@ def _rank(
     query: NDArray[np.float32],
     lower: NDArray[np.float32],
     upper: NDArray[np.float32],
-    hidden: NDArray[np.bool_] | None,
     *,
     k: int,
-) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
-    """Return the exact scores and the rows of the best chunks of the k best units.
+) -> tuple[NDArray[np.float32], NDArray[np.int64], NDArray[np.int64]]:
+    """Return the k best units: exact scores, places in the table, rows of the best chunks.
 
     The k-th largest lower bound is at most the k-th best score, so no unit whose upper bound is
     smaller is in the answer. A rough score is off by at most ``bound``: a unit's best chunk has one
@@ -421,9 +527,6 @@ def _rank(
     kth_best = np.partition(lower, len(lower) - k)[len(lower) - k]
     units = np.flatnonzero(upper >= kth_best)
     rows, owners = _rows_of_units(table, units)
-    if hidden is not None:
-        shown = ~hidden[rows]
-        rows, owners = rows[shown], owners[shown]
     rough = inner_products_of_rows(table.vectors, rows, query)
     firsts = np.flatnonzero(np.diff(owners, prepend=-1))
     largest = np.repeat(np.maximum.reduceat(rough, firsts), np.diff(firsts, append=len(rows)))
@@ -434,13 +537,13 @@ def _rank(
     order = np.argsort(-scores, kind="stable")
     first_of_unit = np.sort(np.unique(owners[order], return_index=True)[1])
     winners = order[first_of_unit[:k]]
-    return scores[winners], rows[winners]
+    return scores[winners], owners[winners], rows[winners]
 
 
 def _rows_of_units(
     table: _Table, units: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    counts = table.starts[units + 1] - table.starts[units]
-    before = np.cumsum(counts) - counts
-    rows = np.arange(counts.sum()) + np.repeat(table.starts[units] - before, counts)
-    return rows, np.repeat(units, counts)
+    runs = ranges(table.firsts[units], table.firsts[units + 1])
+    begins, ends = table.begins[runs], table.ends[runs]
+    unit_of_run = np.repeat(units, table.firsts[units + 1] - table.firsts[units])
+    return ranges(begins, ends), np.repeat(unit_of_run, ends - begins)

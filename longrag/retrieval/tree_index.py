@@ -22,7 +22,7 @@ from longrag.indexing.tree.checks import check_saved
 from longrag.indexing.tree.settings import TreeBuilder
 from longrag.indexing.tree.tree import Tree
 from longrag.ingestion.units import check_documents
-from longrag.retrieval.corpus import documents_from_json, documents_to_json
+from longrag.retrieval.corpus_records import documents_from_json, documents_to_json
 from longrag.types import Document, TreeNode
 
 _KIND = "tree"

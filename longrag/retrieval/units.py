@@ -49,8 +49,8 @@ class UnitIndex:
         *,
         normalize: bool = True,
     ) -> None:
-        self.units = tuple(units)
-        self.chunks = tuple(chunks)
+        self.units: Sequence[LongUnit] = tuple(units)
+        self.chunks: Sequence[Chunk] = tuple(chunks)
         self.normalize = normalize
         number = {unit.id: index for index, unit in enumerate(self.units)}
         missing = next((chunk for chunk in self.chunks if chunk.unit_id not in number), None)
@@ -64,9 +64,23 @@ class UnitIndex:
                 f"the embedder returned {len(matrix)} vectors for {len(self.chunks)} texts"
             )
         self.index = MaxPIndex(
-            _unit_length(matrix) if normalize else matrix,
+            unit_length(matrix) if normalize else matrix,
             np.array([number[chunk.unit_id] for chunk in self.chunks], dtype=np.int64),
         )
+
+    @classmethod
+    def over(
+        cls,
+        units: Sequence[LongUnit],
+        chunks: Sequence[Chunk],
+        index: MaxPIndex,
+        *,
+        normalize: bool,
+    ) -> UnitIndex:
+        """Make an index of what belongs together already, the numbers of units and chunks too."""
+        made = cls.__new__(cls)
+        made.units, made.chunks, made.index, made.normalize = units, chunks, index, normalize
+        return made
 
     def search(
         self, vector: npt.ArrayLike, k: int, *, visible: Visible | None = None
@@ -79,15 +93,12 @@ class UnitIndex:
         query = check_vectors(
             np.atleast_2d(np.asarray(vector)), name="query vector", width=self.index.width or None
         )
-        scores, units, chunks = self.index.search(
-            _unit_length(query) if self.normalize else query,
-            k,
-            chunks=None if visible is None else visible.chunks,
-        )
+        index = self.index if visible is None else visible.part(self.index)
+        scores, units, chunks = index.search(unit_length(query) if self.normalize else query, k)
         found = [
-            RetrievedUnit(unit, float(score), place(self.chunks[chunk], unit))
+            RetrievedUnit(unit, float(score), place(self.chunks[int(chunk)], unit))
             for score, unit, chunk in zip(
-                scores[0], (self.units[i] for i in units[0]), chunks[0], strict=True
+                scores[0], (self.units[int(i)] for i in units[0]), chunks[0], strict=True
             )
         ]
         if visible is None:
@@ -159,7 +170,8 @@ def check_k(k: int, name: str = "k") -> None:
         raise InvalidParameterError(name, k, "an integer of at least 1")
 
 
-def _unit_length(vectors: Vector) -> Vector:
+def unit_length(vectors: Vector) -> Vector:
+    """Scale vectors to unit length, each by itself."""
     norms = np.linalg.norm(vectors, axis=1, keepdims=True)
     # A zero vector has no direction: it stays zero and scores zero against everything.
     return cast("Vector", vectors / np.where(norms > 0, norms, 1))

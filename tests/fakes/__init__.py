@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import re
 import threading
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import lru_cache
 from hashlib import sha256
 
@@ -81,3 +81,23 @@ class Door:
     async def open(self) -> None:
         await self.someone_waits()
         self.opened.set()
+
+
+def values_within(value: object, seen: dict[int, object] | None = None) -> Iterator[object]:
+    """Yield every string, number and bytes that an object of the package holds."""
+    seen = {} if seen is None else seen
+    if id(value) in seen:
+        return
+    seen[id(value)] = value  # kept, so that its address names no other
+    if isinstance(value, (str, bytes)):
+        yield value
+    elif isinstance(value, Mapping):
+        for item in value.items():
+            yield from values_within(item, seen)
+    elif isinstance(value, (list, tuple, set, frozenset)):
+        for item in value:
+            yield from values_within(item, seen)
+    elif type(value).__module__.startswith("longrag"):
+        names = [n for c in type(value).__mro__ for n in getattr(c, "__slots__", ())]
+        own = [getattr(value, name, None) for name in names]
+        yield from values_within([*own, *getattr(value, "__dict__", {}).values()], seen)

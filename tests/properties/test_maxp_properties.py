@@ -157,8 +157,11 @@ def test_codes_bound_the_best_product_of_every_group(data, width, count, element
     inner = data.draw(st.sets(st.integers(1, count - 1))) if count > 1 else set()
     starts = np.array([0, *sorted(inner), count])
     norm = largest_norm(vectors)
-    alone = [Codes.of(vectors).bounds(query[np.newaxis], starts, norm) for query in queries]
-    together = Codes.of(vectors).bounds(queries, starts, norm)
+    alone = [
+        Codes.of(vectors).bounds(query[np.newaxis], starts[:-1], starts[1:], norm)
+        for query in queries
+    ]
+    together = Codes.of(vectors).bounds(queries, starts[:-1], starts[1:], norm)
     for i, query in enumerate(queries):
         exact = exact_inner_products(vectors, np.arange(count), query)
         best = np.maximum.reduceat(exact, starts[:-1])

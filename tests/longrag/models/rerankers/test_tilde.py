@@ -4,6 +4,7 @@ import json
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -24,7 +25,6 @@ from longrag.models.rerankers.tilde_terms import (
 from longrag.models.words import STOPWORDS
 from tests import tiny_rerankers as tiny
 
-torch = pytest.importorskip("torch", reason="needs torch")
 torch.set_num_threads(1)
 PASSAGES = [
     "The mill grinds rye.",

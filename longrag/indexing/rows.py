@@ -1,0 +1,91 @@
+"""Rows of vectors to which more are added, without copying those that are there."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from longrag.indexing.codes import Codes
+from longrag.indexing.vectors import largest_norm
+
+_GROWTH = 1.125
+_LEAST_ROOM = 1024
+
+
+class VectorRows:
+    """Vectors, and from some number on their codes, that grow at the end.
+
+    A row never changes once it is there, so that a search over some rows may go on while others
+    are added. Room is made for more rows than there are; where it does not suffice, all are copied
+    once, so that a row costs the same however many there are.
+
+    Args:
+        width: the number of values in a vector.
+        coded_from: the number of rows from which on they have codes.
+    """
+
+    def __init__(self, width: int, *, coded_from: int) -> None:
+        self._coded_from = coded_from
+        self._count = 0
+        self._vectors: NDArray[Any] = np.empty((0, width), np.float32)
+        self._codes: Codes | None = None
+        self.largest_norm = 0.0
+        """At least the Euclidean norm of every row."""
+
+    @classmethod
+    def over(
+        cls,
+        vectors: NDArray[Any],
+        codes: Codes | None,
+        count: int,
+        *,
+        norm: float,
+        coded_from: int,
+    ) -> VectorRows:
+        """Take arrays of which the first ``count`` rows are filled and the others are room."""
+        rows = cls(vectors.shape[1], coded_from=coded_from)
+        rows._vectors, rows._codes, rows._count, rows.largest_norm = vectors, codes, count, norm
+        return rows
+
+    def __len__(self) -> int:
+        """Return the number of rows."""
+        return self._count
+
+    @property
+    def width(self) -> int:
+        """The number of values in a vector."""
+        return int(self._vectors.shape[1])
+
+    @property
+    def vectors(self) -> NDArray[np.float32]:
+        """The rows there are now."""
+        return self._vectors[: self._count]
+
+    @property
+    def codes(self) -> Codes | None:
+        """The codes of the rows there are now."""
+        return None if self._codes is None else self._codes.take(slice(0, self._count))
+
+    def append(self, vectors: NDArray[np.float32]) -> int:
+        """Add rows, and return the number of the first of them."""
+        first, last = self._count, self._count + len(vectors)
+        if last > len(self._vectors):
+            self._make_room(last)
+        self._vectors[first:last] = vectors
+        if self._codes is not None:
+            self._codes.put(first, Codes.of(vectors))
+        elif last >= self._coded_from:
+            self._codes = Codes.of(self._vectors[:last]).with_room(len(self._vectors))
+        self.largest_norm = max(self.largest_norm, largest_norm(vectors))
+        self._count = last
+        return first
+
+    def _make_room(self, least: int) -> None:
+        room = max(int(least * _GROWTH), _LEAST_ROOM)
+        vectors = np.empty((room, self.width), np.float32)
+        vectors[: self._count] = self._vectors[: self._count]
+        self._vectors = vectors
+        if self._codes is not None:
+            self._codes = self._codes.take(slice(0, self._count)).with_room(room)

@@ -1,0 +1,141 @@
+"""What a corpus keeps from one change to the next, so that a change costs what it changes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+import numpy as np
+
+from longrag.indexing.rows import VectorRows
+from longrag.ingestion.builder import UnitBuilder
+from longrag.ingestion.changing_groups import ChangingGroups
+from longrag.retrieval.corpus_state import Block, Page, UnitGroup, index_of_groups
+from longrag.retrieval.maxp import MaxPIndex
+from longrag.retrieval.units import UnitIndex, Vector, unit_length
+
+# Rows of pages that are gone are dropped when they are more than a third of all.
+_MOST_ROWS = 1.5
+_SPARED_ROWS = 1024
+
+
+class CorpusPlan:
+    """Follows the pages of a corpus: their links and groups, their rows, and what was embedded.
+
+    It is brought from any set of pages to any other by what differs. One thread at a time may
+    use it.
+
+    Args:
+        builder: the settings of units and chunks.
+        normalize: scale the rows to unit length.
+        unit_keys: gives the keys of a group's units, where units are embedded whole.
+    """
+
+    def __init__(
+        self,
+        builder: UnitBuilder,
+        *,
+        normalize: bool,
+        unit_keys: Callable[[UnitGroup], Sequence[bytes]],
+    ) -> None:
+        self._builder = builder
+        self._normalize = normalize
+        self._unit_keys = unit_keys
+        self._rows: VectorRows | None = None
+        self._forget()
+
+    def _forget(self) -> None:
+        self._links = ChangingGroups(self._builder)
+        self._pages: dict[str, Page] = {}
+        self._groups: dict[tuple[Page, ...], UnitGroup] = {}
+        self._holders: dict[bytes, list[Block]] = {}
+
+    def follow(self, pages: Mapping[str, Page]) -> list[UnitGroup]:
+        """Come to know these pages and no others, and return their groups."""
+        try:
+            return self._follow(pages)
+        except BaseException:
+            # What was begun may be half done.
+            self._forget()
+            raise
+
+    def _follow(self, pages: Mapping[str, Page]) -> list[UnitGroup]:
+        gone = [id_ for id_, page in self._pages.items() if pages.get(id_) is not page]
+        new = {id_: page for id_, page in pages.items() if self._pages.get(id_) is not page}
+        if not gone and not new and self._groups:
+            return list(self._groups.values())
+        self._links.change(gone, {id_: page.cut for id_, page in new.items()})
+        for id_ in gone:
+            self._drop_block(self._pages.pop(id_).block)
+        for page in new.values():
+            self._hold_block(page.block)
+        self._pages |= new
+        before, self._groups = self._groups, {}
+        for ids in self._links.groups():
+            key = tuple(self._pages[id_] for id_ in ids)
+            self._groups[key] = before.pop(key, None) or self._make_group(key)
+        for group in before.values():
+            if group.block:
+                self._drop_block(group.block)
+        return list(self._groups.values())
+
+    def _make_group(self, pages: tuple[Page, ...]) -> UnitGroup:
+        group = UnitGroup(pages, self._builder.granularity)
+        if self._builder.granularity == "unit":
+            group.block = Block(self._unit_keys(group))
+            self._hold_block(group.block)
+        return group
+
+    def _hold_block(self, block: Block) -> None:
+        for key in block.keys:
+            self._holders.setdefault(key, []).append(block)
+
+    def _drop_block(self, block: Block) -> None:
+        for key in block.keys:
+            holders = self._holders[key]
+            holders.remove(block)
+            if not holders:
+                del self._holders[key]
+
+    def vector(self, key: bytes) -> Vector | None:
+        """Return the vector of an embedded text, where one of the pages has it."""
+        for block in self._holders.get(key, ()):
+            if block.vectors is not None:
+                return block.vectors[list(block.keys).index(key)]
+        return None
+
+    def index(self, groups: Sequence[UnitGroup]) -> UnitIndex:
+        """Return the index over groups of the present pages, all of which have their vectors."""
+        blocks = list(_blocks(groups))
+        live = sum(len(block.keys) for block in blocks)
+        rows = self._rows
+        width = next((len(b.vectors[0]) for b in blocks if b.vectors), 1)
+        if rows is None or rows.width != width or len(rows) > _MOST_ROWS * live + _SPARED_ROWS:
+            rows = self._rows = MaxPIndex.new_rows(width)
+            for block in blocks:
+                block.begin = -1
+            for group in groups:
+                group.begins = None
+        self._add_rows(rows, [block for block in blocks if block.begin < 0])
+        for group in groups:
+            if group.begins is None:
+                group.set_begins()
+        return index_of_groups(groups, rows, normalize=self._normalize)
+
+    def _add_rows(self, rows: VectorRows, blocks: Iterable[Block]) -> None:
+        vectors: list[Vector] = []
+        at = len(rows)
+        for block in blocks:
+            block.begin = at
+            vectors.extend(block.vectors or ())
+            at += len(block.keys)
+        if vectors:
+            matrix = np.stack(vectors)
+            rows.append(unit_length(matrix) if self._normalize else matrix)
+
+
+def _blocks(groups: Iterable[UnitGroup]) -> Iterator[Block]:
+    for group in groups:
+        if group.block:
+            yield group.block
+        else:
+            yield from (page.block for page in group.pages)

@@ -1,0 +1,90 @@
+"""Documents and settings of a corpus as they are saved."""
+
+from __future__ import annotations
+
+import json
+import reprlib
+from collections.abc import Iterable, Mapping
+from hashlib import sha256
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from longrag.errors import InvalidDocumentError, InvalidParameterError
+from longrag.ingestion.builder import UnitBuilder
+from longrag.types import Document, LongUnit, stable_id
+
+SETTINGS: Final = ("max_tokens", "chunk_size", "granularity", "directed", "split_oversized")
+"""The settings of a builder that are saved: all but the callables."""
+
+
+def documents_to_json(documents: Iterable[Document]) -> npt.NDArray[np.uint8]:
+    """Write documents as the bytes of a JSON list.
+
+    Raises:
+        InvalidDocumentError: a document's metadata is not JSON.
+    """
+    content = json.dumps([document_fields(document) for document in documents], ensure_ascii=False)
+    return np.frombuffer(content.encode("utf-8", "surrogatepass"), np.uint8)
+
+
+def documents_from_json(content: npt.NDArray[np.uint8]) -> list[Document]:
+    """Read what ``documents_to_json`` wrote."""
+    entries = json.loads(content.tobytes().decode("utf-8", "surrogatepass"))
+    return [Document(**entry) for entry in entries]
+
+
+def document_fields(document: Document) -> dict[str, Any]:
+    """Return a document as JSON values.
+
+    Raises:
+        InvalidDocumentError: its metadata is not JSON.
+    """
+    fields = {
+        "id": document.id,
+        "text": document.text,
+        "title": document.title,
+        "metadata": dict(document.metadata),
+    }
+    odd = [item for item in document.metadata.items() if not is_json(dict([item]))]
+    if odd:
+        ((key, value), *_) = odd
+        raise InvalidDocumentError(
+            f"the metadata of document {document.id!r} cannot be saved: its values must be JSON,"
+            f" but {key!r} has a {type(value).__name__}, {reprlib.repr(value)}. Change it, for"
+            " instance a date to a string, and put the document in again."
+        )
+    return fields
+
+
+def is_json(metadata: dict[str, Any]) -> bool:
+    """Tell whether values are JSON, and are the same when they are read again."""
+    try:
+        return bool(json.loads(json.dumps(metadata)) == metadata)
+    except (TypeError, ValueError):
+        return False
+
+
+def settings_of(builder: UnitBuilder) -> dict[str, Any]:
+    """Return the settings of a builder that are saved: all but the callables."""
+    return {name: getattr(builder, name) for name in SETTINGS}
+
+
+def check_settings_of(builder: UnitBuilder, known: Mapping[str, object]) -> None:
+    """Raise ``InvalidParameterError`` where a setting of a builder is not the known one."""
+    for name, value in known.items():
+        if getattr(builder, name) != value:
+            raise InvalidParameterError(
+                name, getattr(builder, name), f"{value!r}, as the index was built with"
+            )
+
+
+def name_of(units: Iterable[LongUnit]) -> str:
+    """Return a name that other units do not have."""
+    return stable_id(*(unit.id for unit in units))
+
+
+def text_key(text: str) -> bytes:
+    """Return the key under which the vector of an embedded text is kept."""
+    return sha256(text.encode("utf-8", "surrogatepass")).digest()
