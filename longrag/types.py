@@ -2,12 +2,25 @@
 
 from __future__ import annotations
 
+import copyreg
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
 from itertools import groupby
 from types import MappingProxyType
 from typing import Any, Literal, TypeAlias
+
+
+def _make_read_only(values: dict[Any, Any]) -> MappingProxyType[Any, Any]:
+    return MappingProxyType(values)
+
+
+def _reduce_read_only(view: MappingProxyType[Any, Any]) -> tuple[Any, tuple[dict[Any, Any]]]:
+    return _make_read_only, (dict(view),)
+
+
+# Python pickles no read-only view of a dict by itself; documents and trees hold such views.
+copyreg.pickle(MappingProxyType, _reduce_read_only)
 
 TokenCounter: TypeAlias = Callable[[str], int]
 """Counts the tokens of a text; any callable from string to a non-negative integer will do."""

@@ -6,7 +6,6 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
-from threading import Lock
 from typing import Final
 
 from langchain_core.documents import Document
@@ -17,6 +16,7 @@ from longrag import types as core
 from longrag.errors import StoreError
 from longrag.indexing.tree.tree import Tree
 from longrag.integration.answering import Calls, MethodCall
+from longrag.locks import Lock
 
 # Rows that one call puts into a store or takes out of it.
 _BATCH: Final = 256

@@ -15,6 +15,7 @@ from llama_index_longrag.indices.summary_progress import CountedSummarizer
 from longrag.errors import InvalidParameterError
 from longrag.indexing.tree.settings import TreeBuilder
 from longrag.indexing.tree.summaries import ExtractiveSummarizer, LlmSummarizer, Summarizer
+from longrag.indexing.tree.tree import TreeNode
 
 _DEFAULTS: Final[Mapping[str, Any]] = {
     "clusterer": "stable",
@@ -32,6 +33,10 @@ _MAY_BE_NONE: Final = ("chunk_size", "max_levels")
 
 GIVEN: Final = (*_DEFAULTS, "summary_template", "tokenizer")
 """What decides about a tree."""
+
+
+def _write_leaf(leaf: TreeNode, metadata: Mapping[str, object]) -> str:
+    return shown_text(leaf.text, metadata)
 
 
 class TreeSettings:
@@ -65,7 +70,7 @@ class TreeSettings:
             clusterer=objects["clusterer"],
             summarizer=CountedSummarizer(summarizer),
             count_tokens=counter,
-            embedding_text=lambda leaf, metadata: shown_text(leaf.text, metadata),
+            embedding_text=_write_leaf,
             **{name: self.values[name] for name in names},
         )
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from threading import Lock
 from typing import Any, TypeVar
 
 from llama_index.core.base.embeddings.base import BaseEmbedding
@@ -27,6 +26,7 @@ from longrag.integration.journals import (
     purge_journal,
 )
 from longrag.journal import Journal
+from longrag.locks import Lock
 
 T = TypeVar("T")
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import threading
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -44,6 +43,7 @@ from longrag.errors import (
     StaleIndexError,
 )
 from longrag.indexing.storage import MANIFEST, load_folder, save_folder
+from longrag.locks import Lock
 from longrag.types import Document
 
 T = TypeVar("T")
@@ -97,7 +97,7 @@ class UpdatableIndex(BaseIndex[S]):
         # The documents that the stores hold, by id.
         self._stored_documents: Mapping[str, Document] = {}
         # Threads may change the index beside each other; the stores take one change at a time.
-        self._store_lock = threading.RLock()
+        self._store_lock = Lock(reentrant=True)
         if index_struct is not None and not corpus.in_database:
             self._restore(index_struct, self._saved_documents(index_struct, storage_context))
             self._stored_documents = corpus.documents

@@ -15,6 +15,7 @@ import weakref
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -97,10 +98,17 @@ class IndexDatabase:
             raise InvalidParameterError("name", name, f"a string of 1 to {_KEY_LENGTH} characters")
         self.name = name
         self._kind = kind
+        self._given = os.fspath(database) if isinstance(database, os.PathLike) else database
+        self._timeout = timeout
         self._engine, self._place = _engine(database, timeout)
         self._tables = _tables()
         weakref.finalize(self, self._engine.dispose)
         self._prepare()
+
+    def __reduce__(self) -> tuple[Any, tuple[Any, ...]]:
+        """Pickle where the database is, which another process opens for itself."""
+        settings = {"name": self.name, "kind": self._kind, "timeout": self._timeout}
+        return partial(IndexDatabase, **settings), (self._given,)
 
     def settings(self, given: Mapping[str, Any]) -> dict[str, Any]:
         """Return the settings the index was made with; one that is not there is made with these.

@@ -10,11 +10,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Generator, Mapping
 from concurrent.futures import Executor, ThreadPoolExecutor
-from contextlib import ExitStack, nullcontext
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from contextvars import copy_context
 from dataclasses import dataclass, field
 from functools import partial
-from threading import Lock
 from typing import Any, TypeAlias, TypeVar, cast
 
 from longrag.calls import CallLimit, Flow, Generate, Request, arun, run
@@ -118,7 +117,7 @@ class Answerer:
         max_in_flight: int = 1,
         limit: CallLimit | None = None,
         journal: Journal | None = None,
-        locks: Mapping[type, Lock] | None = None,
+        locks: Mapping[type, AbstractContextManager[Any]] | None = None,
     ) -> None:
         self._handlers = handlers
         self._max_in_flight = max_in_flight

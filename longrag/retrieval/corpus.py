@@ -7,7 +7,6 @@ and embeds what was not there before; units, chunks and rows of vectors that sta
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -23,6 +22,7 @@ from longrag.indexing.vectors import check_vectors
 from longrag.ingestion.builder import UnitBuilder
 from longrag.ingestion.cuts import CutDocument, DocumentCutter, own_chunks
 from longrag.ingestion.units import check_documents, embedding_text
+from longrag.locks import Lock
 from longrag.retrieval.corpus_plan import CorpusPlan
 from longrag.retrieval.corpus_records import (
     SETTINGS,
@@ -93,8 +93,8 @@ class CorpusIndex:
         # Without a reference to this object, so that it is closed when it is no longer used.
         keys = partial(_unit_keys, write=embedding_text)
         self._plan = CorpusPlan(self.builder, normalize=normalize, unit_keys=keys)
-        self._planning = threading.Lock()
-        self._lock = threading.Lock()
+        self._planning = Lock()
+        self._lock = Lock()
         self._state = CorpusState({}, (), UnitIndex([], [], np.empty((0, 1))))
 
     @property

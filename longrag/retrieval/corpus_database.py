@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from types import MappingProxyType
@@ -14,6 +13,7 @@ import numpy as np
 from longrag.errors import IndexFormatError, InvalidParameterError
 from longrag.indexing.database import IndexDatabase, Items, ItemsChange
 from longrag.ingestion.builder import UnitBuilder
+from longrag.locks import Lock
 from longrag.retrieval.corpus import CorpusIndex, titled_text
 from longrag.retrieval.corpus_records import document_fields, name_of, settings_of
 from longrag.retrieval.corpus_state import CorpusState
@@ -85,7 +85,7 @@ class DatabaseCorpus(CorpusIndex):
             if known.get(name) != value:
                 allowed = f"{known.get(name)!r}, as the index was made with"
                 raise InvalidParameterError(name, value, allowed)
-        self._catching_up = threading.Lock()
+        self._catching_up = Lock()
         self._current()
 
     def _current(self) -> CorpusState:

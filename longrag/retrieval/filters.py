@@ -7,7 +7,6 @@ depends on how many documents pass and not on how many there are.
 
 from __future__ import annotations
 
-import threading
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Coroutine, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -19,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from longrag.errors import InvalidParameterError
+from longrag.locks import Lock
 from longrag.types import Document, TokenCounter
 
 Test: TypeAlias = Callable[[Mapping[str, Any]], bool]
@@ -217,7 +217,11 @@ class Recent(Generic[Key, Value]):
     def __init__(self, most: int) -> None:
         self._most = most
         self._known: OrderedDict[Key, Value] = OrderedDict()
-        self._lock = threading.Lock()
+        self._lock = Lock()
+
+    def __reduce__(self) -> tuple[type[Recent[Key, Value]], tuple[int]]:
+        """Pickle without the values, which are made again when they are needed."""
+        return type(self), (self._most,)
 
     def get(self, key: Key, make: Callable[[], Value]) -> Value:
         """Return the value of a key, made if it is not known any more."""

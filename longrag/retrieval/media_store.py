@@ -8,7 +8,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count, pairwise
 from pathlib import Path, PurePath
-from threading import Lock
 from types import MappingProxyType
 from typing import Any, Final, Literal, TypeAlias
 
@@ -18,6 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 from longrag.errors import EmbeddingError, IndexFormatError, InvalidParameterError
 from longrag.indexing.storage import load_arrays, save_arrays
 from longrag.indexing.vectors import check_vectors, exact_inner_products, inner_products
+from longrag.locks import Lock
 
 Wanted: TypeAlias = Literal["image", "caption"]
 """What is asked for: an image for a text, or a caption for an image."""

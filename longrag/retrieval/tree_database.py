@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
 from types import MappingProxyType
@@ -15,6 +14,7 @@ from longrag.errors import IndexFormatError, InvalidParameterError
 from longrag.indexing.database import IndexDatabase, Items, ItemsChange
 from longrag.indexing.tree.settings import TreeBuilder
 from longrag.indexing.tree.tree import Tree
+from longrag.locks import Lock
 from longrag.retrieval.corpus_database import decode_document, encode_document
 from longrag.retrieval.tree_index import TreeIndex, TreeState, node_of, settings_of
 from longrag.types import Document, TreeNode, stable_id
@@ -66,7 +66,7 @@ class DatabaseTree(TreeIndex):
             if known.get(name) != value:
                 allowed = f"{known.get(name)!r}, as the index was made with"
                 raise InvalidParameterError(name, value, allowed)
-        self._catching_up = threading.Lock()
+        self._catching_up = Lock()
         self._restore_all()
 
     def _restore_all(self) -> None:

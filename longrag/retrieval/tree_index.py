@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from types import MappingProxyType
@@ -22,6 +21,7 @@ from longrag.indexing.tree.checks import check_saved
 from longrag.indexing.tree.settings import TreeBuilder
 from longrag.indexing.tree.tree import Tree
 from longrag.ingestion.units import check_documents
+from longrag.locks import Lock
 from longrag.retrieval.corpus_records import documents_from_json, documents_to_json
 from longrag.types import Document, TreeNode
 
@@ -80,7 +80,7 @@ class TreeIndex:
 
     def __init__(self, builder: TreeBuilder | None = None) -> None:
         self.builder = builder or TreeBuilder()
-        self._lock = threading.Lock()
+        self._lock = Lock()
         # What was last saved to a folder or loaded from it, by the folder.
         self._saved: dict[str, str] = {}
         self._state = _EMPTY

@@ -4,7 +4,12 @@ import pytest
 from langchain_core.retrievers import BaseRetriever
 from langchain_core.runnables import ConfigurableField
 
-from langchain_longrag import HybridRetriever, MaxPRetriever, create_longrag_chain
+from langchain_longrag import (
+    HybridRetriever,
+    MaxPRetriever,
+    balanced_efficiency,
+    create_longrag_chain,
+)
 from longrag.errors import InvalidParameterError
 from tests.fakes.langchain import HashEmbeddings, chunk, memory_store, replying
 
@@ -48,3 +53,19 @@ def test_a_hybrid_retriever_fuses_with_a_wrapped_one(name):
 def test_what_is_no_retriever_is_refused():
     with pytest.raises(InvalidParameterError, match="retriever must be a retriever"):
         HybridRetriever(retriever=replying(lambda _: ""), documents=CHUNKS)
+
+
+@pytest.mark.parametrize("name", WRAPPED)
+async def test_a_recipe_asks_a_wrapped_retriever(name):
+    recipe = balanced_efficiency(
+        WRAPPED[name](),
+        replying(lambda _: "in the harbour"),
+        reranker=None,
+        alpha=None,
+        compressor=None,
+        classifier=None,
+    )
+    made = recipe.invoke({"input": "old harbour 3"})
+    assert made["answer"] == "in the harbour"
+    assert "old harbour 3" in [one.page_content for one in made["context"]]
+    assert (await recipe.ainvoke({"input": "old harbour 3"}))["context"] == made["context"]
