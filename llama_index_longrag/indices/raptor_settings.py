@@ -15,7 +15,7 @@ from llama_index_longrag.indices.summary_progress import CountedSummarizer
 from longrag.errors import InvalidParameterError
 from longrag.indexing.tree.settings import TreeBuilder
 from longrag.indexing.tree.summaries import ExtractiveSummarizer, LlmSummarizer, Summarizer
-from longrag.indexing.tree.tree import TreeNode
+from longrag.types import TreeNode
 
 _DEFAULTS: Final[Mapping[str, Any]] = {
     "clusterer": "stable",

@@ -107,7 +107,7 @@ class IndexDatabase:
 
     def __reduce__(self) -> tuple[Any, tuple[Any, ...]]:
         """Pickle where the database is, which another process opens for itself."""
-        settings = {"name": self.name, "kind": self._kind, "timeout": self._timeout}
+        settings: Any = {"name": self.name, "kind": self._kind, "timeout": self._timeout}
         return partial(IndexDatabase, **settings), (self._given,)
 
     def settings(self, given: Mapping[str, Any]) -> dict[str, Any]:
