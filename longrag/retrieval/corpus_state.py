@@ -297,13 +297,19 @@ def index_of_groups(groups: Sequence[UnitGroup], rows: VectorRows, *, normalize:
     before = np.append(0, np.cumsum(lengths))
     last = np.cumsum(counts)
     return UnitIndex.over(
-        GroupItems(groups, units.tolist(), lambda group: group.written[0]),
-        GroupItems(
-            groups, (before[last] - before[last - counts]).tolist(), lambda group: group.written[1]
-        ),
+        GroupItems(groups, units.tolist(), _units_of),
+        GroupItems(groups, (before[last] - before[last - counts]).tolist(), _chunks_of),
         MaxPIndex.of_rows(rows, begins, begins + lengths, unit_of_run),
         normalize=normalize,
     )
+
+
+def _units_of(group: UnitGroup) -> Sequence[LongUnit]:
+    return group.written[0]
+
+
+def _chunks_of(group: UnitGroup) -> Sequence[Chunk]:
+    return group.written[1]
 
 
 @dataclass(frozen=True, eq=False)
