@@ -1,0 +1,66 @@
+"""``longrag explore FILE``: an index as one page of HTML."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from typing import Any
+
+from longrag.calls import run as run_flow
+from longrag.cli.arguments import (
+    add_embedder,
+    add_file,
+    add_output,
+    print_json,
+    progress,
+    read_options,
+)
+from longrag.explorer import explore
+from longrag.index_file.searching import IndexFile
+
+
+def add(commands: Any) -> None:
+    """Describe the command."""
+    parser: argparse.ArgumentParser = commands.add_parser(
+        "explore",
+        help="look at an index in a browser",
+        description="Write an index file as one page of HTML that needs no network: its tree, its "
+        "units with their links, and the ways of questions.",
+    )
+    add_file(parser, option=False)
+    parser.add_argument("--out", default="longrag.html", help="the page (default longrag.html)")
+    parser.add_argument(
+        "--question",
+        action="append",
+        default=[],
+        help="shows the way of a question; may be given several times",
+    )
+    parser.add_argument(
+        "--token-budget", type=int, default=8000, help="tokens that are read (default 8000)"
+    )
+    parser.add_argument("--k", type=int, default=8, help="most units or nodes (default 8)")
+    add_embedder(parser, None, "needed where the file was made with an imported embedder")
+    add_output(parser)
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Write the page, and tell where it is."""
+    given = read_options("embedder-options", options.embedder_options)
+    with progress(options).step("opening the index and writing the page"):
+        opened = IndexFile(options.file, embedder=options.embedder, options=given)
+        catalog = opened.catalog
+        flow = explore(
+            units=opened.units if catalog.units else None,
+            tree=opened.tree if catalog.tree else None,
+            questions=options.question,
+            token_budget=options.token_budget,
+            k=options.k,
+            title=os.path.basename(catalog.root) or catalog.root,
+        )
+        page = run_flow(flow, opened.embed).save(options.out)
+    if options.json:
+        print_json({"page": str(page), "bytes": page.stat().st_size, **catalog.counts})
+    else:
+        print(f"{page}: open it in a browser")
+    return 0

@@ -1,0 +1,471 @@
+"use strict";
+const data = JSON.parse(document.getElementById("data").textContent);
+const docs = data.documents, nodes = data.tree || [], units = data.units || [];
+const links = data.links || [], ways = data.ways || [];
+const ROW = 48;
+const state = { tab: "", way: ways.length ? 0 : -1, focus: -1, node: -1, unit: units.length ? 0 : -1 };
+
+// Every text of the corpus goes through here, and becomes text and nothing else.
+function make(tag, options, ...children) {
+  const made = document.createElement(tag);
+  for (const [name, value] of Object.entries(options || {})) {
+    if (name === "text") made.textContent = value;
+    else if (name === "click") made.addEventListener("click", value);
+    else made.setAttribute(name, value);
+  }
+  made.append(...children);
+  return made;
+}
+const number = (value) => value.toLocaleString("en");
+const count = (value, name) => number(value) + " " + name + (value === 1 ? "" : "s");
+const clip = (text, length) => {
+  const line = text.slice(0, 4 * length).replace(/\s+/g, " ").trim();
+  return line.length > length ? line.slice(0, length) + "\u2026" : line;
+};
+const nameOf = (doc) => docs[doc].title || docs[doc].id;
+function place(doc, start, end) {
+  const { id, line, text } = docs[doc];
+  if (line === null) return id + ", characters " + start + "-" + end;
+  const breaks = (stretch) => stretch.split("\n").length - 1;
+  const first = line + breaks(text.slice(0, start));
+  const last = first + breaks(text.slice(start, Math.max(start, end - 1)));
+  return id + ":" + first + (last > first ? "-" + last : "");
+}
+const nodeText = (at) => {
+  const node = nodes[at];
+  return node.span ? docs[node.docs[0]].text.slice(node.span[0], node.span[1]) : node.text;
+};
+
+// The tree: each node is drawn below the first summary that holds it.
+const parents = nodes.map(() => []);
+nodes.forEach((node, at) => (node.children || []).forEach((child) => parents[child].push(at)));
+const roots = nodes.map((_, at) => at).filter((at) => !parents[at].length);
+const childrenOf = (at) =>
+  at < 0 ? roots : (nodes[at].children || []).filter((child) => parents[child][0] === at);
+const shown = nodes.map((_, at) => childrenOf(at));
+const width = new Float64Array(nodes.length);
+nodes.forEach((_, at) => {
+  width[at] = shown[at].length ? shown[at].reduce((sum, child) => sum + width[child], 0) : 1;
+});
+const pathTo = (at) => (at < 0 ? [] : [...pathTo(parents[at].length ? parents[at][0] : -1), at]);
+const below = (at) => (at < 0 ? roots : shown[at]);
+
+const root = document.documentElement;
+const canvas = make("canvas", { tabindex: "0", role: "application", "aria-label":
+  "Tree of summaries. Arrow keys move, Enter zooms in, Escape zooms out." });
+const detail = make("aside", { "aria-live": "polite", "aria-label": "Details" });
+const section = make("section");
+let boxes = [];
+
+function colours() {
+  const style = getComputedStyle(root);
+  return (name) => style.getPropertyValue(name).trim();
+}
+function heat(score, low, high) {
+  const share = high > low ? Math.max(0, Math.min(1, (score - low) / (high - low))) : 0;
+  const dark = root.dataset.theme === "dark";
+  return "hsl(" + (214 - 194 * share) + " " + (25 + 60 * share) + "% " +
+    (dark ? 24 + 26 * share : 90 - 32 * share) + "%)";
+}
+function layer(level) {
+  const dark = root.dataset.theme === "dark";
+  return "hsl(" + ((212 + 47 * level) % 360) + " 42% " + (dark ? 32 : 82) + "%)";
+}
+
+function drawTree() {
+  const ratio = window.devicePixelRatio || 1, full = canvas.clientWidth || 300;
+  const first = state.focus < 0 ? roots : [state.focus];
+  const depth = (at) => 1 + Math.max(0, ...shown[at].map(depth));
+  const levels = Math.max(1, ...first.map(depth));
+  const height = Math.max(26, Math.min(64, 380 / levels));
+  canvas.style.height = levels * height + "px";
+  canvas.width = Math.round(full * ratio);
+  canvas.height = Math.round(levels * height * ratio);
+  const pen = canvas.getContext("2d"), css = colours();
+  pen.scale(ratio, ratio);
+  pen.font = "12px system-ui, sans-serif";
+  pen.textBaseline = "middle";
+  const way = ways[state.way], scores = way && way.nodes;
+  let low = Infinity, high = -Infinity;
+  for (const score of scores || []) { low = Math.min(low, score); high = Math.max(high, score); }
+  const taken = new Set((way && way.taken) || []);
+  boxes = [];
+  const draw = (at, x, size, row) => {
+    const y = row * height;
+    boxes.push([at, x, y, size, height]);
+    pen.fillStyle = scores ? heat(scores[at], low, high) : layer(nodes[at].level);
+    pen.fillRect(x, y, Math.max(size - (size > 3 ? 1 : 0), 0.6), height - 1);
+    if (size > 60) {
+      pen.save();
+      pen.beginPath();
+      pen.rect(x, y, size - 4, height);
+      pen.clip();
+      pen.fillStyle = css("--text");
+      pen.fillText(clip(nodeText(at), Math.ceil(size / 6)), x + 5, y + height / 2);
+      pen.restore();
+    }
+    if (taken.has(at)) outline(x, y, size, css("--read"), 3);
+    if (at === state.node) outline(x, y, size, css("--mark"), 3);
+    let left = x;
+    for (const child of shown[at]) {
+      const own = size * width[child] / width[at];
+      // What is narrower than a third of a pixel is not seen, nor is what lies below it.
+      if (own >= 0.34) draw(child, left, own, row + 1);
+      left += own;
+    }
+  };
+  const outline = (x, y, size, colour, thick) => {
+    pen.strokeStyle = colour;
+    pen.lineWidth = thick;
+    pen.strokeRect(x + 1, y + 1, Math.max(size - 3, 1), height - 3);
+  };
+  const all = first.reduce((sum, at) => sum + width[at], 0);
+  let left = 0;
+  for (const at of first) {
+    const own = full * width[at] / all;
+    draw(at, left, own, 0);
+    left += own;
+  }
+}
+
+function choose(at, zoom) {
+  state.node = at;
+  if (zoom) state.focus = at >= 0 && !shown[at].length ? pathTo(at).at(-2) ?? -1 : at;
+  if (at >= 0 && state.focus >= 0 && !pathTo(at).includes(state.focus)) {
+    state.focus = pathTo(at).at(-2) ?? -1;
+  }
+  showTree();
+}
+function move(step) {
+  const at = state.node;
+  if (at < 0) return choose(roots[0], false);
+  const up = pathTo(at).at(-2) ?? -1, around = below(up), here = around.indexOf(at);
+  if (step === "ArrowUp") return choose(up < 0 ? at : up, false);
+  if (step === "ArrowDown") return choose(shown[at].length ? shown[at][0] : at, false);
+  choose(around[Math.max(0, Math.min(around.length - 1, here + (step === "ArrowRight" ? 1 : -1)))], false);
+}
+canvas.addEventListener("keydown", (event) => {
+  if (event.key.startsWith("Arrow")) move(event.key);
+  else if (event.key === "Enter" || event.key === " ") choose(state.node, true);
+  else if (event.key === "Escape") {
+    state.focus = pathTo(state.focus).at(-2) ?? -1;
+    showTree();
+  } else return;
+  event.preventDefault();
+  canvas.focus();
+});
+function hit(event) {
+  const box = canvas.getBoundingClientRect();
+  const x = event.clientX - box.left, y = event.clientY - box.top;
+  const found = boxes.filter(([, left, top, size, high]) =>
+    x >= left && x < left + Math.max(size, 1) && y >= top && y < top + high);
+  return found.length ? found[0][0] : -1;
+}
+canvas.addEventListener("click", (event) => {
+  const at = hit(event);
+  if (at >= 0) choose(at, at === state.node);
+  canvas.focus();
+});
+
+const scoreOf = (at) => {
+  const way = ways[state.way];
+  return way && way.nodes ? "score " + (way.nodes[at] / 1000).toFixed(3) : "";
+};
+function showTree() {
+  const crumbs = make("nav", { class: "crumbs", "aria-label": "Path" });
+  crumbs.append(make("button", { text: "all", click: () => { state.focus = -1; showTree(); } }));
+  for (const at of pathTo(state.focus)) {
+    crumbs.append(make("button", { text: clip(nodeText(at), 28), click: () => choose(at, true) }));
+  }
+  const levels = {};
+  nodes.forEach((node) => { levels[node.level] = (levels[node.level] || 0) + 1; });
+  const told = Object.entries(levels).map(([level, size]) =>
+    number(size) + (level === "0" ? " leaves" : " on level " + level)).join(", ");
+  section.replaceChildren(crumbs, canvas, make("p", { class: "dim", text: told +
+    ". Click shows a node, a second click zooms in." }));
+  drawTree();
+  showNode(state.node);
+  remember();
+}
+function showNode(at) {
+  if (at < 0) {
+    detail.replaceChildren(make("h2", { text: "Tree" }),
+      make("p", { class: "dim", text: "Choose a node to read it." }));
+    return;
+  }
+  const node = nodes[at], parts = [];
+  parts.push(make("h2", { text: node.span ? nameOf(node.docs[0]) : "Summary, level " + node.level }));
+  parts.push(make("p", { class: "dim", text: [number(node.tokens) + " tokens", scoreOf(at),
+    node.span ? place(node.docs[0], node.span[0], node.span[1]) :
+      count(node.docs.length, "document")].filter(Boolean).join(" \u00b7 ") }));
+  parts.push(make("div", { class: "text", text: nodeText(at), tabindex: "0" }));
+  if (node.span) {
+    parts.push(make("button", { text: "show in its document",
+      click: () => showDocument(node.docs[0], node.span) }));
+  }
+  const list = (title, members, text, click) => {
+    if (!members.length) return;
+    parts.push(make("h3", { text: title + " (" + number(members.length) + ")" }));
+    const box = make("div", { class: "list" });
+    for (const one of members.slice(0, 200)) {
+      box.append(make("button", { text: text(one), click: () => click(one) }));
+    }
+    parts.push(box);
+  };
+  list("In", parents[at], (up) => clip(nodeText(up), 80), (up) => choose(up, true));
+  list("Made from", node.children || [], (child) => clip(nodeText(child), 80),
+    (child) => choose(child, true));
+  if (!node.span) list("Sources", node.docs, (doc) => docs[doc].id, (doc) => showDocument(doc, null));
+  detail.replaceChildren(...parts);
+}
+function showDocument(doc, span) {
+  const { id, title, text } = docs[doc];
+  const body = make("div", { class: "text", tabindex: "0" });
+  if (span) {
+    const mark = make("mark", { text: text.slice(span[0], span[1]) });
+    body.append(text.slice(0, span[0]), mark, text.slice(span[1]));
+    requestAnimationFrame(() => mark.scrollIntoView({ block: "center" }));
+  } else body.textContent = text;
+  detail.replaceChildren(make("h2", { text: title || id }), make("p", { class: "dim", text:
+    span ? place(doc, span[0], span[1]) : id }), body);
+}
+
+// Units: a list of which only the rows in sight exist.
+const filter = make("input", { type: "search", placeholder: "Find a unit by a document's name",
+  "aria-label": "Find a unit by a document's name" });
+const rows = make("div", { class: "rows", role: "group", "aria-label": "Units" });
+const docsOf = (unit) => [...new Set(unit.members.map(([doc]) => doc))];
+let listed = units.map((_, at) => at);
+function drawRows() {
+  const from = Math.max(0, Math.floor(rows.scrollTop / ROW) - 4);
+  const until = Math.min(listed.length, from + Math.ceil((rows.clientHeight || 400) / ROW) + 8);
+  const made = [make("div", {})];
+  made[0].style.height = listed.length * ROW + "px";
+  for (let row = from; row < until; row++) {
+    const at = listed[row], own = docsOf(units[at]);
+    const button = make("button", { "aria-pressed": at === state.unit, "data-unit": at,
+      click: () => { state.unit = at; drawRows(); showUnit(at); remember(); } },
+      make("span", { text: own.map(nameOf).join(", ") }),
+      make("span", { class: "dim", text: count(units[at].tokens, "token") + ", " +
+        count(own.length, "document") + ", " + count(units[at].chunks.length, "chunk") }));
+    button.style.top = row * ROW + "px";
+    made.push(button);
+  }
+  const focused = document.activeElement && document.activeElement.dataset.unit;
+  rows.replaceChildren(...made);
+  if (focused) rows.querySelector("[data-unit='" + Number(focused) + "']")?.focus({ preventScroll: true });
+}
+rows.addEventListener("scroll", () => requestAnimationFrame(drawRows));
+rows.addEventListener("keydown", (event) => {
+  if (event.key !== "ArrowDown" && event.key !== "ArrowUp") return;
+  event.preventDefault();
+  const here = listed.indexOf(state.unit) + (event.key === "ArrowDown" ? 1 : -1);
+  if (here < 0 || here >= listed.length) return;
+  state.unit = listed[here];
+  const top = here * ROW;
+  if (top < rows.scrollTop) rows.scrollTop = top;
+  if (top + ROW > rows.scrollTop + rows.clientHeight) rows.scrollTop = top + ROW - rows.clientHeight;
+  drawRows();
+  rows.querySelector("[data-unit='" + state.unit + "']")?.focus({ preventScroll: true });
+  showUnit(state.unit);
+  remember();
+});
+filter.addEventListener("input", () => {
+  const wanted = filter.value.toLowerCase();
+  listed = units.map((_, at) => at).filter((at) => docsOf(units[at]).some((doc) =>
+    (docs[doc].id + " " + docs[doc].title).toLowerCase().includes(wanted)));
+  rows.scrollTop = 0;
+  drawRows();
+});
+function showUnits() {
+  section.replaceChildren(filter, rows);
+  drawRows();
+  const here = listed.indexOf(state.unit);
+  rows.scrollTop = here * ROW - rows.clientHeight / 2;
+  showUnit(state.unit);
+  remember();
+}
+function shape(tag, attributes, text) {
+  const made = document.createElementNS("http://www.w3.org/2000/svg", tag);
+  for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, value);
+  if (text !== undefined) made.textContent = text;
+  return made;
+}
+function graph(own, inside) {
+  const svg = shape("svg", { viewBox: "0 0 420 300", role: "img", "aria-label":
+    number(inside.length) + " links between " + number(own.length) + " documents" });
+  const at = new Map();
+  own.slice(0, 60).forEach((doc, i) => {
+    const angle = 2 * Math.PI * i / Math.min(own.length, 60) - Math.PI / 2;
+    at.set(doc, [210 + 120 * Math.cos(angle), 150 + 115 * Math.sin(angle), Math.cos(angle)]);
+  });
+  for (const [from, to] of inside) {
+    if (!at.has(from) || !at.has(to)) continue;
+    const [x1, y1] = at.get(from), [x2, y2] = at.get(to);
+    svg.append(shape("line", { x1, y1, x2, y2 }));
+  }
+  for (const [doc, [x, y, side]] of at) {
+    svg.append(shape("circle", { cx: x, cy: y, r: own.length > 20 ? 3 : 5 }));
+    if (own.length <= 20) {
+      svg.append(shape("text", { x: x + 8 * Math.sign(side || 1), y: y + 4,
+        "text-anchor": side < -0.01 ? "end" : "start" }, clip(nameOf(doc), 20)));
+    }
+  }
+  return svg;
+}
+function showUnit(at) {
+  if (at < 0) return detail.replaceChildren(make("h2", { text: "No units" }));
+  const unit = units[at], own = docsOf(unit), inUnit = new Set(own);
+  const inside = links.filter(([from, to]) => inUnit.has(from) && inUnit.has(to));
+  const outside = links.filter(([from, to]) => inUnit.has(from) !== inUnit.has(to)).length;
+  const list = make("div", { class: "list" });
+  for (const [doc, start, end] of unit.members) {
+    list.append(make("button", { text: place(doc, start, end),
+      click: () => showDocument(doc, [start, end]) }));
+  }
+  const said = make("div", { class: "list" });
+  for (const [from, to] of inside.slice(0, 200)) {
+    said.append(make("span", { class: "dim", text: docs[from].id + " \u2192 " + docs[to].id }));
+  }
+  detail.replaceChildren(make("h2", { text: clip(own.map(nameOf).join(", "), 120) }),
+    make("p", { class: "dim", text: number(unit.tokens) + " tokens \u00b7 " + count(unit.chunks.length, "chunk") +
+      " \u00b7 " + count(inside.length, "link") + " inside, " + number(outside) + " to other units" }),
+    ...(own.length > 1 ? [graph(own, inside)] : []),
+    make("h3", { text: "Documents (" + number(own.length) + ")" }), list,
+    ...(inside.length ? [make("h3", { text: "Links that made it (" + number(inside.length) + ")" }), said] : []));
+}
+
+// A question's way: what scored how, and what was read within the budget.
+function strip(scores, low, high) {
+  const made = make("canvas", { class: "strip", "aria-hidden": "true" });
+  made.width = Math.max(scores.length, 1) * 6;
+  made.height = 16;
+  made.style.width = Math.min(made.width, 600) + "px";
+  const pen = made.getContext("2d");
+  scores.forEach((score, i) => {
+    pen.fillStyle = heat(score, low, high);
+    pen.fillRect(i * 6, 0, 5, 16);
+  });
+  return made;
+}
+function budget(way, read) {
+  const total = read.reduce((sum, part) => sum + part, 0);
+  const bar = make("div", { class: "bar", "aria-hidden": "true" });
+  for (const part of read) {
+    const piece = make("i");
+    piece.style.width = 100 * part / Math.max(way.budget || total, 1) + "%";
+    bar.append(piece);
+  }
+  return [make("p", { class: "dim", text: number(total) + (way.budget ? " of " + number(way.budget) : "") +
+    " tokens read" }), bar];
+}
+function showWay() {
+  const way = ways[state.way];
+  const parts = [make("h2", { text: way.question })];
+  if (way.units) {
+    const read = way.units.filter((one) => one.read).map((one) => one.read);
+    const scores = way.units.flatMap((one) => one.chunks);
+    const low = Math.min(...scores), high = Math.max(...scores);
+    parts.push(make("h3", { text: "Units, by their best chunk" }), ...budget(way, read));
+    for (const one of way.units) {
+      const unit = units[one.unit], told = one.read ? (one.whole ? "read whole, " : "read in part, ") +
+        number(one.read) + " tokens" : "not read";
+      parts.push(make("button", { class: "way", "data-read": one.read > 0, click: () => showUnitWay(one) },
+        make("div", { text: (one.score / 1000).toFixed(3) + "  " + clip(docsOf(unit).map(nameOf).join(", "), 90) }),
+        make("div", { class: "dim", text: told + " \u00b7 " + count(one.chunks.length, "chunk") }),
+        strip(one.chunks, low, high)));
+    }
+  }
+  if (way.taken) {
+    parts.push(make("h3", { text: "Nodes of the tree" }), ...budget(way, way.taken.map((at) => nodes[at].tokens)));
+    for (const at of way.taken) {
+      parts.push(make("button", { class: "way", "data-read": true, click: () => showNode(at) },
+        make("div", { text: (way.nodes[at] / 1000).toFixed(3) + "  " + clip(nodeText(at), 90) }),
+        make("div", { class: "dim", text: (nodes[at].span ? "leaf, " : "summary, ") + number(nodes[at].tokens) + " tokens" })));
+    }
+  }
+  section.replaceChildren(...parts);
+  if (way.units && way.units.length) showUnitWay(way.units[0]);
+  else if (way.taken && way.taken.length) showNode(way.taken[0]);
+  remember();
+}
+function showUnitWay(one) {
+  const unit = units[one.unit], list = make("div", { class: "list" });
+  const order = one.chunks.map((score, i) => [score, i]).sort((a, b) => b[0] - a[0] || a[1] - b[1]);
+  for (const [score, i] of order.slice(0, 200)) {
+    const [doc, start, end] = unit.chunks[i];
+    list.append(make("button", { text: (score / 1000).toFixed(3) + "  " + place(doc, start, end),
+      click: () => showDocument(doc, [start, end]) }));
+  }
+  const [doc, start, end] = unit.chunks[order[0][1]];
+  detail.replaceChildren(make("h2", { text: clip(docsOf(unit).map(nameOf).join(", "), 120) }),
+    make("p", { class: "dim", text: "best chunk " + (one.score / 1000).toFixed(3) + " \u00b7 " + place(doc, start, end) }),
+    make("div", { class: "text", tabindex: "0", text: docs[doc].text.slice(start, end) }),
+    make("h3", { text: "Chunks, best first" }), list);
+}
+
+// The frame around the three.
+const tabs = [["tree", "Tree", nodes.length, showTree], ["units", "Units", units.length, showUnits],
+  ["question", "Question", ways.length, showWay]].filter(([, , count]) => count);
+const buttons = tabs.map(([name, label]) => make("button", { role: "tab", id: "tab-" + name, text: label,
+  click: () => open(name) }));
+function open(name) {
+  const found = tabs.find(([own]) => own === name) || tabs[0];
+  if (!found) return;
+  state.tab = found[0];
+  buttons.forEach((button) => {
+    const own = button.id === "tab-" + state.tab;
+    button.setAttribute("aria-selected", own);
+    button.tabIndex = own ? 0 : -1;
+  });
+  found[3]();
+}
+function remember() {
+  const at = state.tab === "tree" ? state.node : state.tab === "units" ? state.unit : state.way;
+  const wanted = "#" + state.tab + (at >= 0 ? "/" + at : "");
+  if (location.hash !== wanted) {
+    try { history.replaceState(null, "", wanted); } catch { /* a notebook's frame has no address */ }
+  }
+}
+function recall() {
+  const [, tab, at] = /^#([a-z]+)(?:\/(\d+))?$/.exec(location.hash) || [];
+  const given = at === undefined ? -1 : Number(at);
+  if (tab === "tree" && given < nodes.length) state.node = given;
+  if (tab === "units" && given >= 0 && given < units.length) state.unit = given;
+  if (tab === "question" && given >= 0 && given < ways.length) state.way = given;
+  open(tab);
+}
+const tablist = make("div", { role: "tablist", "aria-label": "Views" }, ...buttons);
+tablist.addEventListener("keydown", (event) => {
+  const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
+  if (!step) return;
+  const next = (tabs.findIndex(([name]) => name === state.tab) + step + tabs.length) % tabs.length;
+  open(tabs[next][0]);
+  buttons[next].focus();
+});
+const theme = make("button", { text: "Dark", click: () => paint(root.dataset.theme !== "dark") });
+function paint(dark) {
+  root.dataset.theme = dark ? "dark" : "light";
+  theme.textContent = dark ? "Light" : "Dark";
+  if (state.tab) open(state.tab);
+}
+const header = make("header", {}, make("h1", { text: data.title }), tablist);
+if (ways.length) {
+  const choice = make("select", { "aria-label": "Question" });
+  ways.forEach((way, at) => choice.append(make("option", { value: at, text: clip(way.question, 60) })));
+  choice.addEventListener("change", () => { state.way = Number(choice.value); open(state.tab); });
+  header.append(choice);
+}
+header.append(make("span", { class: "grow" }), make("span", { class: "dim",
+  text: number(docs.length) + " documents" }), theme);
+document.body.append(header, make("main", {}, section, detail));
+const night = window.matchMedia("(prefers-color-scheme: dark)");
+paint(night.matches);
+night.addEventListener("change", () => paint(night.matches));
+let waiting = 0;
+window.addEventListener("resize", () => {
+  cancelAnimationFrame(waiting);
+  waiting = requestAnimationFrame(() => { if (state.tab === "tree") drawTree(); if (state.tab === "units") drawRows(); });
+});
+window.addEventListener("hashchange", recall);
+recall();

@@ -1,0 +1,152 @@
+"""What the explorer shows, as JSON values: documents, a tree, units, and ways of questions.
+
+Characters are counted as JavaScript counts them, in units of UTF-16.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import numpy as np
+
+from longrag.indexing.tree.tree import Tree
+from longrag.models.tokens import count_tokens
+from longrag.retrieval.assembly import fit_budget
+from longrag.retrieval.corpus import CorpusIndex
+from longrag.retrieval.tree_search import TreeScorer, collapsed
+from longrag.retrieval.units import UnitIndex, Vector
+from longrag.types import Chunk, Document
+
+_UNITS_IN_A_WAY: Final = 30
+_LAST_OF_PLANE: Final = "\uffff"
+
+
+class Offsets:
+    """Turns characters of documents into units of UTF-16."""
+
+    def __init__(self, documents: Mapping[str, Document]) -> None:
+        self.number = {id_: i for i, id_ in enumerate(documents)}
+        self._texts = {
+            id_: document.text
+            for id_, document in documents.items()
+            if max(document.text, default="") > _LAST_OF_PLANE
+        }
+
+    def of(self, doc_id: str, character: int) -> int:
+        """Return the offset of a character of a document."""
+        text = self._texts.get(doc_id)
+        if text is None:
+            return character
+        return character + sum(one > _LAST_OF_PLANE for one in text[:character])
+
+
+def document_records(documents: Mapping[str, Document]) -> list[dict[str, Any]]:
+    """Write the documents, with where in its file the text of each begins."""
+    return [
+        {
+            "id": document.id,
+            "title": document.title,
+            "text": document.text,
+            "line": line if isinstance(line := document.metadata.get("first_line"), int) else None,
+        }
+        for document in documents.values()
+    ]
+
+
+def tree_records(tree: Tree, offsets: Offsets) -> list[dict[str, Any]]:
+    """Write the nodes of a tree; a leaf's text is its stretch of its document."""
+    records = []
+    for node in tree.nodes.values():
+        record: dict[str, Any] = {
+            "level": node.level,
+            "tokens": node.tokens,
+            "docs": [offsets.number[id_] for id_ in node.doc_ids],
+        }
+        if node.span is not None:
+            record["span"] = [offsets.of(node.doc_ids[0], at) for at in node.span]
+        else:
+            record["text"] = node.text
+            record["children"] = [tree.row[child] for child in node.children]
+        records.append(record)
+    return records
+
+
+def unit_records(index: UnitIndex, offsets: Offsets) -> list[dict[str, Any]]:
+    """Write the units with their members and chunks."""
+    chunks: dict[str, list[Chunk]] = {unit.id: [] for unit in index.units}
+    for chunk in index.chunks:
+        chunks[chunk.unit_id].append(chunk)
+
+    def stretch(doc_id: str, start: int, end: int) -> list[int]:
+        return [offsets.number[doc_id], offsets.of(doc_id, start), offsets.of(doc_id, end)]
+
+    return [
+        {
+            "tokens": unit.tokens,
+            "members": [
+                stretch(one.doc_id, one.doc_start, one.doc_end)
+                for one in unit.members
+                if one.placed
+            ],
+            "chunks": [stretch(one.doc_id, one.doc_start, one.doc_end) for one in chunks[unit.id]],
+        }
+        for unit in index.units
+    ]
+
+
+def link_records(corpus: CorpusIndex, documents: Sequence[Document]) -> list[list[int]]:
+    """Write the links between documents, by which they were grouped."""
+    return [list(pair) for pair in corpus.builder.link_report(documents).links]
+
+
+def way_through_units(
+    index: UnitIndex, vector: Vector, token_budget: int | None, k: int
+) -> dict[str, Any]:
+    """Write how a question scores the chunks, and what of the units is read.
+
+    Scores are in thousandths. All chunks are scored of the units that rank highest.
+    """
+    if not index.chunks:
+        return {"units": []}
+    ranked = index.search(vector, min(_UNITS_IN_A_WAY, len(index.units)))
+    read = {one.unit.id: one for one in fit_budget(ranked[:k], token_budget)}
+    number = {unit.id: i for i, unit in enumerate(index.units)}
+    rows: dict[str, list[int]] = {unit.id: [] for unit in index.units}
+    for row, chunk in enumerate(index.chunks):
+        rows[chunk.unit_id].append(row)
+    direction = np.asarray(vector, np.float64)
+    length = float(np.linalg.norm(direction)) if index.normalize else 1.0
+    units = []
+    for one in ranked:
+        own = np.asarray(rows[one.unit.id], np.int64)
+        scores = index.index.vectors_of(own).astype(np.float64) @ (direction / (length or 1.0))
+        taken = read.get(one.unit.id)
+        units.append(
+            {
+                "unit": number[one.unit.id],
+                "score": _thousandths(one.score or 0.0),
+                "chunks": [_thousandths(score) for score in scores.tolist()],
+                "read": 0 if taken is None else count_tokens(taken.unit.text),
+                "whole": taken is not None and taken.complete,
+            }
+        )
+    return {"units": units}
+
+
+def way_through_tree(
+    tree: Tree, vector: Vector, token_budget: int | None, k: int
+) -> dict[str, Any]:
+    """Write how a question scores the nodes, in thousandths, and which are read, best first."""
+    if not len(tree):
+        return {"nodes": [], "taken": []}
+    scores = TreeScorer(tree).node_scores(vector)
+    found = collapsed(tree, scores, token_budget=token_budget, top_k=k)
+    return {
+        "nodes": [_thousandths(score) for score in scores.tolist()],
+        "taken": [tree.row[one.node.id] for one in found],
+    }
+
+
+def _thousandths(score: float) -> int:
+    return round(1000 * score)

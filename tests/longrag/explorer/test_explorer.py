@@ -1,0 +1,286 @@
+"""The explorer's page holds its data as data: hostile text is shown, and nothing of it runs."""
+
+import base64
+import json
+import re
+import shutil
+from hashlib import sha256
+from html.parser import HTMLParser
+
+import pytest
+
+from longrag.calls import run
+from longrag.errors import InvalidParameterError
+from longrag.explorer import explore
+from longrag.indexing import ExtractiveSummarizer, TreeBuilder
+from longrag.retrieval import CorpusIndex
+from longrag.retrieval.tree_index import TreeIndex
+from longrag.types import Document
+from tests.fakes import HashEmbedder
+
+CHROMIUM = shutil.which("chromium")
+
+HOSTILE = [
+    "</script><script>window.ran = 1</script>",
+    "<img src=x onerror='window.ran = 2'>",
+    "<svg onload='window.ran = 3'></svg>",
+    '"><iframe src="data:text/html,<script>parent.ran = 4</script>"></iframe>',
+    "javascript:window.ran = 5",
+    "<!--<script>window.ran = 6",
+    "]]></script  ><style>*{display:none}</style>",
+    "{style} {script} %s ${window.ran = 7} `${window.ran = 8}`",
+    "line\u2028separator\u2029and \ud800 half a pair \x00\x1b[31m \ufeff \u202e",
+    "\U0001f30a waves \U0001f30a. The pier is long. ",
+    "&lt;b&gt; &amp; &#60;",
+]
+
+
+def corpus(texts, **settings):
+    documents = [
+        Document(f"{number}-{text[:20]}", text, f"T {text}", {"first_line": 1})
+        for number, text in enumerate(texts)
+    ]
+    embed = HashEmbedder()
+
+    def answer(request):
+        return embed(request.texts, request.role)
+
+    units = CorpusIndex()
+    run(units.change(upsert=documents), answer)
+    tree = TreeIndex(TreeBuilder(summarizer=ExtractiveSummarizer(), chunk_size=20))
+    run(tree.change(upsert=documents), answer)
+    return run(explore(units=units, tree=tree, **settings), answer), units, tree
+
+
+class Elements(HTMLParser):
+    """Collects every element and attribute, and the text of each script and style."""
+
+    def __init__(self, page):
+        super().__init__()
+        self.tags, self.texts, self._inside = [], [], False
+        self.feed(page)
+
+    def handle_starttag(self, tag, attributes):
+        self.tags.append((tag, dict(attributes)))
+        self._inside = tag in ("script", "style")
+        if self._inside:
+            self.texts.append("")
+
+    def handle_endtag(self, tag):
+        self._inside = False
+
+    def handle_data(self, data):
+        if self._inside:
+            self.texts[-1] += data
+
+
+@pytest.fixture(scope="module")
+def hostile():
+    return corpus(HOSTILE, questions=HOSTILE[:2], title=HOSTILE[0])
+
+
+def test_the_page_has_the_elements_of_a_harmless_one(hostile):
+    harmless, _, _ = corpus(["The pier is long."], questions=["Why?"])
+    expected = [tag for tag, _ in Elements(harmless.html).tags]
+    found = Elements(hostile[0].html)
+    assert [tag for tag, _ in found.tags] == expected
+    assert expected == ["html", "head", "meta", "meta", "meta", "meta", "title", "style", "body",
+                        "noscript", "script", "script"]  # fmt: skip
+    names = {name for _, attributes in found.tags for name in attributes}
+    assert names == {"lang", "charset", "http-equiv", "content", "name", "type", "id"}
+
+
+def test_only_the_one_script_is_allowed_by_its_hash(hostile):
+    page = Elements(hostile[0].html)
+    (policy,) = (
+        attributes["content"] for tag, attributes in page.tags if "http-equiv" in attributes
+    )
+    style, data, script = page.texts
+    hashes = [
+        f"'sha256-{base64.b64encode(sha256(text.encode()).digest()).decode()}'"
+        for text in (script, style)
+    ]
+    assert policy == (
+        f"default-src 'none'; script-src {hashes[0]}; style-src {hashes[1]}; "
+        "base-uri 'none'; form-action 'none'"
+    )
+    assert not re.search("[<>&\u2028\u2029]", data)
+    assert hostile[0].html.isascii()
+    assert not re.search(r"innerHTML|outerHTML|insertAdjacent|document\.write|\beval\b|Function\(",
+                         script)  # fmt: skip
+    assert "//" not in re.sub(r"//.*|http://www\.w3\.org/2000/svg", "", script)
+
+
+def test_the_data_are_the_index(hostile):
+    explorer, units, tree = hostile
+    data = json.loads(Elements(explorer.html).texts[1])
+    texts = [one["text"] for one in data["documents"]]
+    assert sorted(texts) == sorted(HOSTILE)
+    assert data["title"] == HOSTILE[0]
+    assert [way["question"] for way in data["ways"]] == HOSTILE[:2]
+
+    def cut(doc, start, end):
+        wide = texts[doc].encode("utf-16-le", "surrogatepass")
+        return wide[2 * start : 2 * end].decode("utf-16-le", "surrogatepass")
+
+    chunks = [cut(*one) for unit in data["units"] for one in unit["chunks"]]
+    assert sorted(chunks) == sorted(chunk.text for chunk in units.index.chunks)
+    nodes = [
+        node["text"] if "text" in node else cut(node["docs"][0], *node["span"])
+        for node in data["tree"]
+    ]
+    assert nodes == [node.text for node in tree.tree.nodes.values()]
+
+
+def test_a_way_has_the_scores_and_the_budget():
+    texts = ["The pier is long. " * 30, "Pears ripen in October. " * 30, "Oak beams. " * 30]
+    explorer, units, tree = corpus(texts, questions=["Pears ripen in October."], token_budget=100)
+    (way,) = json.loads(Elements(explorer.html).texts[1])["ways"]
+    assert way["budget"] == 100
+    best, *others = way["units"]
+    assert units.index.units[best["unit"]].doc_ids[0].startswith("1-")
+    assert best["score"] == max(best["chunks"])
+    assert all(one["score"] <= best["score"] for one in others)
+    assert 0 < sum(one["read"] for one in way["units"]) <= 100
+    assert not best["whole"]
+    sizes = [node.tokens for node in tree.tree.nodes.values()]
+    assert sum(sizes[row] for row in way["taken"]) <= 100
+    assert way["nodes"][way["taken"][0]] == max(way["nodes"])
+
+
+def test_a_notebook_shows_the_page_in_a_frame_that_is_kept_apart(hostile):
+    shown = Elements(hostile[0]._repr_html_())
+    ((tag, attributes),) = shown.tags
+    assert (tag, attributes["sandbox"]) == ("iframe", "allow-scripts")
+    assert attributes["srcdoc"] == hostile[0].html
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({}, "units must be"),
+        ({"units": CorpusIndex(), "questions": "Why?"}, "questions must be"),
+        ({"units": CorpusIndex(), "questions": [" "]}, "questions must be"),
+        ({"units": CorpusIndex(), "token_budget": 0}, "token_budget must be"),
+        ({"units": CorpusIndex(), "k": 0}, "k must be"),
+    ],
+)
+def test_bad_arguments_are_refused(arguments, message):
+    with pytest.raises(InvalidParameterError, match=message):
+        run(explore(**arguments), HashEmbedder())
+
+
+def test_a_page_that_cannot_be_written_is_a_typed_error(hostile, tmp_path):
+    with pytest.raises(InvalidParameterError, match="path must be"):
+        hostile[0].save(tmp_path)
+    page = hostile[0].save(tmp_path / "page.html")
+    assert page.stat().st_mode & 0o777 == 0o600
+    assert page.read_text("ascii") == hostile[0].html
+
+
+@pytest.fixture(scope="module")
+def browser():
+    playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+    if CHROMIUM is None:
+        pytest.skip("Chromium is not installed")
+    with playwright.sync_playwright() as started:
+        opened = started.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield opened
+        opened.close()
+
+
+@pytest.fixture
+def show(browser, tmp_path):
+    """Open a page from disk without a network, and return it with what it complained of."""
+    contexts = []
+
+    def open_page(explorer, place="", **settings):
+        file = explorer.save(tmp_path / "page.html")
+        context = browser.new_context(offline=True, **settings)
+        contexts.append(context)
+        page, said = context.new_page(), []
+        page.on("console", lambda message: said.append(message.text))
+        page.on("pageerror", lambda error: said.append(str(error)))
+        page.on("request", lambda request: said.append(request.url))
+        page.goto(f"{file.as_uri()}{place}")
+        page.wait_for_selector("main")
+        assert said == [file.as_uri()]
+        return page
+
+    yield open_page
+    for context in contexts:
+        context.close()
+
+
+def test_nothing_of_the_corpus_runs_in_a_browser(hostile, show):
+    explorer, units, tree = hostile
+    page = show(explorer)
+    shown = set()
+    for number in range(len(tree.tree.nodes)):
+        page.evaluate(f"location.hash = '#tree/{number}'")
+        page.wait_for_function(f"state.node === {number}")
+        shown.add(page.inner_text("aside .text"))
+    for number in range(len(units.index.units)):
+        page.evaluate(f"location.hash = '#units/{number}'")
+        page.wait_for_function(f"state.unit === {number}")
+        page.click("aside .list button")
+    page.click("#tab-question")
+    assert any("window.ran = 1" in text for text in shown)
+    assert any("onerror" in text for text in shown)
+    assert page.evaluate("typeof window.ran") == "undefined"
+    assert page.evaluate("document.querySelectorAll('iframe, img, a').length") == 0
+    assert page.evaluate("document.scripts.length") == 2
+    assert page.title() == HOSTILE[0]
+
+
+def test_the_policy_refuses_other_scripts(hostile, show):
+    page = show(hostile[0])
+    page.evaluate(
+        "document.body.append(Object.assign(document.createElement('script'),"
+        "{textContent: 'window.ran = 9'}))"
+    )
+    assert page.evaluate("typeof window.ran") == "undefined"
+
+
+def test_the_tree_is_walked_by_keys(show):
+    explorer, _, tree = corpus([f"Page {n} tells of thing {n}. " * 9 for n in range(12)])
+    page = show(explorer)
+    page.focus("canvas")
+    for key in ("ArrowDown", "ArrowDown"):
+        page.keyboard.press(key)
+    row = page.evaluate("state.node")
+    root = tree.tree.nodes[tree.tree.roots[0]]
+    assert row == tree.tree.row[root.children[0]]
+    page.keyboard.press("ArrowRight")
+    assert page.evaluate("state.node") == tree.tree.row[root.children[1]]
+    page.keyboard.press("Enter")
+    assert page.evaluate("location.hash") == f"#tree/{page.evaluate('state.node')}"
+    page.keyboard.press("Escape")
+    page.keyboard.press("ArrowUp")
+    assert page.evaluate("state.node") == tree.tree.row[root.id]
+    page.focus("#tab-tree")
+    page.keyboard.press("ArrowRight")
+    assert page.evaluate("state.tab") == "units"
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [360, 1280])
+def test_it_fits_the_screen_and_follows_its_colours(hostile, show, scheme, width):
+    page = show(
+        hostile[0], "#tree/0", color_scheme=scheme, viewport={"width": width, "height": 800}
+    )
+    for tab in ("tree", "units", "question"):
+        page.click(f"#tab-{tab}")
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+    back = page.evaluate("getComputedStyle(document.body).backgroundColor")
+    assert (sum(map(int, re.findall(r"\d+", back))) < 200) == (scheme == "dark")
+
+
+def test_many_nodes_are_drawn_by_few_elements(show):
+    texts = [f"Page {n} tells of {n * 7} and {n * 13}. " * 60 for n in range(400)]
+    explorer, _, tree = corpus(texts)
+    assert len(tree.tree) > 10_000
+    page = show(explorer)
+    assert page.evaluate("boxes.length") < 6_000
+    page.click("#tab-units")
+    assert page.evaluate("document.querySelectorAll('*').length") < 400
