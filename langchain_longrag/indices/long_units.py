@@ -21,6 +21,7 @@ from langchain_longrag.bridge.documents import from_result
 from langchain_longrag.indices.changing import ChangingIndex
 from longrag import types as core
 from longrag.calls import Flow
+from longrag.explorer.page import Explorer, count_units, explore, summary_html
 from longrag.indexing.database import IndexDatabase
 from longrag.ingestion.builder import UnitBuilder
 from longrag.ingestion.links import LinkExtractor
@@ -124,6 +125,32 @@ class LongRAGIndex(ChangingIndex):
     def link_report(self) -> LinkReport:
         """Find and resolve the links there are; the report names what was not resolved."""
         return self._corpus.builder.link_report(list(self._corpus.documents.values()))
+
+    def explore(
+        self, questions: Sequence[str] = (), *, token_budget: int | None = 8000, k: int = 8
+    ) -> Explorer:
+        """Make a page in which the index is looked at; a notebook shows it.
+
+        Args:
+            questions: their ways through the index are shown; each is embedded once.
+            token_budget: the tokens that are read for a question; None for no limit.
+            k: the most units that are read for a question.
+
+        Raises:
+            InvalidParameterError: an argument is not allowed.
+            EmbeddingError: the embedder returned unusable vectors.
+        """
+        flow = explore(
+            units=self._corpus,
+            questions=questions,
+            token_budget=token_budget,
+            k=k,
+            title=type(self).__name__,
+        )
+        return self._answerer().run(flow)
+
+    def _repr_html_(self) -> str:
+        return summary_html(type(self).__name__, count_units(self._corpus))
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write documents, vectors and settings of the units to a folder, whole or not at all.

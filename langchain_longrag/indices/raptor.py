@@ -20,6 +20,7 @@ from langchain_core.runnables import Runnable, RunnableConfig
 from langchain_core.vectorstores import VectorStore
 from pydantic import Field, PrivateAttr, SkipValidation
 
+from langchain_longrag.bridge.answering import model_answerer
 from langchain_longrag.bridge.tree_nodes import Snapshot, search_rows
 from langchain_longrag.indices.changing import ChangingIndex
 from langchain_longrag.indices.mirror import StoreMirror
@@ -33,6 +34,7 @@ from langchain_longrag.retrieval.tree_search import TreeSearch
 from longrag import types as core
 from longrag.calls import CallLimit, Flow
 from longrag.errors import InvalidParameterError
+from longrag.explorer.page import Explorer, count_nodes, explore, summary_html
 from longrag.indexing.database import IndexDatabase
 from longrag.indexing.tree.clusterer import Clusterer
 from longrag.indexing.tree.estimates import TreeEstimate, estimate_tree
@@ -174,6 +176,32 @@ class RaptorIndex(TreeSearch, ChangingIndex):
             InvalidDocumentError: a document cannot be ingested.
         """
         return estimate_tree(self._to_core(documents), self._make_builder())
+
+    def explore(
+        self, questions: Sequence[str] = (), *, token_budget: int | None = 8000, k: int = 8
+    ) -> Explorer:
+        """Make a page in which the index is looked at; a notebook shows it.
+
+        Args:
+            questions: their ways through the index are shown; each is embedded once.
+            token_budget: the tokens that are read for a question; None for no limit.
+            k: the most nodes that are read for a question.
+
+        Raises:
+            InvalidParameterError: an argument is not allowed.
+            EmbeddingError: the embedder returned unusable vectors.
+        """
+        flow = explore(
+            tree=self._index,
+            questions=questions,
+            token_budget=token_budget,
+            k=k,
+            title=type(self).__name__,
+        )
+        return model_answerer(embedding=self.embedding).run(flow)
+
+    def _repr_html_(self) -> str:
+        return summary_html(type(self).__name__, count_nodes(self._index))
 
     def rebuild(self, *, config: RunnableConfig | None = None) -> TreeChange:
         """Cluster afresh, so that the tree is that of one build; pay for clusters that changed.

@@ -35,6 +35,7 @@ from llama_index_longrag.retrieval.maxp import MaxPRetriever
 from llama_index_longrag.synthesis.two_turn import TwoTurnSynthesizer
 from longrag.calls import Flow
 from longrag.errors import InvalidParameterError
+from longrag.explorer.page import Explorer, count_units, explore, summary_html
 from longrag.indexing.database import IndexDatabase
 from longrag.ingestion.builder import UnitBuilder
 from longrag.ingestion.links import LinkExtractor
@@ -214,6 +215,36 @@ class LongRAGIndex(UpdatableIndex[LongRAGStruct]):
     def link_report(self) -> LinkReport:
         """Find and resolve the links there are; the report names what was not resolved."""
         return self.corpus.builder.link_report(list(self.corpus.documents.values()))
+
+    def explore(
+        self,
+        questions: Sequence[str] = (),
+        *,
+        token_budget: int | None = 8000,
+        similarity_top_k: int = 8,
+    ) -> Explorer:
+        """Make a page in which the index is looked at; a notebook shows it.
+
+        Args:
+            questions: their ways through the index are shown; each is embedded once.
+            token_budget: the tokens that are read for a question; None for no limit.
+            similarity_top_k: the most units that are read for a question.
+
+        Raises:
+            InvalidParameterError: an argument is not allowed.
+            EmbeddingError: the embedder returned unusable vectors.
+        """
+        flow = explore(
+            units=self.corpus,
+            questions=questions,
+            token_budget=token_budget,
+            k=similarity_top_k,
+            title=type(self).__name__,
+        )
+        return model_answerer(embed_model=self._embed_model).run(flow)
+
+    def _repr_html_(self) -> str:
+        return summary_html(type(self).__name__, count_units(self.corpus))
 
     def as_retriever(self, **kwargs: Any) -> BaseRetriever:
         """Return a retriever that follows the index, and takes its class's settings.

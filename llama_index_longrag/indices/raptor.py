@@ -21,6 +21,7 @@ from llama_index.core.schema import Document as LlamaIndexDocument
 from llama_index.core.settings import Settings
 from llama_index.core.storage.storage_context import StorageContext
 
+from llama_index_longrag.bridge.answering import model_answerer
 from llama_index_longrag.bridge.documents import (
     WholeDocuments,
     core_documents,
@@ -36,6 +37,7 @@ from llama_index_longrag.indices.updatable import UpdatableIndex, doc_ids, regis
 from llama_index_longrag.retrieval.raptor import Mode, RaptorRetriever
 from longrag.calls import Flow
 from longrag.errors import InvalidParameterError
+from longrag.explorer.page import Explorer, count_nodes, explore, summary_html
 from longrag.indexing.database import IndexDatabase
 from longrag.indexing.tree.clusterer import Clusterer
 from longrag.indexing.tree.estimates import TreeEstimate, estimate_tree
@@ -316,6 +318,36 @@ class RaptorIndex(UpdatableIndex[RaptorStruct]):
         change = await self._arun(self._collect_stale(self._trees.rebuild()))
         await asyncio.to_thread(self._write_stores)
         return change
+
+    def explore(
+        self,
+        questions: Sequence[str] = (),
+        *,
+        token_budget: int | None = 8000,
+        similarity_top_k: int = 8,
+    ) -> Explorer:
+        """Make a page in which the index is looked at; a notebook shows it.
+
+        Args:
+            questions: their ways through the index are shown; each is embedded once.
+            token_budget: the tokens that are read for a question; None for no limit.
+            similarity_top_k: the most nodes that are read for a question.
+
+        Raises:
+            InvalidParameterError: an argument is not allowed.
+            EmbeddingError: the embedder returned unusable vectors.
+        """
+        flow = explore(
+            tree=self._trees,
+            questions=questions,
+            token_budget=token_budget,
+            k=similarity_top_k,
+            title=type(self).__name__,
+        )
+        return model_answerer(embed_model=self._embed_model).run(flow)
+
+    def _repr_html_(self) -> str:
+        return summary_html(type(self).__name__, count_nodes(self._trees))
 
     def as_retriever(self, **kwargs: Any) -> BaseRetriever:
         """Return a ``RaptorRetriever`` that follows the index, and takes its settings.

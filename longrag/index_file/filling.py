@@ -18,7 +18,7 @@ from longrag.index_file.models import LSA, MINILM, Generator
 from longrag.index_file.parts import File, fit_lsa, open_tree, open_units, remove_parts
 from longrag.index_file.progress import Progress
 from longrag.index_file.reading import Pages, read_pages
-from longrag.indexing.tree.builder import TreeBuilder
+from longrag.indexing.tree.settings import TreeBuilder
 from longrag.ingestion.builder import UnitBuilder
 from longrag.journal import Journal
 from longrag.models.embedder import Embedder, MiniLmEmbedder

@@ -10,7 +10,7 @@ from typing import Final
 from longrag.errors import DatabaseError, IndexFormatError
 from longrag.index_file.catalog import Catalog
 from longrag.indexing.database import IndexDatabase, ItemsChange
-from longrag.indexing.tree.builder import TreeBuilder
+from longrag.indexing.tree.settings import TreeBuilder
 from longrag.indexing.tree.summaries import ExtractiveSummarizer, LlmSummarizer
 from longrag.ingestion.builder import UnitBuilder
 from longrag.models.embedder import LsaEmbedder
