@@ -8,6 +8,7 @@ from typing import Any
 from langchain_core.prompts import BasePromptTemplate
 
 from longrag.errors import InvalidParameterError
+from longrag.models.replies import PromptEcho
 
 
 def to_prompt(
@@ -34,3 +35,13 @@ def to_prompt(
         )
     # The core fills its slots by their names in braces and leaves other braces alone.
     return template.format_prompt(**{v: f"{{{slots[v]}}}" for v in variables}).to_string()
+
+
+def prompt_echo(
+    prompt: BasePromptTemplate[Any], values: Mapping[str, Any], question: str
+) -> PromptEcho:
+    """Return what is no answer to a prompt: its words without the texts put into it."""
+    empty = dict.fromkeys(("context", "input", "long_answer"), "")
+    given = {name: {**values, **empty}[name] for name in prompt.input_variables}
+    messages = prompt.format_prompt(**given).to_messages()
+    return PromptEcho.of("\n".join(str(message.text) for message in messages), question)

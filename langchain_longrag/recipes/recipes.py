@@ -27,13 +27,14 @@ from typing_extensions import TypedDict, Unpack
 
 from langchain_longrag.bridge.models import require_text
 from langchain_longrag.bridge.passages import from_passage
+from langchain_longrag.bridge.prompts import prompt_echo
 from langchain_longrag.recipes.runs import RecipeModules, to_documents, to_refined
 from langchain_longrag.refinement.rerank import RepackDocuments, ScorerRerank
 from langchain_longrag.retrieval.base_retrievers import WrappedRetriever
 from langchain_longrag.retrieval.gates import read_query, split_gate, to_gate_prompt
 from langchain_longrag.retrieval.hybrid import HybridRetriever
 from langchain_longrag.retrieval.query_transforms import TransformName, to_transform
-from langchain_longrag.synthesis.two_turn import ChainInput
+from langchain_longrag.synthesis.two_turn import ChainInput, clean_stream
 from longrag.errors import InvalidParameterError
 from longrag.ingestion.chunking import check_size
 from longrag.integration.recipe_runs import PendingAnswer, gate_by, refine_by
@@ -294,14 +295,18 @@ class _Chain:
             return pending.recipe.empty_answer
         template = self._answer_prompt if prepared.needs_retrieval else self._direct_prompt
         filled: Any = prepared.prompt
+        echo = pending.recipe.echo(prepared)
         if template is not None:
             values = {k: v for k, v in inputs.items() if k != _PENDING}
             if prepared.needs_retrieval:
                 values |= {"context": prepared.context, "input": quote(prepared.query)}
             filled = template.invoke(values)
+            echo = prompt_echo(template, values, prepared.query)
         pending.note_prompt(filled if isinstance(filled, str) else filled.to_string())
         reply = RunnableLambda(lambda _: filled) | self._llm | require_text() | StrOutputParser()
-        return reply | _strip(pending.recipe.empty_answer) if prepared.needs_retrieval else reply
+        if not prepared.needs_retrieval:
+            return reply
+        return reply | clean_stream(pending.recipe.empty_answer, echo)
 
 
 def _list_documents(inputs: dict[str, Any]) -> list[Document]:
@@ -377,35 +382,5 @@ def _drop_pending() -> Runnable[dict[str, Any], dict[str, Any]]:
         async for piece in pieces:
             if shown := {key: value for key, value in piece.items() if key != _PENDING}:
                 yield AddableDict(shown)
-
-    return RunnableGenerator(transform, atransform)
-
-
-def _strip(fallback: str) -> Runnable[str, str]:
-    """Take white space off the ends of an answer while it streams; a blank one is replaced."""
-
-    def step(state: list[str], token: str) -> str:
-        # What was held back, and whether anything was shown: both change with each token.
-        text = state[0] + token
-        text = text if state[1] else text.lstrip()
-        shown = text.rstrip()
-        state[:] = [text[len(shown) :], state[1] or shown]
-        return shown
-
-    def transform(tokens: Iterator[str]) -> Iterator[str]:
-        state = ["", ""]
-        for token in tokens:
-            if shown := step(state, token):
-                yield shown
-        if not state[1]:
-            yield fallback
-
-    async def atransform(tokens: AsyncIterator[str]) -> AsyncIterator[str]:
-        state = ["", ""]
-        async for token in tokens:
-            if shown := step(state, token):
-                yield shown
-        if not state[1]:
-            yield fallback
 
     return RunnableGenerator(transform, atransform)

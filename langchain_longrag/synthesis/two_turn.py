@@ -21,9 +21,11 @@ from typing_extensions import TypedDict, Unpack
 
 from langchain_longrag.bridge.documents import to_retrieved
 from langchain_longrag.bridge.models import is_retriever, require_text
+from langchain_longrag.bridge.prompts import prompt_echo
 from longrag.errors import InvalidParameterError
+from longrag.models.replies import PromptEcho
 from longrag.models.tokens import count_tokens
-from longrag.prompts import EXTRACT_ANSWER, LONG_ANSWER, SHORT_ANSWER, quote
+from longrag.prompts import EXTRACT_ANSWER, LONG_ANSWER, SHORT_ANSWER, quote, unquote
 from longrag.synthesis.two_turn import (
     EMPTY_ANSWER,
     ONE_TURN_MAX_TOKENS,
@@ -115,8 +117,9 @@ def create_longrag_chain(
     ``{"answer": ...}``. The keys are those of ``create_retrieval_chain`` and two more.
 
     Nothing retrieved, or a first turn that says nothing, is answered with ``empty_answer``; a
-    second turn that says nothing is answered with the long answer. What the model raises is raised,
-    and ``GenerationError`` where it gives neither text nor a message.
+    second turn that says nothing is answered with the long answer. A turn that only repeats its
+    prompt or the question says nothing. What the model raises is raised, and ``GenerationError``
+    where it gives neither text nor a message.
 
     Args:
         retriever: ``MaxPRetriever`` or any other, also with retries or fallbacks; a runnable that
@@ -222,7 +225,8 @@ class _Reader:
         self, prompt: BasePromptTemplate[Any], values: dict[str, Any], *, fallback: str = ""
     ) -> Runnable[Any, str]:
         filled = prompt.invoke(values)
-        text = require_text() | StrOutputParser() | _clean(fallback)
+        echo = prompt_echo(prompt, values, unquote(values["input"]))
+        text = require_text() | StrOutputParser() | clean_stream(fallback, echo)
         return RunnableLambda(lambda _: filled) | self.llm | text
 
     def _fit(self, inputs: dict[str, Any]) -> FittedContext:
@@ -249,18 +253,18 @@ def _read_documents(inputs: dict[str, Any]) -> Sequence[Document]:
     return documents
 
 
-def _clean(fallback: str) -> Runnable[str, str]:
+def clean_stream(fallback: str, echo: PromptEcho) -> Runnable[str, str]:
     """Clean an answer while it streams; the framework asks for both forms of a transform."""
 
     def transform(tokens: Iterator[str]) -> Iterator[str]:
-        stream = AnswerStream(fallback)
+        stream = AnswerStream(fallback, echo=echo)
         for token in tokens:
             if shown := stream.feed(token):
                 yield shown
         yield stream.finish()
 
     async def atransform(tokens: AsyncIterator[str]) -> AsyncIterator[str]:
-        stream = AnswerStream(fallback)
+        stream = AnswerStream(fallback, echo=echo)
         async for token in tokens:
             if shown := stream.feed(token):
                 yield shown

@@ -28,7 +28,8 @@ from llama_index_longrag.bridge.stores import token_counter
 from llama_index_longrag.bridge.strings import Answer, SourceName, UnitContent
 from longrag.errors import InvalidParameterError
 from longrag.integration.answering import Calls, MethodCall, aperform, perform
-from longrag.prompts import EXTRACT_ANSWER, LONG_ANSWER, SHORT_ANSWER, quote
+from longrag.models.replies import PromptEcho
+from longrag.prompts import EXTRACT_ANSWER, LONG_ANSWER, SHORT_ANSWER, quote, unquote
 from longrag.synthesis.two_turn import (
     EMPTY_ANSWER,
     ONE_TURN_MAX_TOKENS,
@@ -55,7 +56,8 @@ class TwoTurnSynthesizer(BaseSynthesizer):
     each of them.
 
     Nothing retrieved, or a first turn that says nothing, is answered with ``empty_response``; a
-    second turn that says nothing is answered with the long answer. What the model raises is raised.
+    second turn that says nothing is answered with the long answer. A turn that only repeats its
+    prompt or the question says nothing. What the model raises is raised.
 
     Args:
         llm: any LlamaIndex LLM, by default ``Settings.llm``. A structured one gives its structure
@@ -192,9 +194,8 @@ class TwoTurnSynthesizer(BaseSynthesizer):
                 turn = turns.send(reply)
             except StopIteration as stop:
                 return str(stop.value)
-            reply = clean_answer(
-                (yield MethodCall(turn.llm, "predict", (turn.template,), turn.args))
-            )
+            reply = yield MethodCall(turn.llm, "predict", (turn.template,), turn.args)
+            reply = clean_answer(reply, echo=turn.echo())
 
     def _stream(self, turns: Turns) -> Generator[tuple[str, str], None, None]:
         reply, shown = None, False
@@ -205,7 +206,7 @@ class TwoTurnSynthesizer(BaseSynthesizer):
                 if not shown:
                     yield "answer", stop.value
                 return
-            cleaner = AnswerStream()
+            cleaner = AnswerStream(echo=turn.echo())
             with closing(turn.llm.stream(turn.template, **turn.args)) as tokens:
                 for token in tokens:
                     yield turn.key, cleaner.feed(token)
@@ -222,7 +223,7 @@ class TwoTurnSynthesizer(BaseSynthesizer):
                 if not shown:
                     yield "answer", stop.value
                 return
-            cleaner = AnswerStream()
+            cleaner = AnswerStream(echo=turn.echo())
             async with aclosing(await turn.llm.astream(turn.template, **turn.args)) as tokens:
                 async for token in tokens:
                     yield turn.key, cleaner.feed(token)
@@ -260,6 +261,14 @@ class Turn:
     llm: LLM
     template: BasePromptTemplate
     args: dict[str, Any]
+
+    def echo(self) -> PromptEcho:
+        """Return what is no answer: the prompt without its texts, and the question."""
+        if isinstance(self.llm, StructuredLLM):
+            return PromptEcho()
+        empty = dict.fromkeys(("context_str", "query_str", "long_answer"), "")
+        instructions = self.template.format(llm=self.llm, **{**self.args, **empty})
+        return PromptEcho.of(instructions, unquote(self.args["query_str"]))
 
 
 Turns: TypeAlias = Generator[Turn, Any, str]

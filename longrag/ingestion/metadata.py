@@ -7,6 +7,7 @@ embedded with the chunk; the text for the reader stays as it is.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -21,6 +22,11 @@ from longrag.types import Chunk, LongUnit
 
 # Braces at which an object is looked for, so that an answer of braces alone takes no time.
 _TRIES: Final = 100
+_LABEL: Final = re.compile(
+    r"[\W_]{0,6}(title|keyword|question)s?(?:\s?\d{1,2})?[*_\"]{0,3}\s?:", re.IGNORECASE
+)
+_MARK: Final = re.compile(r"(?:[-*•·–]|\(?\d{1,3}[.):、](?!\d))\s*")
+_COMMA: Final = re.compile(r"[,;，、；]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +60,9 @@ def describe_chunks(
     """Have a language model write title, keywords and questions of chunks, one call a chunk.
 
     All calls are open at the same time. A journal keeps each answer under the chunk's document, so
-    that it goes when the document goes. An answer is a JSON object, alone or among other words;
-    names it lacks are empty, and what it lists beyond the most that was asked for is left out.
+    that it goes when the document goes. An answer is a JSON object, alone or among other words, or
+    lines with the labels Title, Keywords and Questions; what it lacks is empty, and what it lists
+    beyond the most that was asked for is left out.
 
     Args:
         chunks: What is described.
@@ -100,6 +107,9 @@ def described_text(chunk: Chunk, metadata: ChunkMetadata) -> str:
 def parse_metadata(answer: object) -> ChunkMetadata | None:
     """Return the metadata of an answer, each entry on one line and once; None without any.
 
+    Read from a JSON object; else from labelled lines, with the keywords behind their label or as
+    a list below it; else the numbered or bulleted lines that are questions are the questions.
+
     Raises:
         GenerationError: The answer is not a string.
     """
@@ -113,7 +123,32 @@ def parse_metadata(answer: object) -> ChunkMetadata | None:
             metadata = ChunkMetadata(one_line(title), keywords, questions)
             if metadata != ChunkMetadata():
                 return metadata
-    return None
+    metadata = ChunkMetadata() if "{" in answer else _read_lines(answer)
+    return None if metadata == ChunkMetadata() else metadata
+
+
+def _read_lines(answer: str) -> ChunkMetadata:
+    entries: dict[str, list[str]] = {"title": [], "keyword": [], "question": []}
+    label = ""
+    for line in map(str.strip, answer.splitlines()):
+        found = _LABEL.match(line)
+        if found:
+            label, text = found[1].casefold(), line[found.end() :]
+        else:
+            mark = _MARK.match(line)
+            # Only a list goes on behind its label, and only questions need none.
+            if mark is None or not (label or line.endswith(("?", "？"))):
+                label = label if not line else ""
+                continue
+            label, text = label or "question", line[mark.end() :]
+        text = one_line(text.strip('*_ \t"“”'))
+        entries[label] += [text] if text and (label != "title" or not entries[label]) else []
+    keywords = [word.strip() for text in entries["keyword"] for word in _COMMA.split(text)]
+    return ChunkMetadata(
+        "".join(entries["title"]),
+        tuple(dict.fromkeys(filter(None, keywords))),
+        tuple(dict.fromkeys(text for text in entries["question"] if text.endswith(("?", "？")))),
+    )
 
 
 def _strings(value: object) -> tuple[str, ...] | None:

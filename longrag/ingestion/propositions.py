@@ -7,6 +7,7 @@ Granularity Should We Use?".
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -15,11 +16,18 @@ from longrag.calls import Flow, Generate, ask, together
 from longrag.errors import GenerationError
 from longrag.ingestion.key_extraction import Paragraph, one_line, paragraphs, sentences_of
 from longrag.ingestion.sentences import SentenceSplitter, split_sentences
-from longrag.prompts import PROPOSITIONS, check_slots, field, fill
+from longrag.models.replies import PromptEcho, without_echo
+from longrag.prompts import PROPOSITIONS, TAGS, check_slots, field, fill
 from longrag.types import Document, Key
 
 # Brackets at which a list is looked for, so that an answer of brackets alone takes no time.
 _TRIES: Final = 100
+_NO_ECHO: Final = PromptEcho()
+_TAG: Final = re.compile(rf"</?(?:{'|'.join(TAGS)})[^<>\n]{{0,200}}>")
+_FENCE: Final = re.compile(r"^```.*$", re.MULTILINE)
+_MARK: Final = re.compile(r"(?:[-*•·–]|\(?\d{1,3}[.):、](?!\d))\s*")
+_NONE: Final = re.compile(r"[\W_]*(?:none|no facts?|无)[\W_]*", re.IGNORECASE)
+_END: Final = re.compile(r"[.!?。！？][\"'”’)\]*]{0,4}$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +51,8 @@ def proposition_keys(
     """Have a language model write the facts of each passage; a key's characters are the passage's.
 
     One call a passage, all of them open at the same time, each with its document as its source. An
-    answer is a JSON list of strings, alone or among other words. One that is not falls back to the
-    passage's sentences and is counted; an empty list says that there is nothing to state.
+    answer is read as ``parse_propositions`` does. One that cannot be read falls back to the
+    passage's sentences and is counted; "none" and an empty list say that there is nothing to state.
 
     Args:
         documents: the corpus.
@@ -61,10 +69,11 @@ def proposition_keys(
     answers = yield from together(
         ask(Generate(_render(prompt, passage), (passage.doc_id,))) for passage in found
     )
+    echo = PromptEcho.of(fill(prompt, context=""))
     keys: list[Key] = []
     fallbacks = 0
     for passage, answer in zip(found, answers, strict=True):
-        facts = parse_propositions(answer)
+        facts = parse_propositions(answer, echo=echo)
         if facts is None:
             fallbacks += 1
             keys.extend(sentences_of(passage, split_sentences))
@@ -75,19 +84,50 @@ def proposition_keys(
     return Propositions(tuple(keys), len(found), fallbacks)
 
 
-def parse_propositions(answer: object) -> list[str] | None:
-    """Return the facts of an answer, each on one line and once; None without such a list.
+def parse_propositions(answer: object, *, echo: PromptEcho = _NO_ECHO) -> list[str] | None:
+    """Return the facts of an answer, each on one line and once; None where it holds no list.
+
+    They are the strings of a JSON list, alone or among other words; else the numbered or bulleted
+    lines; else the lines, if there are two and more, and each is a sentence. A line before them
+    that ends with a colon, code fences, repeated field tags and what repeats the prompt are left
+    out, and so is a last line that was cut off.
 
     Raises:
         GenerationError: the answer is not a string.
     """
     if not isinstance(answer, str):
         raise GenerationError(f"propositions must be a string, got {type(answer).__name__}")
+    listed = parse_list(answer)
+    if listed is not None:
+        return listed
+    text = without_echo(_TAG.sub("\n", _FENCE.sub("", answer)), echo)
+    if _NONE.fullmatch(text):
+        return []
+    lines = [line.strip() for line in text.splitlines()]
+    lines = [line for line in lines if line and not line.endswith((":", "："))]
+    marked = [line[found.end() :] for line in lines if (found := _MARK.match(line))]
+    if marked:
+        whole = [line for line in marked[:-1] if line] + [one for one in marked[-1:] if _ends(one)]
+        return list(dict.fromkeys(map(one_line, whole or marked)))
+    kept = lines[:-1] if lines and not _ends(lines[-1]) else lines
+    return list(dict.fromkeys(map(one_line, kept))) if _are_sentences(kept) else None
+
+
+def parse_list(answer: str) -> list[str] | None:
+    """Return the strings of the first JSON list of strings in a text, each on one line and once."""
     for value in _lists(answer):
         facts = [one_line(item) for item in value if isinstance(item, str) and item.strip()]
         if len(facts) == len(value):
             return list(dict.fromkeys(facts))
     return None
+
+
+def _are_sentences(lines: Sequence[str]) -> bool:
+    return len(lines) > 1 and all(map(_ends, lines))
+
+
+def _ends(line: str) -> bool:
+    return bool(_END.search(line))
 
 
 def _lists(answer: str) -> Iterator[list[object]]:

@@ -10,6 +10,7 @@ from typing import Final, TypeAlias, get_args
 
 from longrag.calls import Flow, Generate, ask
 from longrag.errors import GenerationError, InvalidParameterError, RerankError
+from longrag.models.replies import PromptEcho
 from longrag.models.tokens import count_tokens as default_counter
 from longrag.prompts import RECIPE_ANSWER, check_slots, document_fields, fill, quote
 from longrag.recipes.modules import (
@@ -27,7 +28,7 @@ from longrag.refinement.repacking import RepackOrder, repack
 from longrag.refinement.reranking import PAPER_CANDIDATES, OnError
 from longrag.retrieval.queries import QueryTexts, check_query
 from longrag.retrieval.units import check_k
-from longrag.synthesis.two_turn import EMPTY_ANSWER
+from longrag.synthesis.two_turn import EMPTY_ANSWER, clean_answer
 from longrag.types import TokenCounter
 
 Repacker: TypeAlias = RepackOrder | Callable[[Sequence[Passage]], Sequence[Passage]]
@@ -174,8 +175,9 @@ class Recipe:
     def finish(self, prepared: Prepared, reply: str, seconds: float) -> Answer:
         """Build an answer from a reply obtained elsewhere, for instance by streaming.
 
-        White space around it is taken off, and ``empty_answer`` replaces a blank one, unless the
-        model was asked without retrieval: its reply is then left as it is.
+        White space around it and sentences that repeat the prompt are taken off, and
+        ``empty_answer`` replaces a blank one, unless the model was asked without retrieval: its
+        reply is then left as it is.
         """
         tracer = Tracer(self.count_tokens)
         if prepared.prompt is None:
@@ -186,8 +188,14 @@ class Recipe:
             sizes = (asked.tokens, answered.tokens)
             tracer.note(Step("generation", None, seconds, calls, *sizes, asked, answered))
         trace = Trace((*prepared.trace.steps, *tracer.trace.steps))
-        text = reply.strip() or self.empty_answer if prepared.needs_retrieval else reply
+        text = reply
+        if prepared.needs_retrieval:
+            text = clean_answer(reply, fallback=self.empty_answer, echo=self.echo(prepared))
         return Answer(text, prepared.passages, prepared.needs_retrieval, trace)
+
+    def echo(self, prepared: Prepared) -> PromptEcho:
+        """Return what is no answer: the words of the recipe's prompt, and the query."""
+        return PromptEcho.of(fill(self.prompt, context="", question=""), prepared.query)
 
     def answer(self, query: str) -> Flow[Answer]:
         """Prepare and generate; raises as they do."""

@@ -19,6 +19,7 @@ from longrag.errors import EmbeddingError, GenerationError, InvalidParameterErro
 from longrag.indexing.vectors import check_vectors, exact_inner_products
 from longrag.ingestion.chunking import check_size
 from longrag.ingestion.sentences import SentenceSplitter, split_sentences
+from longrag.models.replies import PromptEcho, without_echo, without_half_sentence
 from longrag.models.tokens import count_tokens
 from longrag.models.words import CJK_RUN
 from longrag.prompts import COMPRESS, NOTHING_RELEVANT, field, fill, quote
@@ -36,6 +37,11 @@ from longrag.refinement.pieces import (
 from longrag.types import TokenCounter
 
 _WORD: Final = re.compile(r"\w+")
+# Also "There is nothing relevant in the documents", but not what was relevant to somebody else.
+_DECLINED: Final = re.compile(
+    rf"(?:there is |there was |i found |the documents? (?:say|says|contain|contains) )?"
+    rf"{NOTHING_RELEVANT}(?: (?:in|to|for|about) (?:the|this|these|your)\b.{{0,80}})?"
+)
 _WORDS_PER_TOKEN: Final = 0.75
 # Chinese words have some 1.7 characters, each one token.
 _CJK_WORDS_PER_TOKEN: Final = 0.6
@@ -137,8 +143,9 @@ def compress_abstractive(
 
     Each text is summarised by a separate call, so that a summary still tells where it comes from;
     all calls are open at once. With ``together`` one call reads all texts, as in Recomp, and can
-    combine them. A reply that is empty or says that nothing is relevant drops the texts it was
-    about: Recomp's selective augmentation. Blank texts are not asked about.
+    combine them. A reply that is empty, repeats its prompt or says that nothing is relevant drops
+    the texts it was about: Recomp's selective augmentation. Blank texts are not asked about. A last
+    sentence that was cut off is left out.
 
     Args:
         query: what is asked.
@@ -174,7 +181,10 @@ def compress_abstractive(
         sources = tuple(sorted({ids[index] for index in group})) if ids else ()
         requests.append(Generate(_render(prompt, query, parts, words), sources))
     replies = (yield tuple(requests)) if requests else []
-    written = ((_summary_text(reply), group) for reply, group in zip(replies, groups, strict=True))
+    echo = PromptEcho.of(_render(prompt, "", [], 0), query)
+    written = (
+        (_summary_text(reply, echo), group) for reply, group in zip(replies, groups, strict=True)
+    )
     return tuple(Summary(text, group) for text, group in written if text)
 
 
@@ -225,11 +235,12 @@ def _render(prompt: str, query: str, texts: Sequence[str], max_words: int) -> st
     )
 
 
-def _summary_text(reply: Any) -> str:
+def _summary_text(reply: Any, echo: PromptEcho) -> str:
     """Return what a reply says, nothing where it says that nothing is relevant."""
     if isinstance(reply, Exception):
         raise reply
     if not isinstance(reply, str):
         raise GenerationError(f"a summary must be a string, got {type(reply).__name__}")
-    words = " ".join(_WORD.findall(reply)).casefold()
-    return "" if words in ("", NOTHING_RELEVANT) else reply.strip()
+    text = without_half_sentence(without_echo(reply, echo))
+    words = " ".join(_WORD.findall(text.casefold()))
+    return "" if not words or _DECLINED.fullmatch(words) else text

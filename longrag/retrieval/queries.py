@@ -14,7 +14,8 @@ from typing import Final
 
 from longrag.calls import Flow, Generate, ask, together
 from longrag.errors import GenerationError, InvalidParameterError
-from longrag.ingestion.propositions import parse_propositions
+from longrag.ingestion.propositions import parse_list
+from longrag.models.replies import PromptEcho, without_echo
 from longrag.prompts import (
     DECOMPOSE_QUERY,
     HYDE,
@@ -45,10 +46,14 @@ _LABEL = re.compile(
 _REFUSAL = re.compile(
     r"\W*(?:(?:i['’]?m|i am|we are)\s+(?:\w+\s+)?(?:sorry|unable|not able)\b|sorry\s*[,.!]"
     r"|(?:i|we)\s+(?:can(?:no|['’])t|can not|could(?:n['’]t| not)|won['’]t|am unable)\b"
+    r"|(?:(?:hi|hello)\b[,!.]? )?i['’]?m here to (?:help|assist)\b"
     r"|unfortunately,? (?:i|we)\b|as an? (?:ai|artificial|large language|language model)\b"
     r"|(?:很|非常)?(?:抱歉|对不起)[,，。!！、]|我(?:无法|不能|没办法)|作为(?:一个|一名|一款)?(?:ai|人工智能|语言模型|大语言模型))",
     re.IGNORECASE,
 )
+_BEHIND_QUESTION = re.compile(r"^([^?？]*[?？])\s+[^?？]*$")
+_DIGITS = re.compile(r"\d+")
+_NO_ECHO: Final = PromptEcho()
 _QUOTES: Final = (('"', '"'), ("'", "'"), ("“", "”"), ("「", "」"), ("`", "`"))
 
 
@@ -98,7 +103,8 @@ def hyde(
     first = _fill(prompt, query)
     prompts = [first, *(first + _another(number, n) for number in range(2, n + 1))]
     answers = yield from together(ask(Generate(prompt)) for prompt in prompts)
-    documents = [text for answer in answers if (text := parse_passage(answer))]
+    echo = PromptEcho.of(_fill(prompt, ""), query)
+    documents = [text for answer in answers if (text := parse_passage(answer, echo=echo))]
     kept = [query, *documents] if join_query or not documents else documents
     return QueryTexts(tuple(kept), n - len(documents))
 
@@ -116,7 +122,7 @@ def rewrite(query: str, *, prompt: str = REWRITE_QUERY) -> Flow[QueryTexts]:
     """
     check_query(query)
     answer = yield from ask(Generate(_fill(prompt, query)))
-    rewritten = parse_query(answer)
+    rewritten = parse_query(answer, echo=PromptEcho.of(_fill(prompt, "")), query=query)
     return QueryTexts((query,), 1) if rewritten is None else QueryTexts((rewritten,))
 
 
@@ -192,26 +198,31 @@ def check_query(query: str) -> None:
         raise InvalidParameterError("query", query, "a string that is not blank")
 
 
-def parse_passage(answer: object) -> str | None:
-    """Return a pseudo-document without fences and label; None for a blank answer or a refusal.
+def parse_passage(answer: object, *, echo: PromptEcho = _NO_ECHO) -> str | None:
+    """Return a pseudo-document without fences, label and echo of the prompt.
+
+    None for an answer that is blank without them, and for a refusal.
 
     Raises:
         GenerationError: The answer is not a string.
     """
-    text = _LABEL.sub("", _bare(answer), count=1).strip()
+    text = without_echo(_LABEL.sub("", _bare(answer), count=1), echo)
     return None if not text or _REFUSAL.match(text) else text
 
 
-def parse_query(answer: object) -> str | None:
+def parse_query(
+    answer: object, *, echo: PromptEcho = _NO_ECHO, query: str | None = None
+) -> str | None:
     """Return the one query of an answer, as a line; None without a query.
 
     A JSON string, list or object of one string counts, as do a label, a bullet or quotes around
-    the query. Of several lines the first that is more than a label is taken.
+    the query. Of several lines the first that is more than a label is taken. A line with a number
+    that is not in ``query``, where this is given, is an answer and no query.
 
     Raises:
         GenerationError: The answer is not a string.
     """
-    text = _bare(answer)
+    text = without_echo(_bare(answer), echo)
     if _REFUSAL.match(text):
         return None
     if text.startswith(("{", "[", '"')):
@@ -223,20 +234,23 @@ def parse_query(answer: object) -> str | None:
     numbered = sum(bool(_NUMBER.match(line)) for line in lines) > 1
     bare = (_without_marks(line, numbered=numbered) for line in lines)
     line = next((line for line in bare if _says_something(line)), None)
-    return None if line is None or _REFUSAL.match(line) else line
+    if line is None or _REFUSAL.match(line):
+        return None
+    invented = query is not None and set(_DIGITS.findall(line)) - set(_DIGITS.findall(query))
+    return None if invented else line
 
 
 def parse_questions(answer: object) -> list[str] | None:
     """Return the questions of an answer, each on one line and once; None without any.
 
     They are the strings of a JSON list, else the numbered or bulleted lines, else the lines that
-    end with a question mark.
+    end with a question mark. What follows the mark on a line, such as an answer, is left out.
 
     Raises:
         GenerationError: The answer is not a string.
     """
     text = _bare(answer)
-    listed = parse_propositions(text)
+    listed = parse_list(text)
     if listed is not None:
         return _distinct(listed)
     if _REFUSAL.match(text):
@@ -244,7 +258,8 @@ def parse_questions(answer: object) -> list[str] | None:
     lines = [line.strip() for line in text.splitlines()]
     marked = [line for line in lines if _NUMBER.match(line) or _BULLET.match(line)]
     asked = marked or [line for line in lines if line.endswith(("?", "？"))]
-    questions = _distinct(_without_marks(line, numbered=True) for line in asked)
+    bare = (_without_marks(line, numbered=True) for line in asked)
+    questions = _distinct(_BEHIND_QUESTION.sub(r"\1", line) for line in bare)
     return questions or None
 
 

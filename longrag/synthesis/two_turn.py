@@ -10,10 +10,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from longrag.calls import Flow, Generate, ask
 from longrag.errors import GenerationError, InvalidParameterError
 from longrag.ingestion.chunking import check_size, chunk_spans
+from longrag.models.replies import EchoFilter, PromptEcho
 from longrag.models.tokens import count_tokens as default_counter
 from longrag.prompts import EXTRACT_ANSWER, LONG_ANSWER, SHORT_ANSWER, document_fields, quote
 from longrag.types import RetrievedUnit, TokenCounter
@@ -28,6 +30,8 @@ extraction is what the paper saw fail as contexts grow.
 
 EMPTY_ANSWER = "The documents do not answer this question."
 """The answer when nothing was retrieved, or when the first turn says nothing."""
+
+_NO_ECHO: Final = PromptEcho()
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,45 +152,50 @@ def _cut(document: ReaderDocument, max_tokens: int, count_tokens: TokenCounter) 
 class AnswerStream:
     """Cleans a streamed answer: ``feed`` tokens as they come, ``finish`` at the end.
 
-    What ``feed`` and ``finish`` return, put together, is the answer without surrounding white space
-    and without the field tags a model may repeat, or ``fallback`` when nothing else came; ``text``
-    is what they returned so far.
+    What ``feed`` and ``finish`` return, put together, is the answer without surrounding white
+    space, without the field tags a model may repeat and without the sentences of ``echo``, or
+    ``fallback`` when nothing else came; ``text`` is what they returned so far.
     """
 
     _TAGS = ("<short_answer>", "</short_answer>", "<long_answer>", "</long_answer>")
 
-    def __init__(self, fallback: str = "") -> None:
+    def __init__(self, fallback: str = "", *, echo: PromptEcho = _NO_ECHO) -> None:
         self.text = ""
         self._fallback = fallback
         self._held = ""
+        self._begun = False
+        self._echo = EchoFilter(echo)
 
     def feed(self, token: str) -> str:
         """Return what can be shown now."""
         self._held += token
         for tag in self._TAGS:
             self._held = self._held.replace(tag, "")
-        if not self.text:
+        if not self._begun:
             self._held = self._held.lstrip()
         ready = len(self._held.rstrip())
         tag_start = self._held.rfind("<")
         if tag_start >= 0 and any(tag.startswith(self._held[tag_start:]) for tag in self._TAGS):
             ready = len(self._held[:tag_start].rstrip())
-        shown, self._held = self._held[:ready], self._held[ready:]
+        ready_text, self._held = self._held[:ready], self._held[ready:]
+        self._begun = self._begun or bool(ready_text)
+        shown = self._echo.feed(ready_text)
         self.text += shown
         return shown
 
     def finish(self) -> str:
         """Return what was held back and belongs to the answer, or the fallback."""
-        rest = self._held.rstrip()
+        rest = self._echo.feed(self._held.rstrip()) + self._echo.finish()
+        self._held = ""
         if not self.text and not rest:
             rest = self._fallback
         self.text += rest
         return rest
 
 
-def clean_answer(text: str, *, fallback: str = "") -> str:
+def clean_answer(text: str, *, fallback: str = "", echo: PromptEcho = _NO_ECHO) -> str:
     """Clean a whole answer exactly as ``AnswerStream`` cleans a streamed one."""
-    stream = AnswerStream(fallback)
+    stream = AnswerStream(fallback, echo=echo)
     stream.feed(text)
     stream.finish()
     return stream.text
@@ -215,6 +224,7 @@ def read(
     Contexts of at most ``one_turn_max_tokens`` tokens take one extracting turn, whose reply is both
     answers; longer ones take two. No units, or a first turn that says nothing, give
     ``empty_answer`` without a further call; a second turn that says nothing gives the long answer.
+    A turn that only repeats its prompt or the question says nothing.
 
     Raises:
         InvalidParameterError: a limit is out of range.
@@ -229,12 +239,14 @@ def read(
     one_turn = fitted.tokens <= one_turn_max_tokens
     template = EXTRACT_ANSWER if one_turn else LONG_ANSWER
     prompt = template.format(context=fitted.text, question=quote(question))
-    long_answer = clean_answer((yield from _generate(prompt, retrieved)))
+    echo = PromptEcho.of(template.format(context="", question=""), question)
+    long_answer = clean_answer((yield from _generate(prompt, retrieved)), echo=echo)
     if one_turn or not long_answer:
         return ReaderAnswer(long_answer or empty_answer, long_answer, fitted.dropped_doc_ids)
     prompt = SHORT_ANSWER.format(question=quote(question), long_answer=quote(long_answer))
+    echo = PromptEcho.of(SHORT_ANSWER.format(question="", long_answer=""), question)
     reply = yield from _generate(prompt, retrieved)
-    answer = clean_answer(reply, fallback=long_answer)
+    answer = clean_answer(reply, fallback=long_answer, echo=echo)
     return ReaderAnswer(answer, long_answer, fitted.dropped_doc_ids)
 
 

@@ -13,6 +13,7 @@ from longrag.indexing.tree.extracts import Sentence, choose, join, list_sentence
 from longrag.indexing.vectors import check_vectors
 from longrag.ingestion.chunking import check_size, chunk_spans
 from longrag.ingestion.sentences import SentenceSplitter, split_sentences
+from longrag.models.replies import PromptEcho, without_echo, without_half_sentence
 from longrag.models.tokens import count_tokens
 from longrag.models.words import CJK_RUN
 from longrag.prompts import SUMMARIZE, fill
@@ -108,11 +109,15 @@ class LlmSummarizer:
     def __call__(self, passages: Sequence[Passage], *, sources: tuple[str, ...]) -> Flow[str]:
         """Ask once for a summary of the passages, in the order given.
 
+        What repeats the prompt is left out, and so is a last sentence that was cut off.
+
         Raises:
-            GenerationError: The passages hold no text, or the reply is not a string or is empty.
+            GenerationError: The passages hold no text, or the reply is not a string, is empty or
+                only repeats the prompt.
         """
-        reply = yield from ask(Generate(self.render(passages), sources))
-        return check_summary(reply)
+        summary = check_summary((yield from ask(Generate(self.render(passages), sources))))
+        echo = PromptEcho.of(fill(self.prompt, context="", max_words=""))
+        return check_summary(without_half_sentence(without_echo(summary, echo)))
 
     def render(self, passages: Sequence[Passage]) -> str:
         """Return the prompt for some passages; blank ones are left out.

@@ -35,11 +35,9 @@ async def test_both_turns_stream_word_by_word_and_add_up_to_invoke():
     invoked = chain(by_turn()).invoke({"input": QUESTION})
     chunks = list(chain(by_turn()).stream({"input": QUESTION}))
     assert merged(iter(chunks)) == invoked
-    assert [c["long_answer"] for c in chunks if c.get("long_answer")][:3] == [
-        "The",
-        " harbour",
-        " 3",
-    ]
+    # "The" might have begun "The answer is:", and so it comes with the next word.
+    shown = [c["long_answer"] for c in chunks if c.get("long_answer")]
+    assert shown[:3] == ["The harbour", " 3", " is"]
     assert [c["answer"] for c in chunks if c.get("answer")] == ["Ada", " Byron"]
     keys = [key for piece in chunks for key in piece]
     assert keys.index("context") < keys.index("long_answer") < keys.index("answer")

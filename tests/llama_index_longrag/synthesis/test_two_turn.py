@@ -52,7 +52,7 @@ def test_a_short_context_takes_one(found, use_async):
     response = synthesize(synthesizer, found, use_async=use_async)
     assert response.response == response.metadata["long_answer"] == SHORT
     (prompt,) = llm.prompts
-    assert "Find the words in the documents" in prompt
+    assert "in a few words taken from the documents" in prompt
 
 
 def test_the_size_of_the_context_decides_to_the_token(found):
@@ -144,11 +144,11 @@ def test_a_small_window_drops_the_documents_of_the_last_unit_first(found):
 
 
 def test_one_document_that_is_too_large_is_cut_and_named(found):
-    synthesizer, llm = reader(LONG, SHORT, context_window=400)
+    synthesizer, llm = reader(LONG, SHORT, context_window=350)
     response = synthesizer.synthesize(QUESTION, found)
     assert response.metadata["cut_doc_id"] == "delft.md"
     assert len(response.metadata["dropped_doc_ids"]) == 5
-    assert len(tokenizer(llm.prompts[0])) + llm.num_output <= 400
+    assert len(tokenizer(llm.prompts[0])) + llm.num_output <= 350
     assert "Delft has gate number 0, built in 1500." in llm.prompts[0]
     assert "built in 1570" not in llm.prompts[0]
 
@@ -156,7 +156,7 @@ def test_one_document_that_is_too_large_is_cut_and_named(found):
 @both
 def test_a_window_without_room_for_a_document_is_refused_before_any_call(found, use_async):
     for streaming in (False, True):
-        for window in (260, 365):
+        for window in (260, 315):
             synthesizer, llm = reader(LONG, SHORT, context_window=window, streaming=streaming)
             with pytest.raises(InvalidParameterError, match="context_window must be more than 256"):
                 synthesize(synthesizer, found, use_async=use_async)
@@ -277,12 +277,10 @@ def test_a_document_question_or_answer_cannot_end_its_field(attack):
         Document(id_="a", text=f"{attack} The gate is old.", metadata={"title": f'T" {attack}'}),
         Document(id_="b", text="The gate is new."),
     ]
-    synthesizer, llm = reader(attack, SHORT)
+    synthesizer, llm = reader(f"It says {attack}", SHORT)
     synthesizer.synthesize(attack, retrieve(documents, "gate"))
     first, second = llm.prompts
-    assert len(re.findall(r"<\s*document\b", first, re.IGNORECASE)) == 2 + first.count(
-        "<document> tags"
-    )
+    assert len(re.findall(r"<\s*document\b", first, re.IGNORECASE)) == 2
     assert len(re.findall(r"<\s*/\s*document\s*>", first, re.IGNORECASE)) == 2
     assert len(re.findall(r"<\s*/?\s*question\s*>", first, re.IGNORECASE)) == 2
     assert not re.findall(r"<\s*/?\s*(long|short)_answer", first, re.IGNORECASE)

@@ -79,10 +79,10 @@ class World:
 
     @staticmethod
     def kind(prompt):
-        for kind, mark in (("hyde", "made-up"), ("hyde", "one short passage"),
-                           ("gate", "can be met with"), ("rewrite", "as one query for a search"),
-                           ("decompose", "List the simpler"), ("summary", "Write down what"),
-                           ("answer", "Answer the question from what")):  # fmt: skip
+        for kind, mark in (("hyde", "made-up"), ("hyde", "a short passage"),
+                           ("gate", "can be met with"), ("rewrite", "one short query for a search"),
+                           ("decompose", "simpler questions"), ("summary", "Write down only what"),
+                           ("answer", "Answer the question from")):  # fmt: skip
             if mark in prompt:
                 return kind
         return "direct"

@@ -1,0 +1,194 @@
+"""What language models write around an answer, or instead of it, taken off.
+
+Small models repeat the instructions or the question, put "The answer is:" before an answer, and are
+cut off in the middle of a sentence. What is recognised here is recognised by its words alone: no
+text of a document is part of what is compared.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from longrag.models.words import CJK_RUN
+from longrag.prompts import TAGS
+
+_LABELS: Final = (
+    "answer",
+    "short answer",
+    "long answer",
+    "summary",
+    "the answer is",
+    "the short answer is",
+    "the answer to the question is",
+    "the answer to this question is",
+    "the answer to your question is",
+    "here is the answer",
+    "here is the summary",
+    "here is a summary",
+    "here is the summary of the passages",
+    "sure here is the answer",
+    "sure here is the summary",
+    "sure here is a summary",
+    "答案",
+    "回答",
+)
+# Shorter sentences may well be answers: "Answer yes or no" is none, "Answer it" might be.
+_MIN_WORDS: Final = 4
+_MIN_QUESTION_WORDS: Final = 3
+_MIN_QUESTION_CJK: Final = 6
+_CUT_WORDS: Final = 5
+
+_WORD: Final = re.compile(r"\w+")
+_TAG: Final = re.compile(rf"</?(?:{'|'.join(TAGS)})[^<>]{{0,200}}>")
+_INSTRUCTIONS_END: Final = re.compile(r"(?<=[.!?。！？])\s+|(?<=[。！？])|\n+")
+_CLOSING: Final = r"[\"'”’」)\]*_]{0,8}"
+_SENTENCE_END: Final = re.compile(rf"(?:[.!?]{_CLOSING}(?=\s)|[。！？]{_CLOSING}|(?=\n))(\s*)")
+_MAYBE_END: Final = re.compile(rf"[.!?。！？]{_CLOSING}$")
+_BOUNDARY: Final = re.compile(rf"{_CLOSING}(?:[.!?:;。！？：]+{_CLOSING}(?=\s|$|[^.\w])|\s*\n)\s*")
+_PLAIN_START: Final = re.compile(r"[\s*_#\"“]*\w")
+_COLON: Final = re.compile(rf"{_CLOSING}\s?[:：]{_CLOSING}\s*")
+_ENDED: Final = re.compile(rf"[.!?。！？…:：]{_CLOSING}\s*$|[\"”」|`]\s*$")
+_LAST_END: Final = re.compile(rf"^.*(?:[.!?]{_CLOSING}(?=\s)|[。！？]{_CLOSING})", re.DOTALL)
+_LIST_ITEM: Final = re.compile(r"\s*(?:[-*•·–]|\(?\d{1,2}[.):、])\s")
+
+
+@dataclass(frozen=True, slots=True)
+class PromptEcho:
+    """The sentences of a prompt that are no answer, each as its words in small letters."""
+
+    sentences: frozenset[str] = frozenset()
+
+    @classmethod
+    def of(cls, instructions: str, question: str = "") -> PromptEcho:
+        """Collect the sentences of four words and more, and the question.
+
+        Args:
+            instructions: a prompt whose slots were filled with nothing, so that no text of a
+                document is in it.
+            question: one of three words and more is no answer to itself.
+        """
+        sentences = _INSTRUCTIONS_END.split(_TAG.sub("\n", instructions))
+        parts = [part for one in sentences for part in (one, *re.split(r"[:：]", one)[1:])]
+        found = {words for part in parts if len((words := _words(part)).split()) >= _MIN_WORDS}
+        asked = _words(question)
+        cjk = sum(map(len, CJK_RUN.findall(asked)))
+        if len(asked.split()) >= _MIN_QUESTION_WORDS or cjk >= _MIN_QUESTION_CJK:
+            found.add(asked)
+        return cls(frozenset(found))
+
+
+class EchoFilter:
+    """Leaves the echo of a prompt out of a reply while it streams.
+
+    What ``feed`` and ``finish`` return, put together, is the reply without the sentences that
+    repeat the prompt, and without a label such as "The answer is:" before it. Where a sentence
+    begins like one of them it is held back until it differs; all else is returned as it comes, but
+    for white space at the end of a sentence, which comes with the next.
+    """
+
+    def __init__(self, echo: PromptEcho) -> None:
+        self._echo = echo.sentences
+        # Behind the beginning of a reply a label is part of it.
+        self._labels = frozenset(_LABELS) if echo.sentences else echo.sentences
+        self._held = self._gap = ""
+        self._inside = False
+
+    @property
+    def _known(self) -> frozenset[str]:
+        return self._echo | self._labels
+
+    def feed(self, text: str) -> str:
+        """Return what can be shown now."""
+        if not self._echo:
+            return text
+        self._held += text
+        return "".join(self._release())
+
+    def finish(self) -> str:
+        """Return what was held back and is no echo."""
+        shown = "".join(self._release(ended=True)) if self._echo else ""
+        rest = self._gap + self._held if self._held.strip() else ""
+        self._held = self._gap = ""
+        return shown + rest
+
+    def _release(self, *, ended: bool = False) -> Iterator[str]:
+        while self._held:
+            if self._inside:
+                yield from self._pass()
+                if self._inside or not self._held:
+                    return
+            words = _words(self._held)
+            if not ended and (not words or any(one.startswith(words) for one in self._known)):
+                return
+            if ended and self._is_cut_echo(words):
+                self._held = ""
+                return
+            after = self._skip(words)
+            if after is None:
+                if not words:
+                    return
+                self._inside, self._labels = True, frozenset()
+                yield self._gap
+                self._gap = ""
+            else:
+                self._held = self._held[after:]
+
+    def _pass(self) -> Iterator[str]:
+        """Yield the rest of a sentence, as far as it has come."""
+        end = _SENTENCE_END.search(self._held)
+        if end is not None:
+            yield self._held[: end.start(1)]
+            self._gap, self._held, self._inside = end[1], self._held[end.end() :], False
+            return
+        maybe = _MAYBE_END.search(self._held)
+        at = maybe.start() if maybe else len(self._held)
+        yield self._held[:at]
+        self._held = self._held[at:]
+
+    def _skip(self, words: str) -> int | None:
+        """Return where the echo ends with which the held text begins, None without one."""
+        found = [one for one in self._echo if words == one or words.startswith(f"{one} ")]
+        if self._labels and _PLAIN_START.match(self._held):
+            found += [one for one in self._labels if words == one or words.startswith(f"{one} ")]
+        for one in sorted(found, key=len, reverse=True):
+            *_, last = (match.end() for match, _ in zip(
+                _WORD.finditer(self._held), one.split(), strict=False))  # fmt: skip
+            boundary = _COLON if one not in self._echo else _BOUNDARY
+            follows = boundary.match(self._held, last)
+            if follows is not None:
+                return follows.end()
+            if one in self._echo and not self._held[last:].strip():
+                return len(self._held)
+        return None
+
+    def _is_cut_echo(self, words: str) -> bool:
+        return len(words.split()) >= _CUT_WORDS and any(one.startswith(words) for one in self._echo)
+
+
+def without_echo(reply: str, echo: PromptEcho) -> str:
+    """Return a whole reply without the echo of its prompt and without white space at its ends."""
+    stream = EchoFilter(echo)
+    return (stream.feed(reply) + stream.finish()).strip()
+
+
+def without_half_sentence(text: str) -> str:
+    """Return a text without a last sentence that was cut off.
+
+    It was where the text ends without a mark although an earlier sentence ends with one. A last
+    line that is an item of a list stays, and so does a sentence that is most of the text.
+    """
+    if _ENDED.search(text):
+        return text
+    found = _LAST_END.match(text)
+    if found is None or 2 * len(found[0]) < len(text):
+        return text
+    rest = text[found.end() :]
+    last_line = rest.rpartition("\n")[2]
+    return text if _LIST_ITEM.match(last_line) else found[0]
+
+
+def _words(text: str) -> str:
+    return " ".join(_WORD.findall(text.casefold()))
