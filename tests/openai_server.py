@@ -225,12 +225,16 @@ class _Server(ThreadingHTTPServer):
 
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
-    # A connection that is kept open ends with the test and not before it.
-    timeout = 0.5
     cut_after = fail_after = None
 
     def log_message(self, *_):
         pass
+
+    def end_headers(self):
+        # A client that keeps a connection open for another event loop never closes it.
+        self.send_header("Connection", "close")
+        self.close_connection = True
+        super().end_headers()
 
     def do_GET(self):
         self.answer({})
