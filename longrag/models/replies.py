@@ -35,7 +35,7 @@ _LABELS: Final = (
     "答案",
     "回答",
 )
-# Shorter sentences may well be answers: "Answer yes or no" is none, "Answer it" might be.
+# Shorter sentences may well be answers.
 _MIN_WORDS: Final = 4
 _MIN_QUESTION_WORDS: Final = 3
 _MIN_QUESTION_CJK: Final = 6
