@@ -211,10 +211,22 @@ def together(flows: Iterable[Flow[T]]) -> Flow[list[T]]:
 
 
 def run(
-    flow: Flow[T], answer: Answer, *, max_in_flight: int = 1, journal: Journal | None = None
+    flow: Flow[T],
+    answer: Answer,
+    *,
+    max_in_flight: int = 1,
+    journal: Journal | None = None,
+    on_interrupt: Callable[[], None] | None = None,
 ) -> T:
     """Drive one flow to its result; see ``run_all``."""
-    return run_all([flow], answer, max_in_flight=max_in_flight, journal=journal)[0]
+    (result,) = run_all(
+        [flow],
+        answer,
+        max_in_flight=max_in_flight,
+        journal=journal,
+        on_interrupt=on_interrupt,
+    )
+    return result
 
 
 async def arun(
@@ -230,6 +242,7 @@ def run_all(
     *,
     max_in_flight: int = 1,
     journal: Journal | None = None,
+    on_interrupt: Callable[[], None] | None = None,
 ) -> list[T]:
     """Drive flows to their results, in the order given.
 
@@ -239,7 +252,8 @@ def run_all(
     read from it when they are there; equal ``Generate`` requests that are open at the same time are
     asked once. So are those of several runs and processes that share a journal: what one of them
     is asking for is not asked by the others, who take its answer when it is there. ``Compute`` is
-    never passed to ``answer``.
+    never passed to ``answer``. A run that ends early calls ``on_interrupt`` before it waits for the
+    calls in flight, so that those which wait for something can end.
 
     Raises:
         InvalidParameterError: ``max_in_flight`` is below 1.
@@ -254,14 +268,18 @@ def run_all(
             while (opened := merged.next_call()) is not None:
                 merged.settle(opened, outcome(opened.request))
         else:
-            _run_threaded(merged, outcome)
+            _run_threaded(merged, outcome, on_interrupt)
     finally:
         run_journal.close()
         merged.close()
     return merged.results()
 
 
-def _run_threaded(merged: _MergedFlows[T], outcome: Callable[[Request], Outcome]) -> None:
+def _run_threaded(
+    merged: _MergedFlows[T],
+    outcome: Callable[[Request], Outcome],
+    on_interrupt: Callable[[], None] | None,
+) -> None:
     with ThreadPoolExecutor(max_workers=merged.max_in_flight) as pool:
         pending: dict[Future[Outcome], _Call] = {}
         try:
@@ -274,6 +292,8 @@ def _run_threaded(merged: _MergedFlows[T], outcome: Callable[[Request], Outcome]
                 for done in wait(pending, return_when=FIRST_COMPLETED).done:
                     merged.settle(pending.pop(done), done.result())
         finally:
+            if on_interrupt is not None and pending:
+                on_interrupt()
             pool.shutdown(wait=True, cancel_futures=True)
 
 

@@ -19,6 +19,7 @@ LongragError
 └── MissingExtraError (ImportError)      an optional dependency that is not installed
 
 ShortResultWarning (UserWarning)         the same as ShortResultError, as a warning
+NoJournalWarning (UserWarning)           a build by a paid model that keeps no answers
 """
 
 from __future__ import annotations
@@ -118,6 +119,10 @@ class ShortResultError(StoreError):
 
 class ShortResultWarning(UserWarning):
     """A vector store gave fewer units than were asked for, and may hold more."""
+
+
+class NoJournalWarning(UserWarning):
+    """A build asks a language model many times and has no journal that keeps the answers."""
 
 
 class IndexFormatError(LongragError):

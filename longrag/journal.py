@@ -84,7 +84,7 @@ class Journal:
         embed_model: str = "",
         max_bytes: int | None = None,
     ) -> None:
-        _check_budget(max_bytes)
+        check_budget(max_bytes)
         self.path = Path(path)
         self._model = model
         self._embed_model = embed_model
@@ -365,7 +365,8 @@ class Journal:
                 raise JournalError(f"the journal {self.path} failed: {error}") from error
 
 
-def _check_budget(max_bytes: object) -> None:
+def check_budget(max_bytes: object, parameter: str = "max_bytes") -> None:
+    """Raise ``InvalidParameterError`` unless a journal can keep to this many bytes."""
     if max_bytes is None:
         return
     if (
@@ -374,7 +375,7 @@ def _check_budget(max_bytes: object) -> None:
         or max_bytes < _SMALLEST_BUDGET
     ):
         raise InvalidParameterError(
-            "max_bytes", max_bytes, f"None or an integer of at least {_SMALLEST_BUDGET}"
+            parameter, max_bytes, f"None or an integer of at least {_SMALLEST_BUDGET}"
         )
 
 

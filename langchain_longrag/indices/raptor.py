@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from typing import Any, Final, Literal, cast
 
 from langchain_core.callbacks import (
@@ -24,32 +23,28 @@ from langchain_longrag.bridge.answering import model_answerer
 from langchain_longrag.bridge.tree_nodes import Snapshot, search_rows
 from langchain_longrag.indices.changing import ChangingIndex
 from langchain_longrag.indices.mirror import StoreMirror
-from langchain_longrag.indices.summarizing import (
-    PromptSummarizer,
-    texts_per_call,
-    tree_answerer,
-)
-from langchain_longrag.models.identity import embedder_identity, llm_identity
+from langchain_longrag.indices.summarizing import PromptSummarizer, texts_per_call
+from langchain_longrag.indices.tree_runner import TreeRunner
+from langchain_longrag.models.call_settings import own_limiter, own_retry
 from langchain_longrag.retrieval.tree_search import TreeSearch
 from longrag import types as core
 from longrag.calls import CallLimit, Flow
 from longrag.errors import InvalidParameterError
 from longrag.explorer.page import Explorer, count_nodes, explore, summary_html
 from longrag.indexing.database import IndexDatabase
+from longrag.indexing.tree.bounds import OnLong
 from longrag.indexing.tree.clusterer import Clusterer
 from longrag.indexing.tree.estimates import TreeEstimate, estimate_tree
 from longrag.indexing.tree.settings import Scope, TreeBuilder
 from longrag.indexing.tree.summaries import ExtractiveSummarizer, LlmSummarizer, Summarizer
 from longrag.indexing.tree.tree import Tree, TreeStatistics
-from longrag.integration.answering import Answerer, Calls, aperform, perform
-from longrag.integration.journals import (
-    StaleSources,
-    aopen_journal,
-    check_journal,
-    open_journal,
-)
+from longrag.integration.answering import Calls, aperform, perform
+from longrag.integration.builds import BuildReport, JournalAdvice
+from longrag.integration.journals import StaleSources, check_journal
 from longrag.integration.keyword_sources import KeywordSource
+from longrag.integration.retries import check_retry, choose_rate_limit, choose_retry
 from longrag.journal import Journal
+from longrag.models.call_settings import RateLimit, RetryLike
 from longrag.models.tokens import count_tokens
 from longrag.retrieval.filters import DocumentFilter, MetadataFilter, both
 from longrag.retrieval.tree_database import KIND, DatabaseTree
@@ -74,8 +69,9 @@ class RaptorIndex(TreeSearch, ChangingIndex):
 
     With a journal, every answer is on disk before it is used: a build that failed, was cancelled or
     was killed is resumed by running it again, and pays the rest. Without one it starts over.
-    ``upsert``, ``delete`` and ``rebuild`` take ``config``, a ``RunnableConfig`` for the calls of
-    the language model. A change that fails or is cancelled changes nothing.
+    ``upsert``, ``delete`` and ``rebuild`` take ``config``, a ``RunnableConfig``; each is one run of
+    the callbacks, with the layers and the calls of the language model beneath it. A change that
+    fails or is cancelled changes nothing.
 
     Documents without an id are named by their source and text, so equal ones are one document; a
     document replaces the one of the same id. Everything is in memory; ``save`` and ``load`` keep
@@ -90,9 +86,13 @@ class RaptorIndex(TreeSearch, ChangingIndex):
             your own.
         random_state: seeds a clusterer that is given by name.
         journal: a path, opened for each change under the names of ``llm`` and ``embedding``, or a
-            ``Journal`` of your own.
+            ``Journal`` of your own. A build that asks a model often warns once if there is none.
+        journal_bytes: the most bytes that the journal at a path keeps; see ``Journal``.
         summarizer: "extractive" quotes sentences and needs no ``llm``; or your own.
-        summary_tokens: the tokens a summary should have.
+        summary_tokens: the most tokens a summary has. It is the model's own limit, too, where its
+            class is known to have one and it does not reason.
+        on_long: what becomes of a longer summary: "cut" keeps its first sentences, "refuse" makes
+            it an error, "keep" takes it as it is.
         summary_prompt: a prompt template with the variable ``context`` and, where wanted,
             ``max_words``.
         scope: what becomes one tree: the "corpus" or each "document", as in the paper.
@@ -103,6 +103,10 @@ class RaptorIndex(TreeSearch, ChangingIndex):
         title_key: the metadata key of a document's title.
         max_concurrency: the calls in flight.
         max_llm_calls: the most calls of ``llm`` in one change, None for no limit.
+        retry: how calls that failed are repeated: a ``Retry``, None for never, or "auto", which
+            repeats those of models that do not repeat them themselves.
+        rate_limit: the most calls and tokens a minute, where ``llm`` has no rate limiter.
+        show_progress: show a progress bar with calls, tokens and the time left.
         vectorstore: gets one row a node and is kept in step; see ``RaptorRetriever``. It embeds the
             rows itself: give both an embedding model that caches to pay once. A failure of the
             store leaves the change made, and the next change, even an empty one, makes up for it.
@@ -119,10 +123,12 @@ class RaptorIndex(TreeSearch, ChangingIndex):
     clusterer: SkipValidation[Clusterer | str] = Field(default="stable", frozen=True)
     random_state: SkipValidation[int] = Field(default=0, frozen=True)
     journal: SkipValidation[str | os.PathLike[str] | Journal | None] = None
+    journal_bytes: SkipValidation[int | None] = None
     summarizer: SkipValidation[Summarizer | Literal["extractive"] | None] = Field(
         default=None, frozen=True
     )
     summary_tokens: SkipValidation[int] = Field(default=100, frozen=True)
+    on_long: SkipValidation[OnLong] = Field(default="cut", frozen=True)
     summary_prompt: SkipValidation[BasePromptTemplate[Any] | None] = Field(
         default=None, frozen=True
     )
@@ -133,6 +139,9 @@ class RaptorIndex(TreeSearch, ChangingIndex):
     length_function: Callable[[str], int] = Field(default=count_tokens, frozen=True)
     max_concurrency: SkipValidation[int] = 4
     max_llm_calls: SkipValidation[int | None] = None
+    retry: SkipValidation[RetryLike] = "auto"
+    rate_limit: SkipValidation[RateLimit | None] = None
+    show_progress: bool = False
     vectorstore: VectorStore | None = Field(default=None, frozen=True)
     tree_index: TreeIndex | None = Field(default=None, repr=False)
     """The documents and the tree; given, the index continues them, with their settings."""
@@ -141,13 +150,18 @@ class RaptorIndex(TreeSearch, ChangingIndex):
     _mirror: StoreMirror | None = PrivateAttr(default=None)
     _scorer: TreeScorer | None = PrivateAttr(default=None)
     _stale: StaleSources = PrivateAttr(default_factory=StaleSources)
+    _advice: JournalAdvice = PrivateAttr(default_factory=JournalAdvice)
+    _report: BuildReport | None = PrivateAttr(default=None)
 
     def _prepare(self) -> None:
         check_k(self.max_concurrency, "max_concurrency")
         CallLimit(self.max_llm_calls)
         if self.llm is not None and not isinstance(self.llm, Runnable):
             raise InvalidParameterError("llm", self.llm, "a language model or a runnable")
-        check_journal(self.journal)
+        check_journal(self.journal, self.journal_bytes)
+        check_retry(self.retry, self.rate_limit)
+        choose_retry(self.retry, own=own_retry(self.llm))
+        choose_rate_limit(self.rate_limit, own=own_limiter(self.llm))
         builder = self._make_builder()
         if self.tree_index is None:
             # As a field it goes along when a runnable with other settings is made of this one.
@@ -164,6 +178,11 @@ class RaptorIndex(TreeSearch, ChangingIndex):
     def tree(self) -> Tree:
         """The tree there is; later changes leave this value as it is."""
         return self._index.tree
+
+    @property
+    def last_report(self) -> BuildReport | None:
+        """What the last build or change asked of its models, also of one that failed."""
+        return self._report
 
     def statistics(self) -> TreeStatistics:
         """Measure the tree (RAPTOR, Appendix C)."""
@@ -210,11 +229,11 @@ class RaptorIndex(TreeSearch, ChangingIndex):
             SummaryError: a cluster could not be summarised.
             CallLimitError: ``max_llm_calls`` is reached.
         """
-        return self._run_change(self._index.rebuild(), config)
+        return self._run_change("rebuild", self._index.rebuild(), config)
 
     async def arebuild(self, *, config: RunnableConfig | None = None) -> TreeChange:
         """Cluster afresh, as ``rebuild`` does."""
-        return await self._arun_change(self._index.rebuild(), config)
+        return await self._arun_change("rebuild", self._index.rebuild(), config)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write documents, tree and settings to a folder, whole or not at all.
@@ -300,7 +319,9 @@ class RaptorIndex(TreeSearch, ChangingIndex):
         config: RunnableConfig | None = None,
         **kwargs: Any,
     ) -> Sequence[str]:
-        return self._run_change(self._index.change(upsert=upsert, delete=delete), config).deleted
+        name = "upsert" if upsert else "delete"
+        flow = self._index.change(upsert=upsert, delete=delete)
+        return self._run_change(name, flow, config).deleted
 
     async def _achange(
         self,
@@ -310,55 +331,59 @@ class RaptorIndex(TreeSearch, ChangingIndex):
         config: RunnableConfig | None = None,
         **kwargs: Any,
     ) -> Sequence[str]:
+        name = "upsert" if upsert else "delete"
         flow = self._index.change(upsert=upsert, delete=delete)
-        return (await self._arun_change(flow, config)).deleted
+        return (await self._arun_change(name, flow, config)).deleted
 
-    def _run_change(self, flow: Flow[TreeChange], config: RunnableConfig | None) -> TreeChange:
-        self._check_llm()
-        names = partial(self._model_names, config)
-        with open_journal(self.journal, names, stale=self._stale) as journal:
-            change = self._answerer(config, journal).run(flow)
-            self._note_change(change)
-            perform(self._update_store())
-        return change
+    def _run_change(
+        self, name: str, flow: Flow[TreeChange], config: RunnableConfig | None
+    ) -> TreeChange:
+        runner = self._make_runner()
+        try:
+            return runner.run(f"RaptorIndex.{name}", flow, self._finish_change, config)
+        finally:
+            self._report = runner.report
 
     async def _arun_change(
-        self, flow: Flow[TreeChange], config: RunnableConfig | None
+        self, name: str, flow: Flow[TreeChange], config: RunnableConfig | None
     ) -> TreeChange:
-        self._check_llm()
-        names = partial(self._model_names, config)
-        async with aopen_journal(self.journal, names, stale=self._stale) as journal:
-            change = await self._answerer(config, journal).arun(flow)
-            self._note_change(change)
-            await aperform(self._update_store())
-        return change
+        runner = self._make_runner()
+        try:
+            return await runner.arun(f"RaptorIndex.{name}", flow, self._finish_change, config)
+        finally:
+            self._report = runner.report
 
-    def _check_llm(self) -> None:
+    def _make_runner(self) -> TreeRunner:
         if self.llm is None and self.summarizer is None:
             raise InvalidParameterError(
                 "llm", None, "a language model", 'Or pass summarizer="extractive".'
             )
-
-    def _answerer(self, config: RunnableConfig | None, journal: Journal | None) -> Answerer:
-        return tree_answerer(
-            self.embedding,
-            self.llm,
-            limit=CallLimit(self.max_llm_calls),
-            config=config,
+        summarizer = self._index.builder.summarizer
+        return TreeRunner(
+            embedding=self.embedding,
+            llm=self.llm,
+            bounds=(
+                summarizer.bounds()
+                if isinstance(summarizer, LlmSummarizer | PromptSummarizer)
+                else None
+            ),
+            count_tokens=self.length_function,
+            journal=self.journal,
+            journal_bytes=self.journal_bytes,
+            stale=self._stale,
+            advice=self._advice,
             max_concurrency=self.max_concurrency,
-            journal=journal,
+            max_llm_calls=self.max_llm_calls,
+            retry=self.retry,
+            rate_limit=self.rate_limit,
+            show_progress=self.show_progress,
         )
 
-    def _model_names(self, config: RunnableConfig | None) -> dict[str, str]:
-        return {
-            "model": llm_identity(self.llm, config),
-            "embed_model": embedder_identity(self.embedding),
-        }
-
-    def _note_change(self, change: TreeChange) -> None:
+    def _finish_change(self, change: TreeChange) -> Calls[None]:
         self._stale.add(change.stale)
         # It would keep the texts of the tree there was.
         self._scorer = None
+        yield from self._update_store()
 
     def _update_store(self) -> Calls[None]:
         if self._mirror is not None:
@@ -390,8 +415,10 @@ class RaptorIndex(TreeSearch, ChangingIndex):
                 "summarizer", self.summarizer, 'None, "extractive" or a Summarizer'
             )
         if prompt is not None:
-            return PromptSummarizer(prompt, tokens)
-        return LlmSummarizer(summary_tokens=tokens)
+            return PromptSummarizer(prompt, tokens, self.on_long, self.length_function)
+        return LlmSummarizer(
+            summary_tokens=tokens, on_long=self.on_long, count_tokens=self.length_function
+        )
 
     def read_tree(self) -> tuple[Snapshot, TreeScorer, Embeddings]:
         """Return the tree as it is now, its scorer, and the model that embeds queries."""

@@ -4,22 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any, Final
 
 from langchain_core.embeddings import Embeddings
 from langchain_core.language_models import LanguageModelLike
 from langchain_core.prompt_values import PromptValue
 from langchain_core.prompts import BasePromptTemplate
-from langchain_core.runnables import RunnableConfig
 
-from langchain_longrag.bridge.answering import call_config, model_handlers
 from langchain_longrag.bridge.models import blocks_in_async, reply_text
-from longrag.calls import CallLimit, Flow, Generate, ask
+from langchain_longrag.bridge.traces import LayerRuns
+from longrag.calls import Flow, Generate, ask
 from longrag.errors import InvalidParameterError
-from longrag.indexing.tree.summaries import LlmSummarizer, Passage, check_summary
-from longrag.integration.answering import Answerer, Calls, MethodCall
-from longrag.journal import Journal
+from longrag.indexing.tree.bounds import OnLong, SummaryBounds, check_summary
+from longrag.indexing.tree.summaries import LlmSummarizer, Passage
+from longrag.integration.answering import Calls, MethodCall
+from longrag.models.tokens import count_tokens
+from longrag.types import TokenCounter
 
 _SLOTS: Final = {"context", "max_words"}
 
@@ -42,6 +42,8 @@ class PromptSummarizer:
 
     prompt: BasePromptTemplate[Any]
     summary_tokens: int = 100
+    on_long: OnLong = "cut"
+    count_tokens: TokenCounter = count_tokens
 
     def __post_init__(self) -> None:
         variables = set(getattr(self.prompt, "input_variables", ()))
@@ -64,10 +66,19 @@ class PromptSummarizer:
         slots = {"context": context, "max_words": max_words}
         value = self.prompt.format_prompt(**{v: slots[v] for v in self.prompt.input_variables})
         reply = yield from ask(GenerateFromPrompt(value.to_string(), sources, value))
-        return check_summary(reply)
+        return (yield from self.bounds().finish(reply, value.to_string()))
+
+    def bounds(self) -> SummaryBounds:
+        """Return what a reply must be."""
+        return self._slots().bounds()
 
     def _slots(self) -> LlmSummarizer:
-        return LlmSummarizer(summary_tokens=self.summary_tokens, prompt="{max_words}\n{context}")
+        return LlmSummarizer(
+            summary_tokens=self.summary_tokens,
+            prompt="{max_words}\n{context}",
+            on_long=self.on_long,
+            count_tokens=self.count_tokens,
+        )
 
 
 def texts_per_call(embedding: Embeddings) -> int:
@@ -76,33 +87,17 @@ def texts_per_call(embedding: Embeddings) -> int:
     return next((size for size in sizes if type(size) is int and size > 0), 32)
 
 
-def tree_answerer(
-    embedding: Embeddings,
+def write_summary(
     llm: LanguageModelLike | None,
-    *,
-    limit: CallLimit,
-    config: RunnableConfig | None,
-    max_concurrency: int,
-    journal: Journal | None,
-) -> Answerer:
-    """Make the answerer of one change of a tree.
-
-    Args:
-        embedding: answers ``Embed``.
-        llm: answers ``Generate``.
-        limit: bounds the calls of ``llm``.
-        config: passed to every call of ``llm``.
-        max_concurrency: the calls in flight.
-        journal: keeps the answers.
-    """
-    handlers = model_handlers(embedding=embedding)
-    handlers[Generate] = partial(_write_summary, llm, call_config(config))
-    return Answerer(handlers, max_in_flight=max_concurrency, limit=limit, journal=journal)
-
-
-def _write_summary(
-    llm: LanguageModelLike | None, config: RunnableConfig, request: Generate
+    bounds: SummaryBounds | None,
+    runs: LayerRuns,
+    request: Generate,
 ) -> Calls[str]:
+    """Ask for a summary, in the run of the layer at hand.
+
+    What is no summary fails here, before a journal stores it; without ``bounds`` that is an empty
+    reply.
+    """
     if llm is None:
         raise InvalidParameterError(
             "llm", None, "a language model", 'Or pass summarizer="extractive".'
@@ -110,5 +105,9 @@ def _write_summary(
     value = request.value if isinstance(request, GenerateFromPrompt) else request.prompt
     # The framework's own threads for models without async calls are few.
     blocking = blocks_in_async(llm)
-    reply = yield MethodCall(llm, "invoke", (value, config), blocking=blocking)
-    return check_summary(reply_text(reply))
+    reply = reply_text((yield MethodCall(llm, "invoke", (value, runs.config), blocking=blocking)))
+    if bounds is None:
+        return check_summary(reply)
+    # A tokenizer may be slow, and must not hold up an event loop.
+    checked: str = yield MethodCall(bounds, "check", (reply, request.prompt), blocking=True)
+    return checked

@@ -39,12 +39,15 @@ from longrag.calls import Flow
 from longrag.errors import InvalidParameterError
 from longrag.explorer.page import Explorer, count_nodes, explore, summary_html
 from longrag.indexing.database import IndexDatabase
+from longrag.indexing.tree.bounds import OnLong
 from longrag.indexing.tree.clusterer import Clusterer
 from longrag.indexing.tree.estimates import TreeEstimate, estimate_tree
 from longrag.indexing.tree.settings import Scope
 from longrag.indexing.tree.summaries import Summarizer
 from longrag.indexing.tree.tree import Tree, TreeStatistics
+from longrag.integration.builds import BuildReport
 from longrag.journal import Journal
+from longrag.models.call_settings import RateLimit, RetryLike
 from longrag.retrieval.tree_database import DatabaseTree
 from longrag.retrieval.tree_index import TreeChange, TreeIndex
 from longrag.retrieval.tree_search import TreeScorer
@@ -76,8 +79,11 @@ _NOT_OF_A_TREE = (
     "llm",
     "embed_model",
     "journal",
+    "journal_bytes",
     "num_workers",
     "max_llm_calls",
+    "retry",
+    "rate_limit",
     "storage_context",
     "callback_manager",
     "show_progress",
@@ -111,10 +117,15 @@ class RaptorIndex(UpdatableIndex[RaptorStruct]):
         clusterer: groups the nodes of a layer: a name ("stable", the default, "fast", "paper",
             "graph", "contiguous") or your own.
         random_state: seeds a clusterer given by name (0).
-        journal: the path of a journal, which is opened for each operation, or a journal.
+        journal: the path of a journal, which is opened for each operation, or a journal. A build
+            that asks a model often warns once if there is none.
+        journal_bytes: the most bytes that the journal at a path keeps; see ``Journal``.
         summarizer: "llm" (the default), "extractive" for sentences of the text, which asks no
             language model, or your own.
-        summary_tokens: the tokens a summary should have (100).
+        summary_tokens: the most tokens a summary has (100). It is the model's own limit, too, where
+            its class is known to have one and it does not reason.
+        on_long: what becomes of a longer summary: "cut" (the default) keeps its first sentences,
+            "refuse" makes it an error, "keep" takes it as it is.
         summary_template: the prompt for a summary, with the slot ``context_str`` and, where wanted,
             ``max_words``.
         scope: what becomes one tree: "corpus" (the default) or "document".
@@ -125,8 +136,11 @@ class RaptorIndex(UpdatableIndex[RaptorStruct]):
         title_key: the metadata key of a document's title ("title").
         num_workers: the most calls in flight at a time.
         max_llm_calls: the most calls to the language model that one operation may make.
+        retry: how calls that failed are repeated: a ``Retry``, None for never, or "auto" (the
+            default), which repeats those of models that do not repeat them themselves.
+        rate_limit: the most calls and tokens a minute, where the model has no rate limiter.
         database: what ``open`` has opened.
-        show_progress: show a progress bar over summaries.
+        show_progress: show a progress bar with calls, tokens and the time left.
         storage_context: where documents, tree and settings are stored.
         index_struct: a saved index to continue; settings then come from it, and one that is given
             must be the saved one. Objects are not saved: give the same.
@@ -155,8 +169,10 @@ class RaptorIndex(UpdatableIndex[RaptorStruct]):
         clusterer: Clusterer | str | None = None,
         random_state: int | None = None,
         journal: str | os.PathLike[str] | Journal | None = None,
+        journal_bytes: int | None = None,
         summarizer: Summarizer | str | None = None,
         summary_tokens: int | None = None,
+        on_long: OnLong | None = None,
         summary_template: BasePromptTemplate | None = None,
         scope: Scope | None = None,
         chunk_size: int | None = UNSET,
@@ -166,6 +182,8 @@ class RaptorIndex(UpdatableIndex[RaptorStruct]):
         title_key: str | None = None,
         num_workers: int = 4,
         max_llm_calls: int | None = None,
+        retry: RetryLike = "auto",
+        rate_limit: RateLimit | None = None,
         database: IndexDatabase | None = None,
         transformations: list[TransformComponent] | None = None,
         callback_manager: CallbackManager | None = None,
@@ -176,6 +194,7 @@ class RaptorIndex(UpdatableIndex[RaptorStruct]):
             "random_state": random_state,
             "summarizer": summarizer,
             "summary_tokens": summary_tokens,
+            "on_long": on_long,
             "summary_template": summary_template,
             "scope": scope,
             "chunk_size": chunk_size,
@@ -194,8 +213,11 @@ class RaptorIndex(UpdatableIndex[RaptorStruct]):
             llm=resolve_llm(llm, callback_manager=manager) if llm is not None else None,
             embed_model=self._embed_model,
             journal=journal,
+            journal_bytes=journal_bytes,
             num_workers=num_workers,
             max_llm_calls=max_llm_calls,
+            retry=retry,
+            rate_limit=rate_limit,
             show_progress=show_progress,
         )
         builder = replace(self._plan.builder, texts_per_call=self._embed_model.embed_batch_size)
@@ -290,6 +312,11 @@ class RaptorIndex(UpdatableIndex[RaptorStruct]):
     def embed_model(self) -> BaseEmbedding:
         """The model that embeds nodes and queries."""
         return self._embed_model
+
+    @property
+    def last_report(self) -> BuildReport | None:
+        """What the last build or change asked of its models, also of one that failed."""
+        return self._runner.report
 
     def statistics(self) -> TreeStatistics:
         """Measure the tree (RAPTOR, Appendix C)."""

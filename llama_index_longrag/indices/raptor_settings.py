@@ -11,7 +11,6 @@ from llama_index_longrag.bridge.stores import token_counter
 from llama_index_longrag.indices.raptor_struct import RaptorStruct
 from llama_index_longrag.indices.struct import filled_settings
 from llama_index_longrag.indices.summarizing import SUMMARY_TEMPLATE, TemplateSummarizer
-from llama_index_longrag.indices.summary_progress import CountedSummarizer
 from longrag.errors import InvalidParameterError
 from longrag.indexing.tree.settings import TreeBuilder
 from longrag.indexing.tree.summaries import ExtractiveSummarizer, LlmSummarizer, Summarizer
@@ -22,6 +21,7 @@ _DEFAULTS: Final[Mapping[str, Any]] = {
     "random_state": 0,
     "summarizer": "llm",
     "summary_tokens": 100,
+    "on_long": "cut",
     "scope": "corpus",
     "chunk_size": 100,
     "max_cluster_tokens": 3500,
@@ -42,8 +42,8 @@ def _write_leaf(leaf: TreeNode, metadata: Mapping[str, object]) -> str:
 class TreeSettings:
     """What decides about a tree: ``values`` as they are saved, and a ``builder`` that heeds them.
 
-    ``asks_llm`` tells whether summaries are known to be a language model's, asked by ``template``;
-    a summarizer of another make may ask one too.
+    ``asks_llm`` tells whether summaries are known to be a language model's, asked by ``template``
+    and within ``bounds``; a summarizer of another make may ask one too.
     """
 
     def __init__(self, given: Mapping[str, Any], struct: RaptorStruct | None) -> None:
@@ -61,14 +61,19 @@ class TreeSettings:
                 )
         counter = token_counter(given.get("tokenizer"))
         summarizer = self._summarizer(objects["summarizer"], counter, given.get("summary_template"))
-        self.asks_llm = isinstance(summarizer, TemplateSummarizer | LlmSummarizer)
+        self.bounds = (
+            summarizer.bounds()
+            if isinstance(summarizer, TemplateSummarizer | LlmSummarizer)
+            else None
+        )
+        self.asks_llm = self.bounds is not None
         self.template = (
             summarizer.template if isinstance(summarizer, TemplateSummarizer) else SUMMARY_TEMPLATE
         )
         names = ("random_state", "scope", "chunk_size", "max_cluster_tokens", "max_levels")
         self.builder = TreeBuilder(
             clusterer=objects["clusterer"],
-            summarizer=CountedSummarizer(summarizer),
+            summarizer=summarizer,
             count_tokens=counter,
             embedding_text=_write_leaf,
             **{name: self.values[name] for name in names},
@@ -77,7 +82,12 @@ class TreeSettings:
     def _summarizer(self, summarizer: Any, counter: Any, template: Any) -> Summarizer:
         tokens = self.values["summary_tokens"]
         if summarizer == "llm":
-            return TemplateSummarizer(template, summary_tokens=tokens)
+            return TemplateSummarizer(
+                template,
+                summary_tokens=tokens,
+                on_long=self.values["on_long"],
+                count_tokens=counter,
+            )
         if template is not None:
             raise InvalidParameterError(
                 "summary_template", template, "left out unless a language model summarises"

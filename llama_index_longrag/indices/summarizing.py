@@ -9,12 +9,13 @@ from llama_index.core.llms.llm import LLM
 from llama_index.core.prompts import BasePromptTemplate, PromptTemplate, PromptType
 
 from llama_index_longrag.bridge.answering import generate, predict
-from llama_index_longrag.indices.summary_progress import count_call
 from longrag.calls import Flow, Generate, ask
 from longrag.errors import InvalidParameterError
-from longrag.indexing.tree.summaries import LlmSummarizer, Passage, check_summary
-from longrag.integration.answering import Calls
+from longrag.indexing.tree.bounds import OnLong, SummaryBounds, check_summary
+from longrag.indexing.tree.summaries import LlmSummarizer, Passage
+from longrag.integration.answering import Calls, MethodCall
 from longrag.prompts import SUMMARIZE
+from longrag.types import TokenCounter
 
 SUMMARY_TEMPLATE = PromptTemplate(
     SUMMARIZE.replace("{context}", "{context_str}"), prompt_type=PromptType.SUMMARY
@@ -34,27 +35,45 @@ class TemplateSummarizer:
 
     Args:
         template: has the slot ``context_str`` for the passages and may have ``max_words``.
-        summary_tokens: the tokens a summary should have.
+        summary_tokens: the most tokens a summary has.
+        on_long: what becomes of a longer one: "cut", "refuse" or "keep".
+        count_tokens: counts the tokens of a text.
 
     Raises:
         InvalidParameterError: a setting is not allowed.
     """
 
-    def __init__(self, template: BasePromptTemplate | None, *, summary_tokens: int) -> None:
+    def __init__(
+        self,
+        template: BasePromptTemplate | None,
+        *,
+        summary_tokens: int,
+        on_long: OnLong,
+        count_tokens: TokenCounter,
+    ) -> None:
         self.template = SUMMARY_TEMPLATE if template is None else template
         if not isinstance(self.template, BasePromptTemplate) or not _has_slot(self.template):
             raise InvalidParameterError(
                 "summary_template", template, "a prompt template with the slot {context_str}"
             )
         self.summary_tokens = summary_tokens
-        self._slots = LlmSummarizer(summary_tokens=summary_tokens, prompt="{max_words}\n{context}")
+        self._slots = LlmSummarizer(
+            summary_tokens=summary_tokens,
+            prompt="{max_words}\n{context}",
+            on_long=on_long,
+            count_tokens=count_tokens,
+        )
 
     def __call__(self, passages: Sequence[Passage], *, sources: tuple[str, ...]) -> Flow[str]:
         """Ask once for a summary of the passages, in the order given."""
         max_words, _, context = self._slots.render(passages).partition("\n")
         prompt = self.template.format(context_str=context, max_words=max_words)
         reply = yield from ask(Summarize(prompt, sources, context, max_words))
-        return check_summary(reply)
+        return (yield from self.bounds().finish(reply, prompt))
+
+    def bounds(self) -> SummaryBounds:
+        """Return what a reply must be."""
+        return self._slots.bounds()
 
 
 def _has_slot(template: BasePromptTemplate) -> bool:
@@ -62,13 +81,21 @@ def _has_slot(template: BasePromptTemplate) -> bool:
     return any("context_str" in (names or ()) for names in given)
 
 
-def write_summary(llm: LLM, template: BasePromptTemplate, request: Generate) -> Calls[str]:
-    """Ask for a summary, by the template where the request has its slots."""
+def write_summary(
+    llm: LLM, template: BasePromptTemplate, bounds: SummaryBounds | None, request: Generate
+) -> Calls[str]:
+    """Ask for a summary, by the template where the request has its slots.
+
+    What is no summary fails here, before a journal stores it; without ``bounds`` that is an empty
+    reply.
+    """
     if isinstance(request, Summarize):
         slots = {"context_str": request.context, "max_words": request.max_words}
-        calls = predict(llm, template, **slots)
+        reply = yield from predict(llm, template, **slots)
     else:
-        calls = generate(llm, request)
-    reply = check_summary((yield from calls))
-    count_call()
-    return reply
+        reply = yield from generate(llm, request)
+    if bounds is None:
+        return check_summary(reply)
+    # A tokenizer may be slow, and must not hold up an event loop.
+    checked: str = yield MethodCall(bounds, "check", (reply, request.prompt), blocking=True)
+    return checked

@@ -1,8 +1,9 @@
-"""Runs a tree's flows: LlamaIndex's models, a limit on their calls, a journal, a progress bar."""
+"""Runs a tree's flows: LlamaIndex's models, bounds on their calls, a journal, a trace, a report."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from typing import Any, TypeVar
 
 from llama_index.core.base.embeddings.base import BaseEmbedding
@@ -10,14 +11,16 @@ from llama_index.core.llms.llm import LLM
 from llama_index.core.settings import Settings
 
 from llama_index_longrag.bridge.answering import embed
+from llama_index_longrag.bridge.traces import BuildTrace
 from llama_index_longrag.indices.raptor_settings import TreeSettings
 from llama_index_longrag.indices.summarizing import write_summary
-from llama_index_longrag.indices.summary_progress import show_progress
+from llama_index_longrag.models.call_settings import limit_tokens, own_limiter, own_retry
 from llama_index_longrag.models.identity import embed_identity, llm_identity
 from longrag.calls import CallLimit, Embed, Flow, Generate
 from longrag.errors import InvalidParameterError
 from longrag.ingestion.chunking import check_size
-from longrag.integration.answering import Answerer, Calls
+from longrag.integration.answering import Answerer, Calls, Handler
+from longrag.integration.builds import BuildReport, BuildWatch, JournalAdvice
 from longrag.integration.journals import (
     JournalLike,
     aopen_journal,
@@ -25,8 +28,10 @@ from longrag.integration.journals import (
     open_journal,
     purge_journal,
 )
+from longrag.integration.retries import CallGuard, check_retry, choose_rate_limit, choose_retry
 from longrag.journal import Journal
 from longrag.locks import Lock
+from longrag.models.call_settings import RateLimit, RetryLike
 
 T = TypeVar("T")
 
@@ -47,49 +52,107 @@ class TreeRunner:
         llm: LLM | None,
         embed_model: BaseEmbedding,
         journal: JournalLike,
+        journal_bytes: int | None,
         num_workers: int,
         max_llm_calls: int | None,
+        retry: RetryLike,
+        rate_limit: RateLimit | None,
         show_progress: bool,
     ) -> None:
         check_size("num_workers", num_workers)
         CallLimit(max_llm_calls)
-        check_journal(journal)
+        check_journal(journal, journal_bytes)
+        check_retry(retry, rate_limit)
+        if llm is not None:
+            choose_retry(retry, own=own_retry(llm))
+            choose_rate_limit(rate_limit, own=own_limiter(llm))
         self.llm = llm
+        self.report: BuildReport | None = None
         self._plan = plan
         self._embed_model = embed_model
         self._journal = journal
+        self._journal_bytes = journal_bytes
         self._num_workers = num_workers
         self._max_llm_calls = max_llm_calls
+        self._retry = retry
+        self._rate_limit = rate_limit
         self._show_progress = show_progress
         self._embedding = Lock()
+        self._advice = JournalAdvice()
 
     def run(self, flow: Flow[T]) -> T:
         """Drive a flow by the models' sync calls, in as many threads as there are workers."""
         with (
-            open_journal(self._journal, self._names) as journal,
-            show_progress(self._show_progress),
+            open_journal(self._journal, self._names, max_bytes=self._journal_bytes) as journal,
+            self._watched() as (watch, trace),
         ):
-            return self._answerer(journal).run(flow)
+            result = self._answerer(journal, watch, trace).run(flow)
+            watch.finish()
+            return result
 
     async def arun(self, flow: Flow[T]) -> T:
         """Drive a flow by the models' async calls, as many at a time as there are workers."""
-        async with aopen_journal(self._journal, self._names) as journal:
-            with show_progress(self._show_progress):
-                return await self._answerer(journal).arun(flow)
+        async with aopen_journal(
+            self._journal, self._names, max_bytes=self._journal_bytes
+        ) as journal:
+            with self._watched() as (watch, trace):
+                result = await self._answerer(journal, watch, trace).arun(flow)
+                watch.finish()
+                return result
 
     def purge(self, sources: Sequence[str]) -> None:
         """Remove from the journal what was made from these sources."""
         purge_journal(self._journal, sources)
 
-    def _answerer(self, journal: Journal | None) -> Answerer:
+    @contextmanager
+    def _watched(self) -> Iterator[tuple[BuildWatch, BuildTrace]]:
+        """Open the trace and the progress bar of one run, and keep its report."""
+        trace = BuildTrace("RaptorIndex")
+        paid = self._plan.asks_llm or self.llm is not None
+        watch = BuildWatch(
+            count_tokens=self._plan.builder.count_tokens,
+            trace=trace,
+            show_progress=self._show_progress,
+            warn=self._advice if paid and self._journal is None else None,
+        )
+        try:
+            with trace.opened():
+                yield watch, trace
+        finally:
+            watch.close()
+            self.report = watch.report()
+
+    def _answerer(self, journal: Journal | None, watch: BuildWatch, trace: BuildTrace) -> Answerer:
+        handlers: Mapping[type, Handler] = {
+            Embed: _within(trace, self._embed),
+            Generate: _within(trace, self._generate),
+        }
         return Answerer(
-            {Embed: self._embed, Generate: self._generate},
+            watch.watched(handlers),
             max_in_flight=self._num_workers,
             limit=CallLimit(self._max_llm_calls),
             journal=journal,
             # Local models cannot be called from several threads; remote ones take batches.
             locks={Embed: self._embedding},
+            guards=self._guards(watch),
         )
+
+    def _guards(self, watch: BuildWatch) -> dict[type, CallGuard]:
+        repeated = own_retry(self._embed_model)
+        guards: dict[type, CallGuard] = {}
+        guards[Embed] = watch.guard(None if repeated else choose_retry(self._retry, own=""))
+        llm = self.llm
+        if llm is None and self._plan.asks_llm:
+            # A change may need no language model, so that one which is missing is no error yet.
+            with suppress(InvalidParameterError):
+                llm = self._resolve_llm()
+        if llm is not None:
+            guards[Generate] = watch.guard(
+                choose_retry(self._retry, own=own_retry(llm)),
+                choose_rate_limit(self._rate_limit, own=own_limiter(llm)),
+                self._plan.values["summary_tokens"],
+            )
+        return guards
 
     def _embed(self, request: Embed) -> Calls[Any]:
         if self._plan.asks_llm:
@@ -98,14 +161,23 @@ class TreeRunner:
         return embed(self._embed_model, request)
 
     def _generate(self, request: Generate) -> Calls[str]:
-        return write_summary(self._resolve_llm(), self._plan.template, request)
+        return write_summary(self._limited_llm(), self._plan.template, self._plan.bounds, request)
 
     def _names(self) -> dict[str, str]:
-        llm = self._resolve_llm() if self._plan.asks_llm else self.llm
+        llm = self._limited_llm() if self._plan.asks_llm else self.llm
         return {
             "model": "" if llm is None else llm_identity(llm, self._plan.template),
             "embed_model": embed_identity(self._embed_model),
         }
+
+    def _limited_llm(self) -> LLM:
+        """Return the model, told to write no more than a summary has where it can be told."""
+        llm = self._resolve_llm()
+        # A summarizer of the caller's own may need longer answers.
+        bounds = self._plan.bounds
+        if bounds is None or bounds.on_long == "keep":
+            return llm
+        return limit_tokens(llm, bounds.summary_tokens)
 
     def _resolve_llm(self) -> LLM:
         if self.llm is None and self._journal is not None and not self._plan.asks_llm:
@@ -124,3 +196,13 @@ class TreeRunner:
                 "given, or set in Settings.llm",
                 'Or pass summarizer="extractive", which asks no language model.',
             ) from error
+
+
+def _within(trace: BuildTrace, handler: Handler) -> Handler:
+    """Answer requests within the span of the layer at hand."""
+
+    def answer(request: Any) -> Calls[Any]:
+        with trace.in_layer():
+            return (yield from handler(request))
+
+    return answer

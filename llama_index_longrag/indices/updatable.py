@@ -34,6 +34,7 @@ from llama_index_longrag.bridge.documents import (
     core_documents,
     node_of,
 )
+from llama_index_longrag.bridge.traces import open_span
 from llama_index_longrag.indices.struct import VersionedStruct
 from longrag.calls import Flow
 from longrag.errors import (
@@ -148,7 +149,10 @@ class UpdatableIndex(BaseIndex[S]):
         documents = list(documents)
         hashes = {document.id_: document.hash for document in documents}
         make = cast("Callable[..., I]", cls)
-        with callback_manager.as_trace("index_construction"):
+        with (
+            callback_manager.as_trace("index_construction"),
+            open_span(f"{cls.__name__}.from_documents", documents=len(documents)),
+        ):
             index = make(
                 run_transformations(documents, transformations, show_progress=show_progress),
                 storage_context=storage_context,
@@ -171,12 +175,16 @@ class UpdatableIndex(BaseIndex[S]):
     ) -> I:
         """Build an index over documents with the models' async calls; see ``from_documents``."""
         storage_context = storage_context or StorageContext.from_defaults()
+        documents = list(documents)
         make = cast("Callable[..., I]", cls)
         index = await asyncio.to_thread(make, [], storage_context=storage_context, **kwargs)
         # Until the models have answered, nothing of the index may be found in the storage.
         storage_context.index_store.delete_index_struct(index.index_id)
-        with index._callback_manager.as_trace("index_construction"):
-            await index._areplace(list(documents))
+        with (
+            index._callback_manager.as_trace("index_construction"),
+            open_span(f"{cls.__name__}.afrom_documents", documents=len(documents)),
+        ):
+            await index._areplace(documents)
         return index
 
     @classmethod
@@ -294,14 +302,33 @@ class UpdatableIndex(BaseIndex[S]):
         await self._aupdate_corpus(nodes)
         await asyncio.to_thread(self._write_stores, **insert_kwargs)
 
+    def insert(self, document: LlamaIndexDocument, **insert_kwargs: Any) -> None:
+        """Insert a document; one that is there is replaced."""
+        with self._operation("insert"):
+            super().insert(document, **insert_kwargs)
+
+    async def ainsert(self, document: LlamaIndexDocument, **insert_kwargs: Any) -> None:
+        """Insert a document as ``insert`` does, with the models' async calls."""
+        with self._operation("ainsert"):
+            await super().ainsert(document, **insert_kwargs)
+
+    @contextmanager
+    def _operation(self, name: str) -> Iterator[None]:
+        """Make what happens inside one trace, for callbacks and for instrumentation."""
+        with (
+            self._callback_manager.as_trace(name),
+            open_span(f"{type(self).__name__}.{name}"),
+        ):
+            yield
+
     def update_ref_doc(self, document: LlamaIndexDocument, **update_kwargs: Any) -> None:
         """Put a document in its own place; only what was not there is paid for."""
-        with self._callback_manager.as_trace("update_ref_doc"):
+        with self._operation("update_ref_doc"):
             self._replace([document], **update_kwargs)
 
     async def aupdate_ref_doc(self, document: LlamaIndexDocument, **update_kwargs: Any) -> None:
         """Put a document in its own place, as ``update_ref_doc`` does."""
-        with self._callback_manager.as_trace("aupdate_ref_doc"):
+        with self._operation("aupdate_ref_doc"):
             await self._areplace([document], **update_kwargs)
 
     def refresh_ref_docs(
@@ -309,7 +336,7 @@ class UpdatableIndex(BaseIndex[S]):
     ) -> list[bool]:
         """Insert new documents and replace changed ones, in one step; tell which these were."""
         documents = list(documents)
-        with self._callback_manager.as_trace("refresh_ref_docs"):
+        with self._operation("refresh_ref_docs"):
             changed = self._find_changed(documents)
             self._replace(
                 _select_changed(documents, changed), **update_kwargs.get("update_kwargs", {})
@@ -321,7 +348,7 @@ class UpdatableIndex(BaseIndex[S]):
     ) -> list[bool]:
         """Insert new documents and replace changed ones, as ``refresh_ref_docs`` does."""
         documents = list(documents)
-        with self._callback_manager.as_trace("arefresh_ref_docs"):
+        with self._operation("arefresh_ref_docs"):
             changed = await asyncio.to_thread(self._find_changed, documents)
             new = _select_changed(documents, changed)
             await self._areplace(new, **update_kwargs.get("update_kwargs", {}))

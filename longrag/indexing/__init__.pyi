@@ -6,6 +6,8 @@ from .keywords import KeywordIndex as KeywordIndex
 from .keywords import UnitKeywords as UnitKeywords
 from .tilde_index import TildeIndex as TildeIndex
 from .tilde_index import TildeScorer as TildeScorer
+from .tree.bounds import SummaryBounds as SummaryBounds
+from .tree.bounds import check_summary as check_summary
 from .tree.builder import build_tree as build_tree
 from .tree.clusterer import Clusterer as Clusterer
 from .tree.clusterer import Layer as Layer
@@ -23,6 +25,5 @@ from .tree.summaries import ExtractiveSummarizer as ExtractiveSummarizer
 from .tree.summaries import LlmSummarizer as LlmSummarizer
 from .tree.summaries import Passage as Passage
 from .tree.summaries import Summarizer as Summarizer
-from .tree.summaries import check_summary as check_summary
 from .tree.tree import Tree as Tree
 from .tree.tree import TreeStatistics as TreeStatistics

@@ -17,6 +17,7 @@ from functools import partial
 from typing import Any, TypeAlias, TypeVar, cast
 
 from longrag.calls import CallLimit, Flow, Generate, Request, arun, run
+from longrag.integration.retries import CallGuard
 from longrag.journal import Journal
 
 T = TypeVar("T")
@@ -108,6 +109,8 @@ class Answerer:
         journal: keeps the answers; see ``longrag.integration.journals`` for opening one.
         locks: held while a sync run answers a request of their class, whose handler calls an object
             that several threads cannot call at once.
+        guards: say when requests of their class, or of a subclass, are answered, and repeat those
+            that failed.
     """
 
     def __init__(
@@ -118,16 +121,24 @@ class Answerer:
         limit: CallLimit | None = None,
         journal: Journal | None = None,
         locks: Mapping[type, AbstractContextManager[Any]] | None = None,
+        guards: Mapping[type, CallGuard] | None = None,
     ) -> None:
         self._handlers = handlers
         self._max_in_flight = max_in_flight
         self._limit = limit
         self._journal = journal
         self._locks = locks or {}
+        self._guards = guards or {}
 
     def run(self, flow: Flow[T]) -> T:
         """Drive a flow to its result; see ``longrag.calls.run``."""
-        return run(flow, self._answer, max_in_flight=self._max_in_flight, journal=self._journal)
+        return run(
+            flow,
+            self._answer,
+            max_in_flight=self._max_in_flight,
+            journal=self._journal,
+            on_interrupt=self._wake,
+        )
 
     async def arun(self, flow: Flow[T]) -> T:
         """Drive a flow to its result with async calls; see ``longrag.calls.arun``."""
@@ -140,14 +151,34 @@ class Answerer:
                 stack.callback(threads.shutdown, wait=False, cancel_futures=True)
             return await arun(
                 flow,
-                lambda request: aperform(self._calls(request), threads),
+                lambda request: self._aanswer(request, threads),
                 max_in_flight=self._max_in_flight,
                 journal=self._journal,
             )
 
     def _answer(self, request: Request) -> Any:
-        with self._locks.get(type(request)) or nullcontext():
-            return perform(self._calls(request))
+        def attempt() -> Any:
+            with self._locks.get(type(request)) or nullcontext():
+                return perform(self._calls(request))
+
+        guard = self._guard(request)
+        return attempt() if guard is None else guard.call(attempt, request)
+
+    async def _aanswer(self, request: Request, threads: Executor | None) -> Any:
+        def attempt() -> Awaitable[Any]:
+            return aperform(self._calls(request), threads)
+
+        guard = self._guard(request)
+        return await (attempt() if guard is None else guard.acall(attempt, request))
+
+    def _guard(self, request: Request) -> CallGuard | None:
+        return next(
+            (guard for kind, guard in self._guards.items() if isinstance(request, kind)), None
+        )
+
+    def _wake(self) -> None:
+        for guard in self._guards.values():
+            guard.end()
 
     def _calls(self, request: Request) -> Calls[Any]:
         for kind in type(request).__mro__:

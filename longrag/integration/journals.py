@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager, asynccontextmanager, contextmanag
 from typing import TypeAlias
 
 from longrag.errors import InvalidParameterError
-from longrag.journal import Journal
+from longrag.journal import Journal, check_budget
 
 JournalLike: TypeAlias = str | os.PathLike[str] | Journal | None
 """Where answers are kept: the path of a file, a journal that the caller opened, or nowhere."""
@@ -18,8 +18,18 @@ ModelNames: TypeAlias = Callable[[], Mapping[str, str]]
 """Returns the ``model`` and ``embed_model`` of a journal; called only when a file is opened."""
 
 
-def check_journal(journal: JournalLike) -> None:
-    """Raise ``InvalidParameterError`` unless ``journal`` is a path, a ``Journal`` or None."""
+def check_journal(journal: JournalLike, max_bytes: int | None = None) -> None:
+    """Refuse what cannot be the journal of a component.
+
+    Raises:
+        InvalidParameterError: ``journal`` is not a path, a ``Journal`` or None, or ``max_bytes`` is
+            out of range or given without a path.
+    """
+    check_budget(max_bytes, "journal_bytes")
+    if max_bytes is not None and not isinstance(journal, str | os.PathLike):
+        raise InvalidParameterError(
+            "journal_bytes", max_bytes, "None unless journal is a path", "A Journal has max_bytes."
+        )
     if not isinstance(journal, str | os.PathLike | Journal | None):
         raise InvalidParameterError("journal", journal, "a path, a Journal or None")
 
@@ -59,7 +69,11 @@ class StaleSources:
 
 @contextmanager
 def open_journal(
-    journal: JournalLike, names: ModelNames, *, stale: StaleSources | None = None
+    journal: JournalLike,
+    names: ModelNames,
+    *,
+    stale: StaleSources | None = None,
+    max_bytes: int | None = None,
 ) -> Iterator[Journal | None]:
     """Open a component's journal for one run, and close it; the caller's own stays open.
 
@@ -67,6 +81,7 @@ def open_journal(
         journal: what the component was given.
         names: gives the names of the models whose answers are kept.
         stale: the sources whose answers are purged before and after the run.
+        max_bytes: the most bytes that a journal opened here keeps; see ``Journal``.
 
     Raises:
         JournalError: the file cannot be opened or purged.
@@ -77,7 +92,10 @@ def open_journal(
     else:
         named = names()
         opened = Journal(
-            journal, model=named.get("model", ""), embed_model=named.get("embed_model", "")
+            journal,
+            model=named.get("model", ""),
+            embed_model=named.get("embed_model", ""),
+            max_bytes=max_bytes,
         )
     with opened as own, nullcontext() if stale is None else stale.purging(own):
         yield own
@@ -85,13 +103,17 @@ def open_journal(
 
 @asynccontextmanager
 async def aopen_journal(
-    journal: JournalLike, names: ModelNames, *, stale: StaleSources | None = None
+    journal: JournalLike,
+    names: ModelNames,
+    *,
+    stale: StaleSources | None = None,
+    max_bytes: int | None = None,
 ) -> AsyncIterator[Journal | None]:
     """Do what ``open_journal`` does without holding up the event loop."""
     if journal is None:
         yield None
         return
-    manager = open_journal(journal, names, stale=stale)
+    manager = open_journal(journal, names, stale=stale, max_bytes=max_bytes)
     opening = asyncio.ensure_future(asyncio.to_thread(manager.__enter__))
     try:
         own = await asyncio.shield(opening)

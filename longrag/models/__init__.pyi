@@ -1,3 +1,5 @@
+from .call_settings import RateLimit as RateLimit
+from .call_settings import Retry as Retry
 from .embedder import Embedder as Embedder
 from .embedder import LsaEmbedder as LsaEmbedder
 from .embedder import MiniLmEmbedder as MiniLmEmbedder

@@ -7,11 +7,11 @@ import pytest
 
 from longrag.calls import Embed, Generate, arun_all, run, run_all
 from longrag.errors import GenerationError
+from longrag.indexing.tree.bounds import check_summary
 from longrag.indexing.tree.summaries import (
     ExtractiveSummarizer,
     LlmSummarizer,
     Passage,
-    check_summary,
 )
 from longrag.journal import Journal
 from longrag.prompts import field

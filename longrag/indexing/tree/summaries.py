@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 from longrag.calls import Embed, Flow, Generate, ask
 from longrag.errors import EmbeddingError, GenerationError, InvalidParameterError
+from longrag.indexing.tree.bounds import OnLong, SummaryBounds
 from longrag.indexing.tree.extracts import Sentence, choose, join, list_sentences
 from longrag.indexing.vectors import check_vectors
 from longrag.ingestion.chunking import check_size, chunk_spans
 from longrag.ingestion.sentences import SentenceSplitter, split_sentences
-from longrag.models.replies import PromptEcho, without_echo, without_half_sentence
+from longrag.models.replies import PromptEcho
 from longrag.models.tokens import count_tokens
 from longrag.models.words import CJK_RUN
 from longrag.prompts import SUMMARIZE, fill
@@ -23,7 +23,6 @@ from longrag.types import TokenCounter
 _WORDS_PER_TOKEN: Final = 0.75
 # Chinese words have some 1.7 characters, each one token.
 _CJK_WORDS_PER_TOKEN: Final = 0.6
-_WORD_CHARACTER: Final = re.compile(r"[^\W_]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,22 +58,6 @@ def summarize(
     return summary
 
 
-def check_summary(text: object) -> str:
-    """Return a language model's summary without the white space around it.
-
-    It is called before the answer is stored, so that an empty reply is asked for again and never
-    becomes part of a tree.
-
-    Raises:
-        GenerationError: The reply is not a string, or holds neither a letter nor a digit.
-    """
-    if not isinstance(text, str):
-        raise GenerationError(f"a summary must be a string, got {type(text).__name__}")
-    if not _WORD_CHARACTER.search(text):
-        raise GenerationError(f"the language model returned an empty summary: {text[:80]!r}")
-    return text.strip()
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LlmSummarizer:
     """Has a language model write the summary (RAPTOR §3 and Appendix D).
@@ -82,22 +65,26 @@ class LlmSummarizer:
     Each passage is put into a tagged field of the prompt that nothing in its text can end.
 
     Args:
-        summary_tokens: The tokens a summary should have. It sets the words that the prompt asks
-            for, three quarters of it, or three fifths for Chinese, Japanese and Korean; a model
-            may write more.
+        summary_tokens: The most tokens a summary has. It sets the words that the prompt asks for,
+            three quarters of it, or three fifths for Chinese, Japanese and Korean.
         prompt: A template with the slot ``{context}`` for the passages and, where wanted,
             ``{max_words}``. Other braces are kept.
+        on_long: What becomes of a longer summary: "cut" at a sentence, "refuse" or "keep"; see
+            ``SummaryBounds``.
+        count_tokens: Counts the tokens of a text.
 
     Raises:
-        InvalidParameterError: ``summary_tokens`` is not a positive integer, or the prompt is
-            not a string with ``{context}``.
+        InvalidParameterError: ``summary_tokens`` is not a positive integer, ``on_long`` is not
+            allowed, or the prompt is not a string with ``{context}``.
     """
 
     summary_tokens: int = 100
     prompt: str = SUMMARIZE
+    on_long: OnLong = "cut"
+    count_tokens: TokenCounter = field(default=count_tokens, repr=False)
 
     def __post_init__(self) -> None:
-        check_size("summary_tokens", self.summary_tokens)
+        self.bounds()
         if not isinstance(self.prompt, str) or "{context}" not in self.prompt:
             raise InvalidParameterError(
                 "prompt",
@@ -112,12 +99,21 @@ class LlmSummarizer:
         What repeats the prompt is left out, and so is a last sentence that was cut off.
 
         Raises:
-            GenerationError: The passages hold no text, or the reply is not a string, is empty or
-                only repeats the prompt.
+            GenerationError: The passages hold no text, or the reply is no summary; see
+                ``SummaryBounds.check``.
         """
-        summary = check_summary((yield from ask(Generate(self.render(passages), sources))))
+        prompt = self.render(passages)
+        reply = yield from ask(Generate(prompt, sources))
         echo = PromptEcho.of(fill(self.prompt, context="", max_words=""))
-        return check_summary(without_half_sentence(without_echo(summary, echo)))
+        return (yield from self.bounds().finish(reply, prompt, echo))
+
+    def bounds(self) -> SummaryBounds:
+        """Return what a reply must be."""
+        return SummaryBounds(
+            summary_tokens=self.summary_tokens,
+            on_long=self.on_long,
+            count_tokens=self.count_tokens,
+        )
 
     def render(self, passages: Sequence[Passage]) -> str:
         """Return the prompt for some passages; blank ones are left out.

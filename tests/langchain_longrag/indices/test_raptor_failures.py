@@ -159,7 +159,8 @@ def test_a_build_that_failed_is_resumed_and_each_answer_paid_for_once(
     asynchronous, failing, fault, tmp_path
 ):
     reply = Faulty(lambda call: fault if call == failing else None)
-    settings = {"llm": replying(reply), "journal": tmp_path / "journal.db", **SETTINGS}
+    journal = tmp_path / "journal.db"
+    settings = {"llm": replying(reply), "journal": journal, "retry": None, **SETTINGS}
 
     def attempt() -> RaptorIndex:
         if asynchronous:

@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 
 from longrag.calls import Embed, Generate, run
 from longrag.errors import EmbeddingError, GenerationError, InvalidParameterError
+from longrag.indexing.tree.bounds import check_summary
 from longrag.indexing.tree.summaries import (
     ExtractiveSummarizer,
     LlmSummarizer,
     Passage,
-    check_summary,
 )
 from longrag.models import LsaEmbedder, count_tokens
 from longrag.prompts import SUMMARIZE

@@ -17,10 +17,11 @@ from longrag.errors import (
     JournalError,
     SummaryError,
 )
+from longrag.indexing.tree.bounds import check_summary
 from longrag.indexing.tree.builder import build_tree
 from longrag.indexing.tree.estimates import estimate_tree
 from longrag.indexing.tree.settings import TreeBuilder
-from longrag.indexing.tree.summaries import ExtractiveSummarizer, LlmSummarizer, check_summary
+from longrag.indexing.tree.summaries import ExtractiveSummarizer, LlmSummarizer
 from longrag.journal import Journal
 from longrag.types import Document
 from tests.fakes import PATIENCE, hash_vector

@@ -1,0 +1,159 @@
+"""Runs a tree's flows: LangChain's models, bounds on their calls, a journal, a trace, a report."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TypeVar, cast
+
+from langchain_core.embeddings import Embeddings
+from langchain_core.language_models import LanguageModelLike
+from langchain_core.runnables import RunnableConfig, RunnableLambda
+
+from langchain_longrag.bridge.answering import model_handlers
+from langchain_longrag.bridge.traces import LayerRuns
+from langchain_longrag.indices.summarizing import write_summary
+from langchain_longrag.models.call_settings import limit_tokens, own_limiter, own_retry
+from langchain_longrag.models.identity import embedder_identity, llm_identity
+from longrag.calls import CallLimit, Embed, Flow, Generate
+from longrag.indexing.tree.bounds import SummaryBounds
+from longrag.integration.answering import Answerer, Calls, aperform, perform
+from longrag.integration.builds import BuildReport, BuildWatch, JournalAdvice
+from longrag.integration.journals import JournalLike, StaleSources, aopen_journal, open_journal
+from longrag.integration.retries import CallGuard, choose_rate_limit, choose_retry
+from longrag.journal import Journal
+from longrag.models.call_settings import RateLimit, RetryLike
+from longrag.types import TokenCounter
+
+T = TypeVar("T")
+
+
+@dataclass(kw_only=True)
+class TreeRunner:
+    """Runs one flow of a tree, as one run of the framework's callbacks.
+
+    ``llm`` writes at most the tokens of a summary where it can be told so; ``finish`` is called
+    with the flow's result while the journal is still open, and what it returns is performed.
+    ``report`` is there after the run, also of one that failed.
+    """
+
+    embedding: Embeddings
+    llm: LanguageModelLike | None
+    bounds: SummaryBounds | None
+    count_tokens: TokenCounter
+    journal: JournalLike
+    journal_bytes: int | None
+    stale: StaleSources
+    advice: JournalAdvice
+    max_concurrency: int
+    max_llm_calls: int | None
+    retry: RetryLike
+    rate_limit: RateLimit | None
+    show_progress: bool
+    report: BuildReport | None = field(default=None, init=False)
+
+    def __post_init__(self) -> None:
+        bounds = self.bounds
+        self._retry = choose_retry(self.retry, own=own_retry(self.llm))
+        self._limit = choose_rate_limit(self.rate_limit, own=own_limiter(self.llm))
+        if self.llm is not None and bounds is not None and bounds.on_long != "keep":
+            self.llm = limit_tokens(self.llm, bounds.summary_tokens)
+
+    def run(
+        self,
+        name: str,
+        flow: Flow[T],
+        finish: Callable[[T], Calls[None]],
+        config: RunnableConfig | None,
+    ) -> T:
+        """Drive a flow by the models' sync calls."""
+
+        def build(shown: dict[str, object], config: RunnableConfig) -> T:
+            names = partial(self._names, config)
+            with open_journal(
+                self.journal, names, stale=self.stale, max_bytes=self.journal_bytes
+            ) as journal:
+                runs, watch = LayerRuns(config), None
+                try:
+                    watch = self._watch(runs)
+                    result = self._answerer(journal, watch, runs).run(flow)
+                    watch.finish()
+                except BaseException as error:
+                    runs.end(error)
+                    raise
+                finally:
+                    self._close(watch)
+                runs.end()
+                perform(finish(result))
+            return result
+
+        return RunnableLambda(build, name=name).invoke({}, config)
+
+    async def arun(
+        self,
+        name: str,
+        flow: Flow[T],
+        finish: Callable[[T], Calls[None]],
+        config: RunnableConfig | None,
+    ) -> T:
+        """Drive a flow by the models' async calls."""
+
+        async def build(shown: dict[str, object], config: RunnableConfig) -> T:
+            names = partial(self._names, config)
+            async with aopen_journal(
+                self.journal, names, stale=self.stale, max_bytes=self.journal_bytes
+            ) as journal:
+                runs, watch = LayerRuns(config), None
+                try:
+                    watch = self._watch(runs)
+                    result = await self._answerer(journal, watch, runs).arun(flow)
+                    watch.finish()
+                except BaseException as error:
+                    await runs.aend(error)
+                    raise
+                finally:
+                    self._close(watch)
+                await runs.aend()
+                await aperform(finish(result))
+            return result
+
+        return cast("T", await RunnableLambda(build, name=name).ainvoke({}, config))
+
+    def _watch(self, runs: LayerRuns) -> BuildWatch:
+        return BuildWatch(
+            count_tokens=self.count_tokens,
+            trace=runs,
+            show_progress=self.show_progress,
+            warn=self.advice if self.llm is not None and self.journal is None else None,
+        )
+
+    def _close(self, watch: BuildWatch | None) -> None:
+        if watch is not None:
+            watch.close()
+            self.report = watch.report()
+
+    def _answerer(self, journal: Journal | None, watch: BuildWatch, runs: LayerRuns) -> Answerer:
+        handlers = model_handlers(embedding=self.embedding)
+        handlers[Generate] = partial(write_summary, self.llm, self.bounds, runs)
+        return Answerer(
+            watch.watched(handlers),
+            max_in_flight=self.max_concurrency,
+            limit=CallLimit(self.max_llm_calls),
+            journal=journal,
+            guards=self._guards(watch),
+        )
+
+    def _guards(self, watch: BuildWatch) -> dict[type, CallGuard]:
+        repeated = own_retry(self.embedding)
+        tokens = 0 if self.bounds is None else self.bounds.summary_tokens
+        return {
+            Embed: watch.guard(None if repeated else choose_retry(self.retry, own="")),
+            Generate: watch.guard(self._retry, self._limit, tokens),
+        }
+
+    def _names(self, config: RunnableConfig) -> dict[str, str]:
+        return {
+            "model": llm_identity(self.llm, config),
+            "embed_model": embedder_identity(self.embedding),
+        }

@@ -1,0 +1,97 @@
+"""What LangChain's models do themselves: repeat calls, keep to a rate, stop after some tokens."""
+
+from __future__ import annotations
+
+from typing import Final, cast
+
+from langchain_core.language_models import BaseLanguageModel, LanguageModelLike
+from langchain_core.runnables import Runnable, RunnableWithFallbacks
+from langchain_core.runnables.base import RunnableBindingBase
+from langchain_core.runnables.configurable import DynamicRunnable
+from langchain_core.runnables.retry import RunnableRetry
+
+from langchain_longrag.bridge.models import leaves, members
+from longrag.integration.model_limits import limit_setting
+
+_LIMITS: Final = {
+    "langchain_anthropic": "max_tokens",
+    "langchain_aws": "max_tokens",
+    "langchain_cohere": "max_tokens",
+    "langchain_deepseek": "max_tokens",
+    "langchain_fireworks": "max_tokens",
+    "langchain_google_genai": "max_output_tokens",
+    "langchain_google_vertexai": "max_output_tokens",
+    "langchain_groq": "max_tokens",
+    "langchain_mistralai": "max_tokens",
+    "langchain_ollama": "num_predict",
+    "langchain_openai": "max_tokens",
+    "langchain_together": "max_tokens",
+    "langchain_xai": "max_tokens",
+}
+
+
+def own_retry(model: object) -> str:
+    """Name how a model, or a runnable around it, repeats its calls itself; "" if none does."""
+    if _is_repeated(model):
+        return "with_retry"
+    for leaf in leaves(model):
+        # None leaves it to the client, which then repeats.
+        if hasattr(leaf, "max_retries") and leaf.max_retries != 0:
+            return f"max_retries={leaf.max_retries}"
+    return ""
+
+
+def own_limiter(model: object) -> object:
+    """Return a rate limiter that a model waits for, None if there is none."""
+    found = (getattr(leaf, "rate_limiter", None) for leaf in leaves(model))
+    return next((limiter for limiter in found if limiter is not None), None)
+
+
+def limit_tokens(llm: LanguageModelLike, tokens: int) -> LanguageModelLike:
+    """Return a runnable that writes at most some tokens, or ``llm`` itself.
+
+    The limit is bound to the call where every model that may be called has the same setting for it,
+    none reasons, and none has a lower limit.
+    """
+    # What comes first in a sequence is called with what is bound, and need not be the model.
+    models = list(_alternatives(llm))
+    names = {limit_setting(model, _LIMITS) for model in models}
+    (name,) = names if len(names) == 1 else (None,)
+    if name is None or any(_is_lower(model, name, tokens) for model in models):
+        return llm
+    return cast("LanguageModelLike", cast("Runnable[object, object]", llm).bind(**{name: tokens}))
+
+
+def _alternatives(model: object) -> list[object]:
+    """Return the models that a call with bound arguments may reach; [None] if that is not known."""
+    match model:
+        case RunnableBindingBase():
+            # What was bound already is the caller's own wish.
+            return [None] if model.kwargs else _alternatives(model.bound)
+        case RunnableWithFallbacks():
+            return [one for member in members(model) for one in _alternatives(member)]
+        case DynamicRunnable():
+            return [None]
+        case BaseLanguageModel():
+            return [model]
+        case _:
+            return [None]
+
+
+def _is_lower(model: object, name: str, tokens: int) -> bool:
+    own = getattr(model, name, None)
+    return isinstance(own, int) and 0 < own <= tokens
+
+
+def _is_repeated(model: object) -> bool:
+    match model:
+        case RunnableRetry():
+            return True
+        case RunnableBindingBase():
+            return _is_repeated(model.bound)
+        case DynamicRunnable():
+            return _is_repeated(model.default)
+        case RunnableWithFallbacks():
+            return any(map(_is_repeated, members(model)))
+        case _:
+            return False

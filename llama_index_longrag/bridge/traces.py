@@ -1,0 +1,115 @@
+"""Spans of LlamaIndex's instrumentation, so that the calls of one operation are one trace."""
+
+from __future__ import annotations
+
+import inspect
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from llama_index.core.instrumentation import get_dispatcher  # type: ignore[attr-defined]
+from llama_index.core.instrumentation.dispatcher import (  # type: ignore[attr-defined]
+    active_instrument_tags,
+)
+from llama_index.core.instrumentation.events.span import (  # type: ignore[attr-defined]
+    SpanDropEvent,
+)
+from llama_index.core.instrumentation.span import active_span_id
+
+from longrag.indexing.tree.events import LayerPlan
+
+_dispatcher = get_dispatcher(__name__)
+
+
+@contextmanager
+def open_span(name: str, **shown: Any) -> Iterator[None]:
+    """Open a span, beneath the one that is open, around all that happens inside.
+
+    Args:
+        name: the name of the span, such as "RaptorIndex.insert".
+        shown: what the span tells of its beginning.
+    """
+    span = _Span(name, shown)
+    with span.inside():
+        try:
+            yield
+        except BaseException as error:
+            span.fail(error)
+            raise
+    span.end()
+
+
+class _Span:
+    """One span, entered when it is made."""
+
+    def __init__(self, name: str, shown: dict[str, Any]) -> None:
+        self.id = f"{name}-{uuid.uuid4()}"
+        self._arguments = _bind(shown)
+        _dispatcher.span_enter(
+            id_=self.id,
+            bound_args=self._arguments,
+            parent_id=active_span_id.get(),
+            tags=active_instrument_tags.get(),
+        )
+
+    @contextmanager
+    def inside(self) -> Iterator[None]:
+        """Let spans that are opened inside be beneath this one."""
+        token = active_span_id.set(self.id)
+        try:
+            yield
+        finally:
+            active_span_id.reset(token)
+
+    def end(self) -> None:
+        """Leave the span."""
+        _dispatcher.span_exit(id_=self.id, bound_args=self._arguments)
+
+    def fail(self, error: BaseException) -> None:
+        """Leave the span by an error."""
+        _dispatcher.event(SpanDropEvent(span_id=self.id, err_str=str(error)))
+        _dispatcher.span_drop(id_=self.id, bound_args=self._arguments, err=error)
+
+
+def _bind(shown: dict[str, Any]) -> inspect.BoundArguments:
+    parameters = [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY) for name in shown]
+    return inspect.Signature(parameters).bind(**shown)
+
+
+class BuildTrace:
+    """The spans of one build: one of the whole, one a layer, and the calls of models in these."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._layer: _Span | None = None
+
+    @contextmanager
+    def opened(self) -> Iterator[None]:
+        """Open the span of the build; layers are closed with it."""
+        with open_span(f"{self._name}.build"):
+            try:
+                yield
+            except BaseException as error:
+                if self._layer is not None:
+                    self._layer.fail(error)
+                raise
+            if self._layer is not None:
+                self._layer.end()
+
+    def begin_layer(self, layer: LayerPlan) -> None:
+        """Close the span of a layer and open that of the next one."""
+        if self._layer is not None:
+            self._layer.end()
+        self._layer = _Span(
+            f"{self._name}.layer_{layer.level}", {"nodes": layer.nodes, "missing": layer.missing}
+        )
+
+    @contextmanager
+    def in_layer(self) -> Iterator[None]:
+        """Let a call be beneath the span of the layer it is made for."""
+        if self._layer is None:
+            yield
+            return
+        with self._layer.inside():
+            yield

@@ -1,0 +1,46 @@
+"""What LlamaIndex's models do themselves: repeat calls, keep to a rate, stop after some tokens."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from llama_index.core.llms.llm import LLM
+
+from longrag.integration.model_limits import limit_setting
+
+_LIMITS: Final = {
+    "llama_index.llms.anthropic": "max_tokens",
+    "llama_index.llms.cohere": "max_tokens",
+    "llama_index.llms.bedrock_converse": "max_tokens",
+    "llama_index.llms.google_genai": "max_tokens",
+    "llama_index.llms.huggingface": "max_new_tokens",
+    "llama_index.llms.llama_cpp": "max_new_tokens",
+    "llama_index.llms.mistralai": "max_tokens",
+    "llama_index.llms.openai": "max_tokens",
+}
+
+
+def own_retry(model: object) -> str:
+    """Name the setting by which a model repeats its calls itself, "" if it does not."""
+    repeats = getattr(model, "max_retries", None)
+    return f"max_retries={repeats}" if isinstance(repeats, int) and repeats > 0 else ""
+
+
+def own_limiter(model: object) -> object:
+    """Return the rate limiter that a model waits for, None if it has none."""
+    return getattr(model, "rate_limiter", None)
+
+
+def limit_tokens(llm: LLM, tokens: int) -> LLM:
+    """Return a model that writes at most some tokens, or the model itself.
+
+    The limit is set on a copy, where the class is known to have one, the model does not reason,
+    and its own limit is not lower.
+    """
+    name = limit_setting(llm, _LIMITS)
+    if name is None or name not in type(llm).model_fields:
+        return llm
+    own = getattr(llm, name)
+    if isinstance(own, int) and 0 < own <= tokens:
+        return llm
+    return llm.model_copy(update={name: tokens})

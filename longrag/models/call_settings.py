@@ -1,0 +1,85 @@
+"""How calls of models are repeated where they fail, and how many a minute may see."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from longrag.errors import InvalidParameterError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Retry:
+    """How calls of a model that failed are repeated.
+
+    Rate limits, time-outs, lost connections and errors of the server are repeated after a random
+    wait of up to ``first_wait``, doubled each time; refusals, bad requests and calls without access
+    are not. A server that says how long to wait (``Retry-After``) is waited for, by all calls of
+    the build. After three calls in a row that could not be made, or one without access, no further
+    one is made.
+
+    Args:
+        attempts: the most times that one call is made.
+        max_seconds: the longest time of one call with its repeats. A wait that would go beyond it
+            is not begun.
+        first_wait: the longest first wait, in seconds.
+        max_wait: the longest wait that is chosen here, in seconds; a server may ask for a longer
+            one.
+        errors: further classes of errors to repeat, of a client whose errors are not known here.
+
+    Raises:
+        InvalidParameterError: a setting is out of range.
+    """
+
+    attempts: int = 6
+    max_seconds: float = 300.0
+    first_wait: float = 1.0
+    max_wait: float = 60.0
+    errors: tuple[type[Exception], ...] = ()
+
+    def __post_init__(self) -> None:
+        if type(self.attempts) is not int or self.attempts < 1:
+            raise InvalidParameterError("attempts", self.attempts, "an integer of at least 1")
+        for name in ("max_seconds", "first_wait", "max_wait"):
+            _check_positive(name, getattr(self, name))
+        if not isinstance(self.errors, tuple) or not all(
+            isinstance(one, type) and issubclass(one, Exception) for one in self.errors
+        ):
+            raise InvalidParameterError("errors", self.errors, "a tuple of classes of exceptions")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RateLimit:
+    """How many calls of a language model, and how many tokens, a minute may see.
+
+    Calls are spread evenly over the minute. Tokens are those of the prompt and of the summary that
+    is asked for, by the counter of the index.
+
+    Raises:
+        InvalidParameterError: neither limit is given, or one is not a positive number.
+    """
+
+    requests_per_minute: float | None = None
+    tokens_per_minute: float | None = None
+
+    def __post_init__(self) -> None:
+        given = {
+            name: value
+            for name in ("requests_per_minute", "tokens_per_minute")
+            if (value := getattr(self, name)) is not None
+        }
+        if not given:
+            raise InvalidParameterError(
+                "requests_per_minute", None, "given, if tokens_per_minute is not"
+            )
+        for name, value in given.items():
+            _check_positive(name, value)
+
+
+RetryLike: TypeAlias = Retry | Literal["auto"] | None
+"""How to repeat calls: ``Retry``, never (None), or by default where the model does not ("auto")."""
+
+
+def _check_positive(name: str, value: object) -> None:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < 1e9:
+        raise InvalidParameterError(name, value, "a positive number")
