@@ -177,14 +177,12 @@ class UpdatableIndex(BaseIndex[S]):
         storage_context = storage_context or StorageContext.from_defaults()
         documents = list(documents)
         make = cast("Callable[..., I]", cls)
-        index = await asyncio.to_thread(make, [], storage_context=storage_context, **kwargs)
-        # Until the models have answered, nothing of the index may be found in the storage.
-        storage_context.index_store.delete_index_struct(index.index_id)
-        with (
-            index._callback_manager.as_trace("index_construction"),
-            open_span(f"{cls.__name__}.afrom_documents", documents=len(documents)),
-        ):
-            await index._areplace(documents)
+        with open_span(f"{cls.__name__}.afrom_documents", documents=len(documents)):
+            index = await asyncio.to_thread(make, [], storage_context=storage_context, **kwargs)
+            # Until the models have answered, nothing of the index may be found in the storage.
+            storage_context.index_store.delete_index_struct(index.index_id)
+            with index._callback_manager.as_trace("index_construction"):
+                await index._areplace(documents)
         return index
 
     @classmethod

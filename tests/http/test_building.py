@@ -15,16 +15,22 @@ from tests.openai_server import OpenAIServer, ScriptedWriter, hang_up, on_loopba
 pytestmark = on_loopback
 
 
-def build_llama_index(server, journal, **settings):
-    index = stories.build(llm=llama_llm(server, **settings), journal=journal, num_workers=2)
+def build_llama_index(server, journal, *, retry="auto", **settings):
+    index = stories.build(
+        llm=llama_llm(server, **settings), journal=journal, num_workers=2, retry=retry
+    )
     return [node.text for node in index.tree.nodes.values() if node.level]
 
 
-def build_langchain(server, journal, **settings):
+def build_langchain(server, journal, *, retry="auto", **settings):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the framework calls its DocumentIndex a beta
         index = trees.build(
-            trees.PAGES[:12], llm=chat_model(server, **settings), journal=journal, max_concurrency=2
+            trees.PAGES[:12],
+            llm=chat_model(server, **settings),
+            journal=journal,
+            max_concurrency=2,
+            retry=retry,
         )
     return trees.summaries(index)
 
@@ -41,7 +47,7 @@ def test_a_build_that_failed_pays_for_the_rest_alone(tmp_path, build, fault):
         server.requests.clear()
         server.faults = [None, None, fault]
         with pytest.raises(SummaryError, match="could not be made"):
-            build(server, journal, timeout=1)
+            build(server, journal, timeout=1, retry=None)
         paid = len(server.requests) - 1
         assert paid >= 2
         assert build(server, journal) == whole
