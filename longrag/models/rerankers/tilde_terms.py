@@ -12,10 +12,22 @@ from numpy.typing import NDArray
 
 from longrag.errors import InvalidParameterError
 from longrag.models.rerankers.scorers import AS_TEXT
-from longrag.models.words import STOPWORDS, word_set
+from longrag.models.words import word_set
 
-TILDE_STOPWORDS = STOPWORDS - word_set("where how what when which why who")
-"""English function words without those that questions begin with, which TILDE keeps."""
+TILDE_STOPWORDS = word_set("""
+    a about above after again against ain all am an and any are aren as at be because been before
+    being below between both but by can couldn d did didn do does doesn doing don down during each
+    few for from further had hadn has hasn have haven having he her here hers herself him himself
+    his i if in into is isn it its itself just ll m ma me mightn more most mustn my myself needn no
+    nor not now o of off on once only or other our ours ourselves out over own re s same shan she
+    should shouldn so some such t than that the their theirs them themselves then there these they
+    this those through to too under until up ve very was wasn we were weren while whom will with
+    won wouldn y you your yours yourself yourselves
+""")
+"""The stop words of NLTK without those that questions begin with, as TILDE was trained with.
+
+Contractions are left out: a tokenizer cuts them, and only words of one token are dropped.
+"""
 
 
 class TermWeights(NamedTuple):

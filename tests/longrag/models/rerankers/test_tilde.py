@@ -1,6 +1,7 @@
 """TILDEv2's weights and TILDE's expansions, against their formulas; the index of term scores."""
 
 import json
+from importlib.resources import files
 
 import numpy as np
 import pytest
@@ -17,6 +18,7 @@ from longrag.errors import (
 from longrag.indexing.tilde_index import TildeIndex, TildeScorer
 from longrag.models.rerankers.tilde import TildeExpander, TildeModel
 from longrag.models.rerankers.tilde_terms import (
+    TILDE_STOPWORDS,
     TermTokenizer,
     TermWeigher,
     TermWeights,
@@ -79,6 +81,13 @@ def test_no_weight_is_negative_and_none_is_that_of_a_stop_token():
         assert (weighed.weights > 0).all()
         assert (np.diff(weighed.terms) > 0).all()
         assert not tilde.tokenizer.stop_ids.intersection(weighed.terms.tolist())
+
+
+def test_stop_words_are_those_that_tilde_was_trained_with():
+    nltk = files("llama_index.core") / "_static" / "nltk_cache"
+    words = (nltk / "corpora" / "stopwords" / "english").read_text("utf-8").split()
+    kept = {"where", "how", "what", "when", "which", "why", "who"}
+    assert {word for word in words if "'" not in word} - kept == TILDE_STOPWORDS
 
 
 def test_stop_tokens_are_function_words_punctuation_and_special_tokens():
