@@ -59,6 +59,12 @@ def shipped():
 
 
 @pytest.fixture(scope="module")
+def balanced():
+    """The threshold at which both kinds of error are about as frequent."""
+    return QueryClassifier.load_default(threshold=0.4)
+
+
+@pytest.fixture(scope="module")
 def small():
     return QueryClassifier.fit(NEEDS + NEEDS_NONE, [True] * 6 + [False] * 6, min_count=1)
 
@@ -71,27 +77,27 @@ def accuracy(gate, queries):
 
 
 @pytest.mark.parametrize("name", TESTS)
-def test_it_is_right_on_queries_it_never_saw(shipped, name):
-    assert accuracy(shipped, rows(name)) >= 0.93
+def test_it_is_right_on_queries_it_never_saw(balanced, name):
+    assert accuracy(balanced, rows(name)) >= 0.93
 
 
 @pytest.mark.parametrize("style", ["sentence", "keywords"])
-def test_it_is_right_on_sentences_and_on_keywords(shipped, style):
-    assert accuracy(shipped, [row for row in rows("test_styles") if row["style"] == style]) >= 0.93
+def test_it_is_right_on_sentences_and_on_keywords(balanced, style):
+    assert accuracy(balanced, [row for row in rows("test_styles") if row["style"] == style]) >= 0.93
 
 
 @pytest.mark.parametrize("name", TESTS)
 @pytest.mark.parametrize(("key", "value"), [
     ("retrieval", True), ("retrieval", False), ("language", "en"), ("language", "zh"),
 ])  # fmt: skip
-def test_it_is_right_in_both_classes_and_both_languages(shipped, name, key, value):
-    assert accuracy(shipped, [row for row in rows(name) if row[key] == value]) >= 0.9
+def test_it_is_right_in_both_classes_and_both_languages(balanced, name, key, value):
+    assert accuracy(balanced, [row for row in rows(name) if row[key] == value]) >= 0.9
 
 
 @pytest.mark.parametrize("task", sorted(TASKS))
-def test_no_type_of_task_is_lost(shipped, task):
+def test_no_type_of_task_is_lost(balanced, task):
     tested = [row for name in TESTS for row in rows(name) if row["task"] == task]
-    assert accuracy(shipped, tested) >= 0.8
+    assert accuracy(balanced, tested) >= 0.8
 
 
 @pytest.mark.parametrize("query", NEEDS)
@@ -102,6 +108,33 @@ def test_facts_that_are_not_given_are_retrieved(shipped, query):
 @pytest.mark.parametrize("query", NEEDS_NONE)
 def test_text_that_is_given_suffices(shipped, query):
     assert not shipped.needs_retrieval(query)
+
+
+@pytest.mark.parametrize("name", TESTS)
+def test_few_questions_that_need_retrieval_pass_it_by(shipped, name):
+    needed = [row for row in rows(name) if row["retrieval"]]
+    assert accuracy(shipped, needed) >= 0.965
+    assert accuracy(shipped, [row for row in rows(name) if not row["retrieval"]]) >= 0.7
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "How do I cancel my subscription?",
+        "how do i reset my password",
+        "How long do you keep backups?",
+        'Why is my build stuck in "pending"?',
+        "Can my manager see my sick days?",
+        "the invoice went to the wrong person",
+        "My sensor shows a blue light, is it broken?",
+        "which of our services writes to the audit table",
+        "wo steht die Reisekostenrichtlinie",
+        "我的快递到哪了",
+        "你们的退款政策是什么？",
+    ],
+)
+def test_questions_about_the_askers_own_things_are_retrieved_for(shipped, query):
+    assert shipped.needs_retrieval(query)
 
 
 def test_a_long_pasted_text_full_of_names_does_not_ask_for_retrieval(shipped):
