@@ -89,6 +89,7 @@ function drawTree() {
   let low = Infinity, high = -Infinity;
   for (const score of scores || []) { low = Math.min(low, score); high = Math.max(high, score); }
   const taken = new Set((way && way.taken) || []);
+  const kept = new Set([...taken, state.node].flatMap(pathTo));
   boxes = [];
   const draw = (at, x, size, row) => {
     const y = row * height;
@@ -109,8 +110,9 @@ function drawTree() {
     let left = x;
     for (const child of shown[at]) {
       const own = size * width[child] / width[at];
-      // What is narrower than a third of a pixel is not seen, nor is what lies below it.
-      if (own >= 0.34) draw(child, left, own, row + 1);
+      // Of what is narrower than half a pixel, one node is drawn for each half.
+      const seen = own >= 0.5 || Math.floor(2 * left) !== Math.floor(2 * (left + own));
+      if (seen || kept.has(child)) draw(child, left, own, row + 1);
       left += own;
     }
   };

@@ -1,0 +1,82 @@
+"""``longrag mcp FILE``: an index file as tools of an agent, over stdio or HTTP."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from pathlib import Path
+from typing import Any, Final
+
+from longrag.cli.arguments import add_embedder, add_file, read_options
+from longrag.errors import InvalidParameterError
+from longrag.index_file.searching import IndexFile
+from longrag.mcp_server.http import check_access, create_application
+from longrag.mcp_server.server import create_server
+
+_TOKEN: Final = "LONGRAG_MCP_TOKEN"
+_LAST_PORT: Final = 65_535
+
+
+def add(commands: Any) -> None:
+    """Describe the command."""
+    parser: argparse.ArgumentParser = commands.add_parser(
+        "mcp",
+        help="serve an index file to agents",
+        description="Serve an index file by the Model Context Protocol, over stdio or, with "
+        "--http, over streamable HTTP at /mcp. The tools only read.",
+    )
+    add_file(parser, option=False)
+    parser.add_argument("--http", action="store_true", help="serve over HTTP in place of stdio")
+    parser.add_argument("--host", default="127.0.0.1", help="address (default 127.0.0.1)")
+    parser.add_argument("--port", type=int, default=8000, help="port (default 8000)")
+    parser.add_argument(
+        "--allowed-host",
+        action="append",
+        default=[],
+        metavar="NAME:PORT",
+        help="a name by which the server is reached, besides its address; may be repeated",
+    )
+    parser.add_argument(
+        "--token-file",
+        help=f"holds the token that requests must carry (or the environment's {_TOKEN}); needed "
+        "where other machines may ask",
+    )
+    add_embedder(parser, None, "needed where the file was made with an imported embedder")
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Serve until the client goes or the process is interrupted."""
+    given = read_options("embedder-options", options.embedder_options)
+    token = _token(options.token_file)
+    if options.http:
+        check_access(options.host, token)
+        if not 1 <= options.port <= _LAST_PORT:
+            raise InvalidParameterError("port", options.port, f"from 1 to {_LAST_PORT}")
+    server = create_server(IndexFile(options.file, embedder=options.embedder, options=given))
+    if not options.http:
+        server.run("stdio")
+        return 0
+    import uvicorn
+
+    application = create_application(
+        server,
+        host=options.host,
+        port=options.port,
+        token=token,
+        allowed_hosts=options.allowed_host,
+    )
+    print(f"http://{options.host}:{options.port}/mcp", file=sys.stderr)
+    uvicorn.run(application, host=options.host, port=options.port, log_level="warning")
+    return 0
+
+
+def _token(path: str | None) -> str | None:
+    if path is None:
+        return os.environ.get(_TOKEN)
+    try:
+        return Path(path).read_text("utf-8").strip()
+    except (OSError, UnicodeError) as error:
+        allowed = "a file that can be read"
+        raise InvalidParameterError("token-file", path, allowed, str(error)) from error

@@ -1,0 +1,99 @@
+"""Who may ask the server over HTTP: this machine, or whoever has the token; never a web page."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Awaitable, Callable, MutableMapping, Sequence
+from hmac import compare_digest
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+from longrag.errors import InvalidParameterError
+
+if TYPE_CHECKING:
+    from mcp.server.mcpserver import MCPServer
+
+Scope: TypeAlias = MutableMapping[str, Any]
+Receive: TypeAlias = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send: TypeAlias = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+Application: TypeAlias = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+_SHORTEST_TOKEN: Final = 16
+
+
+def create_application(
+    server: MCPServer[Any],
+    *,
+    host: str,
+    port: int,
+    token: str | None = None,
+    allowed_hosts: Sequence[str] = (),
+) -> Application:
+    """Make the application that serves over streamable HTTP, at ``/mcp``.
+
+    A request must name an allowed host in its ``Host`` header, and an allowed origin in its
+    ``Origin`` header if it has one, so that no web page reaches the server through a browser.
+
+    Args:
+        server: the server.
+        host: the address that is listened on.
+        port: its port.
+        token: what requests must carry as ``Authorization: Bearer``; None for loopback alone.
+        allowed_hosts: names by which the server is reached, with their port, beside its address.
+
+    Raises:
+        InvalidParameterError: other machines could ask without a token, or the token is short.
+    """
+    from mcp.server.transport_security import TransportSecuritySettings
+
+    check_access(host, token)
+    address = f"[{host}]" if ":" in host else host
+    names = [f"{address}:{port}", *allowed_hosts]
+    if is_loopback(host):
+        names += [f"{name}:{port}" for name in ("127.0.0.1", "localhost", "[::1]")]
+    security = TransportSecuritySettings(
+        enable_dns_rebinding_protection=True,
+        allowed_hosts=names,
+        allowed_origins=[f"{scheme}://{name}" for name in names for scheme in ("http", "https")],
+    )
+    application: Application = server.streamable_http_app(
+        host=host, transport_security=security, stateless_http=True
+    )
+    return application if token is None else _with_token(application, token)
+
+
+def check_access(host: str, token: str | None) -> None:
+    """Refuse to listen to other machines without a token.
+
+    Raises:
+        InvalidParameterError: they could ask without one, or the token is short.
+    """
+    if token is None and not is_loopback(host):
+        raise InvalidParameterError(
+            "token", None, f"given to listen on {host}", "Or listen on 127.0.0.1."
+        )
+    if token is not None and (len(token) < _SHORTEST_TOKEN or not token.isascii()):
+        allowed = f"at least {_SHORTEST_TOKEN} ASCII characters"
+        raise InvalidParameterError("token", f"{len(token)} characters", allowed)
+
+
+def is_loopback(host: str) -> bool:
+    """Tell whether only this machine reaches an address."""
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _with_token(application: Application, token: str) -> Application:
+    wanted = f"Bearer {token}".encode("ascii")
+
+    async def guarded(scope: Scope, receive: Receive, send: Send) -> None:
+        given = dict(scope.get("headers") or ()).get(b"authorization", b"")
+        if scope["type"] == "lifespan" or compare_digest(given, wanted):
+            await application(scope, receive, send)
+            return
+        headers = [(b"www-authenticate", b"Bearer"), (b"content-length", b"0")]
+        await send({"type": "http.response.start", "status": 401, "headers": headers})
+        await send({"type": "http.response.body", "body": b""})
+
+    return guarded

@@ -1,0 +1,202 @@
+"""What an agent may ask of an index file: search, read on, walk the tree, list what is there."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, TypeVar
+
+from longrag.errors import InvalidParameterError
+from longrag.index_file.places import locate
+from longrag.index_file.searching import IndexFile, Source
+from longrag.indexing.tree.tree import Tree
+from longrag.ingestion.chunking import chunk_spans
+from longrag.models.tokens import count_tokens
+from longrag.types import Document, LongUnit
+
+MAX_TOKENS: Final = 20_000
+MAX_COUNT: Final = 200
+MAX_QUESTION: Final = 4_000
+
+_PREVIEW: Final = 160
+# No tokenizer makes fewer tokens of this many characters, but for runs of white space.
+_CHARACTERS_PER_TOKEN: Final = 16
+
+Value = TypeVar("Value")
+
+
+class IndexTools:
+    """Answers an agent's requests as JSON values; every text comes with its place.
+
+    Args:
+        index: the index file.
+    """
+
+    def __init__(self, index: IndexFile) -> None:
+        self._index = index
+
+    def overview(self) -> dict[str, Any]:
+        """Tell what is in the index: how much of what, and the top folders with their pages."""
+        catalog = self._index.catalog
+        folders: dict[str, int] = {}
+        for id_ in self._index.documents:
+            folder = id_.split("/")[0] + "/" if "/" in id_ else "(top)"
+            folders[folder] = folders.get(folder, 0) + 1
+        largest = sorted(folders.items(), key=lambda item: (-item[1], item[0]))[:MAX_COUNT]
+        sources = ["units", "evidence"] if catalog.units else []
+        sources += ["tree"] if catalog.tree else []
+        sources += ["both"] if catalog.units and catalog.tree else []
+        return {"counts": dict(catalog.counts), "sources": sources, "folders": dict(largest)}
+
+    def search(
+        self, question: str, source: Source | None, token_budget: int, k: int
+    ) -> dict[str, Any]:
+        """Find texts for a question, best first, of at most ``token_budget`` tokens in all.
+
+        Raises:
+            InvalidParameterError: an argument is not allowed.
+        """
+        _check_text("question", question, MAX_QUESTION)
+        _check_number("token_budget", token_budget, MAX_TOKENS)
+        _check_number("k", k, MAX_COUNT)
+        found = self._index.search(question, source=source, token_budget=token_budget, k=k)
+        return {
+            "tokens": sum(one.tokens for one in found),
+            "found": [one.record() for one in found],
+        }
+
+    def read_unit(self, unit_id: str, start: int, token_budget: int) -> dict[str, Any]:
+        """Read a unit from a character on, as far as the budget goes.
+
+        Raises:
+            InvalidParameterError: there is no such unit, or an argument is not allowed.
+        """
+        units: Mapping[str, LongUnit] = {
+            unit.id: unit for unit in self._index.units.view().index.units
+        }
+        unit = _known("unit_id", unit_id, units, "search")
+        documents = self._index.documents
+        part = _part(unit.text, start, token_budget)
+        part["places"] = [
+            locate(documents[one.doc_id], one.doc_start, one.doc_end).record()
+            for one in unit.members
+            if one.placed and one.start < part["end"] and one.end > part["start"]
+        ]
+        return part
+
+    def read_document(self, path: str, start: int, token_budget: int) -> dict[str, Any]:
+        """Read a document from a character on, as far as the budget goes.
+
+        Raises:
+            InvalidParameterError: there is no such document, or an argument is not allowed.
+        """
+        document: Document = _known("path", path, self._index.documents, "list_documents")
+        part = _part(document.text, start, token_budget)
+        part["place"] = locate(document, part["start"], part["end"]).record()
+        return part
+
+    def walk_tree(self, node_id: str | None, start: int, count: int) -> dict[str, Any]:
+        """Show a node of the tree with its children, or the roots without a node.
+
+        Raises:
+            InvalidParameterError: there is no such node, or an argument is not allowed.
+        """
+        documents, tree = self._index.tree.snapshot()
+        _check_number("count", count, MAX_COUNT)
+        if node_id is None:
+            return _page_of("nodes", tree.roots, start, count, tree)
+        node = _known("node_id", node_id, tree.nodes, "walk_tree")
+        places = [
+            locate(documents[leaf.doc_ids[0]], *leaf.span).record()
+            for leaf in tree.leaves(node_id)[:MAX_COUNT]
+            if leaf.span
+        ]
+        return {
+            "id": node.id,
+            "level": node.level,
+            "title": node.title,
+            "tokens": node.tokens,
+            "text": node.text,
+            "parents": list(tree.parents[node_id]),
+            "places": places,
+            **_page_of("children", node.children, start, count, tree),
+        }
+
+    def list_documents(self, prefix: str, start: int, count: int) -> dict[str, Any]:
+        """List documents whose path begins with a prefix.
+
+        Raises:
+            InvalidParameterError: an argument is not allowed.
+        """
+        if not isinstance(prefix, str):
+            raise InvalidParameterError("prefix", prefix, "a string")
+        _check_number("count", count, MAX_COUNT)
+        _check_start(start)
+        found = [one for id_, one in self._index.documents.items() if id_.startswith(prefix)]
+        shown = found[start : start + count]
+        listed = [
+            {"path": one.id, "title": one.title, "characters": len(one.text)} for one in shown
+        ]
+        return {"total": len(found), "documents": listed, "next": _next(start, count, len(found))}
+
+
+def _part(text: str, start: int, token_budget: int) -> dict[str, Any]:
+    _check_number("token_budget", token_budget, MAX_TOKENS)
+    _check_start(start)
+    if start > len(text):
+        raise InvalidParameterError("start", start, f"at most {len(text)}, where the text ends")
+    window = text[start : start + _CHARACTERS_PER_TOKEN * token_budget]
+    spans = chunk_spans(window, chunk_size=token_budget, count_tokens=count_tokens)
+    first, last = spans[0] if spans else (0, len(window))
+    begin, end = start + first, start + last
+    rest = text[end:].strip()
+    return {
+        "start": begin,
+        "end": end,
+        "tokens": count_tokens(text[begin:end]),
+        "text": text[begin:end],
+        "next": end if rest else None,
+    }
+
+
+def _page_of(name: str, ids: Sequence[str], start: int, count: int, tree: Tree) -> dict[str, Any]:
+    _check_start(start)
+    shown = [tree.nodes[id_] for id_ in ids[start : start + count]]
+    listed = [
+        {
+            "id": node.id,
+            "level": node.level,
+            "title": node.title,
+            "tokens": node.tokens,
+            "documents": len(node.doc_ids),
+            "begins": node.text[:_PREVIEW],
+        }
+        for node in shown
+    ]
+    return {"total": len(ids), name: listed, "next": _next(start, count, len(ids))}
+
+
+def _next(start: int, count: int, total: int) -> int | None:
+    return start + count if start + count < total else None
+
+
+def _known(name: str, key: str, values: Mapping[str, Value], tool: str) -> Value:
+    value = values.get(key) if isinstance(key, str) else None
+    if value is None:
+        # An agent's mistake may be long; what it wrote is of no use beyond its beginning.
+        raise InvalidParameterError(name, str(key)[:_PREVIEW], f"one that {tool} returned")
+    return value
+
+
+def _check_text(name: str, value: str, longest: int) -> None:
+    if not isinstance(value, str) or not value.strip() or len(value) > longest:
+        raise InvalidParameterError(name, str(value)[:_PREVIEW], f"1 to {longest} characters")
+
+
+def _check_number(name: str, value: int, largest: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= largest:
+        raise InvalidParameterError(name, value, f"an integer from 1 to {largest}")
+
+
+def _check_start(value: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        raise InvalidParameterError("start", value, "an integer of at least 0")
