@@ -11,6 +11,9 @@ from longrag.integration.store_profiles import by_type
 _EXHAUSTIVE: Final = ("btree", "hash", "gin", "gist", "spgist", "brin")
 """The index methods of PostgreSQL itself; none of them ranks vectors approximately."""
 
+ONE_STATEMENT: Final = {"isolation_level": "AUTOCOMMIT"}
+"""How a connection runs one statement, without the round trips that begin and end a transaction."""
+
 DEEP: Final = 1000
 """The most that pgvector takes for ``hnsw.ef_search``."""
 

@@ -21,7 +21,7 @@ from langchain_longrag.bridge.store_profiles.base import (
     StoreProfile,
 )
 from longrag.integration.answering import Calls, MethodCall
-from longrag.integration.postgres import count_approximate_indexes, named, texts
+from longrag.integration.postgres import ONE_STATEMENT, count_approximate_indexes, named, texts
 from longrag.integration.store_profiles import Rows, check_plain_key
 
 
@@ -307,6 +307,8 @@ class _Table:
         statement, parameters = self._build_statement()
         options = self._inner.index_query_options if self._ranked else None
         async with self._inner.engine.connect() as connection:
+            if not options:
+                await connection.execution_options(**ONE_STATEMENT)
             for option in options.to_parameter() if options else ():
                 await connection.execute(text(f"SET LOCAL {option};"))
             rows: Sequence[Any] = (

@@ -1,7 +1,7 @@
 """PostgreSQL with pgvector, whose filters LlamaIndex's class writes into the text of its SQL.
 
-No value goes that way here: conditions are expressions with parameters, which the class lets a
-function of the user's add to its statements.
+No value goes that way here, not of the user's filters either: conditions are expressions with
+parameters, which the class lets a function of the user's add to its statements.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from llama_index.core.schema import BaseNode, NodeWithScore
-from llama_index.core.vector_stores.types import VectorStoreQueryMode
+from llama_index.core.vector_stores.types import MetadataFilters, VectorStoreQueryMode
 from llama_index.core.vector_stores.utils import metadata_dict_to_node
 
 from llama_index_longrag.bridge.store_profiles.base import (
@@ -19,8 +19,9 @@ from llama_index_longrag.bridge.store_profiles.base import (
     StoreProfile,
     filter_by_documents,
 )
+from llama_index_longrag.bridge.store_profiles.sql_filters import filter_condition
 from longrag.integration.answering import Calls, MethodCall
-from longrag.integration.postgres import DEEP, count_approximate_indexes, named
+from longrag.integration.postgres import DEEP, ONE_STATEMENT, count_approximate_indexes, named
 from longrag.integration.store_profiles import Rows
 
 _INDEXES: Final = "longrag_approximate_indexes"
@@ -48,10 +49,10 @@ class PostgresProfile(StoreProfile):
         if query.depth == 1:
             kwargs = {**query.settings.kwargs, "hnsw_ef_search": DEEP}
             query = replace(query, settings=replace(query.settings, kwargs=kwargs))
-        store = _customize_statements(
-            query.store, _to_exclusions(query), exhaustive=query.depth == 2
-        )
-        rows = yield from self._rank(query, store)
+        conditions = [*_own_conditions(query.settings.filters), *_to_exclusions(query)]
+        store = _customize_statements(query.store, conditions, exhaustive=query.depth == 2)
+        plain = replace(query, settings=replace(query.settings, filters=None))
+        rows = yield from self._rank(plain, store)
         indexes = [_pop_index_flag(row.node) for row in rows]
         dense = query.settings.mode == _DENSE
         exact = dense and bool(rows) and (query.depth == 2 or not any(indexes))
@@ -78,6 +79,13 @@ _DENSE: Final = VectorStoreQueryMode.DEFAULT
 
 def _match_values(key: str, values: Sequence[Any]) -> Condition:
     return lambda table: named(table.metadata_, key, values)
+
+
+def _own_conditions(filters: MetadataFilters | None) -> list[Condition]:
+    if filters is None or not filters.filters:
+        return []
+    own = filters  # which is not None within the function, either
+    return [lambda table: filter_condition(table.metadata_, own)]
 
 
 def _to_exclusions(query: NodeQuery) -> list[Condition]:
@@ -126,7 +134,11 @@ class _Table:
     """Rows of the store's table, without a ranking."""
 
     def __init__(
-        self, query: NodeQuery, filters: Any, wanted: Condition | None, limit: int | None = None
+        self,
+        query: NodeQuery,
+        filters: MetadataFilters | None,
+        wanted: Condition | None,
+        limit: int | None = None,
     ) -> None:
         self._store: Any = query.store
         self._filters, self._wanted, self._limit = filters, wanted, limit
@@ -137,21 +149,23 @@ class _Table:
         self._store._initialize()
         table = self._store._table_class
         statement = select(table.node_id, table.text, table.metadata_)
-        if self._filters is not None:
-            statement = statement.where(self._store._recursively_apply_filters(self._filters))
+        for condition in _own_conditions(self._filters):
+            statement = statement.where(condition(table))
         if self._wanted is not None:
             statement = statement.where(self._wanted(table))
         return statement.order_by(table.id).limit(self._limit)
 
     def rows(self) -> Sequence[Any]:
         """Select them."""
-        with self._store._session() as session, session.begin():
+        with self._store._session() as session:
+            session.connection(execution_options=ONE_STATEMENT)
             rows: Sequence[Any] = session.execute(self._statement()).all()
             return rows
 
     async def arows(self) -> Sequence[Any]:
         """Select them."""
-        async with self._store._async_session() as session, session.begin():
+        async with self._store._async_session() as session:
+            await session.connection(execution_options=ONE_STATEMENT)
             rows: Sequence[Any] = (await session.execute(self._statement())).all()
             return rows
 
