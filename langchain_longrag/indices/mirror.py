@@ -11,7 +11,8 @@ from typing import Final
 from langchain_core.documents import Document
 from langchain_core.vectorstores import VectorStore
 
-from langchain_longrag.bridge.tree_nodes import Snapshot, make_row_metadata
+from langchain_longrag.bridge.store_profiles import profile_of
+from langchain_longrag.bridge.tree_nodes import Snapshot, fill_missing_keys, make_row_metadata
 from longrag import types as core
 from longrag.errors import StoreError
 from longrag.indexing.tree.tree import Tree
@@ -35,7 +36,10 @@ class StoreMirror:
     """
 
     def __init__(self, store: VectorStore, *, filled: bool) -> None:
+        profile = profile_of(store)
+        profile.check_writable(store)
         self._store = store
+        self._equal_keys = profile.needs_equal_keys(store)
         self._filled = filled
         self._turn = _FairLock()
         self._held: dict[str, Document] = {}
@@ -76,10 +80,11 @@ class StoreMirror:
 
     def make_rows(self, documents: Mapping[str, core.Document], tree: Tree) -> dict[str, Document]:
         """Return the row of each node."""
+        metadata = {id_: make_row_metadata(node, documents) for id_, node in tree.nodes.items()}
+        if self._equal_keys:
+            metadata = fill_missing_keys(metadata)
         return {
-            id_: Document(
-                id=id_, page_content=node.text, metadata=make_row_metadata(node, documents)
-            )
+            id_: Document(id=id_, page_content=node.text, metadata=metadata[id_])
             for id_, node in tree.nodes.items()
         }
 

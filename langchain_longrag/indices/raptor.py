@@ -114,7 +114,8 @@ class RaptorIndex(TreeSearch, ChangingIndex):
             as in ``RaptorRetriever``.
 
     Raises:
-        InvalidParameterError: a setting is out of range.
+        InvalidParameterError: a setting is out of range, or ``vectorstore`` replaces all its rows
+            when some are added, as LanceDB does by default.
 
     Source: RAPTOR §3.
     """

@@ -142,3 +142,71 @@ def test_a_retriever_pickles_where_its_index_does(kind, servers):
     ids = [[one.node.node_id for one in r.retrieve("question 1")] for r in (retriever, again)]
     assert ids[0] == ids[1]
     assert len(ids[0]) == 4
+
+
+def raptor_over(store, n_pages=8):
+    from langchain_core.documents import Document
+    from langchain_core.language_models import FakeListLLM
+
+    from langchain_longrag import RaptorIndex
+    from langchain_longrag.retrieval.store_check import CheckEmbeddings
+
+    replies = [f"A summary, number {n}." for n in range(400)]
+    tree = RaptorIndex(
+        llm=FakeListLLM(responses=replies), embedding=CheckEmbeddings(), vectorstore=store
+    )
+    texts = [
+        " ".join(f"Page {n} says {word} {word}." for word in range(60)) for n in range(n_pages)
+    ]
+    tree.upsert(
+        [
+            Document(text, id=f"p{n}", metadata={"source": f"s{n}", "year": 1900 + n, "old": True})
+            for n, text in enumerate(texts)
+        ]
+    )
+    return tree
+
+
+def test_the_rows_of_a_tree_fit_the_default_schema_of_milvus(servers):
+    need("Milvus", 1)
+    from langchain_longrag.retrieval.store_check import CheckEmbeddings
+    from tests.stores.made import langchain_milvus
+
+    store, _ = langchain_milvus(servers, CheckEmbeddings())
+    tree = raptor_over(store)
+    nodes = tree.tree.nodes
+    assert max(node.level for node in nodes.values()) > 0
+
+    def rows_of_store():
+        found = store.client.query(store.collection_name, filter="level >= 0", limit=1000)
+        return {row["pk"]: row for row in found}
+
+    rows = rows_of_store()
+    assert {id_: row["text"] for id_, row in rows.items()} == {
+        id_: node.text for id_, node in nodes.items()
+    }
+    for id_, node in nodes.items():
+        own = rows[id_]
+        assert own["level"] == node.level
+        assert own["start_index"] == (node.span[0] if node.span else -1)
+        assert own["doc_id"] == (node.doc_ids[0] if len(node.doc_ids) == 1 else "")
+        assert own["source"] == (f"s{node.doc_ids[0][1:]}" if len(node.doc_ids) == 1 else "")
+    tree.delete(["p3"])
+    assert set(rows_of_store()) == set(tree.tree.nodes) != set(nodes)
+
+
+def test_a_lancedb_that_overwrites_its_rows_is_refused_for_a_tree(servers):
+    need("LanceDB", 1)
+    from langchain_community.vectorstores import LanceDB
+
+    from langchain_longrag.retrieval.store_check import CheckEmbeddings
+    from longrag.errors import InvalidParameterError
+    from tests.stores.made import name
+
+    uri = str(servers.folder / name())
+    with pytest.raises(InvalidParameterError, match="mode='append'"):
+        raptor_over(LanceDB(uri=uri, embedding=CheckEmbeddings()))
+    store = LanceDB(uri=uri, embedding=CheckEmbeddings(), mode="append")
+    tree = raptor_over(store)
+    table = store.get_table()
+    assert sorted(table.to_pandas()["id"]) == sorted(tree.tree.nodes)

@@ -87,6 +87,13 @@ class StoreProfile:
         raise NotImplementedError
         yield
 
+    def check_writable(self, store: VectorStore) -> None:
+        """Raise ``InvalidParameterError`` where what is added takes the place of what is there."""
+
+    def needs_equal_keys(self, store: VectorStore) -> bool:
+        """Whether the metadata of all rows must have the same keys."""
+        return False
+
     def _rank(self, query: DocumentQuery, added: Mapping[str, Any]) -> Calls[Rows[Row]]:
         kwargs = {**query.kwargs, **added, "k": query.top_k}
         rows = yield from search_store(query.store, query.text, query.vector, kwargs)

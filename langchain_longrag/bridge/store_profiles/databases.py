@@ -18,6 +18,7 @@ from langchain_longrag.bridge.store_profiles.base import (
     combine_filters,
     with_vector,
 )
+from longrag.errors import InvalidParameterError
 from longrag.integration.answering import Calls, MethodCall
 from longrag.integration.store_profiles import (
     MILVUS_MOST,
@@ -225,6 +226,10 @@ class MilvusProfile(StoreProfile):
         """Whether the store is searched by the query's vector."""
         return not store._is_multi_vector and not store._is_sparse
 
+    def needs_equal_keys(self, store: Any) -> bool:
+        """Whether the metadata of all rows must have the same keys: with a field for each key."""
+        return not store.enable_dynamic_field and not store._metadata_field
+
     def search(self, query: DocumentQuery) -> Calls[Rows[Row]]:
         """Rank rows, without those of units to exclude."""
         if query.depth:
@@ -304,6 +309,16 @@ class LanceProfile(StoreProfile):
     def takes_vector(self, store: VectorStore) -> bool:
         """Whether the store is searched by the query's vector."""
         return True
+
+    def check_writable(self, store: Any) -> None:
+        """Raise ``InvalidParameterError`` where what is added takes the place of what is there."""
+        if store.mode != "append":
+            raise InvalidParameterError(
+                "vectorstore",
+                f"LanceDB with mode={store.mode!r}",
+                "made with mode='append'",
+                "With any other mode each addition takes the place of all rows.",
+            )
 
     def search(self, query: DocumentQuery) -> Calls[Rows[Row]]:
         """Rank rows, without those of units to exclude."""
