@@ -87,13 +87,22 @@ class VllmStandIn:
             card = {"id": self.model, "object": "model", "owned_by": "vllm", "root": "/weights"}
             return {"object": "list", "data": [{**card, "max_model_len": self.max_model_len}]}
         if (method, path) == ("POST", "/tokenize") and self.tokenizes:
-            text = body["prompt"] if "prompt" in body else f"[{body['messages'][0]['content']}]"
+            text = self.render(body["messages"]) if "messages" in body else body["prompt"]
+            last = body.get("messages", [{"role": "user"}])[-1]["role"]
+            goes_on = body.get("continue_final_message", False)
+            assert goes_on == (last == "assistant")
+            assert body.get("add_generation_prompt", True) != goes_on
             before = self.prefix if body.get("add_special_tokens", "messages" not in body) else []
             tokens = [*before, *self.tokenizer.encode(text)]
             return {"count": len(tokens), "max_model_len": self.max_model_len, "tokens": tokens}
         if (method, path) == ("POST", "/v1/completions"):
             return self.complete(body)
         raise Refused(404, "Not Found", "NotFoundError")
+
+    def render(self, messages):
+        """A chat template: each message in brackets, of which the assistant's last stays open."""
+        text = "".join(f"[{message['content']}]" for message in messages)
+        return text[:-1] if messages[-1]["role"] == "assistant" else text
 
     def complete(self, body):
         if body.get("model") != self.model:

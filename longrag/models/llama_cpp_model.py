@@ -123,6 +123,8 @@ class LlamaCppLanguageModel:
         llama: the model, loaded without ``embedding`` and with ``swa_full`` as it is by default.
         tokenizer: one for the same ids; that of the file if None.
         end_ids: the tokens that end an output; those that the file says end a generation if None.
+        special_tokens: let a prompt that spells a special token have it. Leave it off wherever a
+            part of a prompt comes from somebody else.
         name: names the weights; the name of the file if None.
 
     Raises:
@@ -137,9 +139,11 @@ class LlamaCppLanguageModel:
         *,
         tokenizer: Tokenizer | None = None,
         end_ids: Sequence[int] | None = None,
+        special_tokens: bool = False,
         name: str | None = None,
     ) -> None:
         _check_llama(llama)
+        self._special_tokens = special_tokens
         self._llama = llama
         self._lock = Lock()
         self.tokenizer = LlamaCppTokenizer(llama) if tokenizer is None else tokenizer
@@ -153,14 +157,16 @@ class LlamaCppLanguageModel:
         return int(self._llama.n_ctx())
 
     def prompt_ids(self, prompt: str, /) -> Sequence[int]:
-        """Return the ids of a prompt, in which special tokens may be spelled, after its ``<s>``.
+        """Return the ids of a prompt after the file's ``<s>``, if it asks for that.
 
-        ``<s>`` is added where the file asks for it and the prompt does not spell it.
+        What looks like a special token in a prompt is text, unless ``special_tokens`` is set; one
+        that then spells ``<s>`` itself gets no other.
 
         Raises:
             TokenizerError: the prompt holds half of a surrogate pair.
         """
-        ids = [int(token) for token in self._llama.tokenize(utf8(prompt), False, True)]
+        spelled = utf8(prompt)
+        ids = [int(token) for token in self._llama.tokenize(spelled, False, self._special_tokens)]
         begin = [int(self._llama.token_bos())]
         if self._llama.tokenize(b"", True, True)[:1] == begin and ids[:1] != begin:
             return begin + ids

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib.util import find_spec
-from typing import Any, Final
+from itertools import zip_longest
+from typing import Any
 
 import numpy as np
 
 from longrag.errors import GenerationError, InvalidParameterError, MissingExtraError
+from longrag.models.chat_turns import Turn, chat_turns, placeholders, split_rendered
 from longrag.models.language_model import Next, Scores
 from longrag.models.tokenizer import utf8
 from longrag.models.transformers.cache import Cache, CacheClass, Network
@@ -17,8 +19,6 @@ from longrag.models.transformers.check import CacheKind, choose_cache
 from longrag.models.transformers.scores import among, anywhere
 from longrag.models.transformers.token_tree import Prefix
 from longrag.models.transformers.tokenizer import TransformersTokenizer
-
-_STANDS_FOR: Final = "\ue000prompt\ue001"
 
 
 class TransformersLanguageModel:
@@ -38,7 +38,9 @@ class TransformersLanguageModel:
     Args:
         model: a causal language model.
         tokenizer: its tokenizer.
-        chat: prompts are a user's message in the tokenizer's chat template.
+        chat: put prompts into the tokenizer's chat template: the examples of a prompt as turns, the
+            label it ends with as the beginning of the answer, and any other prompt as a user's
+            message; see ``longrag.models.chat_turns``.
         special_tokens: let a prompt that spells a special token, such as "<|im_end|>", have it.
             Leave it off wherever a part of a prompt comes from somebody else: what looks like a
             special token is then text.
@@ -159,19 +161,39 @@ class TransformersLanguageModel:
         if not self._chat:
             return self._tokenizer.encode_prompt(prompt, special_tokens=self._special_tokens)
         utf8(prompt)
-        if not self._tokenizer.holds_special(prompt):
-            ids: list[int] = self._chat_template(prompt, tokenize=True, return_dict=False)
-            return ids
-        # What a user writes is text: it must not end the message it is part of.
-        before, _, after = self._chat_template(_STANDS_FOR, tokenize=False).partition(_STANDS_FOR)
+        turns = chat_turns(prompt)
+        around = self._render(turns)
+        if around is None:
+            turns = [Turn("user", prompt)]
+            around = self._render(turns)
+        if around is None:
+            raise InvalidParameterError(
+                "chat", True, "False with a chat template that does not show each message once"
+            )
         own = self._tokenizer
-        return [*own.encode_template(before), *own.encode(prompt), *own.encode_template(after)]
+        if not own.holds_special(prompt):
+            pairs = zip_longest(around, (turn.text for turn in turns), fillvalue="")
+            return own.encode_template("".join(text for pair in pairs for text in pair))
+        # What a user writes is text: it must not end the message it is part of.
+        ids = own.encode_template(around[0])
+        for turn, after in zip(turns, around[1:], strict=True):
+            ids += [*own.encode(turn.text), *own.encode_template(after)]
+        return ids
 
-    def _chat_template(self, prompt: str, **settings: Any) -> Any:
-        message = {"role": "user", "content": prompt}
-        return self._hf_tokenizer.apply_chat_template(
-            [message], add_generation_prompt=True, **settings
-        )
+    def _render(self, turns: Sequence[Turn]) -> list[str] | None:
+        """Return what the chat template puts around the texts of turns; None if it drops one."""
+        prefilled = turns[-1].role == "assistant"
+        try:
+            rendered = self._hf_tokenizer.apply_chat_template(
+                placeholders(turns),
+                tokenize=False,
+                add_generation_prompt=not prefilled,
+                continue_final_message=prefilled,
+            )
+        except ValueError:
+            # So transformers tells that the template does not show the last message.
+            return None
+        return split_rendered(rendered, len(turns))
 
     @contextmanager
     def session(self, prompts: Sequence[Sequence[int]], /) -> Iterator[_Session]:

@@ -120,17 +120,28 @@ class VllmClient:
         length = served[self.model]
         return int(length) if isinstance(length, int) else None
 
-    def tokenize(self, text: str, *, chat: bool = False) -> list[int]:
-        """Return the ids that the server makes of a prompt, or of a user's message to answer.
+    def tokenize(self, text: str) -> list[int]:
+        """Return the ids that the server makes of a prompt.
 
         Raises:
             GenerationError: the server cannot be reached, or has no ``/tokenize``.
         """
+        return self._tokenize({"prompt": text, "add_special_tokens": True})
+
+    def tokenize_chat(self, messages: Sequence[Mapping[str, str]]) -> list[int]:
+        """Return the ids that the server makes of messages in its chat template.
+
+        The last one is gone on with if it is the assistant's, and answered otherwise.
+
+        Raises:
+            GenerationError: the server cannot be reached, or has no ``/tokenize``.
+        """
+        goes_on = messages[-1]["role"] == "assistant"
+        asked = {"add_generation_prompt": not goes_on, "continue_final_message": goes_on}
+        return self._tokenize({"messages": list(messages), **asked})
+
+    def _tokenize(self, asked: Mapping[str, Any]) -> list[int]:
         root = self.url.removesuffix("/v1")
-        asked: dict[str, Any] = {"prompt": text, "add_special_tokens": True}
-        if chat:
-            message = {"role": "user", "content": text}
-            asked = {"messages": [message], "add_generation_prompt": True}
         answer = self._request("POST", f"{root}/tokenize", {"model": self.model, **asked})
         try:
             return [int(token) for token in answer["tokens"]]

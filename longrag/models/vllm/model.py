@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
 from longrag.errors import InvalidParameterError, TokenizerError
+from longrag.models.chat_turns import Turn, chat_turns, placeholders, splice
 from longrag.models.language_model import Session
 from longrag.models.questions import Bounds
 from longrag.models.tokenizer import Tokenizer, utf8
@@ -52,7 +53,9 @@ class VllmLanguageModel:
         model: the name under which the server serves the model.
         tokenizer: the model's own; it runs here.
         end_ids: the tokens that end an output; those of the tokenizer's ``end_ids`` if it has some.
-        chat: prompts are a user's message in the chat template that the server has.
+        chat: put prompts into the chat template that the server has: the examples of a prompt as
+            turns, the label it ends with as the beginning of the answer, and any other prompt as a
+            user's message.
         prefix_ids: what precedes every prompt, as a ``<s>``. If None, the server's
             ``/tokenize`` makes the ids of prompts, and the tokenizer is compared with it once.
         context_window: in tokens; the server's ``max_model_len`` if None.
@@ -116,6 +119,7 @@ class VllmLanguageModel:
             )
         self._chat = chat
         self._checked = False
+        self._opening: tuple[int, ...] = ()
         self._prefix_ids = None if prefix_ids is None else tuple(map(int, prefix_ids))
         self._context_window = context_window
         self._max_in_flight = max_in_flight
@@ -154,17 +158,32 @@ class VllmLanguageModel:
         return self._client.max_model_len()
 
     def prompt_ids(self, prompt: str, /) -> Sequence[int]:
-        """Return the ids that the server makes of a prompt, or ``prefix_ids`` and its own.
+        """Return the ids of a prompt behind those that the server puts before one.
+
+        In a chat, those of the server's template around it. What looks like a special token in a
+        prompt is text, as far as the tokenizer gives it so.
 
         Raises:
+            InvalidParameterError: ``chat`` is set and the template drops or changes a message.
             TokenizerError: the server and the tokenizer that was given cut text differently, or the
                 prompt holds half of a surrogate pair.
         """
         utf8(prompt)
+        own = self.tokenizer.encode(prompt)
         if self._prefix_ids is not None:
-            return [*self._prefix_ids, *self.tokenizer.encode(prompt)]
+            return [*self._prefix_ids, *own]
         self._check_tokenizer()
-        return self._client.tokenize(prompt, chat=self._chat)
+        if not self._chat:
+            return [*self._opening, *own]
+        found = None
+        for turns in (chat_turns(prompt), [Turn("user", prompt)]):
+            rendered = self._client.tokenize_chat(placeholders(turns))
+            found = found or splice(rendered, turns, self.tokenizer.encode)
+        if found is None:
+            raise InvalidParameterError(
+                "chat", True, "False with a chat template that does not show each message once"
+            )
+        return found
 
     def _check_tokenizer(self) -> None:
         if self._checked:
@@ -176,6 +195,7 @@ class VllmLanguageModel:
                 f"the server makes {there} of {_PROBE!r} and the tokenizer {here}. Give the"
                 " tokenizer of the served model; where they differ on purpose, give prefix_ids."
             )
+        self._opening = tuple(there[: -len(here)])
         self._checked = True
 
     @contextmanager

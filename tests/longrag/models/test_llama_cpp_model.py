@@ -155,9 +155,17 @@ def test_ids_behind_those_of_a_given_tokenizer_are_never_told():
 
 def test_prompts_begin_with_the_files_first_token_once():
     with_one, without = LlamaCppLanguageModel(llama()), LlamaCppLanguageModel(llama(bos=None))
-    assert with_one.prompt_ids("ab") == with_one.prompt_ids("<s>ab") == [0, 8, 9]
+    trusted = LlamaCppLanguageModel(llama(), special_tokens=True)
+    assert with_one.prompt_ids("ab") == trusted.prompt_ids("<s>ab") == [0, 8, 9]
     assert without.prompt_ids("ab") == [8, 9]
-    assert with_one.prompt_ids("a</s>") == [0, 8, 1]
+    assert trusted.prompt_ids("a</s>") == [0, 8, 1]
+
+
+def test_a_special_token_in_a_prompt_is_text_unless_it_is_trusted():
+    own = llama(tokens=[*TOKENS, b"/"])
+    ids = LlamaCppLanguageModel(own).prompt_ids("a</s>")
+    assert ids == [0, *LlamaCppTokenizer(own).encode("a</s>")]
+    assert 1 not in ids
 
 
 def test_text_spells_special_tokens_out_and_they_are_decoded():

@@ -241,12 +241,32 @@ def test_the_server_makes_the_ids_of_prompts_with_what_it_puts_before_them(serve
     stand_in, model = serve(server={"prefix": [SIZE - 1]})
     assert model.prompt_ids("abc") == [SIZE - 1, *TOKENIZER.encode("abc")]
     model.prompt_ids("a")
-    assert stand_in.paths == ["/tokenize"] * 3
+    # What stands before a prompt is known from the first time, when the tokenizers are compared.
+    assert stand_in.paths == ["/tokenize"]
 
 
-def test_a_chat_prompt_is_made_by_the_servers_template(serve):
-    _, model = serve(server={"prefix": [SIZE - 1]}, chat=True)
-    assert model.prompt_ids("abc") == TOKENIZER.encode("[abc]")
+CHATTING = CharacterTokenizer(ALPHABET + "\ue000\ue001:023579")
+
+
+@pytest.mark.parametrize(
+    ("prompt", "rendered"),
+    [
+        ("abc", "[abc]"),
+        ("question: a\npassage: b\n\nquestion: c\npassage:",
+         "[question: a][passage: b][question: c][passage:"),
+        ("question: a\npassage:", "[question: a][passage:"),
+    ],
+)  # fmt: skip
+def test_a_chat_prompt_is_made_by_the_servers_template(serve, prompt, rendered):
+    _, model = serve(TABLE, tokenizer=CHATTING, server={"prefix": [3]}, chat=True)
+    assert model.prompt_ids(prompt) == CHATTING.encode(rendered)
+
+
+def test_a_chat_template_that_changes_messages_is_refused(serve, monkeypatch):
+    stand_in, model = serve(TABLE, tokenizer=CHATTING, chat=True)
+    monkeypatch.setattr(stand_in, "render", lambda messages: "[a]")
+    with pytest.raises(InvalidParameterError, match="chat must be False with a chat template"):
+        model.prompt_ids("abc")
 
 
 def test_another_tokenizer_than_the_servers_is_refused(serve):
