@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -59,10 +60,22 @@ def find(source: CandidateSource | None, question: str) -> Candidates | Candidat
 
 
 async def afind(source: CandidateSource | None, question: str) -> Candidates | CandidatesFor | None:
-    """Return what ``find`` does; a retriever that is asked before each quote is asked later."""
-    if source is None or source.retriever is None or source.per_thought:
+    """Return what ``find`` does, by the retriever's async call.
+
+    A retriever that is asked before each quote is asked in the running event loop, by the thread
+    that decodes.
+    """
+    if source is None or source.retriever is None:
         return find(source, question)
-    return source.of_results(_read_ids(await source.retriever.ainvoke(question)))
+    if not source.per_thought:
+        return source.of_results(_read_ids(await source.retriever.ainvoke(question)))
+    loop = asyncio.get_running_loop()
+
+    def ask(text: str) -> Candidates:
+        asked = asyncio.run_coroutine_threadsafe(source.retriever.ainvoke(text), loop)
+        return source.of_results(_read_ids(asked.result()))
+
+    return ask
 
 
 def to_key_scorer(given: Embeddings | BaseCrossEncoder | Scorer | None) -> Scorer | None:

@@ -14,15 +14,17 @@ from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, ChatResu
 from pydantic import ConfigDict, SecretStr, SkipValidation
 
 from langchain_longrag.decoding.base import RichesComponent
-from langchain_longrag.decoding.candidates import find
+from langchain_longrag.decoding.candidates import afind, find
 from langchain_longrag.decoding.conversation import (
     OUTPUT,
+    DecodingPrompt,
     build_prompt,
     check_template,
     render_message,
 )
 from longrag.decoding.answers import parse_answer
 from longrag.decoding.attribution import MAX_CITED
+from longrag.decoding.candidates import Candidates, CandidatesFor
 from longrag.decoding.decoder import check_strings
 from longrag.decoding.generation import Delta, Generation, RetrievedSpan
 from longrag.decoding.settings import check_stop
@@ -63,7 +65,7 @@ class ChatRiches(RichesComponent, BaseChatModel):
             of verbatim quotes alone.
         title_key: the metadata key of a document's title; its URL is under "url" or "source".
         candidates: what alone may be quoted; see ``RichesComponent``, also for ``candidate_k`` and
-            ``candidates_per_thought``. A retriever is asked in the thread that decodes.
+            ``candidates_per_thought``. Async calls ask a retriever by its async method.
         prompt: a template with the slot ``{question}``; None takes the messages' texts as they
             are, an empty line between them, as the prompt.
         output: what the response's text is: "full" is all that was decoded, whose quotes citations
@@ -179,7 +181,9 @@ class ChatRiches(RichesComponent, BaseChatModel):
         run_manager: CallbackManagerForLLMRun | None = None,
         **kwargs: Any,
     ) -> ChatResult:
-        with closing(self._decode(messages, stop, kwargs)) as pieces:
+        prompt = self._read_prompt(messages, kwargs)
+        candidates = find(self._source, prompt.question)
+        with closing(self._decode(prompt, candidates, stop, kwargs)) as pieces:
             return self._to_result([piece for piece in pieces if isinstance(piece, Generation)])
 
     async def _agenerate(
@@ -189,7 +193,10 @@ class ChatRiches(RichesComponent, BaseChatModel):
         run_manager: AsyncCallbackManagerForLLMRun | None = None,
         **kwargs: Any,
     ) -> ChatResult:
-        async with aclosing(in_one_thread(self._decode(messages, stop, kwargs))) as pieces:
+        prompt = self._read_prompt(messages, kwargs)
+        candidates = await afind(self._source, prompt.question)
+        decoding = in_one_thread(self._decode(prompt, candidates, stop, kwargs))
+        async with aclosing(decoding) as pieces:
             return self._to_result(
                 [piece async for piece in pieces if isinstance(piece, Generation)]
             )
@@ -201,7 +208,9 @@ class ChatRiches(RichesComponent, BaseChatModel):
         run_manager: CallbackManagerForLLMRun | None = None,
         **kwargs: Any,
     ) -> Iterator[ChatGenerationChunk]:
-        with closing(self._decode(messages, stop, kwargs)) as pieces:
+        prompt = self._read_prompt(messages, kwargs)
+        candidates = find(self._source, prompt.question)
+        with closing(self._decode(prompt, candidates, stop, kwargs)) as pieces:
             for piece in pieces:
                 for chunk in self._to_chunks(piece):
                     if run_manager is not None:
@@ -215,7 +224,10 @@ class ChatRiches(RichesComponent, BaseChatModel):
         run_manager: AsyncCallbackManagerForLLMRun | None = None,
         **kwargs: Any,
     ) -> AsyncIterator[ChatGenerationChunk]:
-        async with aclosing(in_one_thread(self._decode(messages, stop, kwargs))) as pieces:
+        prompt = self._read_prompt(messages, kwargs)
+        candidates = await afind(self._source, prompt.question)
+        decoding = in_one_thread(self._decode(prompt, candidates, stop, kwargs))
+        async with aclosing(decoding) as pieces:
             async for piece in pieces:
                 for chunk in self._to_chunks(piece):
                     if run_manager is not None:
@@ -223,17 +235,20 @@ class ChatRiches(RichesComponent, BaseChatModel):
                     yield chunk
 
     def _decode(
-        self, messages: Sequence[BaseMessage], stop: Sequence[str] | None, kwargs: dict[str, Any]
+        self,
+        prompt: DecodingPrompt,
+        candidates: Candidates | CandidatesFor | None,
+        stop: Sequence[str] | None,
+        kwargs: dict[str, Any],
     ) -> Generator[Delta | Generation, None, None]:
         """Decode, with a piece for each call of the model; closing it stops the model."""
         timeout = self._check_call(kwargs)
-        prompt = build_prompt(messages, self.prompt, markers=self.decoder.markers)
         own = [*_read_stop(stop if stop is not None else self.stop), *self.decoder.stop]
         pieces = self.decoder.stream(
             prompt.prompt,
             query=prompt.question,
             prior_prompt=prompt.prior_prompt,
-            candidates=find(self._source, prompt.question),
+            candidates=candidates,
             stop=list(dict.fromkeys(own if self.prompt is None else [*own, *RICHES_STOP])),
             max_new_tokens=self._read_max_tokens(kwargs),
         )
@@ -243,6 +258,13 @@ class ChatRiches(RichesComponent, BaseChatModel):
                 yield piece
                 if isinstance(piece, Delta) and last is not None and time.monotonic() > last:
                     raise GenerationError(f"decoding was not over after timeout={timeout} seconds")
+
+    def _read_prompt(
+        self, messages: Sequence[BaseMessage], kwargs: dict[str, Any]
+    ) -> DecodingPrompt:
+        """Return the prompt of messages; what is asked is checked before a retriever is asked."""
+        self._check_call(kwargs)
+        return build_prompt(messages, self.prompt, markers=self.decoder.markers)
 
     def _read_max_tokens(self, kwargs: dict[str, Any]) -> int:
         given = kwargs.get("max_tokens")

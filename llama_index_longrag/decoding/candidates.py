@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
@@ -52,10 +53,22 @@ def find_candidates(
 async def afind_candidates(
     source: CandidateSource | None, question: str
 ) -> Candidates | CandidatesFor | None:
-    """Return what ``find`` does; a retriever that is asked before each quote is asked later."""
-    if source is None or source.retriever is None or source.per_thought:
+    """Return what ``find_candidates`` does, by the retriever's async call.
+
+    A retriever that is asked before each quote is asked in the running event loop, by the thread
+    that decodes.
+    """
+    if source is None or source.retriever is None:
         return find_candidates(source, question)
-    return source.of_results(_to_found(await source.retriever.aretrieve(question)))
+    if not source.per_thought:
+        return source.of_results(_to_found(await source.retriever.aretrieve(question)))
+    loop = asyncio.get_running_loop()
+
+    def ask(text: str) -> Candidates:
+        asked = asyncio.run_coroutine_threadsafe(source.retriever.aretrieve(text), loop)
+        return source.of_results(_to_found(asked.result()))
+
+    return ask
 
 
 def to_key_scorer(given: BaseEmbedding | Scorer | None) -> Scorer | None:

@@ -274,14 +274,6 @@ class RichesLLM(CustomLLM):
     def _candidates(self, prompt: str, given: dict[str, Any]) -> Candidates | CandidatesFor | None:
         return self.find_candidates(given["query"] or prompt)
 
-    def _stream_decoder(
-        self, prompt: str, kwargs: dict[str, Any]
-    ) -> Generator[Delta | Generation, None, None]:
-        given = _settings(kwargs)
-        # The retriever is asked when the stream is first read, as the model is.
-        pieces = self.decoder.stream(prompt, candidates=self._candidates(prompt, given), **given)
-        yield from cast("Generator[Delta | Generation, None, None]", pieces)
-
     async def _acomplete(self, prompt: str, kwargs: dict[str, Any]) -> CompletionResponse:
         given = _settings(kwargs)
         candidates = await self.afind_candidates(given["query"] or prompt)
@@ -291,27 +283,29 @@ class RichesLLM(CustomLLM):
         return self._completion(found)
 
     def _stream(self, prompt: str, kwargs: dict[str, Any]) -> CompletionResponseGen:
-        return self._responses(self._stream_decoder(prompt, kwargs))
-
-    def _responses(
-        self, pieces: Generator[Delta | Generation, None, None]
-    ) -> CompletionResponseGen:
+        given = _settings(kwargs)
         reply = _StreamedReply(self._completion, self._citations)
-        with closing(pieces):
+        # The retriever is asked when the stream is first read, as the model is.
+        candidates = self._candidates(prompt, given)
+        with closing(self._pieces(prompt, candidates, given)) as pieces:
             for piece in pieces:
                 yield from reply.add(piece)
 
-    def _astream(self, prompt: str, kwargs: dict[str, Any]) -> CompletionResponseAsyncGen:
-        return self._aresponses(self._stream_decoder(prompt, kwargs))
-
-    async def _aresponses(
-        self, pieces: Generator[Delta | Generation, None, None]
-    ) -> CompletionResponseAsyncGen:
+    async def _astream(self, prompt: str, kwargs: dict[str, Any]) -> CompletionResponseAsyncGen:
+        given = _settings(kwargs)
         reply = _StreamedReply(self._completion, self._citations)
-        async with aclosing(in_one_thread(pieces)) as steps:
+        candidates = await self.afind_candidates(given["query"] or prompt)
+        pieces = in_one_thread(self._pieces(prompt, candidates, given))
+        async with aclosing(pieces) as steps:
             async for piece in steps:
                 for response in reply.add(piece):
                     yield response
+
+    def _pieces(
+        self, prompt: str, candidates: Candidates | CandidatesFor | None, given: dict[str, Any]
+    ) -> Generator[Delta | Generation, None, None]:
+        pieces = self.decoder.stream(prompt, candidates=candidates, **given)
+        return cast("Generator[Delta | Generation, None, None]", pieces)
 
     def _completion(self, generation: Generation) -> CompletionResponse:
         raw = to_raw(generation, self.decoder, self.max_sources)

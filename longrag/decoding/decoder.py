@@ -66,8 +66,9 @@ class RichesDecoder:
             keys, and on a beam, it is always the sum; what is proved of a span is proved for the
             score it was chosen by.
         retriever_weight: what one standard deviation of the retriever's scores counts.
-        key_scorer: scores the text of each candidate key against the query and the thought before
-            the span: ``EmbeddingScorer(embedder)``, or any scorer of ``longrag.models``.
+        key_scorer: scores the text of each candidate key against the query, from the second span
+            on with the thought before the span: ``EmbeddingScorer(embedder)``, or any scorer of
+            ``longrag.models``.
         key_weight: what one standard deviation of its scores counts.
         max_new_tokens: the tokens of an output, markers included.
         max_span_tokens: the tokens of one span.
@@ -471,7 +472,9 @@ class RichesDecoder:
 
         def opened(own: Hypothesis) -> tuple[Constraint, Ranking]:
             if self.score == "retriever":
-                keys = self._weighing.of_keys(index, scores, self._query(wanted, own))
+                # The thought before the first quote says the question again, and in worse words.
+                asked = self._query(wanted, own) if own.place.spans else wanted.query
+                keys = self._weighing.of_keys(index, scores, asked)
             else:
                 keys = {tokens: 0.0 for tokens, _ in index.entries()}
             return constraint, Ranking(self.score, keys, wanted.prior_prompt, prior)

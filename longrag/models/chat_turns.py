@@ -1,7 +1,7 @@
 """A prompt of worked examples as the turns of a chat, the last of which the model goes on with.
 
-A chat model that is given examples and a question in one message talks about them. Given as turns,
-with the first words of its own answer written already, it goes on in their form.
+A chat model that is given examples and a question in one message talks about them. Where they are
+turns, and the first words of its answer are written already, it goes on in their form.
 """
 
 from __future__ import annotations

@@ -79,6 +79,29 @@ def test_a_retriever_is_asked_with_the_question_and_before_each_quote_if_wanted(
     assert again.asked == [f"{QUESTION} keyword: fact"]
 
 
+class FindingInALoop(Finding):
+    """Has an async method, and no other."""
+
+    def _get_relevant_documents(self, query, *, run_manager):
+        raise AssertionError("asked without the event loop")
+
+    async def _aget_relevant_documents(self, query, *, run_manager):
+        self.asked.append(query)
+        return self.found
+
+
+async def test_async_calls_ask_the_retrievers_async_method():
+    found = [Document("", id=id_) for id_ in FACTS]
+    for per_thought, asked in ((False, QUESTION), (True, f"{QUESTION} keyword: fact")):
+        own = FindingInALoop(found=found, asked=[])
+        chat = make(ChatRiches, own, candidates_per_thought=per_thought)
+        assert cited(await chat.ainvoke(QUESTION)) == {"mill"}
+        assert "".join([chunk.text async for chunk in chat.astream(QUESTION)])
+        retriever = make(RichesRetriever, own, candidates_per_thought=per_thought)
+        assert (await retriever.ainvoke(QUESTION))[0].metadata["doc_id"] == "mill"
+        assert own.asked == [asked] * 3
+
+
 class Rivers(Embeddings):
     """Finds what speaks of the river, whatever is asked; a model of the framework."""
 

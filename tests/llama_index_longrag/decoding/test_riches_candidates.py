@@ -89,6 +89,15 @@ async def test_a_retriever_is_asked_with_the_question_and_before_each_quote_if_w
     assert again.asked == [
         f"{BURNED} keyword: fire of the mill", f"{BURNED} keyword: the river"
     ]  # fmt: skip
+    again.asked.clear()
+    await engine(again, candidates_per_thought=True).aquery(BURNED)
+    assert again.asked[::2] == [
+        f"async {BURNED} keyword: fire of the mill", f"async {BURNED} keyword: the river"
+    ]  # fmt: skip
+    once.asked.clear()
+    streamed = await engine(once, streaming=True).aquery(BURNED)
+    assert "".join([text async for text in streamed.async_response_gen()])
+    assert once.asked == [f"async {BURNED}", BURNED]
 
 
 def test_quotes_of_candidates_are_proved():

@@ -173,8 +173,12 @@ def test_candidates_are_asked_for_again_before_each_span():
         asked.append(text)
         return {"one": 1.0} if len(asked) == 1 else {"two": 1.0}
 
-    own = decoder(min_spans=2, max_spans=2)
+    scorer = Lengths()
+    own = decoder(min_spans=2, max_spans=2, key_scorer=scorer)
     found = own.generate("a", query="who?", candidates=candidates)
+    # Keys are scored against the question, and from the second quote on with the thought.
+    assert scorer.asked[0][0] == "who?"
+    assert scorer.asked[1][0] == asked[1] != "who?"
     assert [{source.doc_id for source in span.sources} for span in found.spans] == [
         {"one"}, {"two"}
     ]  # fmt: skip
