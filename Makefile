@@ -71,9 +71,10 @@ bench: $(STAMP)
 	$(BIN)/python benchmarks/maxp.py
 	$(BIN)/python benchmarks/retriever.py
 
-# Builds that are killed at random moments and journals with a damaged bit, ten times and more as
-# many as in the tests.
+# What is lost when trees are killed, damaged, forged, starved of disk or of answers, as a table; and
+# builds, databases and journals that are killed or damaged far more often than in the tests.
 chaos: $(STAMP)
+	OMP_NUM_THREADS=1 $(BIN)/python -m tests.chaos --trials 100
 	LONGRAG_KILLS=200 $(BIN)/python -m pytest tests/longrag/indexing/tree/test_tree_kills.py tests/longrag/indexing/test_database.py
 	LONGRAG_FLIPS=10000 $(BIN)/python -m pytest --timeout 0 tests/longrag/test_journal_damage.py
 
