@@ -17,6 +17,7 @@ from longrag.errors import GenerationError, InvalidParameterError
 from longrag.ingestion.chunking import check_size
 from longrag.ingestion.key_extraction import one_line
 from longrag.ingestion.units import embedding_text
+from longrag.models.replies import without_thoughts
 from longrag.prompts import CHUNK_METADATA, check_slots, field, fill
 from longrag.types import Chunk, LongUnit
 
@@ -115,6 +116,7 @@ def parse_metadata(answer: object) -> ChunkMetadata | None:
     """
     if not isinstance(answer, str):
         raise GenerationError(f"metadata must be a string, got {type(answer).__name__}")
+    answer = without_thoughts(answer)
     for value in _objects(answer):
         title = value.get("title", "")
         keywords = _strings(value.get("keywords", []))

@@ -16,7 +16,7 @@ from longrag.calls import Flow, Generate, ask, together
 from longrag.errors import GenerationError
 from longrag.ingestion.key_extraction import Paragraph, one_line, paragraphs, sentences_of
 from longrag.ingestion.sentences import SentenceSplitter, split_sentences
-from longrag.models.replies import PromptEcho, without_echo
+from longrag.models.replies import PromptEcho, without_echo, without_thoughts
 from longrag.prompts import PROPOSITIONS, TAGS, check_slots, field, fill
 from longrag.types import Document, Key
 
@@ -97,6 +97,7 @@ def parse_propositions(answer: object, *, echo: PromptEcho = _NO_ECHO) -> list[s
     """
     if not isinstance(answer, str):
         raise GenerationError(f"propositions must be a string, got {type(answer).__name__}")
+    answer = without_thoughts(answer)
     listed = parse_list(answer)
     if listed is not None:
         return listed
@@ -107,8 +108,9 @@ def parse_propositions(answer: object, *, echo: PromptEcho = _NO_ECHO) -> list[s
     lines = [line for line in lines if line and not line.endswith((":", "："))]
     marked = [line[found.end() :] for line in lines if (found := _MARK.match(line))]
     if marked:
-        whole = [line for line in marked[:-1] if line] + [one for one in marked[-1:] if _ends(one)]
-        return list(dict.fromkeys(map(one_line, whole or marked)))
+        *whole, last = marked
+        cut = whole and all(map(_ends, whole)) and not _ends(last)
+        return list(dict.fromkeys(filter(None, map(one_line, whole if cut else marked))))
     kept = lines[:-1] if lines and not _ends(lines[-1]) else lines
     return list(dict.fromkeys(map(one_line, kept))) if _are_sentences(kept) else None
 

@@ -1,8 +1,8 @@
 """What language models write around an answer, or instead of it, taken off.
 
 Small models repeat the instructions or the question, put "The answer is:" before an answer, and are
-cut off in the middle of a sentence. What is recognised here is recognised by its words alone: no
-text of a document is part of what is compared.
+cut off in the middle of a sentence; models that reason open with their thoughts. All of this is
+recognised by its words alone: no text of a document is part of what is compared.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Literal
 
 from longrag.models.words import CJK_RUN
 from longrag.prompts import TAGS
@@ -46,6 +46,8 @@ _MIN_QUESTION_WORDS: Final = 3
 _MIN_QUESTION_CJK: Final = 6
 _CUT_WORDS: Final = 5
 
+_THINK: Final = "<think>"
+_THOUGHT_END: Final = "</think>"
 _WORD: Final = re.compile(r"\w+")
 _TAG: Final = re.compile(rf"</?(?:{'|'.join(TAGS)})[^<>]{{0,200}}>")
 _INSTRUCTIONS_END: Final = re.compile(r"(?<=[.!?。！？])\s+|(?<=[。！？])|\n+")
@@ -83,6 +85,50 @@ class PromptEcho:
         if len(asked.split()) >= _MIN_QUESTION_WORDS or cjk >= _MIN_QUESTION_CJK:
             found.add(asked)
         return cls(frozenset(found))
+
+
+class ThoughtFilter:
+    """Leaves out the ``<think>`` block with which models that reason open a reply, as it streams.
+
+    A block that is never closed was cut off, and with it the reply: nothing is left.
+    """
+
+    def __init__(self) -> None:
+        self._held = ""
+        self._state: Literal["before", "inside", "behind"] = "before"
+
+    def feed(self, text: str) -> str:
+        """Return what can be shown now."""
+        if self._state == "behind":
+            return text
+        self._held += text
+        if self._state == "before":
+            begun = self._held.lstrip()
+            if begun.startswith(_THINK):
+                self._state = "inside"
+            elif not _THINK.startswith(begun):
+                self._state = "behind"
+        if self._state == "inside":
+            thought, end, behind = self._held.partition(_THOUGHT_END)
+            if not end:
+                # The first part of an end that comes in two pieces is kept.
+                self._held = thought[-len(_THOUGHT_END) :]
+                return ""
+            self._held, self._state = behind, "behind"
+        if self._state == "before":
+            return ""
+        shown, self._held = self._held, ""
+        return shown
+
+    def finish(self) -> str:
+        """Return what was held back and is no thought."""
+        return self._held if self._state == "before" else ""
+
+
+def without_thoughts(reply: str) -> str:
+    """Return a whole reply without the ``<think>`` block at its beginning."""
+    stream = ThoughtFilter()
+    return stream.feed(reply) + stream.finish()
 
 
 class EchoFilter:
@@ -174,9 +220,9 @@ class EchoFilter:
 
 
 def without_echo(reply: str, echo: PromptEcho) -> str:
-    """Return a whole reply without the echo of its prompt and without white space at its ends."""
+    """Return a whole reply without thoughts, echo of its prompt and white space at its ends."""
     stream = EchoFilter(echo)
-    return (stream.feed(reply) + stream.finish()).strip()
+    return (stream.feed(without_thoughts(reply)) + stream.finish()).strip()
 
 
 def without_half_sentence(text: str) -> str:

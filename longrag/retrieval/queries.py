@@ -15,7 +15,7 @@ from typing import Final
 from longrag.calls import Flow, Generate, ask, together
 from longrag.errors import GenerationError, InvalidParameterError
 from longrag.ingestion.propositions import parse_list
-from longrag.models.replies import PromptEcho, without_echo
+from longrag.models.replies import PromptEcho, without_echo, without_thoughts
 from longrag.prompts import (
     DECOMPOSE_QUERY,
     HYDE,
@@ -304,7 +304,7 @@ def _without_marks(line: str, *, numbered: bool) -> str:
 def _bare(answer: object) -> str:
     if not isinstance(answer, str):
         raise GenerationError(f"an answer must be a string, got {type(answer).__name__}")
-    return _FENCE.sub("", answer.strip()).strip()
+    return _FENCE.sub("", without_thoughts(answer).strip()).strip()
 
 
 def _fill(prompt: str, query: str, max_questions: int | None = None) -> str:

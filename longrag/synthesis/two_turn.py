@@ -15,7 +15,7 @@ from typing import Final
 from longrag.calls import Flow, Generate, ask
 from longrag.errors import GenerationError, InvalidParameterError
 from longrag.ingestion.chunking import check_size, chunk_spans
-from longrag.models.replies import EchoFilter, PromptEcho
+from longrag.models.replies import EchoFilter, PromptEcho, ThoughtFilter
 from longrag.models.tokens import count_tokens as default_counter
 from longrag.prompts import EXTRACT_ANSWER, LONG_ANSWER, SHORT_ANSWER, document_fields, quote
 from longrag.types import RetrievedUnit, TokenCounter
@@ -153,8 +153,9 @@ class AnswerStream:
     """Cleans a streamed answer: ``feed`` tokens as they come, ``finish`` at the end.
 
     What ``feed`` and ``finish`` return, put together, is the answer without surrounding white
-    space, without the field tags a model may repeat and without the sentences of ``echo``, or
-    ``fallback`` when nothing else came; ``text`` is what they returned so far.
+    space, without a ``<think>`` block before it, without the field tags a model may repeat and
+    without the sentences of ``echo``, or ``fallback`` when nothing else came; ``text`` is what they
+    returned so far.
     """
 
     _TAGS = ("<short_answer>", "</short_answer>", "<long_answer>", "</long_answer>")
@@ -164,11 +165,17 @@ class AnswerStream:
         self._fallback = fallback
         self._held = ""
         self._begun = False
+        self._thoughts = ThoughtFilter()
         self._echo = EchoFilter(echo)
 
     def feed(self, token: str) -> str:
         """Return what can be shown now."""
-        self._held += token
+        shown = self._release(self._thoughts.feed(token))
+        self.text += shown
+        return shown
+
+    def _release(self, text: str) -> str:
+        self._held += text
         for tag in self._TAGS:
             self._held = self._held.replace(tag, "")
         if not self._begun:
@@ -179,13 +186,12 @@ class AnswerStream:
             ready = len(self._held[:tag_start].rstrip())
         ready_text, self._held = self._held[:ready], self._held[ready:]
         self._begun = self._begun or bool(ready_text)
-        shown = self._echo.feed(ready_text)
-        self.text += shown
-        return shown
+        return self._echo.feed(ready_text)
 
     def finish(self) -> str:
         """Return what was held back and belongs to the answer, or the fallback."""
-        rest = self._echo.feed(self._held.rstrip()) + self._echo.finish()
+        rest = self._release(self._thoughts.finish())
+        rest += self._echo.feed(self._held.rstrip()) + self._echo.finish()
         self._held = ""
         if not self.text and not rest:
             rest = self._fallback

@@ -175,3 +175,25 @@ def test_braces_alone_take_no_time():
 
 def test_the_prompt_keeps_its_example_when_its_slots_are_filled():
     assert CHUNK_METADATA.count("{context}") == CHUNK_METADATA.count("{max_keywords}") == 1
+
+
+@pytest.mark.parametrize(
+    ("answer", "metadata"),
+    [
+        (
+            "**Title:** The mill\n**Keywords:** mill, Selm; rye\n**Questions:**\n1. Who built it?\n"
+            "2. When?\n- It is old.",
+            ChunkMetadata("The mill", ("mill", "Selm", "rye"), ("Who built it?", "When?")),
+        ),
+        (
+            "Title: The mill\nKeywords:\n- mill\n- Selm\n\nQuestion 1: Who built it?\nAnswer: Ada.",
+            ChunkMetadata("The mill", ("mill", "Selm"), ("Who built it?",)),
+        ),
+        ("Sure!\n1. Who built it?\n2. It is old.", ChunkMetadata("", (), ("Who built it?",))),
+        ("The title of this passage: none", None),
+        ("The passage is about a mill.", None),
+        ('{"title": "The', None),
+    ],
+)
+def test_labelled_lines_are_read_where_there_is_no_json(answer, metadata):
+    assert parse_metadata(answer) == metadata

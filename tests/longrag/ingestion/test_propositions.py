@@ -132,3 +132,37 @@ def test_a_passage_can_neither_end_its_field_nor_fill_a_slot():
     assert request.prompt.count("</passage>") == 1
     assert request.prompt.count("{context}") == 1
     assert request.prompt.endswith(PROPOSITIONS.partition("{context}")[2])
+
+
+@pytest.mark.parametrize(
+    ("answer", "facts"),
+    [
+        ("1. The mill is old.\n2) The mill burned.\n", ["The mill is old.", "The mill burned."]),
+        (
+            "Sure, here are the facts:\n\n- The mill is old.\n* The mill burned.\n- The mill was",
+            ["The mill is old.", "The mill burned."],
+        ),
+        ("```\nThe mill is old.\nThe mill burned.\n```", ["The mill is old.", "The mill burned."]),
+        ("The mill is old.\nThe mill burned.\nIt was", ["The mill is old.", "The mill burned."]),
+        ("<passage>\n- 水坝毁于洪水。\n</passage>", ["水坝毁于洪水。"]),
+        ("- the mill\n- the weir", ["the mill", "the weir"]),
+        ("none", []),
+        ("None.", []),
+        ("The mill is old.", None),
+        ("I cannot tell\nwhat this passage states.", None),
+        ("1684.5 tonnes", None),
+    ],
+)
+def test_lines_are_read_where_there_is_no_json(answer, facts):
+    assert parse_propositions(answer) == facts
+
+
+def test_the_prompt_is_no_fact():
+    def answer(request):
+        rules = request.prompt.rpartition("</passage>")[2].strip()
+        return f"{rules}\n\nThe mill was built in 1684.\nThe mill burned twice."
+
+    found = run(proposition_keys(DOCS[:1]), answer)
+    assert {key.text for key in found.keys} == {
+        "The mill was built in 1684.", "The mill burned twice."}  # fmt: skip
+    assert found.fallbacks == 0

@@ -6,8 +6,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from longrag.models.replies import EchoFilter, PromptEcho, without_echo, without_half_sentence
+from longrag.ingestion.metadata import parse_metadata
+from longrag.ingestion.propositions import parse_propositions
+from longrag.models.replies import (
+    EchoFilter,
+    PromptEcho,
+    ThoughtFilter,
+    without_echo,
+    without_half_sentence,
+    without_thoughts,
+)
 from longrag.prompts import EXTRACT_ANSWER, SHORT_ANSWER
+from longrag.retrieval.queries import parse_query, parse_questions
+from longrag.retrieval.query_gates import parse_verdict
+from longrag.synthesis.two_turn import clean_answer
 
 QUESTION = "When did Fender start making amps in Mexico?"
 ECHO = PromptEcho.of(EXTRACT_ANSWER.format(context="", question=""), QUESTION)
@@ -111,3 +123,37 @@ def test_a_worked_example_is_part_of_the_prompt():
 )
 def test_a_half_sentence_at_the_end_is_left_out(text, left):
     assert without_half_sentence(text) == (text if left is None else left)
+
+
+THOUGHTS = [
+    ("<think>\nA mill? In 1684.\n</think>\n\n1684", "1684"),
+    ("\n<think></think>1684", "1684"),
+    ("<think>It burned in", ""),
+    ("1684 <think>no</think>", "1684 <think>no</think>"),
+    ("<thinking>", "<thinking>"),
+    ("<th", "<th"),
+    ("", ""),
+]
+
+
+@pytest.mark.parametrize(("reply", "left"), THOUGHTS)
+@given(cuts=st.lists(st.integers(0, 50)))
+def test_thoughts_before_an_answer_are_left_out_whole_or_streamed(reply, left, cuts):
+    assert without_thoughts(reply).strip() == left
+    assert clean_answer(reply, echo=ECHO) == left
+    stream = ThoughtFilter()
+    places = [0, *sorted(cut for cut in cuts if cut < len(reply)), len(reply)]
+    shown = "".join(stream.feed(reply[a:b]) for a, b in pairwise(places))
+    assert (shown + stream.finish()).strip() == left
+
+
+def test_no_parser_takes_a_thought_for_its_answer():
+    thought = '<think>\n1. Is it?\n{"title": "No"}\n["No."]\n</think>\n'
+    assert parse_questions(f"{thought}1. Who built it?") == ["Who built it?"]
+    assert parse_query(f"{thought}mill fire") == "mill fire"
+    assert parse_propositions(f"{thought}- It burned.\n- It is old.") == [
+        "It burned.",
+        "It is old.",
+    ]
+    assert parse_metadata(f"{thought}Title: The mill").title == "The mill"
+    assert parse_verdict(f"{thought}Yes.") is True

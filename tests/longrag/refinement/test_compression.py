@@ -450,3 +450,18 @@ def test_a_reply_that_is_no_text_and_an_error_are_raised():
 
     with pytest.raises(TimeoutError, match="no model"):
         run(compress_abstractive("Who?", [MILL]), failing)
+
+
+@pytest.mark.parametrize(
+    ("reply", "kept"),
+    [
+        ("There is nothing relevant in the documents.", None),
+        ("The documents contain nothing relevant to this question.", None),
+        ("The mill burned in 1684. It was built", "The mill burned in 1684."),
+        ("Here is the summary:\nThe mill burned.", "The mill burned."),
+        ("Nothing relevant was lost in the fire.", "Nothing relevant was lost in the fire."),
+    ],
+)  # fmt: skip
+def test_a_small_models_summary_is_made_usable(reply, kept):
+    summaries = run(compress_abstractive("When did it burn?", [MILL]), lambda _: reply)
+    assert summaries == (() if kept is None else (Summary(kept, (0,)),))

@@ -259,3 +259,22 @@ def test_merging_nothing_is_nothing_and_a_score_that_is_none_is_named():
     assert merge([]) == merge([{}, {}]) == {}
     with pytest.raises(InvalidParameterError, match=r"results\[1\]\['b'\] must be a finite number"):
         merge([{"a": 1.0}, {"b": float("nan")}])
+
+
+@pytest.mark.parametrize("reply", ["The mill burned down in 1684.", "mill fire 1684"])
+def test_a_number_that_nobody_asked_for_makes_a_rewritten_query_an_answer(reply):
+    asked = "when did the mill burn down"
+    assert run(rewrite(asked), lambda _: reply) == QueryTexts((asked,), 1)
+    assert run(rewrite(f"{asked}, 1684?"), lambda _: reply).texts == (reply,)
+
+
+def test_a_reply_that_repeats_its_prompt_leaves_the_query_as_it_was():
+    asked = "When did the mill burn down?"
+    for flow in (rewrite(asked), hyde(asked)):
+        found = run(flow, lambda request: request.prompt.rpartition("</question>")[2])
+        assert found == QueryTexts((asked,), 1)
+
+
+def test_what_follows_a_sub_question_is_no_part_of_it():
+    assert parse_questions("1. Who built it? Ada Lind.\n2. When? (in 1907)") == [
+        "Who built it?", "When?"]  # fmt: skip
