@@ -49,6 +49,10 @@ _CUT_WORDS: Final = 5
 _THINK: Final = "<think>"
 _THOUGHT_END: Final = "</think>"
 _WORD: Final = re.compile(r"\w+")
+_QUESTION: Final = re.compile(
+    r"[?？]\s*$|^\W*(?:who|whose|whom|what|when|where|which|why|how|is|are|was|were|do|does|did|can)\b",
+    re.IGNORECASE,
+)
 _TAG: Final = re.compile(rf"</?(?:{'|'.join(TAGS)})[^<>]{{0,200}}>")
 _INSTRUCTIONS_END: Final = re.compile(r"(?<=[.!?。！？])\s+|(?<=[。！？])|\n+")
 _CLOSING: Final = r"[\"'”’」)\]*_]{0,8}"
@@ -75,14 +79,16 @@ class PromptEcho:
         Args:
             instructions: a prompt whose slots were filled with nothing, so that no text of a
                 document is in it.
-            question: one of three words and more is no answer to itself.
+            question: one of three words and more is no answer to itself; a statement that is to be
+                checked may well be.
         """
         sentences = _INSTRUCTIONS_END.split(_TAG.sub("\n", instructions))
         parts = [part for one in sentences for part in (one, *re.split(r"[:：]", one)[1:])]
         found = {words for part in parts if len((words := _words(part)).split()) >= _MIN_WORDS}
         asked = _words(question)
         cjk = sum(map(len, CJK_RUN.findall(asked)))
-        if len(asked.split()) >= _MIN_QUESTION_WORDS or cjk >= _MIN_QUESTION_CJK:
+        long = len(asked.split()) >= _MIN_QUESTION_WORDS or cjk >= _MIN_QUESTION_CJK
+        if long and (_QUESTION.search(question) or cjk):
             found.add(asked)
         return cls(frozenset(found))
 

@@ -97,6 +97,19 @@ def test_without_an_echo_nothing_is_held_back():
     assert stream.feed("The answer is: x. ") == "The answer is: x. "
 
 
+@pytest.mark.parametrize(
+    ("asked", "echo"),
+    [
+        ("Where does the mill stand?", True),
+        ("where does the mill stand", True),
+        ("The mill stands at the weir.", False),
+        ("磨坊建于哪一年？", True),
+    ],
+)
+def test_a_question_is_no_answer_to_itself_but_a_statement_may_be(asked, echo):
+    assert without_echo(asked, PromptEcho.of("", asked)) == ("" if echo else asked)
+
+
 def test_one_word_is_an_answer_even_where_it_is_the_question():
     assert without_echo("Rush", PromptEcho.of(INSTRUCTION, "Rush")) == "Rush"
     assert without_echo("茶馆建于哪一年？", PromptEcho.of(INSTRUCTION, "茶馆建于哪一年？")) == ""
