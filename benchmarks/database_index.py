@@ -9,14 +9,18 @@ from __future__ import annotations
 
 import argparse
 import statistics
+import subprocess
+import sys
 import tempfile
 import time
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 
 from longrag.calls import Embed, run
+from longrag.indexing.codes import Codes
 from longrag.indexing.database import IndexDatabase
 from longrag.ingestion.builder import UnitBuilder
 from longrag.retrieval.corpus_database import KIND, DatabaseCorpus
@@ -24,11 +28,15 @@ from longrag.retrieval.filters import DocumentFilter
 from longrag.types import Document
 
 WIDTH = 384
+RANDOM = np.random.default_rng(0)
 
 
 def answer(request: Embed) -> np.ndarray:
     """Give texts random vectors, equal texts equal ones."""
-    rows = [np.random.default_rng(abs(hash(text))).random(WIDTH) - 0.5 for text in request.texts]
+    rows = [
+        np.random.default_rng(zlib.crc32(text.encode())).random(WIDTH) - 0.5
+        for text in request.texts
+    ]
     return np.stack(rows).astype(np.float32)
 
 
@@ -52,32 +60,49 @@ def cpu(work: Callable[[], object], times: int) -> float:
     return statistics.median(taken)
 
 
+def opened(path: Path) -> DatabaseCorpus:
+    """Open an index, or make it."""
+    database = IndexDatabase(path, name="benchmark", kind=KIND)
+    return DatabaseCorpus(database, UnitBuilder(chunk_size=16))
+
+
+def ask(index: DatabaseCorpus, wanted: DocumentFilter | None) -> None:
+    """Ask for the four units that are best for a random vector."""
+    query = RANDOM.random(WIDTH).astype(np.float32) - 0.5
+    view = index.view(wanted)
+    view.index.search(query, 4, visible=view.visible)
+
+
+def print_opening(path: Path) -> None:
+    """Open an index and ask it, in a process that has loaded its kernels and libraries."""
+    small = np.ones((2, WIDTH), np.float32)
+    Codes.of(small).bounds(small[:1], np.array([0]), np.array([2]), 1.0)
+    with tempfile.TemporaryDirectory() as folder:
+        opened(Path(folder) / "small.db")
+    print(f"{cpu(lambda: ask(opened(path), None), 1):8.3f} s, first answer included")
+
+
 def main() -> None:
     """Build, open, change and ask."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--pages", type=int, default=5000)
     parser.add_argument("--chunks", type=int, default=20)
+    parser.add_argument("--open", type=Path, help="open this file alone, and ask it")
     given = parser.parse_args()
+    if given.open:
+        print_opening(given.open)
+        return
     path = Path(tempfile.mkdtemp()) / "index.db"
-
-    def opened() -> DatabaseCorpus:
-        database = IndexDatabase(path, name="benchmark", kind=KIND)
-        return DatabaseCorpus(database, UnitBuilder(chunk_size=16))
-
-    corpus = opened()
+    corpus = opened(path)
     pages = [page(n, given.chunks) for n in range(given.pages)]
     start = time.process_time()
     run(corpus.change(upsert=pages), answer)
     print(f"{given.pages} pages, {len(corpus.index.chunks)} chunks")
     print(f"build             {time.process_time() - start:8.3f} s")
-    query = np.random.default_rng(0).random(WIDTH).astype(np.float32)
-
-    def ask(index: DatabaseCorpus, wanted: DocumentFilter | None) -> None:
-        view = index.view(wanted)
-        view.index.search(query, 4, visible=view.visible)
-
-    ask(corpus, None)
-    print(f"open, first answer{cpu(lambda: ask(opened(), None), 2):8.3f} s")
+    print(f"first answer      {cpu(lambda: ask(corpus, None), 1):8.3f} s, kernels are loaded")
+    for name in ("without cache", "with cache"):
+        print(f"open, {name:13s}", end="", flush=True)
+        subprocess.run([sys.executable, __file__, "--open", path], check=True)
     versions = iter(range(1, 100))
     change = cpu(
         lambda: run(corpus.change(upsert=[page(3, given.chunks, next(versions))]), answer), 5
@@ -92,7 +117,7 @@ def main() -> None:
     ]:
         made = DocumentFilter.of(wanted)
         ask(corpus, made)
-        print(f"{name:18s}{cpu(lambda made=made: ask(corpus, made), 15) * 1000:8.2f} ms")
+        print(f"{name:18s}{cpu(lambda made=made: ask(corpus, made), 45) * 1000:8.2f} ms")
 
 
 if __name__ == "__main__":

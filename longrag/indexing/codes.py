@@ -58,6 +58,16 @@ class Codes:
             codes.errors[rows] = _rounded_up(np.linalg.norm(block, axis=1))
         return codes
 
+    def fit(self, vectors: NDArray[Any]) -> bool:
+        """Whether these have the types and shapes of the codes of such vectors."""
+        parts = (self.values, self.scales, self.errors)
+        each = ("float32", vectors.shape[:1])
+        return [(part.dtype.name, part.shape) for part in parts] == [
+            ("int8", vectors.shape),
+            each,
+            each,
+        ]
+
     def take(self, rows: NDArray[Any] | slice) -> Codes:
         """Return the codes of some rows, by number, by mask or as a range, which copies nothing."""
         return Codes(self.values[rows], self.scales[rows], self.errors[rows])

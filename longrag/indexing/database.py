@@ -26,13 +26,15 @@ from longrag.errors import (
     InvalidParameterError,
     MissingExtraError,
 )
+from longrag.types import stable_id
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection, Engine, MetaData, Row, Table
 
-_VERSION: Final = 1
+_VERSION: Final = 2
 _KEYS_AT_ONCE = 500
 _NEW_FILE = 0o600
+_CACHE_NAME = 16
 # The SHA-256 of an item's key in hexadecimal digits.
 _KEY_LENGTH = 64
 # Any number will do: two processes that make the tables at once must use the same.
@@ -46,7 +48,7 @@ class Items:
     Attributes:
         generation: the generation this is.
         about: what the last change said of the whole, JSON values.
-        keys: by part the keys of all items there are.
+        keys: by part the keys of all items there are, for the parts that were to be listed.
         new: by part the items that are newer, by key.
     """
 
@@ -143,8 +145,14 @@ class IndexDatabase:
             row = self._row(connection)
         return 0 if row is None else int(row.generation)
 
-    def read(self, parts: Sequence[str], *, since: int = -1) -> Items:
-        """Return what of some parts is newer than a generation, all of one moment."""
+    def read(self, parts: Sequence[str], *, since: int = -1, listed: Sequence[str] = ()) -> Items:
+        """Return what of some parts is newer than a generation, all of one moment.
+
+        Args:
+            parts: the parts.
+            since: the generation.
+            listed: the parts of which the keys of all items are returned as well.
+        """
         item = self._table("longrag_item")
         keys: dict[str, frozenset[str]] = {}
         new: dict[str, Mapping[str, bytes]] = {}
@@ -152,13 +160,39 @@ class IndexDatabase:
             row = self._row(connection)
             if row is None:
                 raise IndexFormatError(f"{self._place} holds no index {self.name!r} any more")
-            for part in parts:
+            for part in listed:
                 own = (item.c.index_name == self.name) & (item.c.part == part)
                 found = connection.execute(item.select().with_only_columns(item.c.key).where(own))
-                keys[part] = frozenset(one.key for one in found)
-                newer = item.select().where(own & (item.c.generation > since))
-                new[part] = {one.key: bytes(one.content) for one in connection.execute(newer)}
+                keys[part] = frozenset(key for (key,) in found)
+            columns = item.select().with_only_columns(item.c.key, item.c.content)
+            for part in parts:
+                own = (item.c.index_name == self.name) & (item.c.part == part)
+                newer = columns.where(own & (item.c.generation > since) if since >= 0 else own)
+                new[part] = {key: bytes(content) for key, content in connection.execute(newer)}
         return Items(int(row.generation), json.loads(row.about), keys, new)
+
+    def fetch(self, part: str, keys: Iterable[str]) -> dict[str, bytes]:
+        """Return the items of some keys of a part, of those that are there, all of one moment."""
+        item = self._table("longrag_item")
+        found: dict[str, bytes] = {}
+        with self._transaction() as connection:
+            for batch in _batches(keys):
+                own = (item.c.index_name == self.name) & (item.c.part == part)
+                columns = item.select().with_only_columns(item.c.key, item.c.content)
+                rows = connection.execute(columns.where(own & item.c.key.in_(batch)))
+                found |= {key: bytes(content) for key, content in rows}
+        return found
+
+    def cache_folder(self, within: str | os.PathLike[str] | None = None) -> Path | None:
+        """Return the folder for what can be made again from the index.
+
+        It is within the given one, or else beside a SQLite file; on a server there is none then.
+        """
+        if within is not None:
+            return Path(within) / stable_id(self._place, self.name)[:_CACHE_NAME]
+        if self._engine.dialect.name != "sqlite":
+            return None
+        return Path(f"{self._place}.cache") / stable_id(self.name)[:_CACHE_NAME]
 
     def write(self, change: ItemsChange, *, after: int) -> int | None:
         """Make a change in one transaction, and return the new generation.
@@ -289,7 +323,17 @@ class IndexDatabase:
 
 
 def _tables() -> MetaData:
-    from sqlalchemy import BigInteger, Column, Integer, LargeBinary, MetaData, String, Table, Text
+    from sqlalchemy import (
+        BigInteger,
+        Column,
+        Index,
+        Integer,
+        LargeBinary,
+        MetaData,
+        String,
+        Table,
+        Text,
+    )
 
     made = MetaData()
     Table("longrag_schema", made, Column("version", Integer, nullable=False))
@@ -310,6 +354,7 @@ def _tables() -> MetaData:
         Column("key", String(_KEY_LENGTH), primary_key=True),
         Column("generation", BigInteger, nullable=False),
         Column("content", LargeBinary, nullable=False),
+        Index("longrag_newer", "index_name", "part", "generation"),
     )
     return made
 

@@ -39,14 +39,14 @@ class VectorRows:
         cls,
         vectors: NDArray[Any],
         codes: Codes | None,
-        count: int,
         *,
         norm: float,
         coded_from: int,
     ) -> VectorRows:
-        """Take arrays of which the first ``count`` rows are filled and the others are room."""
+        """Take over rows, which may be read-only, with their codes and their largest norm."""
         rows = cls(vectors.shape[1], coded_from=coded_from)
-        rows._vectors, rows._codes, rows._count, rows.largest_norm = vectors, codes, count, norm
+        rows._vectors, rows._codes, rows.largest_norm = vectors, codes, norm
+        rows._count = len(vectors)
         return rows
 
     def __len__(self) -> int:

@@ -180,7 +180,7 @@ class CorpusIndex:
         return {
             key: vector
             for block in gone
-            for key, vector in zip(block.keys, block.vectors or (), strict=True)
+            for key, vector in zip(block.keys, block.vectors or (), strict=False)
         }
 
     def _cut(self, document: Document, known: Page | None) -> CutDocument:
@@ -190,9 +190,9 @@ class CorpusIndex:
         return self._cutter.cut(document)
 
     def _page(self, document: Document, cut: CutDocument) -> Page:
-        page = Page(document, cut, Block(()))
-        page.block.keys = list(map(text_key, _page_texts(page, write=self._embedding_text)))
-        return page
+        texts = _page_texts(document, cut, write=self._embedding_text)
+        block = Block([text_key(text) for text in texts])
+        return Page(document, cut, block)
 
     def _find_missing(
         self, pages: Mapping[str, Page], paid: Mapping[bytes, Vector]
@@ -215,12 +215,13 @@ class CorpusIndex:
         """Yield what has no vectors yet, and what gives its texts."""
         for group in groups:
             if group.block is not None:
-                if group.block.vectors is None:
+                if not group.block.embedded:
                     yield group.block, partial(_unit_texts, group, write=self._embedding_text)
                 continue
             for page in group.pages:
-                if page.block.vectors is None:
-                    yield page.block, partial(_page_texts, page, write=self._embedding_text)
+                if not page.block.embedded:
+                    document, cut, write = page.document, page.cut, self._embedding_text
+                    yield page.block, partial(_page_texts, document, cut, write=write)
 
     def _assemble(
         self, pages: Mapping[str, Page], paid: Mapping[bytes, Vector], *, generation: int = 0
@@ -416,10 +417,9 @@ def _no_model(_: Request) -> NoReturn:
 TextWriter: TypeAlias = Callable[[Chunk, Mapping[str, object]], str]
 
 
-def _page_texts(page: Page, *, write: TextWriter) -> list[str]:
-    """Return what is embedded of a page."""
-    metadata = page.document.metadata
-    return [write(chunk, metadata) for chunk in own_chunks(page.document, page.cut)]
+def _page_texts(document: Document, cut: CutDocument, *, write: TextWriter) -> list[str]:
+    """Return what is embedded of a document."""
+    return [write(chunk, document.metadata) for chunk in own_chunks(document, cut)]
 
 
 def _unit_texts(group: UnitGroup, *, write: TextWriter) -> list[str]:

@@ -1,10 +1,16 @@
-"""An index over long units that lives in a database."""
+"""An index over long units that lives in a database.
+
+A page is three items: the document, what is known of it by itself, and the vectors of its chunks.
+Opening reads the first two, which are decoded when they are needed, and maps the rows of vectors
+from a cache beside the database where there is one.
+"""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Mapping
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from hashlib import sha256
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -15,30 +21,29 @@ from longrag.indexing.database import IndexDatabase, Items, ItemsChange
 from longrag.ingestion.builder import UnitBuilder
 from longrag.locks import Lock
 from longrag.retrieval.corpus import CorpusIndex, titled_text
-from longrag.retrieval.corpus_records import document_fields, name_of, settings_of
-from longrag.retrieval.corpus_state import CorpusState
-from longrag.retrieval.units import Vector
-from longrag.types import Chunk, Document, stable_id
+from longrag.retrieval.corpus_cache import load_cache, remove_cache, save_cache
+from longrag.retrieval.corpus_records import settings_of
+from longrag.retrieval.corpus_state import (
+    Block,
+    CorpusState,
+    Page,
+    index_of_groups,
+)
+from longrag.retrieval.corpus_stored import (
+    CUTS,
+    DOCUMENTS,
+    VECTORS,
+    PageReader,
+    decode_document,
+    encode_cut,
+    encode_document,
+)
+from longrag.types import Chunk, Document
 
 KIND: Final = "corpus"
 
-_DOCUMENTS, _VECTORS = "document", "vector"
-_PARTS = (_DOCUMENTS, _VECTORS)
-
-
-def encode_document(document: Document) -> bytes:
-    """Write a document as JSON.
-
-    Raises:
-        InvalidDocumentError: its metadata is not JSON.
-    """
-    content = json.dumps(document_fields(document), ensure_ascii=False)
-    return content.encode("utf-8", "surrogatepass")
-
-
-def decode_document(content: bytes) -> Document:
-    """Read what ``encode_document`` wrote."""
-    return Document(**json.loads(content.decode("utf-8", "surrogatepass")))
+# Pages of which a corpus that is opened is checked to be made with the same callables.
+_CHECKED = 8
 
 
 class DatabaseCorpus(CorpusIndex):
@@ -51,15 +56,19 @@ class DatabaseCorpus(CorpusIndex):
     Args:
         database: the index in the database.
         builder: the settings of units and chunks; all who use the index must have the same.
+        normalize: scale vectors to unit length.
         embedding_text: writes what is embedded of a chunk, from it and its document's metadata.
         encode: writes a document as bytes.
         decode: reads what ``encode`` wrote.
         settings: further settings of the index, which all who use it must have.
+        cache: the folder in which rows of vectors are kept to be mapped at the next opening. By
+            default it is beside a SQLite file; on a server there is none. It can be deleted at any
+            time.
 
     Raises:
         InvalidParameterError: a setting of the builder is not the one the index was made with.
-        IndexFormatError: the documents group into other units than were saved, since a callable of
-            the builder is another one; or what is saved cannot be read.
+        IndexFormatError: a callable of the builder is another one than the index was made with,
+            which is checked on a few documents; or what is saved cannot be read.
         DatabaseError: the database cannot be reached.
     """
 
@@ -75,10 +84,13 @@ class DatabaseCorpus(CorpusIndex):
         encode: Callable[[Document], bytes] = encode_document,
         decode: Callable[[bytes], Document] = decode_document,
         settings: Mapping[str, Any] = MappingProxyType({}),
+        cache: str | os.PathLike[str] | None = None,
     ) -> None:
         super().__init__(builder, normalize=normalize, embedding_text=embedding_text)
         self.database = database
-        self._encode, self._decode = encode, decode
+        self._encode = encode
+        self._reader = PageReader(database, decode)
+        self._cache = database.cache_folder(cache)
         own = {**settings_of(self.builder), "normalize": normalize, **settings}
         known = database.settings(own)
         for name, value in own.items():
@@ -86,80 +98,150 @@ class DatabaseCorpus(CorpusIndex):
                 allowed = f"{known.get(name)!r}, as the index was made with"
                 raise InvalidParameterError(name, value, allowed)
         self._catching_up = Lock()
-        self._current()
+        if database.generation():
+            self._open()
+
+    def _open(self) -> None:
+        """Read the index as it is now."""
+        state = None
+        while state is None:
+            items = self.database.read((DOCUMENTS, CUTS))
+            pages = self._read_pages(items)
+            cuts = items.new[CUTS]
+            digest = sha256(b"".join(cuts[key] for key in sorted(cuts))).hexdigest()
+            state = self._open_pages(pages, digest, items.generation)
+        self._check_callables(list(state.pages.values()))
+        self._state = state
+
+    def _open_pages(
+        self, pages: Mapping[str, Page], digest: str, generation: int
+    ) -> CorpusState | None:
+        """Return the state of stored pages; None where they are not all there any more."""
+        ordered = list(pages.values())
+        folder = None if self.builder.granularity == "unit" else self._cache
+        cached = folder and load_cache(folder, digest, ordered, self.builder.granularity)
+        if cached:
+            self._plan.adopt(cached.rows)
+            for page in ordered:
+                page.block.begin = cached.begins.get(page.block.name, -1)
+            if cached.groups is not None and not _without_rows(page.block for page in ordered):
+                for group in cached.groups:
+                    group.set_begins()
+                index = index_of_groups(cached.groups, cached.rows, normalize=self.normalize)
+                return CorpusState(pages, cached.groups, index, generation)
+        elif folder:
+            remove_cache(folder)
+        state = self._settle(pages, generation)
+        if folder and state:
+            save_cache(folder, digest, ordered, state.groups, self._plan.rows)
+        return state
+
+    def _settle(self, pages: Mapping[str, Page], generation: int) -> CorpusState | None:
+        """Return the state of pages, with what of their vectors is not known yet.
+
+        None where a vector is not there any more, since another process has changed the index.
+        """
+        with self._planning:
+            groups = self._plan.follow(pages)
+        own = [group.block for group in groups if group.block]
+        blocks = _without_rows(own or (page.block for page in pages.values()))
+        found = self.database.fetch(VECTORS, {block.name for block in blocks})
+        if not all(block.name in found for block in blocks):
+            if self.database.generation() == generation:
+                raise self._reader.damaged("vectors are missing")
+            return None
+        for block in blocks:
+            block.vectors = self._reader.decode_vectors(found[block.name], len(block))
+        state = self._assemble(pages, {}, generation=generation)
+        for block in blocks:
+            block.release()
+        return state
+
+    def _read_pages(self, items: Items) -> dict[str, Page]:
+        """Return the pages of items, in the order of their ids."""
+        pages = [
+            self._reader.page(content, items.new[DOCUMENTS].get(key))
+            for key, content in items.new[CUTS].items()
+        ]
+        return {page.id: page for page in sorted(pages, key=lambda page: page.id)}
+
+    def _check_callables(self, pages: Sequence[Page]) -> None:
+        """Refuse callables that read documents in another way than those the index was made with.
+
+        A few documents are read again, all of them where there are few.
+        """
+        for page in pages[:: max(1, len(pages) // _CHECKED)]:
+            read = self._page(page.document, self._cutter.cut(page.document))
+            if read.cut != page.cut or read.block.name != page.block.name:
+                raise IndexFormatError(
+                    f"the documents of the index {self.database.name!r} make other units or chunks"
+                    " than were saved: the index was built with another link extractor, link rules,"
+                    " tokenizer, splitter or metadata; use the same"
+                )
 
     def _current(self) -> CorpusState:
         state = self._state
         if self.database.generation() == state.generation:
             return state
         with self._catching_up:
-            before = self._state
-            items = self.database.read(_PARTS, since=before.generation)
-            if items.generation != before.generation:
-                # A change of this process may be put in place meanwhile; it is then the newer one.
-                after = self._caught_up(before, items)
-                with self._lock:
-                    if self._state.generation < after.generation:
-                        self._state = after
+            after = None
+            while after is None:
+                before = self._state
+                parts = (DOCUMENTS, CUTS)
+                items = self.database.read(parts, since=before.generation, listed=[DOCUMENTS])
+                if items.generation == before.generation:
+                    return before
+                after = self._settle(self._newer_pages(before, items), items.generation)
+            # A change of this process may be put in place meanwhile; it is then the newer one.
+            with self._lock:
+                if self._state.generation < after.generation:
+                    self._state = after
             return self._state
 
-    def _caught_up(self, before: CorpusState, items: Items) -> CorpusState:
-        pages = {
-            id_: page
-            for id_, page in before.pages.items()
-            if (key := stable_id(id_)) in items.keys[_DOCUMENTS]
-            and key not in items.new[_DOCUMENTS]
-        }
-        try:
-            new = [self._decode(content) for content in items.new[_DOCUMENTS].values()]
-            vectors: dict[bytes, Vector] = dict(before.vectors) | {
-                bytes.fromhex(key): np.frombuffer(content, "<f4").astype(np.float32)
-                for key, content in items.new[_VECTORS].items()
-            }
-        except (ValueError, TypeError, KeyError) as error:
-            raise IndexFormatError(
-                f"the index {self.database.name!r} is damaged: {error}"
-            ) from error
-        pages |= {one.id: self._page(one, self._cutter.cut(one)) for one in new}
-        pages = {id_: pages[id_] for id_ in sorted(pages)}
-        missing = self._find_missing(pages, vectors)
-        after = None if missing else self._assemble(pages, vectors, generation=items.generation)
-        if after is None or name_of(after.index.units) != items.about.get("units"):
-            raise IndexFormatError(
-                f"the documents of the index {self.database.name!r} make other units or chunks than"
-                f" were saved ({len(missing)} chunks have no vector): the index was built with"
-                " another link extractor, link rules, tokenizer, splitter or metadata; use the same"
-            )
-        return after
+    def _newer_pages(self, before: CorpusState, items: Items) -> dict[str, Page]:
+        left = items.keys[DOCUMENTS]
+        kept = {id_: page for id_, page in before.pages.items() if page.key in left}
+        pages = kept | self._read_pages(items)
+        return {id_: pages[id_] for id_ in sorted(pages)}
 
     def _replace(self, before: CorpusState, after: CorpusState) -> bool:
-        put = {
-            stable_id(id_): self._encode(page.document)
-            for id_, page in after.pages.items()
-            if before.pages.get(id_) is not page
-        }
-        gone = [stable_id(id_) for id_ in before.pages if id_ not in after.pages]
-        change = ItemsChange(
-            put={
-                _DOCUMENTS: put,
-                _VECTORS: {
-                    key.hex(): np.asarray(vector, "<f4").tobytes()
-                    for key, vector in after.vectors.items()
-                    if key not in before.vectors
-                },
-            },
-            drop={
-                _DOCUMENTS: gone,
-                _VECTORS: [key.hex() for key in before.vectors if key not in after.vectors],
-            },
-            about={"units": name_of(after.index.units)},
-        )
+        change = self._difference(before, after)
         if not any((*change.put.values(), *change.drop.values())):
             return True
         generation = self.database.write(change, after=before.generation)
         if generation is None:
             return False
+        if self._cache is not None and change.drop[VECTORS]:
+            # Nothing made from what was deleted may stay.
+            remove_cache(self._cache)
         with self._lock:
             if self._state.generation < generation:
                 self._state = replace(after, generation=generation)
         return True
+
+    def _difference(self, before: CorpusState, after: CorpusState) -> ItemsChange:
+        new = [page for id_, page in after.pages.items() if before.pages.get(id_) is not page]
+        gone = [page.key for id_, page in before.pages.items() if id_ not in after.pages]
+        old_blocks, blocks = (
+            {block.name: block for block in state.blocks if len(block)} for state in (before, after)
+        )
+        return ItemsChange(
+            put={
+                DOCUMENTS: {page.key: self._encode(page.document) for page in new},
+                CUTS: {page.key: encode_cut(page) for page in new},
+                VECTORS: {
+                    name: np.asarray(block.vectors, "<f4").tobytes()
+                    for name, block in blocks.items()
+                    if name not in old_blocks
+                },
+            },
+            drop={
+                DOCUMENTS: gone,
+                CUTS: gone,
+                VECTORS: [name for name in old_blocks if name not in blocks],
+            },
+        )
+
+
+def _without_rows(blocks: Iterable[Block]) -> list[Block]:
+    return [block for block in blocks if block.begin < 0 and len(block)]

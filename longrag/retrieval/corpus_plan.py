@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 import numpy as np
 
 from longrag.indexing.rows import VectorRows
+from longrag.indexing.runs import ranges
 from longrag.ingestion.builder import UnitBuilder
 from longrag.ingestion.changing_groups import ChangingGroups
 from longrag.retrieval.corpus_state import Block, Page, UnitGroup, index_of_groups
@@ -72,7 +73,7 @@ class CorpusPlan:
         before, self._groups = self._groups, {}
         for ids in self._links.groups():
             key = tuple(self._pages[id_] for id_ in ids)
-            self._groups[key] = before.pop(key, None) or self._make_group(key)
+            self._groups[key] = before.pop(key) if key in before else self._make_group(key)
         for group in before.values():
             if group.block:
                 self._drop_block(group.block)
@@ -99,23 +100,35 @@ class CorpusPlan:
     def vector(self, key: bytes) -> Vector | None:
         """Return the vector of an embedded text, where one of the pages has it."""
         for block in self._holders.get(key, ()):
-            if block.vectors is not None:
-                return block.vectors[list(block.keys).index(key)]
+            vectors = block.vectors
+            if vectors is not None:
+                return vectors[list(block.keys).index(key)]
         return None
+
+    @property
+    def rows(self) -> VectorRows:
+        """The rows of the index that was made last."""
+        return self._rows or MaxPIndex.new_rows(1)
+
+    def adopt(self, rows: VectorRows) -> None:
+        """Take over rows, in which the blocks that have rows have them."""
+        self._rows = rows
 
     def index(self, groups: Sequence[UnitGroup]) -> UnitIndex:
         """Return the index over groups of the present pages, all of which have their vectors."""
         blocks = list(_blocks(groups))
-        live = sum(len(block.keys) for block in blocks)
-        rows = self._rows
-        width = next((len(b.vectors[0]) for b in blocks if b.vectors), 1)
-        if rows is None or rows.width != width or len(rows) > _MOST_ROWS * live + _SPARED_ROWS:
-            rows = self._rows = MaxPIndex.new_rows(width)
-            for block in blocks:
-                block.begin = -1
+        new = [block for block in blocks if block.begin < 0]
+        before, rows = self._rows, self._rows
+        if rows is None or not any(len(block) for block in blocks if block.begin >= 0):
+            new = blocks
+            rows = MaxPIndex.new_rows(next((len(b.vectors[0]) for b in new if b.vectors), 1))
+        elif len(rows) > _MOST_ROWS * sum(map(len, blocks)) + _SPARED_ROWS:
+            rows = _copy_rows(rows, [block for block in blocks if block.begin >= 0])
+        if rows is not before:
             for group in groups:
                 group.begins = None
-        self._add_rows(rows, [block for block in blocks if block.begin < 0])
+        self._rows = rows
+        self._add_rows(rows, new)
         for group in groups:
             if group.begins is None:
                 group.set_begins()
@@ -127,10 +140,22 @@ class CorpusPlan:
         for block in blocks:
             block.begin = at
             vectors.extend(block.vectors or ())
-            at += len(block.keys)
+            at += len(block)
         if vectors:
             matrix = np.stack(vectors)
             rows.append(unit_length(matrix) if self._normalize else matrix)
+
+
+def _copy_rows(rows: VectorRows, blocks: Iterable[Block]) -> VectorRows:
+    """Return the rows of some blocks alone, and tell these where theirs are."""
+    copied = MaxPIndex.new_rows(rows.width)
+    kept = list({id(block): block for block in blocks}.values())
+    begins = np.array([block.begin for block in kept], np.int64)
+    counts = np.array([len(block) for block in kept], np.int64)
+    copied.append(rows.vectors[ranges(begins, begins + counts)])
+    for block, end, count in zip(kept, np.cumsum(counts).tolist(), counts.tolist(), strict=True):
+        block.begin = end - count
+    return copied
 
 
 def _blocks(groups: Iterable[UnitGroup]) -> Iterator[Block]:

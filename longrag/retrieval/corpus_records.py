@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import reprlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from hashlib import sha256
 from typing import Any, Final
 
@@ -13,10 +13,15 @@ import numpy.typing as npt
 
 from longrag.errors import InvalidDocumentError, InvalidParameterError
 from longrag.ingestion.builder import UnitBuilder
+from longrag.ingestion.changing_links import LinkedDocument
+from longrag.ingestion.cuts import CutDocument, CutPart
+from longrag.ingestion.resolving import Place
 from longrag.types import Document, LongUnit, stable_id
 
 SETTINGS: Final = ("max_tokens", "chunk_size", "granularity", "directed", "split_oversized")
 """The settings of a builder that are saved: all but the callables."""
+
+_KEY_BYTES = 32
 
 
 def documents_to_json(documents: Iterable[Document]) -> npt.NDArray[np.uint8]:
@@ -88,3 +93,30 @@ def name_of(units: Iterable[LongUnit]) -> str:
 def text_key(text: str) -> bytes:
     """Return the key under which the vector of an embedded text is kept."""
     return sha256(text.encode("utf-8", "surrogatepass")).digest()
+
+
+def cut_to_json(cut: CutDocument, keys: Sequence[bytes]) -> bytes:
+    """Write what is known of a document by itself, and the keys of what was embedded of it."""
+    place = cut.links.place
+    fields = {
+        "place": [place.path, place.url, place.title],
+        "targets": cut.links.targets,
+        "tokens": cut.tokens,
+        "split": cut.split,
+        "parts": [[p.span, p.head, p.tokens, p.blank, p.chunks] for p in cut.parts],
+        "keys": b"".join(keys).hex(),
+    }
+    return json.dumps(fields).encode("ascii")
+
+
+def cut_from_json(content: bytes) -> tuple[CutDocument, list[bytes]]:
+    """Read what ``cut_to_json`` wrote."""
+    fields = json.loads(content)
+    parts = [
+        CutPart((first, last), head, tokens, blank, tuple((a, b) for a, b in chunks))
+        for (first, last), head, tokens, blank, chunks in fields["parts"]
+    ]
+    links = LinkedDocument(Place(*fields["place"]), tuple(fields["targets"]))
+    keys = bytes.fromhex(fields["keys"])
+    cut = CutDocument(links, fields["tokens"], fields["split"], tuple(parts))
+    return cut, [keys[at : at + _KEY_BYTES] for at in range(0, len(keys), _KEY_BYTES)]

@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from hashlib import sha256
 from itertools import chain
-from typing import Generic, NamedTuple, TypeVar, overload
+from typing import Generic, NamedTuple, TypeAlias, TypeVar, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -21,25 +22,61 @@ from longrag.retrieval.assembly import keep_documents, place
 from longrag.retrieval.filters import DocumentFilter, MetadataIndex, Recent, Visible
 from longrag.retrieval.maxp import MaxPIndex
 from longrag.retrieval.units import UnitIndex, Vector
-from longrag.types import Chunk, Document, Granularity, LongUnit, RetrievedUnit, TokenCounter
+from longrag.types import (
+    Chunk,
+    Document,
+    Granularity,
+    LongUnit,
+    RetrievedUnit,
+    TokenCounter,
+    stable_id,
+)
 
 Item = TypeVar("Item")
+_Units: TypeAlias = Sequence[Sequence[tuple[int, int]]]
 
 _KEPT_VIEWS = 64
 
 
 class Block:
-    """What is embedded of one page, or of one group where units are embedded whole."""
+    """What is embedded of one page, or of one group where units are embedded whole.
 
-    __slots__ = ("begin", "keys", "vectors")
+    Args:
+        keys: what is embedded, each as the key of its text.
+    """
 
-    def __init__(self, keys: Sequence[bytes], vectors: Sequence[Vector] | None = None) -> None:
+    def __init__(self, keys: Sequence[bytes]) -> None:
         self.keys = keys
-        """What was embedded, each as the key of its text."""
-        self.vectors = vectors
-        """The vectors as the embedder gave them; None before they are there."""
+        """What is embedded, each as the key of its text."""
+        self._vectors: Sequence[Vector] | None = None
         self.begin = -1
         """The first of the block's rows in the index; -1 before it has any."""
+
+    def __len__(self) -> int:
+        """Return the number of vectors."""
+        return len(self.keys)
+
+    @cached_property
+    def name(self) -> str:
+        """A name of what is embedded."""
+        return sha256(b"".join(self.keys)).hexdigest()
+
+    @property
+    def embedded(self) -> bool:
+        """Whether there are vectors."""
+        return self._vectors is not None
+
+    @property
+    def vectors(self) -> Sequence[Vector] | None:
+        """The vectors as the embedder gave them; None where there are none."""
+        return self._vectors
+
+    @vectors.setter
+    def vectors(self, vectors: Sequence[Vector]) -> None:
+        self._vectors = vectors
+
+    def release(self) -> None:
+        """Keep no vectors in memory that can be read again."""
 
 
 class Page:
@@ -47,9 +84,23 @@ class Page:
 
     def __init__(self, document: Document, cut: CutDocument, block: Block) -> None:
         self.id = document.id
-        self.document = document
-        self.cut = cut
         self.block = block
+        self.__dict__ |= {"document": document, "cut": cut}
+
+    @cached_property
+    def key(self) -> str:
+        """The key under which a database keeps the page."""
+        return stable_id(self.id)
+
+    @cached_property
+    def document(self) -> Document:
+        """The document."""
+        raise NotImplementedError
+
+    @cached_property
+    def cut(self) -> CutDocument:
+        """How the document is linked, counted and cut."""
+        raise NotImplementedError
 
 
 class Run(NamedTuple):
@@ -69,20 +120,33 @@ class Run(NamedTuple):
 
 
 class UnitGroup:
-    """Pages that are grouped together, as one unit or several."""
+    """Pages that are grouped together, as one unit or several.
 
-    def __init__(self, pages: Sequence[Page], granularity: Granularity) -> None:
+    Args:
+        pages: the pages.
+        granularity: what is embedded.
+        known: the number of units and the runs of rows, where the pages need not be read for it.
+    """
+
+    def __init__(
+        self,
+        pages: Sequence[Page],
+        granularity: Granularity,
+        known: tuple[int, list[Run]] | None = None,
+    ) -> None:
         self.pages = tuple(pages)
         self._granularity = granularity
-        self._parts = group_parts([page.cut for page in pages])
-        whole = granularity == "unit"
-        self.n_units = len(self._parts)
+        self.n_units, self.runs = known or self._read_runs()
+        """The number of units; the runs of rows, in the order of their chunks."""
         self.block: Block | None = None
         """What is embedded of the units, where these are embedded whole."""
-        self.runs: list[Run] = [*(self._whole_runs() if whole else self._page_runs())]
-        """The runs of rows, in the order of their chunks."""
         self.begins: list[int] | None = None
         """The first row of each run, once the blocks have rows."""
+
+    def _read_runs(self) -> tuple[int, list[Run]]:
+        units = group_parts([page.cut for page in self.pages])
+        whole = self._granularity == "unit"
+        return len(units), [*(self._whole_runs(units) if whole else self._page_runs(units))]
 
     @cached_property
     def written(self) -> tuple[list[LongUnit], list[Chunk]]:
@@ -103,16 +167,16 @@ class UnitGroup:
         """Learn the rows from the blocks, all of which have some."""
         self.begins = [self.block_of(run).begin + run.offset for run in self.runs]
 
-    def _page_runs(self) -> Iterator[Run]:
-        for unit, places in enumerate(self._parts):
+    def _page_runs(self, units: _Units) -> Iterator[Run]:
+        for unit, places in enumerate(units):
             for number, at in places:
                 parts = self.pages[number].cut.parts
                 before = sum(len(part.chunks) for part in parts[:at])
                 yield Run(before, len(parts[at].chunks), unit, number)
 
-    def _whole_runs(self) -> Iterator[Run]:
+    def _whole_runs(self, units: _Units) -> Iterator[Run]:
         filled = 0
-        for unit, places in enumerate(self._parts):
+        for unit, places in enumerate(units):
             if not all(self.pages[number].cut.parts[at].blank for number, at in places):
                 yield Run(filled, 1, unit, places[0][0])
                 filled += 1

@@ -10,7 +10,6 @@ top-k of chunks for it to fill.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, get_args
@@ -43,6 +42,9 @@ _CODES = ("values", "scales", "errors")
 # From here on a query saves more than the codes' kernel takes to compile, a few times over.
 _CODED_CHUNKS = 100_000
 
+# From this share of the rows on, codes of a part are scanned with those between them.
+_SCAN_WHOLE_FROM = 0.3
+
 # Queries per pass: the best scores of all units are held for each of them.
 _BATCH_QUERIES = 32
 
@@ -73,6 +75,8 @@ class _Table:
     ends: NDArray[np.int64]
     largest_norm: float
     codes: Codes | None
+    whole: tuple[_Table, NDArray[np.int64]] | None = None
+    """The table that this is the larger part of, and which of its runs these are."""
 
     @cached_property
     def rows(self) -> NDArray[np.int64]:
@@ -204,6 +208,13 @@ class MaxPIndex:
         """Return rows of this width, of which there are none yet, for ``of_rows``."""
         return VectorRows(width, coded_from=_CODED_CHUNKS)
 
+    @staticmethod
+    def rows_over(vectors: NDArray[np.float32], codes: Codes | None, norm: float) -> VectorRows:
+        """Return rows that are there already, with their codes and their largest norm."""
+        if codes is None and len(vectors) >= _CODED_CHUNKS:
+            codes = Codes.of(vectors)
+        return VectorRows.over(vectors, codes, norm=norm, coded_from=_CODED_CHUNKS)
+
     @classmethod
     def of_rows(
         cls,
@@ -260,6 +271,7 @@ class MaxPIndex:
             firsts=np.append(firsts, len(begins)),
             begins=begins,
             ends=ends,
+            whole=_whole_runs(table, runs[at], begins, ends),
         )
         return part
 
@@ -408,7 +420,7 @@ class MaxPIndex:
             vectors is None
             or units is None
             or not _fit_together(vectors, units, norm)
-            or (codes and not _codes_fit(codes, vectors))
+            or (codes and not Codes(**codes).fit(vectors))
         ):
             raise IndexFormatError(
                 f"The arrays saved in {os.fspath(path)} do not make a MaxPIndex. Rebuild the index "
@@ -432,12 +444,6 @@ def _table(
     ends = np.append(starts[1:], len(order)) if len(starts) else starts
     firsts = np.arange(len(numbers) + 1)
     return _Table(vectors, order, numbers, firsts, starts, ends, norm, codes)
-
-
-def _codes_fit(codes: Mapping[str, NDArray[Any]], vectors: NDArray[Any]) -> bool:
-    kinds = {name: (part.dtype.name, part.shape) for name, part in codes.items()}
-    each = ("float32", vectors.shape[:1])
-    return kinds == {"values": ("int8", vectors.shape), "scales": each, "errors": each}
 
 
 def _fit_together(vectors: NDArray[Any], units: NDArray[Any], norm: object) -> bool:
@@ -480,7 +486,9 @@ def _bounds(
     mapped = isinstance(table.vectors, np.memmap)
     # A batch multiplies a matrix, which takes longer than reading the vectors from memory.
     if table.codes is not None and (len(queries) == 1 or mapped):
-        lower, upper = table.codes.bounds(queries, table.begins, table.ends, table.largest_norm)
+        scanned, kept = table.whole or (table, slice(None))
+        bounds = table.codes.bounds(queries, scanned.begins, scanned.ends, table.largest_norm)
+        lower, upper = (bound[:, kept] for bound in bounds)
         return _by_unit(table, lower), _by_unit(table, upper)
     order = table.by_row
     begins, ends = table.begins[order], table.ends[order]
@@ -497,6 +505,18 @@ def _bounds(
     best = _by_unit(table, best)
     margins = np.array([[_rounding_bound(table, query)] for query in queries], np.float32)
     return best - margins, best + margins
+
+
+def _whole_runs(
+    table: _Table, runs: NDArray[np.int64], begins: NDArray[np.int64], ends: NDArray[np.int64]
+) -> tuple[_Table, NDArray[np.int64]] | None:
+    """Return what a part's rows are bounded with: a table of which it has a good part of the runs.
+
+    A processor reads on ahead of a scan. To pass over many runs takes longer than to scan them.
+    """
+    of_table = len(runs) and (ends - begins).sum() >= _SCAN_WHOLE_FROM * len(table.rows)
+    is_whole = np.array_equal(begins, table.begins[runs]) and np.array_equal(ends, table.ends[runs])
+    return (table, runs) if of_table and is_whole else None
 
 
 def _by_unit(table: _Table, of_runs: NDArray[np.float32]) -> NDArray[np.float32]:

@@ -15,7 +15,7 @@ from longrag.indexing.database import IndexDatabase, Items, ItemsChange
 from longrag.indexing.tree.settings import TreeBuilder
 from longrag.indexing.tree.tree import Tree
 from longrag.locks import Lock
-from longrag.retrieval.corpus_database import decode_document, encode_document
+from longrag.retrieval.corpus_stored import decode_document, encode_document
 from longrag.retrieval.tree_index import TreeIndex, TreeState, node_of, settings_of
 from longrag.types import Document, TreeNode, stable_id
 
@@ -82,7 +82,7 @@ class DatabaseTree(TreeIndex):
             return state
         with self._catching_up:
             before = self._state
-            items = self.database.read(_PARTS, since=before.generation)
+            items = self.database.read(_PARTS, since=before.generation, listed=[_DOCUMENTS])
             if items.generation != before.generation:
                 after = self._caught_up(before, items)
                 with self._lock:
