@@ -11,7 +11,7 @@ WORKERS ?= auto
 PARALLEL := -n $(WORKERS) --dist worksteal
 UNIT := tests/longrag tests/llama_index_longrag tests/langchain_longrag tests/conformance
 
-.PHONY: demo demo-riches test quick coverage lint docs pythons bench chaos fmt unit floor stores clean
+.PHONY: demo demo-riches test quick coverage lint docs pythons bench chaos fmt unit floor stores llama-cpp clean
 
 demo: $(STAMP)
 	$(BIN)/python examples/00_demo.py
@@ -82,12 +82,17 @@ chaos: $(STAMP)
 stores: .venv-stores/.installed
 	.venv-stores/bin/python -m pytest tests/stores
 
+# RICHES over llama.cpp with the weights that the other tests of a real model use. llama.cpp is
+# compiled first, which takes minutes, so this is no part of CI.
+llama-cpp: .venv-llama-cpp/.installed
+	OMP_NUM_THREADS=1 .venv-llama-cpp/bin/python -m pytest -rs tests/longrag/models/test_llama_cpp_for_real.py tests/real_model/test_llama_cpp.py
+
 # The unit tests once more, on the oldest versions the package says it works with.
 floor: .venv-floor/.installed
 	OMP_NUM_THREADS=1 .venv-floor/bin/python -m pytest $(PARALLEL) $(UNIT)
 
 clean:
-	rm -rf .coverage htmlcov .riches site .venv .venv-floor .venv-stores .venv-3.* .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
+	rm -rf .coverage htmlcov .riches site .venv .venv-floor .venv-stores .venv-llama-cpp .venv-3.* .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
 
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -99,6 +104,12 @@ $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv-stores
 	.venv-stores/bin/python -m pip install -q --upgrade "pip>=25.1"
 	.venv-stores/bin/python -m pip install -q -c constraints.txt -e . --group stores
+	touch $@
+
+.venv-llama-cpp/.installed: pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv-llama-cpp
+	.venv-llama-cpp/bin/python -m pip install -q --upgrade "pip>=25.1"
+	.venv-llama-cpp/bin/python -m pip install -q -c constraints.txt -e ".[llama-cpp]" --group test
 	touch $@
 
 .venv-floor/.installed: pyproject.toml floor.txt constraints.txt

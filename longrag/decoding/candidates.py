@@ -39,7 +39,7 @@ CandidatesFor: TypeAlias = Callable[[str], Candidates]
 MAX_RANKED_KEYS: Final = 512
 """Keys that are scored one by one; more are searched, by the sum."""
 
-RETRIEVER_WEIGHT: Final = 20.0
+RETRIEVER_WEIGHT: Final = 10.0
 """What one standard deviation of the retriever's scores counts, in natural logarithms."""
 
 KEY_WEIGHT: Final = 20.0
