@@ -59,9 +59,17 @@ _PENDING = "_prepared"
 
 
 class RecipeSettings(TypedDict, total=False):
-    """The settings of a recipe beside its modules, all optional.
+    """The settings of both recipes, all optional; a module that is None is turned off.
 
     Attributes:
+        documents: what the retriever searches, for the keywords; see ``HybridRetriever``.
+        embedding: embeds sentences; by default the model of what is searched.
+        alpha: the weight of the keywords; None searches by the retriever alone. Needs the extra
+            ``bm25``.
+        classifier: a ``Gate``, by default the one that comes with the package, or a language model.
+        repacker: the order in which documents are read, "reverse" by default, or any document
+            compressor.
+        compressor: any document compressor; by default as ``CompressDocuments`` does.
         candidates: the documents that are retrieved to be reranked; 50, as in the paper. A document
             compressor that is given may have another limit, as ``MonoT5Rerank`` does.
         top_k: the documents that are left after reranking; 5.
@@ -76,6 +84,12 @@ class RecipeSettings(TypedDict, total=False):
         length_function: counts tokens.
     """
 
+    documents: Sequence[Document] | None
+    embedding: Embeddings | None
+    alpha: float | None
+    classifier: Gate | LanguageModelLike | Default | None
+    repacker: RepackOrder | BaseDocumentCompressor | None
+    compressor: BaseDocumentCompressor | Default | None
     candidates: int
     top_k: int
     on_error: OnError
@@ -101,13 +115,7 @@ def best_performance(
     llm: LanguageModelLike,
     *,
     reranker: Reranker | None,
-    documents: Sequence[Document] | None = None,
-    embedding: Embeddings | None = None,
-    alpha: float | None = PAPER_ALPHA,
-    classifier: Gate | LanguageModelLike | Default | None = "default",
-    transform: TransformName | QueryTransform | Default | None = "default",
-    repacker: RepackOrder | BaseDocumentCompressor | None = "reverse",
-    compressor: BaseDocumentCompressor | Default | None = "default",
+    transform: TransformName | QueryTransform | None = "hyde",
     **settings: Unpack[RecipeSettings],
 ) -> Runnable[dict[str, Any], dict[str, Any]]:
     """Make the chain for the best answers (Best Practices §5.1).
@@ -128,14 +136,7 @@ def best_performance(
             wants, where it takes ``k``. A ``HybridRetriever`` brings its own keywords.
         llm: any chat model, LLM or runnable: answers, and writes what the transform needs.
         reranker: any document compressor, a scorer, or a ``BaseCrossEncoder``.
-        documents: what the retriever searches, for the keywords; see ``HybridRetriever``.
-        embedding: embeds sentences; by default the model of what is searched.
-        alpha: the weight of the keywords; None searches by the retriever alone. Needs the extra
-            ``bm25``.
-        classifier: a ``Gate``, by default the one that comes with the package, or a language model.
         transform: "hyde", "rewrite", "decompose", or a flow; see ``QueryTransformRetriever``.
-        repacker: the order in which documents are read, or any document compressor.
-        compressor: any document compressor; by default as ``CompressDocuments`` does.
         settings: see ``RecipeSettings``.
 
     Raises:
@@ -143,19 +144,7 @@ def best_performance(
         MissingExtraError: the extra ``bm25`` is not installed.
         TypeError: a setting is unknown.
     """
-    chain = _Chain(
-        retriever,
-        llm,
-        reranker=reranker,
-        documents=documents,
-        embedding=embedding,
-        alpha=alpha,
-        classifier=classifier,
-        transform="hyde" if transform == "default" else transform,
-        repacker=repacker,
-        compressor=compressor,
-        **settings,
-    )
+    chain = _Chain(retriever, llm, reranker=reranker, transform=transform, **settings)
     return chain.build_runnable("best_performance")
 
 
@@ -164,13 +153,7 @@ def balanced_efficiency(
     llm: LanguageModelLike,
     *,
     reranker: Reranker | None,
-    documents: Sequence[Document] | None = None,
-    embedding: Embeddings | None = None,
-    alpha: float | None = PAPER_ALPHA,
-    classifier: Gate | LanguageModelLike | Default | None = "default",
     transform: TransformName | QueryTransform | None = None,
-    repacker: RepackOrder | BaseDocumentCompressor | None = "reverse",
-    compressor: BaseDocumentCompressor | Default | None = "default",
     **settings: Unpack[RecipeSettings],
 ) -> Runnable[dict[str, Any], dict[str, Any]]:
     """Make the chain that weighs answers against time (Best Practices §5.1).
@@ -179,24 +162,19 @@ def balanced_efficiency(
     only call of a language model. The paper reranks by TILDEv2:
     ``reranker=TildeRerank.from_documents(documents, model=TildeModel.load(...))``.
 
+    Args:
+        retriever: as in ``best_performance``, as is ``llm``.
+        llm: any chat model, LLM or runnable.
+        reranker: any document compressor, a scorer, or a ``BaseCrossEncoder``.
+        transform: as in ``best_performance``; none by default.
+        settings: see ``RecipeSettings``.
+
     Raises:
         InvalidParameterError: a setting or a module that is not allowed.
         MissingExtraError: the extra ``bm25`` is not installed.
         TypeError: a setting is unknown.
     """
-    chain = _Chain(
-        retriever,
-        llm,
-        reranker=reranker,
-        documents=documents,
-        embedding=embedding,
-        alpha=alpha,
-        classifier=classifier,
-        transform=transform,
-        repacker=repacker,
-        compressor=compressor,
-        **settings,
-    )
+    chain = _Chain(retriever, llm, reranker=reranker, transform=transform, **settings)
     return chain.build_runnable("balanced_efficiency")
 
 
@@ -209,13 +187,13 @@ class _Chain:
         llm: LanguageModelLike,
         *,
         reranker: Reranker | None,
-        documents: Sequence[Document] | None,
-        embedding: Embeddings | None,
-        alpha: float | None,
-        classifier: Gate | LanguageModelLike | Default | None,
         transform: TransformName | QueryTransform | None,
-        repacker: RepackOrder | BaseDocumentCompressor | None,
-        compressor: BaseDocumentCompressor | Default | None,
+        documents: Sequence[Document] | None = None,
+        embedding: Embeddings | None = None,
+        alpha: float | None = PAPER_ALPHA,
+        classifier: Gate | LanguageModelLike | Default | None = "default",
+        repacker: RepackOrder | BaseDocumentCompressor | None = "reverse",
+        compressor: BaseDocumentCompressor | Default | None = "default",
         candidates: int = PAPER_CANDIDATES,
         top_k: int = TOP_K,
         on_error: OnError = "raise",

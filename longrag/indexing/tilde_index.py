@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from longrag.errors import IndexFormatError, InvalidDocumentError, InvalidParameterError
 from longrag.indexing.storage import load_arrays, save_arrays
-from longrag.models.rerankers.scorers import readable
+from longrag.models.rerankers.networks import readable
 from longrag.models.rerankers.tilde_terms import TermTokenizer, TermWeigher, TermWeights
 
 _KIND = "tilde"

@@ -6,31 +6,28 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from longrag.errors import InvalidParameterError
-from longrag.models.rerankers.scorers import (
+from longrag.models.rerankers.networks import (
     AS_TEXT,
     Encoded,
-    ScoreArray,
-    as_scores,
-    check_settings,
+    NetworkScorer,
     cut_passage,
-    in_batches,
-    load_checkpoint,
-    needs_extra,
     neutraliser,
     readable,
 )
+from longrag.models.rerankers.scorers import ScoreArray, as_scores
 
 if TYPE_CHECKING:
     import torch
 
 
-class CrossEncoderScorer:
+class CrossEncoderScorer(NetworkScorer):
     """Scores by the classification head of a model that reads query and text as a pair.
 
     A head of one label gives its logit, one of two labels (monoBERT) the log probability of the
     second. What is longer than ``max_length`` tokens loses the end of its text; the query is never
-    cut. The model is put into evaluation mode and stays on its device and in its dtype; scores are
-    float32. Deterministic; the last bits depend on what is scored together.
+    cut. ``load`` reads a checkpoint. The model is put into evaluation mode and stays on its device
+    and in its dtype; scores are float32. Deterministic; the last bits depend on what is scored
+    together.
 
     A ``CrossEncoder`` of sentence-transformers is given without a tokenizer and asked through its
     own ``predict``: its activation, its prompts, and its way of cutting, which shortens the longer
@@ -50,72 +47,37 @@ class CrossEncoderScorer:
     Source: Nogueira and Cho 2019, "Passage Re-ranking with BERT".
     """
 
+    _task = "SequenceClassification"
+
     def __init__(
         self, model: Any, tokenizer: Any = None, *, max_length: int = 512, batch_size: int = 32
     ) -> None:
-        self._max_length = max_length
-        self._batch_size = batch_size
         self._tokenizer = tokenizer
         if tokenizer is None:
             if not callable(getattr(model, "predict", None)):
                 raise InvalidParameterError(
                     "model", type(model).__name__, "a CrossEncoder where no tokenizer is given"
                 )
-            self._model = model
+            self._model, self._batch_size = model, batch_size
             return
-        needs_extra("CrossEncoderScorer")
-        check_settings(model, tokenizer, max_length, batch_size)
+        super().__init__(model, tokenizer, max_length, batch_size)
         if model.config.num_labels not in (1, 2):
             raise InvalidParameterError("model", model.config.num_labels, "of one or two labels")
         if tokenizer.pad_token_id is None:
             raise InvalidParameterError("tokenizer", None, "one with a padding token")
-        self._model = model.train(False)
+        self._pad_id = tokenizer.pad_token_id
         self._neutral = neutraliser(tokenizer)
 
-    @classmethod
-    def load(
-        cls, path_or_name: str, *, dtype: Any = None, device: Any = None, **settings: Any
-    ) -> CrossEncoderScorer:
-        """Load a checkpoint from safetensors, running no code that comes with it.
-
-        Args:
-            path_or_name: a folder, or a repository's name.
-            dtype: that of the weights; the one they were saved in by default.
-            device: where the model goes; the processor by default.
-            settings: as of the class.
-
-        Raises:
-            MissingExtraError: the extra ``rerank`` is not installed.
-            InvalidParameterError: transformers has no such model, or weights are missing.
-            OSError: nothing there, or no safetensors.
-        """
-        model, tokenizer = load_checkpoint(
-            path_or_name, "SequenceClassification", dtype=dtype, device=device
-        )
-        return cls(model, tokenizer, **settings)
-
     def __call__(self, query: str, texts: Sequence[str], /) -> ScoreArray:
-        """Return one score a text; float32 of shape (texts).
-
-        Raises:
-            InvalidParameterError: no strings, or a query that leaves no room for a text.
-            RerankError: the model gave a score that is not finite.
-        """
+        """Return one score a text; see ``NetworkScorer``."""
+        if self._tokenizer is not None:
+            return super().__call__(query, texts)
         query, passages = readable(query, texts)
         if not passages:
             return as_scores([], 0)
-        if self._tokenizer is None:
-            pairs = [(query, passage) for passage in passages]
-            found = self._model.predict(pairs, batch_size=self._batch_size, show_progress_bar=False)
-            return as_scores(found, len(passages))
-        results = in_batches(
-            self._encode(query, passages),
-            self._forward,
-            batch_size=self._batch_size,
-            pad_id=self._tokenizer.pad_token_id,
-            device=self._model.device,
-        )
-        return as_scores(results, len(passages))
+        pairs = [(query, passage) for passage in passages]
+        found = self._model.predict(pairs, batch_size=self._batch_size, show_progress_bar=False)
+        return as_scores(found, len(passages))
 
     def _forward(self, inputs: dict[str, torch.Tensor]) -> torch.Tensor:
         import torch
@@ -126,15 +88,10 @@ class CrossEncoderScorer:
         # The log softmax of two, without rounding all that is nearly certain to 0.
         return torch.nn.functional.logsigmoid(logits[:, 1] - logits[:, 0])
 
-    def _encode(self, query: str, passages: list[str]) -> list[Encoded]:
-        read = self._tokenizer(
-            [query] * len(passages), passages, return_special_tokens_mask=True, **AS_TEXT
-        )
-        segments = read.get("token_type_ids") or [[]] * len(passages)
-        pairs: list[Encoded] = []
-        for row, kinds in enumerate(segments):
-            inside = [at for at, part in enumerate(read.sequence_ids(row)) if part == 1]
-            first, last = (inside[0], inside[-1] + 1) if inside else (0, 0)
-            ids = self._neutral(read["input_ids"][row], read["special_tokens_mask"][row])
-            pairs.append(cut_passage(Encoded(ids, kinds), first, last, self._max_length))
-        return pairs
+    def _encode(self, query: str, passage: str) -> Encoded:
+        read = self._tokenizer(query, passage, return_special_tokens_mask=True, **AS_TEXT)
+        inside = [at for at, part in enumerate(read.sequence_ids()) if part == 1]
+        first, last = (inside[0], inside[-1] + 1) if inside else (0, 0)
+        ids = self._neutral(read["input_ids"], read["special_tokens_mask"])
+        segments = read.get("token_type_ids") or []
+        return cut_passage(Encoded(ids, segments), first, last, self._max_length)

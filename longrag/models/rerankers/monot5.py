@@ -2,29 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from longrag.errors import InvalidParameterError
-from longrag.models.rerankers.scorers import (
+from longrag.models.rerankers.networks import (
     AS_TEXT,
     Encoded,
-    ScoreArray,
-    as_scores,
-    check_settings,
+    NetworkScorer,
     cut_passage,
-    in_batches,
-    load_checkpoint,
-    needs_extra,
     neutraliser,
-    readable,
 )
 
 if TYPE_CHECKING:
     import torch
 
 
-class MonoT5Scorer:
+class MonoT5Scorer(NetworkScorer):
     """Scores by the logits of two tokens in the first step of a T5's decoder.
 
     The encoder reads "Query: {query} Document: {text} Relevant:" and the end token. The score is
@@ -33,8 +26,9 @@ class MonoT5Scorer:
     passage, so that query and "Relevant:" are always kept. (The paper's code cuts the end of the
     whole input.)
 
-    The model is put into evaluation mode and stays on its device and in its dtype; scores are
-    float32. Deterministic; the last bits depend on what is scored together.
+    ``load`` reads a checkpoint. The model is put into evaluation mode and stays on its device and
+    in its dtype; scores are float32. Deterministic; the last bits depend on what is scored
+    together.
 
     Args:
         model: an encoder-decoder of transformers with a language-model head.
@@ -53,6 +47,8 @@ class MonoT5Scorer:
     Source: Nogueira et al. 2020, "Document Ranking with a Pretrained Sequence-to-Sequence Model".
     """
 
+    _task = "Seq2SeqLM"
+
     def __init__(
         self,
         model: Any,
@@ -63,8 +59,7 @@ class MonoT5Scorer:
         max_length: int = 512,
         batch_size: int = 16,
     ) -> None:
-        needs_extra("MonoT5Scorer")
-        check_settings(model, tokenizer, max_length, batch_size)
+        super().__init__(model, tokenizer, max_length, batch_size)
         if not getattr(model.config, "is_encoder_decoder", False):
             raise InvalidParameterError("model", type(model).__name__, "an encoder-decoder")
         vocabulary = tokenizer.get_vocab()
@@ -72,48 +67,9 @@ class MonoT5Scorer:
             if token not in vocabulary:
                 raise InvalidParameterError(name, token, "a token of the tokenizer's vocabulary")
         self._answers = [vocabulary[false_token], vocabulary[true_token]]
-        self._model = model.train(False)
         self._tokenizer = tokenizer
         self._neutral = neutraliser(tokenizer)
-        self._max_length = max_length
-        self._batch_size = batch_size
-
-    @classmethod
-    def load(
-        cls, path_or_name: str, *, dtype: Any = None, device: Any = None, **settings: Any
-    ) -> MonoT5Scorer:
-        """Load a checkpoint from safetensors, running no code that comes with it.
-
-        Args:
-            path_or_name: a folder, or a repository's name.
-            dtype: that of the weights; the one they were saved in by default.
-            device: where the model goes; the processor by default.
-            settings: as of the class.
-
-        Raises:
-            MissingExtraError: the extra ``rerank`` is not installed.
-            InvalidParameterError: transformers has no such model, or weights are missing.
-            OSError: nothing there, or no safetensors.
-        """
-        model, tokenizer = load_checkpoint(path_or_name, "Seq2SeqLM", dtype=dtype, device=device)
-        return cls(model, tokenizer, **settings)
-
-    def __call__(self, query: str, texts: Sequence[str], /) -> ScoreArray:
-        """Return the log probability of "true" for each text; float32 of shape (texts).
-
-        Raises:
-            InvalidParameterError: no strings, or a query that leaves no room for a passage.
-            RerankError: the model gave a score that is not finite.
-        """
-        query, passages = readable(query, texts)
-        results = in_batches(
-            [self._encode(query, passage) for passage in passages],
-            self._forward,
-            batch_size=self._batch_size,
-            pad_id=self._model.config.pad_token_id or 0,
-            device=self._model.device,
-        )
-        return as_scores(results, len(passages))
+        self._pad_id = model.config.pad_token_id or 0
 
     def _forward(self, inputs: dict[str, torch.Tensor]) -> torch.Tensor:
         import torch

@@ -2,29 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from longrag.errors import InvalidParameterError
-from longrag.models.rerankers.scorers import (
+from longrag.models.rerankers.networks import (
     AS_TEXT,
     Encoded,
-    ScoreArray,
-    as_scores,
-    check_settings,
+    NetworkScorer,
     cut_passage,
-    in_batches,
-    load_checkpoint,
-    needs_extra,
     neutraliser,
-    readable,
 )
 
 if TYPE_CHECKING:
     import torch
 
 
-class RankLlamaScorer:
+class RankLlamaScorer(NetworkScorer):
     """Scores by a linear head on the last token's state of a decoder.
 
     The model reads ``<s>query: {query}<s>document: {text}``, as the released checkpoints were
@@ -34,9 +28,10 @@ class RankLlamaScorer:
     ``max_length`` tokens loses the end of its passage; the query is never cut. (The released code
     cuts queries to 32 tokens and passages to 161.)
 
-    The model is put into evaluation mode and stays on its device and in its dtype; scores are
-    float32. Inputs are padded on the right, and the last token is found without a padding token
-    being set anywhere. Deterministic; the last bits depend on what is scored together.
+    ``load`` reads the checkpoint of a whole model, not of an adapter. The model is put into
+    evaluation mode and stays on its device and in its dtype; scores are float32. Inputs are padded
+    on the right, and the last token is found without a padding token being set anywhere.
+    Deterministic; the last bits depend on what is scored together.
 
     Args:
         model: a decoder of transformers with a sequence classification head of one label, such as
@@ -54,6 +49,9 @@ class RankLlamaScorer:
     Source: Ma et al. 2023, "Fine-Tuning LLaMA for Multi-Stage Text Retrieval", §2.3.
     """
 
+    _task = "SequenceClassification"
+    _load_settings: ClassVar[Mapping[str, Any]] = {"num_labels": 1}
+
     def __init__(
         self,
         model: Any,
@@ -63,8 +61,7 @@ class RankLlamaScorer:
         max_length: int = 512,
         batch_size: int = 8,
     ) -> None:
-        needs_extra("RankLlamaScorer")
-        check_settings(model, tokenizer, max_length, batch_size)
+        super().__init__(model, tokenizer, max_length, batch_size)
         head: Any = getattr(model, "score", None)
         if getattr(head, "out_features", None) != 1:
             raise InvalidParameterError(
@@ -72,55 +69,11 @@ class RankLlamaScorer:
             )
         if end_token and tokenizer.eos_token_id is None:
             raise InvalidParameterError("end_token", end_token, "False for a tokenizer without one")
-        self._model = model.train(False)
         self._head = head
         self._tokenizer = tokenizer
         self._neutral = neutraliser(tokenizer)
         self._begin = [] if tokenizer.bos_token_id is None else [tokenizer.bos_token_id]
         self._end = [tokenizer.eos_token_id] if end_token else []
-        self._max_length = max_length
-        self._batch_size = batch_size
-
-    @classmethod
-    def load(
-        cls, path_or_name: str, *, dtype: Any = None, device: Any = None, **settings: Any
-    ) -> RankLlamaScorer:
-        """Load a checkpoint from safetensors, running no code that comes with it.
-
-        Args:
-            path_or_name: a folder, or a repository's name; of a whole model, not of an adapter.
-            dtype: that of the weights; the one they were saved in by default.
-            device: where the model goes; the processor by default.
-            settings: as of the class.
-
-        Raises:
-            MissingExtraError: the extra ``rerank`` is not installed.
-            InvalidParameterError: transformers has no such model, or weights are missing, as the
-                head's are in a model that was not trained to rank.
-            OSError: nothing there, or no safetensors.
-        """
-        model, tokenizer = load_checkpoint(
-            path_or_name, "SequenceClassification", dtype=dtype, device=device, num_labels=1
-        )
-        return cls(model, tokenizer, **settings)
-
-    def __call__(self, query: str, texts: Sequence[str], /) -> ScoreArray:
-        """Return the head's number for each text; float32 of shape (texts).
-
-        Raises:
-            InvalidParameterError: no strings, or a query that leaves no room for a passage.
-            RerankError: the model gave a score that is not finite.
-        """
-        query, passages = readable(query, texts)
-        results = in_batches(
-            [self._encode(query, passage) for passage in passages],
-            self._forward,
-            batch_size=self._batch_size,
-            # What follows the last token is masked, so any id will do.
-            pad_id=0,
-            device=self._model.device,
-        )
-        return as_scores(results, len(passages))
 
     def _forward(self, inputs: dict[str, torch.Tensor]) -> torch.Tensor:
         import torch

@@ -2,22 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Collection, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from longrag.errors import InvalidParameterError
-from longrag.models.rerankers.scorers import (
-    Encoded,
-    check_settings,
-    finite_scores,
-    in_batches,
-    load_checkpoint,
-    needs_extra,
-    readable,
-)
+from longrag.models.rerankers.networks import Encoded, Network, readable
+from longrag.models.rerankers.scorers import finite_scores
 from longrag.models.rerankers.tilde_terms import TILDE_STOPWORDS, TermWeights, TildeTokenizer
 from longrag.models.words import STOPWORDS, word_set
 
@@ -25,7 +18,7 @@ if TYPE_CHECKING:
     import torch
 
 
-class TildeExpander:
+class TildeExpander(Network):
     """Adds terms to passages that a query about them is likely to use, by TILDE (v1).
 
     The model reads a passage after token 1, which means "a passage" in place of [CLS]; its
@@ -48,6 +41,8 @@ class TildeExpander:
     and Efficient Passage Expansion".
     """
 
+    _task = "MaskedLM"
+
     def __init__(
         self,
         model: Any,
@@ -57,26 +52,14 @@ class TildeExpander:
         max_length: int = 128,
         batch_size: int = 32,
     ) -> None:
-        needs_extra("TildeExpander")
-        check_settings(model, tokenizer, max_length, batch_size)
+        super().__init__(model, tokenizer, max_length, batch_size)
         self._tokenizer = TildeTokenizer(tokenizer, stop_words=STOPWORDS | word_set("definition"))
         if not 1 <= top_k <= self._tokenizer.vocab_size:
             allowed = f"from 1 to the {self._tokenizer.vocab_size} tokens of the vocabulary"
             raise InvalidParameterError("top_k", top_k, allowed)
-        self._model = model.train(False)
         self._end = [tokenizer.sep_token_id]
         self._pad = tokenizer.pad_token_id
-        self._max_length = max_length
-        self._batch_size = batch_size
         self.top_k = top_k
-
-    @classmethod
-    def load(
-        cls, path_or_name: str, *, dtype: Any = None, device: Any = None, **settings: Any
-    ) -> TildeExpander:
-        """Load a checkpoint from safetensors, as ``TildeModel.load`` does."""
-        model, tokenizer = load_checkpoint(path_or_name, "MaskedLM", dtype=dtype, device=device)
-        return cls(model, tokenizer, **settings)
 
     def __call__(self, texts: Sequence[str], /) -> list[list[int]]:
         """Return the token ids to be added to each passage, rising."""
@@ -88,12 +71,10 @@ class TildeExpander:
 
         passages = [self._tokenizer.ids(text)[: self._max_length - 2] for text in texts]
         inputs = [[1, *ids, *self._end] for ids in passages]
-        found = in_batches(
+        found = self._run(
             [Encoded(ids, [0] * len(ids)) for ids in inputs],
             best,
-            batch_size=self._batch_size,
             pad_id=self._pad,
-            device=self._model.device,
         )
         return [
             sorted({int(token) for token in row}.difference(ids, self._tokenizer.stop_ids))
@@ -101,7 +82,7 @@ class TildeExpander:
         ]
 
 
-class TildeModel:
+class TildeModel(Network):
     """Weighs the terms of passages by TILDEv2: a BERT and a projection of each token to a number.
 
     A token's weight is relu(w · h + b) of its state h; a term that occurs several times in a
@@ -130,6 +111,13 @@ class TildeModel:
     and Efficient Passage Expansion".
     """
 
+    _task = "TokenClassification"
+    # The released checkpoints name the projection otherwise than transformers does.
+    _load_settings: ClassVar[Mapping[str, Any]] = {
+        "num_labels": 1,
+        "key_mapping": {r"^tok_proj\.": "classifier."},
+    }
+
     def __init__(
         self,
         model: Any,
@@ -140,8 +128,7 @@ class TildeModel:
         max_length: int = 512,
         batch_size: int = 32,
     ) -> None:
-        needs_extra("TildeModel")
-        check_settings(model, tokenizer, max_length, batch_size)
+        super().__init__(model, tokenizer, max_length, batch_size)
         if getattr(model.config, "num_labels", None) != 1:
             raise InvalidParameterError(
                 "model", type(model).__name__, "a token classification model of one label"
@@ -149,41 +136,10 @@ class TildeModel:
         room = 3 + (0 if expander is None else expander.top_k + 1)
         if max_length < room:
             raise InvalidParameterError("max_length", max_length, f"at least {room} here")
-        self._model = model.train(False)
         self._tokenizer = TildeTokenizer(tokenizer, stop_words=stop_words)
         self._first, self._end = [tokenizer.cls_token_id], [tokenizer.sep_token_id]
         self._pad = tokenizer.pad_token_id
         self._expander = expander
-        self._max_length = max_length
-        self._batch_size = batch_size
-
-    @classmethod
-    def load(
-        cls, path_or_name: str, *, dtype: Any = None, device: Any = None, **settings: Any
-    ) -> TildeModel:
-        """Load a checkpoint from safetensors, running no code that comes with it.
-
-        Args:
-            path_or_name: a folder, or a repository's name. The projection may be named as in the
-                released checkpoints, ``tok_proj``, or as transformers does, ``classifier``.
-            dtype: that of the weights; the one they were saved in by default.
-            device: where the model goes; the processor by default.
-            settings: as of the class.
-
-        Raises:
-            MissingExtraError: the extra ``rerank`` is not installed.
-            InvalidParameterError: transformers has no such model, or weights are missing.
-            OSError: nothing there, or no safetensors.
-        """
-        model, tokenizer = load_checkpoint(
-            path_or_name,
-            "TokenClassification",
-            dtype=dtype,
-            device=device,
-            num_labels=1,
-            key_mapping={r"^tok_proj\.": "classifier."},
-        )
-        return cls(model, tokenizer, **settings)
 
     @property
     def tokenizer(self) -> TildeTokenizer:
@@ -200,12 +156,10 @@ class TildeModel:
         _, passages = readable("", texts)
         added = [[]] * len(passages) if self._expander is None else self._expander(passages)
         inputs = [self._input(text, more) for text, more in zip(passages, added, strict=True)]
-        found = in_batches(
+        found = self._run(
             [Encoded(ids, [0] * len(ids)) for ids in inputs],
             lambda batch: self._model(**batch).logits[:, :, 0],
-            batch_size=self._batch_size,
             pad_id=self._pad,
-            device=self._model.device,
         )
         return [
             self._largest(ids, finite_scores(row[: len(ids)], len(ids)))

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from longrag.errors import InvalidParameterError
-from longrag.models.rerankers.scorers import AS_TEXT
+from longrag.models.rerankers.networks import AS_TEXT
 from longrag.models.words import word_set
 
 TILDE_STOPWORDS = word_set("""
