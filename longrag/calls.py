@@ -146,7 +146,9 @@ class CallLimit:
         if max_calls is not None and (
             isinstance(max_calls, bool) or not isinstance(max_calls, int) or max_calls < 0
         ):
-            raise InvalidParameterError("max_llm_calls", max_calls, "None or an integer from 0 on")
+            raise InvalidParameterError(
+                "max_llm_calls", max_calls, "None or an integer of at least 0"
+            )
         self._max_calls = max_calls
         self._lock = Lock()
         self.spent = 0

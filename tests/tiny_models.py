@@ -104,7 +104,7 @@ class _TableSession:
         ids = np.setdiff1d(ids, question.banned).astype(np.int64)
         found = best(ids, logprobs[ids], question.k)
         if not np.isfinite(found.logprobs).all():
-            raise GenerationError(f"no finite probability behind {question.tokens}")
+            raise GenerationError(f"no finite probability after {question.tokens}")
         return found
 
 

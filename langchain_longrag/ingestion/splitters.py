@@ -51,7 +51,7 @@ class SentenceWindowTransformer(BaseDocumentTransformer):
         title_key: str = "title",
     ) -> None:
         if isinstance(window_size, bool) or not isinstance(window_size, int) or window_size < 0:
-            raise InvalidParameterError("window_size", window_size, "an integer from 0 on")
+            raise InvalidParameterError("window_size", window_size, "an integer of at least 0")
         self._window_size = window_size
         self._split = split_sentences
         self._title_key = title_key

@@ -293,7 +293,7 @@ class MaxPRetriever(BaseRetriever):
             raise InvalidParameterError(
                 "search_kwargs",
                 key,
-                "left to unit_filter where that gives it too",
+                "without a key that unit_filter gives",
                 "Put both conditions into what unit_filter returns.",
             )
         return made

@@ -182,7 +182,7 @@ class TreeRunner:
     def _resolve_llm(self) -> LLM:
         if self.llm is None and self._journal is not None and not self._plan.asks_llm:
             raise InvalidParameterError(
-                "llm", None, "given, since the summarizer asks it and the journal is to know which"
+                "llm", None, "given, since a journal keeps summaries by the model that wrote them"
             )
         if self.llm is not None:
             return self.llm

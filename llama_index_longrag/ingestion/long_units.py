@@ -52,7 +52,10 @@ def _read_id_func(value: Any) -> Any:
     if isinstance(value, Mapping):
         if value.get("id_func_name") != _DEFAULT_IDS:
             raise InvalidParameterError(
-                "id_func", value, "the function itself", "Pass it beside what was written down."
+                "id_func",
+                value,
+                "the function itself",
+                "Pass the function beside the saved settings.",
             )
         return default_id_func
     return default_id_func if value is None else value

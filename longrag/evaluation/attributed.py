@@ -55,7 +55,7 @@ def auto_ais(question: str, answer: str, evidence: Sequence[str], entails: Entai
     score = entails(premise, hypothesis)
     number = isinstance(score, (bool, int, float, np.bool_, np.number))
     if not (number and 0 <= score <= 1):
-        raise InvalidParameterError("entails", score, "a function to a number from 0 to 1")
+        raise InvalidParameterError("entails", score, "a function that returns numbers from 0 to 1")
     return float(score)
 
 

@@ -68,8 +68,8 @@ def loss(
         raise InvalidParameterError(
             "gold_keys",
             gold_keys,
-            "given, or gold_docs, and not both",
-            "Without gold nobody knows.",
+            "given if gold_docs is not, and left out if it is",
+            "Losses are told by one of the two.",
         )
     keys = bool(len(gold_keys))
     gold = check_answers(gold_keys if keys else gold_docs, "gold_keys" if keys else "gold_docs")

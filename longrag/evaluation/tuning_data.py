@@ -242,7 +242,7 @@ class _Pool:
         raise InvalidParameterError(
             "pool",
             f"{count} distinct passages",
-            f"with one that is not gold for {question.question!r:.80}",
+            f"passages of which at least one is not gold for {question.question!r:.80}",
             "Give a pool of other passages.",
         )
 

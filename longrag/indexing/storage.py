@@ -327,13 +327,13 @@ def _check_target(folder: Path, kind: str, version: int) -> None:
     if not folder.exists():
         return
     if not folder.is_dir():
-        raise IndexFormatError(f"{folder} is a file. Save the index to a folder of its own.")
+        raise IndexFormatError(f"{folder} is a file. Save the index to an empty folder.")
     names = sorted(entry.name for entry in folder.iterdir())
     foreign = [name for name in names if not _OWN_FILE.fullmatch(name)]
     if foreign:
         raise IndexFormatError(
             f"{folder} holds files that belong to no saved index, for instance {foreign[0]!r}, and "
-            "was left as it was. Save the index to a folder of its own."
+            "was left as it was. Save the index to an empty folder."
         )
     if (folder / MANIFEST).exists():
         _read_manifest(folder, kind, version)

@@ -184,7 +184,7 @@ def _check_indices(pairs: NDArray[Any], count: int) -> None:
         "links",
         tuple(pairs[np.argmax(outside)].tolist()),
         f"between documents in range({count})",
-        "A link names two documents by index, and there is one size a document",
+        "A link names two documents by index, and there is one size per document",
     )
 
 

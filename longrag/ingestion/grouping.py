@@ -230,7 +230,7 @@ def _checked_limit(max_size: int, tokens: NDArray[np.int64]) -> int:
 def _checked_sizes(sizes: Sequence[int] | NDArray[np.integer[Any]]) -> NDArray[np.int64]:
     listed = hasattr(sizes, "__getitem__") and not isinstance(sizes, Mapping)
     if not listed or getattr(sizes, "ndim", 1) != 1:
-        raise InvalidParameterError("sizes", sizes, "a sequence with one size a document")
+        raise InvalidParameterError("sizes", sizes, "a sequence with one size per document")
     if len(sizes) > MAX_DOCUMENTS:
         raise InvalidParameterError("sizes", len(sizes), f"of at most {MAX_DOCUMENTS} documents")
     if isinstance(sizes, np.ndarray) and sizes.size and sizes.dtype.kind not in "iu":

@@ -32,7 +32,9 @@ def make_keys(
         allowed = ", ".join(f'"{name}"' for name in get_args(KeyKind))
         raise InvalidParameterError("kind", kind, f"one of {allowed}")
     if with_title and kind not in ("paragraph", "sentence"):
-        raise InvalidParameterError("with_title", True, 'False, unless a "paragraph" or "sentence"')
+        raise InvalidParameterError(
+            "with_title", True, 'False, unless kind is "paragraph" or "sentence"'
+        )
     if kind == "proposition":
         made = yield from proposition_keys(documents)
         return list(made.keys)

@@ -229,11 +229,11 @@ class _LlamaCppSession:
         except (RuntimeError, ValueError) as error:
             llama.reset()
             raise GenerationError(
-                f"llama.cpp could not read {len(row) - kept} tokens behind {kept}: {error}"
+                f"llama.cpp could not read {len(row) - kept} tokens after {kept}: {error}"
             ) from error
         logits = told.astype(np.float64)
         if np.isnan(logits).any() or not np.isfinite(logits.max()):
-            raise GenerationError(f"the model told no finite logits behind {len(row)} tokens")
+            raise GenerationError(f"the model gave no finite logits after {len(row)} tokens")
         logits -= logits.max()
         normalised: NDArray[np.float64] = logits - np.log(np.exp(logits).sum())
         return normalised[: self._bounds.vocab_size]

@@ -25,7 +25,9 @@ class Bounds:
         rows = [tuple(int(token) for token in prompt) for prompt in prompts]
         if not rows or not all(rows):
             lengths = [len(row) for row in rows]
-            raise InvalidParameterError("prompts", lengths, "one or more, of a token or more each")
+            raise InvalidParameterError(
+                "prompts", lengths, "at least one, each of at least one token"
+            )
         for row in rows:
             self._check_ids("prompts", min(row), max(row))
             self._check_length("prompts", len(row))

@@ -190,8 +190,8 @@ class Hybrid:
         for id_, best in best_text.items():
             if id_ not in stored:
                 raise StoreError(
-                    f"the keyword index holds {id_!r}, which is no longer to be had. Build the"
-                    " index from what the retriever searches."
+                    f"the keyword index holds {id_!r}, which the retriever's passages do not hold."
+                    " Build the index from what the retriever searches."
                 )
             passage = as_passage(stored[id_])
             if best != id_ and best in stored and not passage.parts:

@@ -117,7 +117,7 @@ def _vectors(answer: Any, name: str, count: int, width: int | None) -> NDArray[n
         raise answer
     vectors = check_vectors(answer, name=f"the vectors of the {name}", width=width)
     if len(vectors) != count:
-        raise EmbeddingError(f"{len(vectors)} vectors for {count} texts. One a text is needed.")
+        raise EmbeddingError(f"the embedder returned {len(vectors)} vectors for {count} texts")
     return vectors
 
 
@@ -213,7 +213,9 @@ def _check_prompt(prompt: str) -> None:
 def _check_ids(doc_ids: Sequence[str], count: int) -> list[str]:
     ids = list(doc_ids)
     if isinstance(doc_ids, str) or (ids and len(ids) != count):
-        raise InvalidParameterError("doc_ids", doc_ids, f"none, or one for each of {count} texts")
+        raise InvalidParameterError(
+            "doc_ids", doc_ids, f"empty, or one for each of the {count} texts"
+        )
     return ids
 
 

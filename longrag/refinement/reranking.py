@@ -74,7 +74,7 @@ def rerank(
         if value is None and name == "top_n":
             continue
         if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-            raise InvalidParameterError(name, value, "an integer from 1 on")
+            raise InvalidParameterError(name, value, "an integer of at least 1")
     if on_error not in get_args(OnError):
         raise InvalidParameterError("on_error", on_error, '"raise" or "keep_order"')
     parts = [_parts(texts(item), place) for place, item in enumerate(items[:candidates])]
@@ -113,7 +113,7 @@ def scored_pieces(
 def _parts(found: str | Sequence[str], place: int) -> tuple[str, ...]:
     parts = (found,) if isinstance(found, str) else tuple(found or ())
     if not parts or not all(isinstance(part, str) for part in parts):
-        raise InvalidParameterError("texts", found, f"a text or more of item {place}")
+        raise InvalidParameterError("texts", found, f"at least one text for item {place}")
     return parts
 
 

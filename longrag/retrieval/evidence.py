@@ -363,5 +363,7 @@ def _check_numbers(document_of: Sequence[int] | None, count: int) -> NDArray[np.
         count and (numbers.dtype.kind not in "iu" or numbers.min() < 0)
     ):
         received = f"{numbers.dtype} of shape {numbers.shape}"
-        raise InvalidParameterError("document_of", received, "a number of 0 or more a passage")
+        raise InvalidParameterError(
+            "document_of", received, "a number of at least 0 for each passage"
+        )
     return numbers.astype(np.int64)

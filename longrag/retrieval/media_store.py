@@ -87,7 +87,9 @@ class MediaStore:
         for place, item in enumerate(items):
             _check_item(f"items[{place}]", item)
             if item.id in ids or item.id in self._ids:
-                raise InvalidParameterError(f"items[{place}].id", item.id, "the id of no other")
+                raise InvalidParameterError(
+                    f"items[{place}].id", item.id, "different from the ids of the other items"
+                )
             ids.add(item.id)
 
     def add(self, items: Sequence[MediaItem], vectors: ArrayLike) -> None:
@@ -95,7 +97,7 @@ class MediaStore:
 
         Raises:
             InvalidParameterError: an item is not a MediaItem, or its id is already used.
-            EmbeddingError: vectors that are not finite, not one an item or of another width.
+            EmbeddingError: vectors that are not finite, not one per item or of another width.
         """
         with self._lock:
             self.check(items)
@@ -178,7 +180,7 @@ class MediaStore:
             store.check(items)
             unit = arrays["vectors"]
             if unit.dtype != np.float32 or unit.ndim != 2 or len(unit) != len(items):
-                raise ValueError("the vectors are not one an item")
+                raise ValueError("the vectors are not one per item")
         except (KeyError, TypeError, ValueError) as error:
             raise IndexFormatError(
                 f"The arrays saved in {os.fspath(path)} do not make a MediaIndex: {error}. Rebuild "
@@ -276,7 +278,7 @@ def _stored_items(
 ) -> list[MediaItem]:
     bounds = [0, *ends.tolist()]
     if bounds != sorted(bounds) or bounds[-1] != images.size or len(ends) != len(entries):
-        raise ValueError("the images are not one an item")
+        raise ValueError("the images are not one per item")
     read: dict[str, Callable[[bytes], Any]] = {
         "bytes": bytes,
         "str": lambda image: image.decode("utf-8", "surrogatepass"),

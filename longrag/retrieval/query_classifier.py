@@ -122,14 +122,14 @@ class QueryClassifier:
         answers = check_training(queries, labels, inverse_strength)
         check_threshold(threshold)
         if isinstance(min_count, bool) or not isinstance(min_count, int) or min_count < 1:
-            raise InvalidParameterError("min_count", min_count, "an integer from 1 on")
+            raise InvalidParameterError("min_count", min_count, "an integer of at least 1")
         parsed = [blocks(query) for query in queries]
         known = frozenset(_vocabulary(parsed, min_count)[0])
         parsed = [(*found, novelty(found, known)) for found in parsed]
         terms, counts = _vocabulary(parsed, min_count)
         if not terms:
             raise InvalidParameterError(
-                "min_count", min_count, "small enough for some feature to stand in so many queries"
+                "min_count", min_count, "at most the number of queries that some feature occurs in"
             )
         matrix = _matrix(parsed, terms, _inverse_frequency(counts, len(parsed)))
         weights, intercept = logistic_regression(matrix, answers, inverse_strength)
@@ -241,7 +241,7 @@ def check_training(
     for query in queries:
         check_query(query)
     if len(queries) != len(labels):
-        raise InvalidParameterError("labels", len(labels), f"{len(queries)} labels, one a query")
+        raise InvalidParameterError("labels", len(labels), f"{len(queries)} labels, one per query")
     for label in labels:
         if not isinstance(label, bool | np.bool_):
             raise InvalidParameterError("labels", label, "True or False")

@@ -82,7 +82,7 @@ class EmbeddingQueryClassifier:
 
         Raises:
             InvalidParameterError: as ``QueryClassifier.fit``.
-            EmbeddingError: the vectors are not finite, or not one a query.
+            EmbeddingError: the vectors are not finite, or not one per query.
         """
         answers = check_training(queries, labels, inverse_strength)
         check_threshold(threshold)
@@ -215,7 +215,7 @@ def _embed(embedder: Embedder, queries: Sequence[str]) -> NDArray[np.float64]:
     vectors = np.asarray(embedder(list(queries), "query"), dtype=np.float64)
     if vectors.ndim != 2 or len(vectors) != len(queries):
         raise EmbeddingError(
-            f"an embedder must return one vector a query: {len(queries)} queries, an array of"
+            f"an embedder must return one vector per query: {len(queries)} queries, an array of"
             f" shape {vectors.shape}"
         )
     if not np.isfinite(vectors).all():

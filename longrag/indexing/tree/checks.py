@@ -46,7 +46,7 @@ def _check_types(node: TreeNode) -> None:
     if not all(type(text) is str for text in texts):
         raise _unlike(node, "has an id, a text or a title that is not a string")
     if not all(type(number) is int and number >= 0 for number in numbers):
-        raise _unlike(node, "has a level, a size or a span that is not an integer from 0 on")
+        raise _unlike(node, "has a level, a size or a span that is not an integer of at least 0")
 
 
 def _check_summary(node: TreeNode, tree: Tree) -> None:

@@ -79,7 +79,7 @@ class TreeBuilder:
         """Count the tokens of a text.
 
         Raises:
-            InvalidParameterError: ``count_tokens`` gave something other than an integer from 0 on.
+            InvalidParameterError: ``count_tokens`` gave no integer of at least 0.
         """
         tokens = self.count_tokens(text)
         try:

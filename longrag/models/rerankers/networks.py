@@ -184,7 +184,7 @@ def cut_passage(encoded: Encoded, first: int, last: int, max_length: int) -> Enc
         beside = len(encoded.ids) - (last - first)
         raise InvalidParameterError(
             "query",
-            f"{beside} tokens with what stands around it",
+            f"{beside} tokens, with those that every input has",
             f"shorter than max_length={max_length}",
             "Passages are cut to fit, a query never is.",
         )
@@ -216,7 +216,7 @@ def _check_settings(model: Any, tokenizer: Any, max_length: int, batch_size: int
         raise InvalidParameterError("tokenizer", type(tokenizer).__name__, "a fast tokenizer")
     for name, value in (("max_length", max_length), ("batch_size", batch_size)):
         if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-            raise InvalidParameterError(name, value, "an integer from 1 on")
+            raise InvalidParameterError(name, value, "an integer of at least 1")
     positions = getattr(model.config, "max_position_embeddings", None)
     if positions is not None and max_length > positions:
         raise InvalidParameterError(

@@ -209,7 +209,9 @@ class TransformersLanguageModel:
         texts = [tuple(map(int, prompt)) for prompt in prompts]
         if not texts or not all(texts):
             lengths = [len(text) for text in texts]
-            raise InvalidParameterError("prompts", lengths, "one or more, of a token or more each")
+            raise InvalidParameterError(
+                "prompts", lengths, "at least one, each of at least one token"
+            )
         for text in texts:
             if not 0 <= min(text) <= max(text) < self._width:
                 worst = min(text) if min(text) < 0 else max(text)
@@ -302,7 +304,7 @@ class _Session:
 def _finite(question: Next, scores: Scores, normaliser: float) -> Scores:
     if not (np.isfinite(normaliser) and np.isfinite(scores.logprobs).all()):
         raise GenerationError(
-            f"the model gave no finite probability behind prompt {question.prompt} and the tokens "
+            f"the model gave no finite probability after prompt {question.prompt} and the tokens "
             f"{list(question.tokens)[-8:]} ({len(question.tokens)} in all)"
         )
     return Scores(scores.ids, scores.logprobs - normaliser)

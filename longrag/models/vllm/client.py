@@ -249,7 +249,7 @@ def _completions(answer: Any, count: int) -> list[Completion]:
         choices = {int(choice["index"]): choice.get("logprobs") for choice in answer["choices"]}
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise GenerationError(
-            f"the answer is none of vLLM's completions: {_short(answer)}"
+            f"the answer is not a completion of vLLM: {_short(answer)}"
         ) from error
     if sorted(choices) != list(range(count)):
         raise GenerationError(f"the answer has the choices {sorted(choices)} for {count} prompts")

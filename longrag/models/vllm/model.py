@@ -109,7 +109,9 @@ class VllmLanguageModel:
         if not timeout > 0:
             raise InvalidParameterError("timeout", timeout, "a number of seconds above 0")
         if not retry_wait >= 0:
-            raise InvalidParameterError("retry_wait", retry_wait, "a number of seconds from 0 on")
+            raise InvalidParameterError(
+                "retry_wait", retry_wait, "a number of seconds of at least 0"
+            )
         self.name = model if name is None else name
         self.tokenizer = tokenizer
         self.end_ids = _end_ids(tokenizer, end_ids)
@@ -228,4 +230,4 @@ def _end_ids(tokenizer: Tokenizer, given: Sequence[int] | None) -> tuple[int, ..
 def _check_at_least(least: int, numbers: dict[str, int]) -> None:
     for parameter, value in numbers.items():
         if isinstance(value, bool) or not isinstance(value, int) or value < least:
-            raise InvalidParameterError(parameter, value, f"an integer from {least} on")
+            raise InvalidParameterError(parameter, value, f"an integer of at least {least}")

@@ -43,7 +43,9 @@ def test_without_answer_or_evidence_nothing_is_attributed_and_nobody_asked(answe
 
 @pytest.mark.parametrize("score", [-0.1, 1.1, math.nan, math.inf, None, "0.5", [0.5]])
 def test_a_judge_that_gives_no_probability_is_refused(score):
-    with pytest.raises(InvalidParameterError, match="entails must be a function to a number"):
+    with pytest.raises(
+        InvalidParameterError, match="entails must be a function that returns numbers"
+    ):
         auto_ais("when?", "1684", EVIDENCE, Judge(score))
 
 

@@ -121,7 +121,7 @@ def test_a_failure_of_llama_cpp_is_told_and_leaves_it_usable():
     with LlamaCppLanguageModel(loaded).session([[3, 4]]) as session:
         session.score([Next(0, (), 1)])
         loaded.fails = True
-        with pytest.raises(GenerationError, match="could not read 1 tokens behind 2: llama_decode"):
+        with pytest.raises(GenerationError, match="could not read 1 tokens after 2: llama_decode"):
             session.score([Next(0, (5,), 1)])
         loaded.fails = False
         (found,) = session.score([Next(0, (5,), 1)])

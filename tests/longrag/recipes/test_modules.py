@@ -203,7 +203,7 @@ def test_what_only_the_keywords_find_is_fetched_once():
 
 def test_a_keyword_index_of_texts_that_are_gone_is_refused():
     recipe = Recipe(hybrid=keyword_hybrid(passages={}))
-    with pytest.raises(StoreError, match="'p-bridge', which is no longer to be had"):
+    with pytest.raises(StoreError, match="'p-bridge', which the retriever's passages do not hold"):
         run(recipe.prepare(QUERY), World(found=[]))
 
 

@@ -432,7 +432,7 @@ def test_a_trained_compressor_reads_the_bare_texts():
         ({"prompt": "{question}"}, "prompt must be a string with the slots"),
         ({"prompt": "{context}"}, "prompt must be"),
         ({"prompt": None}, "prompt must be"),
-        ({"doc_ids": ["a", "b"]}, "doc_ids must be none, or one for each of 1 texts"),
+        ({"doc_ids": ["a", "b"]}, "doc_ids must be empty, or one for each of the 1 texts"),
         ({"doc_ids": "a"}, "doc_ids must be"),
     ],
 )

@@ -155,15 +155,15 @@ def test_an_interrupt_is_not_a_failure_of_the_scorer():
 @pytest.mark.parametrize(
     ("settings", "match"),
     [
-        ({"candidates": 0}, "candidates must be an integer from 1 on, got 0"),
+        ({"candidates": 0}, "candidates must be an integer of at least 1, got 0"),
         ({"candidates": True}, "candidates"),
         ({"candidates": None}, "candidates"),
         ({"top_n": 0}, "top_n must be"),
         ({"top_n": 2.0}, "top_n"),
         ({"on_error": "ignore"}, "on_error must be"),
-        ({"texts": lambda item: []}, "a text or more of item 0"),
-        ({"texts": lambda item: None}, "a text or more of item 0"),
-        ({"texts": lambda item: [item, None]}, "a text or more of item 0"),
+        ({"texts": lambda item: []}, "at least one text for item 0"),
+        ({"texts": lambda item: None}, "at least one text for item 0"),
+        ({"texts": lambda item: [item, None]}, "at least one text for item 0"),
     ],
 )
 def test_what_is_not_allowed_is_refused_before_anything_is_asked(settings, match):

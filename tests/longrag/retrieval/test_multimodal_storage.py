@@ -52,7 +52,7 @@ def test_a_saved_index_finds_the_same_without_embedding_again(tmp_path):
 def test_a_loaded_index_grows_and_can_be_saved_again(tmp_path):
     folder = saved(tmp_path)
     index = MediaIndex.load(folder, ColourEmbedder())
-    with pytest.raises(InvalidParameterError, match="the id of no other"):
+    with pytest.raises(InvalidParameterError, match="different from the ids"):
         index.add([MediaItem("r", flag("blue"))])
     index.add([MediaItem("gb", flag("green", "blue"), "Both.")])
     index.save(folder)

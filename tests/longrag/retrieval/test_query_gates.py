@@ -87,8 +87,8 @@ def test_a_damaged_or_foreign_folder_is_refused(on_embeddings, tmp_path):
     ("vectors", "message"),
     [
         ([[1.0, float("nan")]], "finite"),
-        ([[1.0, 2.0], [1.0, 2.0]], "one vector a query"),
-        ([1.0, 2.0], "one vector a query"),
+        ([[1.0, 2.0], [1.0, 2.0]], "one vector per query"),
+        ([1.0, 2.0], "one vector per query"),
         ([[1.0, 2.0, 3.0]], "width 3.*width 2"),
     ],
 )

@@ -91,7 +91,9 @@ def test_at_least_one_token_of_a_passage_is_read():
     frame = len(tokenizer(f"Query: {QUERY} Document: Relevant:").input_ids)
     one = MonoT5Scorer(model, tokenizer, max_length=frame + 1)(QUERY, ["rye rye rye"])
     assert np.allclose(one, MonoT5Scorer(model, tokenizer)(QUERY, ["rye"]), atol=1e-5)
-    with pytest.raises(InvalidParameterError, match=f"{frame} tokens with what stands around it"):
+    with pytest.raises(
+        InvalidParameterError, match=f"{frame} tokens, with those that every input has"
+    ):
         MonoT5Scorer(model, tokenizer, max_length=frame)(QUERY, ["rye rye rye"])
 
 
@@ -284,7 +286,7 @@ def test_models_of_another_kind_are_refused():
 @pytest.mark.parametrize("name", ["max_length", "batch_size"])
 @pytest.mark.parametrize("value", [0, -1, 1.5, True])
 def test_sizes_are_integers_from_1_on(name, value):
-    with pytest.raises(InvalidParameterError, match=f"{name} must be an integer from 1 on"):
+    with pytest.raises(InvalidParameterError, match=f"{name} must be an integer of at least 1"):
         MonoT5Scorer(tiny.tiny_t5(), tiny.t5_tokenizer(), **{name: value})
 
 

@@ -234,7 +234,7 @@ class TestScores:
         with model.session([PROMPT]) as session:
             with_logits(session, [good, bad])
             asked = [Next(0, (), 1), Next(0, (9, 8), 1)]
-            with pytest.raises(GenerationError, match=r"behind prompt 0 and the tokens \[9, 8\]"):
+            with pytest.raises(GenerationError, match=r"after prompt 0 and the tokens \[9, 8\]"):
                 session.score(asked)
             assert session.score(asked[:1])[0].ids.tolist() == [0]
 
