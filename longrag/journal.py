@@ -25,15 +25,12 @@ from numpy.typing import ArrayLike, NDArray
 
 from longrag import claims
 from longrag.errors import EmbeddingError, GenerationError, InvalidParameterError, JournalError
-from longrag.types import stable_id
+from longrag.types import LARGEST_VALUE, stable_id
 
 Vector: TypeAlias = NDArray[np.float32]
 
 ANY_DOCUMENT: Final = "\x00any document"
 """The source of an answer made from too many documents to list; purging any document removes it."""
-
-LARGEST_VALUE: Final = 1e15
-"""The largest magnitude of a value in a vector: products of larger ones would leave float32."""
 
 _VERSION = 4
 _APPLICATION_ID = 0x4C52_4A31

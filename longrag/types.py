@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 from itertools import groupby
 from types import MappingProxyType
-from typing import Any, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 
 def _make_read_only(values: dict[Any, Any]) -> MappingProxyType[Any, Any]:
@@ -21,6 +21,9 @@ def _reduce_read_only(view: MappingProxyType[Any, Any]) -> tuple[Any, tuple[dict
 
 # Python pickles no read-only view of a dict by itself; documents and trees hold such views.
 copyreg.pickle(MappingProxyType, _reduce_read_only)
+
+LARGEST_VALUE: Final = 1e15
+"""The largest magnitude of a value in a vector: products of larger ones would leave float32."""
 
 TokenCounter: TypeAlias = Callable[[str], int]
 """Counts the tokens of a text; any callable from string to a non-negative integer will do."""

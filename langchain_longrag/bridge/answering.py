@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from langchain_core.callbacks import Callbacks
 from langchain_core.cross_encoders import BaseCrossEncoder
@@ -16,8 +16,10 @@ from langchain_longrag.bridge.models import reply_text
 from longrag.calls import CallLimit, Embed, Generate
 from longrag.errors import InvalidParameterError
 from longrag.integration.answering import Answerer, Calls, Handler, MethodCall
-from longrag.journal import Journal
 from longrag.models.rerankers.scorers import Scorer
+
+if TYPE_CHECKING:
+    from longrag.journal import Journal
 
 
 def embed(model: Embeddings, request: Embed) -> Calls[Any]:

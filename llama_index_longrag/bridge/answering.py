@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 from inspect import getattr_static
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_index.core.llms.custom import CustomLLM
@@ -16,7 +16,9 @@ from llama_index.core.settings import Settings
 from longrag.calls import Embed, Generate
 from longrag.errors import InvalidParameterError
 from longrag.integration.answering import Answerer, Calls, Handler, MethodCall
-from longrag.journal import Journal
+
+if TYPE_CHECKING:
+    from longrag.journal import Journal
 
 _VERBATIM = PromptTemplate("{text}")
 

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from longrag.errors import EmbeddingError, InvalidParameterError
-from longrag.journal import LARGEST_VALUE
+from longrag.types import LARGEST_VALUE
 
 Storage: TypeAlias = Literal["float32", "float16"]
 """How vectors are kept: float16 takes half the memory and rounds each value to 11 bits."""

@@ -14,11 +14,13 @@ from contextlib import AbstractContextManager, ExitStack, nullcontext
 from contextvars import copy_context
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, TypeAlias, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
 
 from longrag.calls import CallLimit, Flow, Generate, Request, arun, run
 from longrag.integration.retries import CallGuard
-from longrag.journal import Journal
+
+if TYPE_CHECKING:
+    from longrag.journal import Journal
 
 T = TypeVar("T")
 

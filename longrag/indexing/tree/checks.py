@@ -9,8 +9,7 @@ import numpy as np
 from longrag.errors import IndexFormatError
 from longrag.indexing.tree.assembly import summary_id
 from longrag.indexing.tree.tree import Tree
-from longrag.journal import LARGEST_VALUE
-from longrag.types import TreeNode
+from longrag.types import LARGEST_VALUE, TreeNode
 
 
 def check_saved(tree: Tree, leaves: Iterable[TreeNode]) -> None:

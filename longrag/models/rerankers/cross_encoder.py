@@ -89,9 +89,10 @@ class CrossEncoderScorer(NetworkScorer):
         return torch.nn.functional.logsigmoid(logits[:, 1] - logits[:, 0])
 
     def _encode(self, query: str, passage: str) -> Encoded:
-        read = self._tokenizer(query, passage, return_special_tokens_mask=True, **AS_TEXT)
-        inside = [at for at, part in enumerate(read.sequence_ids()) if part == 1]
+        # As lists, since an empty text alone counts as no pair.
+        read = self._tokenizer([query], [passage], return_special_tokens_mask=True, **AS_TEXT)
+        inside = [at for at, part in enumerate(read.sequence_ids(0)) if part == 1]
         first, last = (inside[0], inside[-1] + 1) if inside else (0, 0)
-        ids = self._neutral(read["input_ids"], read["special_tokens_mask"])
-        segments = read.get("token_type_ids") or []
+        ids = self._neutral(read["input_ids"][0], read["special_tokens_mask"][0])
+        (segments,) = read.get("token_type_ids") or [[]]
         return cut_passage(Encoded(ids, segments), first, last, self._max_length)

@@ -188,9 +188,7 @@ def test_a_text_that_spells_a_special_token_ends_nothing():
     assert t5.pad_token_id not in one
     two, _ = RankLlamaScorer(tiny.rank_llama(), byte)._encode(text, text)
     assert [two.count(token) for token in (0, 1, 2)] == [2, 0, 0]
-    ((three, _),) = CrossEncoderScorer(tiny.cross_encoder(), bert, max_length=99)._encode(
-        text, [text]
-    )
+    three, _ = CrossEncoderScorer(tiny.cross_encoder(), bert, max_length=99)._encode(text, text)
     assert [three.count(token) for token in (bert.cls_token_id, bert.sep_token_id)] == [1, 2]
 
 
