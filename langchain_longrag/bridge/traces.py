@@ -21,7 +21,7 @@ from longrag.indexing.tree.events import LayerPlan
 
 
 class LayerRuns:
-    """One run a layer, beneath the run of the build; calls of models are beneath their layer.
+    """One run per layer, below the run of the build; calls of models are below their layer.
 
     Each method has an async one, since the framework has managers of both kinds.
     """

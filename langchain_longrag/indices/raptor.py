@@ -70,7 +70,7 @@ class RaptorIndex(TreeSearch, ChangingIndex):
     With a journal, every answer is on disk before it is used: a build that failed, was cancelled or
     was killed is resumed by running it again, and pays the rest. Without one it starts over.
     ``upsert``, ``delete`` and ``rebuild`` take ``config``, a ``RunnableConfig``; each is one run of
-    the callbacks, with the layers and the calls of the language model beneath it. A change that
+    the callbacks, with the layers and the calls of the language model below it. A change that
     fails or is cancelled changes nothing.
 
     Documents without an id are named by their source and text, so equal ones are one document; a

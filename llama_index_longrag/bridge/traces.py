@@ -24,7 +24,7 @@ _dispatcher = get_dispatcher(__name__)
 
 @contextmanager
 def open_span(name: str, **shown: Any) -> Iterator[None]:
-    """Open a span, beneath the one that is open, around all that happens inside.
+    """Open a span, below the one that is open, around all that happens inside.
 
     Args:
         name: the name of the span, such as "RaptorIndex.insert".
@@ -55,7 +55,7 @@ class _Span:
 
     @contextmanager
     def inside(self) -> Iterator[None]:
-        """Let spans that are opened inside be beneath this one."""
+        """Let spans that are opened inside be children of this one."""
         token = active_span_id.set(self.id)
         try:
             yield
@@ -107,7 +107,7 @@ class BuildTrace:
 
     @contextmanager
     def in_layer(self) -> Iterator[None]:
-        """Let a call be beneath the span of the layer it is made for."""
+        """Let a call be a child of the span of the layer it is made for."""
         if self._layer is None:
             yield
             return

@@ -56,8 +56,8 @@ class SummaryBounds:
         split_sentences: Gives the sentences of a text as character ranges.
 
     Raises:
-        InvalidParameterError: ``summary_tokens`` is not a positive integer, or ``on_long`` is none
-            of the three.
+        InvalidParameterError: ``summary_tokens`` is not a positive integer, or ``on_long`` is not
+            one of the three.
     """
 
     summary_tokens: int = 100
