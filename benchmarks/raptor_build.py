@@ -44,7 +44,7 @@ from longrag.indexing.tree.clusterer import Layer  # noqa: E402
 from longrag.indexing.tree.clustering import cluster_layer, clusterer  # noqa: E402
 
 OURS = ("paper", "fast", "contiguous", "graph", "stable")
-SCALE = (1_000, 2_000, 5_000, 10_000, 20_000, 50_000)
+SCALE = (1000, 2000, 5000, 10_000, 20_000, 50_000, 100_000)
 TIGHT = ((200, 0), (200, 1), (500, 0), (2000, 0))
 WORDS = "word " * 100
 BUDGET = 3500
@@ -265,7 +265,7 @@ def main() -> None:
     parser.add_argument("--tight-noise", type=float, default=0.6)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--tight", action="store_true", help="only who crashes on tight topics")
-    parser.add_argument("--scale", action="store_true", help="only cost up to 50,000 leaves")
+    parser.add_argument("--scale", action="store_true", help="only cost up to 100,000 leaves")
     parser.add_argument("--one", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.one:

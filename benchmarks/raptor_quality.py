@@ -7,15 +7,16 @@
     python benchmarks/raptor_quality.py --cache CACHE --reading http://localhost:8000/v1#qwen
 
 SQuALITY, QuALITY and QASPER; one tree a document, as in the paper; MiniLM vectors. Without a
-language model the summaries are quoted sentences. What is measured is the share of a reference
-answer's distinct content words, by stem, that the context holds: the mean over the references of a
-question, then over questions. Questions that are answered by yes or no, or not at all, are left
-out. With --rare a word counts only when it stands in the document and in at most a fifth of all:
-common words are read whatever is chosen.
+language model the summaries are quoted sentences, or key words with --abstracts keywords. What is
+measured is the share of a reference answer's distinct content words, by stem, that the context
+holds: the mean over the references of a question, then over questions. Questions that are answered
+by yes or no, or not at all, are left out. With --rare a word counts only when it stands in the
+document and in at most a fifth of all: common words are read whatever is chosen.
 
-"Flat chunks" are the leaves alone, best first within the same budget of tokens; traversal takes the
-largest k whose nodes fit into it. Behind each share stands its difference to flat chunks with a
-95 % interval from a paired bootstrap over the questions.
+"Flat chunks" are the leaves alone, best first within the same budget of tokens; "0.4 of all" is
+compare="all" with a redundancy of 0.4, which the leaves alone have as a control. Traversal takes
+the largest k whose nodes fit into the budget. Behind each share stands its difference to flat
+chunks with a 95 % interval from a paired bootstrap over the questions.
 
 --sweep repeats Figure 3: traversal with k nodes a layer and the collapsed tree with budgets, each
 beside flat chunks within as many tokens.
@@ -50,6 +51,7 @@ for variable in ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS"):
 import numpy as np  # noqa: E402
 from numpy.typing import NDArray  # noqa: E402
 from public_data import add_data_option, rows  # noqa: E402
+from rival_clusterers import RIVALS  # noqa: E402
 
 from longrag.calls import Embed, Flow, Generate, Request, ask, run, run_all  # noqa: E402
 from longrag.errors import MissingExtraError  # noqa: E402
@@ -63,6 +65,7 @@ from longrag.evaluation.metrics import (  # noqa: E402
     token_f1,
 )
 from longrag.indexing.tree.builder import build_tree  # noqa: E402
+from longrag.indexing.tree.keyword_abstracts import KeywordSummarizer  # noqa: E402
 from longrag.indexing.tree.settings import TreeBuilder  # noqa: E402
 from longrag.indexing.tree.summaries import ExtractiveSummarizer, LlmSummarizer  # noqa: E402
 from longrag.indexing.tree.tree import Tree  # noqa: E402
@@ -77,6 +80,8 @@ CLUSTERERS = ("contiguous", "fast", "graph", "stable", "paper")
 BUDGETS = (500, 1000, 2000)
 SWEEP_K = (1, 3, 5, 7, 9, 11)
 SWEEP_BUDGETS = (500, 1000, 1500, 2000, 2500)
+
+ABSTRACTS = {"extractive": ExtractiveSummarizer(), "keywords": KeywordSummarizer()}
 
 Floats = NDArray[np.float64]
 Words = frozenset[str]
@@ -189,6 +194,7 @@ class Bench:
         self.name = name
         self.documents, self.questions = load(options.data, name, options.documents)
         self._llm = options.summaries
+        self._abstracts: str = options.abstracts
         self._in_flight = options.max_in_flight
         self._folder: Path = options.cache
         self._folder.mkdir(parents=True, exist_ok=True)
@@ -202,8 +208,8 @@ class Bench:
         """Build the trees of one clusterer and score their nodes for every question."""
         llm = language_model(self._llm) if self._llm else None
         builder = TreeBuilder(
-            clusterer=clusterer,
-            summarizer=LlmSummarizer() if llm else ExtractiveSummarizer(),
+            clusterer=RIVALS.get(clusterer, clusterer),
+            summarizer=LlmSummarizer() if llm else ABSTRACTS[self._abstracts],
             scope="document",
         )
         with self.journal(self._llm) as journal:
@@ -307,9 +313,12 @@ def without_repetition(case: Case, budget: int, redundancy: float = 0.25) -> lis
     return collapsed(case.tree, case.scores, token_budget=budget, redundancy=redundancy)
 
 
-def nothing_twice(case: Case, budget: int) -> list[RetrievedNode]:
+def nothing_twice(
+    case: Case, budget: int, levels: Sequence[int] | None = None
+) -> list[RetrievedNode]:
     """Read the best nodes that do not repeat what was read of any leaves."""
-    return collapsed(case.tree, case.scores, token_budget=budget, redundancy=0.4, compare="all")
+    settings: Any = {"redundancy": 0.4, "compare": "all", "levels": levels}
+    return collapsed(case.tree, case.scores, token_budget=budget, **settings)
 
 
 def fullest_traversal(case: Case, budget: int) -> list[RetrievedNode]:
@@ -336,6 +345,7 @@ def tokens(found: Sequence[RetrievedNode]) -> int:
 
 def searches(cases: Sequence[Case]) -> Iterator[tuple[str, Search]]:
     """Yield what is compared on the trees of one clusterer."""
+    yield "flat chunks, 0.4 of all", lambda case, budget: nothing_twice(case, budget, [0])
     yield "collapsed, as in the paper", plain
     yield "collapsed", without_repetition
     yield "collapsed, 0.4 of all", nothing_twice
@@ -535,6 +545,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--clusterer", action="append", help="may be repeated")
     parser.add_argument("--documents", type=int, help="only the first documents of each set")
     parser.add_argument("--rare", action="store_true", help="count only words of few documents")
+    parser.add_argument("--abstracts", choices=list(ABSTRACTS), default="extractive")
     parser.add_argument("--summaries", metavar="MODEL", help="has this model write the summaries")
     parser.add_argument("--max-in-flight", type=int, default=1, help="calls at a time")
 

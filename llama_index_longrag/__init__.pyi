@@ -13,6 +13,7 @@ from .recipes.recipes import RecipeSynthesizer as RecipeSynthesizer
 from .recipes.recipes import balanced_efficiency as balanced_efficiency
 from .recipes.recipes import best_performance as best_performance
 from .refinement.compression import CompressPostprocessor as CompressPostprocessor
+from .refinement.repeats import DeduplicatePostprocessor as DeduplicatePostprocessor
 from .refinement.rerank import MonoT5Rerank as MonoT5Rerank
 from .refinement.rerank import RepackPostprocessor as RepackPostprocessor
 from .refinement.rerank import ScorerRerank as ScorerRerank

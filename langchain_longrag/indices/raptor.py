@@ -35,6 +35,7 @@ from longrag.indexing.database import IndexDatabase
 from longrag.indexing.tree.bounds import OnLong
 from longrag.indexing.tree.clusterer import Clusterer
 from longrag.indexing.tree.estimates import TreeEstimate, estimate_tree
+from longrag.indexing.tree.keyword_abstracts import KeywordSummarizer
 from longrag.indexing.tree.settings import Scope, TreeBuilder
 from longrag.indexing.tree.summaries import ExtractiveSummarizer, LlmSummarizer, Summarizer
 from longrag.indexing.tree.tree import Tree, TreeStatistics
@@ -88,7 +89,8 @@ class RaptorIndex(TreeSearch, ChangingIndex):
         journal: a path, opened for each change under the names of ``llm`` and ``embedding``, or a
             ``Journal`` of your own. A build that asks a model often warns once if there is none.
         journal_bytes: the most bytes that the journal at a path keeps; see ``Journal``.
-        summarizer: "extractive" quotes sentences and needs no ``llm``; or your own.
+        summarizer: "extractive" quotes sentences and "keywords" lists key words, both without
+            ``llm``; or your own.
         summary_tokens: the most tokens a summary has. It is the model's own limit, too, where its
             class is known to have one and it does not reason.
         on_long: what becomes of a longer summary: "cut" keeps its first sentences, "refuse" makes
@@ -125,7 +127,7 @@ class RaptorIndex(TreeSearch, ChangingIndex):
     random_state: SkipValidation[int] = Field(default=0, frozen=True)
     journal: SkipValidation[str | os.PathLike[str] | Journal | None] = None
     journal_bytes: SkipValidation[int | None] = None
-    summarizer: SkipValidation[Summarizer | Literal["extractive"] | None] = Field(
+    summarizer: SkipValidation[Summarizer | Literal["extractive", "keywords"] | None] = Field(
         default=None, frozen=True
     )
     summary_tokens: SkipValidation[int] = Field(default=100, frozen=True)
@@ -409,11 +411,13 @@ class RaptorIndex(TreeSearch, ChangingIndex):
             raise InvalidParameterError("summary_prompt", prompt, "None with a summarizer")
         if self.summarizer == "extractive":
             return ExtractiveSummarizer(summary_tokens=tokens, count_tokens=self.length_function)
+        if self.summarizer == "keywords":
+            return KeywordSummarizer(summary_tokens=tokens, count_tokens=self.length_function)
         if callable(self.summarizer):
             return self.summarizer
         if self.summarizer is not None:
             raise InvalidParameterError(
-                "summarizer", self.summarizer, 'None, "extractive" or a Summarizer'
+                "summarizer", self.summarizer, 'None, "extractive", "keywords" or a Summarizer'
             )
         if prompt is not None:
             return PromptSummarizer(prompt, tokens, self.on_long, self.length_function)

@@ -120,8 +120,8 @@ class RaptorIndex(UpdatableIndex[RaptorStruct]):
         journal: the path of a journal, which is opened for each operation, or a journal. A build
             that asks a model often warns once if there is none.
         journal_bytes: the most bytes that the journal at a path keeps; see ``Journal``.
-        summarizer: "llm" (the default), "extractive" for sentences of the text, which asks no
-            language model, or your own.
+        summarizer: "llm" (the default), "extractive" for sentences of the text or
+            "keywords" for key words, which ask no language model, or your own.
         summary_tokens: the most tokens a summary has (100). It is the model's own limit, too, where
             its class is known to have one and it does not reason.
         on_long: what becomes of a longer summary: "cut" (the default) keeps its first sentences,

@@ -12,6 +12,7 @@ from llama_index_longrag.indices.raptor_struct import RaptorStruct
 from llama_index_longrag.indices.struct import filled_settings
 from llama_index_longrag.indices.summarizing import SUMMARY_TEMPLATE, TemplateSummarizer
 from longrag.errors import InvalidParameterError
+from longrag.indexing.tree.keyword_abstracts import KeywordSummarizer
 from longrag.indexing.tree.settings import TreeBuilder
 from longrag.indexing.tree.summaries import ExtractiveSummarizer, LlmSummarizer, Summarizer
 from longrag.types import TreeNode
@@ -94,9 +95,11 @@ class TreeSettings:
             )
         if summarizer == "extractive":
             return ExtractiveSummarizer(summary_tokens=tokens, count_tokens=counter)
+        if summarizer == "keywords":
+            return KeywordSummarizer(summary_tokens=tokens, count_tokens=counter)
         if not callable(summarizer):
             raise InvalidParameterError(
-                "summarizer", summarizer, '"llm", "extractive" or a Summarizer'
+                "summarizer", summarizer, '"llm", "extractive", "keywords" or a Summarizer'
             )
         made: Summarizer = summarizer
         return made

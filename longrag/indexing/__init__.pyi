@@ -15,11 +15,12 @@ from .tree.clustering import cluster_layer as cluster_layer
 from .tree.clustering import clusterer as clusterer
 from .tree.estimates import TreeEstimate as TreeEstimate
 from .tree.estimates import estimate_tree as estimate_tree
+from .tree.keyword_abstracts import KeywordSummarizer as KeywordSummarizer
 from .tree.mixtures import FastClusterer as FastClusterer
 from .tree.mixtures import PaperClusterer as PaperClusterer
-from .tree.nested_leaders import StableClusterer as StableClusterer
 from .tree.partitions import ContiguousClusterer as ContiguousClusterer
 from .tree.partitions import GraphClusterer as GraphClusterer
+from .tree.rank_tree import StableClusterer as StableClusterer
 from .tree.settings import TreeBuilder as TreeBuilder
 from .tree.summaries import ExtractiveSummarizer as ExtractiveSummarizer
 from .tree.summaries import LlmSummarizer as LlmSummarizer

@@ -5,6 +5,7 @@ from .pieces import Compressed as Compressed
 from .pieces import Piece as Piece
 from .repacking import RepackOrder as RepackOrder
 from .repacking import repack as repack
+from .repeats import put_off_repeats as put_off_repeats
 from .reranking import OnError as OnError
 from .reranking import Reranked as Reranked
 from .reranking import rerank as rerank

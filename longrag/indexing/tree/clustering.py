@@ -12,8 +12,8 @@ from longrag.errors import InvalidParameterError
 from longrag.indexing.tree.clusterer import Clusterer, Layer
 from longrag.indexing.tree.geometry import check_integer, check_seed, directions, divide
 from longrag.indexing.tree.mixtures import FastClusterer, PaperClusterer
-from longrag.indexing.tree.nested_leaders import StableClusterer
 from longrag.indexing.tree.partitions import ContiguousClusterer, GraphClusterer
+from longrag.indexing.tree.rank_tree import StableClusterer
 from longrag.indexing.vectors import check_vectors
 
 # The paper's code does not divide fewer nodes than UMAP's dimensions and two.

@@ -121,7 +121,7 @@ class LlmSummarizer:
         Raises:
             GenerationError: The passages hold no text.
         """
-        texts = _with_text(passages)
+        texts = with_text(passages)
         context = "\n\n".join(prompt_field("passage", p.text, title=p.title) for p in texts)
         return fill(self.prompt, context=context, max_words=str(self._max_words(texts)))
 
@@ -169,7 +169,7 @@ class ExtractiveSummarizer:
             GenerationError: The passages hold no text.
             EmbeddingError: There is not one finite vector of one width for each sentence.
         """
-        texts = [passage.text for passage in _with_text(passages)]
+        texts = [passage.text for passage in with_text(passages)]
         sentences = list_sentences(texts, self.split_sentences)
         if not sentences:
             raise GenerationError("split_sentences found no sentence in the passages")
@@ -193,7 +193,12 @@ class ExtractiveSummarizer:
         return summary[slice(*spans[0])]
 
 
-def _with_text(passages: Sequence[Passage]) -> list[Passage]:
+def with_text(passages: Sequence[Passage]) -> list[Passage]:
+    """Return the passages that are not blank.
+
+    Raises:
+        GenerationError: All are blank.
+    """
     texts = [passage for passage in passages if passage.text.strip()]
     if not texts:
         raise GenerationError("the passages hold no text, so there is nothing to summarise")

@@ -212,6 +212,17 @@ def test_redundancy_puts_off_what_repeats_the_nodes_before_it():
     assert [document.id for document in by_default] == [found.node.id for found in own]
 
 
+def test_keywords_are_words_of_the_text_and_need_no_language_model():
+    built = build(llm=None, summarizer="keywords", summary_tokens=30)
+    nodes = built.tree.nodes.values()
+    text = " ".join(node.text for node in nodes if not node.level)
+    listed = [node for node in nodes if node.level]
+    assert len(listed) > 0
+    for node in listed:
+        assert node.tokens <= 30
+        assert [word for word in node.text.split(", ") if word not in text] == []
+
+
 async def test_the_index_answers_as_its_retriever_does_and_the_retriever_follows_it():
     built = build()
     retriever = RaptorRetriever(index=built)

@@ -134,6 +134,15 @@ class TestSummarizers:
             assert [line for line in node.text.split("\n") if line not in text] == []
         assert summaries(index) > 0
 
+    def test_keywords_are_words_of_the_text_and_need_no_language_model(self):
+        index = build(llm=None, summarizer="keywords", summary_tokens=30)
+        text = " ".join(document.text for document in STORIES)
+        listed = [node for node in index.tree.nodes.values() if node.level]
+        assert len(listed) > 0
+        for node in listed:
+            assert node.tokens <= 30
+            assert [word for word in node.text.split(", ") if word not in text] == []
+
     @pytest.mark.parametrize("summarizer", [None, "llm", LlmSummarizer(summary_tokens=50)])
     def test_the_global_language_model_is_the_default(self, summarizer):
         Settings.llm = writer()

@@ -18,8 +18,8 @@ from longrag.errors import InvalidParameterError, MissingExtraError
 from longrag.indexing.tree import mixtures
 from longrag.indexing.tree.clustering import cluster_layer, clusterer
 from longrag.indexing.tree.mixtures import FastClusterer, PaperClusterer
-from longrag.indexing.tree.nested_leaders import StableClusterer
 from longrag.indexing.tree.partitions import ContiguousClusterer, GraphClusterer
+from longrag.indexing.tree.rank_tree import StableClusterer
 from tests.longrag.indexing.tree.layers import layer, topics
 
 ROOT = Path(__file__).parents[4]
@@ -93,7 +93,7 @@ def test_graph_without_networkx_names_the_extra(monkeypatch):
         (StableClusterer, "most", 3),
         (StableClusterer, "spacing", 1),
         (StableClusterer, "spacing", "7"),
-        (StableClusterer, "least", 0),
+        (StableClusterer, "size", 1),
         (StableClusterer, "block", 0),
     ],
 )

@@ -287,10 +287,10 @@ class TestChange:
         assert len(model.prompts) == len(new)
 
     @pytest.mark.parametrize("settings", [{"clusterer": "stable"}, {"scope": "document"}])
-    def test_a_hundred_histories_end_in_the_tree_of_one_build(self, settings):
+    def test_two_hundred_histories_end_in_the_tree_of_one_build(self, settings):
         corpus = [story(number, 5) for number in range(24)]
         random = np.random.default_rng(0)
-        for _ in range(100):
+        for _ in range(200):
             there: dict[str, Document] = {}
             tree = None
             for _ in range(int(random.integers(2, 6))):

@@ -1,0 +1,53 @@
+"""Documents that repeat those before them are read last, or not at all."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from langchain_core.callbacks import Callbacks
+from langchain_core.documents import BaseDocumentCompressor, Document
+from pydantic import ConfigDict, SkipValidation
+
+from langchain_longrag.bridge.settings import CheckedModel
+from longrag.ingestion.chunking import check_size
+from longrag.refinement.repeats import check_redundancy, put_off_repeats
+
+
+class DeduplicateDocuments(CheckedModel, BaseDocumentCompressor):
+    """Put off documents that repeat the words of better ones, and keep the first ``top_n``.
+
+    Retrieve more documents than are read, so that there is something to take instead. A document
+    is put off when more than ``redundancy`` of its distinct content words are in those taken before
+    it. It serves questions that go over the whole of one long text; where a question needs several
+    passages that say nearly the same, it loses some of them.
+
+    Args:
+        redundancy: The largest share of words, from 0 to 1, that may have been read.
+        top_n: The documents to return; None is all.
+
+    Raises:
+        InvalidParameterError: A setting that is not allowed.
+    """
+
+    model_config = ConfigDict(extra="forbid")
+
+    redundancy: SkipValidation[float] = 0.4
+    top_n: SkipValidation[int | None] = None
+
+    def _prepare(self) -> None:
+        check_redundancy(self.redundancy)
+        if self.top_n is not None:
+            check_size("top_n", self.top_n)
+
+    def compress_documents(
+        self, documents: Sequence[Document], query: str, callbacks: Callbacks | None = None
+    ) -> Sequence[Document]:
+        """Return the documents in their new order."""
+        order = put_off_repeats([each.page_content for each in documents], self.redundancy)
+        return [documents[place] for place in order][: self.top_n]
+
+    async def acompress_documents(
+        self, documents: Sequence[Document], query: str, callbacks: Callbacks | None = None
+    ) -> Sequence[Document]:
+        """Return what ``compress_documents`` does."""
+        return self.compress_documents(documents, query, callbacks)
