@@ -19,7 +19,7 @@ from llama_index_longrag.bridge.nodes import (
 )
 from longrag.calls import Search
 from longrag.errors import StoreError
-from longrag.integration.answering import Calls, MethodCall
+from longrag.integration.answering import Calls, MethodCall, Together
 from longrag.retrieval.assembly import unit_of_chunks
 from longrag.retrieval.units import Hit
 from longrag.types import Chunk, TokenCounter
@@ -93,15 +93,19 @@ class StoredUnits:
                 continue
             units[node.node_id] = to_unit(node)
             self.add_unit_node(node)
-        for unit_id in unit_ids:
-            if unit_id not in units:
-                info = yield MethodCall(docstore, "get_ref_doc_info", (unit_id,))
-                nodes = (yield get_nodes((info.node_ids,))) if info else []
-                # Parents hold their children's text, and alone know its place in the document.
-                pieces = [node for node in nodes if parent_id(node) is None] or nodes
-                if pieces and not any(self.names.contradicts(node, unit_id) for node in nodes):
-                    units[unit_id] = unit_of_chunks(unit_id, to_chunks(pieces, unit_id))
-                    self._nodes[unit_id] = pieces
+        missing = [unit_id for unit_id in unit_ids if unit_id not in units]
+        asked = [MethodCall(docstore, "get_ref_doc_info", (unit_id,)) for unit_id in missing]
+        infos = yield Together(tuple(asked))
+        known = {u: info.node_ids for u, info in zip(missing, infos, strict=True) if info}
+        ids = [node_id for node_ids in known.values() for node_id in node_ids]
+        found = {node.node_id: node for node in ((yield get_nodes((ids,))) if ids else ())}
+        for unit_id, node_ids in known.items():
+            nodes = [found[node_id] for node_id in node_ids if node_id in found]
+            # Parents hold their children's text, and alone know its place in the document.
+            pieces = [node for node in nodes if parent_id(node) is None] or nodes
+            if pieces and not any(self.names.contradicts(node, unit_id) for node in nodes):
+                units[unit_id] = unit_of_chunks(unit_id, to_chunks(pieces, unit_id))
+                self._nodes[unit_id] = pieces
         return units
 
 

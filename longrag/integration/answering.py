@@ -40,7 +40,17 @@ class MethodCall:
     blocking: bool = False
 
 
-Calls: TypeAlias = Generator[MethodCall, Any, T]
+@dataclass(frozen=True, slots=True)
+class Together:
+    """Calls of which none depends on another's answer; the answer is the list of theirs.
+
+    Async callers make them at the same time, sync callers one after another.
+    """
+
+    calls: tuple[MethodCall, ...]
+
+
+Calls: TypeAlias = Generator[MethodCall | Together, Any, T]
 """Calls made one after another; the generator is sent what each returned, or thrown its error."""
 
 Handler: TypeAlias = Callable[[Any], Calls[Any]]
@@ -52,7 +62,7 @@ def perform(calls: Calls[T]) -> T:
         call = next(calls)
         while True:
             try:
-                value = getattr(call.target, call.name)(*call.args, **call.kwargs)
+                value = _call(call)
             except Exception as error:  # noqa: BLE001 - the generator decides what to do about it
                 call = calls.throw(error)
             else:
@@ -72,7 +82,7 @@ async def aperform(calls: Calls[T], threads: Executor | None = None) -> T:
         call = next(calls)
         while True:
             try:
-                value = await _async_method(call, threads)(*call.args, **call.kwargs)
+                value = await _acall(call, threads)
             except Exception as error:  # noqa: BLE001 - the generator decides what to do about it
                 call = calls.throw(error)
             else:
@@ -81,6 +91,23 @@ async def aperform(calls: Calls[T], threads: Executor | None = None) -> T:
         return cast("T", stop.value)
     finally:
         calls.close()
+
+
+def _call(call: MethodCall | Together) -> Any:
+    if isinstance(call, Together):
+        return [_call(one) for one in call.calls]
+    return getattr(call.target, call.name)(*call.args, **call.kwargs)
+
+
+async def _acall(call: MethodCall | Together, threads: Executor | None) -> Any:
+    if not isinstance(call, Together):
+        return await _async_method(call, threads)(*call.args, **call.kwargs)
+    tasks = [asyncio.ensure_future(_acall(one, threads)) for one in call.calls]
+    try:
+        return list(await asyncio.gather(*tasks))
+    finally:
+        for task in tasks:
+            task.cancel()
 
 
 def _async_method(call: MethodCall, threads: Executor | None) -> Callable[..., Awaitable[Any]]:

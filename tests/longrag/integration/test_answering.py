@@ -10,7 +10,7 @@ import pytest
 
 from longrag.calls import CallLimit, Compute, Embed, Generate, ask, together
 from longrag.errors import CallLimitError
-from longrag.integration.answering import Answerer, MethodCall, aperform, perform
+from longrag.integration.answering import Answerer, MethodCall, Together, aperform, perform
 from longrag.journal import Journal
 
 
@@ -205,3 +205,46 @@ async def test_calls_are_closed_when_they_end_fail_or_are_cancelled():
 async def test_own_work_of_a_flow_is_done_without_a_handler():
     assert Answerer({}).run(ask(Compute("", lambda: "done"))) == "done"
     assert await Answerer({}).arun(ask(Compute("", lambda: "done"))) == "done"
+
+
+async def test_calls_that_do_not_depend_on_one_another_are_made_at_the_same_time():
+    door = asyncio.Barrier(3) if hasattr(asyncio, "Barrier") else None
+    order = []
+
+    class Remote:
+        def get(self, number):
+            order.append(number)
+            return number * 10
+
+        async def aget(self, number):
+            if door is not None:
+                # Opens when all three are waiting.
+                await asyncio.wait_for(door.wait(), 60)
+            return number * 10
+
+    def calls():
+        remote = Remote()
+        together = Together(tuple(MethodCall(remote, "get", (n,)) for n in (3, 1, 2)))
+        return (yield together)
+
+    assert perform(calls()) == [30, 10, 20]
+    assert order == [3, 1, 2]
+    assert await aperform(calls()) == [30, 10, 20]
+
+
+async def test_the_error_of_one_of_several_calls_is_thrown_into_the_generator():
+    class Remote:
+        def get(self, number):
+            if number == 1:
+                raise ConnectionError("gone")
+            return number
+
+    def calls():
+        remote = Remote()
+        try:
+            yield Together(tuple(MethodCall(remote, "get", (n,)) for n in range(3)))
+        except ConnectionError as error:
+            return str(error)
+
+    assert perform(calls()) == "gone"
+    assert await aperform(calls()) == "gone"
