@@ -14,6 +14,7 @@ from longrag.indexing.tree.settings import TreeBuilder
 from longrag.indexing.tree.summaries import ExtractiveSummarizer, LlmSummarizer
 from longrag.ingestion.builder import UnitBuilder
 from longrag.models.embedder import LsaEmbedder
+from longrag.retrieval.corpus_cache import remove_cache
 from longrag.retrieval.corpus_database import KIND as UNITS
 from longrag.retrieval.corpus_database import DatabaseCorpus
 from longrag.retrieval.tree_database import KIND as TREE
@@ -69,6 +70,8 @@ def remove_parts(file: File, names: Collection[str]) -> None:
     filled = [database for database in databases if database.generation()]
     for database in databases:
         database.remove()
+        if (cache := database.cache_folder()) is not None:
+            remove_cache(cache)
     for database in filled[:1]:
         with suppress(DatabaseError):
             database.compact()

@@ -142,6 +142,20 @@ def test_a_reader_follows_runs_of_others(index, folder):
     assert opened.ask(QUESTIONS[1]).answer == "120 metres"
 
 
+def test_the_cache_of_a_replaced_index_goes_with_it(index, folder):
+    file, _ = index()
+    cache = file.with_name("longrag.db.cache")
+    names = []
+    for text in ("Oats.", "Rye.", "Barley."):
+        IndexFile(file).search(QUESTIONS[0])
+        (name,) = os.listdir(cache)
+        names.append(name)
+        (folder / "grain.md").write_text(text)
+        index()
+    assert names[0] == names[2] != names[1]
+    assert not cache.exists()
+
+
 def _hold(file, held, release):
     with only_writer(file):
         held.set()
