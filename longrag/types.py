@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import copyreg
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
 from itertools import groupby
 from types import MappingProxyType
 from typing import Any, Final, Literal, TypeAlias
+
+import numpy as np
 
 
 def _make_read_only(values: dict[Any, Any]) -> MappingProxyType[Any, Any]:
@@ -241,6 +243,26 @@ def _equal(one: object, other: object) -> bool:
         return bool(one == other)
     except ValueError:  # comparing arrays gives an array, not a bool
         return False
+
+
+SCALARS: Final = (str, int, float, type(None), np.generic)
+"""The types of metadata values that are compared; lists and mappings are not."""
+
+
+def comparable(value: object) -> Hashable:
+    """Return a key that equal metadata values share.
+
+    Unlike in Python, True does not equal 1. What is neither a string, a number nor None has a key
+    that equals no other, not even that of itself.
+    """
+    plain = value.item() if isinstance(value, np.generic) else value
+    if not isinstance(plain, SCALARS) or plain != plain:  # noqa: PLR0124 - not a number
+        return _NoValue()
+    return (isinstance(plain, bool), plain)
+
+
+class _NoValue:
+    """Equals nothing else."""
 
 
 def stable_id(*parts: object) -> str:

@@ -97,7 +97,9 @@ class RaptorIndex(TreeSearch, ChangingIndex):
             it an error, "keep" takes it as it is.
         summary_prompt: a prompt template with the variable ``context`` and, where wanted,
             ``max_words``.
-        scope: what becomes one tree: the "corpus" or each "document", as in the paper.
+        scope: what becomes one tree: the "corpus", each "document", as in the paper, or a metadata
+            key such as "tenant": one tree for the documents of each value, so that a search
+            filtered by it keeps its summaries.
         chunk_size: the largest size of a leaf, in tokens; None makes each document one leaf.
         max_cluster_tokens: the most tokens that one summary is made from.
         max_levels: the most levels above the leaves; None goes on until one node is left.

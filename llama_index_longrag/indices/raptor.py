@@ -128,7 +128,9 @@ class RaptorIndex(UpdatableIndex[RaptorStruct]):
             "refuse" makes it an error, "keep" takes it as it is.
         summary_template: the prompt for a summary, with the slot ``context_str`` and, where wanted,
             ``max_words``.
-        scope: what becomes one tree: "corpus" (the default) or "document".
+        scope: what becomes one tree: "corpus" (the default), "document", or a metadata key such as
+            "tenant": one tree for the documents of each value, so that a search filtered by it
+            keeps its summaries.
         chunk_size: the largest size of a leaf, in tokens (100); None makes each node one leaf.
         max_cluster_tokens: the most tokens a summary is made from (3500).
         max_levels: the most levels above the leaves; None (the default) for no limit.

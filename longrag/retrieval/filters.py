@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from longrag.errors import InvalidParameterError
 from longrag.locks import Lock
-from longrag.types import Document, TokenCounter
+from longrag.types import SCALARS, Document, TokenCounter, comparable
 
 Test: TypeAlias = Callable[[Mapping[str, Any]], bool]
 """Tells whether a document with this metadata passes."""
@@ -33,7 +33,6 @@ Value = TypeVar("Value")
 Part = TypeVar("Part")
 Part_co = TypeVar("Part_co", covariant=True)
 
-_SCALARS = (str, int, float, type(None), np.generic)
 _KEPT_FILTERS = 64
 
 
@@ -95,7 +94,7 @@ class DocumentFilter:
             InvalidParameterError: a test raised an error or returned something other than a bool.
         """
         return all(
-            key in metadata and _comparable(metadata[key]) in wanted for key, wanted in self.allowed
+            key in metadata and comparable(metadata[key]) in wanted for key, wanted in self.allowed
         ) and self.tested(metadata)
 
     def tested(self, metadata: Mapping[str, object]) -> bool:
@@ -241,8 +240,8 @@ def _invert(key: str, documents: Sequence[Document]) -> dict[Hashable, Numbers]:
     lists: dict[Hashable, list[int]] = {}
     for number, document in enumerate(documents):
         value = document.metadata.get(key, _NOTHING)
-        if value is not _NOTHING and isinstance(value, _SCALARS):
-            lists.setdefault(_comparable(value), []).append(number)
+        if value is not _NOTHING and isinstance(value, SCALARS):
+            lists.setdefault(comparable(value), []).append(number)
     return {value: np.array(numbers, np.int64) for value, numbers in lists.items()}
 
 
@@ -251,27 +250,14 @@ _NOTHING = object()
 
 def _allowed_values(key: object, wanted: object, name: str) -> tuple[str, frozenset[Hashable]]:
     values = wanted if isinstance(wanted, (list, tuple, set, frozenset)) else [wanted]
-    if not isinstance(key, str) or not all(isinstance(value, _SCALARS) for value in values):
+    if not isinstance(key, str) or not all(isinstance(value, SCALARS) for value in values):
         raise InvalidParameterError(
             f"{name}[{key!r}]",
             wanted,
             "a string, number, bool or None, or a list of these",
             "Other conditions are written as a function of the metadata.",
         )
-    return key, frozenset(_comparable(value) for value in values)
-
-
-def _comparable(value: Any) -> Hashable:
-    """Return a key that equal values share; unlike in Python, True does not equal 1."""
-    if isinstance(value, np.generic):
-        value = value.item()
-    if not isinstance(value, _SCALARS) or value != value:  # noqa: PLR0124 - not a number
-        return _NoValue()
-    return (isinstance(value, bool), value)
-
-
-class _NoValue:
-    """Equals nothing, since lists and mappings pass no condition."""
+    return key, frozenset(comparable(value) for value in values)
 
 
 def _run_test(test: Test, metadata: Mapping[str, object]) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Hashable, Sequence
 from hashlib import sha256
 from itertools import chain, islice
 from typing import Final
@@ -22,7 +22,7 @@ from longrag.indexing.tree.events import LayerPlan
 from longrag.indexing.tree.settings import TreeBuilder
 from longrag.indexing.tree.tree import Tree
 from longrag.ingestion.units import check_documents
-from longrag.types import Document, stable_id
+from longrag.types import SCALARS, Document, comparable, stable_id
 
 # Python's default repr of an object, which holds its address.
 _ADDRESS: Final = re.compile(r" at 0x[0-9a-fA-F]+")
@@ -46,7 +46,7 @@ def build_tree(
         documents: all of them, each once.
         builder: the settings.
         before: a tree whose nodes need not be paid for again. Where the clusterer is not history
-            independent and the scope is the corpus, its clusters are kept as far as they go, and
+            independent and the scope is "corpus", its clusters are kept as far as they go, and
             changed only where leaves came or went.
         paid: a further tree whose nodes need not be paid for again.
         unchanged: the ids of documents that ``before`` was built with as they are, so that they
@@ -73,10 +73,25 @@ def build_tree(
     if settings.scope == "document":
         trees = [assembly.leaves_of(document) for document in documents]
         trees = [tree for tree in trees if afresh or not assembly.is_unchanged(tree)]
+    elif settings.scope != "corpus":
+        trees = [
+            assembly.in_order(chain.from_iterable(map(assembly.leaves_of, alike)))
+            for alike in _by_value(documents, settings.scope)
+        ]
     elif before and not (afresh or _history_independent(settings.clustering())):
         history = History(before)
     yield from _grow(assembly, trees, history)
     return assembly.tree()
+
+
+def _by_value(documents: Sequence[Document], key: str) -> list[list[Document]]:
+    """Group documents by a value of their metadata; those that have none are a group as well."""
+    alike: dict[Hashable, list[Document]] = {}
+    for document in documents:
+        value = document.metadata.get(key)
+        found = comparable(value if isinstance(value, SCALARS) else None)
+        alike.setdefault(found, []).append(document)
+    return list(alike.values())
 
 
 def _history_independent(clusterer: Clusterer) -> bool:

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from operator import index
-from typing import Literal, TypeAlias, get_args
+from typing import TypeAlias
 
 from longrag.errors import InvalidParameterError
 from longrag.indexing.tree.clusterer import Clusterer
@@ -17,8 +17,12 @@ from longrag.ingestion.sentences import SentenceSplitter, split_sentences, strip
 from longrag.models.tokens import count_tokens
 from longrag.types import Document, Span, TokenCounter, TreeNode, stable_id
 
-Scope: TypeAlias = Literal["corpus", "document"]
-"""What becomes one tree: the whole corpus, or each document (the protocol of the paper)."""
+Scope: TypeAlias = str
+"""What becomes one tree.
+
+"corpus" is the whole corpus, and "document" each document, the protocol of the paper. Anything else
+is a metadata key, such as "tenant": one tree for the documents of each value.
+"""
 
 
 def _plain_text(leaf: TreeNode, metadata: Mapping[str, object]) -> str:
@@ -32,7 +36,8 @@ class TreeBuilder:
     Attributes:
         clusterer: groups the nodes of a layer: a name that ``clusterer`` knows, or your own.
         summarizer: writes the summary of a group.
-        scope: what becomes one tree, "corpus" or "document".
+        scope: what becomes one tree: "corpus", "document", or a metadata key, of which each value
+            has a tree. Documents without a value, or with a list or a mapping, have one together.
         chunk_size: the largest size of a leaf, in tokens; None makes each document one leaf.
         max_cluster_tokens: the most tokens that one summary is made from.
         max_levels: the most levels above the leaves; None goes on until one node is left.
@@ -62,8 +67,9 @@ class TreeBuilder:
     embedding_text: Callable[[TreeNode, Mapping[str, object]], str] = _plain_text
 
     def __post_init__(self) -> None:
-        if self.scope not in get_args(Scope):
-            raise InvalidParameterError("scope", self.scope, '"corpus" or "document"')
+        if not isinstance(self.scope, str) or not self.scope:
+            allowed = '"corpus", "document" or a metadata key'
+            raise InvalidParameterError("scope", self.scope, allowed)
         for name in ("chunk_size", "max_levels"):
             if getattr(self, name) is not None:
                 check_size(name, getattr(self, name))

@@ -140,3 +140,22 @@ def test_two_writers_of_a_tree_lose_nothing(tmp_path):
         writer.join()
     assert sorted(tree(tmp_path / "i.db").documents_by_id()) == [f"d{n}" for n in range(8)]
     assert nodes(first) == nodes(second) == nodes(tree(tmp_path / "i.db"))
+
+
+def test_a_tree_for_each_tenant_keeps_its_summaries_under_a_filter(tmp_path):
+    pages = [page(n) for n in range(24)]
+    for number, one in enumerate(pages):
+        one.metadata["tenant"] = ["red", "blue"][number % 2]
+    wanted = {"tenant": "red"}
+
+    def summaries(scope):
+        index = tree(tmp_path / f"{scope}.db", chunk_size=12, scope=scope)
+        index.upsert(pages)
+        again = tree(tmp_path / f"{scope}.db")
+        assert again.scope == scope
+        found = again.invoke("otters", filter=wanted)
+        red = {one.id for one in pages if one.metadata["tenant"] == "red"}
+        assert all(red.issuperset(one.metadata["doc_ids"]) for one in found)
+        return sum(one.metadata["level"] > 0 for one in found)
+
+    assert summaries("tenant") > summaries("corpus")

@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 from llama_index.core.schema import Document, IndexNode, MetadataMode, TextNode
+from llama_index.core.vector_stores.types import MetadataFilter, MetadataFilters
 
 from llama_index_longrag import LongRAGIndex, RaptorIndex
 from longrag.errors import IndexFormatError, InvalidDocumentError, InvalidParameterError
@@ -109,3 +110,21 @@ def test_a_tree_lives_in_a_database_with_all_that_an_index_does(tmp_path):
     for settings in ({"chunk_size": 13}, {"title_key": "name"}, {"nodes": [TextNode(text="a")]}):
         with pytest.raises(InvalidParameterError, match=next(iter(settings))):
             tree(path, **settings)
+
+
+def test_a_tree_for_each_tenant_keeps_its_summaries_under_a_filter(tmp_path):
+    pages = [page(n) for n in range(24)]
+    for number, one in enumerate(pages):
+        one.metadata["tenant"] = ["red", "blue"][number % 2]
+    filters = MetadataFilters(filters=[MetadataFilter(key="tenant", value="red")])
+
+    def summaries(scope):
+        index = tree(tmp_path / f"{scope}.db", chunk_size=12, scope=scope)
+        index.refresh_ref_docs(pages)
+        again = tree(tmp_path / f"{scope}.db")
+        results = again.as_retriever(filters=filters, token_budget=None).retrieve("otters")
+        assert results
+        assert all(int(id_[1:]) % 2 == 0 for one in results for id_ in one.node.metadata["doc_ids"])
+        return sum(one.node.metadata["level"] > 0 for one in results)
+
+    assert summaries("tenant") > summaries("corpus")

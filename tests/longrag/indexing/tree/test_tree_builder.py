@@ -173,7 +173,7 @@ class TestWhatATreeHolds:
     @pytest.mark.parametrize(
         "setting",
         [
-            {"scope": "book"},
+            {"scope": ""},
             {"chunk_size": 0},
             {"max_levels": 0},
             {"max_cluster_tokens": True},
