@@ -163,7 +163,7 @@ def test_claims_end_with_their_journal_their_process_or_their_time(tmp_path, mon
                 owned(**changed)
                 return not journal.claim(key)
 
-        ours = claims._started(os.getppid())
+        ours = claims._read_start(os.getppid())
         assert holds(pid=os.getppid(), started=ours)
         assert not holds(pid=os.getppid(), started=ours + "1")
         assert not holds(pid=2**40)
