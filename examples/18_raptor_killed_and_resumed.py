@@ -12,12 +12,14 @@ from langchain_core.documents import Document
 from langchain_core.runnables import RunnableLambda
 
 from langchain_longrag import LocalEmbeddings, RaptorIndex
-from longrag.errors import CallLimitError, SummaryError
+from longrag.errors import CallLimitError, NoJournalWarning, SummaryError
 from longrag.ingestion import read_documents
 from longrag.models import LsaEmbedder
 
 # LangChain marks the class this one extends as beta, and says so.
 warnings.filterwarnings("ignore", "The class `DocumentIndex` is in beta")
+# One build here has no journal, to compare its bill.
+warnings.simplefilter("ignore", NoJournalWarning)
 pages = read_documents("docs")
 documents = [Document(page.text, id=page.id, metadata={"title": page.title}) for page in pages]
 embedding = LocalEmbeddings(LsaEmbedder([page.text for page in pages]))
@@ -41,9 +43,9 @@ class PaidModel:
 
 def build(folder, *, refused=None, **settings):
     model = RunnableLambda(PaidModel(folder / "bill", refused))  # or any chat model
-    return RaptorIndex.from_documents(
-        documents, embedding, llm=model, max_concurrency=IN_FLIGHT, **settings
-    )
+    # Without retries, so that one refusal is seen to end the build.
+    settings |= {"max_concurrency": IN_FLIGHT, "retry": None}
+    return RaptorIndex.from_documents(documents, embedding, llm=model, **settings)
 
 
 def bill(folder):

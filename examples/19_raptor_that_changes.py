@@ -1,13 +1,18 @@
 """Grow, prune and rebuild a tree of summaries, and count the calls that each change pays for."""
 
+import warnings
 from typing import Any
 
 from llama_index.core import Document
 from llama_index.core.llms import CompletionResponse, CustomLLM, LLMMetadata
 
 from llama_index_longrag import LocalEmbedding, RaptorIndex
+from longrag.errors import NoJournalWarning
 from longrag.ingestion import read_documents
 from longrag.models import LsaEmbedder
+
+# The model of this example costs nothing, so that its answers need no journal.
+warnings.simplefilter("ignore", NoJournalWarning)
 
 pages = read_documents("docs")
 embed_model = LocalEmbedding(embedder=LsaEmbedder([page.text for page in pages]))
