@@ -1,6 +1,7 @@
 """Share of multi-hop questions whose gold paragraphs are all found within a token budget.
 
     python benchmarks/evidence.py
+    python benchmarks/evidence.py --embedder lsa --rivals
     python benchmarks/evidence.py --cross-validate
     python benchmarks/evidence.py --single-hop
 
@@ -11,6 +12,9 @@ at most 1,024 tokens, ranked by MaxP and taken whole. Everything fills the same 
 way: best first, passing over what does not fit. Behind each share stands its difference to plain
 paragraphs with a 95 % interval from a paired bootstrap over the questions. Settings are the same
 for all three sets; with --cross-validate they are chosen on two sets and checked on the third.
+The rivals are the same scores fused (keywords are BM25): hybrid as in best practices, reciprocal
+ranks, the title neighbours of the best five put behind each of them, and personalised PageRank from
+the best ten added to the hybrid score. --rivals leaves out the rest.
 With --single-hop the questions need one paragraph only (NQ-open and every fifth of SQuAD): what
 evidence costs where there is nothing to follow. Vectors are then made here, by MiniLM.
 """
@@ -22,7 +26,7 @@ import itertools
 import os
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -33,11 +37,14 @@ for variable in ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS"):
 import numpy as np  # noqa: E402
 from numpy.typing import NDArray  # noqa: E402
 from public_data import add_data_option, rows  # noqa: E402
+from scipy.sparse import csr_matrix  # noqa: E402
 
+from longrag.indexing.keywords import KeywordIndex  # noqa: E402
 from longrag.indexing.neighbours import nearest_neighbour_links  # noqa: E402
 from longrag.ingestion import group_documents  # noqa: E402
 from longrag.ingestion.relations import SharedEntities, TitleMentions  # noqa: E402
 from longrag.ingestion.units import document_sizes  # noqa: E402
+from longrag.models import LsaEmbedder  # noqa: E402
 from longrag.models.words import content_terms  # noqa: E402
 from longrag.retrieval import MaxPIndex  # noqa: E402
 from longrag.retrieval.evidence import EvidenceIndex  # noqa: E402
@@ -91,6 +98,16 @@ def load(folder: Path, name: str) -> Corpus:
     )
 
 
+def with_lsa(corpus: Corpus) -> Corpus:
+    """Return the same corpus with vectors of latent semantic analysis, which needs no model."""
+    texts = [f"{document.title}. {document.text}" for document in corpus.documents]
+    embed = LsaEmbedder(texts)
+    vectors = embed(texts, "document")
+    links = {**corpus.links, "vectors": nearest_neighbour_links(vectors)}
+    asked = embed(corpus.questions, "query")
+    return replace(corpus, vectors=vectors, question_vectors=asked, links=links)
+
+
 def units(corpus: Corpus, links: Pairs) -> Rank:
     """Rank grouped units by MaxP over their paragraphs, and take them whole."""
     groups = group_documents(corpus.sizes, links, max_size=UNIT_TOKENS)
@@ -111,9 +128,12 @@ def units(corpus: Corpus, links: Pairs) -> Rank:
     return rank
 
 
-def evidence(corpus: Corpus, links: str, kind: type[EvidenceIndex], **settings: Any) -> Rank:
-    """Rank by an evidence index of some kind and some settings."""
-    index = kind(corpus.documents, corpus.vectors, corpus.links[links], **settings)
+def evidence(
+    corpus: Corpus, kind: type[EvidenceIndex], links: str, related: str, **settings: Any
+) -> Rank:
+    """Rank by an evidence index of some kind, of some links and some settings."""
+    given = {"related": corpus.links[related], **settings}
+    index = kind(corpus.documents, corpus.vectors, corpus.links[links], **given)
     return lambda question, budget: search(index, corpus, question, budget)
 
 
@@ -121,6 +141,127 @@ def search(index: EvidenceIndex, corpus: Corpus, question: int, budget: int) -> 
     """Return the numbers of the documents found."""
     text, vector = corpus.questions[question], corpus.question_vectors[question]
     return [found.index for found in index.search(text, vector, token_budget=budget)]
+
+
+def hybrid_scores(corpus: Corpus, alpha: float) -> list[Floats]:
+    """Return ``alpha`` times BM25 plus the inner products, each scaled to 0 and 1, per question."""
+    keywords = bm25(corpus)
+    return [
+        alpha * unit_range(a) + unit_range(b) for a, b in zip(keywords, dense(corpus), strict=True)
+    ]
+
+
+def bm25(corpus: Corpus) -> list[Floats]:
+    """Return the BM25 scores of all documents for each question."""
+    number = {document.id: i for i, document in enumerate(corpus.documents)}
+    texts = [f"{document.title}\n{document.text}" for document in corpus.documents]
+    index = KeywordIndex.build(list(number), texts)
+    rows_of = [number[id_] for id_ in index.ids]
+    found = np.zeros((len(corpus.questions), len(number)))
+    for row, question in zip(found, corpus.questions, strict=True):
+        row[rows_of] = index.scores(question)
+    return list(found)
+
+
+def dense(corpus: Corpus) -> list[Floats]:
+    """Return the inner products of all documents with each question."""
+    return list((corpus.question_vectors @ corpus.vectors.T).astype(np.float64))
+
+
+def unit_range(scores: Floats) -> Floats:
+    """Scale from the smallest score, 0, to the largest, 1."""
+    return (scores - scores.min()) / (np.ptp(scores) or 1.0)
+
+
+def fill(corpus: Corpus, orders: list[list[int]]) -> Rank:
+    """Take documents in an order that is given for each question."""
+    smallest = min(corpus.sizes)
+
+    def rank(question: int, budget: int) -> list[int]:
+        taken: list[int] = []
+        for number in orders[question]:
+            if budget < smallest:
+                break
+            if corpus.sizes[number] <= budget:
+                budget -= corpus.sizes[number]
+                taken.append(number)
+        return taken
+
+    return rank
+
+
+def descending(scores: Floats) -> list[int]:
+    """Return the documents, best first, equal ones by number."""
+    return np.argsort(-scores, kind="stable").tolist()
+
+
+def reciprocal_ranks(corpus: Corpus) -> list[list[int]]:
+    """Order by the sum of 1 / (60 + rank) over the vectors' and the keywords' ranking."""
+    orders = []
+    for rankings in zip(dense(corpus), bm25(corpus), strict=True):
+        total = np.zeros(len(corpus.documents))
+        for scores in rankings:
+            total[descending(scores)] += 1 / (61 + np.arange(len(total)))
+        orders.append(descending(total))
+    return orders
+
+
+def title_neighbours(corpus: Corpus) -> list[list[int]]:
+    """Put behind each of the best five up to five of those it is linked to by a title."""
+    linked = neighbours_of(corpus, corpus.links["titles"])
+    orders = []
+    for scores in hybrid_scores(corpus, 1.0):
+        order = descending(scores)
+        first: list[int] = []
+        for hit in order[:5]:
+            near = sorted(linked[hit], key=lambda i, s=scores: -s[i])
+            first += [hit, *near[:5]]
+        orders.append(list(dict.fromkeys([*first, *order])))
+    return orders
+
+
+def pagerank(corpus: Corpus, pairs: Pairs) -> list[list[int]]:
+    """Add personalised PageRank from the best ten, by their hybrid scores, to that score."""
+    count = len(corpus.documents)
+    both = np.array([*pairs, *[(b, a) for a, b in pairs]])
+    edges = csr_matrix((np.ones(len(both)), (both[:, 0], both[:, 1])), (count, count))
+    edges.data[:] = 1.0
+    shares = edges.multiply(1 / np.maximum(edges.sum(axis=1), 1)).tocsr().T.tocsr()
+    orders = []
+    for scores in hybrid_scores(corpus, 1.0):
+        start = np.zeros(count)
+        best = descending(scores)[:10]
+        start[best] = scores[best] / scores[best].sum()
+        mass = start
+        for _ in range(20):
+            mass = 0.5 * start + 0.5 * (shares @ mass)
+        orders.append(descending(unit_range(scores) + unit_range(mass)))
+    return orders
+
+
+def neighbours_of(corpus: Corpus, pairs: Pairs) -> list[set[int]]:
+    """Return the documents that each one is linked to, in either direction."""
+    linked: list[set[int]] = [set() for _ in corpus.documents]
+    for source, target in pairs:
+        linked[source].add(target)
+        linked[target].add(source)
+    return linked
+
+
+def rivals(corpus: Corpus) -> Iterator[tuple[str, Rank]]:
+    """Yield what follows nothing, or follows links without evidence's weights."""
+    titles, names = corpus.links["titles"], corpus.links["names"]
+    yield "BM25", fill(corpus, list(map(descending, bm25(corpus))))
+    for alpha in (0.3, 1.0):
+        orders = list(map(descending, hybrid_scores(corpus, alpha)))
+        yield f"hybrid, alpha={alpha}", fill(corpus, orders)
+    yield "reciprocal ranks", fill(corpus, reciprocal_ranks(corpus))
+    yield "hybrid + title neighbours", fill(corpus, title_neighbours(corpus))
+    yield "hybrid + PageRank, titles", fill(corpus, pagerank(corpus, titles))
+    yield (
+        "hybrid + PageRank, titles, names",
+        fill(corpus, pagerank(corpus, [*titles, *names])),
+    )
 
 
 class WithQuestionTerms(EvidenceIndex):
@@ -208,30 +349,32 @@ class PageRank(EvidenceIndex):
 
 def yardsticks(corpus: Corpus) -> Iterator[tuple[str, Rank]]:
     """Yield plain paragraphs, evidence, and evidence that follows nothing."""
-    both = "titles and names"
-    yield (
-        "plain paragraphs",
-        evidence(corpus, both, EvidenceIndex, hits=0, lexical_weight=0.0),
-    )
-    yield "evidence, titles and names", evidence(corpus, both, EvidenceIndex)
-    yield "  no hits followed", evidence(corpus, both, EvidenceIndex, hits=0)
+    given = (corpus, EvidenceIndex, "titles", "names")
+    plain = {"hits": 0, "lexical_weight": 0.0, "title_weight": 0.0}
+    yield "plain paragraphs", evidence(*given, **plain)
+    yield "evidence, titles and names", evidence(*given)
+    yield "  no hits followed", evidence(*given, hits=0)
 
 
 def table(corpus: Corpus) -> Iterator[tuple[str, Rank]]:
-    """Yield what is compared, by name: yardsticks, units, ablations, what did not help."""
-    both, plain = "titles and names", EvidenceIndex
+    """Yield what is compared, by name: yardsticks, rivals, units, ablations, what did not help."""
+    given = (corpus, EvidenceIndex, "titles", "names")
     yield from yardsticks(corpus)
+    yield from rivals(corpus)
     yield "units of 1K, links from titles", units(corpus, corpus.links["titles"])
     yield "units of 1K, links from vectors", units(corpus, corpus.links["vectors"])
-    yield "  without question terms", evidence(corpus, both, plain, lexical_weight=0.0)
-    yield "  without shared terms", evidence(corpus, both, plain, term_weight=0.0)
-    for links in ("no links", "titles", "names", "vectors"):
-        yield (
-            f"  {links} alone" if links != "no links" else "  no links",
-            evidence(corpus, links, plain),
-        )
-    for hits in (1, 3, 10):
-        yield f"  hits={hits}", evidence(corpus, both, plain, hits=hits)
+    for name in ("lexical", "title", "term"):
+        yield f"  {name}_weight=0", evidence(*given, **{f"{name}_weight": 0.0})
+    for links, related in (
+        ("no links", "no links"),
+        ("titles", "no links"),
+        ("no links", "names"),
+        ("vectors", "no links"),
+        ("titles and names", "no links"),
+    ):
+        yield f"  {links}, {related} related", evidence(corpus, EvidenceIndex, links, related)
+    for hits in (1, 3, 5, 20):
+        yield f"  hits={hits}", evidence(*given, hits=hits)
     for name, kind in (
         ("  r over all terms", WithQuestionTerms),
         ("  r over vectors", VectorNeighbours),
@@ -240,7 +383,7 @@ def table(corpus: Corpus) -> Iterator[tuple[str, Rank]]:
         ("  + second round", SecondRound),
         ("  PageRank for leads", PageRank),
     ):
-        yield name, evidence(corpus, both, kind)
+        yield name, evidence(corpus, kind, "titles", "names")
 
 
 def found_all(corpus: Corpus, rank: Rank, budget: int) -> Floats:
@@ -281,23 +424,22 @@ def show(name: str, corpus: Corpus, lines: Iterator[tuple[str, Rank]]) -> None:
 
 def cross_validate(corpora: dict[str, Corpus]) -> None:
     """Choose all settings on two sets, at 2.2K tokens, and check them on the third."""
-    grid = list(itertools.product((3, 5, 8), (0.5, 1.0), (0.3, 0.5, 0.7), (0.3, 0.5, 0.7)))
+    names = ("hits", "title_weight", "link_weight", "related_weight", "term_weight")
+    grid = list(itertools.product((5, 10), (0.0, 0.5), (0.5, 1.0), (0.3, 0.5), (0.5, 0.7)))
     shares: dict[str, list[float]] = {}
     for name, corpus in corpora.items():
-        index = EvidenceIndex(corpus.documents, corpus.vectors, corpus.links["titles and names"])
-        for hits, lexical, link, term in grid:
-            index._hits, index._lexical_weight = hits, lexical
-            index._link_weight, index._term_weight = link, term
-            rank: Rank = lambda q, b, i=index, c=corpus: search(i, c, q, b)  # type: ignore[misc]  # noqa: E731
+        for setting in grid:
+            settings = dict(zip(names, setting, strict=True))
+            rank = evidence(corpus, EvidenceIndex, "titles", "names", **settings)
             shares.setdefault(name, []).append(float(found_all(corpus, rank, 2200).mean()))
-    print(f"\n{len(grid)} settings (hits, lexical, link, term) at 2.2K tokens")
+    print(f"\n{len(grid)} settings (hits, title, link, related, term) at 2.2K tokens")
     for held in corpora:
         means = np.mean([values for name, values in shares.items() if name != held], axis=0)
         best = int(means.argmax())
         print(
             f"  {held:9} chosen on the others: {grid[best]} {shares[held][best]:.3f}; all settings "
             f"{min(shares[held]):.3f} to {max(shares[held]):.3f}; the default "
-            f"{shares[held][grid.index((5, 1.0, 0.5, 0.5))]:.3f}"
+            f"{shares[held][grid.index((10, 0.5, 1.0, 0.5, 0.7))]:.3f}"
         )
 
 
@@ -329,7 +471,7 @@ def single_hop(folder: Path) -> Iterator[tuple[str, Corpus]]:
                     {first[row["gold_ids"][0]] + row.get("gold_paragraphs", [0])[0]}
                     for row in questions
                 ],
-                links={"titles and names": [*titles, *names]},
+                links={"titles": titles, "names": names},
             ),
         )
 
@@ -341,6 +483,8 @@ def main() -> None:
     )
     add_data_option(parser)
     parser.add_argument("--cross-validate", action="store_true")
+    parser.add_argument("--rivals", action="store_true")
+    parser.add_argument("--embedder", choices=("minilm", "lsa"), default="minilm")
     parser.add_argument("--single-hop", action="store_true")
     options = parser.parse_args()
     if options.single_hop:
@@ -348,11 +492,16 @@ def main() -> None:
             show(name, corpus, yardsticks(corpus))
         return
     corpora = {name: load(options.data / "a_multihop", name) for name in SETS}
+    if options.embedder == "lsa":
+        corpora = {name: with_lsa(corpus) for name, corpus in corpora.items()}
     if options.cross_validate:
         cross_validate(corpora)
         return
     for name, corpus in corpora.items():
-        show(name, corpus, table(corpus))
+        lines = table(corpus)
+        if options.rivals:
+            lines = itertools.chain(yardsticks(corpus), rivals(corpus))
+        show(name, corpus, lines)
 
 
 if __name__ == "__main__":

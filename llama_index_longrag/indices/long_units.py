@@ -50,7 +50,15 @@ T = TypeVar("T")
 _IN_DATABASE = "llama-index corpus"
 """The kind of an index in a database; what it keeps are LlamaIndex's nodes."""
 
-_EVIDENCE_SETTINGS = ("hits", "lexical_weight", "link_weight", "term_weight", "count_tokens")
+_EVIDENCE_SETTINGS = (
+    "hits",
+    "lexical_weight",
+    "title_weight",
+    "link_weight",
+    "related_weight",
+    "term_weight",
+    "count_tokens",
+)
 _ANY_RETRIEVER = ("filters", "token_budget", "callback_manager", "object_map", "objects", "verbose")
 _RETRIEVER_SETTINGS = {
     "maxp": (*_ANY_RETRIEVER, "similarity_top_k", "tokenizer"),

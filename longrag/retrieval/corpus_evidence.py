@@ -10,7 +10,12 @@ import numpy.typing as npt
 
 from longrag.calls import Flow
 from longrag.errors import InvalidParameterError
-from longrag.ingestion.relations import LinkSource, SharedEntities, TitleMentions
+from longrag.ingestion.relations import (
+    LinkSource,
+    SharedEntities,
+    TitleMentions,
+    is_symmetric,
+)
 from longrag.retrieval.corpus import CorpusIndex
 from longrag.retrieval.corpus_state import CorpusView
 from longrag.retrieval.evidence import EvidenceIndex, retrieve_evidence
@@ -42,8 +47,9 @@ def evidence_of(
 class CorpusEvidence:
     """The evidence mode of a ``CorpusIndex``: its chunks, and the links between their documents.
 
-    Links are the corpus's own, by its builder, and those that ``link_sources`` find. What it needs
-    is made at the first question with a filter, and again after a change.
+    Links are the corpus's own, by its builder, and those that ``link_sources`` find; what symmetric
+    sources find relates documents without linking them. What it needs is made at the first question
+    with a filter, and again after a change.
 
     Args:
         corpus: the documents and vectors.
@@ -86,8 +92,9 @@ class CorpusEvidence:
     def _make(self, view: CorpusView) -> EvidenceIndex:
         ordered = list(view.documents.values())
         links = list(self._corpus.builder.link_report(ordered).links)
+        related: list[tuple[int, int]] = []
         for source in self._link_sources:
-            links.extend(source(ordered))
+            (related if is_symmetric(source) else links).extend(source(ordered))
         number = {id_: i for i, id_ in enumerate(view.documents)}
         rows = view.visible.chunks if view.visible else np.arange(len(view.index.chunks))
         chunks = [view.index.chunks[row] for row in rows.tolist()]
@@ -98,6 +105,7 @@ class CorpusEvidence:
             chunks,
             view.index.index.vectors_of(rows),
             [pair for pair in links if blank.isdisjoint(pair)],
+            related=[pair for pair in related if blank.isdisjoint(pair)],
             document_of=document_of,
             **self._settings,
         )

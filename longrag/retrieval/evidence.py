@@ -7,6 +7,7 @@ the passages they are linked to, and those that share their rare terms. No model
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -19,7 +20,7 @@ from numpy.typing import ArrayLike, NDArray
 from longrag.calls import Embed, Flow, ask
 from longrag.errors import EmbeddingError, InvalidParameterError
 from longrag.indexing.vectors import check_vectors
-from longrag.ingestion.adjacency import Links, link_array, link_matrix
+from longrag.ingestion.adjacency import LinkMatrix, Links, link_array, link_matrix
 from longrag.ingestion.units import build_units, check_documents, document_sizes
 from longrag.models.tokens import count_tokens as default_counter
 from longrag.models.words import STOPWORDS, content_terms, terms
@@ -35,8 +36,14 @@ Via: TypeAlias = Literal["question", "link", "terms"]
 
 Floats: TypeAlias = NDArray[np.float64]
 
-# A hit with more links than this says little about any one of them, so they share its weight.
-_FULL_LINKS: Final = 10
+# A hit with more links, or more related passages, than this says little about any one of them, so
+# they share its weight.
+_FULL_LINKS: Final = 5
+_FULL_RELATED: Final = 10
+
+# Longer titles are sentences, which no question repeats.
+_MAX_TITLE_TERMS: Final = 32
+_PARENTHESIS: Final = re.compile(r"\s*\([^()]*\)\s*\Z")
 
 # From here on the compiled kernels repay the half second it takes to load them.
 _COMPILE_FROM: Final = 200_000
@@ -67,15 +74,20 @@ class EvidenceIndex:
     With s the inner products of the query with the passages' vectors, and t those of the question
     with their TF-IDF vectors::
 
-        direct(p) = (s(p) - mean s) / (max s - mean s) + lexical_weight * t(p) / max t
-        lead(h, p) = link_weight * l(h, p) + term_weight * r(h, p) / max r(h, .)
+        direct(p) = (s(p) - mean s) / (max s - mean s)
+                    + lexical_weight * t(p) / max t + title_weight * n(p)
+        lead(h, p) = max(link_weight * l(h, p), related_weight * m(h, p))
+                     + term_weight * r(h, p) / max r(h, .)
         score(p) = direct(p) + max over h of direct(h) / direct(best) * lead(h, p)
 
-    where h runs over the ``hits`` passages of the largest positive ``direct`` other than p;
-    l(h, p) is 0 without a link and min(1, 10 / n) with one, for a hit h that is linked to n
-    passages; and r(h, p) is the TF-IDF cosine of h and p over the terms that are not in the
-    question: these are the names a further hop goes over. Each part is at most 1 before its weight,
-    so that one setting serves embedders whose inner products lie in different ranges.
+    where n(p) is 0 unless the question holds the title of p word for word, and then the weight of
+    the title's rarest term divided by that of the question's rarest term; h runs over the ``hits``
+    passages of the largest positive ``direct`` other than p; l(h, p) is 0 without a link and
+    min(1, 5 / n) with one, for a hit h that is linked to n passages; m(h, p) is the same for
+    related passages, with 10 in place of 5; and r(h, p) is the TF-IDF cosine of h and p over the
+    terms that are not in the question: these are the names a further hop goes over. Each part is at
+    most 1 before its weight, so that one setting serves embedders whose inner products lie in
+    different ranges.
 
     Passages are then taken best first while they fit into the token budget; one that does not fit
     is passed over. Equal scores go by index. Results are the same whatever the number of threads
@@ -85,13 +97,18 @@ class EvidenceIndex:
     Args:
         passages: What is ranked. Long documents are to be given as chunks.
         vectors: shape (passages, width), rounded to float32. For cosine similarity normalise them.
-        links: Pairs of document numbers, or any other kind of links ``group_documents`` takes; a
-            link counts in both directions. By default a passage's number is its index.
+        links: Pairs of document numbers, or any other kind of links ``group_documents`` takes: one
+            of the two points to the other, or names it. A link counts in both directions. By
+            default a passage's number is its index.
+        related: Pairs of documents that have something in common, such as a rare name, in the form
+            of ``links``. Such pairs are many and say less, so that each kind has a weight.
         document_of: The document number of each passage, where passages are chunks and links are
             between documents.
         hits: How many passages are followed.
         lexical_weight: The weight of the question's own terms, at least 0.
+        title_weight: The weight of a title that the question holds, at least 0.
         link_weight: The weight of a link from a hit, at least 0.
+        related_weight: The weight of being related to a hit, at least 0.
         term_weight: The weight of rare terms shared with a hit, at least 0.
         count_tokens: Counts the tokens of a text; a passage's title counts with it.
 
@@ -107,11 +124,14 @@ class EvidenceIndex:
         vectors: ArrayLike,
         links: Links = (),
         *,
+        related: Links = (),
         document_of: Sequence[int] | None = None,
-        hits: int = 5,
+        hits: int = 10,
         lexical_weight: float = 1.0,
-        link_weight: float = 0.5,
-        term_weight: float = 0.5,
+        title_weight: float = 0.5,
+        link_weight: float = 1.0,
+        related_weight: float = 0.5,
+        term_weight: float = 0.7,
         count_tokens: TokenCounter = default_counter,
     ) -> None:
         self.passages = tuple(passages)
@@ -128,14 +148,16 @@ class EvidenceIndex:
             raise InvalidParameterError("hits", hits, "an integer of at least 0")
         self._hits = hits
         self._lexical_weight = _check_weight("lexical_weight", lexical_weight)
+        self._title_weight = _check_weight("title_weight", title_weight)
         self._link_weight = _check_weight("link_weight", link_weight)
+        self._related_weight = _check_weight("related_weight", related_weight)
         self._term_weight = _check_weight("term_weight", term_weight)
         self._number = _check_numbers(document_of, len(self.passages))
         count = int(self._number.max(initial=-1)) + 1
-        pairs = link_array(links, count, directed=False)
-        compiled = len(pairs) >= _COMPILE_FROM
-        self._links = link_matrix(pairs, count, directed=False, compiled=compiled)
+        self._links = _undirected(links, count)
+        self._related = _undirected(related, count)
         self._terms = _TermIndex([f"{d.title}\n{d.text}" for d in self._documents])
+        self._titles = _TitleIndex([document.title for document in self._documents])
 
     @property
     def width(self) -> int:
@@ -166,7 +188,7 @@ class EvidenceIndex:
         if len(query) != 1:
             raise InvalidParameterError("vector.shape", query.shape, "that of one vector")
         asked = self._terms.known(content_terms(question))
-        direct = self._direct(asked, query[0])
+        direct = self._direct(asked, query[0]) + self._named(question, asked)
         leads = [(hit, *self._leads(hit, asked)) for hit in self._best(direct)]
         score = direct.copy()
         for hit, link, term in leads:
@@ -194,20 +216,37 @@ class EvidenceIndex:
         lexical = self._terms.products(asked, self._terms.idf[asked])
         return _scale(dense) + self._lexical_weight * _scale(lexical)
 
+    def _named(self, question: str, asked: NDArray[np.int64]) -> Floats:
+        """Score the passages whose title the question holds."""
+        named = np.zeros(len(self.passages))
+        rarest = self._terms.idf[asked].max(initial=0.0)
+        for title, indices in self._titles.found_in(question):
+            known = self._terms.known(content_terms(title))
+            if known.size:
+                named[indices] = self._title_weight * self._terms.idf[known].max() / rarest
+        return named
+
     def _best(self, direct: Floats) -> list[int]:
         best: list[int] = np.argsort(-direct, kind="stable")[: self._hits].tolist()
         return [hit for hit in best if direct[hit] > 0]
 
     def _leads(self, hit: int, asked: NDArray[np.int64]) -> tuple[Floats, Floats]:
-        """What links and shared terms lead to from a hit, each times its weight."""
-        starts, number = self._links.starts, self._number[hit]
-        linked = np.zeros(len(starts) - 1, bool)
-        linked[self._links.neighbours[starts[number] : starts[number + 1]]] = True
-        link = linked[self._number]
-        weight = self._link_weight * _FULL_LINKS / max(int(link.sum()), _FULL_LINKS)
+        """Score what links and shared terms lead to from a hit, each times its weight."""
+        link = np.maximum(
+            self._link_weight * self._neighbours(self._links, hit, _FULL_LINKS),
+            self._related_weight * self._neighbours(self._related, hit, _FULL_RELATED),
+        )
         shared = self._terms.products(*self._terms.others(hit, asked))
         shared[hit] = 0
-        return weight * link, self._term_weight * _scale(shared)
+        return link, self._term_weight * _scale(shared)
+
+    def _neighbours(self, links: LinkMatrix, hit: int, full: int) -> Floats:
+        """Share the weight of ``full`` links, 1 each at most, among the neighbours of a hit."""
+        number = self._number[hit]
+        linked = np.zeros(len(links.starts) - 1, bool)
+        linked[links.neighbours[links.starts[number] : links.starts[number + 1]]] = True
+        passages = linked[self._number]
+        return passages * (full / max(int(passages.sum()), full))
 
     def _fit(self, score: Floats, token_budget: int | None) -> list[int]:
         order: list[int] = np.argsort(-score, kind="stable").tolist()
@@ -330,6 +369,37 @@ class _TermIndex:
             row = slice(self._posting_ends[term - 1] if term else 0, self._posting_ends[term])
             products[self._owners[row]] += weight * self._posted[row]
         return products
+
+
+class _TitleIndex:
+    """Finds the titles that a text holds as whole words, in any letter case.
+
+    A title counts without a parenthesis at its end, so that "Rush (band)" is found as "Rush".
+    """
+
+    def __init__(self, titles: Sequence[str]) -> None:
+        self._holders: dict[tuple[str, ...], tuple[str, list[int]]] = {}
+        for index, title in enumerate(titles):
+            name = _PARENTHESIS.sub("", title)
+            words = tuple(term for term, _ in terms(name))
+            if 0 < len(words) <= _MAX_TITLE_TERMS:
+                self._holders.setdefault(words, (name, []))[1].append(index)
+        self._lengths = sorted({len(words) for words in self._holders})
+
+    def found_in(self, text: str) -> Iterator[tuple[str, list[int]]]:
+        """Yield each title in the text and the indices of all that have it."""
+        words = [term for term, _ in terms(text)]
+        runs = {
+            tuple(words[start : start + length])
+            for length in self._lengths
+            for start in range(len(words) - length + 1)
+        }
+        yield from (self._holders[run] for run in sorted(runs & self._holders.keys()))
+
+
+def _undirected(links: Links, count: int) -> LinkMatrix:
+    pairs = link_array(links, count, directed=False)
+    return link_matrix(pairs, count, directed=False, compiled=len(pairs) >= _COMPILE_FROM)
 
 
 def _content(text: str) -> Iterator[str]:

@@ -15,6 +15,7 @@ from longrag.retrieval import evidence
 from longrag.retrieval.evidence import EvidenceIndex
 from longrag.types import Document
 
+WEIGHTS = ("lexical_weight", "title_weight", "link_weight", "related_weight", "term_weight")
 WORDS = ["mill", "weir", "keller", "passau", "river", "stone", "the", "of"]
 
 
@@ -27,24 +28,41 @@ def corpora(draw):
     vectors = draw(st.lists(st.tuples(numbers, numbers), min_size=count, max_size=count))
     number = st.integers(0, count - 1)
     links = draw(st.lists(st.tuples(number, number), max_size=10))
+    related = draw(st.lists(st.tuples(number, number), max_size=10))
+    titles = draw(
+        st.lists(
+            st.lists(st.sampled_from(WORDS), max_size=2).map(" ".join),
+            min_size=count,
+            max_size=count,
+        )
+    )
     question = draw(st.lists(st.sampled_from([*WORDS, "unknown"]), max_size=5))
     return {
-        "documents": [Document(str(i), " ".join(words)) for i, words in enumerate(texts)],
+        "documents": [
+            Document(str(i), " ".join(words), title)
+            for i, (words, title) in enumerate(zip(texts, titles, strict=True))
+        ],
         "vectors": np.array(vectors),
         "links": links,
+        "related": related,
         "question": " ".join(question),
         "query": draw(st.tuples(numbers, numbers)),
         "full_links": draw(st.sampled_from([1, 2, 10])),
         "hits": draw(st.integers(0, 4)),
-        "weights": draw(st.tuples(*[st.sampled_from([0.0, 0.5, 1.0])] * 3)),
+        "weights": draw(
+            st.fixed_dictionaries(dict.fromkeys(WEIGHTS, st.sampled_from([0.0, 0.5, 1.0])))
+        ),
     }
 
 
 def by_the_book(case):
     """The docstring's formula, passage by passage, with dicts."""
     documents, count = case["documents"], len(case["documents"])
-    lexical_weight, link_weight, term_weight = case["weights"]
-    bags = [Counter(stem(w) for w in d.text.split() if w not in STOPWORDS) for d in documents]
+    weight = case["weights"]
+    bags = [
+        Counter(stem(w) for w in f"{d.title} {d.text}".split() if w not in STOPWORDS)
+        for d in documents
+    ]
     df = Counter(term for bag in bags for term in bag)
     idf = {t: math.log(1 + (count - n + 0.5) / (n + 0.5)) for t, n in df.items()}
     tfidf = []
@@ -61,7 +79,11 @@ def by_the_book(case):
     s = [float(np.dot(v, case["query"])) for v in case["vectors"]]
     t = scaled([sum(idf[x] * row.get(x, 0) for x in sorted(asked & set(idf))) for row in tfidf])
     dense = scaled([v - sum(s) / count for v in s])
-    direct = [a + lexical_weight * b for a, b in zip(dense, t, strict=True)]
+    named = [title_in_question(d.title, case["question"], idf) for d in documents]
+    direct = [
+        a + weight["lexical_weight"] * b + weight["title_weight"] * c
+        for a, b, c in zip(dense, t, named, strict=True)
+    ]
     best = sorted(range(count), key=lambda i: (-direct[i], i))[: case["hits"]]
     score = list(direct)
     for h in (h for h in best if direct[h] > 0):
@@ -71,24 +93,36 @@ def by_the_book(case):
             else sum(w * tfidf[p].get(x, 0) for x, w in tfidf[h].items() if x not in asked)
             for p in range(count)
         ]
-        linked = {b if a == h else a for a, b in case["links"] if h in (a, b) and a != b}
+        links = neighbours(h, case["links"], case["full_links"], count)
+        related = neighbours(h, case["related"], case["full_links"], count)
         for p, shared in enumerate(scaled(r)):
-            link = (p in linked) * min(1, case["full_links"] / max(len(linked), 1))
-            lead = link_weight * link + term_weight * shared
+            link = max(weight["link_weight"] * links[p], weight["related_weight"] * related[p])
+            lead = link + weight["term_weight"] * shared
             score[p] = max(score[p], direct[p] + direct[h] / max(direct) * lead)
     return score
 
 
+def neighbours(h, pairs, full, count):
+    linked = {b if a == h else a for a, b in pairs if h in (a, b) and a != b}
+    return [(p in linked) * min(1, full / max(len(linked), 1)) for p in range(count)]
+
+
+def title_in_question(title, question, idf):
+    inside = f" {title} " in f" {question} " if title else False
+    rare = [idf[t] for t in content_terms(title)]
+    if not inside or not rare:
+        return 0.0
+    return max(rare) / max(idf[t] for t in content_terms(question) if t in idf)
+
+
 def index_of(case):
-    lexical_weight, link_weight, term_weight = case["weights"]
     return EvidenceIndex(
         case["documents"],
         case["vectors"],
         case["links"],
+        related=case["related"],
         hits=case["hits"],
-        lexical_weight=lexical_weight,
-        link_weight=link_weight,
-        term_weight=term_weight,
+        **case["weights"],
     )
 
 
@@ -104,6 +138,7 @@ def test_scores_are_those_of_the_formula(case):
     expected = by_the_book(case)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(evidence, "_FULL_LINKS", case["full_links"])
+        patch.setattr(evidence, "_FULL_RELATED", case["full_links"])
         found = index_of(case).search(case["question"], case["query"], token_budget=None)
     assert sorted(e.index for e in found) == list(range(len(expected)))
     if not near_tie(expected):
@@ -135,7 +170,8 @@ def test_reasons_agree_with_the_scores(case):
         assert (one.source is None) == (one.via == "question")
         if one.via == "link":
             pair = (one.source, one.index)
-            assert pair in case["links"] or pair[::-1] in case["links"]
+            pairs = [*case["links"], *case["related"]]
+            assert pair in pairs or pair[::-1] in pairs
 
 
 @settings(max_examples=100, deadline=None)
