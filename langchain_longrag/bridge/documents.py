@@ -153,6 +153,8 @@ class StoredUnits:
         self._chunks: dict[str, core.Chunk] = {}
         self._ends: Counter[str] = Counter()
         self._metadata: dict[str, dict[str, Any]] = {}
+        self.documents: dict[str, core.Document] = {}
+        """What is known of the documents that chunks begin in: what all their chunks agree on."""
         self.request = Search("", 1)
 
     def read_unit_id(self, document: Document) -> str:
@@ -188,6 +190,11 @@ class StoredUnits:
             own = {k: v for k, v in document.metadata.items() if k not in _CHUNK_KEYS}
             known = self._metadata.get(unit_id)
             self._metadata[unit_id] = own if known is None else core.shared_metadata([known, own])
+            of_document = self.documents.get(chunk.doc_id)
+            agreed = (
+                own if of_document is None else core.shared_metadata([of_document.metadata, own])
+            )
+            self.documents[chunk.doc_id] = core.Document(chunk.doc_id, "", chunk.title, agreed)
         return self._chunks[chunk.id]
 
     def to_hit(self, document: Document, score: float | None) -> Hit:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -27,11 +28,13 @@ from longrag.errors import InvalidParameterError
 from longrag.indexing.keywords import Tokenizer
 from longrag.integration.answering import Answerer, Calls
 from longrag.integration.keyword_sources import CurrentKeywords, Keywords
+from longrag.retrieval.filters import DocumentFilter, MetadataFilter, Recent, both
 from longrag.retrieval.fusion import PAPER_ALPHA, check_alpha
 from longrag.retrieval.hybrid import HybridHit, hybrid
 from longrag.retrieval.units import Hit, check_k
 
 _CANDIDATES = 100
+_KEPT_FILTERS = 8
 
 
 class HybridRetriever(CheckedModel, BaseRetriever):
@@ -55,7 +58,8 @@ class HybridRetriever(CheckedModel, BaseRetriever):
             this package and for an ``InMemoryVectorStore``, whose later changes are followed. For a
             ``MaxPRetriever`` over a store they are its chunks.
         k: number of documents to return, all of them when there are fewer; also per call, as
-            ``invoke(query, k=2)``.
+            ``invoke(query, k=2)``. So is a ``filter`` where the wrapped retriever has one, which
+            ``invoke(query, filter={"tenant": "a"})`` narrows for both rankings.
         alpha: the weight of the keywords, at least 0.
         candidates: how many of each ranking are added up; by default 100, or ``k`` where that is
             more.
@@ -86,10 +90,12 @@ class HybridRetriever(CheckedModel, BaseRetriever):
         default=None, repr=False
     )
     _wrapped: WrappedRetriever = PrivateAttr()
+    _narrowed: Recent[DocumentFilter, HybridRetriever] = PrivateAttr()
     _current: CurrentKeywords[Document] = PrivateAttr()
 
     def _prepare(self) -> None:
         check_alpha(self.alpha)
+        self._narrowed = Recent(_KEPT_FILTERS)
         self.count_candidates(self.k)
         self._wrapped = WrappedRetriever(self.retriever, self.vectorstore, self.search_kwargs)
         searched = self._wrapped
@@ -100,18 +106,56 @@ class HybridRetriever(CheckedModel, BaseRetriever):
         self.read_keywords()
 
     def _get_relevant_documents(
-        self, query: str, *, run_manager: CallbackManagerForRetrieverRun, k: int | None = None
+        self,
+        query: str,
+        *,
+        run_manager: CallbackManagerForRetrieverRun,
+        k: int | None = None,
+        filter: MetadataFilter | None = None,
     ) -> list[Document]:
+        if filter is not None:
+            narrowed = self._narrow(filter)
+            return narrowed._get_relevant_documents(query, run_manager=run_manager, k=k)
         call = _Retrieval(call_config(RunnableConfig(callbacks=run_manager.get_child())))
         flow = self._flow(query, self.k if k is None else k, call)
         return self._answerer(call).run(flow)
 
     async def _aget_relevant_documents(
-        self, query: str, *, run_manager: AsyncCallbackManagerForRetrieverRun, k: int | None = None
+        self,
+        query: str,
+        *,
+        run_manager: AsyncCallbackManagerForRetrieverRun,
+        k: int | None = None,
+        filter: MetadataFilter | None = None,
     ) -> list[Document]:
+        if filter is not None:
+            narrowed = await asyncio.to_thread(self._narrow, filter)
+            return await narrowed._aget_relevant_documents(query, run_manager=run_manager, k=k)
         call = _Retrieval(call_config(RunnableConfig(callbacks=run_manager.get_child())))
         flow = self._flow(query, self.k if k is None else k, call)
         return await self._answerer(call).arun(flow)
+
+    def _narrow(self, filter: MetadataFilter) -> HybridRetriever:
+        """Return this retriever over what passes a filter as well; the last few are kept."""
+        wanted = DocumentFilter.of(filter)
+        searched = self._wrapped.retriever
+        takes_one = "filter" in getattr(type(searched), "model_fields", {})
+        # The keywords of documents that were given cannot be narrowed with the retriever.
+        if wanted is None or not takes_one or self.documents is not None:
+            raise InvalidParameterError(
+                "filter",
+                filter,
+                "left out with documents, and over what takes no filter of this kind",
+                "Give a store its own kind of filter in search_kwargs.",
+            )
+        return self._narrowed.get(wanted, lambda: self._make_narrow(wanted))
+
+    def _make_narrow(self, wanted: DocumentFilter) -> HybridRetriever:
+        searched: Any = self._wrapped.retriever
+        whole = both(DocumentFilter.of(searched.filter), wanted)
+        settings = {name: getattr(self, name) for name in type(self).model_fields}
+        own = {"retriever": searched.model_copy(update={"filter": whole}), "keywords": None}
+        return type(self)(**{**settings, **own})
 
     def _flow(self, query: str, k: int, call: _Retrieval) -> Flow[list[Document]]:
         wanted = self.count_candidates(k)

@@ -6,8 +6,9 @@ import copy
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
+import numpy as np
 from langchain_core.callbacks import (
     AsyncCallbackManagerForRetrieverRun,
     CallbackManagerForRetrieverRun,
@@ -42,6 +43,15 @@ from longrag.integration.keyword_sources import KeywordSource, UnitSource, refus
 from longrag.models.tokens import count_tokens
 from longrag.retrieval.assembly import check_token_budget, fit_budget
 from longrag.retrieval.corpus_state import CorpusView
+from longrag.retrieval.filters import (
+    DocumentFilter,
+    MetadataFilter,
+    MetadataIndex,
+    Passing,
+    Recent,
+    Visible,
+    both,
+)
 from longrag.retrieval.store_search import (
     Listed,
     OnShort,
@@ -56,7 +66,9 @@ from longrag.retrieval.units import (
     embed_units,
     retrieve,
 )
-from longrag.types import LongUnit, RetrievedUnit
+from longrag.types import Chunk, LongUnit, RetrievedUnit, shared_metadata
+
+_KEPT_VIEWS = 64
 
 
 class MaxPRetriever(BaseRetriever):
@@ -85,6 +97,11 @@ class MaxPRetriever(BaseRetriever):
             cut down to its best documents.
         unit_key: the metadata key that names a chunk's unit; ``"source"`` makes every source of an
             existing store a unit.
+        filter: with ``documents``, those that may be seen, by what the chunks of each agree on: a
+            dict of metadata values, each one value or a list of allowed ones, or a function of the
+            metadata. A unit is the documents of it that pass. Also per call, as
+            ``invoke(query, filter={"tenant": "a"})``, which narrows this one further. A store takes
+            its own kind of filter, in ``search_kwargs``.
         docstore: holds whole units by id; without it units are put together from their chunks.
         search_kwargs: passed to every search of the store, for instance a ``filter``.
         unit_filter: for stores that this package has no profile for and that filter by metadata:
@@ -115,6 +132,7 @@ class MaxPRetriever(BaseRetriever):
     index: UnitIndex | None = Field(default=None, repr=False)
     k: SkipValidation[int] = 4
     token_budget: SkipValidation[int | None] = None
+    filter: SkipValidation[MetadataFilter | DocumentFilter | None] = None
     unit_key: str = "unit_id"
     docstore: BaseStore[str, Document] | None = None
     search_kwargs: dict[str, Any] = Field(default_factory=dict)
@@ -122,6 +140,8 @@ class MaxPRetriever(BaseRetriever):
     on_short: SkipValidation[OnShort] = "warn"
     length_function: Callable[[str], int] = count_tokens
     _stored: StoredUnits = PrivateAttr()
+    _metadata: MetadataIndex = PrivateAttr()
+    _views: Recent[bytes, CorpusView] = PrivateAttr()
 
     if not TYPE_CHECKING:
         # Pydantic would wrap what model_post_init raises into another error; type checkers
@@ -149,6 +169,9 @@ class MaxPRetriever(BaseRetriever):
         self._stored = StoredUnits(self.unit_key)
         if self.documents is not None:
             self._embed(self.documents)
+        self._metadata = MetadataIndex(self._stored.documents)
+        self._views = Recent(_KEPT_VIEWS)
+        self._view()
 
     def _embed(self, documents: Sequence[Document]) -> None:
         if not any(self.unit_key in document.metadata for document in documents):
@@ -173,13 +196,44 @@ class MaxPRetriever(BaseRetriever):
         if self.vectorstore is not None:
             return None if documents is None else GivenUnits(list(documents), self.unit_key)
         refuse_texts("documents", documents)
-        return UnitSource(self._view, self._make_result)
+        return UnitSource(self._present_view, self._make_result)
 
-    def _view(self) -> CorpusView:
-        return CorpusView({}, self._require_index())
+    def _view(self, filter: MetadataFilter | DocumentFilter | None = None) -> CorpusView | None:
+        """Return what passes the filter of the retriever and ``filter``; None over a store."""
+        wanted = both(DocumentFilter.of(self.filter), DocumentFilter.of(filter))
+        if wanted is not None and self.documents is None:
+            raise InvalidParameterError(
+                "filter",
+                self.filter if filter is None else filter,
+                "left out unless documents are given",
+                "Give a store its own kind of filter in search_kwargs.",
+            )
+        if self.vectorstore is not None:
+            return None
+        index = self._require_index()
+        if wanted is None:
+            return CorpusView({}, index)
+        passing = self._metadata.passing(wanted)
+        return self._views.get(passing.key, lambda: self._narrow(index, passing))
 
-    def _make_result(self, unit: RetrievedUnit, _: CorpusView) -> Document:
-        return self._to_documents([unit], self._stored_units())[0]
+    def _narrow(self, index: UnitIndex, passing: Passing) -> CorpusView:
+        members = {unit.id: unit.doc_ids for unit in index.units}
+        shown = [
+            number
+            for number, chunk in enumerate(index.chunks)
+            # A chunk that is a whole unit is of all its documents.
+            if passing.ids.issuperset(_documents_of(chunk, members[chunk.unit_id]))
+        ]
+        known = self._stored.documents
+        visible = Visible(np.array(shown, np.int64), passing.ids, self.length_function)
+        documents = {id_: known[id_] for id_ in sorted(passing.ids)}
+        return CorpusView(documents, index, visible, passing.key)
+
+    def _present_view(self) -> CorpusView:
+        return cast("CorpusView", self._view())
+
+    def _make_result(self, unit: RetrievedUnit, view: CorpusView) -> Document:
+        return self._to_documents([unit], self._stored_units(), view)[0]
 
     @property
     def takes_vectors(self) -> bool:
@@ -195,9 +249,11 @@ class MaxPRetriever(BaseRetriever):
         run_manager: CallbackManagerForRetrieverRun,
         k: int | None = None,
         vector: Sequence[float] | None = None,
+        filter: MetadataFilter | None = None,
     ) -> list[Document]:
-        flow, stored = self._flow(query, self.k if k is None else k, vector), self._stored_units()
-        return self._to_documents(self._answerer(stored).run(flow), stored)
+        view, stored = self._view(filter), self._stored_units()
+        flow = self._flow(query, self.k if k is None else k, vector, view)
+        return self._to_documents(self._answerer(stored).run(flow), stored, view)
 
     async def _aget_relevant_documents(
         self,
@@ -206,15 +262,19 @@ class MaxPRetriever(BaseRetriever):
         run_manager: AsyncCallbackManagerForRetrieverRun,
         k: int | None = None,
         vector: Sequence[float] | None = None,
+        filter: MetadataFilter | None = None,
     ) -> list[Document]:
-        flow, stored = self._flow(query, self.k if k is None else k, vector), self._stored_units()
-        return self._to_documents(await self._answerer(stored).arun(flow), stored)
+        view, stored = self._view(filter), self._stored_units()
+        flow = self._flow(query, self.k if k is None else k, vector, view)
+        return self._to_documents(await self._answerer(stored).arun(flow), stored, view)
 
     def _flow(
-        self, query: str, k: int, vector: Sequence[float] | None
+        self, query: str, k: int, vector: Sequence[float] | None, view: CorpusView | None
     ) -> Flow[list[RetrievedUnit]]:
-        if self.vectorstore is None:
-            found = yield from retrieve([query], self._require_index(), k=k, vector=vector)
+        if view is not None:
+            found = yield from retrieve(
+                [query], view.index, k=k, vector=vector, visible=view.visible
+            )
         else:
             known = self.takes_vectors
             if vector is not None and not known:
@@ -308,11 +368,19 @@ class MaxPRetriever(BaseRetriever):
             return self.embedding
         return self.vectorstore.embeddings
 
-    def _to_documents(self, found: Sequence[RetrievedUnit], stored: StoredUnits) -> list[Document]:
+    def _to_documents(
+        self, found: Sequence[RetrievedUnit], stored: StoredUnits, view: CorpusView | None
+    ) -> list[Document]:
+        def metadata(unit: LongUnit) -> dict[str, Any]:
+            if view is None or view.visible is None:
+                return stored.metadata_of(unit.id)
+            # Of a unit that is shown in part, the others' metadata are not shown either.
+            return shared_metadata(view.documents[id_].metadata for id_ in unit.doc_ids)
+
         return [
             # What the caller does to a result must not reach the documents or the store.
-            from_result(unit, copy.deepcopy(stored.metadata_of(unit.unit.id)), self.unit_key)
-            for unit in found
+            from_result(one, copy.deepcopy(metadata(one.unit)), self.unit_key)
+            for one in found
         ]
 
     def _get_ls_params(self, **kwargs: Any) -> LangSmithRetrieverParams:
@@ -322,3 +390,9 @@ class MaxPRetriever(BaseRetriever):
         if (model := self._find_embedding()) is not None:
             params["ls_embedding_provider"] = type(model).__name__
         return params
+
+
+def _documents_of(chunk: Chunk, members: Sequence[str]) -> Sequence[str]:
+    """Return the documents whose text a chunk is of: its own, or those of a whole unit."""
+    own = chunk.doc_start < 0 or chunk.end - chunk.start == chunk.doc_end - chunk.doc_start
+    return [chunk.doc_id] if own else members
