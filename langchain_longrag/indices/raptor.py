@@ -376,7 +376,7 @@ class RaptorIndex(TreeSearch, ChangingIndex):
             journal=self.journal,
             journal_bytes=self.journal_bytes,
             stale=self._stale,
-            advice=self._advice,
+            advice=None if isinstance(self.summarizer, str) else self._advice,
             max_concurrency=self.max_concurrency,
             max_llm_calls=self.max_llm_calls,
             retry=self.retry,

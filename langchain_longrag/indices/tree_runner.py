@@ -45,7 +45,7 @@ class TreeRunner:
     journal: JournalLike
     journal_bytes: int | None
     stale: StaleSources
-    advice: JournalAdvice
+    advice: JournalAdvice | None
     max_concurrency: int
     max_llm_calls: int | None
     retry: RetryLike

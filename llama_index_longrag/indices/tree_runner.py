@@ -108,7 +108,8 @@ class TreeRunner:
     def _watched(self) -> Iterator[tuple[BuildWatch, BuildTrace]]:
         """Open the trace and the progress bar of one run, and keep its report."""
         trace = BuildTrace("RaptorIndex")
-        paid = self._plan.asks_llm or self.llm is not None
+        quotes = self._plan.values["summarizer"] in ("extractive", "keywords")
+        paid = self._plan.asks_llm or (self.llm is not None and not quotes)
         watch = BuildWatch(
             count_tokens=self._plan.builder.count_tokens,
             trace=trace,

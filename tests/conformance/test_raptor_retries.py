@@ -234,6 +234,7 @@ def test_a_build_without_a_journal_warns_once_of_what_it_may_lose(framework, tmp
         warnings.simplefilter("error")
         index.rebuild()
         build(framework, Faulty(), journal=tmp_path / "journal")
+        build(framework, Faulty(), summarizer="extractive")
 
 
 def test_a_journal_keeps_to_its_budget(tmp_path: Path):
