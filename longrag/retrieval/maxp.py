@@ -420,7 +420,7 @@ class MaxPIndex:
             vectors is None
             or units is None
             or not _fit_together(vectors, units, norm)
-            or (codes and not Codes(**codes).fit(vectors))
+            or (codes and (codes.keys() != {*_CODES} or not Codes(**codes).fit(vectors)))
         ):
             raise IndexFormatError(
                 f"The arrays saved in {os.fspath(path)} do not make a MaxPIndex. Rebuild the index "
