@@ -37,7 +37,7 @@ class PaidModel:
         self._log = log
         self._failing = failing
         self._seconds = seconds
-        self._random = random.Random(os.getpid())
+        self._random = random.Random()
         self.failed = 0
 
     def __call__(self, prompt: str) -> str:
