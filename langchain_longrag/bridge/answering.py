@@ -12,7 +12,7 @@ from langchain_core.embeddings import Embeddings
 from langchain_core.language_models import LanguageModelLike
 from langchain_core.runnables import RunnableConfig, ensure_config
 
-from langchain_longrag.bridge.models import reply_text
+from langchain_longrag.bridge.replies import reply_text
 from longrag.calls import CallLimit, Embed, Generate
 from longrag.errors import InvalidParameterError
 from longrag.integration.answering import Answerer, Calls, Handler, MethodCall

@@ -17,7 +17,7 @@ from langchain_core.documents import Document
 from langchain_core.messages import BaseMessage, HumanMessage
 from langchain_core.runnables import Runnable, RunnableConfig, RunnableLambda
 
-from langchain_longrag.bridge.models import reply_text
+from langchain_longrag.bridge.replies import reply_text
 from longrag.errors import InvalidParameterError
 from longrag.integration.answering import Calls, MethodCall
 from longrag.integration.media import no_image

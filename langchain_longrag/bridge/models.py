@@ -1,4 +1,4 @@
-"""How a model is called, and the text of its reply."""
+"""What a runnable is made of: the models in it, and whether it gives documents or text."""
 
 from __future__ import annotations
 
@@ -21,11 +21,6 @@ from langchain_core.runnables.base import RunnableBindingBase
 from langchain_core.runnables.configurable import DynamicRunnable
 
 from longrag.errors import GenerationError
-
-
-def reply_text(reply: object) -> object:
-    """Return the text of a message; anything else as it is."""
-    return str(reply.text) if isinstance(reply, BaseMessage) else reply
 
 
 def blocks_in_async(llm: LanguageModelLike | None) -> bool:

@@ -19,9 +19,9 @@ from pydantic import Field, PrivateAttr, SkipValidation
 from langchain_longrag.bridge.answering import model_answerer
 from langchain_longrag.bridge.documents import from_result
 from langchain_longrag.indices.changing import ChangingIndex
+from longrag import explorer
 from longrag import types as core
 from longrag.calls import Flow
-from longrag.explorer.page import Explorer, count_units, explore, summary_html
 from longrag.indexing.database import IndexDatabase
 from longrag.ingestion.builder import UnitBuilder
 from longrag.ingestion.links import LinkExtractor
@@ -128,7 +128,7 @@ class LongRAGIndex(ChangingIndex):
 
     def explore(
         self, questions: Sequence[str] = (), *, token_budget: int | None = 8000, k: int = 8
-    ) -> Explorer:
+    ) -> explorer.Explorer:
         """Make a page in which the index is looked at; a notebook shows it.
 
         Args:
@@ -140,7 +140,7 @@ class LongRAGIndex(ChangingIndex):
             InvalidParameterError: an argument is not allowed.
             EmbeddingError: the embedder returned unusable vectors.
         """
-        flow = explore(
+        flow = explorer.explore(
             units=self._corpus,
             questions=questions,
             token_budget=token_budget,
@@ -150,7 +150,7 @@ class LongRAGIndex(ChangingIndex):
         return self._answerer().run(flow)
 
     def _repr_html_(self) -> str:
-        return summary_html(type(self).__name__, count_units(self._corpus))
+        return explorer.summary_html(type(self).__name__, explorer.count_units(self._corpus))
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write documents, vectors and settings of the units to a folder, whole or not at all.

@@ -27,10 +27,10 @@ from langchain_longrag.indices.summarizing import PromptSummarizer, texts_per_ca
 from langchain_longrag.indices.tree_runner import TreeRunner
 from langchain_longrag.models.call_settings import own_limiter, own_retry
 from langchain_longrag.retrieval.tree_search import TreeSearch
+from longrag import explorer
 from longrag import types as core
 from longrag.calls import CallLimit, Flow
 from longrag.errors import InvalidParameterError
-from longrag.explorer.page import Explorer, count_nodes, explore, summary_html
 from longrag.indexing.database import IndexDatabase
 from longrag.indexing.tree.bounds import OnLong
 from longrag.indexing.tree.clusterer import Clusterer
@@ -203,7 +203,7 @@ class RaptorIndex(TreeSearch, ChangingIndex):
 
     def explore(
         self, questions: Sequence[str] = (), *, token_budget: int | None = 8000, k: int = 8
-    ) -> Explorer:
+    ) -> explorer.Explorer:
         """Make a page in which the index is looked at; a notebook shows it.
 
         Args:
@@ -215,7 +215,7 @@ class RaptorIndex(TreeSearch, ChangingIndex):
             InvalidParameterError: an argument is not allowed.
             EmbeddingError: the embedder returned unusable vectors.
         """
-        flow = explore(
+        flow = explorer.explore(
             tree=self._index,
             questions=questions,
             token_budget=token_budget,
@@ -225,7 +225,7 @@ class RaptorIndex(TreeSearch, ChangingIndex):
         return model_answerer(embedding=self.embedding).run(flow)
 
     def _repr_html_(self) -> str:
-        return summary_html(type(self).__name__, count_nodes(self._index))
+        return explorer.summary_html(type(self).__name__, explorer.count_nodes(self._index))
 
     def rebuild(self, *, config: RunnableConfig | None = None) -> TreeChange:
         """Cluster afresh, so that the tree is that of one build; pay for clusters that changed.

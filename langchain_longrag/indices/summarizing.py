@@ -11,7 +11,8 @@ from langchain_core.language_models import LanguageModelLike
 from langchain_core.prompt_values import PromptValue
 from langchain_core.prompts import BasePromptTemplate
 
-from langchain_longrag.bridge.models import blocks_in_async, reply_text
+from langchain_longrag.bridge.models import blocks_in_async
+from langchain_longrag.bridge.replies import reply_text
 from langchain_longrag.bridge.traces import LayerRuns
 from longrag.calls import Flow, Generate, ask
 from longrag.errors import InvalidParameterError

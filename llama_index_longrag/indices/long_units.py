@@ -33,9 +33,9 @@ from llama_index_longrag.indices.updatable import UpdatableIndex, doc_ids, regis
 from llama_index_longrag.retrieval.evidence import EvidenceRetriever
 from llama_index_longrag.retrieval.maxp import MaxPRetriever
 from llama_index_longrag.synthesis.two_turn import TwoTurnSynthesizer
+from longrag import explorer
 from longrag.calls import Flow
 from longrag.errors import InvalidParameterError
-from longrag.explorer.page import Explorer, count_units, explore, summary_html
 from longrag.indexing.database import IndexDatabase
 from longrag.ingestion.builder import UnitBuilder
 from longrag.ingestion.links import LinkExtractor
@@ -230,7 +230,7 @@ class LongRAGIndex(UpdatableIndex[LongRAGStruct]):
         *,
         token_budget: int | None = 8000,
         similarity_top_k: int = 8,
-    ) -> Explorer:
+    ) -> explorer.Explorer:
         """Make a page in which the index is looked at; a notebook shows it.
 
         Args:
@@ -242,7 +242,7 @@ class LongRAGIndex(UpdatableIndex[LongRAGStruct]):
             InvalidParameterError: an argument is not allowed.
             EmbeddingError: the embedder returned unusable vectors.
         """
-        flow = explore(
+        flow = explorer.explore(
             units=self.corpus,
             questions=questions,
             token_budget=token_budget,
@@ -252,7 +252,7 @@ class LongRAGIndex(UpdatableIndex[LongRAGStruct]):
         return model_answerer(embed_model=self._embed_model).run(flow)
 
     def _repr_html_(self) -> str:
-        return summary_html(type(self).__name__, count_units(self.corpus))
+        return explorer.summary_html(type(self).__name__, explorer.count_units(self.corpus))
 
     def as_retriever(self, **kwargs: Any) -> BaseRetriever:
         """Return a retriever that follows the index, and takes its class's settings.

@@ -35,9 +35,9 @@ from llama_index_longrag.indices.raptor_struct import RaptorStruct
 from llama_index_longrag.indices.tree_runner import TreeRunner
 from llama_index_longrag.indices.updatable import UpdatableIndex, doc_ids, register_class
 from llama_index_longrag.retrieval.raptor import Mode, RaptorRetriever
+from longrag import explorer
 from longrag.calls import Flow
 from longrag.errors import InvalidParameterError
-from longrag.explorer.page import Explorer, count_nodes, explore, summary_html
 from longrag.indexing.database import IndexDatabase
 from longrag.indexing.tree.bounds import OnLong
 from longrag.indexing.tree.clusterer import Clusterer
@@ -354,7 +354,7 @@ class RaptorIndex(UpdatableIndex[RaptorStruct]):
         *,
         token_budget: int | None = 8000,
         similarity_top_k: int = 8,
-    ) -> Explorer:
+    ) -> explorer.Explorer:
         """Make a page in which the index is looked at; a notebook shows it.
 
         Args:
@@ -366,7 +366,7 @@ class RaptorIndex(UpdatableIndex[RaptorStruct]):
             InvalidParameterError: an argument is not allowed.
             EmbeddingError: the embedder returned unusable vectors.
         """
-        flow = explore(
+        flow = explorer.explore(
             tree=self._trees,
             questions=questions,
             token_budget=token_budget,
@@ -376,7 +376,7 @@ class RaptorIndex(UpdatableIndex[RaptorStruct]):
         return model_answerer(embed_model=self._embed_model).run(flow)
 
     def _repr_html_(self) -> str:
-        return summary_html(type(self).__name__, count_nodes(self._trees))
+        return explorer.summary_html(type(self).__name__, explorer.count_nodes(self._trees))
 
     def as_retriever(self, **kwargs: Any) -> BaseRetriever:
         """Return a ``RaptorRetriever`` that follows the index, and takes its settings.

@@ -3,6 +3,6 @@
 The file holds its data and one script, asks nothing of a network, and shows text only as text.
 """
 
-from longrag.explorer.page import Explorer, explore
+import lazy_loader
 
-__all__ = ["Explorer", "explore"]
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -17,9 +17,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
 
 from longrag.calls import CallLimit, Flow, Generate, Request, arun, run
-from longrag.integration.retries import CallGuard
 
 if TYPE_CHECKING:
+    from longrag.integration.retries import CallGuard
     from longrag.journal import Journal
 
 T = TypeVar("T")

@@ -62,9 +62,10 @@ class CorpusIndex:
     """Long units over documents that come, change and go in any order and in batches of any size.
 
     The units are at every moment those of one build from the present documents, and a change
-    embeds only chunks whose title and text were not there before. A document that is deleted leaves
-    nothing behind: neither its text nor a vector. Searches may run beside changes, and changes
-    beside each other; a change that fails changes nothing.
+    embeds only chunks whose title and text were not there before. A document that is deleted is
+    found by no search and in no saved state; the memory of its vectors is given back once deleted
+    ones are a third of all. Searches may run beside changes, and changes beside each other; a
+    change that fails changes nothing.
 
     Args:
         builder: the settings of units and chunks.

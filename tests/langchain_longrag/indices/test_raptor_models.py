@@ -20,7 +20,8 @@ from langchain_core.runnables import ConfigurableField, RunnableGenerator, Runna
 from pydantic import SecretStr
 
 from langchain_longrag import LocalEmbeddings
-from langchain_longrag.bridge.models import blocks_in_async, reply_text
+from langchain_longrag.bridge.models import blocks_in_async
+from langchain_longrag.bridge.replies import reply_text
 from langchain_longrag.models.identity import embedder_identity, llm_identity
 from longrag.models.embedder import LsaEmbedder
 from tests.fakes.langchain import HashEmbeddings, ScriptedChatModel, replying

@@ -1,0 +1,5 @@
+from .page import Explorer as Explorer
+from .page import count_nodes as count_nodes
+from .page import count_units as count_units
+from .page import explore as explore
+from .page import summary_html as summary_html
