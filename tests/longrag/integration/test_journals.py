@@ -119,10 +119,10 @@ async def test_a_file_that_opens_while_its_caller_is_cancelled_is_closed(tmp_pat
     loop = asyncio.get_running_loop()
 
     @contextmanager
-    def slow(journal, names, *, stale=None):
+    def slow(journal, names, **settings):
         loop.call_soon_threadsafe(opening.set)
         assert may_open.wait(20)
-        with open_journal(journal, names, stale=stale) as own:
+        with open_journal(journal, names, **settings) as own:
             events.append("opened")
             yield own
         events.append("closed")
@@ -134,7 +134,7 @@ async def test_a_file_that_opens_while_its_caller_is_cancelled_is_closed(tmp_pat
             events.append("used")
 
     task = asyncio.create_task(use())
-    await opening.wait()
+    await asyncio.wait_for(opening.wait(), 20)
     task.cancel()
     await asyncio.sleep(0)
     may_open.set()
