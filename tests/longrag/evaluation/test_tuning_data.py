@@ -125,7 +125,7 @@ def test_a_drawn_passage_neither_equals_nor_holds_nor_stands_in_gold(gold, pool,
 
 def test_a_pool_of_gold_alone_is_refused():
     for pool in ([], ["ADA  LIND rebuilt it."], ["And so Ada Lind rebuilt it. The end.", "Lind"]):
-        with pytest.raises(InvalidParameterError, match="pool must be with one that is not gold"):
+        with pytest.raises(InvalidParameterError, match="at least one is not gold"):
             examples("random", [MILL], pool=pool)
     with pytest.raises(InvalidParameterError, match="0 distinct passages"):
         examples("random", [TuningQuestion("Who?", ("a",))])
