@@ -27,6 +27,8 @@ class VectorRows:
     """
 
     def __init__(self, width: int, *, coded_from: int) -> None:
+        self.identity = object()
+        """Tells these rows from others; what holds it does not keep the vectors in memory."""
         self._coded_from = coded_from
         self._count = 0
         self._vectors: NDArray[Any] = np.empty((0, width), np.float32)

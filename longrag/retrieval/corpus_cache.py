@@ -91,7 +91,7 @@ def save_cache(
     arrays: dict[str, NDArray[Any]] = {
         "vectors": rows.vectors,
         "names": _names_of(blocks),
-        "places": np.array([(b.begin, len(b)) for b in blocks], np.int64).reshape(-1, 2),
+        "places": np.array([(b.first_row(rows), len(b)) for b in blocks], np.int64).reshape(-1, 2),
         "groups": np.array(
             [(len(g.pages), g.n_units, len(g.runs)) for g in groups], np.int64
         ).reshape(-1, 3),

@@ -18,6 +18,7 @@ import numpy as np
 
 from longrag.errors import IndexFormatError, InvalidParameterError
 from longrag.indexing.database import IndexDatabase, Items, ItemsChange
+from longrag.indexing.rows import VectorRows
 from longrag.ingestion.builder import UnitBuilder
 from longrag.locks import Lock
 from longrag.retrieval.corpus import CorpusIndex, titled_text
@@ -123,10 +124,10 @@ class DatabaseCorpus(CorpusIndex):
         if cached:
             self._plan.adopt(cached.rows)
             for page in ordered:
-                page.block.begin = cached.begins.get(page.block.name, -1)
-            if cached.groups is not None and not _without_rows(page.block for page in ordered):
-                for group in cached.groups:
-                    group.set_begins()
+                if page.block.name in cached.begins:
+                    page.block.place(cached.rows, cached.begins[page.block.name])
+            blocks = (page.block for page in ordered)
+            if cached.groups is not None and not _without_rows(blocks, cached.rows):
                 index = index_of_groups(cached.groups, cached.rows, normalize=self.normalize)
                 return CorpusState(pages, cached.groups, index, generation)
         elif folder:
@@ -144,7 +145,8 @@ class DatabaseCorpus(CorpusIndex):
         with self._planning:
             groups = self._plan.follow(pages)
         own = [group.block for group in groups if group.block]
-        blocks = _without_rows(own or (page.block for page in pages.values()))
+        held = own or [page.block for page in pages.values()]
+        blocks = _without_rows(held, self._plan.rows)
         found = self.database.fetch(VECTORS, {block.name for block in blocks})
         if not all(block.name in found for block in blocks):
             if self.database.generation() == generation:
@@ -243,5 +245,5 @@ class DatabaseCorpus(CorpusIndex):
         )
 
 
-def _without_rows(blocks: Iterable[Block]) -> list[Block]:
-    return [block for block in blocks if block.begin < 0 and len(block)]
+def _without_rows(blocks: Iterable[Block], rows: VectorRows) -> list[Block]:
+    return [block for block in blocks if len(block) and block.first_row(rows) < 0]

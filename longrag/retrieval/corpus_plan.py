@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 
+from longrag.errors import StaleIndexError
 from longrag.indexing.rows import VectorRows
 from longrag.indexing.runs import ranges
 from longrag.ingestion.builder import UnitBuilder
@@ -117,44 +118,41 @@ class CorpusPlan:
     def index(self, groups: Sequence[UnitGroup]) -> UnitIndex:
         """Return the index over groups of the present pages, all of which have their vectors."""
         blocks = list(_blocks(groups))
-        new = [block for block in blocks if block.begin < 0]
-        before, rows = self._rows, self._rows
-        if rows is None or not any(len(block) for block in blocks if block.begin >= 0):
-            new = blocks
-            rows = MaxPIndex.new_rows(next((len(b.vectors[0]) for b in new if b.vectors), 1))
+        rows = self.rows
+        kept = [block for block in blocks if block.first_row(rows) >= 0]
+        if not any(map(len, kept)):
+            rows = MaxPIndex.new_rows(next((len(b.vectors[0]) for b in blocks if b.vectors), 1))
         elif len(rows) > _MOST_ROWS * sum(map(len, blocks)) + _SPARED_ROWS:
-            rows = _copy_rows(rows, [block for block in blocks if block.begin >= 0])
-        if rows is not before:
-            for group in groups:
-                group.begins = None
+            rows = _copy_rows(rows, kept)
         self._rows = rows
-        self._add_rows(rows, new)
-        for group in groups:
-            if group.begins is None:
-                group.set_begins()
+        self._add_rows(rows, [block for block in blocks if block.first_row(rows) < 0])
         return index_of_groups(groups, rows, normalize=self._normalize)
 
-    def _add_rows(self, rows: VectorRows, blocks: Iterable[Block]) -> None:
-        vectors: list[Vector] = []
+    def _add_rows(self, rows: VectorRows, blocks: Sequence[Block]) -> None:
+        vectors = [vector for block in blocks for vector in block.vectors or ()]
+        if len(vectors) != sum(map(len, blocks)):
+            # Stored vectors are read where they are needed.
+            raise StaleIndexError(
+                "another process took documents out while this change was made: repeat the change"
+            )
         at = len(rows)
-        for block in blocks:
-            block.begin = at
-            vectors.extend(block.vectors or ())
-            at += len(block)
         if vectors:
             matrix = np.stack(vectors)
             rows.append(unit_length(matrix) if self._normalize else matrix)
+        for block in blocks:
+            block.place(rows, at)
+            at += len(block)
 
 
 def _copy_rows(rows: VectorRows, blocks: Iterable[Block]) -> VectorRows:
     """Return the rows of some blocks alone, and tell these where theirs are."""
     copied = MaxPIndex.new_rows(rows.width)
     kept = list({id(block): block for block in blocks}.values())
-    begins = np.array([block.begin for block in kept], np.int64)
+    begins = np.array([block.first_row(rows) for block in kept], np.int64)
     counts = np.array([len(block) for block in kept], np.int64)
     copied.append(rows.vectors[ranges(begins, begins + counts)])
     for block, end, count in zip(kept, np.cumsum(counts).tolist(), counts.tolist(), strict=True):
-        block.begin = end - count
+        block.place(copied, end - count)
     return copied
 
 

@@ -38,6 +38,10 @@ _Units: TypeAlias = Sequence[Sequence[tuple[int, int]]]
 _KEPT_VIEWS = 64
 
 
+_Place: TypeAlias = tuple[object, int]
+"""The identity of some rows, and the first of a block's rows among them."""
+
+
 class Block:
     """What is embedded of one page, or of one group where units are embedded whole.
 
@@ -49,12 +53,23 @@ class Block:
         self.keys = keys
         """What is embedded, each as the key of its text."""
         self._vectors: Sequence[Vector] | None = None
-        self.begin = -1
-        """The first of the block's rows in the index; -1 before it has any."""
+        self._place: _Place = (None, -1)
 
     def __len__(self) -> int:
         """Return the number of vectors."""
         return len(self.keys)
+
+    def first_row(self, rows: VectorRows) -> int:
+        """Return the first of the block's rows, counted in ``rows``; -1 where it is not there.
+
+        A change that was overtaken by another may have moved a block to rows that are not used.
+        """
+        identity, first = self._place
+        return first if identity is rows.identity else -1
+
+    def place(self, rows: VectorRows, first: int) -> None:
+        """Say where in ``rows`` the block is."""
+        self._place = rows.identity, first
 
     @cached_property
     def name(self) -> str:
@@ -140,8 +155,7 @@ class UnitGroup:
         """The number of units; the runs of rows, in the order of their chunks."""
         self.block: Block | None = None
         """What is embedded of the units, where these are embedded whole."""
-        self.begins: list[int] | None = None
-        """The first row of each run, once the blocks have rows."""
+        self._begins: tuple[object, list[int]] = (None, [])
 
     def _read_runs(self) -> tuple[int, list[Run]]:
         units = group_parts([page.cut for page in self.pages])
@@ -163,9 +177,13 @@ class UnitGroup:
         """Return the block that a run is of."""
         return self.block or self.pages[run.page].block
 
-    def set_begins(self) -> None:
-        """Learn the rows from the blocks, all of which have some."""
-        self.begins = [self.block_of(run).begin + run.offset for run in self.runs]
+    def begins(self, rows: VectorRows) -> list[int]:
+        """Return the first row of each run in ``rows``, where all of the blocks are."""
+        identity, begins = self._begins
+        if identity is not rows.identity:
+            begins = [self.block_of(run).first_row(rows) + run.offset for run in self.runs]
+            self._begins = rows.identity, begins
+        return begins
 
     def _page_runs(self, units: _Units) -> Iterator[Run]:
         for unit, places in enumerate(units):
@@ -350,12 +368,12 @@ class CorpusState:
 
 
 def index_of_groups(groups: Sequence[UnitGroup], rows: VectorRows, *, normalize: bool) -> UnitIndex:
-    """Return the index of groups whose rows are set."""
+    """Return the index of groups all of whose blocks are in ``rows``."""
     counts = np.array([len(group.runs) for group in groups], np.int64)
     units = np.array([group.n_units for group in groups], np.int64)
     runs = np.array([run for group in groups for run in group.runs], np.int64).reshape(-1, 4)
     begins = np.fromiter(
-        chain.from_iterable(group.begins or () for group in groups), np.int64, len(runs)
+        chain.from_iterable(group.begins(rows) for group in groups), np.int64, len(runs)
     )
     lengths, unit_of_run = runs[:, 1], runs[:, 2] + np.repeat(np.cumsum(units) - units, counts)
     before = np.append(0, np.cumsum(lengths))

@@ -115,7 +115,7 @@ class _StoredBlock(Block):
         self._content = content
         self.__dict__["name"] = name
         self._vectors = None
-        self.begin = -1
+        self._place = (None, -1)
 
     def __len__(self) -> int:
         return self._count

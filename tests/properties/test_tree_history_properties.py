@@ -83,6 +83,7 @@ def test_a_tree_stays_whole_and_pays_for_new_summaries_alone(
     index = TreeIndex(
         TreeBuilder(
             clusterer=ThirdParty(clusterer, seed) if clusterer in KINDS else clusterer,
+            summarizer=LlmSummarizer(on_long="keep"),
             max_cluster_tokens=budget,
             chunk_size=chunk_size,
         )
