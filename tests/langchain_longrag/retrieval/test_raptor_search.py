@@ -290,7 +290,7 @@ def test_a_search_setting_out_of_range_is_refused(settings, message):
         ({"clusterer": "nearest"}, "clusterer must be"),
         ({"summarizer": "abstractive"}, "summarizer must be"),
         ({"summary_tokens": 0}, "summary_tokens must be"),
-        ({"scope": "page"}, "scope must be"),
+        ({"scope": ""}, "scope must be"),
         ({"chunk_size": 0}, "chunk_size must be"),
         ({"max_cluster_tokens": -1}, "max_cluster_tokens must be"),
         ({"max_levels": 0}, "max_levels must be"),

@@ -224,7 +224,7 @@ class TestSummarizers:
             {"summarizer": 3},
             {"summary_tokens": 0},
             {"clusterer": "slow"},
-            {"scope": "page"},
+            {"scope": ""},
             {"chunk_size": 0},
             {"max_cluster_tokens": -1},
             {"max_levels": 0},

@@ -120,7 +120,7 @@ class TestChange:
     async def test_what_is_deleted_is_nowhere(self, how, tmp_path):
         secret = story(1, note=f"metadata {SECRET}")
         secret.set_content(f"The password is {SECRET}. " * 9)
-        quoting = ScriptedLLM(lambda p: f"{summary_of(p)} {SECRET if SECRET in p else ''}")
+        quoting = ScriptedLLM(lambda p: f"{SECRET if SECRET in p else ''} {summary_of(p)}")
         index = build([story(0), secret, story(2)], llm=quoting, journal=tmp_path / "journal")
         held = [node for node in index.tree.nodes.values() if SECRET in node.text]
         assert any(node.level for node in held)

@@ -101,7 +101,7 @@ def test_the_notes_of_a_two_turn_stream_still_fill_up():
         beneath(llm, response_synthesizer=reader), classifier=Always(True)
     )
     response = engine.query("q")
-    assert list(response.long_answer_gen()) == ["a", " long", " answer"]
+    assert list(response.long_answer_gen()) == ["a long", " answer"]
     assert str(response) == "short"
     assert response.metadata["long_answer"] == "a long answer"
     assert response.metadata["needs_retrieval"] is True
