@@ -217,19 +217,16 @@ def test_a_damaged_index_is_refused(tmp_path):
 def test_a_journal_keeps_nothing_of_a_deleted_or_replaced_text(tmp_path):
     index = TreeIndex(TreeBuilder(scope="document"))
     secret = Document("secret", " ".join(f"The xyzzy{n} key is plugh{n}." for n in range(80)))
-    cite = (
-        lambda request: (  # noqa: E731
-            " ".join(request.prompt.split()[-40:])
-            if isinstance(request, Generate)
-            else np.stack([hash_vector(text) for text in request.texts])
-        )
-    )
+
+    def cite(request):
+        if isinstance(request, Generate):
+            return " ".join(request.prompt.split()[-40:])
+        return np.stack([hash_vector(text) for text in request.texts])
+
     with Journal(tmp_path / "j") as journal:
         run(index.change(upsert=[secret, CORPUS[0]]), cite, journal=journal)
         before = len(journal)
-        change = run(
-            index.change(upsert=[replace(secret, text="Nothing.")]), cite, journal=journal
-        )
+        change = run(index.change(upsert=[replace(secret, text="Nothing.")]), cite, journal=journal)
         assert journal.purge(*change.stale) > 0
         assert 0 < len(journal) < before
     kept = b"".join(path.read_bytes() for path in tmp_path.iterdir())
