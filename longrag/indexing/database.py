@@ -13,7 +13,7 @@ import os
 import sqlite3
 import weakref
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
@@ -234,6 +234,7 @@ class IndexDatabase:
                 .where(index.c.name == self.name)
                 .values(generation=generation, about=about)
             )
+        self._empty_log()
         return generation
 
     def remove(self) -> None:
@@ -246,6 +247,24 @@ class IndexDatabase:
         with self._transaction(write=True) as connection:
             connection.execute(item.delete().where(item.c.index_name == self.name))
             connection.execute(index.delete().where(index.c.name == self.name))
+        self._empty_log()
+
+    def _empty_log(self) -> None:
+        """Bring SQLite's log into the file, since it still holds what was deleted.
+
+        Where another process reads, that is left to the next change, or to who closes the file.
+        """
+        if self._engine.dialect.name != "sqlite":
+            return
+        connection = self._engine.raw_connection()
+        try:
+            (wait,) = connection.cursor().execute("PRAGMA busy_timeout").fetchone()
+            connection.cursor().execute("PRAGMA busy_timeout = 0")
+            with suppress(sqlite3.OperationalError):
+                connection.cursor().execute("PRAGMA wal_checkpoint(TRUNCATE)")
+            connection.cursor().execute(f"PRAGMA busy_timeout = {wait}")
+        finally:
+            connection.close()
 
     def compact(self) -> None:
         """Write a SQLite file again without its free space, where deleted text may be left.
