@@ -101,8 +101,11 @@ NODES = []
 @pytest.fixture(scope="module")
 def components(tmp_path_factory):
     folder = tmp_path_factory.mktemp("workers")
-    before = Settings._llm, Settings._embed_model, Settings._tokenizer
-    # What LlamaIndex would make by itself asks a hosted service.
+    held = ("_llm", "_embed_model", "_tokenizer", "_node_parser", "_transformations")
+    before = {name: getattr(Settings, name) for name in held}
+    # What LlamaIndex would make by itself asks a hosted service, and a parser that another test
+    # made holds a tokenizer that is downloaded again where it is read.
+    Settings._node_parser = Settings._transformations = None
     Settings._llm, Settings._embed_model = ExtractiveLLM(), MockEmbedding(2)
     Settings.tokenizer = tokenizer
     try:
@@ -111,11 +114,13 @@ def components(tmp_path_factory):
         path = folder / "sent.pickle"
         path.write_bytes(pickle.dumps((nodes, {name: pickle.dumps(c) for name, c in made.items()})))
         run = subprocess.run(
-            [sys.executable, "-c", WORKER, str(path)], capture_output=True, check=True, timeout=300
+            [sys.executable, "-c", WORKER, str(path)], check=False, capture_output=True, timeout=300
         )
+        assert run.returncode == 0, run.stderr.decode()
         yield made, pickle.loads(run.stdout)
     finally:
-        Settings._llm, Settings._embed_model, Settings._tokenizer = before
+        for name, value in before.items():
+            setattr(Settings, name, value)
 
 
 WORKER = """
