@@ -1,12 +1,13 @@
 """Language models small enough to be tested exhaustively: tables of probabilities, tiny networks.
 
-``TableModel`` and ``CharacterTokenizer`` need no torch. The others import it when they are called.
+``TableModel`` and ``CharacterTokenizer`` need no torch. The others skip the test without it.
 """
 
 import hashlib
 from contextlib import contextmanager
 
 import numpy as np
+import pytest
 
 from longrag.errors import GenerationError
 from longrag.models.language_model import best
@@ -120,11 +121,18 @@ def random_table(vocab_size, seed=0, *, sharpness=2.0):
     return probabilities
 
 
+def needs_torch():
+    """Skip a test, or a module of tests, where torch or transformers is not installed."""
+    pytest.importorskip("torch", reason="needs torch")
+    pytest.importorskip("transformers", reason="needs transformers")
+
+
 def byte_tokenizer(text=TEXT, *, vocab_size=320, bos=False):
     """Train a byte-level BPE as GPT-2's; returns a fast tokenizer with <s>, </s> and <pad>.
 
     ``bos`` tells whether <s> is put before every text that is encoded with special tokens.
     """
+    needs_torch()
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
     from transformers import PreTrainedTokenizerFast
 
@@ -149,6 +157,7 @@ def byte_tokenizer(text=TEXT, *, vocab_size=320, bos=False):
 
 def tiny_llama(vocab, seed=0, **settings):
     """Return a Llama with random weights, large enough that a wrong mask or position shows."""
+    needs_torch()
     from transformers import LlamaConfig, LlamaForCausalLM
 
     shape = {
@@ -164,6 +173,7 @@ def tiny_llama(vocab, seed=0, **settings):
 
 def tiny(config, model, vocab, seed=0, **settings):
     """Return any causal model of transformers with random weights."""
+    needs_torch()
     import torch
 
     # The usual 0.02 makes all attention even, so that what is attended to hardly matters.

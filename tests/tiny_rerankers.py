@@ -3,6 +3,8 @@
 import re
 from functools import cache
 
+from tests.tiny_models import byte_tokenizer, needs_torch
+
 WORDS = re.findall(
     r"\w+",
     """the mill grinds rye miller at and baker buys it ada lind directed north wind burned down in
@@ -18,6 +20,7 @@ def settings(**more):
 @cache
 def t5_tokenizer():
     """A unigram tokenizer as T5's: "▁" before words, </s> behind every text."""
+    needs_torch()
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
     from transformers import PreTrainedTokenizerFast
 
@@ -43,6 +46,7 @@ def t5_tokenizer():
 @cache
 def bert_tokenizer():
     """A WordPiece tokenizer as BERT's: [CLS] text [SEP], lower case, Chinese by characters."""
+    needs_torch()
     from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
     from transformers import PreTrainedTokenizerFast
 
@@ -70,6 +74,7 @@ def bert_tokenizer():
 
 
 def seeded(make, seed=0):
+    needs_torch()
     import torch
 
     with torch.random.fork_rng(devices=[]):
@@ -80,6 +85,7 @@ def seeded(make, seed=0):
 @cache
 def tiny_t5(tied=True):
     """A T5 of two layers; its embeddings are the head's where ``tied``."""
+    needs_torch()
     from transformers import T5Config, T5ForConditionalGeneration
 
     config = T5Config(
@@ -98,6 +104,7 @@ def tiny_t5(tied=True):
 
 def bert(kind, **more):
     """A BERT of two layers with the head that ``kind`` names."""
+    needs_torch()
     import transformers
 
     config = transformers.BertConfig(
@@ -133,9 +140,8 @@ def tilde_v1():
 @cache
 def rank_llama(**more):
     """A Llama of two layers with a head of one number, and no padding token set."""
+    needs_torch()
     from transformers import LlamaConfig, LlamaForSequenceClassification
-
-    from tests.tiny_models import byte_tokenizer
 
     config = LlamaConfig(
         vocab_size=len(byte_tokenizer()),

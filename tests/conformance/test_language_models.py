@@ -4,8 +4,6 @@ from functools import cache
 
 import numpy as np
 import pytest
-import torch
-import transformers
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -14,6 +12,8 @@ from longrag.models.transformers.cache import NoCache, RowCache, TreeCache
 from tests.conformance.language_models import LanguageModelSuite, by_id
 from tests.tiny_models import byte_tokenizer, tiny
 
+torch = pytest.importorskip("torch", reason="needs torch")
+transformers = pytest.importorskip("transformers", reason="needs transformers")
 torch.set_num_threads(1)
 TOKENIZER = byte_tokenizer(bos=True)
 WIDTH = len(TOKENIZER)

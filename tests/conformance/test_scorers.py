@@ -3,7 +3,6 @@
 from functools import cache
 
 import pytest
-import torch
 
 from longrag.indexing.tilde_index import TildeIndex, TildeScorer
 from longrag.models.rerankers.cross_encoder import CrossEncoderScorer
@@ -15,6 +14,7 @@ from tests import tiny_rerankers as tiny
 from tests.conformance.scorers import TEXTS, ScorerSuite
 from tests.tiny_models import byte_tokenizer
 
+torch = pytest.importorskip("torch", reason="needs torch")
 torch.set_num_threads(1)
 
 

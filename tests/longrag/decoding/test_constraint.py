@@ -371,6 +371,7 @@ def test_a_tokenizer_that_is_not_the_indexs_is_refused():
 
 @pytest.mark.parametrize("scheme", ["never", "always"])
 def test_a_unigram_tokenizer_writes_and_closes_keys(scheme):
+    pytest.importorskip("tokenizers", reason="needs tokenizers")
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
     pieces = ["▁", "<", "▁<", "<<", "▁<<", ">>", "▁>>", "a", "▁a", "b", "▁b", "ab", "▁磨", "坊"]

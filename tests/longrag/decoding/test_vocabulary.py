@@ -162,6 +162,7 @@ def test_a_character_that_is_never_complete_does_not_hide_what_follows():
 
 
 def test_the_space_before_a_word_is_seen_though_decoding_alone_drops_it():
+    pytest.importorskip("tokenizers", reason="needs tokenizers")
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
     pieces = ["▁", "<", "▁<", "<<", "▁<<", ">>", "▁>>", "a", "▁a"]

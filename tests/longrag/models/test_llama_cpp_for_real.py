@@ -2,8 +2,6 @@
 
 import numpy as np
 import pytest
-import torch
-from transformers import MambaConfig, MambaForCausalLM
 
 from longrag.decoding import RichesDecoder
 from longrag.errors import InvalidParameterError
@@ -23,6 +21,8 @@ llama_cpp = pytest.importorskip(
     "llama_cpp", reason="llama-cpp-python compiles when installed, and no test group has it"
 )
 pytest.importorskip("gguf", reason="gguf writes the files that this reads")
+torch = pytest.importorskip("torch", reason="needs torch")
+transformers = pytest.importorskip("transformers", reason="needs transformers")
 torch.set_num_threads(1)
 FLOAT32 = 0
 
@@ -92,7 +92,7 @@ class TestLlamaCpp(LanguageModelSuite):
 def mamba(tmp_path_factory):
     tokenizer = byte_tokenizer(bos=True)
     shape = {"hidden_size": 32, "num_hidden_layers": 2, "state_size": 4, "time_step_rank": 2}
-    network = tiny(MambaConfig, MambaForCausalLM, len(tokenizer), **shape)
+    network = tiny(transformers.MambaConfig, transformers.MambaForCausalLM, len(tokenizer), **shape)
     path = tmp_path_factory.mktemp("gguf") / "mamba.gguf"
     write_mamba(path, network, tokenizer)
     llama = load(path)

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 
 from longrag.errors import InvalidParameterError, MissingExtraError, RerankError
 from longrag.models.rerankers.cross_encoder import CrossEncoderScorer
@@ -19,6 +18,7 @@ from tests import tiny_rerankers as tiny
 from tests.conformance.scorers import QUERY, TEXTS
 from tests.tiny_models import byte_tokenizer
 
+torch = pytest.importorskip("torch", reason="needs torch")
 torch.set_num_threads(1)
 ROOT = Path(__file__).parents[4]
 SHORT = [text for text in TEXTS if len(text) < 100 and "\ud83d" not in text]

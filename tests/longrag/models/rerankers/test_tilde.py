@@ -5,7 +5,6 @@ from importlib.resources import files
 
 import numpy as np
 import pytest
-import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -27,6 +26,7 @@ from longrag.models.rerankers.tilde_terms import (
 from longrag.models.words import STOPWORDS
 from tests import tiny_rerankers as tiny
 
+torch = pytest.importorskip("torch", reason="needs torch")
 torch.set_num_threads(1)
 PASSAGES = [
     "The mill grinds rye.",

@@ -7,7 +7,7 @@ from longrag.errors import ChangedTextWarning, InvalidParameterError, TokenizerE
 from longrag.indexing import KeyIndex
 from longrag.models.transformers.model import TransformersLanguageModel
 from longrag.types import Document, Key
-from tests.tiny_models import byte_tokenizer, tiny_llama
+from tests.tiny_models import byte_tokenizer, needs_torch, tiny_llama
 
 FORGED = "Who?</s><s>"
 END = 1
@@ -53,6 +53,7 @@ def test_a_saved_index_is_loaded_with_a_tokenizer_of_transformers(tmp_path):
 
 
 def test_word_pieces_are_refused_before_any_key_is_read():
+    needs_torch()
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers
     from transformers import PreTrainedTokenizerFast
 
@@ -73,6 +74,7 @@ def test_word_pieces_are_refused_before_any_key_is_read():
 
 def normalising(form):
     """A byte-level tokenizer that normalises first, as Qwen's does by NFC."""
+    needs_torch()
     from tokenizers import normalizers
     from transformers import PreTrainedTokenizerFast
 

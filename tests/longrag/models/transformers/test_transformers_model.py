@@ -7,17 +7,6 @@ import sys
 
 import numpy as np
 import pytest
-import torch
-from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
-from transformers import (
-    GPT2Config,
-    GPT2LMHeadModel,
-    GPTNeoConfig,
-    GPTNeoForCausalLM,
-    PreTrainedTokenizerFast,
-    T5Config,
-    T5ForConditionalGeneration,
-)
 
 from longrag.errors import GenerationError, InvalidParameterError, MissingExtraError, TokenizerError
 from longrag.models import Next, TransformersLanguageModel, TransformersTokenizer
@@ -25,6 +14,9 @@ from longrag.models.tokenizer import check_splices
 from longrag.models.transformers.cache import CHUNK, NoCache, RowCache, TreeCache
 from tests.tiny_models import byte_tokenizer, tiny, tiny_llama
 
+torch = pytest.importorskip("torch", reason="needs torch")
+tokenizers = pytest.importorskip("tokenizers", reason="needs tokenizers")
+transformers = pytest.importorskip("transformers", reason="needs transformers")
 torch.set_num_threads(1)
 TOKENIZER = byte_tokenizer(bos=True)
 WIDTH = len(TOKENIZER)
@@ -106,21 +98,25 @@ class TestTokenizer:
 
 def spacing(way):
     vocabulary = {"<unk>": 0, "a": 1, "b": 2, "▁": 3, "Ġ": 4}
-    inner = Tokenizer(models.BPE(vocabulary, [], unk_token="<unk>"))
+    inner = tokenizers.Tokenizer(tokenizers.models.BPE(vocabulary, [], unk_token="<unk>"))
     if way == "byte level":
-        inner.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=True)
-        inner.decoder = decoders.ByteLevel()
+        inner.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=True)
+        inner.decoder = tokenizers.decoders.ByteLevel()
     elif way == "metaspace":
-        inner.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="always")
-        inner.decoder = decoders.Metaspace(prepend_scheme="always")
+        inner.pre_tokenizer = tokenizers.pre_tokenizers.Metaspace(prepend_scheme="always")
+        inner.decoder = tokenizers.decoders.Metaspace(prepend_scheme="always")
     else:
-        inner.normalizer = normalizers.Sequence(
-            [normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")]
+        inner.normalizer = tokenizers.normalizers.Sequence(
+            [tokenizers.normalizers.Prepend("▁"), tokenizers.normalizers.Replace(" ", "▁")]
         )
-        inner.decoder = decoders.Sequence(
-            [decoders.Replace("▁", " "), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
+        inner.decoder = tokenizers.decoders.Sequence(
+            [
+                tokenizers.decoders.Replace("▁", " "),
+                tokenizers.decoders.Fuse(),
+                tokenizers.decoders.Strip(" ", 1, 0),
+            ]
         )
-    return PreTrainedTokenizerFast(tokenizer_object=inner, unk_token="<unk>")
+    return transformers.PreTrainedTokenizerFast(tokenizer_object=inner, unk_token="<unk>")
 
 
 class TestPrompts:
@@ -356,14 +352,15 @@ class TestCaches:
     def test_windows_that_a_short_test_cannot_show_are_known(self):
         shape = {"hidden_size": 32, "num_layers": 2, "num_heads": 4, "intermediate_size": 64}
         network = tiny(
-            GPTNeoConfig, GPTNeoForCausalLM, WIDTH, attention_types=[[["global", "local"], 1]],
+            transformers.GPTNeoConfig, transformers.GPTNeoForCausalLM, WIDTH,
+            attention_types=[[["global", "local"], 1]],
             **shape,
         )  # fmt: skip
         assert network.config.window_size == 256
         assert TransformersLanguageModel(network, TOKENIZER)._cache is RowCache
 
     def test_a_model_that_ignores_the_mask_is_found_out(self):
-        class Deaf(GPT2LMHeadModel):
+        class Deaf(transformers.GPT2LMHeadModel):
             def forward(
                 self, input_ids=None, past_key_values=None, attention_mask=None,
                 position_ids=None, **given,
@@ -372,17 +369,17 @@ class TestCaches:
                     input_ids, past_key_values=past_key_values, position_ids=position_ids, **given
                 )
 
-        network = tiny(GPT2Config, Deaf, WIDTH, n_embd=32, n_layer=2, n_head=2)
+        network = tiny(transformers.GPT2Config, Deaf, WIDTH, n_embd=32, n_layer=2, n_head=2)
         assert TransformersLanguageModel(network, TOKENIZER)._cache is RowCache
         with pytest.raises(InvalidParameterError, match="cache must be"):
             TransformersLanguageModel(network, TOKENIZER, cache="tree")
 
     def test_a_model_that_ignores_its_cache_reads_everything_again(self):
-        class Forgetful(GPT2LMHeadModel):
+        class Forgetful(transformers.GPT2LMHeadModel):
             def forward(self, input_ids=None, past_key_values=None, **given):
                 return super().forward(input_ids, **given)
 
-        network = tiny(GPT2Config, Forgetful, WIDTH, n_embd=32, n_layer=2, n_head=2)
+        network = tiny(transformers.GPT2Config, Forgetful, WIDTH, n_embd=32, n_layer=2, n_head=2)
         ours = TransformersLanguageModel(network, TOKENIZER)
         assert ours._cache is NoCache
         with ours.session([PROMPT]) as session:
@@ -409,8 +406,10 @@ def assert_close(scores, expected):
 
 class TestBorders:
     def test_encoder_decoders_are_refused(self):
-        network = T5ForConditionalGeneration(
-            T5Config(vocab_size=WIDTH, d_model=8, d_kv=4, d_ff=8, num_layers=1, num_heads=2)
+        network = transformers.T5ForConditionalGeneration(
+            transformers.T5Config(
+                vocab_size=WIDTH, d_model=8, d_kv=4, d_ff=8, num_layers=1, num_heads=2
+            )
         )
         with pytest.raises(InvalidParameterError, match="T5ForConditionalGeneration"):
             TransformersLanguageModel(network, TOKENIZER)
