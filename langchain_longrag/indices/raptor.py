@@ -87,7 +87,7 @@ class RaptorIndex(TreeSearch, ChangingIndex):
             your own.
         random_state: seeds a clusterer that is given by name.
         journal: a path, opened for each change under the names of ``llm`` and ``embedding``, or a
-            ``Journal`` of your own. A build that asks a model often warns once if there is none.
+            ``Journal`` of your own. A build that asks a model often warns once without one.
         journal_bytes: the most bytes that the journal at a path keeps; see ``Journal``.
         summarizer: "extractive" quotes sentences and "keywords" lists key words, both without
             ``llm``; or your own.

@@ -118,7 +118,7 @@ class RaptorIndex(UpdatableIndex[RaptorStruct]):
             "graph", "contiguous") or your own.
         random_state: seeds a clusterer given by name (0).
         journal: the path of a journal, which is opened for each operation, or a journal. A build
-            that asks a model often warns once if there is none.
+            that asks a model often warns once where no journal is given.
         journal_bytes: the most bytes that the journal at a path keeps; see ``Journal``.
         summarizer: "llm" (the default), "extractive" for sentences of the text or
             "keywords" for key words, which ask no language model, or your own.

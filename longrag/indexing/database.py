@@ -186,7 +186,7 @@ class IndexDatabase:
     def cache_folder(self, within: str | os.PathLike[str] | None = None) -> Path | None:
         """Return the folder for what can be made again from the index.
 
-        It is within the given one, or else beside a SQLite file; on a server there is none then.
+        It is within the given one, or else beside a SQLite file. None for a server without one.
         """
         if within is not None:
             return Path(within) / stable_id(self._place, self.name)[:_CACHE_NAME]
