@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 
 from langchain_core.language_models import BaseLanguageModel, BaseLLM, LanguageModelLike
@@ -34,19 +34,26 @@ def blocks_in_async(llm: LanguageModelLike | None) -> bool:
     return any(map(_is_sync_only, models)) and not any(map(_is_async_only, found))
 
 
-def is_retriever(runnable: object) -> bool:
-    """Whether a runnable is a retriever, or one with retries, fallbacks or settings around it."""
+def is_retriever(
+    runnable: object, passes: Callable[[BaseRetriever], bool] = lambda _: True
+) -> bool:
+    """Whether a runnable is a retriever, or one with retries, fallbacks or settings around it.
+
+    Args:
+        runnable: the runnable.
+        passes: a test of every retriever that it may call.
+    """
     match runnable:
         case RunnableBindingBase():
-            return is_retriever(runnable.bound)
+            return is_retriever(runnable.bound, passes)
         case DynamicRunnable():
-            return is_retriever(runnable.default)
+            return is_retriever(runnable.default, passes)
         case RunnableWithFallbacks():
-            return all(map(is_retriever, members(runnable)))
+            return all(is_retriever(one, passes) for one in members(runnable))
         case RunnableSequence():
-            return is_retriever(runnable.first)
+            return is_retriever(runnable.first, passes)
         case _:
-            return isinstance(runnable, BaseRetriever)
+            return isinstance(runnable, BaseRetriever) and passes(runnable)
 
 
 def leaves(model: object) -> Iterator[object]:

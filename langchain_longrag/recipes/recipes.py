@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+import asyncio
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, Literal, TypeAlias, cast
@@ -17,14 +18,13 @@ from langchain_core.retrievers import BaseRetriever
 from langchain_core.runnables import (
     Runnable,
     RunnableConfig,
-    RunnableGenerator,
     RunnableLambda,
     RunnablePassthrough,
 )
-from langchain_core.runnables.utils import AddableDict
 from langchain_core.vectorstores import VectorStore
 from typing_extensions import TypedDict, Unpack
 
+from langchain_longrag.bridge.filters import FILTER, drop_keys, read_filter
 from langchain_longrag.bridge.models import require_text
 from langchain_longrag.bridge.passages import from_passage
 from langchain_longrag.bridge.prompts import prompt_echo
@@ -130,6 +130,9 @@ def best_performance(
     module what went in and came out, its seconds, calls and errors, or why it was skipped; see
     ``longrag.recipes.Step``. Where no retrieval is needed, ``context`` is empty and the model is
     asked the question alone. Where nothing was found, no model is asked.
+
+    ``invoke(inputs, filter={"tenant": "a"})`` narrows what is searched for this call, where the
+    retriever's own calls take a filter; the model is neither told of it nor can change it.
 
     Args:
         retriever: any retriever or vector store. It is asked for as many results as the next module
@@ -243,7 +246,8 @@ class _Chain:
         prepare = RunnableLambda(self._prepare, self._aprepare).with_config(run_name="prepare")
         answer = RunnableLambda(self._answer).with_config(run_name="answer")
         chain: Runnable[dict[str, Any], dict[str, Any]] = (
-            RunnablePassthrough.assign(**{_PENDING: prepare})
+            read_filter()
+            | RunnablePassthrough.assign(**{_PENDING: prepare})
             | RunnablePassthrough.assign(context=RunnableLambda(_list_documents))
             | RunnablePassthrough.assign(
                 needs_retrieval=RunnableLambda(lambda one: one[_PENDING].prepared.needs_retrieval)
@@ -252,7 +256,7 @@ class _Chain:
             | RunnablePassthrough.assign(
                 trace=RunnableLambda(lambda one: one[_PENDING].trace(one["answer"]))
             )
-            | _drop_pending()
+            | drop_keys(_PENDING, FILTER)
         )
         typed = chain.with_types(
             input_type=cast("type[dict[str, Any]]", ChainInput),
@@ -261,10 +265,14 @@ class _Chain:
         return typed.with_config(run_name=name)
 
     def _prepare(self, inputs: dict[str, Any], config: RunnableConfig) -> PendingAnswer:
-        return self._modules.prepare(read_query(inputs), config)
+        modules = self._modules.narrow(inputs.get(FILTER))
+        return modules.prepare(read_query(inputs), config)
 
     async def _aprepare(self, inputs: dict[str, Any], config: RunnableConfig) -> PendingAnswer:
-        return await self._modules.aprepare(read_query(inputs), config)
+        wanted = inputs.get(FILTER)
+        # The keywords of what passes may have to be read first.
+        modules = await asyncio.to_thread(self._modules.narrow, wanted)
+        return await modules.aprepare(read_query(inputs), config)
 
     def _answer(self, inputs: dict[str, Any]) -> Runnable[Any, str] | str:
         pending: PendingAnswer = inputs[_PENDING]
@@ -275,7 +283,7 @@ class _Chain:
         filled: Any = prepared.prompt
         echo = pending.recipe.echo(prepared)
         if template is not None:
-            values = {k: v for k, v in inputs.items() if k != _PENDING}
+            values = {k: v for k, v in inputs.items() if k not in (_PENDING, FILTER)}
             if prepared.needs_retrieval:
                 values |= {"context": prepared.context, "input": quote(prepared.query)}
             filled = template.invoke(values)
@@ -346,19 +354,3 @@ def _make_repacker(repacker: RepackOrder | BaseDocumentCompressor | None) -> Rep
 def _reorder(repacker: BaseDocumentCompressor, passages: Sequence[Passage]) -> list[Passage]:
     documents, before = to_documents(passages)
     return [to_refined(document, before) for document in repacker.compress_documents(documents, "")]
-
-
-def _drop_pending() -> Runnable[dict[str, Any], dict[str, Any]]:
-    """Leave out what the steps hand on among themselves, while it streams."""
-
-    def transform(pieces: Iterator[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-        for piece in pieces:
-            if shown := {key: value for key, value in piece.items() if key != _PENDING}:
-                yield AddableDict(shown)
-
-    async def atransform(pieces: AsyncIterator[dict[str, Any]]) -> AsyncIterator[dict[str, Any]]:
-        async for piece in pieces:
-            if shown := {key: value for key, value in piece.items() if key != _PENDING}:
-                yield AddableDict(shown)
-
-    return RunnableGenerator(transform, atransform)

@@ -30,6 +30,7 @@ from longrag.recipes import (
     search_by_vector,
     search_each,
 )
+from longrag.retrieval.filters import DocumentFilter
 
 
 @dataclass(frozen=True)
@@ -53,6 +54,19 @@ class RecipeModules:
     embedding: Embeddings | None
     each: bool
     max_concurrency: int
+
+    def narrow(self, wanted: DocumentFilter | None) -> RecipeModules:
+        """Return the modules over what passes a filter as well.
+
+        Raises:
+            InvalidParameterError: what is searched takes no filter with a call.
+        """
+        if wanted is None:
+            return self
+        if self.hybrid is None:
+            return replace(self, wrapped=self.wrapped.narrow(wanted))
+        hybrid = self.hybrid.narrow(wanted)
+        return replace(self, hybrid=hybrid, wrapped=hybrid.wrapped)
 
     def prepare(self, query: str, config: RunnableConfig) -> PendingAnswer:
         """Do all modules but the generation."""

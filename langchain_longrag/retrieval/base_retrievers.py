@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Mapping, Sequence
 from inspect import Parameter, signature
 from itertools import pairwise
@@ -14,11 +15,13 @@ from langchain_core.runnables import RunnableConfig
 from langchain_core.vectorstores import VectorStore, VectorStoreRetriever
 
 from langchain_longrag.bridge.documents import BY_VECTOR, search_store
+from langchain_longrag.bridge.filters import narrow
 from langchain_longrag.bridge.models import is_retriever
 from longrag.calls import Search
 from longrag.errors import InvalidParameterError, StoreError
 from longrag.integration.answering import Calls, MethodCall
 from longrag.integration.records import read_number
+from longrag.retrieval.filters import DocumentFilter, both
 
 Rows: TypeAlias = Sequence[tuple[Document, float | None]]
 
@@ -53,6 +56,8 @@ class WrappedRetriever:
             raise InvalidParameterError("retriever", retriever, "a retriever")
         if vectorstore is not None and not isinstance(vectorstore, VectorStore):
             raise InvalidParameterError("vectorstore", vectorstore, "a vector store")
+        self.filter: DocumentFilter | None = None
+        """What each search passes to the retriever, beside the retriever's own filter."""
         self.store = vectorstore
         self.search_kwargs = dict(search_kwargs or {})
         if retriever is not None and self.search_kwargs:
@@ -71,6 +76,19 @@ class WrappedRetriever:
         self.retriever = retriever if own is None else own()
         if self.store is not None:
             self.retriever = None
+
+    def narrow(self, wanted: DocumentFilter | None) -> WrappedRetriever:
+        """Return the same over what passes a filter as well.
+
+        Raises:
+            InvalidParameterError: it is a vector store, or takes no filter with a call.
+        """
+        if wanted is None:
+            return self
+        narrow(self.retriever, wanted)
+        narrowed = copy.copy(self)
+        narrowed.filter = both(self.filter, wanted)
+        return narrowed
 
     @property
     def embedding(self) -> Embeddings | None:
@@ -119,7 +137,8 @@ class WrappedRetriever:
         arguments: dict[str, Any] = {"k": k} if _takes_k(self.retriever) else {}
         if vector is not None:
             arguments["vector"] = vector
-        found = yield MethodCall(self.retriever, "invoke", (query, config), arguments)
+        retriever = narrow(self.retriever, self.filter)
+        found = yield MethodCall(retriever, "invoke", (query, config), arguments)
         if not isinstance(found, list | tuple) or not all(
             isinstance(document, Document) for document in found
         ):

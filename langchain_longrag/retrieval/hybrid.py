@@ -114,7 +114,7 @@ class HybridRetriever(CheckedModel, BaseRetriever):
         filter: MetadataFilter | None = None,
     ) -> list[Document]:
         if filter is not None:
-            narrowed = self._narrow(filter)
+            narrowed = self.narrow(filter)
             return narrowed._get_relevant_documents(query, run_manager=run_manager, k=k)
         call = _Retrieval(call_config(RunnableConfig(callbacks=run_manager.get_child())))
         flow = self._flow(query, self.k if k is None else k, call)
@@ -129,14 +129,18 @@ class HybridRetriever(CheckedModel, BaseRetriever):
         filter: MetadataFilter | None = None,
     ) -> list[Document]:
         if filter is not None:
-            narrowed = await asyncio.to_thread(self._narrow, filter)
+            narrowed = await asyncio.to_thread(self.narrow, filter)
             return await narrowed._aget_relevant_documents(query, run_manager=run_manager, k=k)
         call = _Retrieval(call_config(RunnableConfig(callbacks=run_manager.get_child())))
         flow = self._flow(query, self.k if k is None else k, call)
         return await self._answerer(call).arun(flow)
 
-    def _narrow(self, filter: MetadataFilter) -> HybridRetriever:
-        """Return this retriever over what passes a filter as well; the last few are kept."""
+    def narrow(self, filter: MetadataFilter | DocumentFilter) -> HybridRetriever:
+        """Return this retriever over what passes a filter as well; the last few are kept.
+
+        Raises:
+            InvalidParameterError: the documents were given, or the retriever has no filter.
+        """
         wanted = DocumentFilter.of(filter)
         searched = self._wrapped.retriever
         takes_one = "filter" in getattr(type(searched), "model_fields", {})

@@ -30,6 +30,7 @@ from longrag.ingestion.chunking import check_size
 from longrag.integration.answering import Answerer
 from longrag.prompts import DECOMPOSE_QUERY, HYDE, REWRITE_QUERY
 from longrag.recipes.modules import QueryTransform
+from longrag.retrieval.filters import DocumentFilter, MetadataFilter
 from longrag.retrieval.queries import QueryTexts, decompose, hyde, merge, rewrite
 from longrag.retrieval.units import check_k, embed_query
 
@@ -56,7 +57,8 @@ class QueryTransformRetriever(CheckedModel, BaseRetriever):
         llm: any chat model, LLM or runnable.
         query_transform: "hyde", "rewrite", "decompose", or a flow of your own; see
             ``longrag.recipes.QueryTransform``.
-        k: number of documents to return at most; also per call, as ``invoke(query, k=2)``.
+        k: number of documents to return at most; also per call, as ``invoke(query, k=2)``. So is a
+            ``filter``, where the calls of the wrapped retriever take one.
         n: hyde: how many documents are written, at the same time.
         join_query: hyde: whether the query is searched with as well.
         max_questions: decompose: the most simpler questions.
@@ -105,20 +107,32 @@ class QueryTransformRetriever(CheckedModel, BaseRetriever):
             )
 
     def _get_relevant_documents(
-        self, query: str, *, run_manager: CallbackManagerForRetrieverRun, k: int | None = None
+        self,
+        query: str,
+        *,
+        run_manager: CallbackManagerForRetrieverRun,
+        k: int | None = None,
+        filter: MetadataFilter | None = None,
     ) -> list[Document]:
-        answerer = self._answerer(RunnableConfig(callbacks=run_manager.get_child()))
+        config = RunnableConfig(callbacks=run_manager.get_child())
+        answerer = self._answerer(config, DocumentFilter.of(filter))
         return answerer.run(self._flow(query, self.k if k is None else k))
 
     async def _aget_relevant_documents(
-        self, query: str, *, run_manager: AsyncCallbackManagerForRetrieverRun, k: int | None = None
+        self,
+        query: str,
+        *,
+        run_manager: AsyncCallbackManagerForRetrieverRun,
+        k: int | None = None,
+        filter: MetadataFilter | None = None,
     ) -> list[Document]:
-        answerer = self._answerer(RunnableConfig(callbacks=run_manager.get_child()))
+        config = RunnableConfig(callbacks=run_manager.get_child())
+        answerer = self._answerer(config, DocumentFilter.of(filter))
         return await answerer.arun(self._flow(query, self.k if k is None else k))
 
-    def _answerer(self, config: RunnableConfig) -> Answerer:
+    def _answerer(self, config: RunnableConfig, wanted: DocumentFilter | None) -> Answerer:
         handlers = model_handlers(llm=self.llm, embedding=self._wrapped.embedding, config=config)
-        handlers[Search] = partial(self._wrapped.answer, call_config(config))
+        handlers[Search] = partial(self._wrapped.narrow(wanted).answer, call_config(config))
         return Answerer(handlers, max_in_flight=self.max_concurrency)
 
     def _flow(self, query: str, k: int) -> Flow[list[Document]]:

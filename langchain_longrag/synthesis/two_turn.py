@@ -20,6 +20,7 @@ from langchain_core.runnables import (
 from typing_extensions import TypedDict, Unpack
 
 from langchain_longrag.bridge.documents import to_retrieved
+from langchain_longrag.bridge.filters import FILTER, drop_keys, narrow, read_filter
 from langchain_longrag.bridge.models import is_retriever, require_text
 from langchain_longrag.bridge.prompts import prompt_echo
 from longrag.errors import InvalidParameterError
@@ -121,6 +122,9 @@ def create_longrag_chain(
     prompt or the question says nothing. What the model raises is raised, and ``GenerationError``
     where it gives neither text nor a message.
 
+    ``invoke(inputs, filter={"tenant": "a"})`` narrows what is retrieved for this call, where the
+    retriever's own calls take a filter; the model is neither told of it nor can change it.
+
     Args:
         retriever: ``MaxPRetriever`` or any other, also with retries or fallbacks; a runnable that
             is no retriever is given the whole input.
@@ -133,13 +137,19 @@ def create_longrag_chain(
 
     Source: LongRAG §3.2 and Appendix 6.1.
     """
-    retrieval: Runnable[dict[str, Any], list[Document]] = (
-        RunnableLambda(_read_question) | cast("Runnable[str, list[Document]]", retriever)
-        if is_retriever(retriever)
-        else cast("Runnable[dict[str, Any], list[Document]]", retriever)
-    )
+
+    # A function that names the retriever, so that the chain's graph and settings show it.
+    def retrieve(inputs: dict[str, Any]) -> Runnable[dict[str, Any], list[Document]]:
+        wanted = inputs.get(FILTER)
+        if wanted is None and not is_retriever(retriever):
+            return cast("Runnable[dict[str, Any], list[Document]]", retriever)
+        return RunnableLambda(_read_question) | narrow(retriever, wanted)
+
+    retrieval: Runnable[dict[str, Any], list[Document]] = RunnableLambda(retrieve)
     chain: Runnable[dict[str, Any], dict[str, Any]] = (
-        RunnablePassthrough.assign(context=retrieval.with_config(run_name="retrieve_documents"))
+        read_filter()
+        | RunnablePassthrough.assign(context=retrieval.with_config(run_name="retrieve_documents"))
+        | drop_keys(FILTER)
         | _Reader(llm, **settings).build_runnable()
     )
     typed = chain.with_types(

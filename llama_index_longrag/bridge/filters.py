@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
+from llama_index.core.base.base_retriever import BaseRetriever
+from llama_index.core.indices.vector_store.retrievers.retriever import VectorIndexRetriever
 from llama_index.core.vector_stores.types import (
     FilterCondition,
     FilterOperator,
@@ -13,6 +16,7 @@ from llama_index.core.vector_stores.types import (
 )
 from llama_index.core.vector_stores.utils import build_metadata_filter_fn
 
+from llama_index_longrag.bridge.store_profiles.base import combine_filters
 from longrag.errors import InvalidParameterError
 from longrag.retrieval.filters import DocumentFilter
 
@@ -49,6 +53,39 @@ def to_filter(filters: MetadataFilters | None, name: str = "filters") -> Documen
         return found
     remaining = MetadataFilters(filters=others, condition=filters.condition)
     return found & _FilterTest.filter_of(remaining)
+
+
+def narrow(retriever: BaseRetriever, filters: MetadataFilters | None) -> BaseRetriever:
+    """Return a retriever that keeps to these filters beside its own, and shares all else.
+
+    Raises:
+        InvalidParameterError: it is neither one of this package nor the framework's retriever over
+            a vector store, so that nothing is known of its filters.
+    """
+    if to_filter(filters) is None or filters is None:
+        return retriever
+    if isinstance(retriever, Filterable):
+        narrowed: BaseRetriever = retriever.with_filters(filters)
+        return narrowed
+    if isinstance(retriever, VectorIndexRetriever):
+        other = copy.copy(retriever)
+        # LlamaIndex's retriever tells its filters by a private attribute alone.
+        other._filters = combine_filters(retriever._filters, filters)
+        return other
+    raise InvalidParameterError(
+        "filters",
+        filters,
+        f"left out over a {type(retriever).__name__}",
+        "Make the retriever with its own filters.",
+    )
+
+
+@runtime_checkable
+class Filterable(Protocol):
+    """A retriever that can be narrowed by filters."""
+
+    def with_filters(self, filters: MetadataFilters | None) -> Any:
+        """Return a copy that keeps to these filters beside its own."""
 
 
 def _check_lists(filters: MetadataFilters, name: str) -> None:

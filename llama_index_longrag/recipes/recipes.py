@@ -23,7 +23,9 @@ from llama_index.core.prompts.mixin import PromptDictType, PromptMixinType
 from llama_index.core.response_synthesizers.base import BaseSynthesizer
 from llama_index.core.schema import BaseNode, NodeWithScore, QueryBundle
 from llama_index.core.settings import Settings
+from llama_index.core.vector_stores.types import MetadataFilters
 
+from llama_index_longrag.bridge.filters import narrow
 from llama_index_longrag.bridge.passages import from_passage
 from llama_index_longrag.bridge.stores import token_counter
 from llama_index_longrag.recipes.runs import RecipeModules, Run, add_trace
@@ -215,6 +217,18 @@ class RecipeQueryEngine(BaseQueryEngine):
             streaming=streaming,
             callback_manager=self.callback_manager,
         )
+
+    def with_filters(self, filters: MetadataFilters | None) -> RecipeQueryEngine:
+        """Return a copy whose retriever keeps to these filters beside its own.
+
+        One a request is cheap, and the models are not told of the filters.
+
+        Raises:
+            InvalidParameterError: nothing is known of the filters of the retriever.
+        """
+        other = copy.copy(self)
+        other._modules = replace(self._modules, retriever=narrow(self._modules.retriever, filters))
+        return other
 
     def retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
         """Return the nodes that would be read, none where no retrieval is needed."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 from typing import Any
 
@@ -19,6 +20,7 @@ from longrag.ingestion.relations import LinkSource
 from longrag.integration.answering import Answerer
 from longrag.retrieval.assembly import check_token_budget
 from longrag.retrieval.corpus_evidence import LINK_SOURCES, evidence_of
+from longrag.retrieval.filters import both
 from longrag.types import RetrievedUnit
 
 
@@ -70,6 +72,12 @@ class EvidenceRetriever(BaseRetriever):
             objects=objects,
             verbose=verbose,
         )
+
+    def with_filters(self, filters: MetadataFilters | None) -> EvidenceRetriever:
+        """Return a copy that keeps to these filters beside its own; one a request is cheap."""
+        other = copy.copy(self)
+        other._wanted = both(self._wanted, to_filter(filters))
+        return other
 
     def _retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
         flow = self._flow(query_bundle)

@@ -12,19 +12,24 @@ from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.callbacks.base import CallbackManager
 from llama_index.core.indices.base import BaseIndex
 from llama_index.core.schema import BaseNode, IndexNode, NodeWithScore, QueryBundle
+from llama_index.core.vector_stores.types import MetadataFilters
 
+from llama_index_longrag.bridge.filters import narrow, to_filter
 from llama_index_longrag.bridge.nodes import to_chunk
+from llama_index_longrag.bridge.store_profiles.base import combine_filters
 from llama_index_longrag.retrieval.keyword_sources import find_keyword_source
 from longrag.calls import Flow, Search
 from longrag.errors import InvalidParameterError
 from longrag.indexing.keywords import Tokenizer
 from longrag.integration.answering import Answerer, Calls, MethodCall
 from longrag.integration.keyword_sources import CurrentKeywords, Keywords
+from longrag.retrieval.filters import DocumentFilter, Recent
 from longrag.retrieval.fusion import PAPER_ALPHA, check_alpha
 from longrag.retrieval.hybrid import HybridHit, hybrid
 from longrag.retrieval.units import Hit, check_k
 
 CANDIDATES = 100
+_KEPT_FILTERS = 8
 
 
 class HybridRetriever(BaseRetriever):
@@ -52,7 +57,8 @@ class HybridRetriever(BaseRetriever):
             where that is more.
         keyword_tokenizer: gives the words of a text; see ``KeywordIndex``.
 
-    Metadata filters of a wrapped retriever hold for the keywords as well.
+    Metadata filters of a wrapped retriever hold for the keywords as well; ``with_filters`` adds
+    those of one request.
 
     Raises:
         InvalidParameterError: a setting, not exactly one source, or nodes that are not known.
@@ -86,9 +92,15 @@ class HybridRetriever(BaseRetriever):
         self._retriever = _resolve_retriever(retriever, index)
         self._dense: list[NodeWithScore] | None = None
         self._index = index
-        source = find_keyword_source(self._retriever, nodes, follow=index is not None)
-        self._keywords = CurrentKeywords(source, keyword_tokenizer)
+        self._filters: MetadataFilters | None = None
+        self._nodes = nodes
+        self._tokenizer = keyword_tokenizer
+        self._keywords = self._find_keywords()
         self._keywords.read()
+        # The keywords of what passes a filter, for the copies that are made for requests.
+        self._narrowed: Recent[DocumentFilter, CurrentKeywords[NodeWithScore]] = Recent(
+            _KEPT_FILTERS
+        )
         # Keywords find the nodes that stand for objects: what these are is looked up when both
         # rankings are one, and not by the wrapped retriever.
         self._resolves = nodes is None and object_map is None and not objects
@@ -119,6 +131,30 @@ class HybridRetriever(BaseRetriever):
                 "candidates", self._candidates, f"at least similarity_top_k={similarity_top_k}"
             )
         self._similarity_top_k = similarity_top_k
+
+    def _find_keywords(self) -> CurrentKeywords[NodeWithScore]:
+        follow = self._index is not None
+        source = find_keyword_source(self._retriever, self._nodes, follow=follow)
+        return CurrentKeywords(source, self._tokenizer)
+
+    def with_filters(self, filters: MetadataFilters | None) -> HybridRetriever:
+        """Return a copy that keeps both rankings to these filters, beside those it has.
+
+        One a request is cheap: the keywords of what passes are read at the first question, and kept
+        for the last few filters.
+
+        Raises:
+            InvalidParameterError: nothing is known of the filters of what it wraps.
+        """
+        wanted = to_filter(filters)
+        if filters is None or wanted is None:
+            return self
+        other = copy.copy(self)
+        other._filters = combine_filters(self._filters, filters)
+        other._retriever = narrow(self._retriever, filters)
+        other._keywords = self._narrowed.get(wanted, other._find_keywords)
+        other._narrowed = Recent(_KEPT_FILTERS)
+        return other
 
     def _get_prompt_modules(self) -> dict[str, Any]:
         return {"retriever": self._retriever}
@@ -165,7 +201,9 @@ class HybridRetriever(BaseRetriever):
     def dense_retriever(self, wanted: int) -> BaseRetriever:
         """Return the retriever beside the keywords, which is asked for as many nodes if it can."""
         # The framework's own retrievers do not follow their index.
-        dense = self._retriever if self._index is None else _resolve_retriever(None, self._index)
+        dense = self._retriever
+        if self._index is not None:
+            dense = narrow(_resolve_retriever(None, self._index), self._filters)
         retriever = with_top_k(dense, self._candidates or wanted)
         if self._resolves and retriever.object_map:
             retriever = copy.copy(retriever)

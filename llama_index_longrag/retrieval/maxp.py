@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -38,6 +39,7 @@ from llama_index_longrag.bridge.store_profiles import (
     StoreProfile,
     profile_of,
 )
+from llama_index_longrag.bridge.store_profiles.base import combine_filters
 from llama_index_longrag.bridge.stores import (
     StoredUnits,
     token_counter,
@@ -51,6 +53,7 @@ from longrag.integration.keyword_sources import KeywordSource, UnitSource, refus
 from longrag.retrieval.assembly import check_token_budget, fit_budget
 from longrag.retrieval.corpus import CorpusIndex
 from longrag.retrieval.corpus_state import CorpusView
+from longrag.retrieval.filters import both
 from longrag.retrieval.store_search import (
     Listed,
     OnShort,
@@ -234,6 +237,28 @@ class MaxPRetriever(BaseRetriever):
     def similarity_top_k(self, similarity_top_k: int) -> None:
         check_k(similarity_top_k, "similarity_top_k")
         self._similarity_top_k = similarity_top_k
+
+    def with_filters(self, filters: MetadataFilters | None) -> MaxPRetriever:
+        """Return a copy that keeps to these filters beside its own; one a request is cheap.
+
+        Raises:
+            InvalidParameterError: the retriever was made from ``nodes``, which were filtered then.
+        """
+        wanted = to_filter(filters)
+        if filters is None or wanted is None:
+            return self
+        if self._units is not None:
+            raise InvalidParameterError(
+                "filters",
+                filters,
+                "left out over nodes",
+                "Make the retriever with its filters, or over a LongRAGIndex.",
+            )
+        other = copy.copy(self)
+        other._wanted = both(self._wanted, wanted)
+        other._filters = combine_filters(self._filters, filters)
+        other._search_settings = replace(self._search_settings, filters=other._filters)
+        return other
 
     def keyword_source(
         self, nodes: Sequence[BaseNode] | None = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Literal, Protocol, TypeAlias, get_args
 
@@ -22,6 +23,7 @@ from longrag.calls import Flow
 from longrag.errors import InvalidParameterError
 from longrag.indexing.tree.tree import Tree
 from longrag.integration.keyword_sources import KeywordSource, TreeSource, refuse_texts
+from longrag.retrieval.filters import both
 from longrag.retrieval.tree_search import Compare, TreeScorer, collapsed, traverse
 from longrag.retrieval.units import check_k, embed_query
 from longrag.types import Document, RetrievedNode, TreeNode
@@ -157,6 +159,12 @@ class RaptorRetriever(BaseRetriever):
         if similarity_top_k is not None:
             check_k(similarity_top_k, "similarity_top_k")
         self._similarity_top_k = similarity_top_k
+
+    def with_filters(self, filters: MetadataFilters | None) -> RaptorRetriever:
+        """Return a copy that keeps to these filters beside its own; one a request is cheap."""
+        other = copy.copy(self)
+        other._wanted = both(self._wanted, to_filter(filters))
+        return other
 
     def _retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
         return model_answerer(embed_model=self._embed_model).run(self._flow(query_bundle))

@@ -6,8 +6,12 @@ import re
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from langchain_core.callbacks import BaseCallbackHandler
 from langchain_core.documents import Document
 from langchain_core.runnables import RunnableConfig
+from llama_index.core import VectorStoreIndex
+from llama_index.core.callbacks.base_handler import BaseCallbackHandler as LlamaHandler
+from llama_index.core.node_parser import SentenceSplitter
 from llama_index.core.schema import Document as LlamaDocument
 from llama_index.core.schema import MetadataMode
 from llama_index.core.vector_stores.types import FilterOperator, MetadataFilter, MetadataFilters
@@ -68,6 +72,42 @@ def assert_hides(shown, documents, wanted):
         assert told.isdisjoint(hidden(documents, wanted)), (told, wanted)
 
 
+class Trace(BaseCallbackHandler):
+    """All that LangChain tells of its runs."""
+
+    run_inline = True
+
+    def __init__(self):
+        self.told = []
+
+    def _tell(self, *args, **kwargs):
+        self.told.append(str(args))
+
+    on_chain_start = on_chain_end = on_retriever_start = on_retriever_end = _tell
+    on_llm_start = on_chat_model_start = on_llm_end = on_tool_start = on_tool_end = _tell
+
+
+class LlamaTrace(LlamaHandler):
+    """All that LlamaIndex tells of its events."""
+
+    def __init__(self):
+        super().__init__([], [])
+        self.told = []
+
+    def on_event_start(self, event_type, payload=None, event_id="", parent_id="", **kwargs):
+        self.told.append(str(payload))
+        return event_id
+
+    def on_event_end(self, event_type, payload=None, event_id="", **kwargs):
+        self.told.append(str(payload))
+
+    def start_trace(self, trace_id=None):
+        pass
+
+    def end_trace(self, trace_id=None, trace_map=None):
+        pass
+
+
 def langchain_results(documents, wanted, question, construct):
     pages = [
         Document(id=id_, page_content=text, metadata={"title": title, **data})
@@ -81,6 +121,9 @@ def langchain_results(documents, wanted, question, construct):
     tree = lc.RaptorIndex.from_documents(
         pages, embedding, summarizer="extractive", clusterer="fast", chunk_size=12, **own
     )
+    model = ScriptedChatModel(reply=lambda prompt: prompt)
+    trace = Trace()
+    config = {"callbacks": [trace]}
     retrievers = [
         index,
         lc.EvidenceRetriever(index=index, **own),
@@ -88,15 +131,33 @@ def langchain_results(documents, wanted, question, construct):
         lc.RaptorRetriever(index=tree, mode="traversal", **own),
         lc.RaptorRetriever(index=tree, scoring="bm25", token_budget=None, **own),
     ]
-    for retriever in retrievers:
-        yield from retriever.invoke(question, **asked)
-        yield from asyncio.run(retriever.ainvoke(question, **asked))
+    others = [
+        lc.HybridRetriever(retriever=index, k=20),
+        lc.HybridRetriever(retriever=tree, k=20),
+        lc.QueryTransformRetriever(retriever=index, llm=model),
+        lc.QueryTransformRetriever(retriever=index, llm=model, query_transform="decompose"),
+    ]
+    for retriever in [*retrievers, *others]:
+        yield from retriever.invoke(question, config, **asked)
+        yield from asyncio.run(retriever.ainvoke(question, config, **asked))
+    off = {"reranker": None, "classifier": None}
+    chains = [
+        lc.create_longrag_chain(index, model),
+        lc.create_longrag_chain(retrievers[1].with_retry(), model),
+        lc.balanced_efficiency(index, model, **off),
+        lc.balanced_efficiency(tree, model, alpha=None, **off),
+        lc.best_performance(others[0], model, **off),
+    ]
+    for chain in chains:
+        yield chain.invoke({"input": question}, config, **asked)
+        yield asyncio.run(chain.ainvoke({"input": question}, config, **asked))
+        yield list(chain.stream({"input": question}, config, **asked))
+        yield chain.batch([{"input": question}], config, **asked)
     filtered = [one if construct else one.model_copy(update=asked) for one in retrievers]
     for retriever in (filtered[0], filtered[2]):
         hybrid = lc.HybridRetriever(retriever=retriever, k=20)
         yield from hybrid.invoke(question)
         yield from asyncio.run(hybrid.ainvoke(question))
-    model = ScriptedChatModel(reply=lambda prompt: prompt)
     for retriever in filtered:
         tool = lc.create_longrag_tool(retriever)
         message = tool.invoke(
@@ -109,6 +170,7 @@ def langchain_results(documents, wanted, question, construct):
     recipe = lc.balanced_efficiency(filtered[0], model, reranker=None, classifier=None)
     yield recipe.invoke({"input": question})
     yield from model.prompts
+    yield from trace.told
 
 
 @settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
@@ -159,15 +221,47 @@ def llama_results(documents, wanted, question):
     ]
     hybrids = [li.HybridRetriever(retriever=one, similarity_top_k=20) for one in retrievers[:1]]
     hybrids.append(li.HybridRetriever(retriever=retrievers[2], similarity_top_k=20))
+    hybrids += [
+        li.HybridRetriever(index=one, similarity_top_k=20).with_filters(wanted)
+        for one in (index, tree, plain_index(pages, model))
+    ]
     for retriever in [*retrievers, *hybrids]:
         for found in (retriever.retrieve(question), asyncio.run(retriever.aretrieve(question))):
             yield from (one.node.get_content(metadata_mode=MetadataMode.ALL) for one in found)
             yield from (one.node.to_dict() for one in found)
         yield li.LongUnitTool(retriever).call(question)
-    llm = ScriptedLLM(*(["an answer"] * 4))
-    engine = index.as_query_engine(llm=llm, filters=wanted)
-    yield engine.query(question)
+    llm = ScriptedLLM(*(["an answer"] * 60))
+    trace = LlamaTrace()
+    recipes = [
+        li.balanced_efficiency(
+            one, reranker=None, classifier=None, llm=llm, embed_model=model, alpha=alpha
+        )
+        for one, alpha in ((index, 0.3), (index, None), (tree, 0.3))
+    ]
+    recipes.append(
+        li.best_performance(
+            index.as_retriever(retriever_mode="evidence"),
+            **{"reranker": None, "classifier": None, "llm": llm, "embed_model": model},
+            alpha=None,
+        )
+    )
+    engines = [index.as_query_engine(llm=llm, filters=wanted)]
+    engines += [recipe.with_filters(wanted) for recipe in recipes]
+    for engine in engines:
+        engine.callback_manager.add_handler(trace)
+        for response in (engine.query(question), asyncio.run(engine.aquery(question))):
+            yield response
+            yield response.metadata
+            yield [node.node.to_dict() for node in response.source_nodes]
     yield from llm.prompts
+    yield from trace.told
+
+
+def plain_index(pages, model):
+    # One chunk a page: a framework's own retriever knows nothing of documents.
+    return VectorStoreIndex.from_documents(
+        pages, embed_model=model, transformations=[SentenceSplitter(chunk_size=4096)]
+    )
 
 
 @settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))

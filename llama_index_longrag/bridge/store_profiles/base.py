@@ -245,13 +245,13 @@ def combine_filters(own: MetadataFilters | None, added: MetadataFilters) -> Meta
     """Return filters that pass what both pass."""
     if own is None:
         return added
-    parts = [
-        one.filters if one.condition == FilterCondition.AND or len(one.filters) == 1 else [one]
-        for one in (own, added)
-    ]
-    if own.condition not in (FilterCondition.AND, FilterCondition.OR):
-        parts[0] = [own]
+    parts = [one.filters if _is_conjunction(one) else [one] for one in (own, added)]
     return MetadataFilters(filters=[*parts[0], *parts[1]])
+
+
+def _is_conjunction(filters: MetadataFilters) -> bool:
+    single = len(filters.filters) == 1 and filters.condition == FilterCondition.OR
+    return single or filters.condition == FilterCondition.AND
 
 
 def filter_by_documents(query: NodeQuery, nodes: Sequence[BaseNode]) -> Sequence[BaseNode]:
