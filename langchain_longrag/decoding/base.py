@@ -8,17 +8,21 @@ from typing import TYPE_CHECKING, Any
 
 from langchain_core.documents import Document
 from langchain_core.language_models import LanguageModelLike
+from langchain_core.messages import HumanMessage
 from langchain_core.runnables import RunnableConfig
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, SkipValidation
 
-from langchain_longrag.decoding.candidates import read_source, to_key_scorer
+from langchain_longrag.decoding.candidates import find, read_source, to_key_scorer
 from langchain_longrag.decoding.citations import CitedCorpus, DecoderBuilder
+from langchain_longrag.decoding.conversation import build_prompt
+from longrag import explorer
 from longrag.decoding.decoder import RichesDecoder
 from longrag.indexing.key_index.parts import Mode
 from longrag.ingestion import KeyKind
 from longrag.integration.quote_candidates import CANDIDATE_K, CandidateSource
 from longrag.journal import Journal
 from longrag.models.language_model import LanguageModel
+from longrag.prompts import RICHES_STOP
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -66,6 +70,38 @@ class RichesComponent(BaseModel):
 
     def _prepare(self) -> None:
         """Refuse settings out of range."""
+
+    def explore(self, questions: Sequence[str], *, rivals: int = 10) -> explorer.Explorer:
+        """Decode for questions, and make a page of the outputs; a notebook shows it.
+
+        The page shows the quotes beside their places in the documents, and the keys that lost
+        against them.
+
+        Args:
+            questions: each is decoded once, without callbacks.
+            rivals: how many of the keys that lost against a quote are shown, at most 20.
+
+        Raises:
+            InvalidParameterError: no questions, or a blank one.
+            GenerationError: the model failed.
+        """
+        outputs = {}
+        for question in explorer.check_questions(questions):
+            template = getattr(self, "prompt", None)
+            asked = build_prompt([HumanMessage(question)], template, markers=self.decoder.markers)
+            outputs[question] = self.decoder.generate(
+                asked.prompt,
+                query=asked.question,
+                prior_prompt=asked.prior_prompt,
+                candidates=find(self._source, question),
+                rivals=rivals,
+                stop=self._ends(None),
+            )
+        return explorer.explore_outputs(outputs, self._corpus.documents, title=type(self).__name__)
+
+    def _ends(self, stop: Sequence[str] | None) -> list[str]:
+        """Return the strings that end an output; ``stop`` is a call's own."""
+        return list(dict.fromkeys([*(stop or ()), *RICHES_STOP]))
 
     @classmethod
     def from_documents(

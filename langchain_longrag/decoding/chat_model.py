@@ -243,13 +243,12 @@ class ChatRiches(RichesComponent, BaseChatModel):
     ) -> Generator[Delta | Generation, None, None]:
         """Decode, with a piece for each call of the model; closing it stops the model."""
         timeout = self._check_call(kwargs)
-        own = [*_read_stop(stop if stop is not None else self.stop), *self.decoder.stop]
         pieces = self.decoder.stream(
             prompt.prompt,
             query=prompt.question,
             prior_prompt=prompt.prior_prompt,
             candidates=candidates,
-            stop=list(dict.fromkeys(own if self.prompt is None else [*own, *RICHES_STOP])),
+            stop=self._ends(stop),
             max_new_tokens=self._read_max_tokens(kwargs),
         )
         last = None if timeout is None else time.monotonic() + timeout
@@ -258,6 +257,10 @@ class ChatRiches(RichesComponent, BaseChatModel):
                 yield piece
                 if isinstance(piece, Delta) and last is not None and time.monotonic() > last:
                     raise GenerationError(f"decoding was not over after timeout={timeout} seconds")
+
+    def _ends(self, stop: Sequence[str] | None) -> list[str]:
+        own = [*_read_stop(stop if stop is not None else self.stop), *self.decoder.stop]
+        return list(dict.fromkeys(own if self.prompt is None else [*own, *RICHES_STOP]))
 
     def _read_prompt(
         self, messages: Sequence[BaseMessage], kwargs: dict[str, Any]

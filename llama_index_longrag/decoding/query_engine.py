@@ -35,6 +35,7 @@ from llama_index_longrag.decoding.streams import (
     empty_async_stream,
     empty_stream,
 )
+from longrag import explorer
 from longrag.decoding import (
     RichesDecoder,
     build_decoder,
@@ -139,6 +140,7 @@ class RichesQueryEngine(BaseQueryEngine):
             max_sources=max_sources,
             callback_manager=self.callback_manager,
         )
+        self._nodes, self._title_key = nodes, title_key
         self._retriever = _PassageRetriever(self._llm, self._passages, similarity_top_k)
 
     @classmethod
@@ -240,6 +242,35 @@ class RichesQueryEngine(BaseQueryEngine):
     async def aretrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
         """Return what ``retrieve`` does, off the event loop."""
         return await self._retriever.aretrieve(query_bundle)
+
+    def explore(self, questions: Sequence[str], *, rivals: int = 10) -> explorer.Explorer:
+        """Answer questions, and make a page of the outputs; a notebook shows it.
+
+        The page shows the quotes beside their places in the documents, and the keys that lost
+        against them.
+
+        Args:
+            questions: each is decoded once, without the framework's events.
+            rivals: how many of the keys that lost against a quote are shown, at most 20.
+
+        Raises:
+            InvalidParameterError: no questions, a blank one, or an index without keys.
+            GenerationError: the model failed.
+        """
+        outputs = {}
+        for question in explorer.check_questions(questions):
+            request = self._request(question)
+            if request is None:
+                raise InvalidParameterError("nodes", 0, "at least one with text to quote from")
+            outputs[question] = self._decoder.generate(
+                request["prompt"],
+                query=question,
+                prior_prompt=request["prior_prompt"],
+                candidates=self._llm.find_candidates(question),
+                rivals=rivals,
+            )
+        documents = CitedDocuments(self._nodes, self._title_key).documents
+        return explorer.explore_outputs(outputs, documents, title=type(self).__name__)
 
     def _get_prompts(self) -> PromptDictType:
         return {"riches": self._template}

@@ -17,7 +17,7 @@ import numpy as np
 
 from longrag.decoding.constraint import Constraint
 from longrag.decoding.place import Inside
-from longrag.decoding.search import Hypothesis, Step
+from longrag.decoding.search import MAX_RIVALS, Hypothesis, Step
 from longrag.errors import InvalidParameterError
 from longrag.indexing import KeyIndex
 from longrag.models.language_model import Next, Scores
@@ -177,11 +177,20 @@ def rank_keys(
             ranking.prior.pop(next(iter(ranking.prior)))
         ranking.prior.update((tokens, sum(row)) for tokens, (_, row) in found.items())
     scored = yield from _score(constraint, start, prompt, start.tokens, keys)
-    best = max(keys, key=lambda tokens: ranking.value(tokens, sum(scored[tokens][1])))
-    own = start
-    for token, logprob in zip(*scored[best], strict=True):
-        own = own.after(token, logprob, constraint.advance(own.place, token))
+    ranked = sorted(keys, key=lambda tokens: -ranking.value(tokens, sum(scored[tokens][1])))
+    own, *rivals = (
+        _write(constraint, start, *scored[tokens]) for tokens in ranked[: MAX_RIVALS + 1]
+    )
+    own = own.against(len(own.place.spans) - 1, rivals)
     return own._replace(proved=own.proved | {own.place.spans[-1]})
+
+
+def _write(
+    constraint: Constraint, own: Hypothesis, tokens: Sequence[int], logprobs: Sequence[float]
+) -> Hypothesis:
+    for token, logprob in zip(tokens, logprobs, strict=True):
+        own = own.after(token, logprob, constraint.advance(own.place, token))
+    return own
 
 
 def _open_keys(

@@ -233,6 +233,7 @@ class RichesDecoder:
         prior_prompt: str = "",
         candidates: Candidates | CandidatesFor | None = None,
         n_best: int = 1,
+        rivals: int = 0,
         stop: Sequence[str] | None = None,
         max_new_tokens: int | None = None,
     ) -> Generation:
@@ -251,6 +252,7 @@ class RichesDecoder:
                 with the query and the thought that the model wrote before the span.
             n_best: how many outputs are wanted, the best and its ``alternatives``; at most
                 ``beam_size``, and 1 for an exact search.
+            rivals: how many of the keys that lost against each span are told with it, at most 20.
             stop: instead of the decoder's.
             max_new_tokens: instead of the decoder's.
 
@@ -259,6 +261,7 @@ class RichesDecoder:
             GenerationError: the model failed.
         """
         wanted = check_count("n_best", n_best)
+        check_count("rivals", rivals, 0)
         task = self._task(
             [prompt],
             [query],
@@ -267,6 +270,7 @@ class RichesDecoder:
             stop=stop,
             max_new_tokens=max_new_tokens,
             n_best=wanted,
+            rivals=rivals,
         )
         (outcome,) = finish(task.run(self.language_model, self._stopped))
         return task.generation(0, outcome)
@@ -387,6 +391,7 @@ class RichesDecoder:
         stop: Sequence[str] | None,
         max_new_tokens: int | None = None,
         n_best: int = 1,
+        rivals: int = 0,
         behind: Sequence[int] = (),
     ) -> _Task:
         ends = self.stop if stop is None else check_strings(stop, "stop")
@@ -411,7 +416,9 @@ class RichesDecoder:
             prompts=[*ids, behind_nothing],
             searches=[search for _, search in pairs],
             writers=[
-                Writer(self.language_model.tokenizer, self._texts, ends, query, self._titles)
+                Writer(
+                    self.language_model.tokenizer, self._texts, ends, query, self._titles, rivals
+                )
                 for query in queries
             ],
         )

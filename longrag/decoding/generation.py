@@ -36,7 +36,8 @@ class RetrievedSpan:
     its tokens and of the closing marker. ``proved`` tells that of the keys that fit into the tokens
     allowed no other was better there (``search="exact"``), by the decoder's ``score`` among few
     candidates and by the sum among more keys. ``sources`` are in the order of
-    documents and offsets, or ranked.
+    documents and offsets, or ranked. ``rivals`` are keys that lost against this one behind the same
+    text, best first, where they were asked for: keys that the beam closed, or other candidates.
     """
 
     text: str
@@ -45,6 +46,7 @@ class RetrievedSpan:
     logprob: float
     sources: tuple[Source, ...]
     proved: bool = False
+    rivals: tuple[RetrievedSpan, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ class Writer:
     """Writes hypotheses out.
 
     ``texts`` and ``titles`` are those of the corpus's documents, by id. The sources of a span are
-    ranked by ``query`` and the thought before it.
+    ranked by ``query`` and the thought before it. A span gets its best ``rivals``, as many as that.
     """
 
     tokenizer: Tokenizer
@@ -27,6 +27,7 @@ class Writer:
     stop: Sequence[str]
     query: str = ""
     titles: Mapping[str, str] = field(default_factory=dict)
+    rivals: int = 0
 
     def generation(self, found: Sequence[Hypothesis], usage: Usage) -> Generation:
         """Write the hypotheses of a search, best first: the first, with the others beside it."""
@@ -63,7 +64,15 @@ class Writer:
                     titles=self.titles,
                 ),
                 proved=closed in own.proved,
+                rivals=tuple(self._rivals(own, number)),
             )
+
+    def _rivals(self, own: Hypothesis, number: int) -> Iterator[RetrievedSpan]:
+        """Yield what lost against a span."""
+        known = own.rivals[number] if number < len(own.rivals) else ()
+        for other in known[: self.rivals]:
+            script = transcribe(self.tokenizer, other.tokens, other.place.spans)
+            yield from islice(self.spans(other, script, number), 1)
 
 
 class Stream:

@@ -2,8 +2,10 @@
 const data = JSON.parse(document.getElementById("data").textContent);
 const docs = data.documents, nodes = data.tree || [], units = data.units || [];
 const links = data.links || [], ways = data.ways || [];
+const outputs = data.outputs || [], traces = data.traces || [];
 const ROW = 48;
-const state = { tab: "", way: ways.length ? 0 : -1, focus: -1, node: -1, unit: units.length ? 0 : -1 };
+const state = { tab: "", way: ways.length ? 0 : -1, focus: -1, node: -1, unit: units.length ? 0 : -1,
+  output: 0, span: 0, trace: 0 };
 
 // Every text of the corpus goes through here, and becomes text and nothing else.
 function make(tag, options, ...children) {
@@ -47,6 +49,13 @@ const width = new Float64Array(nodes.length);
 nodes.forEach((_, at) => {
   width[at] = shown[at].length ? shown[at].reduce((sum, child) => sum + width[child], 0) : 1;
 });
+// The leaves before each node, as the tree is drawn.
+const before = new Float64Array(nodes.length);
+const putAt = (at, left) => {
+  before[at] = left;
+  for (const child of shown[at]) { putAt(child, left); left += width[child]; }
+};
+roots.reduce((left, at) => { putAt(at, left); return left + width[at]; }, 0);
 const pathTo = (at) => (at < 0 ? [] : [...pathTo(parents[at].length ? parents[at][0] : -1), at]);
 const below = (at) => (at < 0 ? roots : shown[at]);
 
@@ -72,24 +81,59 @@ function layer(level) {
   return "hsl(" + ((212 + 47 * level) % 360) + " 42% " + (dark ? 32 : 82) + "%)";
 }
 
+// The nodes are painted once for each zoom, width, question and theme; a choice is drawn over them.
+const painted = document.createElement("canvas");
+let paintedFor = "", view = { first: [], left: 0, all: 1, full: 300, height: 26, top: 0 };
 function drawTree() {
   const ratio = window.devicePixelRatio || 1, full = canvas.clientWidth || 300;
+  const key = [state.focus, full, ratio, state.way, root.dataset.theme].join();
+  if (key !== paintedFor) {
+    paintNodes(ratio, full);
+    paintedFor = key;
+  }
+  canvas.style.height = view.tall + "px";
+  // To set a size clears the picture even where it is the same.
+  if (canvas.width !== painted.width || canvas.height !== painted.height) {
+    canvas.width = painted.width;
+    canvas.height = painted.height;
+  }
+  const pen = canvas.getContext("2d"), css = colours(), way = ways[state.way];
+  pen.setTransform(1, 0, 0, 1, 0, 0);
+  pen.clearRect(0, 0, canvas.width, canvas.height);
+  pen.drawImage(painted, 0, 0);
+  pen.scale(ratio, ratio);
+  const outline = (at, colour) => {
+    if (!within(at)) return;
+    const [x, y, size] = boxOf(at);
+    pen.strokeStyle = colour;
+    pen.lineWidth = 3;
+    pen.strokeRect(x + 1, y + 1, Math.max(size - 3, 1), view.height - 3);
+  };
+  for (const at of (way && way.taken) || []) outline(at, css("--read"));
+  if (state.node >= 0) outline(state.node, css("--mark"));
+}
+const within = (at) => state.focus < 0 || pathTo(at).includes(state.focus);
+function boxOf(at) {
+  const size = view.full * width[at] / view.all;
+  return [view.full * (before[at] - view.left) / view.all, (depthOf(at) - view.top) * view.height, size];
+}
+const depthOf = (at) => pathTo(at).length - 1;
+function paintNodes(ratio, full) {
   const first = state.focus < 0 ? roots : [state.focus];
-  const depth = (at) => 1 + Math.max(0, ...shown[at].map(depth));
-  const levels = Math.max(1, ...first.map(depth));
+  const depth = (at) => shown[at].reduce((most, child) => Math.max(most, 1 + depth(child)), 1);
+  const levels = first.reduce((most, at) => Math.max(most, depth(at)), 1);
   const height = Math.max(26, Math.min(64, 380 / levels));
-  canvas.style.height = levels * height + "px";
-  canvas.width = Math.round(full * ratio);
-  canvas.height = Math.round(levels * height * ratio);
-  const pen = canvas.getContext("2d"), css = colours();
+  view = { left: state.focus < 0 ? 0 : before[state.focus], full, height, tall: levels * height,
+    all: first.reduce((sum, at) => sum + width[at], 0), top: state.focus < 0 ? 0 : depthOf(state.focus) };
+  painted.width = Math.round(full * ratio);
+  painted.height = Math.round(levels * height * ratio);
+  const pen = painted.getContext("2d"), css = colours(), ink = css("--text");
   pen.scale(ratio, ratio);
   pen.font = "12px system-ui, sans-serif";
   pen.textBaseline = "middle";
   const way = ways[state.way], scores = way && way.nodes;
   let low = Infinity, high = -Infinity;
   for (const score of scores || []) { low = Math.min(low, score); high = Math.max(high, score); }
-  const taken = new Set((way && way.taken) || []);
-  const kept = new Set([...taken, state.node].flatMap(pathTo));
   boxes = [];
   const draw = (at, x, size, row) => {
     const y = row * height;
@@ -101,30 +145,21 @@ function drawTree() {
       pen.beginPath();
       pen.rect(x, y, size - 4, height);
       pen.clip();
-      pen.fillStyle = css("--text");
+      pen.fillStyle = ink;
       pen.fillText(clip(nodeText(at), Math.ceil(size / 6)), x + 5, y + height / 2);
       pen.restore();
     }
-    if (taken.has(at)) outline(x, y, size, css("--read"), 3);
-    if (at === state.node) outline(x, y, size, css("--mark"), 3);
     let left = x;
     for (const child of shown[at]) {
       const own = size * width[child] / width[at];
       // Of what is narrower than half a pixel, one node is drawn for each half.
-      const seen = own >= 0.5 || Math.floor(2 * left) !== Math.floor(2 * (left + own));
-      if (seen || kept.has(child)) draw(child, left, own, row + 1);
+      if (own >= 0.5 || Math.floor(2 * left) !== Math.floor(2 * (left + own))) draw(child, left, own, row + 1);
       left += own;
     }
   };
-  const outline = (x, y, size, colour, thick) => {
-    pen.strokeStyle = colour;
-    pen.lineWidth = thick;
-    pen.strokeRect(x + 1, y + 1, Math.max(size - 3, 1), height - 3);
-  };
-  const all = first.reduce((sum, at) => sum + width[at], 0);
   let left = 0;
   for (const at of first) {
-    const own = full * width[at] / all;
+    const own = full * width[at] / view.all;
     draw(at, left, own, 0);
     left += own;
   }
@@ -173,14 +208,14 @@ const scoreOf = (at) => {
   const way = ways[state.way];
   return way && way.nodes ? "score " + (way.nodes[at] / 1000).toFixed(3) : "";
 };
+const levels = {};
+nodes.forEach((node) => { levels[node.level] = (levels[node.level] || 0) + 1; });
 function showTree() {
   const crumbs = make("nav", { class: "crumbs", "aria-label": "Path" });
   crumbs.append(make("button", { text: "all", click: () => { state.focus = -1; showTree(); } }));
   for (const at of pathTo(state.focus)) {
     crumbs.append(make("button", { text: clip(nodeText(at), 28), click: () => choose(at, true) }));
   }
-  const levels = {};
-  nodes.forEach((node) => { levels[node.level] = (levels[node.level] || 0) + 1; });
   const told = Object.entries(levels).map(([level, size]) =>
     number(size) + (level === "0" ? " leaves" : " on level " + level)).join(", ");
   section.replaceChildren(crumbs, canvas, make("p", { class: "dim", text: told +
@@ -378,6 +413,7 @@ function showWay() {
         strip(one.chunks, low, high)));
     }
   }
+  if (way.evidence) parts.push(...evidenceOf(way));
   if (way.taken) {
     parts.push(make("h3", { text: "Nodes of the tree" }), ...budget(way, way.taken.map((at) => nodes[at].tokens)));
     for (const at of way.taken) {
@@ -390,6 +426,36 @@ function showWay() {
   if (way.units && way.units.length) showUnitWay(way.units[0]);
   else if (way.taken && way.taken.length) showNode(way.taken[0]);
   remember();
+}
+// Evidence: single passages, each with what brought it in.
+const nameOfPlace = ([doc, start]) => nameOf(doc) + (start ? " (" + place(doc, start, start + 1) + ")" : "");
+function reason(one) {
+  if (one.via === "link") return "linked with " + nameOfPlace(one.from);
+  if (one.via === "terms") return "shares " + one.terms.join(", ") + " with " + nameOfPlace(one.from);
+  return "by the question";
+}
+function evidenceOf(way) {
+  const parts = [make("h3", { text: "Evidence, passage by passage" }),
+    ...budget(way, way.evidence.map((one) => one.tokens))];
+  for (const one of way.evidence) {
+    const [doc, start, end] = one.place;
+    parts.push(make("button", { class: "way", "data-via": one.via, click: () => showHop(one) },
+      make("div", { text: (one.score / 1000).toFixed(3) + "  " + nameOf(doc) + ": " +
+        clip(docs[doc].text.slice(start, end), 80) }),
+      make("div", { class: "dim", text: reason(one) + " \u00b7 " + count(one.tokens, "token") })));
+  }
+  return parts;
+}
+function showHop(one) {
+  const texts = [];
+  const passage = (title, [doc, start, end]) => texts.push(make("h3", { text: title }),
+    make("button", { text: place(doc, start, end), click: () => showDocument(doc, [start, end]) }),
+    make("div", { class: "text", tabindex: "0", text: docs[doc].text.slice(start, end) }));
+  if (one.from) passage("From", one.from);
+  passage(one.from ? "To" : "Passage", one.place);
+  detail.replaceChildren(make("h2", { text: nameOf(one.place[0]) }), make("p", { class: "dim", text:
+    reason(one) + " \u00b7 score " + (one.score / 1000).toFixed(3) + ", of which " +
+    (one.direct / 1000).toFixed(3) + " by the question" }), ...texts);
 }
 function showUnitWay(one) {
   const unit = units[one.unit], list = make("div", { class: "list" });
@@ -406,9 +472,146 @@ function showUnitWay(one) {
     make("h3", { text: "Chunks, best first" }), list);
 }
 
-// The frame around the three.
+// One of several outputs or traces is chosen above the view.
+function chooser(all, now, change) {
+  if (all.length < 2) return [];
+  const select = make("select", { "aria-label": "Question" });
+  all.forEach((one, at) => select.append(make("option", { value: at, text: clip(one.question, 60) })));
+  select.value = now;
+  select.addEventListener("change", () => change(Number(select.value)));
+  return [select];
+}
+
+// An output of RICHES: its quotes are lit, and the one that is chosen is lit in its document too.
+const FINISH = { stop: "ended by the model", length: "out of tokens", stuck: "nothing could follow",
+  no_quote: "no quote was accepted, so there is no output" };
+const likely = (logprob) => logprob === null ? "impossible" : "log-probability " + logprob.toFixed(2);
+function showOutput() {
+  const output = outputs[state.output], text = make("div", { class: "text output" });
+  let at = 0;
+  output.spans.forEach((span, number) => {
+    const mark = make("button", { class: "quote", "aria-pressed": number === state.span,
+      text: output.text.slice(span.start, span.end), click: () => { state.span = number; showOutput(); } });
+    text.append(output.text.slice(at, span.start), mark);
+    at = span.end;
+  });
+  text.append(output.text.slice(at));
+  const parts = [...chooser(outputs, state.output, (to) => { state.output = to; state.span = 0; showOutput(); }),
+    make("h2", { text: output.question }),
+    make("p", { class: "dim", text: [FINISH[output.finish], likely(output.logprob),
+      count(output.written, "token") + " written behind " + number(output.prompt),
+      count(output.calls, "call") + " of the model"].join(" \u00b7 ") })];
+  if (output.text) parts.push(text);
+  const span = output.spans[state.span] || output.rejected;
+  if (span) parts.push(...keysOf(span, span === output.rejected));
+  if (output.others.length) {
+    parts.push(make("h3", { text: "Other outputs (" + number(output.others.length) + ")" }));
+    for (const other of output.others) {
+      parts.push(make("p", { class: "dim", text: likely(other.logprob) + "  " + clip(other.text, 400) }));
+    }
+  }
+  section.replaceChildren(...parts);
+  if (span) showSources(span);
+  else detail.replaceChildren(make("h2", { text: "No quote" }));
+  remember();
+}
+// The key that won, and those that lost behind the same words.
+function keysOf(span, rejected) {
+  const all = [span, ...span.rivals], known = all.map((one) => one.logprob).filter((one) => one !== null);
+  const most = Math.max(...known), least = Math.min(...known, most - 1);
+  const parts = [make("h3", { text: (rejected ? "The quote that was not accepted" : "The key that was quoted") +
+    (span.rivals.length ? ", and " + number(span.rivals.length) + " that lost" : "") })];
+  for (const one of all) {
+    const bar = make("div", { class: "bar", "aria-hidden": "true" }), piece = make("i");
+    piece.style.width = (one.logprob === null ? 0 : 4 + 96 * (one.logprob - least) / (most - least)) + "%";
+    bar.append(piece);
+    parts.push(make("button", { class: "way", "data-read": one === span && !rejected,
+      click: () => showSources(one) }, make("div", { text: clip(one.text, 160) }), make("div", { class: "dim",
+        text: likely(one.logprob) + (one.proved ? ", proved to be the best" : "") }), bar));
+  }
+  return parts;
+}
+function showSources(span) {
+  const list = make("div", { class: "list" });
+  const parts = [make("h2", { text: clip(span.text, 200) }), list], body = make("div");
+  const open = (source) => {
+    const [start, end] = source.place, shownText = docs[source.doc].text;
+    const lit = make("mark", { class: "lit", text: shownText.slice(start, end) });
+    body.replaceChildren(make("h3", { text: nameOf(source.doc) + (source.verbatim ? "" :
+      ": the passage that the quote stands for") }), make("div", { class: "text", tabindex: "0" },
+      shownText.slice(0, start), lit, shownText.slice(end)));
+    requestAnimationFrame(() => lit.scrollIntoView({ block: "nearest" }));
+  };
+  for (const source of span.sources) {
+    const told = source.doc === null ? source.id + ", characters " + source.place.join("-") :
+      place(source.doc, source.place[0], source.place[1]);
+    list.append(source.doc === null ? make("span", { class: "dim", text: told }) :
+      make("button", { text: told, click: () => open(source) }));
+  }
+  if (span.more) list.append(make("span", { class: "dim", text: "and " + number(span.more) + " more places" }));
+  detail.replaceChildren(...parts, body);
+  const first = span.sources.find((source) => source.doc !== null);
+  if (first) open(first);
+}
+
+// A recipe's trace as a waterfall.
+const seconds = (value) => value >= 1 ? value.toFixed(2) + " s" : (1000 * value).toFixed(value < 0.01 ? 2 : 0) + " ms";
+function showTrace() {
+  const trace = traces[state.trace], steps = trace.steps;
+  const total = steps.reduce((sum, step) => sum + (step.seconds || 0), 0);
+  const sent = steps.reduce((sum, step) => sum + (step.sent_tokens || 0), 0);
+  const received = steps.reduce((sum, step) => sum + (step.received_tokens || 0), 0);
+  const parts = [...chooser(traces, state.trace, (to) => { state.trace = to; showTrace(); }),
+    make("h2", { text: trace.question }), make("p", { class: "dim", text: seconds(total) + " \u00b7 " +
+      number(sent) + " tokens sent, " + number(received) + " received" })];
+  let began = 0;
+  for (const step of steps) {
+    const bar = make("div", { class: "fall", "aria-hidden": "true" }), piece = make("i");
+    piece.style.left = (total ? 100 * began / total : 0) + "%";
+    piece.style.width = (total ? 100 * step.seconds / total : 0) + "%";
+    bar.append(piece);
+    began += step.seconds || 0;
+    const failed = (step.errors || []).length;
+    parts.push(make("button", { class: "way step", "data-skipped": step.skipped !== null,
+      "data-failed": failed > 0, click: () => showStep(step) },
+      make("div", { text: step.name + (failed ? ", " + count(failed, "error") : "") }),
+      ...(step.skipped !== null ? [make("div", { class: "dim", text: "skipped: " + step.skipped })] :
+        [bar, make("div", { class: "dim", text: told(step) })])));
+  }
+  section.replaceChildren(...parts);
+  const slow = steps.reduce((most, step) => (step.seconds > most.seconds ? step : most), steps[0]);
+  if (slow) showStep(slow);
+  remember();
+}
+function told(step) {
+  const calls = Object.entries(step.calls || {}).map(([name, times]) => number(times) + " " + name);
+  const way = step.output.decision === null || step.output.decision === undefined ?
+    number(step.input.tokens) + " to " + number(step.output.tokens) + " tokens" :
+    (step.output.decision ? "retrieval is needed" : "no retrieval is needed");
+  const paid = step.sent_tokens || step.received_tokens ?
+    number(step.sent_tokens) + " sent, " + number(step.received_tokens) + " received" : "";
+  return [seconds(step.seconds), way, paid, calls.join(", ")].filter(Boolean).join(" \u00b7 ");
+}
+function showStep(step) {
+  const parts = [make("h2", { text: step.name }), make("p", { class: "dim", text:
+    step.skipped === null ? told(step) : "skipped: " + step.skipped })];
+  for (const error of step.errors || []) parts.push(make("p", { class: "error", text: error }));
+  for (const [title, side] of [["In", step.input], ["Out", step.output]]) {
+    if (!side || !side.count) continue;
+    parts.push(make("h3", { text: title + ": " + count(side.count, "text") + ", " + count(side.tokens, "token") }));
+    for (const one of side.first) {
+      parts.push(make("div", { class: "dim", text: [one.id, one.score === null || one.score === undefined ?
+        "" : Number(one.score).toFixed(3)].filter(Boolean).join(" \u00b7 ") }),
+        make("div", { class: "text", text: one.text, tabindex: "0" }));
+    }
+  }
+  detail.replaceChildren(...parts);
+}
+
+// The frame around the views.
 const tabs = [["tree", "Tree", nodes.length, showTree], ["units", "Units", units.length, showUnits],
-  ["question", "Question", ways.length, showWay]].filter(([, , count]) => count);
+  ["question", "Question", ways.length, showWay], ["output", "Output", outputs.length, showOutput],
+  ["trace", "Trace", traces.length, showTrace]].filter(([, , count]) => count);
 const buttons = tabs.map(([name, label]) => make("button", { role: "tab", id: "tab-" + name, text: label,
   click: () => open(name) }));
 function open(name) {
@@ -423,7 +626,8 @@ function open(name) {
   found[3]();
 }
 function remember() {
-  const at = state.tab === "tree" ? state.node : state.tab === "units" ? state.unit : state.way;
+  const at = { tree: state.node, units: state.unit, question: state.way, output: state.output,
+    trace: state.trace }[state.tab];
   const wanted = "#" + state.tab + (at >= 0 ? "/" + at : "");
   if (location.hash !== wanted) {
     try { history.replaceState(null, "", wanted); } catch { /* a notebook's frame has no address */ }
@@ -435,6 +639,8 @@ function recall() {
   if (tab === "tree" && given < nodes.length) state.node = given;
   if (tab === "units" && given >= 0 && given < units.length) state.unit = given;
   if (tab === "question" && given >= 0 && given < ways.length) state.way = given;
+  if (tab === "output" && given >= 0 && given < outputs.length) state.output = given;
+  if (tab === "trace" && given >= 0 && given < traces.length) state.trace = given;
   open(tab);
 }
 const tablist = make("div", { role: "tablist", "aria-label": "Views" }, ...buttons);
@@ -458,8 +664,9 @@ if (ways.length) {
   choice.addEventListener("change", () => { state.way = Number(choice.value); open(state.tab); });
   header.append(choice);
 }
-header.append(make("span", { class: "grow" }), make("span", { class: "dim",
-  text: number(docs.length) + " documents" }), theme);
+header.append(make("span", { class: "grow" }));
+if (docs.length) header.append(make("span", { class: "dim", text: count(docs.length, "document") }));
+header.append(theme);
 document.body.append(header, make("main", {}, section, detail));
 const night = window.matchMedia("(prefers-color-scheme: dark)");
 paint(night.matches);

@@ -21,11 +21,13 @@ from longrag.explorer.records import (
     link_records,
     tree_records,
     unit_records,
+    way_of_evidence,
     way_through_tree,
     way_through_units,
 )
 from longrag.retrieval.assembly import check_token_budget
 from longrag.retrieval.corpus import CorpusIndex
+from longrag.retrieval.corpus_evidence import LINK_SOURCES, evidence_of
 from longrag.retrieval.tree_index import TreeIndex
 from longrag.retrieval.units import check_k, embed_query
 
@@ -111,10 +113,7 @@ def explore(
     """
     if units is None and tree is None:
         raise InvalidParameterError("units", None, "given where there is no tree")
-    if isinstance(questions, str) or not all(
-        isinstance(one, str) and one.strip() for one in questions
-    ):
-        raise InvalidParameterError("questions", questions, "a list of questions, none blank")
+    check_questions(questions)
     check_token_budget(token_budget)
     check_k(k)
     view = None if units is None else units.view()
@@ -134,23 +133,41 @@ def explore(
         way: dict[str, Any] = {"question": question, "budget": token_budget}
         if view is not None:
             way |= way_through_units(view.index, vector, token_budget, k)
+            if units is not None and units.builder.granularity != "unit":
+                evidence = evidence_of(units, LINK_SOURCES, {}).index(view)
+                way |= way_of_evidence(evidence, question, vector, token_budget, offsets)
         if nodes is not None:
             way |= way_through_tree(nodes, vector, token_budget, k)
         ways.append(way)
     data["ways"] = ways
-    return Explorer(_page(data))
+    return write_page(data)
 
 
-def _page(data: Mapping[str, Any]) -> str:
+def check_questions(questions: Sequence[str]) -> Sequence[str]:
+    """Return questions, each once, in their order.
+
+    Raises:
+        InvalidParameterError: they are one string, or one of them is blank or no string.
+    """
+    if isinstance(questions, str) or not all(
+        isinstance(one, str) and one.strip() for one in questions
+    ):
+        raise InvalidParameterError("questions", questions, "a list of questions, none blank")
+    return list(dict.fromkeys(questions))
+
+
+def write_page(data: Mapping[str, Any]) -> Explorer:
+    """Write the page that shows some data."""
     script, style = (_asset(name) for name in ("explorer.js", "explorer.css"))
-    return _PAGE.format(
+    page = _PAGE.format(
         title=html.escape(str(data["title"])).encode("ascii", "xmlcharrefreplace").decode(),
         style=style,
         script=script,
         style_hash=_hash(style),
         script_hash=_hash(script),
-        data=json.dumps(data, separators=(",", ":")).translate(_ESCAPED),
+        data=json.dumps(data, separators=(",", ":"), allow_nan=False).translate(_ESCAPED),
     )
+    return Explorer(page)
 
 
 def _asset(name: str) -> str:

@@ -6,7 +6,7 @@ Characters are counted as JavaScript counts them, in units of UTF-16.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import numpy as np
 
@@ -14,11 +14,13 @@ from longrag.indexing.tree.tree import Tree
 from longrag.models.tokens import count_tokens
 from longrag.retrieval.assembly import fit_budget
 from longrag.retrieval.corpus import CorpusIndex
+from longrag.retrieval.evidence import Evidence, EvidenceIndex
 from longrag.retrieval.tree_search import TreeScorer, collapsed
 from longrag.retrieval.units import UnitIndex, Vector
-from longrag.types import Chunk, Document
+from longrag.types import Chunk, Document, Member
 
 _UNITS_IN_A_WAY: Final = 30
+_PASSAGES_IN_A_WAY: Final = 200
 _LAST_OF_PLANE: Final = "\uffff"
 
 
@@ -36,9 +38,17 @@ class Offsets:
     def of(self, doc_id: str, character: int) -> int:
         """Return the offset of a character of a document."""
         text = self._texts.get(doc_id)
-        if text is None:
-            return character
-        return character + sum(one > _LAST_OF_PLANE for one in text[:character])
+        return character if text is None else utf16_offset(text, character)
+
+    def stretch(self, part: Chunk | Member) -> list[int]:
+        """Return where a part is: its document's number, and its first and last offset there."""
+        id_, start, end = part.doc_id, part.doc_start, part.doc_end
+        return [self.number[id_], self.of(id_, start), self.of(id_, end)]
+
+
+def utf16_offset(text: str, character: int) -> int:
+    """Return the offset of a character of a text in units of UTF-16."""
+    return character + sum(one > _LAST_OF_PLANE for one in text[:character])
 
 
 def document_records(documents: Mapping[str, Document]) -> list[dict[str, Any]]:
@@ -78,18 +88,11 @@ def unit_records(index: UnitIndex, offsets: Offsets) -> list[dict[str, Any]]:
     for chunk in index.chunks:
         chunks[chunk.unit_id].append(chunk)
 
-    def stretch(doc_id: str, start: int, end: int) -> list[int]:
-        return [offsets.number[doc_id], offsets.of(doc_id, start), offsets.of(doc_id, end)]
-
     return [
         {
             "tokens": unit.tokens,
-            "members": [
-                stretch(one.doc_id, one.doc_start, one.doc_end)
-                for one in unit.members
-                if one.placed
-            ],
-            "chunks": [stretch(one.doc_id, one.doc_start, one.doc_end) for one in chunks[unit.id]],
+            "members": [offsets.stretch(one) for one in unit.members if one.placed],
+            "chunks": [offsets.stretch(one) for one in chunks[unit.id]],
         }
         for unit in index.units
     ]
@@ -132,6 +135,38 @@ def way_through_units(
             }
         )
     return {"units": units}
+
+
+def way_of_evidence(
+    index: EvidenceIndex, question: str, vector: Vector, token_budget: int | None, offsets: Offsets
+) -> dict[str, Any]:
+    """Write the evidence for a question, best first, with what brought each passage in.
+
+    Scores are in thousandths. ``from`` is the passage that a hop began at, with the terms that the
+    two share where these led on.
+    """
+    found = index.search(question, vector, token_budget=token_budget)
+
+    def hop(one: Evidence) -> dict[str, Any]:
+        if one.source is None:
+            return {}
+        begin = offsets.stretch(cast("Chunk", index.passages[one.source]))
+        terms = index.shared_terms(question, one.source, one.index) if one.via == "terms" else []
+        return {"from": begin, "terms": terms}
+
+    return {
+        "evidence": [
+            {
+                "place": offsets.stretch(cast("Chunk", one.passage)),
+                "score": _thousandths(one.score),
+                "direct": _thousandths(one.direct),
+                "tokens": index.sizes[one.index],
+                "via": one.via,
+                **hop(one),
+            }
+            for one in found[:_PASSAGES_IN_A_WAY]
+        ]
+    }
 
 
 def way_through_tree(

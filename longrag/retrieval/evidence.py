@@ -112,6 +112,10 @@ class EvidenceIndex:
         term_weight: The weight of rare terms shared with a hit, at least 0.
         count_tokens: Counts the tokens of a text; a passage's title counts with it.
 
+    Attributes:
+        passages: what is ranked.
+        sizes: the tokens of each passage, its title included.
+
     Raises:
         EmbeddingError: Vectors that are not finite, not of one width, or not one a passage.
         InvalidDocumentError: Two passages have one id, or one is neither document nor chunk.
@@ -138,7 +142,7 @@ class EvidenceIndex:
         self._documents = [_as_document(passage) for passage in self.passages]
         check_documents(self._documents)
         self._count_tokens = count_tokens
-        self._sizes = document_sizes(self._documents, count_tokens=count_tokens)
+        self.sizes = document_sizes(self._documents, count_tokens=count_tokens)
         self._vectors = check_vectors(vectors, name="vectors")
         if len(self._vectors) != len(self.passages):
             raise EmbeddingError(
@@ -200,6 +204,14 @@ class EvidenceIndex:
             for index in self._fit(score, token_budget)
         ]
 
+    def shared_terms(self, question: str, one: int, other: int, count: int = 5) -> list[str]:
+        """Return the terms that two passages share and the question does not hold.
+
+        Those that weigh most for their cosine come first, at most ``count``.
+        """
+        asked = self._terms.known(content_terms(question))
+        return self._terms.shared(one, other, asked)[:count]
+
     def units(self, found: Sequence[Evidence]) -> list[RetrievedUnit]:
         """Write each passage found as a separate unit, in the same order.
 
@@ -252,13 +264,13 @@ class EvidenceIndex:
         order: list[int] = np.argsort(-score, kind="stable").tolist()
         if token_budget is None:
             return order
-        chosen, room, smallest = [], token_budget, min(self._sizes)
+        chosen, room, smallest = [], token_budget, min(self.sizes)
         for index in order:
             if room < smallest:
                 break
-            if self._sizes[index] <= room:
+            if self.sizes[index] <= room:
                 chosen.append(index)
-                room -= self._sizes[index]
+                room -= self.sizes[index]
         return chosen
 
     def _evidence(
@@ -361,6 +373,14 @@ class _TermIndex:
         row = slice(self._ends[text - 1] if text else 0, self._ends[text])
         new = ~np.isin(self._terms[row], asked)
         return self._terms[row][new], self._weights[row][new]
+
+    def shared(self, one: int, other: int, asked: NDArray[np.int64]) -> list[str]:
+        """Return the terms of two texts that are not asked for, the weightiest first."""
+        (mine, own), (yours, their) = self.others(one, asked), self.others(other, asked)
+        common, first, second = np.intersect1d(mine, yours, return_indices=True)
+        order = np.argsort(-own[first] * their[second], kind="stable")
+        names = list(self._vocabulary)
+        return [names[number] for number in common[order].tolist()]
 
     def products(self, numbers: NDArray[np.int64], weights: Floats) -> Floats:
         """Multiply a weighted list of terms, by number, with every text; shape (texts,)."""

@@ -3,9 +3,7 @@
 import base64
 import json
 import re
-import shutil
 from hashlib import sha256
-from html.parser import HTMLParser
 
 import pytest
 
@@ -13,26 +11,12 @@ from longrag.calls import run
 from longrag.errors import InvalidParameterError
 from longrag.explorer import explore
 from longrag.indexing import ExtractiveSummarizer, TreeBuilder
+from longrag.models import LsaEmbedder
 from longrag.retrieval import CorpusIndex
 from longrag.retrieval.tree_index import TreeIndex
 from longrag.types import Document
 from tests.fakes import HashEmbedder
-
-CHROMIUM = shutil.which("chromium")
-
-HOSTILE = [
-    "</script><script>window.ran = 1</script>",
-    "<img src=x onerror='window.ran = 2'>",
-    "<svg onload='window.ran = 3'></svg>",
-    '"><iframe src="data:text/html,<script>parent.ran = 4</script>"></iframe>',
-    "javascript:window.ran = 5",
-    "<!--<script>window.ran = 6",
-    "]]></script  ><style>*{display:none}</style>",
-    "{style} {script} %s ${window.ran = 7} `${window.ran = 8}`",
-    "line\u2028separator\u2029and \ud800 half a pair \x00\x1b[31m \ufeff \u202e",
-    "\U0001f30a waves \U0001f30a. The pier is long. ",
-    "&lt;b&gt; &amp; &#60;",
-]
+from tests.longrag.explorer.pages import HOSTILE, Elements
 
 
 def corpus(texts, **settings):
@@ -50,28 +34,6 @@ def corpus(texts, **settings):
     tree = TreeIndex(TreeBuilder(summarizer=ExtractiveSummarizer(), chunk_size=20))
     run(tree.change(upsert=documents), answer)
     return run(explore(units=units, tree=tree, **settings), answer), units, tree
-
-
-class Elements(HTMLParser):
-    """Collects every element and attribute, and the text of each script and style."""
-
-    def __init__(self, page):
-        super().__init__()
-        self.tags, self.texts, self._inside = [], [], False
-        self.feed(page)
-
-    def handle_starttag(self, tag, attributes):
-        self.tags.append((tag, dict(attributes)))
-        self._inside = tag in ("script", "style")
-        if self._inside:
-            self.texts.append("")
-
-    def handle_endtag(self, tag):
-        self._inside = False
-
-    def handle_data(self, data):
-        if self._inside:
-            self.texts[-1] += data
 
 
 @pytest.fixture(scope="module")
@@ -148,6 +110,40 @@ def test_a_way_has_the_scores_and_the_budget():
     assert way["nodes"][way["taken"][0]] == max(way["nodes"])
 
 
+def test_a_way_has_the_evidence_with_the_hop_that_led_to_it():
+    texts = {
+        "bread.md": "Bread is baked at dawn.",
+        "rig.md": "The ship Corvina was built by Zoe Lind. It has three masts.",
+        "zoe.md": "Zoe Lind kept bees at Torrow.",
+        "mill.md": "The mill is old. See the [weir](weir.md).",
+        "weir.md": "Stones were brought here in 1312.",
+        "yard.md": "A builder may live where his ship lies.",
+    }
+    documents = [Document(name, text, name[:-3]) for name, text in texts.items()]
+    units, embed = CorpusIndex(), LsaEmbedder(list(texts.values()))
+    run(units.change(upsert=documents), lambda request: embed(request.texts, request.role))
+
+    def found(question, **settings):
+        flow = explore(units=units, questions=[question], **settings)
+        page = run(flow, lambda request: embed(request.texts, request.role))
+        data = json.loads(Elements(page.html).texts[1])
+        names = [one["id"] for one in data["documents"]]
+        return {
+            names[one["place"][0]]: (one, one.get("from") and names[one["from"][0]])
+            for one in data["ways"][0]["evidence"]
+        }
+
+    ship = found("Where did the builder of the ship Corvina live?", token_budget=34)
+    hop, begin = ship["zoe.md"]
+    assert (ship["rig.md"][0]["via"], hop["via"], begin) == ("question", "terms", "rig.md")
+    assert {"zoe", "lind"} <= set(hop["terms"])
+    assert hop["score"] > hop["direct"]
+    mill = found("Who owns the old mill?", token_budget=26)
+    assert (mill["weir.md"][0]["via"], mill["weir.md"][1]) == ("link", "mill.md")
+    assert mill["weir.md"][0]["terms"] == []
+    assert sum(one["tokens"] for one, _ in mill.values()) <= 26
+
+
 def test_a_notebook_shows_the_page_in_a_frame_that_is_kept_apart(hostile):
     shown = Elements(hostile[0]._repr_html_())
     ((tag, attributes),) = shown.tags
@@ -178,40 +174,6 @@ def test_a_page_that_cannot_be_written_is_a_typed_error(hostile, tmp_path):
     assert page.read_text("ascii") == hostile[0].html
 
 
-@pytest.fixture(scope="module")
-def browser():
-    playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-    if CHROMIUM is None:
-        pytest.skip("Chromium is not installed")
-    with playwright.sync_playwright() as started:
-        opened = started.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        yield opened
-        opened.close()
-
-
-@pytest.fixture
-def show(browser, tmp_path):
-    """Open a page from disk without a network, and return it with what it complained of."""
-    contexts = []
-
-    def open_page(explorer, place="", **settings):
-        file = explorer.save(tmp_path / "page.html")
-        context = browser.new_context(offline=True, **settings)
-        contexts.append(context)
-        page, said = context.new_page(), []
-        page.on("console", lambda message: said.append(message.text))
-        page.on("pageerror", lambda error: said.append(str(error)))
-        page.on("request", lambda request: said.append(request.url))
-        page.goto(f"{file.as_uri()}{place}")
-        page.wait_for_selector("main")
-        assert said == [file.as_uri()]
-        return page
-
-    yield open_page
-    for context in contexts:
-        context.close()
-
-
 def test_nothing_of_the_corpus_runs_in_a_browser(hostile, show):
     explorer, units, tree = hostile
     page = show(explorer)
@@ -225,6 +187,9 @@ def test_nothing_of_the_corpus_runs_in_a_browser(hostile, show):
         page.wait_for_function(f"state.unit === {number}")
         page.click("aside .list button")
     page.click("#tab-question")
+    for passage in page.query_selector_all("[data-via]"):
+        passage.click()
+        shown.add(page.inner_text("aside .text"))
     assert any("window.ran = 1" in text for text in shown)
     assert any("onerror" in text for text in shown)
     assert page.evaluate("typeof window.ran") == "undefined"

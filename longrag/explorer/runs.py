@@ -1,0 +1,153 @@
+"""Pages of what was written for a question: outputs of RICHES, and traces of recipes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import isfinite
+from typing import Any, Final
+
+from longrag.decoding.generation import Generation, RetrievedSpan, Source
+from longrag.errors import InvalidParameterError
+from longrag.explorer.page import Explorer, write_page
+from longrag.explorer.records import Offsets, document_records, utf16_offset
+from longrag.recipes.trace import MODULES, Trace
+from longrag.types import Document
+
+_SOURCES: Final = 50
+
+
+def explore_outputs(
+    outputs: Mapping[str, Generation],
+    documents: Sequence[Document] = (),
+    *,
+    title: str = "longrag",
+) -> Explorer:
+    """Make the page of outputs of RICHES: the quotes beside their places in the documents.
+
+    Args:
+        outputs: what ``RichesDecoder.generate`` returned, by the question. Asked with ``rivals``,
+            it also holds the keys that lost against each quote.
+        documents: those that were quoted, to show the places in them.
+        title: the title of the page.
+
+    Raises:
+        InvalidParameterError: there are no outputs, or something else than outputs.
+    """
+    allowed = "generations by their questions, at least one"
+    _check_by_question("outputs", outputs, allowed)
+    quoted = {source.doc_id for one in outputs.values() for source in _all_sources(one, allowed)}
+    known = {one.id: one for one in documents if one.id in quoted}
+    known = {id_: known[id_] for id_ in sorted(known)}
+    offsets = Offsets(known)
+    return write_page(
+        {
+            "title": title,
+            "documents": document_records(known),
+            "outputs": [
+                _output_record(question, one, offsets) for question, one in outputs.items()
+            ],
+        }
+    )
+
+
+def explore_traces(
+    traces: Mapping[str, Trace | Sequence[Mapping[str, Any]]], *, title: str = "longrag"
+) -> Explorer:
+    """Make the page of traces of recipes: each a waterfall of modules with seconds and tokens.
+
+    Args:
+        traces: by the question: a ``Trace``, or the dictionaries that the recipes of both
+            frameworks give as ``trace``.
+        title: the title of the page.
+
+    Raises:
+        InvalidParameterError: there are no traces, or something else than traces.
+    """
+    allowed = "traces by their questions, at least one"
+    _check_by_question("traces", traces, allowed)
+    records = []
+    for question, trace in traces.items():
+        steps = trace.as_dicts() if isinstance(trace, Trace) else trace
+        if isinstance(steps, str) or not isinstance(steps, Sequence):
+            raise InvalidParameterError("traces", type(trace).__name__, allowed)
+        records.append({"question": question, "steps": [_step_record(one) for one in steps]})
+    try:
+        return write_page({"title": title, "documents": [], "traces": records})
+    except (TypeError, ValueError) as error:
+        raise InvalidParameterError("traces", str(error)[:200], "values that JSON has") from error
+
+
+def _check_by_question(name: str, given: object, allowed: str) -> None:
+    if not isinstance(given, Mapping) or not given:
+        raise InvalidParameterError(name, given, allowed)
+    for question in given:
+        if not isinstance(question, str):
+            raise InvalidParameterError(name, question, "questions that are strings")
+
+
+def _all_sources(generation: Generation, allowed: str) -> list[Source]:
+    if not isinstance(generation, Generation):
+        raise InvalidParameterError("outputs", type(generation).__name__, allowed)
+    spans = list(generation.spans)
+    if generation.rejected is not None:
+        spans.append(generation.rejected)
+    spans += [rival for span in spans for rival in span.rivals]
+    return [source for span in spans for source in span.sources]
+
+
+def _output_record(question: str, generation: Generation, offsets: Offsets) -> dict[str, Any]:
+    usage = generation.usage
+    rejected = generation.rejected
+    return {
+        "question": question,
+        "text": generation.text,
+        "finish": generation.finish_reason,
+        "logprob": _number(generation.logprob),
+        "prompt": usage.prompt_tokens,
+        "written": usage.new_tokens,
+        "calls": usage.calls,
+        "spans": [
+            {
+                "start": utf16_offset(generation.text, span.start),
+                "end": utf16_offset(generation.text, span.end),
+                **_span_record(span, offsets),
+            }
+            for span in generation.spans
+        ],
+        "rejected": None if rejected is None else _span_record(rejected, offsets),
+        "others": [
+            {"text": other.text, "logprob": _number(other.logprob)}
+            for other in generation.alternatives
+        ],
+    }
+
+
+def _span_record(span: RetrievedSpan, offsets: Offsets) -> dict[str, Any]:
+    return {
+        "text": span.text,
+        "logprob": _number(span.logprob),
+        "proved": span.proved,
+        "sources": [_source_record(one, offsets) for one in span.sources[:_SOURCES]],
+        "more": max(0, len(span.sources) - _SOURCES),
+        "rivals": [_span_record(rival, offsets) for rival in span.rivals],
+    }
+
+
+def _number(logprob: float) -> float | None:
+    # JSON has no infinity, which is what the logarithm of nothing is.
+    return logprob if isfinite(logprob) else None
+
+
+def _source_record(source: Source, offsets: Offsets) -> dict[str, Any]:
+    number = offsets.number.get(source.doc_id)
+    place = [source.start, source.end]
+    if number is not None:
+        place = [offsets.of(source.doc_id, at) for at in place]
+    return {"id": source.doc_id, "doc": number, "place": place, "verbatim": source.verbatim}
+
+
+def _step_record(step: object) -> dict[str, Any]:
+    if not isinstance(step, Mapping) or step.get("name") not in MODULES:
+        allowed = f"steps with a name among {', '.join(MODULES)}"
+        raise InvalidParameterError("traces", str(step)[:200], allowed)
+    return dict(step)
