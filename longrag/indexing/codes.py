@@ -8,21 +8,17 @@ quarter of float32's bytes knows which few rows can still be among the best.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from longrag.indexing.runs import run_maxima, runs_within
 from longrag.indexing.vectors import blocks
+from longrag.ingestion.adjacency import jit
 
 _LARGEST_CODE = 127
 _LARGEST_SUM = 2**31 - 1
-# Rows whose widened codes stay in a core's cache while they are multiplied with a batch.
-_BATCH_ROWS = 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,13 +112,41 @@ class Codes:
         Returns:
             The lower and the upper bounds, each of shape (queries, runs).
         """
-        if len(queries) > 1:
-            return _bound_batch(self, queries, begins, ends, largest_norm)
-        integers, unit, left_out = _integers(queries[0])
-        query = (integers, unit, *_margin(queries[0], left_out, largest_norm))
-        bounds = np.empty((2, len(begins)), np.float32)
-        _kernel()((self.values, self.scales, self.errors), begins, ends, query, bounds)
-        return bounds[:1], bounds[1:]
+        # Codes in memory and mapped ones then run the same compiled loop.
+        rows = (_frozen(self.values), _frozen(self.scales), _frozen(self.errors))
+        bounds = np.empty((len(queries), 2, len(begins)), np.float32)
+        asked = _Asked.of(queries, largest_norm)
+        jit(_scan)(rows, _frozen(begins), _frozen(ends), asked, bounds)
+        return bounds[:, 0], bounds[:, 1]
+
+
+class _Asked(NamedTuple):
+    """Coded queries: integers, their units, and the two parts of the margin of a product."""
+
+    integers: NDArray[np.int16]
+    units: NDArray[np.float32]
+    per_error: NDArray[np.float32]
+    constant: NDArray[np.float32]
+
+    @classmethod
+    def of(cls, queries: NDArray[np.float32], largest_norm: float) -> _Asked:
+        coded = [_integers(query) for query in queries]
+        margins = [
+            _margin(query, left_out, largest_norm)
+            for query, (_, _, left_out) in zip(queries, coded, strict=True)
+        ]
+        return cls(
+            np.array([integers for integers, _, _ in coded], np.int16).reshape(queries.shape),
+            np.array([unit for _, unit, _ in coded], np.float32),
+            np.array([per_error for per_error, _ in margins], np.float32),
+            np.array([constant for _, constant in margins], np.float32),
+        )
+
+
+def _frozen(array: NDArray[Any]) -> NDArray[Any]:
+    view = array.view()
+    view.flags.writeable = False
+    return view
 
 
 def _integers(query: NDArray[np.float32]) -> tuple[NDArray[np.int16], np.float32, float]:
@@ -158,58 +182,20 @@ def _rounded_up(values: NDArray[np.float64]) -> NDArray[np.float32]:
     return np.nextafter(rounded, np.float32(np.inf))
 
 
-def _bound_batch(
-    codes: Codes,
-    queries: NDArray[np.float32],
-    begins: NDArray[np.int64],
-    ends: NDArray[np.int64],
-    largest_norm: float,
-) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    order = np.argsort(begins)
-    begins, ends = begins[order], ends[order]
-    lower = np.full((len(queries), len(begins)), -np.inf, np.float32)
-    upper = lower.copy()
-    width = queries.shape[1]
-    margins = [_margin(query, 0.0, largest_norm) for query in queries]
-    per_error = np.array([[margin[0]] for margin in margins])
-    # Sums of width products in float32, in whatever order the BLAS library chooses.
-    norms = np.linalg.norm(queries.astype(np.float64), axis=1, keepdims=True)
-    sums = (width + 8) * 2.0**-23 * norms * 2 * largest_norm
-    constant = _rounded_up(sums + np.array([[margin[1]] for margin in margins], np.float64))
-    for first in range(0, len(codes.values), _BATCH_ROWS):
-        rows = slice(first, min(first + _BATCH_ROWS, len(codes.values)))
-        runs = runs_within(begins, ends, rows)
-        if runs.start == runs.stop:
-            continue
-        products = (queries @ codes.values[rows].astype(np.float32).T) * codes.scales[rows]
-        margin = per_error * codes.errors[rows] + constant
-        cuts = begins[runs] - rows.start, ends[runs] - rows.start
-        for bounds, values in ((lower, products - margin), (upper, products + margin)):
-            here = bounds[:, runs]
-            np.maximum(here, run_maxima(values, *cuts), out=here)
-    back = np.argsort(order)
-    return lower[:, back], upper[:, back]
-
-
-@cache
-def _kernel() -> Callable[..., None]:
-    # Importing numba costs a third of a second.
-    from numba import njit
-
-    @njit(nogil=True)
-    def bound(rows: Any, begins: Any, ends: Any, query: Any, bounds: Any) -> None:
-        values, scales, errors = rows
-        integers, unit, per_error, constant = query
-        for run in range(len(begins)):
+def _scan(rows: Any, begins: Any, ends: Any, asked: Any, bounds: Any) -> None:
+    values, scales, errors = rows
+    integers, units, per_error, constant = asked
+    for run in range(len(begins)):
+        for query in range(len(units)):
             low = high = np.float32(-np.inf)
             for row in range(begins[run], ends[run]):
                 total = np.int32(0)
                 for column in range(values.shape[1]):
-                    total += np.int32(values[row, column]) * np.int32(integers[column])
-                product = np.float32(total) * scales[row] * unit
-                margin = errors[row] * per_error + constant
-                low = max(low, product - margin)
-                high = max(high, product + margin)
-            bounds[0, run], bounds[1, run] = low, high
-
-    return bound
+                    product = np.int32(values[row, column]) * np.int32(integers[query, column])
+                    # numba adds 32 bits in 64, for which processors have no fast product.
+                    total = np.int32(total + np.int32(product))
+                score = np.float32(total) * scales[row] * units[query]
+                margin = errors[row] * per_error[query] + constant[query]
+                low = max(low, score - margin)
+                high = max(high, score + margin)
+            bounds[query, 0, run], bounds[query, 1, run] = low, high

@@ -7,6 +7,7 @@ batch. Searches find candidates with the first and decide with the second.
 
 from __future__ import annotations
 
+import mmap
 from collections.abc import Callable, Iterator
 from functools import cache
 from typing import Any, Literal, TypeAlias
@@ -64,7 +65,7 @@ def check_vectors(
     # A float64 beyond the float32 range becomes infinite, which the next check reports.
     with np.errstate(over="ignore"):
         checked = np.ascontiguousarray(array, dtype=np.float32)
-    _check_magnitude(checked, name, "float32")
+    check_magnitude(checked, name, "float32")
     return checked
 
 
@@ -83,7 +84,8 @@ def _numbers(vectors: ArrayLike, name: str) -> NDArray[Any]:
     return array
 
 
-def _check_magnitude(vectors: NDArray[Any], name: str, storage: Storage) -> None:
+def check_magnitude(vectors: NDArray[Any], name: str, storage: Storage) -> None:
+    """Raise ``EmbeddingError`` if a value is not finite or too large for the storage type."""
     if vectors.size == 0:
         return
     limit = _LARGEST[storage]
@@ -108,7 +110,7 @@ def pack(
     Raises:
         EmbeddingError: a value too large for float16.
     """
-    _check_magnitude(vectors, name, storage)
+    check_magnitude(vectors, name, storage)
     packed = np.empty((len(order), vectors.shape[1]), dtype=storage)
     for rows in blocks(len(order)):
         packed[rows] = vectors[order[rows]]
@@ -118,6 +120,20 @@ def pack(
 def blocks(count: int) -> Iterator[slice]:
     """Cut a range of rows into slices of `BLOCK_ROWS`."""
     return (slice(i, min(i + BLOCK_ROWS, count)) for i in range(0, count, BLOCK_ROWS))
+
+
+def release_pages(vectors: NDArray[Any]) -> None:
+    """Give back the memory of mapped vectors that were read; their file is not touched.
+
+    Nothing is done for vectors in memory, nor where the mapping keeps its own changes (mode "c").
+    """
+    array: object = vectors
+    while isinstance(array, np.ndarray):
+        if isinstance(array, np.memmap) and array.mode == "c":
+            return
+        array = array.base
+    if isinstance(array, mmap.mmap) and hasattr(mmap, "MADV_DONTNEED"):
+        array.madvise(mmap.MADV_DONTNEED)
 
 
 def largest_norm(vectors: NDArray[Any]) -> float:

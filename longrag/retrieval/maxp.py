@@ -1,8 +1,8 @@
 """Units ranked by their best chunk (MaxP, LongRAG §3.1), exactly, over vectors held here.
 
 One pass finds bounds of every unit's best score; the few units that these leave in question are
-then scored by one fixed formula. Over many chunks a single query's pass reads one byte a value in
-place of the vectors (see ``longrag.indexing.codes``). So a query gets the same answer alone
+then scored by one fixed formula. Over many chunks that pass reads one byte a value in place of the
+vectors (see ``longrag.indexing.codes``). So a query gets the same answer alone
 or in a batch, and a unit with thousands of near-identical chunks costs nothing extra: there is no
 top-k of chunks for it to fill.
 """
@@ -10,8 +10,7 @@ top-k of chunks for it to fill.
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, replace
-from functools import cached_property
+from dataclasses import replace
 from typing import Any, get_args
 
 import numpy as np
@@ -20,19 +19,18 @@ from numpy.typing import ArrayLike, NDArray
 from longrag.errors import IndexFormatError, InvalidParameterError
 from longrag.indexing.codes import Codes
 from longrag.indexing.rows import VectorRows
-from longrag.indexing.runs import ranges, run_maxima, runs_within
+from longrag.indexing.runs import ranges
 from longrag.indexing.storage import load_arrays, save_arrays
 from longrag.indexing.vectors import (
     Storage,
-    blocks,
+    check_magnitude,
     check_vectors,
-    exact_inner_products,
-    inner_products,
-    inner_products_of_rows,
     largest_norm,
     pack,
-    rounding_bound,
+    release_pages,
 )
+from longrag.retrieval.maxp_search import bound_units, rank_units
+from longrag.retrieval.maxp_table import Table, table_of, whole_runs
 
 _KIND = "maxp"
 _VERSION = 2
@@ -42,88 +40,14 @@ _CODES = ("values", "scales", "errors")
 # From here on a query saves more than the codes' kernel takes to compile, a few times over.
 _CODED_CHUNKS = 100_000
 
-# From this share of the rows on, codes of a part are scanned with those between them.
-_SCAN_WHOLE_FROM = 0.3
+# Rows that are read from a file before their memory is given back.
+_STRIP = 1 << 16
 
 # Queries per pass: the best scores of all units are held for each of them.
 _BATCH_QUERIES = 32
 
 # Where fewer of the rows are searched, these are copied first instead of passing over the others.
 _GATHER_BELOW = 0.25
-
-
-@dataclass(frozen=True)
-class _Table:
-    """Runs of rows by unit, and within a unit by chunk number; never changed, only replaced.
-
-    Attributes:
-        vectors: the rows, shape (rows, width); those in no run are not searched.
-        chunks: the chunk number of each row, ascending within a unit.
-        units: the unit numbers, ascending.
-        firsts: the first run of each unit, and the number of runs.
-        begins: the first row of each run.
-        ends: the row after the last one of each run; no run is empty.
-        largest_norm: at least the Euclidean norm of each row.
-        codes: the rows in one byte a value.
-    """
-
-    vectors: NDArray[Any]
-    chunks: NDArray[np.int64]
-    units: NDArray[np.int64]
-    firsts: NDArray[np.int64]
-    begins: NDArray[np.int64]
-    ends: NDArray[np.int64]
-    largest_norm: float
-    codes: Codes | None
-    whole: tuple[_Table, NDArray[np.int64]] | None = None
-    """The table that this is the larger part of, and which of its runs these are."""
-
-    @cached_property
-    def rows(self) -> NDArray[np.int64]:
-        """The rows of all runs, in order."""
-        return ranges(self.begins, self.ends)
-
-    @cached_property
-    def row_of_chunk(self) -> NDArray[np.int64]:
-        """The row of each chunk; -1 for the number of a chunk that is in no run."""
-        chunks = self.chunks[self.rows]
-        rows = np.full(chunks.max(initial=-1) + 1, -1, np.int64)
-        rows[chunks] = self.rows
-        return rows
-
-    @cached_property
-    def by_row(self) -> NDArray[np.int64]:
-        """The runs in the order of their rows."""
-        return np.argsort(self.begins)
-
-    @property
-    def unit_of_row(self) -> NDArray[np.int64]:
-        """The unit of each of ``rows``."""
-        counts = np.add.reduceat(self.ends - self.begins, self.firsts[:-1])
-        return np.repeat(self.units, counts)
-
-    @property
-    def unit_of_chunk(self) -> NDArray[np.int64]:
-        units = np.empty(len(self.rows), dtype=np.int64)
-        units[self.chunks[self.rows]] = self.unit_of_row if len(units) else 0
-        return units
-
-    def packed(self) -> _Table:
-        """Return the table with its rows in the order of its runs, and no others."""
-        rows = self.rows
-        if len(rows) == len(self.vectors) and (rows == np.arange(len(rows))).all():
-            return self
-        ends = np.cumsum(self.ends - self.begins)
-        return _Table(
-            self.vectors[rows],
-            self.chunks[rows],
-            self.units,
-            self.firsts,
-            ends - (self.ends - self.begins),
-            ends,
-            self.largest_norm,
-            None if self.codes is None else self.codes.take(rows),
-        )
 
 
 class MaxPIndex:
@@ -162,7 +86,7 @@ class MaxPIndex:
         order = np.argsort(units, kind="stable")
         packed = pack(checked, order, name="vectors", storage=storage)
         codes = Codes.of(packed) if len(packed) >= _CODED_CHUNKS else None
-        self._table = _table(packed, order, units, largest_norm(packed), codes)
+        self._table = table_of(packed, order, units, largest_norm(packed), codes)
 
     @property
     def n_units(self) -> int:
@@ -182,7 +106,7 @@ class MaxPIndex:
     @property
     def storage(self) -> Storage:
         """How the vectors are kept: ``"float32"`` or ``"float16"``."""
-        return "float16" if self._table.vectors.dtype == np.float16 else "float32"
+        return _storage_of(self._table.vectors)
 
     @property
     def vectors(self) -> NDArray[np.float32]:
@@ -241,7 +165,50 @@ class MaxPIndex:
         firsts = np.append(firsts, len(begins))
         index = cls.__new__(cls)
         norm = rows.largest_norm
-        index._table = _Table(vectors, chunks, units, firsts, begins, ends, norm, codes)
+        index._table = Table(vectors, chunks, units, firsts, begins, ends, norm, codes)
+        return index
+
+    @classmethod
+    def over(cls, vectors: NDArray[Any], unit_of_chunk: ArrayLike) -> MaxPIndex:
+        """Make an index over vectors that stay where they are, for instance in a mapped file.
+
+        Nothing is copied. Of vectors in a file, as ``numpy.load(path, mmap_mode="r")`` gives them,
+        memory holds their codes alone, one byte a value: the vectors are read once here, and later
+        only those of chunks that may be among the best. They must not change while the index is
+        used. Chunks of a unit are best kept next to each other and units in ascending order, as
+        `group_documents` writes them: other orders give the same answers, but more slowly.
+
+        Args:
+            vectors: shape (chunks, width), float32 or float16, in C order.
+            unit_of_chunk: the unit number of each chunk: integers from 0 on.
+
+        Raises:
+            EmbeddingError: vectors that are not finite, or too large for their type.
+            InvalidParameterError: another type or shape, or another argument that is not allowed.
+        """
+        name = getattr(getattr(vectors, "dtype", None), "name", type(vectors).__name__)
+        if (
+            not isinstance(vectors, np.ndarray)
+            or name not in get_args(Storage)
+            or vectors.ndim != 2
+            or vectors.shape[1] == 0
+            or not vectors.flags.c_contiguous
+        ):
+            received = f"{name} of shape {getattr(vectors, 'shape', ())}"
+            raise InvalidParameterError(
+                "vectors", received, "a float32 or float16 array of shape (chunks, width)"
+            )
+        units = _check_unit_numbers(unit_of_chunk, "unit_of_chunk", count=len(vectors))
+        codes, norm = _read_once(vectors)
+        begins = np.flatnonzero(np.diff(units, prepend=-1))
+        ends = np.append(begins[1:], len(units)) if len(begins) else begins
+        order = np.argsort(units[begins], kind="stable")
+        begins, ends = begins[order], ends[order]
+        numbers, firsts = np.unique(units[begins], return_index=True)
+        firsts = np.append(firsts, len(begins))
+        index = cls.__new__(cls)
+        chunks = np.arange(len(units))
+        index._table = Table(vectors, chunks, numbers, firsts, begins, ends, norm, codes)
         return index
 
     def part(self, chunks: NDArray[np.int64]) -> MaxPIndex:
@@ -271,7 +238,7 @@ class MaxPIndex:
             firsts=np.append(firsts, len(begins)),
             begins=begins,
             ends=ends,
-            whole=_whole_runs(table, runs[at], begins, ends),
+            whole=whole_runs(table, runs[at], begins, ends),
         )
         return part
 
@@ -312,8 +279,14 @@ class MaxPIndex:
         if scores.size:
             for first in range(0, len(checked), _BATCH_QUERIES):
                 batch = checked[first : first + _BATCH_QUERIES]
-                for i, bounds in enumerate(zip(*_bounds(table, batch), strict=True), start=first):
-                    scores[i], units[i], rows[i] = _rank(table, checked[i], *bounds, k=shape[1])
+                for i, bounds in enumerate(
+                    zip(*bound_units(table, batch), strict=True), start=first
+                ):
+                    scores[i], units[i], rows[i] = rank_units(
+                        table, checked[i], *bounds, k=shape[1]
+                    )
+            # Each row that was scored brought its neighbours in the file into memory.
+            release_pages(table.vectors)
         return scores, table.units[units], table.chunks[rows]
 
     def add(self, vectors: ArrayLike, unit_of_chunk: ArrayLike) -> None:
@@ -348,7 +321,7 @@ class MaxPIndex:
         elif len(merged) >= _CODED_CHUNKS:
             codes = Codes.of(merged)
         norm = max(old.largest_norm, largest_norm(packed))
-        self._table = _table(merged, order, units, norm, codes)
+        self._table = table_of(merged, order, units, norm, codes)
 
     def delete_units(self, units: ArrayLike) -> NDArray[np.int64]:
         """Delete units with all their chunks; the numbers of the other units stay.
@@ -379,7 +352,7 @@ class MaxPIndex:
         vectors = old.vectors[kept_rows]
         codes = None if old.codes is None else old.codes.take(kept_rows)
         order = np.argsort(unit_of_chunk[kept], kind="stable")
-        self._table = _table(vectors, order, unit_of_chunk[kept], largest_norm(vectors), codes)
+        self._table = table_of(vectors, order, unit_of_chunk[kept], largest_norm(vectors), codes)
         return kept
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -429,21 +402,28 @@ class MaxPIndex:
         order = np.argsort(units, kind="stable")
         index = cls.__new__(cls)
         coded = Codes(**codes) if codes else None
-        index._table = _table(vectors, order, units, float(norm or 0.0), coded)
+        index._table = table_of(vectors, order, units, float(norm or 0.0), coded)
         return index
 
 
-def _table(
-    vectors: NDArray[Any],
-    order: NDArray[np.int64],
-    units: NDArray[np.int64],
-    norm: float,
-    codes: Codes | None,
-) -> _Table:
-    numbers, starts = np.unique(units[order], return_index=True)
-    ends = np.append(starts[1:], len(order)) if len(starts) else starts
-    firsts = np.arange(len(numbers) + 1)
-    return _Table(vectors, order, numbers, firsts, starts, ends, norm, codes)
+def _storage_of(vectors: NDArray[Any]) -> Storage:
+    return "float16" if vectors.dtype == np.float16 else "float32"
+
+
+def _read_once(vectors: NDArray[Any]) -> tuple[Codes | None, float]:
+    """Check vectors, and return their codes and largest norm; mapped ones leave memory again."""
+    codes, norm = None, 0.0
+    if len(vectors) >= _CODED_CHUNKS:
+        codes = Codes.of(vectors[:0]).with_room(len(vectors))
+    for first in range(0, len(vectors), _STRIP):
+        strip = vectors[first : first + _STRIP]
+        name = f"vectors[{first}:]" if first else "vectors"
+        check_magnitude(strip, name, _storage_of(vectors))
+        if codes is not None:
+            codes.put(first, Codes.of(strip))
+        norm = max(norm, largest_norm(strip))
+        release_pages(strip)
+    return codes, norm
 
 
 def _fit_together(vectors: NDArray[Any], units: NDArray[Any], norm: object) -> bool:
@@ -477,93 +457,3 @@ def _check_unit_numbers(
     if len(wrong):
         raise InvalidParameterError(name, int(wrong[0]), "integers from 0 to 2**63 - 1")
     return array.astype(np.int64)
-
-
-def _bounds(
-    table: _Table, queries: NDArray[np.float32]
-) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """Bound each unit's best score from below and above; both of shape (queries, units)."""
-    mapped = isinstance(table.vectors, np.memmap)
-    # A batch multiplies a matrix, which takes longer than reading the vectors from memory.
-    if table.codes is not None and (len(queries) == 1 or mapped):
-        scanned, kept = table.whole or (table, slice(None))
-        bounds = table.codes.bounds(queries, scanned.begins, scanned.ends, table.largest_norm)
-        lower, upper = (bound[:, kept] for bound in bounds)
-        return _by_unit(table, lower), _by_unit(table, upper)
-    order = table.by_row
-    begins, ends = table.begins[order], table.ends[order]
-    in_order = np.full((len(queries), len(order)), -np.inf, dtype=np.float32)
-    for rows in blocks(len(table.vectors)):
-        runs = runs_within(begins, ends, rows)
-        if runs.start < runs.stop:
-            scores = inner_products(table.vectors[rows], queries)
-            here = in_order[:, runs]
-            found = run_maxima(scores, begins[runs] - rows.start, ends[runs] - rows.start)
-            np.maximum(here, found, out=here)
-    best = np.empty_like(in_order)
-    best[:, order] = in_order
-    best = _by_unit(table, best)
-    margins = np.array([[_rounding_bound(table, query)] for query in queries], np.float32)
-    return best - margins, best + margins
-
-
-def _whole_runs(
-    table: _Table, runs: NDArray[np.int64], begins: NDArray[np.int64], ends: NDArray[np.int64]
-) -> tuple[_Table, NDArray[np.int64]] | None:
-    """Return what a part's rows are bounded with: a table of which it has a good part of the runs.
-
-    A processor reads on ahead of a scan. To pass over many runs takes longer than to scan them.
-    """
-    of_table = len(runs) and (ends - begins).sum() >= _SCAN_WHOLE_FROM * len(table.rows)
-    is_whole = np.array_equal(begins, table.begins[runs]) and np.array_equal(ends, table.ends[runs])
-    return (table, runs) if of_table and is_whole else None
-
-
-def _by_unit(table: _Table, of_runs: NDArray[np.float32]) -> NDArray[np.float32]:
-    if len(table.units) == len(table.begins):
-        return of_runs
-    return np.maximum.reduceat(of_runs, table.firsts[:-1], axis=1)
-
-
-def _rounding_bound(table: _Table, query: NDArray[np.float32]) -> float:
-    norm = float(np.linalg.norm(query.astype(np.float64)))
-    return rounding_bound(len(query), norm, table.largest_norm)
-
-
-def _rank(
-    table: _Table,
-    query: NDArray[np.float32],
-    lower: NDArray[np.float32],
-    upper: NDArray[np.float32],
-    *,
-    k: int,
-) -> tuple[NDArray[np.float32], NDArray[np.int64], NDArray[np.int64]]:
-    """Return the k best units: exact scores, places in the table, rows of the best chunks.
-
-    The k-th largest lower bound is at most the k-th best score, so no unit whose upper bound is
-    smaller is in the answer. A rough score is off by at most ``bound``: a unit's best chunk has one
-    at most twice that below the largest of the unit.
-    """
-    kth_best = np.partition(lower, len(lower) - k)[len(lower) - k]
-    units = np.flatnonzero(upper >= kth_best)
-    rows, owners = _rows_of_units(table, units)
-    rough = inner_products_of_rows(table.vectors, rows, query)
-    firsts = np.flatnonzero(np.diff(owners, prepend=-1))
-    largest = np.repeat(np.maximum.reduceat(rough, firsts), np.diff(firsts, append=len(rows)))
-    near = rough >= largest - np.float32(2 * _rounding_bound(table, query))
-    rows, owners = rows[near], owners[near]
-    scores = exact_inner_products(table.vectors, rows, query)
-    # Rows ascend by unit and then by chunk, which is the rule for ties.
-    order = np.argsort(-scores, kind="stable")
-    first_of_unit = np.sort(np.unique(owners[order], return_index=True)[1])
-    winners = order[first_of_unit[:k]]
-    return scores[winners], owners[winners], rows[winners]
-
-
-def _rows_of_units(
-    table: _Table, units: NDArray[np.int64]
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    runs = ranges(table.firsts[units], table.firsts[units + 1])
-    begins, ends = table.begins[runs], table.ends[runs]
-    unit_of_run = np.repeat(units, table.firsts[units + 1] - table.firsts[units])
-    return ranges(begins, ends), np.repeat(unit_of_run, ends - begins)

@@ -149,6 +149,30 @@ def test_a_loaded_index_answers_and_changes_like_the_saved_one(
     assert_same(loaded.search(queries, 4), index.search(queries, 4))
 
 
+@settings(max_examples=60)
+@given(corpora(), st.integers(1, 6), st.sampled_from(["float32", "float16"]), st.booleans())
+def test_an_index_over_vectors_in_place_answers_like_one_with_its_own(
+    tmp_path_factory, corpus, k, storage, mapped
+):
+    vectors, units, queries = corpus
+    held = vectors.astype(storage)
+    if mapped and len(held):
+        path = tmp_path_factory.mktemp("vectors") / "vectors.npy"
+        np.save(path, held)
+        held = np.load(path, mmap_mode="r")
+    own = MaxPIndex(vectors, units, storage=storage)
+    over = MaxPIndex.over(held, units)
+    assert repr(over) == repr(own)
+    assert_same(over.search(queries, k), own.search(queries, k))
+    batch = np.tile(queries, (9, 1))
+    assert_same(over.search(batch, k), own.search(batch, k))
+    assert_same((over.vectors,), (own.vectors,))
+    if len(units):
+        over.delete_units(units[:1])
+        own.delete_units(units[:1])
+        assert_same(over.search(queries, k), own.search(queries, k))
+
+
 @settings(max_examples=300)
 @given(st.data(), st.integers(1, 9), st.integers(1, 30), st.sampled_from(ELEMENTS + HOSTILE))
 def test_codes_bound_the_best_product_of_every_group(data, width, count, elements):

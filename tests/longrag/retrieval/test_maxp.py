@@ -9,7 +9,7 @@ import pytest
 from longrag.errors import EmbeddingError, IndexFormatError, InvalidParameterError
 from longrag.indexing.storage import save_arrays
 from longrag.indexing.vectors import BLOCK_ROWS
-from longrag.retrieval import MaxPIndex
+from longrag.retrieval import MaxPIndex, maxp, maxp_search
 
 # Two units of two chunks and one of one chunk, worked by hand for the query (1, 0):
 # unit 7 scores max(1, 3) by chunk 2, unit 2 scores 3 by chunk 1 and again by 4, unit 5 scores 2.
@@ -340,3 +340,39 @@ def test_importing_and_searching_loads_no_heavy_library():
     )
     ran = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True)
     assert json.loads(ran.stdout) == []
+
+
+@pytest.mark.parametrize(
+    "vectors",
+    [
+        [[1.0, 0.0]],
+        np.eye(2),
+        np.ones(2, np.float32),
+        np.ones((2, 0), np.float32),
+        np.eye(2).T[::-1],
+    ],
+)
+def test_vectors_that_cannot_stay_where_they_are_are_refused(vectors):
+    with pytest.raises(InvalidParameterError, match="vectors must be a float32 or float16 array"):
+        MaxPIndex.over(vectors, [0, 1])
+
+
+def test_vectors_in_place_are_checked_beyond_the_first_strip(monkeypatch):
+    monkeypatch.setattr(maxp, "_STRIP", 2)
+    vectors = np.ones((5, 2), np.float32)
+    vectors[3, 1] = np.nan
+    with pytest.raises(EmbeddingError, match=r"vectors\[2:\]\[1\] holds nan"):
+        MaxPIndex.over(vectors, [0] * 5)
+    with pytest.raises(InvalidParameterError, match="number of vectors, 5"):
+        MaxPIndex.over(np.ones((5, 2), np.float32), [0])
+
+
+def test_a_batch_over_a_saved_index_reads_the_codes_and_few_vectors(monkeypatch, tmp_path):
+    monkeypatch.setattr(maxp, "_CODED_CHUNKS", 1)
+    vectors = np.random.default_rng(0).standard_normal((4000, 8)).astype(np.float32)
+    MaxPIndex(vectors, np.arange(4000)).save(tmp_path)
+    loaded = MaxPIndex.load(tmp_path)
+    monkeypatch.setattr(maxp_search, "inner_products", None)  # what reads all vectors
+    found = loaded.search(vectors[:40], 1)[1]
+    best = (vectors[:40] @ vectors.T).argmax(axis=1)
+    assert found[:, 0].tolist() == best.tolist()

@@ -1,0 +1,209 @@
+"""Exact MaxP against a flat FAISS scan: vectors on disk, codes in memory, one question and a batch.
+
+    python benchmarks/scale_maxp.py build DIRECTORY --chunks 1000000 --width 384 --kind clustered
+    python benchmarks/scale_maxp.py ask DIRECTORY
+
+``build`` draws normalised vectors into a mapped file, indexes them in place and saves the index;
+``ask`` opens it in a process that has read nothing yet. Both print one row of JSON. Kinds:
+"clustered" has a centre for 500 chunks, "uniform" no structure at all (the hardest for a bound),
+"outliers" eight columns ten times larger than the others, "real" are vectors of MiniLM over
+Wikispeedia, each repeated with noise of a tenth of its length. A unit has 8 chunks.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+# The BLAS library reads these once, when numpy is imported.
+for variable in ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS"):
+    os.environ[variable] = "1"
+
+import numpy as np  # noqa: E402
+from numpy.typing import NDArray  # noqa: E402
+from public_data import DATA  # noqa: E402
+from scale_memory import drop_pages, memory, peak  # noqa: E402
+
+from longrag.indexing.codes import Codes  # noqa: E402
+from longrag.retrieval import MaxPIndex  # noqa: E402
+
+K = 8
+CHUNKS_PER_UNIT = 8
+CHUNKS_PER_CENTRE = 500
+BATCH = 32
+BLOCK = 50_000
+REAL = DATA / "e_wikispeedia" / "subset1500.chunk_vectors.f16.npy"
+
+Floats = NDArray[np.float32]
+
+
+def draw(chunks: int, width: int, kind: str) -> Iterator[Floats]:
+    """Draw normalised vectors, some at a time."""
+    random = np.random.default_rng(0)
+    centres = random.standard_normal((max(1, chunks // CHUNKS_PER_CENTRE), width), np.float32)
+    real = np.load(REAL, mmap_mode="r") if kind == "real" else None
+    for begin in range(0, chunks, BLOCK):
+        count = min(BLOCK, chunks - begin)
+        block = random.standard_normal((count, width), np.float32)
+        if kind == "clustered":
+            block *= 0.7
+            block += centres[(np.arange(begin, begin + count) // CHUNKS_PER_UNIT) % len(centres)]
+        elif kind == "outliers":
+            block[:, :8] *= 10
+        elif real is not None:
+            block *= 0.1 / np.sqrt(width)
+            block += real[np.arange(begin, begin + count) % len(real)]
+        block /= np.linalg.norm(block, axis=1, keepdims=True)
+        yield block
+
+
+def questions(vectors: Floats) -> Floats:
+    """Return vectors near some of the chunks."""
+    random = np.random.default_rng(1)
+    near = vectors[np.sort(random.integers(0, len(vectors), BATCH))]
+    noise = random.standard_normal(near.shape, np.float32)
+    return np.asarray(near + 0.3 / np.sqrt(near.shape[1]) * noise)
+
+
+def build(folder: Path, chunks: int, width: int, kind: str) -> dict[str, Any]:
+    """Write the vectors, index them where they are, and save the index."""
+    folder.mkdir(parents=True)
+    vectors = np.lib.format.open_memmap(
+        folder / "vectors.npy", mode="w+", dtype=np.float32, shape=(chunks, width)
+    )
+    at = 0
+    for block in draw(chunks, width, kind):
+        vectors[at : at + len(block)] = block
+        at += len(block)
+        drop_pages(vectors)
+    units = np.arange(chunks) // CHUNKS_PER_UNIT
+    np.save(folder / "questions.npy", questions(vectors))
+    drop_pages(vectors)
+    before, begin = peak(), time.process_time()
+    index = MaxPIndex.over(vectors, units)
+    coded = time.process_time() - begin
+    drop_pages(vectors)
+    begin = time.process_time()
+    index.save(folder / "index")
+    size = sum(file.stat().st_size for file in (folder / "index").iterdir())
+    return {
+        "part": "build",
+        "chunks": chunks,
+        "width": width,
+        "kind": kind,
+        "index_cpu_s": coded,
+        "save_cpu_s": time.process_time() - begin,
+        "peak_before_mb": before / 1e6,
+        "peak_mb": peak() / 1e6,
+        "disk_mb": size / 1e6,
+    }
+
+
+def cpu(work: Callable[[], object]) -> float:
+    """Return the milliseconds of CPU that some work takes."""
+    begin = time.process_time()
+    work()
+    return 1000 * (time.process_time() - begin)
+
+
+def load_kernels(width: int) -> None:
+    """Compile what a search runs, over vectors that have nothing to do with the index."""
+    small = np.ones((2, width), np.float32)
+    runs = np.array([0]), np.array([2])
+    for queries in (small[:1], small):
+        Codes.of(small).bounds(queries, *runs, 1.0)
+
+
+def ask(folder: Path, repeats: int, flat_chunks: int) -> dict[str, Any]:
+    """Open the index, ask it, and then do the same with FAISS in turns."""
+    asked = np.load(folder / "questions.npy")
+    load_kernels(asked.shape[1])
+    row: dict[str, Any] = {"part": "ask", "empty_mb": memory() / 1e6}
+    opened: list[MaxPIndex] = []
+    row["open_cpu_ms"] = cpu(lambda: opened.append(MaxPIndex.load(folder / "index", verify=False)))
+    index = opened[0]
+    row["first_cpu_ms"] = cpu(lambda: index.search(asked[:1], K))
+    for query in asked:
+        index.search(query, K)
+    row["resident_mb"] = memory() / 1e6 - row["empty_mb"]
+    row["chunks"], row["width"] = index.n_chunks, index.width
+    row["rivals"] = min(flat_chunks, index.n_chunks)
+    return row | against_faiss(folder, index, asked, repeats, flat_chunks)
+
+
+def against_faiss(
+    folder: Path, index: MaxPIndex, asked: Floats, repeats: int, flat_chunks: int
+) -> dict[str, float]:
+    """Time both in turns; FAISS, which needs the vectors in memory, over as many as fit there."""
+    import faiss
+
+    faiss.omp_set_num_threads(1)
+    vectors = np.load(folder / "vectors.npy", mmap_mode="r")
+    flat = faiss.IndexFlatIP(index.width)
+    share = min(flat_chunks, len(vectors)) / len(vectors)
+    for begin in range(0, int(share * len(vectors)), BLOCK):
+        flat.add(np.ascontiguousarray(vectors[begin : begin + BLOCK]))
+        drop_pages(vectors)
+    if share == 1:
+        check(index, flat, asked[0])
+    runs: dict[str, Callable[[int], object]] = {
+        "flat_ms": lambda i: flat.search(asked[i : i + 1], K),
+        "one_ms": lambda i: index.search(asked[i], K),
+    }
+    batches: dict[str, Callable[[int], object]] = {
+        "flat_batch_ms": lambda _: flat.search(asked, K),
+        "batch_ms": lambda _: index.search(asked, K),
+    }
+    times: dict[str, list[float]] = {name: [] for name in runs | batches}
+    for turn in range(repeats):
+        for name, run in runs.items():
+            times[name].append(cpu(partial(run, turn % BATCH)))
+    for _ in range(max(2, repeats // 5)):
+        for name, run in batches.items():
+            times[name].append(cpu(partial(run, 0)))
+    medians = {name: statistics.median(values[1:]) for name, values in times.items()}
+    medians["flat_ms"] /= share
+    medians["flat_batch_ms"] /= share
+    return medians
+
+
+def check(index: MaxPIndex, flat: Any, query: Floats) -> None:
+    """Stop if an answer is not the best units of FAISS's best chunks."""
+    scores, chunks = flat.search(query[np.newaxis], K * CHUNKS_PER_UNIT)
+    best: dict[int, float] = {}
+    for score, chunk in zip(scores[0].tolist(), chunks[0].tolist(), strict=True):
+        best.setdefault(chunk // CHUNKS_PER_UNIT, score)
+    found, units, _ = index.search(query, K)
+    assert units[0].tolist() == list(best)[:K]
+    assert np.allclose(found[0], list(best.values())[:K], rtol=1e-5)
+
+
+def main() -> None:
+    """Build or ask, and print the row."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("what", choices=["build", "ask"])
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--chunks", type=int, default=1_000_000)
+    parser.add_argument("--width", type=int, default=384)
+    parser.add_argument(
+        "--kind", choices=["clustered", "uniform", "outliers", "real"], default="clustered"
+    )
+    parser.add_argument("--repeats", type=int, default=11)
+    parser.add_argument("--flat-chunks", type=int, default=1_000_000)
+    given = parser.parse_args()
+    if given.what == "build":
+        row = build(given.folder, given.chunks, given.width, given.kind)
+    else:
+        row = ask(given.folder, given.repeats, given.flat_chunks)
+    print(json.dumps(row))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,117 @@
+"""What a `MaxPIndex` holds: rows of vectors as runs by unit, never changed, only replaced."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from longrag.indexing.codes import Codes
+from longrag.indexing.runs import ranges
+
+# From this share of the rows on, codes of a part are scanned with those between them.
+_SCAN_WHOLE_FROM = 0.3
+
+
+@dataclass(frozen=True)
+class Table:
+    """Runs of rows by unit, and within a unit by chunk number; never changed, only replaced.
+
+    Attributes:
+        vectors: the rows, shape (rows, width); those in no run are not searched.
+        chunks: the chunk number of each row, ascending within a unit.
+        units: the unit numbers, ascending.
+        firsts: the first run of each unit, and the number of runs.
+        begins: the first row of each run.
+        ends: the row after the last one of each run; no run is empty.
+        largest_norm: at least the Euclidean norm of each row.
+        codes: the rows in one byte a value.
+    """
+
+    vectors: NDArray[Any]
+    chunks: NDArray[np.int64]
+    units: NDArray[np.int64]
+    firsts: NDArray[np.int64]
+    begins: NDArray[np.int64]
+    ends: NDArray[np.int64]
+    largest_norm: float
+    codes: Codes | None
+    whole: tuple[Table, NDArray[np.int64]] | None = None
+    """The table that this is the larger part of, and which of its runs these are."""
+
+    @cached_property
+    def rows(self) -> NDArray[np.int64]:
+        """The rows of all runs, in order."""
+        return ranges(self.begins, self.ends)
+
+    @cached_property
+    def row_of_chunk(self) -> NDArray[np.int64]:
+        """The row of each chunk; -1 for the number of a chunk that is in no run."""
+        chunks = self.chunks[self.rows]
+        rows = np.full(chunks.max(initial=-1) + 1, -1, np.int64)
+        rows[chunks] = self.rows
+        return rows
+
+    @cached_property
+    def by_row(self) -> NDArray[np.int64]:
+        """The runs in the order of their rows."""
+        return np.argsort(self.begins)
+
+    @property
+    def unit_of_row(self) -> NDArray[np.int64]:
+        """The unit of each of ``rows``."""
+        counts = np.add.reduceat(self.ends - self.begins, self.firsts[:-1])
+        return np.repeat(self.units, counts)
+
+    @property
+    def unit_of_chunk(self) -> NDArray[np.int64]:
+        """The unit of each chunk, by number."""
+        units = np.empty(len(self.rows), dtype=np.int64)
+        units[self.chunks[self.rows]] = self.unit_of_row if len(units) else 0
+        return units
+
+    def packed(self) -> Table:
+        """Return the table with its rows in the order of its runs, and no others."""
+        rows = self.rows
+        if len(rows) == len(self.vectors) and (rows == np.arange(len(rows))).all():
+            return self
+        ends = np.cumsum(self.ends - self.begins)
+        return Table(
+            self.vectors[rows],
+            self.chunks[rows],
+            self.units,
+            self.firsts,
+            ends - (self.ends - self.begins),
+            ends,
+            self.largest_norm,
+            None if self.codes is None else self.codes.take(rows),
+        )
+
+
+def table_of(
+    vectors: NDArray[Any],
+    order: NDArray[np.int64],
+    units: NDArray[np.int64],
+    norm: float,
+    codes: Codes | None,
+) -> Table:
+    """Return the table of rows that are sorted by unit; ``order`` are their chunk numbers."""
+    numbers, starts = np.unique(units[order], return_index=True)
+    ends = np.append(starts[1:], len(order)) if len(starts) else starts
+    firsts = np.arange(len(numbers) + 1)
+    return Table(vectors, order, numbers, firsts, starts, ends, norm, codes)
+
+
+def whole_runs(
+    table: Table, runs: NDArray[np.int64], begins: NDArray[np.int64], ends: NDArray[np.int64]
+) -> tuple[Table, NDArray[np.int64]] | None:
+    """Return what a part's rows are bounded with: a table of which it has a good part of the runs.
+
+    A processor reads on ahead of a scan. To pass over many runs takes longer than to scan them.
+    """
+    of_table = len(runs) and (ends - begins).sum() >= _SCAN_WHOLE_FROM * len(table.rows)
+    is_whole = np.array_equal(begins, table.begins[runs]) and np.array_equal(ends, table.ends[runs])
+    return (table, runs) if of_table and is_whole else None
