@@ -5,4 +5,9 @@ what they share. Each folder is one step of text on its way from corpus to answe
 ``indexing``, ``retrieval``, ``synthesis``.
 """
 
+import logging
+
+# The loggers are silent unless an application sets up logging.
+logging.getLogger(__name__).addHandler(logging.NullHandler())
+
 __version__ = "0.1.0"

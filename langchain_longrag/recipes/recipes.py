@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, Literal, TypeAlias, cast
@@ -29,6 +29,7 @@ from langchain_longrag.bridge.models import require_text
 from langchain_longrag.bridge.passages import from_passage
 from langchain_longrag.bridge.prompts import prompt_echo
 from langchain_longrag.recipes.runs import RecipeModules, to_documents, to_refined
+from langchain_longrag.recipes.streams import tell_trace
 from langchain_longrag.refinement.rerank import RepackDocuments, ScorerRerank
 from langchain_longrag.retrieval.base_retrievers import WrappedRetriever
 from langchain_longrag.retrieval.gates import read_query, split_gate, to_gate_prompt
@@ -73,8 +74,9 @@ class RecipeSettings(TypedDict, total=False):
         candidates: the documents that are retrieved to be reranked; 50, as in the paper. A document
             compressor that is given may have another limit, as ``MonoT5Rerank`` does.
         top_k: the documents that are left after reranking; 5.
-        on_error: what a reranker that fails does: "raise", or "keep_order", which goes on and notes
-            it in the trace.
+        on_error: what happens when a module fails: "fall_back" goes on without it as
+            ``longrag.recipes.FALLBACKS`` says and notes the error in the trace, "raise" raises it;
+            for all modules, or a mapping by their names.
         answer_prompt: the prompt of the answer; ``context`` and ``input``.
         direct_prompt: the prompt of answers without retrieval, ``input``; by default the question
             alone.
@@ -92,7 +94,7 @@ class RecipeSettings(TypedDict, total=False):
     compressor: BaseDocumentCompressor | Default | None
     candidates: int
     top_k: int
-    on_error: OnError
+    on_error: OnError | Mapping[str, OnError]
     answer_prompt: BasePromptTemplate[Any] | None
     direct_prompt: BasePromptTemplate[Any] | None
     classify_prompt: BasePromptTemplate[Any] | None
@@ -199,7 +201,7 @@ class _Chain:
         compressor: BaseDocumentCompressor | Default | None = "default",
         candidates: int = PAPER_CANDIDATES,
         top_k: int = TOP_K,
-        on_error: OnError = "raise",
+        on_error: OnError | Mapping[str, OnError] = "fall_back",
         answer_prompt: BasePromptTemplate[Any] | None = None,
         direct_prompt: BasePromptTemplate[Any] | None = None,
         classify_prompt: BasePromptTemplate[Any] | None = None,
@@ -289,10 +291,12 @@ class _Chain:
             filled = template.invoke(values)
             echo = prompt_echo(template, values, prepared.query)
         pending.note_prompt(filled if isinstance(filled, str) else filled.to_string())
-        reply = RunnableLambda(lambda _: filled) | self._llm | require_text() | StrOutputParser()
-        if not prepared.needs_retrieval:
-            return reply
-        return reply | clean_stream(pending.recipe.empty_answer, echo)
+        reply: Runnable[Any, str] = (
+            RunnableLambda(lambda _: filled) | self._llm | require_text() | StrOutputParser()
+        )
+        if prepared.needs_retrieval:
+            reply = reply | clean_stream(pending.recipe.empty_answer, echo)
+        return reply | tell_trace(pending)
 
 
 def _list_documents(inputs: dict[str, Any]) -> list[Document]:

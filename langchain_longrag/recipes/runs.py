@@ -12,6 +12,7 @@ from langchain_core.language_models import LanguageModelLike
 from langchain_core.runnables import RunnableConfig
 
 from langchain_longrag.bridge.answering import call_config, generate, model_handlers
+from langchain_longrag.bridge.observed import observe
 from langchain_longrag.bridge.passages import from_passage, identity, to_passage
 from langchain_longrag.recipes.keyword_passages import KeywordPassages
 from langchain_longrag.retrieval.base_retrievers import WrappedRetriever
@@ -30,6 +31,7 @@ from longrag.recipes import (
     search_by_vector,
     search_each,
 )
+from longrag.recipes.trace import Observed
 from longrag.retrieval.filters import DocumentFilter
 
 
@@ -114,10 +116,13 @@ class _Run:
     def _generate(self, request: GenerateBy) -> Calls[Any]:
         return generate(request.llm, self.config, request)
 
-    def _search(self, request: Search) -> Calls[list[Passage]]:
+    def _search(self, request: Search) -> Calls[Observed]:
+        return observe(self.config, lambda config: self._find(request, config))
+
+    def _find(self, request: Search, config: RunnableConfig) -> Calls[list[Passage]]:
         wrapped = self._modules.wrapped
         rows = yield from wrapped.search(
-            request.query, request.top_k, vector=request.vector, config=self.config
+            request.query, request.top_k, vector=request.vector, config=config
         )
         if self._keywords is None:
             return [replace(to_passage(document), score=score) for document, score in rows]
@@ -127,9 +132,12 @@ class _Run:
             for (document, _), score in zip(rows, wrapped.to_similarities(rows), strict=True)
         ]
 
-    def _refine(self, request: RefineBy) -> Calls[list[Passage]]:
+    def _refine(self, request: RefineBy) -> Calls[Observed]:
+        return observe(self.config, lambda config: self._compress(request, config))
+
+    def _compress(self, request: RefineBy, config: RunnableConfig) -> Calls[list[Passage]]:
         documents, before = to_documents(request.passages)
-        args = (documents, request.query, self.config.get("callbacks"))
+        args = (documents, request.query, config.get("callbacks"))
         found = yield MethodCall(request.module, "compress_documents", args)
         return [to_refined(document, before) for document in found]
 

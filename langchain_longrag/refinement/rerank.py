@@ -51,7 +51,7 @@ class ScorerRerank(CheckedModel, BaseDocumentCompressor):
             of LangChain's.
         top_n: the documents to return; None is all.
         candidates: how many documents are scored, from the front.
-        on_error: what a scorer that fails does: "raise", or "keep_order", which returns the
+        on_error: what a scorer that fails does: "raise", or "fall_back", which returns the
             documents as they came.
         chunk_size: the tokens of a text that is scored.
         title_key: the metadata key of a document's title; None scores texts alone.

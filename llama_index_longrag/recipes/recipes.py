@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, Literal, TypeAlias, get_args
@@ -26,6 +26,7 @@ from llama_index.core.settings import Settings
 from llama_index.core.vector_stores.types import MetadataFilters
 
 from llama_index_longrag.bridge.filters import narrow
+from llama_index_longrag.bridge.observed import ModelCalls
 from llama_index_longrag.bridge.passages import from_passage
 from llama_index_longrag.bridge.stores import token_counter
 from llama_index_longrag.recipes.runs import RecipeModules, Run, add_trace
@@ -119,8 +120,8 @@ class RecipeQueryEngine(BaseQueryEngine):
     reranked, ordered, shortened and read. ``metadata["needs_retrieval"]`` of the response tells
     what the gate decided, and ``metadata["trace"]`` for each module what went in and came out, its
     seconds, calls and errors, or why it was skipped; see ``longrag.recipes.Step``. Of a stream the
-    last entry is filled when the stream has ended. What a synthesizer of another kind asks is not
-    known: its entry tells what it was given.
+    last entry says ``finished: False`` until the stream has ended, and keeps what was written when
+    it is left. What a synthesizer of another kind asks is known by the framework's events.
 
     Args:
         retriever: any retriever, or an index, whose own is used. It is asked for ``candidates``
@@ -135,8 +136,9 @@ class RecipeQueryEngine(BaseQueryEngine):
         candidates: the nodes that are retrieved to be reranked; a postprocessor that is given may
             have another limit, as ``MonoT5Rerank`` does.
         top_k: the nodes that are left after reranking.
-        on_error: what a reranker that fails does: "raise", or "keep_order", which goes on and notes
-            it in the trace.
+        on_error: what happens when a module fails: "fall_back" goes on without it as
+            ``longrag.recipes.FALLBACKS`` says and notes the error in the trace, "raise" raises it;
+            for all modules, or a mapping by their names.
         answer_template: the prompt of the default synthesizer; ``context_str`` and ``query_str``.
         direct_template: the prompt of answers without retrieval; ``query_str``.
         empty_response: the answer where nothing was found.
@@ -163,7 +165,7 @@ class RecipeQueryEngine(BaseQueryEngine):
         response_synthesizer: BaseSynthesizer | None = None,
         candidates: int = PAPER_CANDIDATES,
         top_k: int = TOP_K,
-        on_error: OnError = "raise",
+        on_error: OnError | Mapping[str, OnError] = "fall_back",
         answer_template: BasePromptTemplate | None = None,
         direct_template: BasePromptTemplate | None = None,
         empty_response: str = EMPTY_ANSWER,
@@ -281,9 +283,10 @@ class RecipeQueryEngine(BaseQueryEngine):
         with self.callback_manager.event(CBEventType.QUERY, payload=payload) as event:
             run = Run(self._modules, self._recipe, query_bundle)
             pending = run.prepare()
-            reader = self._reader(pending)
-            response = reader.synthesize(query_bundle, _to_nodes(pending))
-            add_trace(response, pending)
+            reader, calls = self._reader(pending), ModelCalls()
+            with calls.counting():
+                response = reader.synthesize(query_bundle, _to_nodes(pending))
+            add_trace(response, pending, calls)
             event.on_end(payload={EventPayload.RESPONSE: response})
         return response
 
@@ -292,9 +295,10 @@ class RecipeQueryEngine(BaseQueryEngine):
         with self.callback_manager.event(CBEventType.QUERY, payload=payload) as event:
             run = Run(self._modules, self._recipe, query_bundle)
             pending = await run.aprepare()
-            reader = self._reader(pending)
-            response = await reader.asynthesize(query_bundle, _to_nodes(pending))
-            add_trace(response, pending)
+            reader, calls = self._reader(pending), ModelCalls()
+            with calls.counting():
+                response = await reader.asynthesize(query_bundle, _to_nodes(pending))
+            add_trace(response, pending, calls)
             event.on_end(payload={EventPayload.RESPONSE: response})
         return response
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Generator, Sequence
-from contextlib import aclosing, closing, nullcontext
+from collections.abc import AsyncGenerator, Generator, Iterator, Sequence
+from contextlib import aclosing, closing, contextmanager, nullcontext
 from dataclasses import dataclass, replace
-from typing import Any, TypeAlias, TypeVar, cast
+from typing import Any, Final, TypeVar, cast
 
 from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.base.response.schema import (
@@ -18,6 +18,7 @@ from llama_index.core.postprocessor.types import BaseNodePostprocessor
 from llama_index.core.schema import QueryBundle
 
 from llama_index_longrag.bridge.answering import generate
+from llama_index_longrag.bridge.observed import ModelCalls, observe
 from llama_index_longrag.bridge.passages import from_passage, to_passages
 from llama_index_longrag.retrieval.gates import GateByModel, add_notes
 from llama_index_longrag.retrieval.hybrid import CANDIDATES, HybridRetriever, with_top_k
@@ -26,12 +27,13 @@ from longrag.calls import Flow, Request, Search, ask
 from longrag.integration.answering import Answerer, Calls, MethodCall
 from longrag.integration.recipe_runs import GenerateBy, PendingAnswer, RefineBy, refine_by
 from longrag.recipes.passages import Passage
+from longrag.recipes.trace import Observed
 from longrag.recipes.workflow import Prepared, Recipe
 from longrag.retrieval.queries import QueryTexts
 from longrag.retrieval.query_classifier import Gate
 
 T = TypeVar("T")
-End: TypeAlias = Callable[[str], None]
+_END: Final = object()
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,32 +114,31 @@ class Run:
         self._bundle = yield from _ask(Transform(self._query))
         return QueryTexts(tuple(self._bundle.embedding_strs) or (query,))
 
-    def _run_transform(self, request: Transform) -> Calls[QueryBundle]:
-        made: QueryBundle = yield MethodCall(self._modules.transform, "run", (request.bundle,))
-        return made
+    def _run_transform(self, request: Transform) -> Calls[Observed]:
+        return observe(MethodCall(self._modules.transform, "run", (request.bundle,)))
 
     def _retrieve(self, texts: QueryTexts, top_k: int) -> Flow[Sequence[Passage]]:
         found: list[Passage] = yield from ask(Search(texts.joined, top_k))
         return found
 
-    def _search(self, request: Search) -> Calls[list[Passage]]:
+    def _search(self, request: Search) -> Calls[Observed]:
         retriever = self._modules.retriever
         if isinstance(retriever, HybridRetriever):
             retriever = retriever.dense_retriever(request.top_k)
         else:
             retriever = with_top_k(retriever, request.top_k)
-        return to_passages((yield MethodCall(retriever, "retrieve", (self._bundle,))))
+        return _observe_nodes(MethodCall(retriever, "retrieve", (self._bundle,)))
 
-    def _fuse(self, request: Fuse) -> Calls[list[Passage]]:
+    def _fuse(self, request: Fuse) -> Calls[Observed]:
         hybrid = cast("HybridRetriever", self._modules.retriever)
         dense = [from_passage(passage) for passage in request.dense]
         retriever = hybrid.with_dense_results(dense, request.top_k)
-        return to_passages((yield MethodCall(retriever, "retrieve", (self._bundle,))))
+        return _observe_nodes(MethodCall(retriever, "retrieve", (self._bundle,)))
 
-    def _refine(self, request: RefineBy) -> Calls[list[Passage]]:
+    def _refine(self, request: RefineBy) -> Calls[Observed]:
         nodes = [from_passage(passage) for passage in request.passages]
         args = (nodes, self._query)
-        return to_passages((yield MethodCall(request.module, "postprocess_nodes", args)))
+        return _observe_nodes(MethodCall(request.module, "postprocess_nodes", args))
 
     def _repack(self, passages: Sequence[Passage]) -> Sequence[Passage]:
         part = cast("BaseNodePostprocessor", self._modules.repacker)
@@ -162,52 +163,94 @@ def _ask(request: Transform | Fuse) -> Flow[Any]:
     return ask(cast("Request", request))
 
 
+def _observe_nodes(call: MethodCall) -> Calls[Observed]:
+    """Make a call that returns nodes, and return them as passages with the calls of models."""
+    seen = yield from observe(call)
+    if isinstance(seen.outcome, Exception):
+        return seen
+    return replace(seen, outcome=to_passages(seen.outcome))
+
+
 def _generate(request: GenerateBy) -> Calls[str]:
     return generate(request.llm, request)
 
 
-def add_trace(response: RESPONSE_TYPE, pending: PendingAnswer) -> None:
+def add_trace(response: RESPONSE_TYPE, pending: PendingAnswer, calls: ModelCalls) -> None:
     """Put the trace into a response's metadata; of a stream its end follows when it has ended."""
     needed = pending.prepared.needs_retrieval
     if not isinstance(response, StreamingResponse | AsyncStreamingResponse):
         # The framework shows an answer without words as "None".
         reply = str(response) if response.response else ""
-        add_notes(response, needs_retrieval=needed, trace=pending.trace(reply))
+        trace = pending.trace(reply, observed=calls.observed())
+        add_notes(response, needs_retrieval=needed, trace=trace)
         return
-    trace = pending.prepared.trace.as_dicts()
-    add_notes(response, needs_retrieval=needed, trace=trace)
-
-    def end(reply: str) -> None:
-        trace[:] = pending.trace(reply)
-
+    watch = _StreamWatch(pending, calls)
+    add_notes(response, needs_retrieval=needed, trace=watch.trace)
     tokens: Any = response.response_gen
     # These also stream a first turn, so they stay what they are.
     if isinstance(tokens, AnswerTokens):
-        tokens.wrap_events(lambda events: _watch_stream(events, end))
+        tokens.wrap_events(watch.pass_on)
     elif isinstance(tokens, AsyncAnswerTokens):
-        tokens.wrap_events(lambda events: _awatch_stream(events, end))
+        tokens.wrap_events(watch.apass_on)
     elif isinstance(response, StreamingResponse):
-        response.response_gen = _watch_stream(tokens, end)
+        response.response_gen = watch.pass_on(tokens)
     else:
-        response.response_gen = _awatch_stream(tokens, end)
+        response.response_gen = watch.apass_on(tokens)
 
 
-def _watch_stream(tokens: Generator[T, None, None], end: End) -> Generator[T, None, None]:
-    parts: list[str] = []
-    with closing(tokens) if hasattr(tokens, "close") else nullcontext():
-        for token in tokens:
-            parts.append(_answer_part(token))
-            yield token
-    end("".join(parts))
+class _StreamWatch:
+    """Completes a trace with what a stream has written when it ends, breaks off or is left."""
 
+    def __init__(self, pending: PendingAnswer, calls: ModelCalls) -> None:
+        self._pending = pending
+        self._calls = calls
+        self._parts: list[str] = []
+        # Where nothing is to be written, nothing is unfinished.
+        self.trace = pending.trace("", finished=False, observed=calls.observed())
 
-async def _awatch_stream(tokens: AsyncGenerator[T, None], end: End) -> AsyncGenerator[T, None]:
-    parts: list[str] = []
-    async with aclosing(tokens) if hasattr(tokens, "aclose") else nullcontext():
-        async for token in tokens:
-            parts.append(_answer_part(token))
-            yield token
-    end("".join(parts))
+    def pass_on(self, tokens: Generator[T, None, None]) -> Generator[T, None, None]:
+        """Yield the tokens of a stream."""
+        stream = iter(tokens)
+        with closing(tokens) if hasattr(tokens, "close") else nullcontext(), self._ending():
+            while True:
+                with self._calls.counting():
+                    token = next(stream, _END)
+                if token is _END:
+                    return
+                yield self._note(cast("T", token))
+
+    async def apass_on(self, tokens: AsyncGenerator[T, None]) -> AsyncGenerator[T, None]:
+        """Yield the tokens of a stream."""
+        stream = aiter(tokens)
+        async with aclosing(tokens) if hasattr(tokens, "aclose") else nullcontext():
+            with self._ending():
+                while True:
+                    with self._calls.counting():
+                        token = await anext(stream, _END)
+                    if token is _END:
+                        return
+                    yield self._note(cast("T", token))
+
+    def _note(self, token: T) -> T:
+        self._parts.append(_answer_part(token))
+        return token
+
+    @contextmanager
+    def _ending(self) -> Iterator[None]:
+        try:
+            yield
+        except GeneratorExit:
+            self._complete(finished=False)
+            raise
+        except BaseException as error:
+            self._complete(finished=False, error=error)
+            raise
+        self._complete()
+
+    def _complete(self, *, finished: bool = True, error: BaseException | None = None) -> None:
+        self.trace[:] = self._pending.trace(
+            "".join(self._parts), finished=finished, error=error, observed=self._calls.observed()
+        )
 
 
 def _answer_part(token: object) -> str:

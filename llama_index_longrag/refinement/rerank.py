@@ -84,7 +84,7 @@ class ScorerRerank(CheckedPostprocessor):
         description="How many nodes are scored, from the front.",
     )
     on_error: OnError = Field(
-        default="raise", description='What a scorer that fails does: "raise" or "keep_order".'
+        default="raise", description='What a scorer that fails does: "raise" or "fall_back".'
     )
     chunk_size: int = Field(
         default=384, strict=True, description="The most tokens of a text that is scored."

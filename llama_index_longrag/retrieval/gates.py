@@ -24,8 +24,8 @@ from longrag.calls import Flow
 from longrag.errors import InvalidParameterError
 from longrag.integration.recipe_runs import GenerateBy
 from longrag.prompts import CLASSIFY_QUERY
-from longrag.retrieval.query_classifier import Gate, QueryClassifier
-from longrag.retrieval.query_gates import classify_query
+from longrag.retrieval.query_classifier import Decision, Gate, QueryClassifier
+from longrag.retrieval.query_gates import judge_query
 
 
 class GateByModel:
@@ -43,16 +43,16 @@ class GateByModel:
 
     def needs_retrieval(self, query: str) -> bool:
         """Ask once; an answer that is neither yes nor no retrieves."""
-        return self._answerer.run(self.decide(query))
+        return self._answerer.run(self.decide(query)).needs_retrieval
 
     async def aneeds_retrieval(self, query: str) -> bool:
         """Ask once, with the model's async call."""
-        return await self._answerer.arun(self.decide(query))
+        return (await self._answerer.arun(self.decide(query))).needs_retrieval
 
-    def decide(self, query: str) -> Flow[bool]:
+    def decide(self, query: str) -> Flow[Decision]:
         """Decide as a flow, whose one request names the model."""
         prompt = to_prompt(self.template, self._llm, query_str="query")
-        return classify_query(query, prompt=prompt, request=partial(GenerateBy, llm=self._llm))
+        return judge_query(query, prompt=prompt, request=partial(GenerateBy, llm=self._llm))
 
 
 class QueryClassifierQueryEngine(BaseQueryEngine):

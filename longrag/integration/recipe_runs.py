@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import chain
 from time import perf_counter
 from types import MappingProxyType
 from typing import Any, cast
@@ -18,9 +19,9 @@ from longrag.errors import RerankError
 from longrag.prompts import CLASSIFY_QUERY
 from longrag.recipes.modules import QueryGate, Refine, Refiner
 from longrag.recipes.passages import Passage
-from longrag.recipes.trace import Tracer
+from longrag.recipes.trace import Observed, Tracer, nested_calls
 from longrag.recipes.workflow import Prepared, Recipe
-from longrag.retrieval.query_gates import classify_query
+from longrag.retrieval.query_gates import judge_query
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,14 +40,13 @@ class RefineBy(Refine):
 
 def gate_by(llm: object, prompt: str = CLASSIFY_QUERY) -> QueryGate:
     """Make a query gate that asks a separate language model."""
-    return partial(classify_query, prompt=prompt, request=partial(GenerateBy, llm=llm))
+    return partial(judge_query, prompt=prompt, request=partial(GenerateBy, llm=llm))
 
 
 def refine_by(module: object, *, reranks: bool = False) -> Refiner:
     """Make a recipe's module from an object of the framework.
 
-    A failed reranker raises ``RerankError``, so that the recipe's ``on_error`` applies; what any
-    other module raises is raised as it is.
+    A failed reranker raises ``RerankError``; what any other module raises is raised as it is.
     """
 
     def refine(query: str, passages: Sequence[Passage]) -> Flow[Sequence[Passage]]:
@@ -88,24 +88,37 @@ class PendingAnswer:
         """Remember what the model is asked."""
         self.prompt = prompt
 
-    def trace(self, reply: str) -> list[dict[str, Any]]:
+    def trace(
+        self,
+        reply: str,
+        *,
+        finished: bool = True,
+        error: BaseException | None = None,
+        observed: Observed | None = None,
+    ) -> list[dict[str, Any]]:
         """Return the trace with the reply, as plain data.
 
         Where the prompt is not known, since the framework's object made it, the last step tells
-        what that object was given.
+        what that object was given, and the calls of models that were observed.
+
+        Args:
+            reply: what the model has written.
+            finished: False for a stream that has not ended; see ``Recipe.finish``.
+            error: what the model raised.
+            observed: the calls of models that the framework's object made.
         """
         prepared, seconds = self.prepared, perf_counter() - self._started
         if prepared.prompt is not None and self.prompt is not None:
             prepared = replace(prepared, prompt=self.prompt)
-        trace = self.recipe.finish(prepared, reply, seconds).trace
+        trace = self.recipe.finish(prepared, reply, seconds, finished=finished, error=error).trace
         if prepared.prompt is not None and self.prompt is None:
-            given = Tracer(self.recipe.count_tokens).describe([prepared.query, *prepared.passages])
+            tracer, made = Tracer(self.recipe.count_tokens), observed or Observed(None)
             step = replace(
                 trace.steps[-1],
-                calls=MappingProxyType({"Synthesize": 1}),
-                sent_tokens=0,
-                received_tokens=0,
-                input=given,
+                calls=MappingProxyType({**nested_calls(made), "Synthesize": 1}),
+                sent_tokens=tracer.count([*made.prompts, *chain(*made.embedded)]),
+                received_tokens=tracer.count(made.replies),
+                input=tracer.describe([prepared.query, *prepared.passages]),
             )
             trace = replace(trace, steps=(*trace.steps[:-1], step))
         return trace.as_dicts()

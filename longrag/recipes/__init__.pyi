@@ -19,6 +19,7 @@ from .trace import Preview as Preview
 from .trace import Step as Step
 from .trace import StepData as StepData
 from .trace import Trace as Trace
+from .workflow import FALLBACKS as FALLBACKS
 from .workflow import Answer as Answer
 from .workflow import Prepared as Prepared
 from .workflow import Recipe as Recipe

@@ -25,11 +25,11 @@ from longrag.refinement.pieces import Compressed
 from longrag.refinement.reranking import rerank
 from longrag.retrieval.fusion import PAPER_ALPHA, check_alpha, fuse
 from longrag.retrieval.queries import QueryTexts, hyde, merge
-from longrag.retrieval.query_classifier import Gate
+from longrag.retrieval.query_classifier import Decision, ExplainedGate, Gate
 from longrag.retrieval.units import check_k, embed_query
 
-QueryGate: TypeAlias = Gate | Callable[[str], Flow[bool]]
-"""An object with ``needs_retrieval``, or a flow that decides, such as ``classify_query``."""
+QueryGate: TypeAlias = Gate | Callable[[str], Flow[bool] | Flow[Decision]]
+"""An object with ``needs_retrieval``, or a flow that decides, such as ``judge_query``."""
 
 QueryTransform: TypeAlias = Callable[[str], Flow[QueryTexts]]
 """What is searched with instead of a query: ``hyde``, ``rewrite``, ``decompose`` or your own."""
@@ -291,11 +291,14 @@ def refined_outside(query: str, passages: Sequence[Passage]) -> Flow[Sequence[Pa
     return cast("Sequence[Passage]", outcome)
 
 
-def decide(gate: QueryGate, query: str) -> Flow[bool]:
-    """Ask a gate whether a query needs retrieval."""
+def decide(gate: QueryGate, query: str) -> Flow[Decision]:
+    """Ask a gate whether a query needs retrieval, and for the reason if it gives one."""
+    if isinstance(gate, ExplainedGate):
+        return gate.explain(query)
     if isinstance(gate, Gate):
-        return gate.needs_retrieval(query)
-    return (yield from gate(query))
+        return Decision(gate.needs_retrieval(query))
+    decided = yield from cast("Flow[bool | Decision]", gate(query))
+    return decided if isinstance(decided, Decision) else Decision(decided)
 
 
 DEFAULT_TRANSFORM: QueryTransform = partial(hyde, n=1, join_query=True)

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from functools import lru_cache
+from itertools import chain
 from math import isfinite
 from time import perf_counter
 from types import MappingProxyType
@@ -16,6 +17,7 @@ import numpy as np
 from longrag.calls import Embed, Flow, Generate, Outcome, Request
 from longrag.recipes.passages import Passage
 from longrag.retrieval.queries import QueryTexts
+from longrag.retrieval.query_classifier import Decision
 from longrag.types import TokenCounter
 
 T = TypeVar("T")
@@ -54,13 +56,15 @@ class Preview:
 class StepData:
     """What goes into a module or comes out of it: how many texts, their tokens, and the first 10.
 
-    ``decision`` is what the query gate decided, None elsewhere.
+    ``decision`` is what the query gate decided and ``reason`` why; both are None elsewhere, and
+    ``reason`` also where the gate does not say it.
     """
 
     count: int = 0
     tokens: int = 0
     first: tuple[Preview, ...] = ()
     decision: bool | None = None
+    reason: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,10 +74,15 @@ class Step:
     Attributes:
         name: one of ``MODULES``.
         skipped: why the module did nothing; None when it ran.
+        fallback: what was done in place of a module that failed; None when it did not. The error
+            is in ``errors``.
+        finished: whether the module came to its end. The generation of a stream has not until the
+            stream ends, and keeps what was written when the stream breaks off or is left.
         seconds: from the start of the module to its result, including the time it waits for calls
             of other flows that run at the same time.
-        calls: how many requests went out, by their names. Work done in this process,
-            by a scorer for instance, is not a call.
+        calls: how many requests went out, by their names, and how many calls of models a
+            framework's part made to answer them. Work done in this process, by a scorer for
+            instance, is not a call.
         sent_tokens: of the texts in these requests.
         received_tokens: of the texts that a language model answered.
         input: the module's input.
@@ -83,6 +92,8 @@ class Step:
 
     name: str
     skipped: str | None = None
+    fallback: str | None = None
+    finished: bool = True
     seconds: float = 0.0
     calls: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
     sent_tokens: int = 0
@@ -127,6 +138,25 @@ class Trace:
         return [_plain(step) for step in self.steps]
 
 
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """The outcome of a request, with the calls of models that a framework's part made for it.
+
+    ``Tracer.watch`` counts the calls and passes on ``outcome``: a value, or the exception raised.
+
+    Attributes:
+        outcome: what the flow is sent.
+        prompts: the prompts that a language model was asked.
+        replies: the texts that it answered.
+        embedded: the texts of each call of an embedding model.
+    """
+
+    outcome: Outcome
+    prompts: tuple[str, ...] = ()
+    replies: tuple[str, ...] = ()
+    embedded: tuple[tuple[str, ...], ...] = ()
+
+
 class Tracer:
     """Records the modules of one run. Each flow has its tracer, so merged flows do not mix."""
 
@@ -142,17 +172,19 @@ class Tracer:
 
     def skip(self, name: str, why: str) -> None:
         """Record a module that did nothing, and why."""
-        self._steps.append(Step(name, why))
+        self._steps.append(Step(name, skipped=why))
 
     def note(self, step: Step) -> None:
         """Record a step that was measured elsewhere."""
         self._steps.append(step)
 
-    def fail(self, error: Exception, kept: Sequence[Passage]) -> None:
+    def fall_back(self, error: Exception, fallback: str, kept: object) -> None:
         """Add to the last step an error after which the recipe continues with ``kept``."""
         step = self._steps[-1]
-        errors = tuple(dict.fromkeys((*step.errors, _error_text(error))))
-        self._steps[-1] = replace(step, errors=errors, output=self.describe(kept))
+        errors = tuple(dict.fromkeys((*step.errors, error_text(error))))
+        self._steps[-1] = replace(
+            step, fallback=fallback, errors=errors, output=self.describe(kept)
+        )
 
     def watch(
         self, name: str, given: Sequence[str | Passage], work: Callable[[], Flow[T]]
@@ -165,8 +197,7 @@ class Tracer:
             while True:
                 requests = next(flow) if outcomes is None else flow.send(outcomes)
                 record.add_requests(requests)
-                outcomes = yield requests
-                record.add_outcomes(outcomes)
+                outcomes = record.add_outcomes((yield requests))
         except StopIteration as stop:
             record.result = stop.value
             return cast("T", stop.value)
@@ -174,21 +205,14 @@ class Tracer:
             flow.close()
             self._steps.append(record.as_step(perf_counter() - began))
 
-    def measure(self, name: str, given: Sequence[Passage], work: Callable[[], T]) -> T:
-        """Do a module's work that makes no request, record it, and return its result."""
-        record, began = _ModuleRecord(self, name, given), perf_counter()
-        record.result = result = work()
-        self._steps.append(record.as_step(perf_counter() - began))
-        return result
-
     def count(self, texts: Iterable[str]) -> int:
         """Count the tokens of texts."""
         return sum(map(self._count, texts))
 
     def describe(self, value: object) -> StepData:
         """Describe a decision, a text, or texts and passages."""
-        if isinstance(value, bool):
-            return StepData(decision=value)
+        if isinstance(value, Decision):
+            return StepData(decision=value.needs_retrieval, reason=value.reason)
         if isinstance(value, QueryTexts):
             value = value.texts
         elif isinstance(value, str):
@@ -217,25 +241,39 @@ class _ModuleRecord:
             self._calls[_request_name(request)] += 1
             self._sent += self._tracer.count(_texts(request))
 
-    def add_outcomes(self, outcomes: Iterable[Outcome]) -> None:
-        for outcome in outcomes:
-            if isinstance(outcome, Exception):
-                self._errors.append(_error_text(outcome))
-            elif isinstance(outcome, str):
-                self._received += self._tracer.count([outcome])
+    def add_outcomes(self, outcomes: Iterable[Outcome]) -> list[Outcome]:
+        """Record outcomes, and return them as the module is sent them."""
+        return [self._add_outcome(outcome) for outcome in outcomes]
+
+    def _add_outcome(self, outcome: Outcome) -> Outcome:
+        if isinstance(outcome, Observed):
+            self._calls.update(nested_calls(outcome))
+            self._sent += self._tracer.count([*outcome.prompts, *chain(*outcome.embedded)])
+            self._received += self._tracer.count(outcome.replies)
+            outcome = outcome.outcome
+        elif isinstance(outcome, str):
+            self._received += self._tracer.count([outcome])
+        if isinstance(outcome, Exception):
+            self._errors.append(error_text(outcome))
+        return outcome
 
     def as_step(self, seconds: float) -> Step:
         return Step(
             self._name,
-            None,
-            seconds,
-            MappingProxyType(dict(sorted(self._calls.items()))),
-            self._sent,
-            self._received,
-            self._tracer.describe(self._given),
-            self._tracer.describe(self.result),
-            tuple(dict.fromkeys(self._errors)),
+            seconds=seconds,
+            calls=MappingProxyType(dict(sorted(self._calls.items()))),
+            sent_tokens=self._sent,
+            received_tokens=self._received,
+            input=self._tracer.describe(self._given),
+            output=self._tracer.describe(self.result),
+            errors=tuple(dict.fromkeys(self._errors)),
         )
+
+
+def nested_calls(observed: Observed) -> dict[str, int]:
+    """Return how many calls of models were observed, by the names of requests."""
+    counts = {"Generate": len(observed.prompts), "Embed": len(observed.embedded)}
+    return {name: count for name, count in counts.items() if count}
 
 
 def _plain(value: Any) -> Any:
@@ -256,7 +294,8 @@ def _to_preview(one: str | Passage) -> Preview:
     return Preview(one[:_CHARACTERS])
 
 
-def _error_text(error: Exception) -> str:
+def error_text(error: BaseException) -> str:
+    """Return an error as a trace shows it: its class and the first characters of its message."""
     return f"{type(error).__name__}: {error}"[:_CHARACTERS]
 
 

@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import logging
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from time import perf_counter
 from types import MappingProxyType
-from typing import Final, TypeAlias, get_args
+from typing import Final, TypeAlias, TypeVar
 
 from longrag.calls import Flow, Generate, ask
-from longrag.errors import GenerationError, InvalidParameterError, RerankError
+from longrag.errors import (
+    GenerationError,
+    IndexFormatError,
+    InvalidDocumentError,
+    InvalidParameterError,
+    JournalError,
+    StoreError,
+    TokenizerError,
+)
 from longrag.models.replies import PromptEcho
 from longrag.models.tokens import count_tokens as default_counter
 from longrag.prompts import RECIPE_ANSWER, check_slots, document_fields, fill, quote
@@ -23,19 +32,53 @@ from longrag.recipes.modules import (
     search_by_vector,
 )
 from longrag.recipes.passages import Passage, as_passage, distinct
-from longrag.recipes.trace import MODULES, Step, Trace, Tracer
+from longrag.recipes.trace import MODULES, Step, Trace, Tracer, error_text
 from longrag.refinement.repacking import RepackOrder, repack
-from longrag.refinement.reranking import PAPER_CANDIDATES, OnError
+from longrag.refinement.reranking import PAPER_CANDIDATES, OnError, check_on_error
 from longrag.retrieval.queries import QueryTexts, check_query
+from longrag.retrieval.query_classifier import Decision
 from longrag.retrieval.units import check_k
 from longrag.synthesis.two_turn import EMPTY_ANSWER, clean_answer
 from longrag.types import TokenCounter
+
+T = TypeVar("T")
 
 Repacker: TypeAlias = RepackOrder | Callable[[Sequence[Passage]], Sequence[Passage]]
 """An order that ``repack`` knows, or what puts best-first passages in the order of reading."""
 
 TOP_K: Final = 5
 """How many passages are read: those that the paper's code keeps."""
+
+FALLBACKS: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "classification": "the query is retrieved for",
+        "transform": "the query is searched with as it is",
+        "retrieval": "what the keywords find is used alone",
+        "hybrid": "what the retriever found is used alone",
+        "reranking": "the passages keep their order",
+        "repacking": "the passages are read best first",
+        "compression": "the passages are read as they are",
+    }
+)
+"""What a recipe does in place of a module that fails, by the module's name.
+
+The retrieval has no fallback without keywords, and the generation has none.
+"""
+
+# They say that a recipe is put together wrongly, which every query would meet.
+_NEVER_PASSED_OVER: Final = (
+    InvalidParameterError,
+    InvalidDocumentError,
+    IndexFormatError,
+    StoreError,
+    TokenizerError,
+    JournalError,
+    ImportError,
+    NotImplementedError,
+    Warning,
+)
+
+_logger = logging.getLogger(__name__)
 
 _OFF: Final = "off"
 _NOTHING: Final = "nothing was retrieved"
@@ -98,8 +141,11 @@ class Recipe:
         compressor: shortens the passages.
         candidates: how many passages are retrieved to be reranked, at least ``top_k``.
         top_k: how many passages are left after the reranking, at least 1.
-        on_error: what to do if the reranker fails: "raise", or "keep_order", which goes on
-            with the passages as they were retrieved and notes the error in the trace.
+        on_error: what happens when a module fails, for all of them or by the module's name:
+            "fall_back" does what ``FALLBACKS`` says, notes the error in the trace and logs a
+            warning; "raise" raises it. A module that is not named falls back. An error that says
+            that the recipe is put together wrongly is always raised, as is what the generation
+            raises, and what the retrieval raises where no keywords are fused with it.
         prompt: a template with the slots ``{context}`` and ``{question}``; other braces are
             kept as they are.
         empty_answer: the answer where nothing was found to read.
@@ -118,7 +164,7 @@ class Recipe:
     compressor: Refiner | None = None
     candidates: int = PAPER_CANDIDATES
     top_k: int = TOP_K
-    on_error: OnError = "raise"
+    on_error: OnError | Mapping[str, OnError] = "fall_back"
     prompt: str = RECIPE_ANSWER
     empty_answer: str = EMPTY_ANSWER
     count_tokens: TokenCounter = default_counter
@@ -128,8 +174,7 @@ class Recipe:
         check_k(self.top_k, "top_k")
         if self.candidates < self.top_k:
             raise InvalidParameterError("candidates", self.candidates, f"at least {self.top_k}")
-        if self.on_error not in get_args(OnError):
-            raise InvalidParameterError("on_error", self.on_error, '"raise" or "keep_order"')
+        _check_on_error(self.on_error)
         if isinstance(self.repacker, str):
             repack((), self.repacker)
         check_slots(self.prompt, "context", "question")
@@ -139,9 +184,9 @@ class Recipe:
 
         Raises:
             InvalidParameterError: the query is blank or not a string.
-            RerankError: the reranker failed, unless ``on_error`` says otherwise.
             StoreError: the retriever returned something other than passages, or no scores to fuse.
-            Exception: what a module raises, or a call it made.
+            Exception: what a module raises, or a call it made, unless the recipe falls back; a
+                reranker raises ``RerankError``.
         """
         check_query(query)
         tracer = Tracer(self.count_tokens)
@@ -152,7 +197,7 @@ class Recipe:
         texts = yield from self._transform(query, tracer)
         passages = yield from self._retrieve(query, texts, tracer)
         passages = (yield from self._rerank(query, passages, tracer))[: self.top_k]
-        passages = self._repack(passages, tracer)
+        passages = yield from self._repack(passages, tracer)
         passages = yield from self._compress(query, passages, tracer)
         context = document_fields(pair for one in passages for pair in one.fields())
         prompt = self._render(query, context) if passages else None
@@ -172,12 +217,28 @@ class Recipe:
             raise GenerationError(f"a model's answer must be a string, got {reply!r}")
         return self.finish(prepared, reply, perf_counter() - began)
 
-    def finish(self, prepared: Prepared, reply: str, seconds: float) -> Answer:
+    def finish(
+        self,
+        prepared: Prepared,
+        reply: str,
+        seconds: float,
+        *,
+        finished: bool = True,
+        error: BaseException | None = None,
+    ) -> Answer:
         """Build an answer from a reply obtained elsewhere, for instance by streaming.
 
         White space around it and sentences that repeat the prompt are taken off, and
         ``empty_answer`` replaces a blank one, unless the model was asked without retrieval: its
         reply is then left as it is.
+
+        Args:
+            prepared: what ``prepare`` returned.
+            reply: what the model has written.
+            seconds: how long it took.
+            finished: False for a stream that was left, or that ``error`` broke off: the trace then
+                has what was written until then.
+            error: what the model raised.
         """
         tracer = Tracer(self.count_tokens)
         if prepared.prompt is None:
@@ -185,8 +246,19 @@ class Recipe:
         else:
             asked, answered = tracer.describe(prepared.prompt), tracer.describe(reply)
             calls = MappingProxyType({"Generate": 1})
-            sizes = (asked.tokens, answered.tokens)
-            tracer.note(Step("generation", None, seconds, calls, *sizes, asked, answered))
+            tracer.note(
+                Step(
+                    "generation",
+                    finished=finished,
+                    seconds=seconds,
+                    calls=calls,
+                    sent_tokens=asked.tokens,
+                    received_tokens=answered.tokens,
+                    input=asked,
+                    output=answered,
+                    errors=() if error is None else (error_text(error),),
+                )
+            )
         trace = Trace((*prepared.trace.steps, *tracer.trace.steps))
         text = reply
         if prepared.needs_retrieval:
@@ -207,14 +279,27 @@ class Recipe:
         if gate is None:
             tracer.skip("classification", _OFF)
             return True
-        return (yield from tracer.watch("classification", [query], lambda: decide(gate, query)))
+        decision = yield from self._attempt(
+            "classification",
+            tracer.watch("classification", [query], lambda: decide(gate, query)),
+            lambda: Decision(True),
+            tracer,
+        )
+        return decision.needs_retrieval
 
     def _transform(self, query: str, tracer: Tracer) -> Flow[QueryTexts]:
         transform = self.transform
         if transform is None:
             tracer.skip("transform", _OFF)
             return QueryTexts((query,))
-        return (yield from tracer.watch("transform", [query], lambda: transform(query)))
+        return (
+            yield from self._attempt(
+                "transform",
+                tracer.watch("transform", [query], lambda: transform(query)),
+                lambda: QueryTexts((query,)),
+                tracer,
+            )
+        )
 
     def _retrieve(self, query: str, texts: QueryTexts, tracer: Tracer) -> Flow[list[Passage]]:
         hybrid = self.hybrid
@@ -224,24 +309,20 @@ class Recipe:
         def search() -> Flow[list[Passage]]:
             return distinct((yield from self.retriever(texts, wanted)))[:wanted]
 
-        found = yield from tracer.watch("retrieval", texts.texts, search)
+        retrieval = tracer.watch("retrieval", texts.texts, search)
         if hybrid is None:
+            found = yield from retrieval
             tracer.skip("hybrid", f"{_OFF}: no keyword index was given")
             return found
-        return (
-            yield from tracer.watch(
-                "hybrid", [query, *found], lambda: hybrid.join(query, found, top_k)
-            )
-        )
+        nothing: Callable[[], list[Passage]] = list
+        found = yield from self._attempt("retrieval", retrieval, nothing, tracer)
+        fused = tracer.watch("hybrid", [query, *found], lambda: hybrid.join(query, found, top_k))
+        if tracer.trace["retrieval"].fallback is not None:
+            return (yield from fused)
+        return (yield from self._attempt("hybrid", fused, lambda: found[:top_k], tracer))
 
     def _rerank(self, query: str, passages: list[Passage], tracer: Tracer) -> Flow[list[Passage]]:
-        try:
-            return (yield from self._refine("reranking", self.reranker, query, passages, tracer))
-        except RerankError as error:
-            if self.on_error == "raise":
-                raise
-            tracer.fail(error, passages)
-            return passages
+        return (yield from self._refine("reranking", self.reranker, query, passages, tracer))
 
     def _compress(self, query: str, passages: list[Passage], tracer: Tracer) -> Flow[list[Passage]]:
         refined = yield from self._refine("compression", self.compressor, query, passages, tracer)
@@ -258,19 +339,56 @@ class Recipe:
         if refiner is None or not passages:
             tracer.skip(name, _OFF if refiner is None else _NOTHING)
             return passages
-        found = yield from tracer.watch(name, passages, lambda: refiner(query, passages))
-        return [as_passage(one) for one in found]
 
-    def _repack(self, passages: list[Passage], tracer: Tracer) -> list[Passage]:
+        def refine() -> Flow[list[Passage]]:
+            return [as_passage(one) for one in (yield from refiner(query, passages))]
+
+        refined = tracer.watch(name, passages, refine)
+        return (yield from self._attempt(name, refined, lambda: passages, tracer))
+
+    def _repack(self, passages: list[Passage], tracer: Tracer) -> Flow[list[Passage]]:
         repacker = self.repacker
         if repacker is None or not passages:
             tracer.skip("repacking", _OFF if repacker is None else _NOTHING)
             return passages
 
-        def order() -> list[Passage]:
+        def order() -> Flow[list[Passage]]:
+            yield from ()  # an order is made in this process, so the flow requests nothing
             return list(repacker(passages)) if callable(repacker) else repack(passages, repacker)
 
-        return tracer.measure("repacking", passages, order)
+        ordered = tracer.watch("repacking", passages, order)
+        return (yield from self._attempt("repacking", ordered, lambda: passages, tracer))
+
+    def _attempt(
+        self, name: str, module: Flow[T], fallback: Callable[[], T], tracer: Tracer
+    ) -> Flow[T]:
+        """Run a module; if it fails, note why and return the fallback."""
+        try:
+            return (yield from module)
+        except _NEVER_PASSED_OVER:
+            raise
+        except Exception as error:
+            if self._on_error(name) == "raise":
+                raise
+            kept = fallback()
+            tracer.fall_back(error, FALLBACKS[name], kept)
+            _logger.warning("%s failed, and %s: %s", name, FALLBACKS[name], error_text(error))
+            return kept
+
+    def _on_error(self, name: str) -> OnError:
+        if isinstance(self.on_error, Mapping):
+            return self.on_error.get(name, "fall_back")
+        return self.on_error
 
     def _render(self, query: str, context: str) -> str:
         return fill(self.prompt, context=context, question=quote(query))
+
+
+def _check_on_error(on_error: object) -> None:
+    if not isinstance(on_error, Mapping):
+        check_on_error(on_error)
+        return
+    for name, what in on_error.items():
+        if name not in FALLBACKS:
+            raise InvalidParameterError("on_error", name, f"by names of {tuple(FALLBACKS)}")
+        check_on_error(what, f"on_error[{name!r}]")

@@ -13,8 +13,11 @@ from longrag.types import TokenCounter
 
 T = TypeVar("T")
 
-OnError: TypeAlias = Literal["raise", "keep_order"]
-"""What a reranking does if its scorer fails: raise, or leave the order as it was."""
+OnError: TypeAlias = Literal["raise", "fall_back"]
+"""What happens when a module fails: raise its error, or go on with its stated fallback.
+
+The fallback of a reranking is the order that the items had before.
+"""
 
 PAPER_CANDIDATES: Final = 50
 """How many candidates the paper reranks (best practices, §A.6)."""
@@ -61,7 +64,7 @@ def rerank(
         candidates: how many items are scored, from the front.
         top_n: how many items are returned; None for all.
         on_error: what to do when the scorer raises, or gives another number of scores or one that
-            is not finite: "raise", or "keep_order", which returns the items as they came, without
+            is not finite: "raise", or "fall_back", which returns the items as they came, without
             scores. Half a list is never reranked.
 
     Raises:
@@ -75,8 +78,7 @@ def rerank(
             continue
         if isinstance(value, bool) or not isinstance(value, int) or value < 1:
             raise InvalidParameterError(name, value, "an integer of at least 1")
-    if on_error not in get_args(OnError):
-        raise InvalidParameterError("on_error", on_error, '"raise" or "keep_order"')
+    check_on_error(on_error)
     parts = [_parts(texts(item), place) for place, item in enumerate(items[:candidates])]
     unscored = [Reranked(item) for item in items]
     if not parts:
@@ -90,6 +92,16 @@ def rerank(
     scored = [_best(item, own) for item, own in zip(items, scores, strict=False)]
     scored.sort(key=lambda pair: -pair[0])
     return [*(one for _, one in scored), *unscored[len(parts) :]][:top_n]
+
+
+def check_on_error(on_error: object, name: str = "on_error") -> None:
+    """Raise unless the value says what happens when a module fails.
+
+    Raises:
+        InvalidParameterError: it is neither "raise" nor "fall_back".
+    """
+    if on_error not in get_args(OnError):
+        raise InvalidParameterError(name, on_error, '"raise" or "fall_back"')
 
 
 def scored_pieces(

@@ -27,11 +27,14 @@ from .queries import decompose as decompose
 from .queries import hyde as hyde
 from .queries import merge as merge
 from .queries import rewrite as rewrite
+from .query_classifier import Decision as Decision
+from .query_classifier import ExplainedGate as ExplainedGate
 from .query_classifier import Gate as Gate
 from .query_classifier import QueryClassifier as QueryClassifier
 from .query_gates import EmbeddingQueryClassifier as EmbeddingQueryClassifier
 from .query_gates import PromptedQueryClassifier as PromptedQueryClassifier
 from .query_gates import classify_query as classify_query
+from .query_gates import judge_query as judge_query
 from .store_search import Listed as Listed
 from .store_search import Ranked as Ranked
 from .store_search import retrieve_from_store as retrieve_from_store

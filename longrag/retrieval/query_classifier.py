@@ -37,6 +37,33 @@ class Gate(Protocol):
         """Return True where the query asks for more than it brings along."""
 
 
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What a gate decided about a query, and why; ``reason`` is None where it does not say."""
+
+    needs_retrieval: bool
+    reason: str | None = None
+
+
+@runtime_checkable
+class ExplainedGate(Gate, Protocol):
+    """A gate that gives the reason of its decision, which recipes put into their traces."""
+
+    def explain(self, query: str) -> Decision:
+        """Return the same decision as ``needs_retrieval``, with its reason."""
+
+
+def explain_probability(probability: float, threshold: float) -> Decision:
+    """Decide by a probability and the threshold that it must reach."""
+    needed = probability >= threshold
+    relation = "reaches" if needed else "is below"
+    return Decision(
+        needed,
+        f"the probability {probability:.3f} that the query needs retrieval {relation} the"
+        f" threshold {threshold:.3f}",
+    )
+
+
 @dataclass(frozen=True, eq=False)
 class QueryClassifier:
     """A logistic regression on word n-grams, character n-grams and the shape of a query.
@@ -158,6 +185,14 @@ class QueryClassifier:
             InvalidParameterError: the query is blank or not a string.
         """
         return self.probability(query) >= self.threshold
+
+    def explain(self, query: str) -> Decision:
+        """Decide as ``needs_retrieval`` does, and say by which probability.
+
+        Raises:
+            InvalidParameterError: the query is blank or not a string.
+        """
+        return explain_probability(self.probability(query), self.threshold)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the classifier to a new folder, whole or not at all.

@@ -19,9 +19,11 @@ from longrag.indexing.storage import load_arrays, save_arrays
 from longrag.models.embedder import Embedder
 from longrag.prompts import CLASSIFY_QUERY, check_slots, fill, quote
 from longrag.retrieval.query_classifier import (
+    Decision,
     check_query,
     check_threshold,
     check_training,
+    explain_probability,
     logistic_regression,
     sigmoid,
 )
@@ -110,6 +112,10 @@ class EmbeddingQueryClassifier:
         """Tell whether the probability reaches the threshold; raises as ``probability``."""
         return self.probability(query) >= self.threshold
 
+    def explain(self, query: str) -> Decision:
+        """Decide as ``needs_retrieval`` does, and say by which probability."""
+        return explain_probability(self.probability(query), self.threshold)
+
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the coefficients, not the embedder, to a new folder.
 
@@ -185,6 +191,18 @@ def classify_query(
         InvalidParameterError: the query is blank or not a string, or the prompt lacks its slot.
         GenerationError: the answer is neither yes nor no, and ``fallback`` is None.
     """
+    decision = yield from judge_query(query, prompt=prompt, fallback=fallback, request=request)
+    return decision.needs_retrieval
+
+
+def judge_query(
+    query: str,
+    *,
+    prompt: str = CLASSIFY_QUERY,
+    fallback: bool | None = True,
+    request: Callable[[str], Generate] = Generate,
+) -> Flow[Decision]:
+    """Ask as ``classify_query`` does, and return the decision with what the model answered."""
     check_query(query)
     check_slots(prompt, "query")
     answer = yield from ask(request(fill(prompt, query=quote(query))))
@@ -194,7 +212,10 @@ def classify_query(
             f"the language model was asked whether a query needs retrieval and answered"
             f" {str(answer)[:80]!r}, which is neither yes nor no. Set fallback to go on."
         )
-    return bool(fallback if verdict is None else verdict)
+    said = f"the language model answered {str(answer).strip()[:80]!r}"
+    if verdict is None:
+        return Decision(bool(fallback), f"{said}, which is neither yes nor no")
+    return Decision(verdict, said)
 
 
 def parse_verdict(answer: object) -> bool | None:

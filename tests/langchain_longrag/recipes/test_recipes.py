@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
+from langchain_core.callbacks import BaseCallbackHandler
 from langchain_core.documents import BaseDocumentCompressor, Document
 from langchain_core.output_parsers import StrOutputParser
 from langchain_core.prompts import ChatPromptTemplate, PromptTemplate
@@ -29,7 +30,14 @@ from longrag.errors import GenerationError, InvalidParameterError, RerankError, 
 from longrag.models.tokens import count_tokens
 from longrag.recipes.trace import MODULES
 from longrag.synthesis.two_turn import EMPTY_ANSWER
-from tests.fakes.langchain import HashEmbeddings, list_store, memory_store, replying, scripted
+from tests.fakes.langchain import (
+    HashEmbeddings,
+    ScriptedChatModel,
+    list_store,
+    memory_store,
+    replying,
+    scripted,
+)
 from tests.langchain_longrag import trees
 from tests.langchain_longrag.searching import (
     PAGES,
@@ -291,13 +299,72 @@ def test_a_reranker_that_fails_raises_or_is_noted():
     def failing(query: str, texts: Sequence[str]) -> Any:
         raise ConnectionError("no line")
 
+    strict = best_performance(store(), replying(reply), reranker=failing, on_error="raise")
     with pytest.raises(RerankError, match="no line"):
-        best_performance(store(), replying(reply), reranker=failing).invoke({"input": QUESTION})
-    chain = best_performance(store(), replying(reply), reranker=failing, on_error="keep_order")
+        strict.invoke({"input": QUESTION})
+    chain = best_performance(store(), replying(reply), reranker=failing)
     result = chain.invoke({"input": QUESTION})
     step = next(step for step in result["trace"] if step["name"] == "reranking")
     assert "no line" in step["errors"][0]
     assert len(result["context"]) >= 1
+
+
+class Told(BaseCallbackHandler):
+    """Keeps the traces that callbacks are sent."""
+
+    def __init__(self) -> None:
+        self.traces: list[Any] = []
+
+    def on_custom_event(self, name: str, data: Any, **kwargs: Any) -> None:
+        self.traces.append((name, data))
+
+
+class Breaking(ScriptedChatModel):
+    """Its streams break off after two words."""
+
+    def _pieces(self, messages: Any) -> Any:
+        yield from list(super()._pieces(messages))[:2]
+        raise ConnectionError("the stream broke")
+
+
+async def test_callbacks_get_the_trace_of_answers_that_are_left_or_break_off():
+    chain = balanced_efficiency(store(), replying(reply), reranker=Words())
+    broken = balanced_efficiency(store(), Breaking(reply=lambda _: "It is old."), reranker=Words())
+    whole, left, torn = Told(), Told(), Told()
+    result = chain.invoke({"input": QUESTION}, {"callbacks": [whole]})
+    stream = chain.stream({"input": QUESTION}, {"callbacks": [left]})
+    assert next(piece for piece in stream if "answer" in piece)
+    stream.close()
+    for told in (whole, left):
+        ((name, trace),) = told.traces
+        assert name == "longrag_trace"
+        assert timeless({"trace": trace}) == timeless({"trace": result["trace"]})
+    with pytest.raises(ConnectionError, match="the stream broke"):
+        list(broken.stream({"input": QUESTION}, {"callbacks": [torn]}))
+    with pytest.raises(ConnectionError, match="the stream broke"):
+        [piece async for piece in broken.astream({"input": QUESTION}, {"callbacks": [torn]})]
+    for _, trace in torn.traces:
+        step = trace[-1]
+        assert (step["name"], step["finished"]) == ("generation", False)
+        assert step["errors"] == ["ConnectionError: the stream broke"]
+        assert step["output"]["first"][0]["text"] == "It is"
+    assert len(torn.traces) == 2
+
+
+async def test_the_trace_has_the_calls_of_models_that_a_compressor_asks():
+    writer = replying(lambda _: "It is old.")
+    chain = balanced_efficiency(
+        store(),
+        replying(reply),
+        reranker=Words(),
+        compressor=CompressDocuments(method="abstractive", llm=writer),
+        top_k=2,
+    )
+    for result in (chain.invoke({"input": QUESTION}), await chain.ainvoke({"input": QUESTION})):
+        (step,) = (step for step in result["trace"] if step["name"] == "compression")
+        assert step["calls"] == {"Generate": 2, "Refine": 1}
+        assert step["received_tokens"] == 2 * count_tokens("It is old.")
+        assert step["sent_tokens"] == sum(map(count_tokens, writer.prompts[-2:]))
 
 
 async def test_nothing_found_or_nothing_said_is_the_empty_answer():

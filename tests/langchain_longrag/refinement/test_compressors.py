@@ -137,7 +137,7 @@ def test_scorers_that_fail_raise_or_keep_the_order():
     for scorer in failing:
         with pytest.raises(RerankError):
             ScorerRerank(scorer=scorer).compress_documents(documents, QUESTION)
-        kept = ScorerRerank(scorer=scorer, on_error="keep_order")
+        kept = ScorerRerank(scorer=scorer, on_error="fall_back")
         assert kept.compress_documents(documents, QUESTION) == documents
 
 
@@ -262,7 +262,7 @@ def test_tilde_refuses_what_was_not_weighed_unless_the_order_is_to_be_kept():
     rerank = TildeRerank.from_documents(documents[:1], model=WordWeigher())
     with pytest.raises(RerankError, match="Precompute the index again"):
         rerank.compress_documents(documents, QUESTION)
-    kept = TildeRerank.from_documents(documents[:1], model=WordWeigher(), on_error="keep_order")
+    kept = TildeRerank.from_documents(documents[:1], model=WordWeigher(), on_error="fall_back")
     assert kept.compress_documents(documents, QUESTION) == documents
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import copy
 import json
+import re
 from typing import Any
 
 import numpy as np
@@ -37,6 +38,7 @@ from llama_index_longrag import (
     best_performance,
 )
 from longrag.errors import InvalidParameterError, RerankError
+from longrag.models.tokens import count_tokens
 from longrag.recipes.trace import MODULES
 from tests.fakes.llama_index import HashEmbedding, ScriptedLLM, tokenizer
 from tests.llama_index_longrag.stories import build
@@ -185,10 +187,12 @@ def test_it_streams_and_the_trace_is_whole_at_the_end(question):
     )
     response = engine.query(question)
     assert isinstance(response, StreamingResponse)
-    assert response.metadata["trace"][-1]["name"] == "compression"
+    begun = response.metadata["trace"][-1]
+    assert (begun["name"], begun["finished"], begun["received_tokens"]) == ("generation", False, 0)
     assert list(response.response_gen) == ["one", " two", " three"]
     last = response.metadata["trace"][-1]
     assert (last["name"], last["output"]["first"][0]["text"]) == ("generation", "one two three")
+    assert last["finished"]
 
 
 @pytest.mark.parametrize("question", [QUESTION, ALONE])
@@ -261,13 +265,15 @@ def test_the_trace_is_json_whatever_scores_the_parts_give():
     assert [one["score"] for one in step["output"]["first"][:2]] == [0.25, None]
 
 
-def test_the_trace_does_not_make_up_what_another_synthesizer_asks():
-    reader = CompactAndRefine(llm=ScriptedLLM("compact"))
+def test_what_another_synthesizer_asks_is_seen_by_the_frameworks_events():
+    llm = ScriptedLLM("compact")
+    reader = CompactAndRefine(llm=llm)
     engine = balanced_efficiency(index_of(), reranker=overlap, response_synthesizer=reader)
     response = engine.query(QUESTION)
     step = steps(response)["generation"]
-    assert step["calls"] == {"Synthesize": 1}
-    assert (step["sent_tokens"], step["received_tokens"]) == (0, 0)
+    assert step["calls"] == {"Generate": 1, "Synthesize": 1}
+    assert step["sent_tokens"] == count_tokens(llm.prompts[0])
+    assert step["received_tokens"] == 1
     read = [QUESTION, *(source.node.get_content() for source in response.source_nodes)]
     assert [one["text"] for one in step["input"]["first"]] == [shown(text) for text in read]
     assert step["output"]["first"][0]["text"] == "compact"
@@ -280,6 +286,65 @@ def test_a_stream_that_is_left_closes_the_models():
     assert next(response.response_gen) == "one"
     response.response_gen.close()
     assert llm.closed == [True]
+    left = response.metadata["trace"][-1]
+    assert (left["name"], left["finished"], left["errors"]) == ("generation", False, [])
+    assert left["output"]["first"][0]["text"] == "one"
+
+
+async def test_an_async_stream_that_is_left_or_breaks_keeps_what_was_written():
+    llm = ScriptedLLM("one two three")
+    engine = balanced_efficiency(index_of(), reranker=overlap, llm=llm, streaming=True)
+    response = await engine.aquery(QUESTION)
+    assert await anext(response.response_gen) == "one"
+    await response.response_gen.aclose()
+    left = response.metadata["trace"][-1]
+    assert (left["finished"], left["output"]["first"][0]["text"]) == (False, "one")
+    broken = ScriptedLLM("one two three", breaks_after=2)
+    engine = balanced_efficiency(index_of(), reranker=overlap, llm=broken, streaming=True)
+    for response in (engine.query(QUESTION), await engine.aquery(QUESTION)):
+        with pytest.raises(ConnectionError, match="the stream broke"):
+            await read(response)
+        step = response.metadata["trace"][-1]
+        assert (step["finished"], step["output"]["first"][0]["text"]) == (False, "one two")
+        assert step["errors"] == ["ConnectionError: the stream broke"]
+
+
+@pytest.mark.parametrize("of_framework", [False, True])
+async def test_the_trace_has_the_calls_and_tokens_of_every_model_that_a_part_asks(of_framework):
+    writer, judge = ScriptedLLM("The harbour was dug."), ScriptedLLM("yes")
+    summary = ScriptedLLM("Dug in 1389.")
+    engine = best_performance(
+        index_of(),
+        reranker=overlap,
+        classifier=judge,
+        transform=HyDEQueryTransform(writer) if of_framework else HydeTransform(writer, n=2),
+        compressor=CompressPostprocessor(method="abstractive", llm=summary),
+        top_k=2,
+    )
+    for response in (engine.query(QUESTION), await engine.aquery(QUESTION)):
+        found = steps(response)
+        asked = 1 if of_framework else 2
+        transform = found["transform"]
+        assert transform["calls"] == {"Generate": asked, "Transform": 1}
+        sent = [count_tokens(prompt) for prompt in writer.prompts[-asked:]]
+        assert transform["sent_tokens"] == sum(sent)
+        assert transform["received_tokens"] == asked * count_tokens("The harbour was dug.")
+        assert found["classification"]["calls"] == {"Generate": 1}
+        assert found["classification"]["output"]["reason"] == "the language model answered 'yes'"
+        assert found["compression"]["calls"] == {"Generate": 2, "Refine": 1}
+        assert found["compression"]["received_tokens"] == 2 * count_tokens("Dug in 1389.")
+        # The question and each document are embedded.
+        assert found["retrieval"]["calls"] == {"Embed": 2, "Search": 1}
+
+
+def test_the_trace_says_why_nothing_was_retrieved():
+    response = balanced_efficiency(index_of(), reranker=overlap).query(ALONE)
+    output = steps(response)["classification"]["output"]
+    assert output["decision"] is False
+    assert re.fullmatch(
+        r"the probability 0\.\d{3} that the query needs retrieval is below the threshold 0\.\d{3}",
+        output["reason"],
+    )
 
 
 def test_every_module_may_be_off():
@@ -323,8 +388,8 @@ async def test_a_reranker_that_fails_raises_or_is_passed_over_and_noted():
         raise RuntimeError("out of memory")
 
     with pytest.raises(RerankError, match="out of memory"):
-        balanced_efficiency(index_of(), reranker=failing).query(QUESTION)
-    engine = balanced_efficiency(index_of(), reranker=failing, on_error="keep_order")
+        balanced_efficiency(index_of(), reranker=failing, on_error="raise").query(QUESTION)
+    engine = balanced_efficiency(index_of(), reranker=failing)
     for response in (engine.query(QUESTION), await engine.aquery(QUESTION)):
         assert str(response) == "In 1389."
         assert any("out of memory" in error for error in steps(response)["reranking"]["errors"])
@@ -332,7 +397,10 @@ async def test_a_reranker_that_fails_raises_or_is_passed_over_and_noted():
 
 def test_what_another_module_raises_is_raised_as_it_is():
     engine = best_performance(
-        index_of(), reranker=overlap, transform=HydeTransform(ScriptedLLM(ConnectionError("down")))
+        index_of(),
+        reranker=overlap,
+        transform=HydeTransform(ScriptedLLM(ConnectionError("down"))),
+        on_error="raise",
     )
     with pytest.raises(ConnectionError, match="down"):
         engine.query(QUESTION)
@@ -343,10 +411,16 @@ def test_what_another_module_raises_is_raised_as_it_is():
 def test_a_compressor_that_fails_is_no_reranker_that_failed():
     compress = CompressPostprocessor(method="abstractive", llm=ScriptedLLM(ConnectionError("down")))
     engine = balanced_efficiency(
-        index_of(), reranker=overlap, compressor=compress, on_error="keep_order"
+        index_of(), reranker=overlap, compressor=compress, on_error="raise"
     )
     with pytest.raises(ConnectionError, match="down"):
         engine.query(QUESTION)
+
+
+async def read(response: Any) -> list[str]:
+    if isinstance(response, StreamingResponse):
+        return list(response.response_gen)
+    return [token async for token in response.response_gen]
 
 
 def test_what_the_transform_made_is_searched_with():

@@ -158,7 +158,7 @@ def test_a_scorer_that_fails_raises_or_leaves_the_list_as_it_was(scorer):
     nodes = found("red", "green", "blue")
     with pytest.raises(RerankError, match="scorer"):
         ask(ScorerRerank(scorer=scorer), nodes)
-    kept = ask(ScorerRerank(scorer=scorer, on_error="keep_order", top_n=2), nodes)
+    kept = ask(ScorerRerank(scorer=scorer, on_error="fall_back", top_n=2), nodes)
     assert [(r.node.node_id, r.score) for r in kept] == [("n0", 1.0), ("n1", 0.9)]
 
 
@@ -334,7 +334,7 @@ def test_tilde_refuses_what_was_not_weighed_unless_the_order_is_to_be_kept():
     with pytest.raises(RerankError, match="Precompute the index again"):
         ask(rerank, nodes)
     kept = TildeRerank.from_nodes(
-        [nodes[0].node], model=model, on_error="keep_order", tokenizer=tokenizer
+        [nodes[0].node], model=model, on_error="fall_back", tokenizer=tokenizer
     )
     assert ids(ask(kept, nodes)) == ["n0", "n1"]
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from longrag.calls import Embed, Fetch, Generate, Search, run
+from longrag.calls import Fetch, Generate, Search, run
 from longrag.errors import RerankError, StoreError
 from longrag.indexing.keywords import KeywordIndex
 from longrag.recipes import (
@@ -271,8 +271,8 @@ def broken(query, texts):
 )
 def test_a_reranker_that_fails_raises_or_keeps_the_order(failing, said):
     with pytest.raises(RerankError, match=said):
-        run(balanced_efficiency(scorer=failing).prepare(QUERY), World())
-    lenient = balanced_efficiency(scorer=failing, on_error="keep_order", compressor=None)
+        run(balanced_efficiency(scorer=failing, on_error="raise").prepare(QUERY), World())
+    lenient = balanced_efficiency(scorer=failing, on_error="fall_back", compressor=None)
     kept = run(lenient.prepare(QUERY), World())
     plain = run(Recipe().prepare(QUERY), World())
     assert kept.passages == plain.passages[::-1]
@@ -282,18 +282,6 @@ def test_a_reranker_that_fails_raises_or_keeps_the_order(failing, said):
     assert error.startswith("RerankError: the scorer")
     assert said in error
     assert [one.id for one in step.output.first[:5]] == [one.id for one in plain.passages]
-
-
-def test_an_error_of_another_module_is_never_passed_over():
-    recipe = balanced_efficiency(on_error="keep_order")
-
-    def answer(request):
-        if isinstance(request, Embed):
-            raise OSError("no embeddings today")
-        return World()(request)
-
-    with pytest.raises(OSError, match="no embeddings today"):
-        run(recipe.answer(QUERY), answer)
 
 
 def test_a_reranker_of_the_outside_gets_the_passages_and_what_they_were_made_from():
@@ -313,6 +301,6 @@ def test_a_reranker_of_the_outside_that_fails_can_be_done_without():
         return World()(request)
 
     with pytest.raises(RerankError, match="could not be refined: gone"):
-        run(Recipe(reranker=refined_outside).prepare(QUERY), answer)
-    recipe = Recipe(reranker=refined_outside, on_error="keep_order")
+        run(Recipe(reranker=refined_outside, on_error="raise").prepare(QUERY), answer)
+    recipe = Recipe(reranker=refined_outside)
     assert len(run(recipe.prepare(QUERY), answer).passages) == 5

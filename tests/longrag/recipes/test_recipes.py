@@ -74,7 +74,7 @@ def test_a_recipe_refuses_settings_it_does_not_have():
         ({"top_k": 0}, "top_k must be"),
         ({"candidates": 4}, "candidates must be at least 5, got 4"),
         ({"candidates": True}, "candidates must be"),
-        ({"on_error": "ignore"}, 'on_error must be "raise" or "keep_order"'),
+        ({"on_error": "ignore"}, 'on_error must be "raise" or "fall_back"'),
         ({"repacker": "best last"}, "order must be"),
         ({"prompt": "Answer {question}"}, "prompt must be"),
         ({"prompt": None}, "prompt must be"),

@@ -121,9 +121,9 @@ def test_a_scorer_that_fails_is_an_error(kind):
 @pytest.mark.parametrize("kind", BAD)
 def test_the_order_stays_when_that_is_asked_for(kind):
     items = ["a", "bb", "ccc", "dddd"]
-    found = ranked(items, BAD[kind], candidates=3, on_error="keep_order")
+    found = ranked(items, BAD[kind], candidates=3, on_error="fall_back")
     assert found == [Reranked(item) for item in items]
-    assert len(ranked(items, BAD[kind], candidates=3, on_error="keep_order", top_n=2)) == 2
+    assert len(ranked(items, BAD[kind], candidates=3, on_error="fall_back", top_n=2)) == 2
 
 
 def test_the_scorers_own_error_is_the_cause():
@@ -144,12 +144,12 @@ def test_a_scorer_that_fails_halfway_reorders_nothing():
         return by_length(query, texts)
 
     items = ["a", "ccc", "bb"]
-    assert [one.item for one in ranked(items, scorer, on_error="keep_order")] == items
+    assert [one.item for one in ranked(items, scorer, on_error="fall_back")] == items
 
 
 def test_an_interrupt_is_not_a_failure_of_the_scorer():
     with pytest.raises(KeyboardInterrupt):
-        ranked(["a"], failing(KeyboardInterrupt()), on_error="keep_order")
+        ranked(["a"], failing(KeyboardInterrupt()), on_error="fall_back")
 
 
 @pytest.mark.parametrize(
