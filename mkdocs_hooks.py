@@ -14,7 +14,8 @@ from mkdocs.structure.files import File, Files
 
 ROOT = Path(__file__).parent
 CORE = ("ingestion", "indexing", "retrieval", "refinement", "synthesis", "decoding", "recipes",
-        "evaluation", "models", "calls", "journal", "prompts", "types", "errors")  # fmt: skip
+        "evaluation", "evaluation.datasets", "evaluation.harness", "evaluation.judged",
+        "models", "calls", "journal", "prompts", "types", "errors")  # fmt: skip
 MODULES = ("llama_index_longrag", "langchain_longrag", *(f"longrag.{name}" for name in CORE))
 
 _SECTION = re.compile(r"^## (.+)$", re.MULTILINE)

@@ -385,3 +385,58 @@ Answer the question in a few words."""
 
 CAPTION = "Describe this image in one sentence."
 """The text given with an image that is to be described (best practices, Figure 4)."""
+
+MAKE_QUESTION = (
+    _PASSAGE
+    + """\
+Write one question that a reader could ask without having seen this passage and that this passage
+answers, and its answer in the passage's own words, at most ten of them. Name the things that you
+ask about: do not say "the passage", "he" or "it". Reply in two lines:
+Question: ...
+Answer: ..."""
+)
+"""A question with its answer, to try out retrieval on a corpus that has none."""
+
+JUDGE_FAITHFULNESS = (
+    _MATERIAL
+    + field("short_answer", "{answer}")
+    + """
+
+Split the answer into the separate claims it makes. Write one line for each claim: "yes: " and the \
+claim if the documents support it, or "no: " and the claim if they do not. Write nothing else."""
+)
+"""Which claims of an answer its documents support (best practices, A.6: faithfulness)."""
+
+JUDGE_CONTEXT = (
+    _PASSAGE
+    + _QUESTION
+    + """\
+The passage is made of the sentences that were found for this question, each with its number. Which
+of them help to answer the question? Reply in one line with "Sentences: " and their numbers with
+commas between them, or "Sentences: none"."""
+)
+"""Which sentences were worth retrieving (best practices, A.6: context relevancy)."""
+
+JUDGE_RELEVANCY = (
+    _QUESTION
+    + field("short_answer", "{answer}")
+    + """
+
+How directly does the answer address what is asked, whether or not it is true? 1: not at all, or \
+it declines; 3: in part, or with much that was not asked; 5: fully, and nothing else. Reply in \
+one line with "Grade: " and the number."""
+)
+"""Whether an answer is one to the question (best practices, A.6: answer relevancy)."""
+
+JUDGE_CORRECTNESS = (
+    _QUESTION
+    + field("long_answer", "{reference}")
+    + "\n\n"
+    + field("short_answer", "{answer}")
+    + """
+
+The first answer is the reference, the second is to be judged. Split both into separate claims and \
+write one line for each: "both: " and the claim if both make it, "reference: " if the reference \
+alone makes it, "answer: " if the judged answer alone makes it. Write nothing else."""
+)
+"""What an answer shares with the reference (best practices, A.6: answer correctness)."""

@@ -1,8 +1,8 @@
 """Metrics of answers and rankings for one question, and their means with intervals.
 
-Metrics belong here, and code that evaluates other parts of the core. They are pure
-functions of texts and ids, so they also score what other systems produced; nothing in the core
-imports this package.
+Metrics belong here, and what drives them over pipelines and data sets (``harness``, ``datasets``,
+``judged``). Metrics are pure functions of texts and ids, so they also score what other systems
+produced; nothing in the core imports this package.
 """
 
 from longrag.evaluation import metrics

@@ -144,10 +144,20 @@ def answer_recall(
     """
     retrieved = _checked_strings("texts", texts)
     accepted = check_answers(answers)
-    comparison = "comparison" in check_text("question_type", question_type)
-    if comparison or _NO_SPAN.issuperset(map(normalize_answer, accepted)):
+    if not is_span_question(accepted, question_type):
         return None
     return _stands_in(retrieved, accepted)
+
+
+def is_span_question(answers: Sequence[str], question_type: str = "") -> bool:
+    """Tell whether a question's answer is a span: neither yes or no, nor a comparison's outcome.
+
+    Raises:
+        InvalidParameterError: as ``exact_match``.
+    """
+    comparison = "comparison" in check_text("question_type", question_type)
+    accepted = check_answers(answers)
+    return not (comparison or _NO_SPAN.issuperset(map(normalize_answer, accepted)))
 
 
 def accuracy(predictions: Sequence[object], references: Sequence[object]) -> float:

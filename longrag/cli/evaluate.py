@@ -1,0 +1,107 @@
+"""``longrag evaluate CONFIG``: which pipeline to choose on documents of your own."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from longrag.cli.arguments import add_output, print_json, progress
+from longrag.index_file.progress import Progress
+
+
+def add(commands: Any) -> None:
+    """Describe the command."""
+    parser: argparse.ArgumentParser = commands.add_parser(
+        "evaluate",
+        help="compare pipelines on questions about your documents, and choose one",
+        description="Compare pipelines on questions about your documents, and name the cheapest"
+        " that is not surely worse than the best. A run that was stopped goes on where it was.",
+    )
+    parser.add_argument("config", help="a file of YAML or JSON; see the page on choosing")
+    parser.add_argument(
+        "--output", help="where results are kept (default: the config's name without its ending)"
+    )
+    parser.add_argument("--ablate", action="store_true", help="also swap one module at a time")
+    parser.add_argument("--questions", type=int, help="how many questions of each set are drawn")
+    parser.add_argument("--seed", type=int, help="draws the questions (default 0)")
+    parser.add_argument("--measure", help="what is good (default: accuracy, F1, AR or R)")
+    parser.add_argument("--cost", help="what is cheap: tokens, seconds, cpu or calls")
+    add_output(parser)
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Evaluate, write the results, and print the tables and the choice."""
+    # The harness imports every room of the package, which other commands need not wait for.
+    from longrag.cli.evaluation_config import read_config
+    from longrag.evaluation.harness import evaluate
+
+    path = Path(options.config)
+    output = Path(options.output) if options.output else path.with_suffix("")
+    config = read_config(path, output)
+    watch = _Watch(progress(options))
+    try:
+        report = evaluate(
+            config.datasets,
+            config.pipelines,
+            grid=config.grid,
+            ablate=options.ablate or config.ablate,
+            embedders=config.embedders,
+            llm=config.llm,
+            scorers=config.scorers,
+            judge=config.judge,
+            questions=options.questions or config.questions,
+            seed=config.seed if options.seed is None else options.seed,
+            folder=output,
+            cache=config.cache,
+            names=config.names,
+            watch=watch,
+        )
+    finally:
+        watch.close()
+    choices = report.choose(
+        measure=options.measure or config.measure, cost=options.cost or config.cost
+    )
+    written = report.write(output)
+    if options.json:
+        print_json(
+            {
+                "output": str(output),
+                "files": [str(one) for one in written],
+                "refused_questions": config.refused,
+                "choices": [asdict(choice) for choice in choices],
+            }
+        )
+        return 0
+    for name in report.datasets:
+        print(f"\n{name}\n\n{report.table(name)}")
+    print("", *choices, sep="\n")
+    if config.refused:
+        print(f"{config.refused} replies could not be used as questions")
+    print(f"tables, values and pictures are in {output}")
+    return 0
+
+
+class _Watch:
+    """Shows each pipeline as one step of the progress."""
+
+    def __init__(self, progress: Progress) -> None:
+        self._progress = progress
+        self._label: str | None = None
+        self._done = 0
+
+    def __call__(self, label: str, done: int, total: int) -> None:
+        if label != self._label:
+            self.close()
+            self._progress.start(label, total or None)
+            self._label, self._done = label, 0
+        if done > self._done:
+            self._progress.advance(done - self._done)
+            self._done = done
+
+    def close(self) -> None:
+        if self._label is not None:
+            self._progress.finish()
+            self._label = None

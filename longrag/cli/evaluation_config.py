@@ -1,0 +1,275 @@
+"""The file of an evaluation: what is compared on which questions, with which models."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from longrag.calls import Embed, Generate, Request
+from longrag.calls import run as run_flow
+from longrag.errors import InvalidParameterError
+from longrag.evaluation.datasets import (
+    RELEASE_FORMATS,
+    Dataset,
+    make_questions,
+    read_folder,
+    read_prepared,
+    read_questions,
+    read_release,
+    write_questions,
+)
+from longrag.evaluation.harness import PIPELINES, Generator, Pipeline, Settings, variants
+from longrag.evaluation.harness.settings import NAMES, change
+from longrag.index_file.models import AUTO, LSA, load_embedder, load_generator, name_embedder
+from longrag.integration.import_paths import import_object
+from longrag.models.embedder import Embedder
+
+_KEYS: Final = (
+    "datasets", "pipelines", "grid", "ablate", "embedder", "embedders", "llm", "judge",
+    "rerankers", "reader", "questions", "seed", "measure", "cost", "cache",
+)  # fmt: skip
+_DATASET_KEYS: Final = (
+    "name", "folder", "corpus", "format", "path", "questions", "make_questions", "paragraphs",
+    "chunks", "vectors", "question_vectors",
+)  # fmt: skip
+_PIPELINE_KEYS: Final = ("name", "base", "import", "options", "doc_id_key", *NAMES)
+
+
+@dataclass(frozen=True, eq=False)
+class EvaluationConfig:
+    """A file that was read, with its models and pipelines made.
+
+    ``refused`` counts replies of the language model that no question could be made of.
+    """
+
+    datasets: list[Dataset]
+    pipelines: list[Pipeline]
+    grid: dict[str, list[Any]] = field(default_factory=dict)
+    ablate: bool = False
+    embedders: dict[str, Embedder] = field(default_factory=dict)
+    llm: Generator | None = None
+    judge: Generator | None = None
+    scorers: dict[str, Callable[..., Any]] = field(default_factory=dict)
+    questions: int | None = None
+    seed: int = 0
+    measure: str | None = None
+    cost: str = "tokens"
+    cache: Path | None = None
+    names: dict[str, str] = field(default_factory=dict)
+    refused: int = 0
+
+
+def read_config(path: Path, output: Path) -> EvaluationConfig:
+    """Read a file of YAML or JSON, load what it names, and make questions where it asks for them.
+
+    Paths in it are relative to the file. Questions that are made are kept in ``output``, so that
+    another run asks the same and a person can read them.
+
+    Raises:
+        InvalidParameterError: a key or value that is not allowed.
+        InvalidDocumentError: a data set that cannot be read.
+    """
+    given = _read_mapping(path)
+    _check_keys("the evaluation", given, _KEYS)
+    llm = _generator("llm", given.get("llm"))
+    judge = _generator("judge", given.get("judge"))
+    maker = _Datasets(path.parent, output, llm, int(given.get("seed", 0)))
+    listed = given.get("datasets")
+    if not isinstance(listed, list) or not listed:
+        raise InvalidParameterError("datasets", listed, "a list of at least one")
+    datasets = [maker.read(entry) for entry in listed]
+    default = {} if "reader" not in given else {"reader": given["reader"]}
+    pipelines = [_pipeline(entry, default) for entry in given.get("pipelines", list(PIPELINES))]
+    grid = _grid(given.get("grid", {}))
+    # What is not allowed is told before models are loaded.
+    variants(pipelines, grid, ablate=bool(given.get("ablate", False)))
+    names = {
+        name: str(given[name])
+        for name in ("llm", "judge", "embedder", "embedders", "rerankers")
+        if given.get(name) is not None
+    }
+    return EvaluationConfig(
+        datasets=datasets,
+        pipelines=pipelines,
+        grid=grid,
+        ablate=bool(given.get("ablate", False)),
+        embedders=_embedders(given),
+        llm=llm,
+        judge=judge,
+        scorers={
+            name: import_object(f"rerankers[{name!r}]", value, "MODULE:NAME of a scorer")
+            for name, value in dict(given.get("rerankers", {})).items()
+        },
+        questions=given.get("questions"),
+        seed=given.get("seed", 0),
+        measure=given.get("measure"),
+        cost=given.get("cost", "tokens"),
+        cache=None if "cache" not in given else path.parent / given["cache"],
+        names=names,
+        refused=maker.refused,
+    )
+
+
+class _Datasets:
+    """Reads data sets, and makes questions of those that have none."""
+
+    def __init__(self, root: Path, output: Path, llm: Generator | None, seed: int) -> None:
+        self._root, self._output, self._llm, self._seed = root, output, llm, seed
+        self.refused = 0
+
+    def read(self, entry: Any) -> Dataset:
+        """Read what an entry of ``datasets`` names."""
+        given: Any = {"folder": entry} if isinstance(entry, str) else entry
+        _check_keys("a data set", given, _DATASET_KEYS)
+        kinds = [name for name in ("folder", "corpus", "format") if name in given]
+        if len(kinds) != 1:
+            raise InvalidParameterError(
+                "a data set", sorted(given), 'one of "folder", "corpus" and "format"'
+            )
+        name = str(given.get("name", ""))
+        if kinds == ["format"]:
+            if "path" not in given:
+                raise InvalidParameterError(
+                    "a data set", given, f"of path and format, one of {sorted(RELEASE_FORMATS)}"
+                )
+            return read_release(given["format"], self._root / given["path"], name=name)
+        if kinds == ["corpus"]:
+            return self._prepared(given, name)
+        folder = self._root / given["folder"]
+        if "questions" in given:
+            return read_folder(folder, self._root / given["questions"], name=name)
+        return self._with_made(read_folder(folder, name=name), given.get("make_questions", 100))
+
+    def _prepared(self, given: Mapping[str, Any], name: str) -> Dataset:
+        if "questions" not in given:
+            raise InvalidParameterError("a data set", sorted(given), "a corpus with questions")
+        optional = {
+            key: self._root / given[key]
+            for key in ("chunks", "vectors", "question_vectors")
+            if key in given
+        }
+        return read_prepared(
+            self._root / given["corpus"],
+            self._root / given["questions"],
+            name=name,
+            paragraphs=bool(given.get("paragraphs", False)),
+            **optional,
+        )
+
+    def _with_made(self, dataset: Dataset, asked: Any) -> Dataset:
+        """Make questions, or read those that an earlier run made of the same documents."""
+        settings = asked if isinstance(asked, Mapping) else {"count": asked}
+        _check_keys("make_questions", settings, ("count", "by"))
+        by = settings.get("by", "words")
+        if by not in ("words", "llm"):
+            raise InvalidParameterError("make_questions.by", by, '"words" or "llm"')
+        count = settings.get("count", 100)
+        path = self._output / f"questions-{dataset.fingerprint}-{by}-{count}-{self._seed}.jsonl"
+        flow = make_questions(dataset, count=count, seed=self._seed, by_model=by == "llm")
+        if path.exists():
+            made = "by a language model" if by == "llm" else "without a model, from its own words"
+            asked_before = read_questions(path)
+            return Dataset(
+                dataset.name,
+                dataset.documents,
+                asked_before,
+                dataset.links,
+                f"{made} ({path.name})",
+            )
+        found = run_flow(flow, self._ask)
+        self.refused += found.refused
+        self._output.mkdir(parents=True, exist_ok=True)
+        write_questions(found.dataset, path)
+        return self._with_made(dataset, asked)
+
+    def _ask(self, request: Request) -> object:
+        if not isinstance(request, Generate) or isinstance(request, Embed):
+            raise NotImplementedError(type(request).__name__)
+        if self._llm is None:
+            raise InvalidParameterError("llm", None, "a language model, to make questions by llm")
+        return self._llm(request.prompt)
+
+
+def _read_mapping(path: Path) -> dict[str, Any]:
+    # The parser of front matter, a dependency already; it takes longer to import than to use.
+    import yaml
+
+    try:
+        given = yaml.safe_load(path.read_text("utf-8"))
+    except (OSError, ValueError, yaml.YAMLError) as error:
+        allowed = "a file of YAML or JSON"
+        raise InvalidParameterError("config", str(path), allowed, str(error)) from error
+    if not isinstance(given, dict):
+        raise InvalidParameterError("config", str(path), f"a mapping with the keys {list(_KEYS)}")
+    return given
+
+
+def _check_keys(what: str, given: Any, allowed: tuple[str, ...]) -> None:
+    if not isinstance(given, Mapping):
+        raise InvalidParameterError(what, given, f"a mapping with some of the keys {list(allowed)}")
+    unknown = next((name for name in given if name not in allowed), None)
+    if unknown is not None:
+        raise InvalidParameterError(f"a key of {what}", unknown, f"one of {list(allowed)}")
+
+
+def _pipeline(entry: Any, default: Mapping[str, Any]) -> Pipeline:
+    given: Any = {"name": entry} if isinstance(entry, str) else entry
+    _check_keys("a pipeline", given, _PIPELINE_KEYS)
+    name = given.get("name") or given.get("base")
+    if not isinstance(name, str):
+        raise InvalidParameterError("a pipeline", entry, "a name, or a mapping with one")
+    changes = {**default, **{key: value for key, value in given.items() if key in NAMES}}
+    base = given.get("base", name)
+    if "import" in given:
+        allowed = "MODULE:NAME of a retriever or engine, or of a function that makes one"
+        return Pipeline(
+            name,
+            change(Settings(), changes),
+            import_object("import", given["import"], allowed),
+            dict(given.get("options", {})),
+            given.get("doc_id_key"),
+        )
+    known = Pipeline.named(base, **changes)
+    return Pipeline(name, known.settings)
+
+
+def _grid(given: Any) -> dict[str, list[Any]]:
+    if not isinstance(given, Mapping):
+        raise InvalidParameterError("grid", given, "a mapping from settings to lists of values")
+    return {
+        str(name): values if isinstance(values, list) else [values]
+        for name, values in given.items()
+    }
+
+
+def _embedders(given: Mapping[str, Any]) -> dict[str, Embedder]:
+    listed = given.get("embedders")
+    if listed is None:
+        listed = {} if given.get("embedder") is None else {"default": given["embedder"]}
+    if isinstance(listed, list):
+        listed = {name: name for name in listed}
+    found: dict[str, Embedder] = {}
+    for name, value in listed.items() if listed else [("default", AUTO)]:
+        path, options = _import_of("embedder", value)
+        known = name_embedder(path)
+        if known == LSA:
+            # It is fitted to each corpus by the harness.
+            continue
+        found[known if name == "default" else name] = load_embedder(known, options)
+    return found
+
+
+def _generator(parameter: str, value: Any) -> Generator | None:
+    if value is None:
+        return None
+    path, options = _import_of(parameter, value)
+    return load_generator(path, options)
+
+
+def _import_of(parameter: str, value: Any) -> tuple[str, Mapping[str, Any]]:
+    if isinstance(value, str):
+        return value, {}
+    _check_keys(parameter, value, ("import", "options"))
+    return str(value.get("import")), dict(value.get("options", {}))

@@ -1,0 +1,156 @@
+"""A corpus with its questions, and how a sample of them is drawn."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from hashlib import sha256
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from longrag.errors import EmbeddingError, InvalidDocumentError, InvalidParameterError
+from longrag.ingestion.units import check_documents
+from longrag.types import Document
+
+Vectors = npt.NDArray[np.float32]
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A question with what counts as answering it.
+
+    ``answers`` are the accepted answers, ``gold_ids`` the documents that hold what it needs; either
+    may be empty, and the measures that need it are then left out. ``options`` are the choices of a
+    multiple choice, one of which is the first of ``answers``.
+    """
+
+    id: str
+    text: str
+    answers: tuple[str, ...] = ()
+    gold_ids: tuple[str, ...] = ()
+    type: str = ""
+    options: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.text, str) or not self.text.strip():
+            raise InvalidParameterError(f"the question {self.id!r}", self.text, "some text")
+
+
+class PassageSpan(NamedTuple):
+    """What one vector stands for: characters ``start`` to ``end`` of a document, by number."""
+
+    document: int
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class GivenVectors:
+    """Vectors made beforehand: one a passage, and one a question by its id."""
+
+    passages: tuple[PassageSpan, ...]
+    vectors: Vectors
+    questions: Mapping[str, Vectors]
+
+    def __post_init__(self) -> None:
+        if len(self.passages) != len(self.vectors):
+            raise EmbeddingError(
+                f"there are {len(self.vectors)} vectors for {len(self.passages)} passages"
+            )
+
+
+@dataclass(frozen=True, eq=False)
+class Dataset:
+    """A corpus and questions about it.
+
+    Attributes:
+        name: names it in tables.
+        documents: the corpus; ids are distinct.
+        questions: ids are distinct, and gold documents are in the corpus.
+        links: pairs of document numbers; None has them found by mentions of titles where a pipeline
+            needs links.
+        made: how the questions were made where no person wrote them; empty otherwise.
+        given: vectors made beforehand, for the embedder "given".
+
+    Raises:
+        InvalidDocumentError: see ``check_documents``.
+        InvalidParameterError: a question's id is not distinct, or its gold document is not there.
+    """
+
+    name: str
+    documents: tuple[Document, ...]
+    questions: tuple[Question, ...]
+    links: tuple[tuple[int, int], ...] | None = None
+    made: str = ""
+    given: GivenVectors | None = None
+
+    def __post_init__(self) -> None:
+        check_documents(self.documents)
+        if not self.documents:
+            raise InvalidDocumentError(f"the data set {self.name!r} has no documents")
+        known = {document.id for document in self.documents}
+        seen: set[str] = set()
+        for question in self.questions:
+            if question.id in seen:
+                raise InvalidParameterError("questions", question.id, "questions of distinct ids")
+            seen.add(question.id)
+            missing = next((id_ for id_ in question.gold_ids if id_ not in known), None)
+            if missing is not None:
+                raise InvalidParameterError(
+                    f"the gold of question {question.id!r}", missing, "the id of a document"
+                )
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """A hash of the documents' and the questions' contents, without the vectors."""
+        digest = sha256()
+        for document in self.documents:
+            _feed(digest, document.id, document.title, document.text)
+        _feed(digest, "links", repr(self.links))
+        for question in self.questions:
+            _feed(digest, question.id, question.text, *question.answers, "gold", *question.gold_ids)
+        return digest.hexdigest()[:16]
+
+    def sample(self, count: int | None, *, seed: int = 0) -> Dataset:
+        """Return the data set with at most ``count`` of its questions, drawn by the seed.
+
+        They keep their order. The same seed draws the same questions, so that all pipelines are
+        asked the same.
+
+        Raises:
+            InvalidParameterError: ``count`` is below 1.
+        """
+        if count is None or count >= len(self.questions):
+            return self
+        if isinstance(count, bool) or not isinstance(count, int) or count < 1:
+            raise InvalidParameterError("questions", count, "an integer of at least 1, or None")
+        drawn = np.random.default_rng(seed).choice(len(self.questions), count, replace=False)
+        return replace(self, questions=tuple(self.questions[at] for at in sorted(drawn.tolist())))
+
+
+def number_links(
+    documents: Sequence[Document], links: Mapping[str, Sequence[str]]
+) -> tuple[tuple[int, int], ...]:
+    """Return links between document ids as pairs of numbers; targets that are not there are left.
+
+    Args:
+        documents: the corpus.
+        links: the ids that each document links to.
+    """
+    number = {document.id: at for at, document in enumerate(documents)}
+    return tuple(
+        (number[source], number[target])
+        for source, targets in links.items()
+        for target in targets
+        if target in number
+    )
+
+
+def _feed(digest: object, *parts: str) -> None:
+    for part in parts:
+        encoded = part.encode("utf-8", "surrogatepass")
+        digest.update(len(encoded).to_bytes(8, "big"))  # type: ignore[attr-defined]
+        digest.update(encoded)  # type: ignore[attr-defined]

@@ -1,0 +1,224 @@
+"""Data sets in files: prepared corpora with questions, and a folder of documents."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TextIO
+
+import numpy as np
+
+from longrag.errors import InvalidDocumentError, InvalidParameterError
+from longrag.evaluation.datasets.dataset import (
+    Dataset,
+    GivenVectors,
+    PassageSpan,
+    Question,
+    number_links,
+)
+from longrag.ingestion.resolving import resolve_links
+from longrag.ingestion.sources import read_documents
+from longrag.types import Document
+
+PathLike = str | os.PathLike[str]
+
+
+def read_prepared(
+    corpus: PathLike,
+    questions: PathLike,
+    *,
+    name: str = "",
+    paragraphs: bool = False,
+    chunks: PathLike | None = None,
+    vectors: PathLike | None = None,
+    question_vectors: PathLike | None = None,
+) -> Dataset:
+    """Read a corpus and questions from JSON lines, compressed by gzip where they end in ``.gz``.
+
+    A row of the corpus has ``id``, ``title``, and ``text`` or ``paragraphs``, which are joined by
+    blank lines, and may have ``links``, the ids of other rows. A row of the questions has ``id``,
+    ``question``, ``answers`` and ``gold_ids``, and may have ``type``, ``options`` and
+    ``gold_paragraphs``. Questions whose gold documents are not in the corpus are left out where
+    ``chunks`` names only a part of it, and refused otherwise.
+
+    Args:
+        corpus: the documents.
+        questions: the questions.
+        name: names the data set; by default the corpus's file name before the first dot.
+        paragraphs: make a document of each paragraph, ``id#number``; gold are then the paragraphs
+            that ``gold_paragraphs`` numbers.
+        chunks: rows of ``doc``, ``start`` and ``end`` that say what the vectors stand for; only
+            documents with chunks are then read. By default each document has one vector.
+        vectors: an array of float16 or float32 in ``.npy``, one row a chunk.
+        question_vectors: the same, one row a question in the order of the file.
+
+    Raises:
+        InvalidDocumentError: a file that cannot be read, or a row that lacks something.
+        EmbeddingError: not one vector a passage.
+    """
+    spans = None if chunks is None else list(_rows(chunks))
+    kept = None if spans is None else {span["doc"] for span in spans}
+    read = [row for row in _rows(corpus) if kept is None or _field(row, "id", corpus) in kept]
+    documents = [document for row in read for document in _documents(row, corpus, paragraphs)]
+    known = {document.id for document in documents}
+    rows = list(enumerate(_rows(questions)))
+    asked = [(at, _question(row, questions, paragraphs)) for at, row in rows]
+    if kept is not None:
+        asked = [(at, question) for at, question in asked if known.issuperset(question.gold_ids)]
+    given = None
+    if vectors is not None and question_vectors is not None:
+        matrix = _vectors(question_vectors)
+        given = GivenVectors(
+            _spans(documents, spans),
+            _vectors(vectors),
+            {question.id: matrix[at] for at, question in asked},
+        )
+    links = {row["id"]: row["links"] for row in read if "links" in row and not paragraphs}
+    return Dataset(
+        name or Path(corpus).name.partition(".")[0],
+        tuple(documents),
+        tuple(question for _, question in asked),
+        number_links(documents, links) if links else None,
+        given=given,
+    )
+
+
+def read_folder(path: PathLike, questions: PathLike | None = None, *, name: str = "") -> Dataset:
+    """Read a folder of Markdown, HTML and text, with the links in it.
+
+    Without ``questions`` the data set has none; see ``make_questions``. Documents are known by
+    their paths in the folder.
+
+    Args:
+        path: the folder, or one file; see ``read_documents``.
+        questions: JSON lines or CSV; see ``read_questions``.
+        name: names the data set; by default the folder's name.
+
+    Raises:
+        InvalidParameterError: nothing to read is there.
+        InvalidDocumentError: a file that cannot be read.
+    """
+    documents = read_documents(path)
+    links = resolve_links(documents).links
+    asked = () if questions is None else read_questions(questions)
+    return Dataset(
+        name or Path(path).resolve().name,
+        tuple(documents),
+        asked,
+        tuple((int(source), int(target)) for source, target in links) if len(links) else None,
+    )
+
+
+def read_questions(path: PathLike) -> tuple[Question, ...]:
+    """Read questions from JSON lines, or from CSV with a header.
+
+    Each has ``question``, and may have ``id``, ``answers`` (a list; in CSV parted by ``|``),
+    ``gold_ids`` (the same), ``type`` and ``options``. ``answer`` and ``gold`` name a single one.
+
+    Raises:
+        InvalidDocumentError: the file cannot be read, or a row has no question.
+    """
+    if Path(path).suffix == ".csv":
+        with _open(path) as lines:
+            rows = [dict(row) for row in csv.DictReader(lines)]
+    else:
+        rows = list(_rows(path))
+    return tuple(_question({"id": f"q{at}", **row}, path) for at, row in enumerate(rows, start=1))
+
+
+def open_text(path: PathLike) -> TextIO:
+    """Open a text, decompressed where its name ends in ``.gz``.
+
+    Raises:
+        InvalidDocumentError: there is no such file.
+    """
+    return _open(path)
+
+
+def _open(path: PathLike) -> TextIO:
+    try:
+        if str(path).endswith(".gz"):
+            return gzip.open(path, "rt", encoding="utf-8", newline="")
+        return open(path, encoding="utf-8-sig", newline="")
+    except OSError as error:
+        raise InvalidDocumentError(f"{path} cannot be read: {error}") from error
+
+
+def _rows(path: PathLike) -> Iterator[dict[str, Any]]:
+    with _open(path) as lines:
+        try:
+            for number, line in enumerate(lines, start=1):
+                if line.strip():
+                    row = json.loads(line)
+                    if not isinstance(row, dict):
+                        raise InvalidDocumentError(
+                            f"line {number} of {path} must be a JSON object, got {row!r}"
+                        )
+                    yield row
+        except (ValueError, OSError, EOFError) as error:
+            if isinstance(error, InvalidDocumentError):
+                raise
+            raise InvalidDocumentError(f"{path} cannot be read: {error}") from error
+
+
+def _field(row: Mapping[str, Any], name: str, path: PathLike) -> Any:
+    if name not in row:
+        raise InvalidDocumentError(f"a row of {path} has no {name!r}; it has {sorted(row)}")
+    return row[name]
+
+
+def _documents(row: Mapping[str, Any], path: PathLike, apart: bool) -> Iterator[Document]:
+    id_, title = str(_field(row, "id", path)), str(row.get("title", ""))
+    parts = row.get("paragraphs")
+    if parts is None:
+        parts = [_field(row, "text", path)]
+    if apart:
+        yield from (Document(f"{id_}#{at}", part, title) for at, part in enumerate(parts))
+    else:
+        yield Document(id_, "\n\n".join(parts), title)
+
+
+def _question(row: Mapping[str, Any], path: PathLike, apart: bool = False) -> Question:
+    gold = tuple(map(str, _several(row, "gold_ids", "gold")))
+    if apart and "gold_paragraphs" in row:
+        gold = tuple(f"{id_}#{at}" for id_ in gold for at in row["gold_paragraphs"])
+    elif apart:
+        gold = tuple(f"{id_}#0" for id_ in gold)
+    return Question(
+        str(row["id"]),
+        _field(row, "question", path),
+        tuple(str(answer) for answer in _several(row, "answers", "answer") if str(answer).strip()),
+        gold,
+        str(row.get("type") or ""),
+        tuple(map(str, _several(row, "options", ""))),
+    )
+
+
+def _several(row: Mapping[str, Any], name: str, single: str) -> Sequence[Any]:
+    found = row.get(name)
+    if found is None or found == "":
+        one = row.get(single)
+        return [] if one is None or one == "" else [one]
+    if isinstance(found, str):
+        return [part.strip() for part in found.split("|") if part.strip()]
+    return list(found)
+
+
+def _spans(
+    documents: Sequence[Document], rows: Sequence[Mapping[str, Any]] | None
+) -> tuple[PassageSpan, ...]:
+    if rows is None:
+        return tuple(PassageSpan(at, 0, len(one.text)) for at, one in enumerate(documents))
+    number = {document.id: at for at, document in enumerate(documents)}
+    return tuple(PassageSpan(number[row["doc"]], row["start"], row["end"]) for row in rows)
+
+
+def _vectors(path: PathLike) -> Any:
+    try:
+        return np.load(path, allow_pickle=False).astype(np.float32)
+    except (OSError, ValueError) as error:
+        raise InvalidParameterError("vectors", str(path), "an array in .npy", str(error)) from error

@@ -1,0 +1,365 @@
+"""One corpus cut, embedded and indexed in the ways that pipelines ask for, each once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeAlias, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from longrag.calls import Embed, Generate, Request, run
+from longrag.errors import InvalidParameterError
+from longrag.evaluation.datasets import Dataset, PassageSpan, Question
+from longrag.evaluation.harness.metering import Costs, Models, Vectors
+from longrag.evaluation.harness.settings import Pipeline, Settings
+from longrag.indexing import (
+    ExtractiveSummarizer,
+    KeywordIndex,
+    LlmSummarizer,
+    TreeBuilder,
+    build_tree,
+)
+from longrag.indexing.tree.tree import Tree
+from longrag.ingestion import build_units, chunk_spans, group_documents
+from longrag.ingestion.relations import SharedEntities, TitleMentions
+from longrag.ingestion.units import document_sizes, titled_text
+from longrag.models.embedder import Embedder, LsaEmbedder
+from longrag.retrieval import MaxPIndex
+from longrag.retrieval.evidence import EvidenceIndex
+from longrag.types import Chunk, Document, LongUnit, Member
+
+T = TypeVar("T")
+Numbers: TypeAlias = npt.NDArray[np.int64]
+Key: TypeAlias = tuple[object, ...]
+Links: TypeAlias = Sequence[tuple[int, int]]
+
+GIVEN: Final = "given"
+LSA: Final = "lsa"
+DEFAULT: Final = "default"
+
+_LEAF_TOKENS: Final = 100
+_TEXTS_PER_CALL: Final = 4096
+
+
+class Corpus:
+    """A data set with what pipelines make of it; what several of them need is made once.
+
+    Args:
+        dataset: the documents and questions.
+        models: embed and generate.
+    """
+
+    def __init__(self, dataset: Dataset, models: Models) -> None:
+        self.dataset = dataset
+        self.models = models
+        self._made: dict[Key, _Made] = {}
+        self._making: list[_Made] = []
+        self._used: set[Key] = set()
+        self._asked: dict[str, int] = {q.id: at for at, q in enumerate(dataset.questions)}
+
+    @property
+    def documents(self) -> tuple[Document, ...]:
+        """The documents."""
+        return self.dataset.documents
+
+    def embedder_name(self, settings: Settings) -> str:
+        """Return the embedder that settings mean: of "default", the first that there is."""
+        if settings.embedder != DEFAULT:
+            return settings.embedder
+        if self.dataset.given is not None and settings.unit not in ("tree", "traversal"):
+            return GIVEN
+        return next(iter(self.models.embedders), LSA)
+
+    def chunk_size(self, settings: Settings) -> int | None:
+        """Return the tokens of a passage; None for the passages that the data set gives."""
+        if settings.chunk_size is not None:
+            return settings.chunk_size
+        if settings.unit in ("tree", "traversal"):
+            return _LEAF_TOKENS
+        if self.dataset.given is not None:
+            return None
+        name = self.embedder_name(settings)
+        size: int = getattr(self.models.embedders.get(name), "chunk_size", 512)
+        return size
+
+    def spans(self, chunk_size: int | None) -> list[PassageSpan]:
+        """Return the passages of the corpus."""
+        return self._once(("spans", chunk_size), lambda: self._cut(chunk_size))
+
+    def texts(self, chunk_size: int | None) -> list[str]:
+        """Return what is embedded of each passage: its title and text."""
+        return self._once(
+            ("texts", chunk_size),
+            lambda: [
+                titled_text(self.documents[at].title, self.documents[at].text[start:end])
+                for at, start, end in self.spans(chunk_size)
+            ],
+        )
+
+    def vectors(self, name: str, chunk_size: int | None) -> Vectors:
+        """Return the vectors of the passages.
+
+        Raises:
+            InvalidParameterError: the data set gives no vectors, or no such embedder was given.
+        """
+        if name == GIVEN:
+            given = self.dataset.given
+            if given is None or chunk_size is not None:
+                allowed = "another one where passages are cut, or where the data set has no vectors"
+                raise InvalidParameterError("embedder", GIVEN, allowed)
+            return given.vectors
+        texts = self.texts(chunk_size)
+        return self._once(
+            ("vectors", name, chunk_size),
+            lambda: _scaled(self._embed(name, texts, "document", chunk_size)),
+        )
+
+    def question_vector(
+        self, question: Question, name: str, chunk_size: int | None
+    ) -> npt.NDArray[np.float32]:
+        """Return the vector of a question; those of all questions are made at the first one's."""
+        given = self.dataset.given
+        if name == GIVEN and given is not None:
+            if question.id not in given.questions:
+                raise InvalidParameterError("the given vectors", question.id, "one a question")
+            return given.questions[question.id]
+        texts = [one.text for one in self.dataset.questions]
+        key = ("questions", name, chunk_size if name == LSA else None)
+        vectors = self._once(key, lambda: _scaled(self._embed(name, texts, "query", chunk_size)))
+        vector: npt.NDArray[np.float32] = vectors[self._asked[question.id]]
+        return vector
+
+    def prepare_questions(self, pipeline: Pipeline, settings: Settings) -> None:
+        """Make the vectors of all questions, where a pipeline of the package needs them."""
+        ranked = settings.unit in ("passage", "document", "long unit")
+        vectors = pipeline.make is None and not (ranked and settings.search == "keywords")
+        if vectors and self.dataset.questions:
+            name, size = self.embedder_name(settings), self.chunk_size(settings)
+            self.question_vector(self.dataset.questions[0], name, size)
+
+    def embed_further(
+        self, name: str, chunk_size: int | None, texts: Sequence[str], role: Any
+    ) -> Vectors:
+        """Embed texts that are not of the corpus, such as a pseudo-document; they are counted.
+
+        Raises:
+            InvalidParameterError: there are only the vectors that the data set gives.
+        """
+        if name == GIVEN:
+            allowed = "an embedder, where further texts have to be embedded"
+            raise InvalidParameterError("embedder", GIVEN, allowed)
+        lsa = name == LSA and LSA not in self.models.embedders
+        embedder: Embedder = self._lsa(chunk_size) if lsa else self.models.embedder(name)
+        self.models.meter.add(Costs(embedded=len(texts)))
+        return np.asarray(embedder(list(texts), role), np.float32)
+
+    def answer(self, request: Request, name: str, chunk_size: int | None) -> Any:
+        """Answer what a module asks for: the language model's text, or vectors of sentences.
+
+        Where the data set gives the vectors, sentences are embedded by the first embedder.
+        """
+        if isinstance(request, Generate):
+            return self.models.ask(request.prompt)
+        if isinstance(request, Embed):
+            known = next(iter(self.models.embedders), LSA) if name == GIVEN else name
+            return self.embed_further(known, chunk_size, request.texts, request.role)
+        raise NotImplementedError(type(request).__name__)
+
+    def links(self) -> Links:
+        """Return the data set's links, or mentions of titles where it has none."""
+        return self.titles() if self.dataset.links is None else self.dataset.links
+
+    def titles(self) -> Links:
+        """Return the pairs of documents of which one mentions the other's title."""
+        return self._once(("titles",), lambda: list(TitleMentions()(self.documents)))
+
+    def _evidence_links(self) -> Links:
+        return [*(self.dataset.links or ()), *self.titles()]
+
+    def related(self) -> Links:
+        """Return the pairs of documents that share a rare name."""
+        return self._once(("names",), lambda: list(SharedEntities()(self.documents)))
+
+    def units(self, settings: Settings) -> tuple[list[LongUnit], Numbers]:
+        """Return the units that are ranked, and the unit of each passage."""
+        size = self.chunk_size(settings)
+        limit = settings.max_tokens if settings.unit == "long unit" else None
+        return self._once(
+            ("units", settings.unit, size, limit), lambda: self._group(settings.unit, size, limit)
+        )
+
+    def index(self, settings: Settings) -> MaxPIndex:
+        """Return the index of the units' passages."""
+        name, size = self.embedder_name(settings), self.chunk_size(settings)
+        _, unit_of = self.units(settings)
+        limit = settings.max_tokens if settings.unit == "long unit" else None
+        key = ("index", settings.unit, size, limit, name)
+        return self._once(key, lambda: MaxPIndex(self.vectors(name, size), unit_of))
+
+    def keywords(self, settings: Settings) -> KeywordIndex:
+        """Return the keyword index of the passages, whose ids are their numbers of eight digits."""
+        size = self.chunk_size(settings)
+
+        def build() -> KeywordIndex:
+            texts = self.texts(size)
+            return KeywordIndex.build([number_id(at) for at in range(len(texts))], texts)
+
+        return self._once(("keywords", size), build)
+
+    def evidence(self, settings: Settings) -> EvidenceIndex:
+        """Return the evidence index of the passages."""
+        name, size = self.embedder_name(settings), self.chunk_size(settings)
+
+        def build() -> EvidenceIndex:
+            spans = self.spans(size)
+            # A blank document has no passage, so that links with it lead nowhere.
+            blank = set(range(len(self.documents))) - {span.document for span in spans}
+            return EvidenceIndex(
+                [self._chunk(span) for span in spans],
+                self.vectors(name, size),
+                [pair for pair in self._evidence_links() if blank.isdisjoint(pair)],
+                related=[pair for pair in self.related() if blank.isdisjoint(pair)],
+                document_of=[span.document for span in spans],
+            )
+
+        return self._once(("evidence", name, size), build)
+
+    def tree(self, settings: Settings, before: Tree | None = None) -> Tree:
+        """Return the tree of the corpus; summaries quote where there is no language model."""
+        name, size = self.embedder_name(settings), self.chunk_size(settings)
+
+        def build() -> Tree:
+            llm = self.models.generate is not None
+            builder = TreeBuilder(
+                clusterer=settings.clusterer,
+                summarizer=LlmSummarizer() if llm else ExtractiveSummarizer(),
+                chunk_size=size,
+                texts_per_call=_TEXTS_PER_CALL,
+            )
+            return run(
+                build_tree(self.documents, builder, before=before),
+                lambda request: self._answer_tree(request, name, size),
+            )
+
+        return self._once(("tree", name, size, settings.clusterer), build)
+
+    def _answer_tree(self, request: Request, name: str, chunk_size: int | None) -> Any:
+        if isinstance(request, Embed):
+            return self._embed(name, request.texts, request.role, chunk_size)
+        return self.answer(request, name, chunk_size)
+
+    def _embed(self, name: str, texts: Sequence[str], role: Any, chunk_size: int | None) -> Vectors:
+        if name == LSA and LSA not in self.models.embedders:
+            self.models.meter.add(Costs(embedded=len(texts)))
+            return self._lsa(chunk_size)(texts, role)
+        return self.models.embed(name, texts, role)
+
+    def _lsa(self, chunk_size: int | None) -> LsaEmbedder:
+        return self._once(("lsa", chunk_size), lambda: LsaEmbedder(self.texts(chunk_size)))
+
+    def _cut(self, chunk_size: int | None) -> list[PassageSpan]:
+        if chunk_size is None:
+            given = self.dataset.given
+            if given is None:
+                raise InvalidParameterError(
+                    "chunk_size", None, "a size, where the data set gives no passages"
+                )
+            return list(given.passages)
+        return [
+            PassageSpan(at, start, end)
+            for at, document in enumerate(self.documents)
+            for start, end in chunk_spans(document.text, chunk_size=chunk_size)
+        ]
+
+    def _group(
+        self, unit: str, chunk_size: int | None, limit: int | None
+    ) -> tuple[list[LongUnit], Numbers]:
+        spans = self.spans(chunk_size)
+        counter = self.models.counter
+        if unit == "passage":
+            return [self._passage_unit(span) for span in spans], np.arange(len(spans))
+        groups: list[list[int]] = [[at] for at in range(len(self.documents))]
+        if limit is not None:
+            sizes = document_sizes(self.documents, count_tokens=counter)
+            groups = [sorted(g) for g in group_documents(sizes, self.links(), max_size=limit)]
+        unit_of = np.empty(len(self.documents), np.int64)
+        for number, group in enumerate(groups):
+            unit_of[group] = number
+        units = build_units(self.documents, groups, count_tokens=counter)
+        return units, unit_of[np.array([span.document for span in spans], np.int64)]
+
+    def _passage_unit(self, span: PassageSpan) -> LongUnit:
+        document = self.documents[span.document]
+        head = f"{document.title}\n\n" if document.title.strip() else ""
+        text = head + document.text[span.start : span.end]
+        member = Member(document.id, document.title, len(head), span.start, span.end)
+        return LongUnit(f"{document.id}:{span.start}", text, (member,), self.models.counter(text))
+
+    def _chunk(self, span: PassageSpan) -> Chunk:
+        document = self.documents[span.document]
+        text = document.text[span.start : span.end]
+        id_ = f"{document.id}:{span.start}"
+        return Chunk(
+            id_, id_, document.id, document.title, text, 0, len(text), span.start, span.end
+        )
+
+    def costs_of(self, build: Callable[[], T]) -> tuple[T, Costs]:
+        """Build something, and return what all its parts cost, also those made before."""
+        self._used = set()
+        before = self.models.meter.read()
+        made_before = self._spent
+        value = build()
+        spent = self.models.meter.read() - before - (self._spent - made_before)
+        for key in sorted(self._used, key=repr):
+            spent += self._made[key].costs
+        return value, spent
+
+    @property
+    def _spent(self) -> Costs:
+        return sum((made.costs for made in self._made.values()), Costs())
+
+    def _once(self, key: Key, make: Callable[[], T]) -> T:
+        """Make something at its first use, and note what it alone cost and what it was made of."""
+        if key not in self._made:
+            making = _Made()
+            self._making.append(making)
+            before = self.models.meter.read()
+            try:
+                making.value = make()
+            finally:
+                self._making.pop()
+            whole = self.models.meter.read() - before
+            making.costs = whole - making.nested
+            if self._making:
+                self._making[-1].nested += whole
+            self._made[key] = making
+        found = self._made[key]
+        used = {key, *found.parts}
+        self._used |= used
+        if self._making:
+            self._making[-1].parts |= used
+        value: T = found.value
+        return value
+
+
+@dataclass(slots=True)
+class _Made:
+    """Something that was made: what it alone cost, and the keys of what it was made of."""
+
+    value: Any = None
+    costs: Costs = field(default_factory=Costs)
+    nested: Costs = field(default_factory=Costs)
+    parts: set[Key] = field(default_factory=set)
+
+
+def number_id(number: int) -> str:
+    """Return a passage's number as an id that sorts like the number."""
+    return f"{number:08d}"
+
+
+def _scaled(vectors: Vectors) -> Vectors:
+    lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
+    scaled: Vectors = (vectors / np.where(lengths > 0, lengths, 1)).astype(np.float32)
+    return scaled

@@ -1,0 +1,218 @@
+"""Pipelines asked the questions of data sets, one after another, and what came of it."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from longrag.calls import Embed, Generate, Request, run
+from longrag.errors import InvalidParameterError
+from longrag.evaluation.datasets import Dataset, Question
+from longrag.evaluation.harness.corpora import Corpus
+from longrag.evaluation.harness.metering import Generator, Models
+from longrag.evaluation.harness.report import Report, Result
+from longrag.evaluation.harness.run_files import RunFile
+from longrag.evaluation.harness.scoring import Scorer
+from longrag.evaluation.harness.settings import PIPELINES, Pipeline, Variant, variants
+from longrag.evaluation.harness.systems import Outcome, System, build_system
+from longrag.evaluation.judged import Judged, judge_answer
+from longrag.indexing.tree.geometry import check_seed
+from longrag.models.embedder import Embedder
+from longrag.models.tokens import count_tokens as default_counter
+from longrag.types import TokenCounter, stable_id
+
+Watch: TypeAlias = Callable[[str, int, int], None]
+"""Is told what is being done, how many questions are done, and of how many."""
+
+_UNSAFE = re.compile(r"[^\w.-]+")
+
+
+def evaluate(
+    datasets: Sequence[Dataset],
+    pipelines: Sequence[Pipeline | str] = tuple(PIPELINES),
+    *,
+    grid: Mapping[str, Sequence[Any]] | None = None,
+    ablate: bool = False,
+    embedders: Mapping[str, Embedder] | None = None,
+    llm: Generator | None = None,
+    scorers: Mapping[str, Callable[..., Any]] | None = None,
+    judge: Generator | None = None,
+    questions: int | None = None,
+    seed: int = 0,
+    folder: str | os.PathLike[str] | None = None,
+    cache: str | os.PathLike[str] | None = None,
+    names: Mapping[str, str] | None = None,
+    count_tokens: TokenCounter = default_counter,
+    watch: Watch | None = None,
+) -> Report:
+    """Ask the questions of data sets of pipelines, and measure what they retrieve and answer.
+
+    Pipelines are run one after another, and what several of them need, such as vectors, is made
+    once; each one's costs still tell what it would have cost alone. Vectors of questions are made
+    before the questions are asked, so that latencies are those of the search and what follows.
+
+    Each result is written to ``folder`` before the next question is asked. A run with the same
+    arguments goes on where an earlier one was stopped, at whatever moment, and gives the same
+    tables; a change of a data set's texts, of a pipeline's settings or of ``names`` asks again.
+
+    Args:
+        datasets: each of a different name.
+        pipelines: ``Pipeline`` objects, or names of ``PIPELINES``.
+        grid: values of settings, of which each combination is tried; see ``variants``.
+        ablate: also swap one module at a time (best practices, Table 11).
+        embedders: by name; the first is the default. Without any it is LSA, or the vectors that a
+            data set has.
+        llm: answers a prompt; for the reader "llm", transforms and summaries of trees.
+        scorers: rerankers by name.
+        judge: a language model that judges what was read and answered; see ``judge_answer``. Its
+            costs are not counted, and similarities need one of ``embedders``.
+        questions: how many questions of each data set are drawn; None asks all.
+        seed: draws the questions, and the samples of the intervals.
+        folder: where results are kept; None keeps them in memory.
+        cache: where vectors are kept between runs; by default ``vectors`` in the folder.
+        names: what else tells this run from others in the folder, such as the name of ``llm``.
+        count_tokens: counts the tokens of what is read.
+        watch: is told how far the run is.
+
+    Returns:
+        The measures and costs of each pipeline with each combination of settings.
+
+    Raises:
+        InvalidParameterError: an argument that is not allowed; nothing was asked then.
+        IndexFormatError: the folder holds damaged results.
+        Exception: what a pipeline or model raises; what was measured before is kept.
+    """
+    check_seed(seed)
+    named = [Pipeline.named(one) if isinstance(one, str) else one for one in pipelines]
+    planned = variants(named, grid, ablate=ablate)
+    if not planned or not datasets:
+        raise InvalidParameterError("pipelines and datasets", 0, "at least one each")
+    if len({one.name for one in datasets}) < len(datasets):
+        raise InvalidParameterError(
+            "datasets", [one.name for one in datasets], "data sets of distinct names"
+        )
+    kept = None if folder is None else Path(folder)
+    vectors = Path(cache) if cache is not None else kept and kept / "vectors"
+    models = Models(embedders, llm, scorers, vectors, count_tokens)
+    results = []
+    for dataset in datasets:
+        drawn = dataset.sample(questions, seed=seed)
+        corpus = Corpus(drawn, models)
+        score = partial(_ask, corpus=corpus, scorer=Scorer(count_tokens), judge=judge)
+        for variant in planned:
+            identity = _identity(drawn, variant, corpus, judge, names or {})
+            path = kept and kept / "runs" / _file_name(drawn, variant, identity)
+            with RunFile(path, identity) as run_file:
+                _run(variant, corpus, run_file, score, watch)
+            rows = [run_file.rows[question.id] for question in drawn.questions]
+            costs = run_file.costs or {}
+            results.append(Result(drawn.name, variant.label, variant.settings, rows, costs))
+    return Report(
+        tuple(results),
+        seed=seed,
+        made={one.name: one.made for one in datasets if one.made},
+        sizes={one.name: len(one.documents) for one in datasets},
+    )
+
+
+def _run(
+    variant: Variant,
+    corpus: Corpus,
+    run_file: RunFile,
+    score: Callable[[Question, System], dict[str, Any]],
+    watch: Watch | None,
+) -> None:
+    """Ask the questions that have no result yet."""
+    questions = corpus.dataset.questions
+    pending = [question for question in questions if question.id not in run_file.rows]
+    label = f"{corpus.dataset.name}: {variant.label}"
+    if not pending:
+        return
+    if watch is not None:
+        watch(f"{label}, building", 0, 0)
+
+    def build() -> System:
+        return build_system(variant.pipeline, variant.settings, corpus)
+
+    system, costs = corpus.costs_of(build)
+    run_file.put_costs(costs.record())
+    corpus.prepare_questions(variant.pipeline, variant.settings)
+    for done, question in enumerate(pending, start=len(questions) - len(pending)):
+        if watch is not None:
+            watch(label, done, len(questions))
+        run_file.put(score(question, system))
+    if watch is not None:
+        watch(label, len(questions), len(questions))
+
+
+def _ask(
+    question: Question, system: System, corpus: Corpus, scorer: Scorer, judge: Generator | None
+) -> dict[str, Any]:
+    meter = corpus.models.meter
+    before = meter.read()
+    outcome = system.answer(question)
+    costs = meter.read() - before
+    row: dict[str, Any] = {
+        "id": question.id,
+        "ranking": list(outcome.ranking[:100]),
+        "tokens": scorer.tokens_of(outcome),
+        "retrieved": outcome.retrieved,
+        "measures": scorer.score(question, outcome),
+        "costs": costs.record(),
+    }
+    if outcome.answer is not None:
+        row["answer"] = outcome.answer
+    if judge is not None:
+        row["judged"] = _judge(judge, question, outcome, corpus)
+    return row
+
+
+def _judge(judge: Generator, question: Question, outcome: Outcome, corpus: Corpus) -> Judged:
+    models = corpus.models
+    texts = {document.id: document.text for document in corpus.documents}
+    embedder = next(iter(models.embedders.values()), None)
+
+    def answer(request: Request) -> Any:
+        if isinstance(request, Embed) and embedder is not None:
+            return embedder(list(request.texts), request.role)
+        if isinstance(request, Generate):
+            return judge(request.prompt)
+        raise NotImplementedError(type(request).__name__)
+
+    return run(
+        judge_answer(
+            question.text,
+            [one.text for one in outcome.found],
+            outcome.answer,
+            question.answers,
+            gold=[texts[id_] for id_ in question.gold_ids],
+            embed=embedder is not None,
+        ),
+        answer,
+    )
+
+
+def _identity(
+    dataset: Dataset,
+    variant: Variant,
+    corpus: Corpus,
+    judge: Generator | None,
+    names: Mapping[str, str],
+) -> dict[str, Any]:
+    return {
+        "dataset": dataset.fingerprint,
+        "variant": variant.key,
+        "embedder": corpus.embedder_name(variant.settings),
+        "llm": corpus.models.generate is not None,
+        "judge": judge is not None,
+        "names": dict(sorted(names.items())),
+    }
+
+
+def _file_name(dataset: Dataset, variant: Variant, identity: Mapping[str, Any]) -> str:
+    shown = _UNSAFE.sub("-", f"{dataset.name}.{variant.pipeline.name}")[:60]
+    return f"{shown}.{stable_id(sorted(identity.items(), key=repr))[:12]}.jsonl"

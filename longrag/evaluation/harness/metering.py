@@ -1,0 +1,165 @@
+"""Models whose calls are counted, and vectors that are kept between runs."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from time import perf_counter, process_time
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from longrag.errors import EmbeddingError, GenerationError, InvalidParameterError
+from longrag.models.embedder import Embedder, Role
+from longrag.models.tokens import count_tokens
+from longrag.types import TokenCounter
+
+Vectors: TypeAlias = npt.NDArray[np.float32]
+Generator: TypeAlias = Callable[[str], str]
+"""Answers a prompt."""
+
+
+@dataclass(slots=True)
+class Costs:
+    """What something cost: time in seconds, calls and tokens.
+
+    ``embedded`` counts the texts that an embedder was given, ``cpu`` the seconds of all threads of
+    this process.
+    """
+
+    seconds: float = 0.0
+    cpu: float = 0.0
+    calls: int = 0
+    prompt_tokens: int = 0
+    reply_tokens: int = 0
+    embedded: int = 0
+
+    def record(self) -> dict[str, float]:
+        """Return the costs as a JSON object."""
+        return {name: getattr(self, name) for name in self.__slots__}
+
+    def __add__(self, other: Costs) -> Costs:
+        return Costs(*(getattr(self, name) + getattr(other, name) for name in self.__slots__))
+
+    def __sub__(self, other: Costs) -> Costs:
+        return Costs(*(getattr(self, name) - getattr(other, name) for name in self.__slots__))
+
+
+class Meter:
+    """Adds up what the calls of models cost, and reads the clocks.
+
+    One meter belongs to one evaluation, whose pipelines run one after another.
+    """
+
+    def __init__(self) -> None:
+        self._costs = Costs()
+
+    def read(self) -> Costs:
+        """Return all costs so far; the difference of two readings is what was between them."""
+        return self._costs + Costs(perf_counter(), process_time())
+
+    def add(self, costs: Costs) -> None:
+        """Count calls, tokens and texts; or time that was spent by an earlier run."""
+        self._costs += costs
+
+
+class Models:
+    """The models of an evaluation, each call counted, and vectors kept in a folder.
+
+    Args:
+        embedders: by the name that settings give.
+        generate: the language model, if any.
+        scorers: rerankers by name.
+        cache: a folder for vectors of documents and questions; None keeps them in memory alone.
+    """
+
+    def __init__(
+        self,
+        embedders: Mapping[str, Embedder] | None = None,
+        generate: Generator | None = None,
+        scorers: Mapping[str, Callable[..., Any]] | None = None,
+        cache: str | os.PathLike[str] | None = None,
+        counter: TokenCounter = count_tokens,
+    ) -> None:
+        self.meter = Meter()
+        self.embedders = dict(embedders or {})
+        self.scorers = dict(scorers or {})
+        self.generate = generate
+        self.counter = counter
+        self._cache = None if cache is None else Path(cache)
+
+    def embedder(self, name: str) -> Embedder:
+        """Return an embedder by its name.
+
+        Raises:
+            InvalidParameterError: there is no such embedder.
+        """
+        if name not in self.embedders:
+            allowed = f"one of {sorted(self.embedders)}" if self.embedders else "given to evaluate"
+            raise InvalidParameterError("embedder", name, allowed)
+        return self.embedders[name]
+
+    def embed(self, name: str, texts: Sequence[str], role: Role) -> Vectors:
+        """Return the vectors of texts, from the folder where they are there; new ones are counted.
+
+        Raises:
+            EmbeddingError: not one vector a text.
+        """
+        embedder = self.embedder(name)
+        path = self._path(name, embedder, texts, role)
+        if path is not None and path.exists():
+            with np.load(path, allow_pickle=False) as kept:
+                # What they cost is told as if they had been made now.
+                seconds, cpu = kept["costs"].tolist()
+                self.meter.add(Costs(seconds, cpu, embedded=len(texts)))
+                found: Vectors = kept["vectors"]
+                return found
+        began = perf_counter(), process_time()
+        vectors = np.asarray(embedder(list(texts), role), np.float32)
+        if vectors.ndim != 2 or len(vectors) != len(texts):
+            raise EmbeddingError(
+                f"the embedder {name!r} gave an array of shape {vectors.shape} for"
+                f" {len(texts)} texts"
+            )
+        self.meter.add(Costs(embedded=len(texts)))
+        if path is not None:
+            spent = np.array([perf_counter() - began[0], process_time() - began[1]])
+            path.parent.mkdir(parents=True, exist_ok=True)
+            partial = path.with_suffix(f".{os.getpid()}.part")
+            with partial.open("wb") as file:
+                np.savez(file, vectors=vectors, costs=spent)
+            partial.replace(path)
+        return vectors
+
+    def ask(self, prompt: str) -> str:
+        """Ask the language model, and count the call and its tokens.
+
+        Raises:
+            InvalidParameterError: there is no language model.
+            GenerationError: the answer is not text.
+        """
+        if self.generate is None:
+            raise InvalidParameterError(
+                "llm", None, "a language model", "A reader, transform or judge of the run needs it."
+            )
+        reply = self.generate(prompt)
+        if not isinstance(reply, str):
+            raise GenerationError(f"a model's answer must be a string, got {reply!r}")
+        tokens = self.counter(prompt), self.counter(reply)
+        self.meter.add(Costs(calls=1, prompt_tokens=tokens[0], reply_tokens=tokens[1]))
+        return reply
+
+    def _path(self, name: str, embedder: Embedder, texts: Sequence[str], role: Role) -> Path | None:
+        if self._cache is None or not texts:
+            return None
+        digest = sha256()
+        kind = getattr(embedder, "__qualname__", type(embedder).__qualname__)
+        for part in (name, kind, getattr(embedder, "identity", ""), role, *texts):
+            encoded = part.encode("utf-8", "surrogatepass")
+            digest.update(len(encoded).to_bytes(8, "big"))
+            digest.update(encoded)
+        return self._cache / f"{digest.hexdigest()[:32]}.npz"

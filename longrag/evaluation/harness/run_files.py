@@ -1,0 +1,112 @@
+"""What a pipeline gave for each question, in a file that a stopped run goes on from."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, TextIO
+
+from longrag.errors import IndexFormatError
+
+_VERSION: Final = 1
+
+
+class RunFile:
+    """The results of one pipeline over one data set, a JSON line each, in the order of asking.
+
+    The first line says what they are results of; ``costs`` of the index follow once it was built. A
+    line that a kill cut off is dropped, and its question asked again.
+
+    Args:
+        path: the file, made where it is not there; None keeps nothing.
+        identity: what the results are of.
+
+    Raises:
+        IndexFormatError: the file holds the results of something else, or a damaged line that is
+            not its last.
+    """
+
+    def __init__(self, path: str | os.PathLike[str] | None, identity: Mapping[str, Any]) -> None:
+        self._path = None if path is None else Path(path)
+        self._file: TextIO | None = None
+        self._identity = {"version": _VERSION, **identity}
+        self.rows: dict[str, dict[str, Any]] = {}
+        self.costs: dict[str, float] | None = None
+        if self._path is not None and self._path.exists():
+            self._read(self._path)
+
+    def __enter__(self) -> RunFile:
+        if self._path is not None:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            self._file = self._path.open("a", encoding="utf-8")
+            if not self._file.tell():
+                self._write(self._identity)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._file is not None:
+            self._file.close()
+
+    def put_costs(self, costs: dict[str, float]) -> None:
+        """Keep what the index cost, where that is not known yet."""
+        if self.costs is None:
+            self.costs = costs
+            self._write({"costs": costs})
+
+    def put(self, row: dict[str, Any]) -> None:
+        """Keep the result of a question."""
+        self.rows[row["id"]] = row
+        self._write(row)
+
+    def _write(self, row: Mapping[str, Any]) -> None:
+        if self._file is not None:
+            # A line is handed to the system whole, so that a kill loses no line before it.
+            self._file.write(json.dumps(row, ensure_ascii=True) + "\n")
+            self._file.flush()
+
+    def _read(self, path: Path) -> None:
+        whole = 0
+        lines = list(_lines(path))
+        for number, (line, end) in enumerate(lines):
+            row = _object(line)
+            if row is None:
+                if number < len(lines) - 1:
+                    raise IndexFormatError(
+                        f"line {number + 1} of {path} is damaged; delete the file"
+                    )
+                break
+            if number == 0:
+                if row != self._identity:
+                    raise IndexFormatError(f"{path} holds the results of another run: {row}")
+            elif "costs" in row and "id" not in row:
+                self.costs = row["costs"]
+            else:
+                self.rows[row["id"]] = row
+            whole = end
+        os.truncate(path, whole)
+
+
+def _lines(path: Path) -> Iterator[tuple[bytes, int]]:
+    """Yield each line and the byte at which it ends."""
+    end = 0
+    with path.open("rb") as file:
+        for line in file:
+            end += len(line)
+            yield line, end
+
+
+def _object(line: bytes) -> dict[str, Any] | None:
+    """Return the object of a line; None where it is cut off or is not one."""
+    try:
+        row = json.loads(line) if line.endswith(b"\n") else None
+    except ValueError:
+        return None
+    return row if isinstance(row, dict) else None

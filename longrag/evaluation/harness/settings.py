@@ -1,0 +1,305 @@
+"""What a pipeline is made of, the named pipelines, grids, and one module swapped at a time."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields, replace
+from hashlib import sha256
+from typing import Any, Final, Literal, TypeAlias, get_args, get_type_hints
+
+from longrag.errors import InvalidParameterError
+from longrag.retrieval.assembly import check_token_budget
+from longrag.retrieval.fusion import check_alpha
+
+Unit: TypeAlias = Literal["passage", "document", "long unit", "evidence", "tree", "traversal"]
+"""What is retrieved."""
+
+Search: TypeAlias = Literal["dense", "keywords", "hybrid", "rrf", "neighbours"]
+"""How passages, documents and long units are ranked."""
+
+Gate: TypeAlias = Literal["off", "default"]
+Transform: TypeAlias = Literal["off", "hyde", "rewrite", "decompose"]
+Repack: TypeAlias = Literal["forward", "reverse", "sides"]
+Compress: TypeAlias = Literal["off", "extractive", "abstractive"]
+Reader: TypeAlias = Literal["off", "extractive", "llm"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """The modules of a pipeline, one field each.
+
+    Attributes:
+        unit: what is retrieved: passages of ``chunk_size``, whole documents, long units of linked
+            documents (LongRAG), evidence, a tree of summaries taken at once or walked down
+            (RAPTOR).
+        search: how passages, documents and long units are ranked: by vectors, by BM25, by both
+            added (``fuse``) or by the sum of reciprocal ranks; "neighbours" puts behind each of the
+            best five of a hybrid search the documents that its title mentions link it to.
+        alpha: the weight of the keywords in a hybrid search.
+        embedder: the name of an embedder that ``evaluate`` is given; "given" takes the vectors of
+            the data set.
+        chunk_size: tokens of what is embedded; None takes the data set's own passages where it has
+            vectors, and else the size that suits the embedder.
+        max_tokens: the most tokens of a long unit of several documents.
+        window: neighbouring passages of its document that are read with a passage, on each side.
+        clusterer: groups the nodes of a tree.
+        gate: whether questions that need no retrieval are read without it.
+        transform: what is searched with in place of the question; it needs a language model.
+        rerank: the name of a scorer that ``evaluate`` is given, or "off".
+        candidates: how many results are reranked.
+        repack: the order in which the results are read.
+        compress: shortens what was retrieved; the budget is that of what is left.
+        ratio: the share of the tokens that compression keeps.
+        k: the most results; None leaves it to the budget.
+        token_budget: tokens of all that is read, titles included; None is no limit.
+        reader: what answers: nothing, the extractive reader, or the language model given.
+
+    Raises:
+        InvalidParameterError: a setting that is not allowed.
+    """
+
+    unit: Unit = "passage"
+    search: Search = "dense"
+    alpha: float = 0.3
+    embedder: str = "default"
+    chunk_size: int | None = None
+    max_tokens: int = 4096
+    window: int = 0
+    clusterer: str = "stable"
+    gate: Gate = "off"
+    transform: Transform = "off"
+    rerank: str = "off"
+    candidates: int = 50
+    repack: Repack = "forward"
+    compress: Compress = "off"
+    ratio: float = 0.4
+    k: int | None = None
+    token_budget: int | None = 2000
+    reader: Reader = "off"
+
+    def __post_init__(self) -> None:
+        hints = get_type_hints(type(self))
+        for name in ("unit", "search", "gate", "transform", "repack", "compress", "reader"):
+            if getattr(self, name) not in get_args(hints[name]):
+                allowed = " or ".join(f'"{one}"' for one in get_args(hints[name]))
+                raise InvalidParameterError(name, getattr(self, name), allowed)
+        check_alpha(self.alpha)
+        check_token_budget(self.token_budget)
+        for name, least in (("max_tokens", 1), ("window", 0), ("candidates", 1)):
+            _check_count(name, getattr(self, name), least)
+        for name in ("chunk_size", "k"):
+            if getattr(self, name) is not None:
+                _check_count(name, getattr(self, name), 1)
+        if not 0 < self.ratio <= 1:
+            raise InvalidParameterError("ratio", self.ratio, "above 0 and at most 1")
+        if self.token_budget is None and self.k is None:
+            raise InvalidParameterError(
+                "token_budget", None, "a number of tokens where k is None", "Set one of the two."
+            )
+
+
+def _check_count(name: str, value: object, least: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise InvalidParameterError(name, value, f"an integer of at least {least}")
+
+
+NAMES: Final = tuple(one.name for one in fields(Settings))
+
+PIPELINES: Final[Mapping[str, Settings]] = {
+    "passages": Settings(),
+    "articles": Settings(unit="document"),
+    "units": Settings(unit="long unit"),
+    "evidence": Settings(unit="evidence"),
+    "raptor": Settings(unit="tree"),
+    "raptor traversal": Settings(unit="traversal"),
+    "bm25": Settings(search="keywords"),
+    "hybrid": Settings(search="hybrid"),
+    "hybrid units": Settings(unit="long unit", search="hybrid"),
+    "rrf": Settings(search="rrf"),
+    "neighbours": Settings(search="neighbours", alpha=1.0),
+    "balanced efficiency": Settings(
+        search="hybrid", gate="default", repack="reverse", compress="extractive"
+    ),
+    "best performance": Settings(
+        search="hybrid",
+        gate="default",
+        transform="hyde",
+        repack="reverse",
+        compress="extractive",
+    ),
+}
+"""The pipelines that have a name. The two recipes rerank when they are given ``rerank``."""
+
+ABLATIONS: Final[Mapping[str, Sequence[Any]]] = {
+    "unit": ("passage", "long unit", "evidence"),
+    "search": ("dense", "keywords", "hybrid", "rrf"),
+    "gate": ("off", "default"),
+    "transform": ("off", "hyde"),
+    "window": (0, 1),
+    "repack": ("forward", "reverse", "sides"),
+    "compress": ("off", "extractive"),
+}
+"""The alternatives of each module (best practices, Table 11)."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Pipeline:
+    """A pipeline to evaluate.
+
+    Attributes:
+        name: names it in tables.
+        settings: its modules.
+        make: None for the package's own. Otherwise a function of the data set, and of whichever of
+            the fields of ``Settings`` it has as parameters, that returns a retriever or an engine
+            of LlamaIndex or LangChain, or a function from a question to texts; see
+            ``as_system``. Its results are cut to ``k`` and ``token_budget`` like any other's.
+        options: further keyword arguments of ``make``.
+        doc_id_key: the key of the metadata that names the document of a result.
+    """
+
+    name: str
+    settings: Settings = field(default_factory=Settings)
+    make: Callable[..., object] | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)
+    doc_id_key: str | None = None
+
+    @classmethod
+    def named(cls, name: str, **changes: Any) -> Pipeline:
+        """Return one of ``PIPELINES``, some of its settings changed.
+
+        Raises:
+            InvalidParameterError: no pipeline has this name, or a setting is not allowed.
+        """
+        if name not in PIPELINES:
+            raise InvalidParameterError("pipelines", name, f"one of {sorted(PIPELINES)}")
+        return cls(name, change(PIPELINES[name], changes))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Variant:
+    """One pipeline with one choice of settings; ``label`` tells it from the others."""
+
+    pipeline: Pipeline
+    settings: Settings
+    label: str
+
+    @property
+    def key(self) -> str:
+        """A hash of all that decides about its results, besides the data set."""
+        own = {
+            "settings": asdict(self.settings),
+            "make": _name(self.pipeline.make),
+            "options": {name: repr(value) for name, value in self.pipeline.options.items()},
+            "doc_id_key": self.pipeline.doc_id_key,
+        }
+        return sha256(json.dumps(own, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def variants(
+    pipelines: Sequence[Pipeline],
+    grid: Mapping[str, Sequence[Any]] | None = None,
+    *,
+    ablate: bool = False,
+) -> list[Variant]:
+    """Return each pipeline with each combination of the grid's values.
+
+    Args:
+        pipelines: each of a different name.
+        grid: the values of some settings. A value that changes nothing about a pipeline, such as
+            ``alpha`` where nothing is fused, is tried once.
+        ablate: also swap each module of a pipeline for its alternatives, one at a time, with the
+            grid's first values.
+
+    Raises:
+        InvalidParameterError: two pipelines of one name, or a setting that is not allowed.
+    """
+    seen: set[str] = set()
+    found: list[Variant] = []
+    axes = {name: list(values) for name, values in (grid or {}).items()}
+    for name, values in axes.items():
+        if name not in NAMES or not values:
+            raise InvalidParameterError(
+                f"grid[{name!r}]", values, f"a list of values of one of {list(NAMES)}"
+            )
+    for pipeline in pipelines:
+        if pipeline.name in seen:
+            raise InvalidParameterError("pipelines", pipeline.name, "pipelines of distinct names")
+        seen.add(pipeline.name)
+        own: dict[str, Variant] = {}
+        for variant in itertools.chain(
+            _in_grid(pipeline, axes), _swapped(pipeline, axes) if ablate else ()
+        ):
+            own.setdefault(variant.key, variant)
+        found += own.values()
+    return found
+
+
+def change(settings: Settings, changes: Mapping[str, Any]) -> Settings:
+    """Return settings with some of them changed.
+
+    Raises:
+        InvalidParameterError: there is no such setting, or it does not allow the value.
+    """
+    unknown = next((name for name in changes if name not in NAMES), None)
+    if unknown is not None:
+        raise InvalidParameterError("settings", unknown, f"one of {list(NAMES)}")
+    return replace(settings, **changes)
+
+
+def _in_grid(pipeline: Pipeline, axes: Mapping[str, Sequence[Any]]) -> Iterator[Variant]:
+    for values in itertools.product(*axes.values()):
+        chosen = dict(zip(axes, values, strict=True))
+        settings = _without_idle(pipeline, change(pipeline.settings, chosen))
+        shown = [
+            f"{name}={getattr(settings, name)}"
+            for name, several in axes.items()
+            if len(several) > 1 and (getattr(settings, name) == chosen[name])
+        ]
+        yield Variant(pipeline, settings, ", ".join([pipeline.name, *shown]))
+
+
+def _swapped(pipeline: Pipeline, axes: Mapping[str, Sequence[Any]]) -> Iterator[Variant]:
+    first = {name: values[0] for name, values in axes.items()}
+    base = change(pipeline.settings, first)
+    for name, values in ABLATIONS.items():
+        for value in values:
+            if value != getattr(base, name):
+                settings = _without_idle(pipeline, change(base, {name: value}))
+                if name != "transform" or value == "off" or base.reader == "llm":
+                    yield Variant(pipeline, settings, f"{pipeline.name}, {name}={value}")
+
+
+def _without_idle(pipeline: Pipeline, settings: Settings) -> Settings:
+    """Give settings that this pipeline does not read their defaults, so that it is run once."""
+    if pipeline.make is not None:
+        return settings
+    idle: list[str] = []
+    ranked = settings.unit in ("passage", "document", "long unit")
+    if not ranked:
+        idle += ["search"]
+    if not ranked or settings.search not in ("hybrid", "neighbours"):
+        idle += ["alpha"]
+    if settings.unit != "passage":
+        idle += ["window"]
+    if settings.unit != "long unit":
+        idle += ["max_tokens"]
+    if settings.unit not in ("tree", "traversal"):
+        idle += ["clusterer"]
+    if settings.compress == "off":
+        idle += ["ratio"]
+    if settings.rerank == "off":
+        idle += ["candidates"]
+    if ranked and settings.search == "keywords" and settings.compress == "off":
+        idle += ["embedder"] if settings.chunk_size is not None else []
+    default: dict[str, Any] = {
+        one.name: one.default for one in fields(Settings) if one.name in idle
+    }
+    return replace(settings, **default)
+
+
+def _name(made: Callable[..., object] | None) -> str:
+    if made is None:
+        return ""
+    return f"{getattr(made, '__module__', '')}:{getattr(made, '__qualname__', repr(made))}"

@@ -1,0 +1,185 @@
+"""``longrag evaluate`` as a user runs it: a file, tables, a kill in the middle, and bad files."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from longrag.__main__ import main
+
+ROOT = Path(__file__).parents[3]
+PAGES = {
+    "harbour.md": "# The harbour\n\nThe harbour was built in 1742 by Anna. See [ships](ships.md).",
+    "ships.md": "# Ships\n\nThe largest is the Morning Star. It leaves the [harbour](harbour.md).",
+    "orchard.md": "# The orchard\n\nThe orchard has forty apple trees. An apple press is a machine"
+    " that makes juice.",
+}
+QUESTIONS = [
+    {"question": "When was the harbour built?", "answers": ["1742"], "gold_ids": ["harbour.md"]},
+    {"question": "Which ship is largest?", "answers": ["Morning Star"], "gold_ids": ["ships.md"]},
+    {"question": "How many trees are there?", "answers": ["forty"], "gold_ids": ["orchard.md"]},
+]
+
+
+@pytest.fixture
+def place(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "pages").mkdir()
+    for name, text in PAGES.items():
+        (tmp_path / "pages" / name).write_text(text)
+    (tmp_path / "questions.jsonl").write_text("\n".join(map(json.dumps, QUESTIONS)))
+    return tmp_path
+
+
+CONFIG = """
+datasets:
+  - {folder: pages, questions: questions.jsonl}
+pipelines: [passages, bm25, {name: small units, base: units, max_tokens: 50}]
+grid: {token_budget: [40, 80]}
+embedder: lsa
+reader: extractive
+"""
+
+
+def run(capsys, *arguments, status=0):
+    try:
+        ended = main([str(one) for one in arguments])
+    except SystemExit as end:
+        ended = end.code
+    captured = capsys.readouterr()
+    assert ended == status, captured.err
+    return captured
+
+
+def test_tables_and_a_choice_are_printed_and_kept(place, capsys):
+    (place / "choose.yaml").write_text(CONFIG)
+    out = run(capsys, "evaluate", "choose.yaml").out
+    rows = [line for line in out.splitlines() if line.startswith("| ")]
+    assert [row.split(" | ")[0][2:] for row in rows[2:]] == [
+        f"{name}, token_budget={budget}"
+        for name in ("passages", "bm25", "small units")
+        for budget in (40, 80)
+    ]
+    assert "pages: choose " in out
+    kept = {path.name for path in (place / "choose").iterdir()}
+    assert {"results.md", "results.json", "runs", "pages-F1.svg"} <= kept
+    record = json.loads((place / "choose" / "results.json").read_text())
+    by_label = {one["pipeline"]: one for one in record["results"]}
+    assert by_label["bm25, token_budget=80"]["measures"]["AR"]["mean"] == 1
+    again = json.loads(run(capsys, "evaluate", "choose.yaml", "--json", "--measure", "AR").out)
+    assert again["choices"][0]["measure"] == "AR"
+    assert again["output"] == "choose"
+
+
+def test_questions_are_made_once_and_said_to_be_made(place, capsys):
+    (place / "c.yaml").write_text("datasets: [pages]\npipelines: [bm25]\nembedder: lsa\n")
+    run(capsys, "evaluate", "c.yaml", "--output", "out")
+    (path,) = (place / "out").glob("questions-*.jsonl")
+    made = [json.loads(line) for line in path.read_text().splitlines()]
+    assert {row["type"] for row in made} == {"made: title", "made: definition"}
+    page = (place / "out" / "results.md").read_text()
+    assert "The questions were made without a model, from its own words" in page
+    mended = path.read_text().replace("Which page is about Ships?", "Where are the boats?")
+    path.write_text(mended)
+    run(capsys, "evaluate", "c.yaml", "--output", "out")
+    assert path.read_text() == mended
+
+
+def test_ablation_and_sampling(place, capsys):
+    (place / "c.yaml").write_text(CONFIG.replace("pipelines: [", "pipelines: [hybrid] #"))
+    out = run(capsys, "evaluate", "c.yaml", "--ablate", "--questions", 2, "--seed", 3).out
+    for module in ("search=dense", "window=1", "repack=reverse", "compress=extractive"):
+        assert f"hybrid, {module} |" in out
+    record = json.loads((place / "c" / "results.json").read_text())
+    assert {len(one["questions"]) for one in record["results"]} == {2}
+
+
+SLOW = """
+import os, time
+def make(corpus):
+    def ask(question):
+        with open("asked.txt", "a") as file:
+            file.write(question + "\\n")
+        time.sleep(float(os.environ["PAUSE"]))
+        return [(d.text, d.id) for d in corpus.documents if question.split()[-1] in d.id]
+    return ask
+"""
+
+
+def test_a_killed_run_goes_on_and_gives_the_table_of_a_whole_one(place):
+    (place / "slow.py").write_text(SLOW)
+    names = [f"word{at}" for at in range(40)]
+    rows = [{"id": name, "title": name, "text": f"about {name}"} for name in names]
+    asked = [{"id": name, "question": f"what is {name}", "answers": [], "gold_ids": [name]}
+             for name in names]  # fmt: skip
+    (place / "c.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    (place / "q.jsonl").write_text("\n".join(map(json.dumps, asked)))
+    (place / "e.yaml").write_text(
+        "datasets: [{corpus: c.jsonl, questions: q.jsonl}]\n"
+        'pipelines: [{name: slow, import: "slow:make"}, bm25]\nembedder: lsa\n'
+    )
+
+    def start(output, pause):
+        command = [sys.executable, "-m", "longrag", "evaluate", "e.yaml", "--output", output]
+        environment = {**os.environ, "PYTHONPATH": str(ROOT), "PAUSE": str(pause)}
+        return subprocess.Popen(
+            command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+
+    def finish(process):
+        out, err = process.communicate()
+        assert process.returncode == 0, err
+        return out
+
+    whole = finish(start("whole", 0))
+    log = place / "asked.txt"
+    assert len(log.read_text().splitlines()) == 40
+    log.unlink()
+    for least in (4, 12, 25):
+        process = start("killed", 0.2)
+        while not log.exists() or len(log.read_text().splitlines()) < least:
+            assert process.poll() is None
+            time.sleep(0.01)
+        process.send_signal(signal.SIGKILL)
+        process.communicate()
+    rest = finish(start("killed", 0))
+    lines = log.read_text().splitlines()
+    assert set(lines) == {f"what is {name}" for name in names}
+    # Each kill can lose the one question that was being asked.
+    assert 40 <= len(lines) <= 43
+    strip = re.compile(r"tables, values and pictures are in \w+")
+    assert strip.sub("", rest) == strip.sub("", whole)
+
+
+@pytest.mark.parametrize(
+    ("text", "match"),
+    [
+        ("[]", "config must be a mapping"),
+        ("a: [", "config must be a file of YAML"),
+        ("datasets: []", "datasets must be a list of at least one"),
+        ("dataset: [pages]", "a key of the evaluation must be one of"),
+        ("datasets: [{path: x}]", "a data set must be one of"),
+        ("datasets: [{folder: pages, colour: 1}]", "a key of a data set"),
+        ("datasets: [{format: hotpotqa}]", "a data set must be of path and format"),
+        ("datasets: [pages]\npipelines: [pasages]", "pipelines must be one of"),
+        ("datasets: [pages]\npipelines: [{import: 'no:thing'}]", "a name, or a mapping"),
+        ("datasets: [pages]\npipelines: [{name: a, import: 'no:thing'}]", "import must be MODULE"),
+        ("datasets: [pages]\ngrid: {k: [0]}", "k must be an integer"),
+        ("datasets: [pages]\ngrid: [1]", "grid must be a mapping"),
+        ("datasets: [{folder: pages, make_questions: {by: me}}]", "make_questions.by must be"),
+        ("datasets: [{folder: pages, make_questions: {by: llm}}]", "llm must be a language model"),
+        ("datasets: [pages]\nembedder: word2vec", "embedder must be"),
+    ],
+)
+def test_a_bad_file_is_refused_in_one_line(place, capsys, text, match):
+    (place / "bad.yaml").write_text(text)
+    error = run(capsys, "evaluate", "bad.yaml", status=2).err
+    assert error.startswith("error: ")
+    assert error.count("\n") == 1
+    assert match in error

@@ -1,0 +1,381 @@
+"""Data sets as they lie in files: each release's own form, prepared files, folders."""
+
+import gzip
+import json
+import re
+
+import numpy as np
+import pytest
+
+from longrag.calls import Generate, run
+from longrag.errors import EmbeddingError, InvalidDocumentError, InvalidParameterError
+from longrag.evaluation.datasets import (
+    Dataset,
+    Question,
+    make_questions,
+    read_folder,
+    read_prepared,
+    read_questions,
+    read_release,
+    write_questions,
+)
+from longrag.types import Document
+
+HOTPOT = {
+    "_id": "h1",
+    "question": "Which band made Counterparts?",
+    "answer": "Rush",
+    "type": "bridge",
+    "level": "hard",
+    "supporting_facts": [["Counterparts", 0], ["Neil Peart", 1]],
+    "context": [
+        ["Counterparts", ["Counterparts is an album.", " It is by Rush."]],
+        ["Neil Peart", ["He drummed.", "He played in Rush."]],
+        ["Oak", ["A tree."]],
+    ],
+}
+NQ = {
+    "example_id": 7,
+    "question_text": "who won the first prize",
+    "document_text": "<H1> Prize </H1> <P> The first went to Wilhelm Röntgen . </P>",
+    "annotations": [
+        {
+            "yes_no_answer": "NONE",
+            "short_answers": [{"start_token": 8, "end_token": 10}],
+            "long_answer": {"start_token": 3, "end_token": 12},
+        }
+    ],
+}
+SQUAD = {
+    "data": [
+        {
+            "title": "Super_Bowl",
+            "paragraphs": [
+                {"context": "The Broncos won.", "qas": []},
+                {
+                    "context": "It was played in Santa Clara.",
+                    "qas": [
+                        {
+                            "id": "s1",
+                            "question": "Where?",
+                            "answers": [
+                                {"text": "Santa Clara", "answer_start": 17},
+                                {"text": "Santa Clara", "answer_start": 17},
+                            ],
+                        },
+                        {"id": "s2", "question": "Why?", "answers": [], "is_impossible": True},
+                    ],
+                },
+            ],
+        }
+    ]
+}
+
+
+def write(path, value, lines=False):
+    text = "\n".join(map(json.dumps, value)) if lines else json.dumps(value)
+    if path.suffix == ".gz":
+        path.write_bytes(gzip.compress(text.encode()))
+    else:
+        path.write_text(text)
+    return path
+
+
+@pytest.mark.parametrize("name", ["hotpotqa", "2wiki"])
+def test_hotpotqa_and_2wiki_are_one_corpus_of_their_contexts(name, tmp_path):
+    second = {**HOTPOT, "_id": "h2", "supporting_facts": [["Oak", 0], ["Oak", 0]]}
+    read = read_release(name, write(tmp_path / "dev.json", [HOTPOT, second]))
+    assert [(d.id, d.text) for d in read.documents] == [
+        ("Counterparts", "Counterparts is an album. It is by Rush."),
+        ("Neil Peart", "He drummed. He played in Rush."),
+        ("Oak", "A tree."),
+    ]
+    assert [(q.id, q.answers, q.gold_ids) for q in read.questions] == [
+        ("h1", ("Rush",), ("Counterparts", "Neil Peart")),
+        ("h2", ("Rush",), ("Oak",)),
+    ]
+    assert read.questions[0].type == "bridge"
+
+
+def test_the_columns_of_the_hub_are_read_too(tmp_path):
+    row = {
+        **{key: HOTPOT[key] for key in ("question", "answer", "type")},
+        "id": "h1",
+        "supporting_facts": {"title": ["Oak"], "sent_id": [0]},
+        "context": {"title": ["Oak", "Elm"], "sentences": [["A tree."], ["Another."]]},
+    }
+    read = read_release("hotpotqa", write(tmp_path / "d.jsonl", [row], lines=True))
+    assert read.questions[0].gold_ids == ("Oak",)
+
+
+def test_musique_keeps_passages_of_one_title_apart_and_drops_what_has_no_answer(tmp_path):
+    paragraphs = [
+        {"idx": 0, "title": "Oak", "paragraph_text": "A tree.", "is_supporting": True},
+        {"idx": 1, "title": "Oak", "paragraph_text": "A town.", "is_supporting": True},
+    ]
+    row = {"id": "2hop__1_2", "question": "What?", "answer": "a", "answer_aliases": ["b", "a"],
+           "answerable": True, "paragraphs": paragraphs}  # fmt: skip
+    read = read_release(
+        "musique",
+        write(tmp_path / "m.jsonl.gz", [row, {**row, "id": "x", "answerable": False}], lines=True),
+    )
+    (question,) = read.questions
+    assert (question.gold_ids, question.answers, question.type) == (
+        ("Oak", "Oak#2"), ("a", "b"), "2hop",
+    )  # fmt: skip
+
+
+def test_squad_has_a_document_a_paragraph(tmp_path):
+    read = read_release("squad", write(tmp_path / "dev-v2.0.json", SQUAD))
+    assert [d.id for d in read.documents] == ["Super_Bowl#0", "Super_Bowl#1"]
+    (question,) = read.questions
+    assert (question.answers, question.gold_ids) == (("Santa Clara",), ("Super_Bowl#1",))
+
+
+def test_nq_is_read_simplified_with_contexts_and_as_dpr_has_it(tmp_path):
+    read = read_release("nq", write(tmp_path / "v1.0-simplified.jsonl", [NQ], lines=True))
+    (document,), (question,) = read.documents, read.questions
+    assert (document.title, document.text) == (
+        "Prize",
+        "Prize The first went to Wilhelm Röntgen .",
+    )
+    assert (question.id, question.answers) == ("7", ("Wilhelm Röntgen",))
+    contexts = [
+        {"title": "A", "text": "x", "isgold": False},
+        {"title": "B", "text": "y", "isgold": True},
+    ]
+    row = {"question": "q", "answers": ["y"], "ctxs": contexts}
+    read = read_release("nq", write(tmp_path / "ctxs.jsonl", [row], lines=True))
+    assert (len(read.documents), read.questions[0].gold_ids) == (2, ("B",))
+    row = {"question": "q", "answers": ["y"], "positive_ctxs": contexts[1:],
+           "hard_negative_ctxs": contexts[:1], "negative_ctxs": []}  # fmt: skip
+    read = read_release("nq", write(tmp_path / "dpr.json", [row]))
+    assert (len(read.documents), read.questions[0].gold_ids) == (2, ("B",))
+
+
+def test_quality_has_options_and_the_gold_one_counts_from_one(tmp_path):
+    asked = {"question": "Who?", "options": ["a", "b", "c", "d"], "gold_label": 3, "difficult": 1,
+             "question_unique_id": "u"}  # fmt: skip
+    row = {
+        "article_id": "5",
+        "title": "T",
+        "article": "<p>Once &amp; again</p>",
+        "questions": [asked],
+    }
+    read = read_release("quality", write(tmp_path / "q.jsonl", [row], lines=True))
+    assert read.documents[0].text == "Once & again"
+    (question,) = read.questions
+    assert (question.answers, question.options[2], question.type) == (("c",), "c", "hard")
+
+
+def test_qasper_answers_are_those_of_the_official_script(tmp_path):
+    def answer(**given):
+        empty = {"unanswerable": False, "extractive_spans": [], "yes_no": None,
+                 "free_form_answer": "", "evidence": []}  # fmt: skip
+        return {"answer": {**empty, **given}}
+
+    questions = [
+        {"question_id": "a", "question": "What?", "answers": [
+            answer(extractive_spans=["x", "y"]), answer(free_form_answer="z"), answer(yes_no=False),
+            answer(unanswerable=True)]},
+        {"question_id": "b", "question": "Why?", "answers": [answer(unanswerable=True)]},
+    ]  # fmt: skip
+    paper = {"title": "P", "abstract": "An abstract.", "qas": questions,
+             "full_text": [{"section_name": "One", "paragraphs": ["p1", "p2"]}]}  # fmt: skip
+    read = read_release("qasper", write(tmp_path / "q.json", {"1909.0": paper}))
+    assert read.documents[0].text == "An abstract.\n\n## One\n\np1\n\np2"
+    assert [(q.id, q.answers) for q in read.questions] == [("a", ("x, y", "z", "No"))]
+
+
+def test_narrativeqa_takes_stories_where_they_are_and_summaries_else(tmp_path):
+    (tmp_path / "documents.csv").write_text("document_id,wiki_title\nd1,One\nd2,Two\n")
+    (tmp_path / "qaps.csv").write_text(
+        "document_id,set,question,answer1,answer2\nd1,test,Who?,A,B\nd2,test,Who else?,C,C\n"
+    )
+    (tmp_path / "third_party" / "wikipedia").mkdir(parents=True)
+    (tmp_path / "third_party" / "wikipedia" / "summaries.csv").write_text(
+        'document_id,set,summary\nd1,test," Short."\nd2,test,Other.\n'
+    )
+    read = read_release("narrativeqa", tmp_path)
+    assert [(d.id, d.title, d.text) for d in read.documents] == [
+        ("d1", "One", "Short."), ("d2", "Two", "Other."),
+    ]  # fmt: skip
+    assert [q.answers for q in read.questions] == [("A", "B"), ("C",)]
+    (tmp_path / "tmp").mkdir()
+    (tmp_path / "tmp" / "d1.content").write_text("<html>Long story</html>")
+    read = read_release("narrativeqa", tmp_path)
+    assert [d.text for d in read.documents] == ["Long story"]
+    assert [q.gold_ids for q in read.questions] == [("d1",)]
+
+
+def test_a_file_of_another_format_is_refused_by_name(tmp_path):
+    path = write(tmp_path / "x.json", [HOTPOT])
+    with pytest.raises(InvalidDocumentError, match=r"x\.json is not of the format 'squad'"):
+        read_release("squad", path)
+    with pytest.raises(InvalidParameterError, match="format must be one of"):
+        read_release("trivia", path)
+    with pytest.raises(InvalidDocumentError, match="cannot be read"):
+        read_release("squad", tmp_path / "none.json")
+
+
+@pytest.fixture
+def prepared(tmp_path):
+    corpus = [
+        {"id": "a", "title": "A", "paragraphs": ["one", "two"], "links": ["b", "gone"]},
+        {"id": "b", "title": "B", "text": "three", "links": []},
+    ]
+    questions = [
+        {
+            "id": "1",
+            "question": "q1",
+            "answers": ["two"],
+            "gold_ids": ["a"],
+            "gold_paragraphs": [1],
+        },
+        {"id": "2", "question": "q2", "answers": [], "gold_ids": ["b"]},
+    ]
+    return (
+        write(tmp_path / "set.corpus.jsonl.gz", corpus, lines=True),
+        write(tmp_path / "set.questions.jsonl", questions, lines=True),
+    )
+
+
+def test_prepared_files_with_links_and_vectors(prepared, tmp_path):
+    np.save(tmp_path / "v.npy", np.eye(2, dtype=np.float16))
+    np.save(tmp_path / "q.npy", np.array([[0, 1], [1, 0]], np.float16))
+    vectors = {"vectors": tmp_path / "v.npy", "question_vectors": tmp_path / "q.npy"}
+    read = read_prepared(*prepared, **vectors)
+    assert (read.name, read.links) == ("set", ((0, 1),))
+    assert [d.text for d in read.documents] == ["one\n\ntwo", "three"]
+    assert read.given.questions["2"].tolist() == [1, 0]
+    assert read.given.passages == ((0, 0, 8), (1, 0, 5))
+    np.save(tmp_path / "v.npy", np.eye(3, dtype=np.float16))
+    with pytest.raises(EmbeddingError, match="3 vectors for 2 passages"):
+        read_prepared(*prepared, **vectors)
+
+
+def test_paragraphs_as_documents(prepared):
+    read = read_prepared(*prepared, paragraphs=True)
+    assert [d.id for d in read.documents] == ["a#0", "a#1", "b#0"]
+    assert [q.gold_ids for q in read.questions] == [("a#1",), ("b#0",)]
+
+
+def test_chunks_name_a_part_of_the_corpus(prepared, tmp_path):
+    chunks = write(tmp_path / "c.jsonl", [{"doc": "b", "start": 0, "end": 5}], lines=True)
+    read = read_prepared(*prepared, chunks=chunks)
+    assert ([d.id for d in read.documents], [q.id for q in read.questions]) == (["b"], ["2"])
+
+
+@pytest.mark.parametrize(
+    ("row", "match"),
+    [
+        ('{"id": "1", "answers": []}', "no 'question'"),
+        ("[1]", "line 1 of .* must be a JSON object"),
+        ('{"id": ', "cannot be read"),
+    ],
+)
+def test_a_bad_row_is_named(prepared, tmp_path, row, match):
+    (tmp_path / "bad.jsonl").write_text(row + "\n")
+    with pytest.raises(InvalidDocumentError, match=match):
+        read_prepared(prepared[0], tmp_path / "bad.jsonl")
+
+
+def test_questions_of_a_person_in_csv_and_json(tmp_path):
+    (tmp_path / "q.csv").write_text(
+        "question,answers,gold_ids\nHow long?,30 days | a month,a.md|b.md\nWho?,,\n"
+    )
+    first, second = read_questions(tmp_path / "q.csv")
+    assert (first.id, first.answers, first.gold_ids) == (
+        "q1", ("30 days", "a month"), ("a.md", "b.md"),
+    )  # fmt: skip
+    assert (second.id, second.answers) == ("q2", ())
+    (tmp_path / "q.jsonl").write_text('{"question": "How?", "answer": "so", "gold": "a.md"}\n')
+    (one,) = read_questions(tmp_path / "q.jsonl")
+    assert (one.answers, one.gold_ids) == (("so",), ("a.md",))
+
+
+def test_a_data_set_refuses_what_cannot_be_scored():
+    documents = (Document("a", "text"),)
+    with pytest.raises(InvalidParameterError, match="gold of question '1' must be the id"):
+        Dataset("d", documents, (Question("1", "q", gold_ids=("z",)),))
+    with pytest.raises(InvalidParameterError, match="distinct ids"):
+        Dataset("d", documents, (Question("1", "q"), Question("1", "r")))
+    with pytest.raises(InvalidDocumentError, match="has no documents"):
+        Dataset("d", (), ())
+    with pytest.raises(InvalidParameterError, match="some text"):
+        Question("1", " ")
+
+
+def test_a_sample_is_drawn_by_the_seed_and_keeps_the_order():
+    questions = tuple(Question(str(at), "q") for at in range(50))
+    whole = Dataset("d", (Document("a", "text"),), questions)
+    one = [q.id for q in whole.sample(5, seed=1).questions]
+    assert one == [q.id for q in whole.sample(5, seed=1).questions]
+    assert one == sorted(one, key=int)
+    assert len(set(one)) == 5
+    assert one != [q.id for q in whole.sample(5, seed=2).questions]
+    assert whole.sample(None) is whole
+    with pytest.raises(InvalidParameterError, match="questions must be"):
+        whole.sample(0)
+
+
+PAGES = {
+    "ferry.md": "# The ferry\n\n## Winter timetable\n\nA ferry pass is a card for ten crossings."
+    " This is a rule.\n",
+    "mill.md": "# The mill\n\n## Opening hours\n\nThe mill is old. See [ferry](ferry.md).\n",
+    "inn.md": "# The inn\n\n## Opening hours\n\nIn winter is a sale of beds.\n",
+}
+
+
+@pytest.fixture
+def folder(tmp_path):
+    for name, text in PAGES.items():
+        (tmp_path / name).write_text(text)
+    return read_folder(tmp_path, name="town")
+
+
+def test_questions_are_made_of_titles_headings_and_definitions_of_one_document(folder):
+    assert folder.links == ((2, 0),)
+    made = run(make_questions(folder, count=20), lambda request: None).dataset
+    assert made.made == "from titles, headings and definitions of the corpus, without a model"
+    found = {(q.text, q.answers, q.gold_ids) for q in made.questions}
+    assert found == {
+        ("Which page is about The ferry?", (), ("ferry.md",)),
+        ("Which page is about The mill?", (), ("mill.md",)),
+        ("Which page is about The inn?", (), ("inn.md",)),
+        ("Where is it said: Winter timetable?", (), ("ferry.md",)),
+        ("What is meant by ferry pass?", ("a card for ten crossings",), ("ferry.md",)),
+    }
+    again = run(make_questions(folder, count=2, seed=3), lambda request: None).dataset
+    backwards = Dataset("town", folder.documents[::-1], ())
+    other = run(make_questions(backwards, count=2, seed=3), lambda request: None).dataset
+    assert again.questions == other.questions
+    assert len(again.questions) == 2
+
+
+def test_a_model_s_question_needs_an_answer_that_is_in_the_passage(folder):
+    def answer(request):
+        assert isinstance(request, Generate)
+        if "Winter timetable" in request.prompt:
+            return "Question: How many crossings has a pass?\nAnswer: ten crossings"
+        if "sale of beds" in request.prompt:
+            return "Question: What is sold?\nAnswer: horses"
+        return "I cannot help with that."
+
+    made = run(make_questions(folder, count=10, by_model=True), answer)
+    (question,) = made.dataset.questions
+    assert (question.answers, question.gold_ids) == (("ten crossings",), ("ferry.md",))
+    assert made.refused == 2
+    assert re.match("by a language model", made.dataset.made)
+
+
+def test_a_corpus_that_says_nothing_cannot_be_asked_about():
+    silent = Dataset("d", (Document("a", "hm"),), ())
+    with pytest.raises(InvalidParameterError, match="Write some questions"):
+        run(make_questions(silent), lambda request: None)
+
+
+def test_made_questions_are_written_for_a_person_to_mend(folder, tmp_path):
+    made = run(make_questions(folder, count=20), lambda request: None).dataset
+    write_questions(made, tmp_path / "q.jsonl")
+    assert read_questions(tmp_path / "q.jsonl") == made.questions

@@ -1,0 +1,444 @@
+"""Pipelines driven over a small corpus: what is retrieved, measured, kept and chosen."""
+
+import json
+import xml.etree.ElementTree as ET
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from langchain_core.documents import Document as LangChainDocument
+from langchain_core.retrievers import BaseRetriever as LangChainRetriever
+from llama_index.core.base.response.schema import Response
+from llama_index.core.retrievers import BaseRetriever
+from llama_index.core.schema import NodeWithScore, TextNode
+
+from longrag.errors import IndexFormatError, InvalidParameterError
+from longrag.evaluation.datasets import Dataset, GivenVectors, PassageSpan, Question
+from longrag.evaluation.harness import (
+    ABLATIONS,
+    PIPELINES,
+    Pipeline,
+    Report,
+    Result,
+    Settings,
+    evaluate,
+    variants,
+)
+from longrag.evaluation.harness.judging import agreement
+from longrag.models import LsaEmbedder, count_tokens
+from longrag.types import Document
+
+TOPICS = ("harbour", "orchard", "railway", "glacier", "library", "foundry", "brewery", "quarry")
+
+
+@pytest.fixture(scope="module")
+def town():
+    """Eight pages; the keeper of each is on it, and the keeper's birthplace on the next one."""
+    documents, questions = [], []
+    for at, topic in enumerate(TOPICS):
+        following = TOPICS[(at + 1) % len(TOPICS)]
+        filler = " ".join(f"Its {topic} ledger of year {1700 + at + n} is kept." for n in range(9))
+        text = f"The {topic} was built in {1800 + at}. It is kept by Keeper{at}. {filler}"
+        documents.append(Document(f"{topic}.md", f"{text} Beside it is the {following}.", topic))
+        questions.append(
+            Question(f"q{at}", f"When was the {topic} built?", (str(1800 + at),), (f"{topic}.md",))
+        )
+    links = tuple((at, (at + 1) % len(TOPICS)) for at in range(len(TOPICS)))
+    return Dataset("town", tuple(documents), tuple(questions), links)
+
+
+OFFLINE = [name for name in PIPELINES if name != "best performance"]
+
+
+@pytest.mark.parametrize("name", OFFLINE)
+def test_every_named_pipeline_finds_within_the_budget(town, name):
+    (result,) = evaluate([town], [Pipeline.named(name, chunk_size=40, token_budget=120)]).results
+    assert [row["id"] for row in result.rows] == [q.id for q in town.questions]
+    assert all(0 < row["tokens"] <= 120 for row in result.rows)
+    found = result.values("AR")
+    # Of a walk down the tree summaries take a part of the budget.
+    assert sum(found) >= (3 if "traversal" in name else 7), found
+    assert result.values("R").count(1.0) >= sum(found)
+    assert all(row["costs"]["calls"] == 0 for row in result.rows)
+
+
+def test_measures_are_those_of_the_metrics(town):
+    def fixed(question):
+        return [("It was built in 1800.", "harbour.md"), ("Nothing.", ["orchard.md", "inn"])]
+
+    (result,) = evaluate([town], [Pipeline("fixed", make=lambda corpus: fixed)]).results
+    first, second, third = result.rows[:3]
+    assert first["measures"] == {"R": 1.0, "recall": 1.0, "nDCG": 1.0, "AR": 1.0}
+    assert second["measures"]["nDCG"] == pytest.approx(1 / np.log2(3))
+    assert second["measures"]["AR"] == 0.0
+    assert third["measures"] == {"R": 0.0, "recall": 0.0, "nDCG": 0.0, "AR": 0.0}
+    assert first["tokens"] == sum(map(count_tokens, ("It was built in 1800.", "Nothing.")))
+    assert first["ranking"] == ["harbour.md", "orchard.md", "inn"]
+
+
+class Stock(BaseRetriever):
+    def _retrieve(self, query_bundle):
+        nodes = [TextNode(text="Built in 1800.", metadata={"doc_id": "harbour.md"})]
+        return [NodeWithScore(node=node, score=1.0) for node in nodes]
+
+
+class StockRunnable(LangChainRetriever):
+    def _get_relevant_documents(self, query, *, run_manager):
+        return [LangChainDocument("Built in 1800.", metadata={"path": "harbour.md"})]
+
+
+class Engine:
+    def query(self, question):
+        node = TextNode(text="Built in 1800.", metadata={"source": "harbour.md"})
+        return Response("1800", source_nodes=[NodeWithScore(node=node)])
+
+
+class Chain:
+    def invoke(self, question):
+        return {"answer": "1800", "documents": StockRunnable().invoke(question)}
+
+
+@pytest.mark.parametrize(
+    ("made", "key", "answers"),
+    [(Stock(), None, False), (StockRunnable(), "path", False), (Engine(), None, True),
+     (Chain(), "path", True)],
+    ids=["llama-index retriever", "langchain retriever", "engine", "chain"],
+)  # fmt: skip
+def test_what_a_framework_has_is_asked_as_it_is(town, made, key, answers):
+    pipeline = Pipeline("theirs", make=lambda corpus: made, doc_id_key=key)
+    (result,) = evaluate([town], [pipeline]).results
+    assert result.values("R") == [1.0] + [0.0] * 7
+    assert result.values("AR") == [1.0] + [0.0] * 7
+    assert result.values("EM") == ([1.0] + [0.0] * 7 if answers else [None] * 8)
+
+
+def test_a_factory_is_given_the_settings_it_has_parameters_for(town):
+    seen = []
+
+    def make(corpus, chunk_size, *, depth):
+        seen.append((corpus.name, chunk_size, depth))
+        return lambda question: [document.text for document in corpus.documents[:depth]]
+
+    pipeline = Pipeline("mine", Settings(k=2), make, options={"depth": 3})
+    report = evaluate([town], [pipeline], grid={"chunk_size": [64, 128]})
+    assert seen == [("town", 64, 3), ("town", 128, 3)]
+    assert [one.label for one in report.results] == ["mine, chunk_size=64", "mine, chunk_size=128"]
+    assert all(len(row["ranking"]) == 0 for row in report.results[0].rows)
+
+
+def test_something_that_cannot_be_asked_is_refused(town):
+    with pytest.raises(InvalidParameterError, match="retriever or engine"):
+        evaluate([town], [Pipeline("none", make=lambda corpus: 7)])
+
+
+def test_the_reader_answers_and_is_scored(town):
+    (result,) = evaluate(
+        [town], [Pipeline.named("bm25", chunk_size=40, reader="extractive")]
+    ).results
+    assert sum(result.values("EM")) == 8
+    assert {row["answer"] for row in result.rows} == {str(1800 + at) for at in range(8)}
+
+
+def test_a_language_model_reads_and_its_calls_and_tokens_are_counted(town):
+    prompts = []
+
+    def llm(prompt):
+        prompts.append(prompt)
+        return "1800"
+
+    named = Pipeline.named("bm25", chunk_size=40, token_budget=200, reader="llm")
+    (result,) = evaluate([town], [named], llm=llm).results
+    assert result.values("EM") == [1.0] + [0.0] * 7
+    costs = [row["costs"] for row in result.rows]
+    assert [one["calls"] for one in costs] == [1] * 8
+    assert [one["prompt_tokens"] for one in costs] == [count_tokens(one) for one in prompts]
+    assert costs[0]["reply_tokens"] == count_tokens("1800")
+    with pytest.raises(InvalidParameterError, match="llm must be a language model"):
+        evaluate([town], [named])
+
+
+def test_options_are_shown_to_the_model_and_the_nearest_counts(town):
+    question = replace(
+        town.questions[0], answers=("in 1800",), options=("in 1900", "in 1800", "never")
+    )
+    asked = replace(town, questions=(question,))
+    named = Pipeline.named("bm25", chunk_size=40, reader="llm")
+
+    def llm(prompt):
+        assert "Answer with one of these:\nin 1900\nin 1800\nnever" in prompt
+        return "1800."
+
+    (result,) = evaluate([asked], [named], llm=llm).results
+    assert result.values("accuracy") == [1.0]
+
+
+def test_modules_are_those_of_the_recipes(town):
+    chatty = replace(town.questions[0], id="hello", text="Write a haiku about the sea")
+    asked = replace(town, questions=(*town.questions, chatty))
+    base = {"chunk_size": 40, "token_budget": 90}
+    plain = Pipeline("plain", Settings(**base))
+    modules = [
+        Pipeline("gated", Settings(gate="default", **base)),
+        Pipeline("reversed", Settings(repack="reverse", **base)),
+        Pipeline("shortened", Settings(compress="extractive", **base)),
+        Pipeline("wide", Settings(window=1, **base)),
+    ]
+    report = evaluate([asked], [plain, *modules])
+    results = {one.label: one for one in report.results}
+    assert [row["retrieved"] for row in results["gated"].rows] == [True] * 8 + [False]
+    assert results["gated"].rows[-1]["tokens"] == 0
+    assert results["reversed"].values("R") == results["plain"].values("R")
+    assert results["reversed"].values("nDCG") == results["plain"].values("nDCG")
+    read = {label: sum(row["tokens"] for row in one.rows) for label, one in results.items()}
+    assert read["shortened"] <= 90 * 9
+    # What compression leaves comes from more passages than fit uncompressed.
+    assert len(results["shortened"].rows[0]["ranking"]) > len(results["plain"].rows[0]["ranking"])
+    assert read["wide"] > 0
+
+
+def test_a_reranker_decides_what_is_read(town):
+    def last(query, texts):
+        return np.array([float("Keeper3" in text) for text in texts], np.float32)
+
+    named = Pipeline.named("bm25", chunk_size=40, token_budget=60, rerank="last")
+    (result,) = evaluate([town], [named], scorers={"last": last}).results
+    assert {row["ranking"][0] for row in result.rows} == {"glacier.md"}
+    with pytest.raises(InvalidParameterError, match='rerank must be "off" or one of'):
+        evaluate([town], [named])
+
+
+def test_given_vectors_are_used_as_they_are(town):
+    spans = tuple(PassageSpan(at, 0, len(d.text)) for at, d in enumerate(town.documents))
+    asked = {
+        q.id: np.roll(np.eye(8, dtype=np.float32), 1, 1)[at] for at, q in enumerate(town.questions)
+    }
+    given = replace(town, given=GivenVectors(spans, np.eye(8, dtype=np.float32), asked))
+    (result,) = evaluate([given], [Pipeline.named("passages", k=1)]).results
+    assert [row["ranking"][0] for row in result.rows] == [
+        f"{topic}.md" for topic in (*TOPICS[1:], TOPICS[0])
+    ]
+    assert result.build["embedded"] == 0
+
+
+def test_what_is_shared_is_made_once_and_paid_by_each(town):
+    calls = []
+    lsa = LsaEmbedder([d.text for d in town.documents])
+
+    def embed(texts, role):
+        calls.append((role, len(texts)))
+        return lsa(texts, role)
+
+    report = evaluate(
+        [town],
+        ["passages", "units", "hybrid"],
+        grid={"chunk_size": [40]},
+        embedders={"lsa2": embed},
+    )
+    assert [role for role, _ in calls] == ["document", "query"]
+    passages, units, hybrid = report.results
+    count = calls[0][1]
+    assert [one.build["embedded"] for one in report.results] == [count] * 3
+    assert passages.build["cpu"] <= units.build["cpu"] + 1e-9 or units.build["cpu"] > 0
+    assert all(one.build["seconds"] > 0 for one in (passages, units, hybrid))
+
+
+def test_vectors_are_kept_between_runs(town, tmp_path):
+    calls = []
+    lsa = LsaEmbedder([d.text for d in town.documents])
+
+    def embed(texts, role):
+        calls.append(role)
+        return lsa(texts, role)
+
+    def run(folder):
+        return evaluate(
+            [town], ["passages"], grid={"chunk_size": [40]}, embedders={"mine": embed},
+            folder=tmp_path / folder, cache=tmp_path / "vectors",
+        )  # fmt: skip
+
+    first, second = run("one"), run("two")
+    assert calls == ["document", "query"]
+    assert first.table("town") == second.table("town")
+    assert second.results[0].build["embedded"] == first.results[0].build["embedded"] > 0
+
+
+def test_a_grid_tries_what_matters_and_nothing_twice():
+    grid = {"alpha": [0.1, 0.9], "token_budget": [100, 200]}
+    planned = variants([Pipeline.named("passages"), Pipeline.named("hybrid")], grid)
+    assert [one.label for one in planned] == [
+        "passages, token_budget=100",
+        "passages, token_budget=200",
+        "hybrid, alpha=0.1, token_budget=100",
+        "hybrid, alpha=0.1, token_budget=200",
+        "hybrid, alpha=0.9, token_budget=100",
+        "hybrid, alpha=0.9, token_budget=200",
+    ]
+    with pytest.raises(InvalidParameterError, match=r"grid\['beta'\]"):
+        variants([Pipeline.named("passages")], {"beta": [1]})
+    with pytest.raises(InvalidParameterError, match="distinct names"):
+        variants([Pipeline.named("passages"), Pipeline.named("passages")])
+
+
+def test_an_ablation_swaps_one_module_at_a_time():
+    base = Pipeline.named("hybrid", chunk_size=40)
+    first, *swapped = variants([base], {"token_budget": [100, 200]}, ablate=True)[1:]
+    found = [
+        one.label for one in (first, *swapped) if "=" in one.label.replace("token_budget=", "")
+    ]
+    assert "hybrid, search=dense" in found
+    assert "hybrid, gate=default" in found
+    assert "hybrid, search=hybrid" not in found
+    assert not any("transform" in label for label in found)
+    for one in (first, *swapped):
+        if one.label in found:
+            name = one.label.split(", ")[1].split("=")[0]
+            assert one.settings.token_budget == 100
+            assert getattr(one.settings, name) in ABLATIONS[name]
+
+
+@pytest.mark.parametrize(
+    ("changes", "match"),
+    [
+        ({"unit": "page"}, 'unit must be "passage" or'),
+        ({"alpha": -1}, "alpha must be"),
+        ({"k": 0}, "k must be an integer of at least 1"),
+        ({"token_budget": None}, "where k is None"),
+        ({"ratio": 0}, "ratio must be above 0"),
+        ({"colour": 1}, "settings must be one of"),
+    ],
+)
+def test_settings_are_checked(changes, match):
+    with pytest.raises(InvalidParameterError, match=match):
+        Pipeline.named("passages", **changes)
+    with pytest.raises(InvalidParameterError, match="pipelines must be one of"):
+        Pipeline.named("pasages")
+
+
+def test_a_run_goes_on_after_its_last_whole_result(town, tmp_path):
+    whole = evaluate([town], ["bm25"], grid={"chunk_size": [40]}, folder=tmp_path)
+    (path,) = (tmp_path / "runs").iterdir()
+    text = path.read_bytes()
+    lines = text.splitlines(keepends=True)
+    path.write_bytes(b"".join(lines[:5]) + lines[5][: len(lines[5]) // 2])
+    seen = []
+    again = evaluate(
+        [town], ["bm25"], grid={"chunk_size": [40]}, folder=tmp_path,
+        watch=lambda label, done, total: seen.append(done),
+    )  # fmt: skip
+    assert again.table("town") == whole.table("town")
+    assert seen == [0, 3, 4, 5, 6, 7, 8]
+    assert len(path.read_bytes().splitlines()) == len(lines)
+    seen.clear()
+    evaluate([town], ["bm25"], grid={"chunk_size": [40]}, folder=tmp_path,
+             watch=lambda label, done, total: seen.append(done))  # fmt: skip
+    assert seen == []
+    path.write_bytes(b"".join(lines[:4]) + b'{"id": \n' + b"".join(lines[5:]))
+    with pytest.raises(IndexFormatError, match=r"line 5 of .* is damaged"):
+        evaluate([town], ["bm25"], grid={"chunk_size": [40]}, folder=tmp_path)
+
+
+def test_other_texts_settings_or_names_are_asked_again(town, tmp_path):
+    def run(dataset=town, **given):
+        evaluate([dataset], ["bm25"], grid={"chunk_size": [40]}, folder=tmp_path, **given)
+        return len(list((tmp_path / "runs").iterdir()))
+
+    assert [run(), run()] == [1, 1]
+    changed = replace(town, documents=(replace(town.documents[0], text="new"), *town.documents[1:]))
+    assert run(changed) == 2
+    assert run(names={"llm": "b"}) == 3
+
+
+def test_the_same_seed_gives_the_same_table(town):
+    def even(question):
+        return ["built in 1800, 1802, 1804 and 1806"]
+
+    def table(seed):
+        pipelines = ["bm25", Pipeline("even", make=lambda corpus: even)]
+        return evaluate([town], pipelines, grid={"chunk_size": [40]}, questions=6, seed=seed).table(
+            "town"
+        )
+
+    assert table(1) == table(1)
+    assert len({table(seed) for seed in range(5)}) > 1
+
+
+def result(label, values, tokens, measure="F1"):
+    rows = [
+        {
+            "id": str(at),
+            "tokens": tokens,
+            "measures": {measure: value},
+            "costs": {
+                "seconds": 0.1,
+                "cpu": 0.1,
+                "calls": 0,
+                "prompt_tokens": 0,
+                "reply_tokens": 0,
+            },
+        }
+        for at, value in enumerate(values)
+    ]
+    return Result("d", label, Settings(), rows, {})
+
+
+def test_the_cheapest_that_is_not_surely_worse_is_chosen():
+    best = result("best", [1.0] * 90 + [0.0] * 10, 4000)
+    near = result("near", [1.0] * 88 + [0.0] * 11 + [1.0], 1000)
+    cheap = result("cheap", [1.0] * 60 + [0.0] * 40, 100)
+    (choice,) = Report((best, cheap, near)).choose()
+    assert (choice.label, choice.best, choice.kept) == ("near", "best", ("near", "best"))
+    assert choice.saved == 0.75
+    assert choice.difference.mean == pytest.approx(-0.01)
+    assert str(choice) == (
+        "d: choose 'near'. Its F1 is -0.010 [-0.050, +0.020] against 'best', which is not surely"
+        " better, and it saves 75% of the tokens."
+    )
+    (alone,) = Report((best, cheap)).choose()
+    assert alone.label == "best"
+    assert str(alone).endswith("nothing cheaper in tokens is as good.")
+
+
+def test_of_two_that_cost_the_same_the_better_is_chosen():
+    good, other = result("good", [1.0, 1.0, 0.0], 1000), result("other", [1.0, 0.0, 0.0], 995)
+    (choice,) = Report((other, good)).choose()
+    assert choice.label == "good"
+
+
+def test_a_measure_that_few_questions_have_does_not_decide():
+    one = result("one", [1.0, None, None], 10)
+    for row, value in zip(one.rows, (0.0, 1.0, 1.0), strict=True):
+        row["measures"]["R"] = value
+    assert Report((one,)).main_measure("d") == "R"
+    with pytest.raises(InvalidParameterError, match=r"measure must be one of \['F1', 'R'\]"):
+        Report((one,)).choose(measure="EM")
+    with pytest.raises(InvalidParameterError, match="cost must be one of"):
+        Report((one,)).choose(cost="money")
+
+
+def test_a_report_is_written_as_tables_values_and_pictures(town, tmp_path):
+    report = evaluate(
+        [replace(town, made="by hand")], ["passages", "bm25"],
+        grid={"chunk_size": [40], "token_budget": [60, 120]},
+    )  # fmt: skip
+    names = {path.name for path in report.write(tmp_path)}
+    assert names == {"results.md", "results.json", "town-AR.svg", "town-AR-budget.svg"}
+    page = (tmp_path / "results.md").read_text()
+    assert "8 documents, 8 questions." in page
+    assert "The questions were made by hand: they are easier than people's." in page
+    record = json.loads((tmp_path / "results.json").read_text())
+    first = record["results"][0]
+    assert first["measures"]["AR"]["mean"] == np.mean(report.results[0].values("AR"))
+    assert record["choices"][0]["label"] == report.choose()[0].label
+    root = ET.parse(tmp_path / "town-AR.svg").getroot()
+    texts = [element.text for element in root.iter("{http://www.w3.org/2000/svg}text")]
+    assert "bm25, token_budget=60" in texts
+    lines = ET.parse(tmp_path / "town-AR-budget.svg").getroot()
+    assert len(list(lines.iter("{http://www.w3.org/2000/svg}polyline"))) == 2
+
+
+def test_agreement_is_spearman_s_with_ties():
+    assert agreement([(1, 10), (2, 20), (3, 30)]) == pytest.approx(1)
+    assert agreement([(1, 3), (2, 2), (3, 1)]) == pytest.approx(-1)
+    # scipy.stats.spearmanr([1, 2, 2, 4], [1, 3, 2, 2]).statistic
+    assert agreement([(1, 1), (2, 3), (2, 2), (4, 2)]) == pytest.approx(0.5)
+    assert agreement([(1, 1), (1, 2)]) is None
