@@ -8,9 +8,10 @@ from typing import Any
 
 from langchain_core.callbacks import CallbackManagerForLLMRun
 from langchain_core.language_models import BaseChatModel, LangSmithParams
-from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage
+from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage, UsageMetadata
 from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, ChatResult
 
+from longrag.models.tokens import count_tokens
 from longrag.synthesis.extractive import answer_prompt
 
 
@@ -19,6 +20,7 @@ class ExtractiveChatModel(BaseChatModel):
 
     A stand-in for a language model, for tests, demos and offline work; it writes nothing new
     and names itself extractive. Deterministic. Reads the text of all messages as one prompt.
+    Usage is counted by the package's token counter, or by ``custom_get_token_ids``.
     """
 
     @property
@@ -31,6 +33,14 @@ class ExtractiveChatModel(BaseChatModel):
         params.setdefault("ls_model_name", "extractive")
         return params
 
+    def get_num_tokens(self, text: str) -> int:
+        """Count the tokens of a text, by the package's own counter."""
+        return (
+            count_tokens(text)
+            if self.custom_get_token_ids is None
+            else super().get_num_tokens(text)
+        )
+
     def _generate(
         self,
         messages: list[BaseMessage],
@@ -38,8 +48,11 @@ class ExtractiveChatModel(BaseChatModel):
         run_manager: CallbackManagerForLLMRun | None = None,
         **kwargs: Any,
     ) -> ChatResult:
+        answer = _extract_answer(messages, stop)
         message = AIMessage(
-            _extract_answer(messages, stop), response_metadata={"model_name": "extractive"}
+            answer,
+            response_metadata={"model_name": "extractive"},
+            usage_metadata=self._usage(messages, answer),
         )
         return ChatResult(generations=[ChatGeneration(message=message)])
 
@@ -50,20 +63,33 @@ class ExtractiveChatModel(BaseChatModel):
         run_manager: CallbackManagerForLLMRun | None = None,
         **kwargs: Any,
     ) -> Iterator[ChatGenerationChunk]:
-        for word in re.findall(r"\S+\s*", _extract_answer(messages, stop)):
+        answer = _extract_answer(messages, stop)
+        for word in re.findall(r"\S+\s*", answer):
             chunk = ChatGenerationChunk(message=AIMessageChunk(content=word))
             if run_manager is not None:
                 run_manager.on_llm_new_token(word, chunk=chunk)
             yield chunk
         yield ChatGenerationChunk(
             message=AIMessageChunk(
-                content="", response_metadata={"model_name": "extractive"}, chunk_position="last"
+                content="",
+                response_metadata={"model_name": "extractive"},
+                usage_metadata=self._usage(messages, answer),
+                chunk_position="last",
             )
         )
 
+    def _usage(self, messages: Sequence[BaseMessage], answer: str) -> UsageMetadata:
+        """Count what was read and what was written."""
+        read, written = self.get_num_tokens(_join(messages)), self.get_num_tokens(answer)
+        return UsageMetadata(input_tokens=read, output_tokens=written, total_tokens=read + written)
+
+
+def _join(messages: Sequence[BaseMessage]) -> str:
+    return "\n\n".join(message.text for message in messages)
+
 
 def _extract_answer(messages: Sequence[BaseMessage], stop: Sequence[str] | None) -> str:
-    answer = answer_prompt("\n\n".join(message.text for message in messages))
+    answer = answer_prompt(_join(messages))
     for marker in stop or ():
         answer = answer.partition(marker)[0]
     return answer

@@ -25,6 +25,7 @@ from longrag.retrieval.corpus import CorpusIndex
 from longrag.retrieval.corpus_evidence import LINK_SOURCES, CorpusEvidence, evidence_of
 from longrag.retrieval.corpus_state import CorpusView
 from longrag.retrieval.filters import DocumentFilter, MetadataFilter, both
+from longrag.retrieval.units import check_k
 from longrag.types import RetrievedUnit
 
 
@@ -55,7 +56,9 @@ class EvidenceRetriever(BaseRetriever):
 
     Args:
         index: the documents and vectors, whose later changes the retriever follows.
-        token_budget: most tokens to return in all; None returns everything, ranked.
+        k: most passages to return, None for as many as the budget holds; also per call, as
+            ``invoke(query, k=2)``.
+        token_budget: most tokens to return in all; None for no limit.
         link_sources: find links between documents beside the index's own.
         filter: the documents that may be seen, beside the index's own filter, as of
             ``LongRAGIndex``; also per call. Others are neither searched nor followed, and scores
@@ -70,6 +73,7 @@ class EvidenceRetriever(BaseRetriever):
     model_config = ConfigDict(arbitrary_types_allowed=True, extra="forbid")
 
     index: SkipValidation[UnitsIndex]
+    k: SkipValidation[int | None] = None
     token_budget: SkipValidation[int | None] = 2200
     link_sources: SkipValidation[Sequence[LinkSource]] = LINK_SOURCES
     filter: SkipValidation[MetadataFilter | None] = None
@@ -82,6 +86,8 @@ class EvidenceRetriever(BaseRetriever):
         def __init__(self, **settings: Any) -> None:
             super().__init__(**settings)
             check_token_budget(self.token_budget)
+            if self.k is not None:
+                check_k(self.k)
             DocumentFilter.of(self.filter)
             corpus = getattr(self.index, "corpus", None)
             if corpus is None or not isinstance(self.index, UnitsIndex):
@@ -94,20 +100,22 @@ class EvidenceRetriever(BaseRetriever):
         query: str,
         *,
         run_manager: CallbackManagerForRetrieverRun,
+        k: int | None = None,
         filter: MetadataFilter | None = None,
     ) -> list[Document]:
         view = self._view(filter)
-        return self.index.results(self._answerer().run(self._flow(query, view)), view)
+        return self.index.results(self._answerer().run(self._flow(query, k, view)), view)
 
     async def _aget_relevant_documents(
         self,
         query: str,
         *,
         run_manager: AsyncCallbackManagerForRetrieverRun,
+        k: int | None = None,
         filter: MetadataFilter | None = None,
     ) -> list[Document]:
         view = await asyncio.to_thread(self._view, filter)
-        found = await self._answerer().arun(self._flow(query, view))
+        found = await self._answerer().arun(self._flow(query, k, view))
         return self.index.results(found, view)
 
     def _view(self, filter: MetadataFilter | None) -> CorpusView:
@@ -117,5 +125,6 @@ class EvidenceRetriever(BaseRetriever):
     def _answerer(self) -> Answerer:
         return model_answerer(embedding=self.index.embedding)
 
-    def _flow(self, query: str, view: CorpusView) -> Flow[list[RetrievedUnit]]:
-        return self._evidence.retrieve([query], token_budget=self.token_budget, view=view)
+    def _flow(self, query: str, k: int | None, view: CorpusView) -> Flow[list[RetrievedUnit]]:
+        wanted = self.k if k is None else k
+        return self._evidence.retrieve([query], token_budget=self.token_budget, k=wanted, view=view)

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import is_dataclass
 from functools import partial
 from hashlib import sha256
 from types import CodeType, FunctionType, MethodType
 from typing import Any, Final
 
-from pydantic import ValidationError
+from llama_index.core.base.llms.types import ChatMessage
+from llama_index.core.prompts import ChatPromptTemplate, PromptTemplate
+from llama_index.core.prompts.prompt_type import PromptType
+from pydantic import BeforeValidator, ValidationError, ValidationInfo
 
 from longrag.errors import InvalidParameterError
 
@@ -65,6 +68,40 @@ def _code(code: CodeType) -> Iterator[str]:
         else:
             # The order of a set of strings is another one in every process.
             yield repr(sorted(map(repr, constant)) if isinstance(constant, frozenset) else constant)
+
+
+def _refuse_written(value: Any, info: ValidationInfo) -> Any:
+    if isinstance(value, str | Mapping):
+        name = str(info.field_name)
+        remedy = f"Pass it beside what was written down: from_dict(written, {name}=...)."
+        raise InvalidParameterError(name, value, "the object itself", remedy)
+    return value
+
+
+LIVE: Final = BeforeValidator(_refuse_written)
+"""Marks a setting that is an object, of which ``to_dict`` writes down no more than an identity."""
+
+
+def read_template(value: Any, info: ValidationInfo) -> Any:
+    """Make the prompt template again that ``to_dict`` wrote down.
+
+    Raises:
+        InvalidParameterError: it had functions, or is of a class that cannot be made again.
+    """
+    if not isinstance(value, Mapping):
+        return value
+    known = {
+        "prompt_type": value.get("metadata", {}).get("prompt_type", PromptType.CUSTOM),
+        "template_var_mappings": value.get("template_var_mappings"),
+        **value.get("kwargs", {}),
+    }
+    if not value.get("function_mappings"):
+        if "template" in value:
+            return PromptTemplate(value["template"], **known)
+        if "message_templates" in value:
+            messages = [ChatMessage.model_validate(one) for one in value["message_templates"]]
+            return ChatPromptTemplate(messages, **known)
+    return _refuse_written(value, info)
 
 
 def refusal(error: ValidationError, settings: Iterable[str]) -> InvalidParameterError:

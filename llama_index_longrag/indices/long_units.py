@@ -62,11 +62,11 @@ _EVIDENCE_SETTINGS = (
 _ANY_RETRIEVER = ("filters", "token_budget", "callback_manager", "object_map", "objects", "verbose")
 _RETRIEVER_SETTINGS = {
     "maxp": (*_ANY_RETRIEVER, "similarity_top_k", "tokenizer"),
-    "evidence": (*_ANY_RETRIEVER, "link_sources", *_EVIDENCE_SETTINGS),
+    "evidence": (*_ANY_RETRIEVER, "similarity_top_k", "link_sources", *_EVIDENCE_SETTINGS),
 }
 _NOT_FOR = {
     "maxp": ("node_ids", "doc_ids", "link_sources", *_EVIDENCE_SETTINGS),
-    "evidence": ("node_ids", "doc_ids", "similarity_top_k", "tokenizer"),
+    "evidence": ("node_ids", "doc_ids", "tokenizer"),
 }
 """What would change the result if it were heeded; it must not be passed over."""
 _SYNTHESIS = {

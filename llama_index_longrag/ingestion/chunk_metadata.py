@@ -11,10 +11,11 @@ from llama_index.core.llms.llm import LLM
 from llama_index.core.schema import BaseNode, MetadataMode, TextNode
 from llama_index.core.settings import Settings
 from pydantic import ValidationError
+from typing_extensions import Self
 
 from llama_index_longrag.bridge.answering import model_answerer
 from llama_index_longrag.bridge.nodes import to_chunk
-from llama_index_longrag.bridge.settings import refusal
+from llama_index_longrag.bridge.settings import LIVE, refusal
 from llama_index_longrag.models.identity import llm_identity
 from longrag.ingestion.metadata import ChunkMetadata, describe_chunks
 from longrag.integration.journals import aopen_journal
@@ -42,9 +43,9 @@ class ChunkMetadataExtractor(BaseExtractor):
 
     model_config = ConfigDict(arbitrary_types_allowed=True, extra="forbid")
 
-    llm: Annotated[LLM | None, PlainSerializer(lambda llm: llm_identity(llm) if llm else None)] = (
-        Field(default=None, description="Any LLM; None is Settings.llm.")
-    )
+    llm: Annotated[
+        LLM | None, LIVE, PlainSerializer(lambda llm: llm_identity(llm) if llm else None)
+    ] = Field(default=None, description="Any LLM; None is Settings.llm.")
     journal: str | None = Field(
         default=None, exclude=True, description="The path of a file that keeps the answers."
     )
@@ -68,6 +69,16 @@ class ChunkMetadataExtractor(BaseExtractor):
     def class_name(cls) -> str:
         """Return the name under which the extractor is serialised."""
         return "ChunkMetadataExtractor"
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any], **kwargs: Any) -> Self:
+        """Read back what ``to_dict`` wrote down; a language model is passed as ``llm``.
+
+        Raises:
+            InvalidParameterError: a setting, or a model was written down and none is passed.
+        """
+        # The extractors' own method would look for the model's class among those it knows.
+        return super(BaseExtractor, cls).from_dict(dict(data), **kwargs)
 
     async def aextract(self, nodes: Sequence[BaseNode]) -> list[dict[str, Any]]:
         """Return the metadata of each node."""

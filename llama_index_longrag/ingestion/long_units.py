@@ -32,7 +32,7 @@ from llama_index_longrag.bridge.nodes import (
     to_related_info,
     to_unit_node,
 )
-from llama_index_longrag.bridge.settings import identify, refusal
+from llama_index_longrag.bridge.settings import LIVE, identify, refusal
 from llama_index_longrag.bridge.stores import token_counter
 from longrag.errors import InvalidParameterError
 from longrag.ingestion.builder import UnitBuilder
@@ -110,8 +110,8 @@ class LongUnitNodeParser(NodeParser):
         PlainSerializer(lambda rules: [identify(rule) for rule in rules]),
     ] = Field(default=(), description="Rewrite a site's link targets before they are resolved.")
     title_key: str = Field(default="title", description="The metadata key of a document's title.")
-    tokenizer: Annotated[Callable[[str], Sequence[Any]] | None, PlainSerializer(identify)] = Field(
-        default=None, description="Counts tokens; None is LlamaIndex's global tokenizer."
+    tokenizer: Annotated[Callable[[str], Sequence[Any]] | None, LIVE, PlainSerializer(identify)] = (
+        Field(default=None, description="Counts tokens; None is LlamaIndex's global tokenizer.")
     )
 
     if not TYPE_CHECKING:  # editors and type checkers read the settings off the fields

@@ -23,6 +23,7 @@ from llama_index.core.base.llms.types import (
 )
 from llama_index.core.llms.callbacks import llm_chat_callback, llm_completion_callback
 from llama_index.core.llms.custom import CustomLLM
+from llama_index.core.utils import get_tokenizer
 
 from longrag.synthesis.extractive import answer_prompt
 
@@ -51,21 +52,21 @@ class ExtractiveLLM(CustomLLM):
     @llm_completion_callback()
     def complete(self, prompt: str, formatted: bool = False, **kwargs: Any) -> CompletionResponse:
         """Answer a prompt by quotation; the empty text when nothing in it answers."""
-        return CompletionResponse(text=answer_prompt(prompt))
+        return _to_response(prompt, answer_prompt(prompt))
 
     @llm_completion_callback()
     def stream_complete(
         self, prompt: str, formatted: bool = False, **kwargs: Any
     ) -> CompletionResponseGen:
         """Answer a prompt by quotation, word by word."""
-        return _stream_words(answer_prompt(prompt))
+        return _stream_words(prompt, answer_prompt(prompt))
 
     @llm_completion_callback()
     async def acomplete(
         self, prompt: str, formatted: bool = False, **kwargs: Any
     ) -> CompletionResponse:
         """Answer a prompt by quotation, off the event loop."""
-        return CompletionResponse(text=await asyncio.to_thread(answer_prompt, prompt))
+        return _to_response(prompt, await asyncio.to_thread(answer_prompt, prompt))
 
     @llm_completion_callback()
     async def astream_complete(
@@ -75,7 +76,7 @@ class ExtractiveLLM(CustomLLM):
         text = await asyncio.to_thread(answer_prompt, prompt)
 
         async def tokens() -> CompletionResponseAsyncGen:
-            for response in _stream_words(text):
+            for response in _stream_words(prompt, text):
                 yield response
 
         return tokens()
@@ -99,9 +100,19 @@ class ExtractiveLLM(CustomLLM):
         return convert(messages)
 
 
-def _stream_words(text: str) -> CompletionResponseGen:
-    shown = ""
+def _stream_words(prompt: str, text: str) -> CompletionResponseGen:
     # An empty answer is one empty token: the framework's callbacks fail on a stream of none.
-    for word in re.findall(r"\s*\S+\s*|\s+", text) or [""]:
+    *words, last = re.findall(r"\s*\S+\s*|\s+", text) or [""]
+    shown = ""
+    for word in words:
         shown += word
         yield CompletionResponse(text=shown, delta=word)
+    yield _to_response(prompt, shown + last, delta=last)
+
+
+def _to_response(prompt: str, text: str, *, delta: str | None = None) -> CompletionResponse:
+    """Return an answer with its usage, where the framework's counters look for it."""
+    tokenizer = get_tokenizer()
+    read, written = len(tokenizer(prompt)), len(tokenizer(text))
+    usage = {"prompt_tokens": read, "completion_tokens": written, "total_tokens": read + written}
+    return CompletionResponse(text=text, delta=delta, raw={"model": "extractive", "usage": usage})

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Annotated, Any, Final, Literal, cast
 
 from llama_index.core.base.embeddings.base import BaseEmbedding
-from llama_index.core.bridge.pydantic import Field, PlainSerializer, SerializeAsAny
+from llama_index.core.bridge.pydantic import BeforeValidator, Field, PlainSerializer, SerializeAsAny
 from llama_index.core.llms.llm import LLM
 from llama_index.core.prompts import BasePromptTemplate
 from llama_index.core.prompts.mixin import PromptDictType
@@ -17,7 +17,7 @@ from pydantic import SkipValidation
 from llama_index_longrag.bridge.answering import model_answerer, query_text
 from llama_index_longrag.bridge.passages import from_passage, to_passages
 from llama_index_longrag.bridge.prompts import to_prompt, to_template
-from llama_index_longrag.bridge.settings import identify
+from llama_index_longrag.bridge.settings import LIVE, identify, read_template
 from llama_index_longrag.bridge.stores import token_counter
 from llama_index_longrag.models.identity import embed_identity, llm_identity
 from llama_index_longrag.refinement.rerank import CheckedPostprocessor
@@ -104,21 +104,25 @@ class CompressPostprocessor(CheckedPostprocessor):
         default=False, strict=True, description="abstractive: whether one call reads all nodes."
     )
     embed_model: Annotated[
-        BaseEmbedding | None, PlainSerializer(lambda model: model and embed_identity(model))
+        BaseEmbedding | None,
+        LIVE,
+        PlainSerializer(lambda model: model and embed_identity(model)),
     ] = Field(default=None, description="extractive: None is Settings.embed_model.")
-    llm: Annotated[LLM | None, PlainSerializer(lambda llm: llm and llm_identity(llm))] = Field(
-        default=None, description="abstractive: None is Settings.llm."
+    llm: Annotated[LLM | None, LIVE, PlainSerializer(lambda llm: llm and llm_identity(llm))] = (
+        Field(default=None, description="abstractive: None is Settings.llm.")
     )
-    language_model: Annotated[SkipValidation[LanguageModel | None], PlainSerializer(_identity)] = (
-        Field(default=None, description="selective_context: a model of longrag.models, needed.")
+    language_model: Annotated[
+        SkipValidation[LanguageModel | None], LIVE, PlainSerializer(_identity)
+    ] = Field(default=None, description="selective_context: a model of longrag.models, needed.")
+    split_phrases: Annotated[
+        Callable[[str], Sequence[Span]] | None, LIVE, PlainSerializer(identify)
+    ] = Field(
+        default=None,
+        description="selective_context: cuts sentences into phrases, to be kept or dropped.",
     )
-    split_phrases: Annotated[Callable[[str], Sequence[Span]] | None, PlainSerializer(identify)] = (
-        Field(
-            default=None,
-            description="selective_context: cuts sentences into phrases, to be kept or dropped.",
-        )
-    )
-    compress_template: SerializeAsAny[BasePromptTemplate] = Field(
+    compress_template: Annotated[
+        SerializeAsAny[BasePromptTemplate], BeforeValidator(read_template)
+    ] = Field(
         default_factory=lambda: to_template(
             COMPRESS, **{own: name for name, own in _SLOTS.items()}
         ),
@@ -127,8 +131,8 @@ class CompressPostprocessor(CheckedPostprocessor):
     num_workers: int = Field(
         default=4, strict=True, description="abstractive: the calls in flight at a time."
     )
-    tokenizer: Annotated[Callable[[str], Sequence[Any]] | None, PlainSerializer(identify)] = Field(
-        default=None, description="Counts tokens; None is LlamaIndex's global tokenizer."
+    tokenizer: Annotated[Callable[[str], Sequence[Any]] | None, LIVE, PlainSerializer(identify)] = (
+        Field(default=None, description="Counts tokens; None is LlamaIndex's global tokenizer.")
     )
 
     def model_post_init(self, context: Any, /) -> None:

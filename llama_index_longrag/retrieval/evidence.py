@@ -21,6 +21,7 @@ from longrag.integration.answering import Answerer
 from longrag.retrieval.assembly import check_token_budget
 from longrag.retrieval.corpus_evidence import LINK_SOURCES, evidence_of
 from longrag.retrieval.filters import both
+from longrag.retrieval.units import check_k
 from longrag.types import RetrievedUnit
 
 
@@ -36,7 +37,8 @@ class EvidenceRetriever(BaseRetriever):
 
     Args:
         index: the documents and vectors, whose later changes the retriever follows.
-        token_budget: most tokens to return in all; None returns everything, ranked.
+        similarity_top_k: most passages to return; None for as many as the budget holds.
+        token_budget: most tokens to return in all; None for no limit.
         link_sources: find links between documents beside the index's own.
         filters: metadata filters that documents must pass. Others are neither searched nor
             followed, and scores are those of an index of the documents that pass.
@@ -51,6 +53,7 @@ class EvidenceRetriever(BaseRetriever):
         self,
         *,
         index: UnitsIndex,
+        similarity_top_k: int | None = None,
         token_budget: int | None = 2200,
         link_sources: Sequence[LinkSource] = LINK_SOURCES,
         filters: MetadataFilters | None = None,
@@ -62,6 +65,7 @@ class EvidenceRetriever(BaseRetriever):
     ) -> None:
         check_token_budget(token_budget)
         self._index = index
+        self.similarity_top_k = similarity_top_k
         self._token_budget = token_budget
         self._wanted = to_filter(filters)
         settings.setdefault("count_tokens", index.corpus.builder.count_tokens)
@@ -79,6 +83,17 @@ class EvidenceRetriever(BaseRetriever):
         other._wanted = both(self._wanted, to_filter(filters))
         return other
 
+    @property
+    def similarity_top_k(self) -> int | None:
+        """The most passages to return."""
+        return self._similarity_top_k
+
+    @similarity_top_k.setter
+    def similarity_top_k(self, similarity_top_k: int | None) -> None:
+        if similarity_top_k is not None:
+            check_k(similarity_top_k, "similarity_top_k")
+        self._similarity_top_k = similarity_top_k
+
     def _retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
         flow = self._flow(query_bundle)
         return self._results(self._answerer().run(flow))
@@ -91,6 +106,7 @@ class EvidenceRetriever(BaseRetriever):
         return self._evidence.retrieve(
             bundle.embedding_strs,
             token_budget=self._token_budget,
+            k=self._similarity_top_k,
             vector=bundle.embedding,
             view=self._index.corpus.view(self._wanted),
         )

@@ -115,6 +115,7 @@ class CorpusEvidence:
         texts: Sequence[str],
         *,
         token_budget: int | None,
+        k: int | None = None,
         vector: npt.ArrayLike | None = None,
         view: CorpusView | None = None,
     ) -> Flow[list[RetrievedUnit]]:
@@ -123,6 +124,6 @@ class CorpusEvidence:
         It is found among the documents of a view, by default all there are.
         """
         found: list[RetrievedUnit] = yield from retrieve_evidence(
-            texts, self.index(view), token_budget=token_budget, vector=vector
+            texts, self.index(view), token_budget=token_budget, k=k, vector=vector
         )
         return found

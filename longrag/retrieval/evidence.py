@@ -25,7 +25,7 @@ from longrag.ingestion.units import build_units, check_documents, document_sizes
 from longrag.models.tokens import count_tokens as default_counter
 from longrag.models.words import STOPWORDS, content_terms, terms
 from longrag.retrieval.assembly import check_token_budget
-from longrag.retrieval.units import embed_query
+from longrag.retrieval.units import check_k, embed_query
 from longrag.types import Chunk, Document, LongUnit, RetrievedUnit, TokenCounter
 
 Passage: TypeAlias = Document | Chunk
@@ -169,7 +169,7 @@ class EvidenceIndex:
         return int(self._vectors.shape[1])
 
     def search(
-        self, question: str, vector: ArrayLike, *, token_budget: int | None
+        self, question: str, vector: ArrayLike, *, token_budget: int | None, k: int | None = None
     ) -> list[Evidence]:
         """Return the evidence for a question, best first, of at most ``token_budget`` tokens.
 
@@ -178,12 +178,15 @@ class EvidenceIndex:
             vector: Its embedding, shape (width,).
             token_budget: Tokens of all passages together, titles included; None for no limit,
                 which ranks everything.
+            k: The most passages; None for as many as fit.
 
         Raises:
             EmbeddingError: A vector that is not finite or of another width.
             InvalidParameterError: A question or budget that is not allowed.
         """
         check_token_budget(token_budget)
+        if k is not None:
+            check_k(k)
         if not isinstance(question, str):
             raise InvalidParameterError("question", question, "a string")
         if not self.passages:
@@ -198,10 +201,10 @@ class EvidenceIndex:
         for hit, link, term in leads:
             share = direct[hit] / direct.max()
             np.maximum(score, direct + share * (link + term), out=score)
-        expected = set(self._fit(direct, token_budget))
+        expected = set(self._fit(direct, token_budget)[:k])
         return [
             self._evidence(index, score, direct, leads if index not in expected else [])
-            for index in self._fit(score, token_budget)
+            for index in self._fit(score, token_budget)[:k]
         ]
 
     def shared_terms(self, question: str, one: int, other: int, count: int = 5) -> list[str]:
@@ -324,6 +327,7 @@ def retrieve_evidence(
     index: EvidenceIndex,
     *,
     token_budget: int | None,
+    k: int | None = None,
     vector: ArrayLike | None = None,
 ) -> Flow[list[RetrievedUnit]]:
     """Return the evidence for a query as units, best first.
@@ -335,7 +339,7 @@ def retrieve_evidence(
         return []
     if vector is None:
         vector = yield from embed_query(texts)
-    found = index.search("\n".join(texts), vector, token_budget=token_budget)
+    found = index.search("\n".join(texts), vector, token_budget=token_budget, k=k)
     return index.units(found)
 
 

@@ -134,3 +134,32 @@ def test_settings_out_of_range_or_unknown_are_refused():
         index.as_retriever(retriever_mode="magic")
     with pytest.raises(InvalidParameterError, match="hits"):
         langchain_longrag.EvidenceRetriever(index=langchain_index_of(PAGES), settings={"hits": -1})
+
+
+@pytest.mark.parametrize("k", [1, 2, 9])
+@pytest.mark.parametrize("budget", [30, None])
+def test_at_most_k_passages_come_in_each_framework_s_own_name(k, budget):
+    expected = [unit.unit.id for unit in core(PAGES, budget)][:k]
+    llama = llama_index_of(PAGES).as_retriever(
+        retriever_mode="evidence", token_budget=budget, similarity_top_k=k
+    )
+    assert [n.node.node_id for n in llama.retrieve(QUESTION)] == expected
+    llama.similarity_top_k = 1
+    assert [n.node.node_id for n in llama.retrieve(QUESTION)] == expected[:1]
+    index = langchain_index_of(PAGES)
+    chain = langchain_longrag.EvidenceRetriever(index=index, token_budget=budget, k=k)
+    assert [d.id for d in chain.invoke(QUESTION)] == expected
+    at_call = langchain_longrag.EvidenceRetriever(index=index, token_budget=budget, k=9)
+    assert [d.id for d in at_call.invoke(QUESTION, k=k)] == expected
+    assert [d.id for d in asyncio.run(at_call.ainvoke(QUESTION, k=k))] == expected
+
+
+@pytest.mark.parametrize("k", [0, -1, True, 2.5])
+def test_a_k_out_of_range_is_refused(k):
+    with pytest.raises(InvalidParameterError, match="similarity_top_k must be"):
+        llama_index_of(PAGES).as_retriever(retriever_mode="evidence", similarity_top_k=k)
+    index = langchain_index_of(PAGES)
+    with pytest.raises(InvalidParameterError, match="k must be"):
+        langchain_longrag.EvidenceRetriever(index=index, k=k)
+    with pytest.raises(InvalidParameterError, match="k must be"):
+        langchain_longrag.EvidenceRetriever(index=index).invoke(QUESTION, k=k)

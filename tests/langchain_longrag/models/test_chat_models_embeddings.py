@@ -11,6 +11,7 @@ from langchain_core.vectorstores import InMemoryVectorStore
 
 from langchain_longrag import ExtractiveChatModel, LocalEmbeddings
 from longrag.models.embedder import LsaEmbedder
+from longrag.models.tokens import count_tokens
 from longrag.synthesis.extractive import answer_prompt
 
 PROMPT = (
@@ -115,3 +116,17 @@ def test_a_vector_store_finds_by_them():
     store = InMemoryVectorStore(LocalEmbeddings(LsaEmbedder(TEXTS)))
     store.add_texts(TEXTS)
     assert store.similarity_search("harbour crane", k=1)[0].page_content == "harbour crane"
+
+
+def test_usage_is_what_was_read_and_written():
+    model, prompt = ExtractiveChatModel(), PROMPT
+    reply = model.invoke(prompt)
+    assert reply.usage_metadata == {
+        "input_tokens": count_tokens(prompt),
+        "output_tokens": count_tokens(reply.text),
+        "total_tokens": count_tokens(prompt) + count_tokens(reply.text),
+    }
+    chunks = list(model.stream(prompt))
+    assert sum(chunks[1:], chunks[0]).usage_metadata == reply.usage_metadata
+    own = ExtractiveChatModel(custom_get_token_ids=lambda text: [0] * 7)
+    assert own.invoke(prompt).usage_metadata["total_tokens"] == 14

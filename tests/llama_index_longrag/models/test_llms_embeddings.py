@@ -9,8 +9,10 @@ import numpy as np
 import pytest
 from llama_index.core.base.llms.types import ChatMessage, MessageRole
 from llama_index.core.bridge.pydantic import ValidationError
+from llama_index.core.callbacks import CallbackManager, TokenCountingHandler
 from llama_index.core.ingestion import IngestionPipeline
 from llama_index.core.schema import MetadataMode
+from llama_index.core.utils import get_tokenizer
 
 import llama_index_longrag.models.llms
 from llama_index_longrag import (
@@ -206,3 +208,20 @@ def test_a_whole_pipeline_runs_on_local_models_alone(documents):
 def test_any_callable_of_the_protocol_is_an_embedder():
     model = LocalEmbedding(embedder=HashEmbedder())
     assert model.get_query_embedding("a b") == hash_vector("a b").tolist()
+
+
+async def test_the_extractive_model_tells_its_usage_where_the_framework_counts_it():
+    prompt = PROMPTS[0]
+    counter = TokenCountingHandler(tokenizer=lambda text: ["never asked"] * 10_000)
+    llm = ExtractiveLLM(callback_manager=CallbackManager([counter]))
+    expected = len(get_tokenizer()(prompt)), len(get_tokenizer()(answer_prompt(prompt)))
+    assert 0 < expected[1] < expected[0]
+    llm.complete(prompt)
+    await llm.acomplete(prompt)
+    list(llm.stream_complete(prompt))
+    counts = [(e.prompt_token_count, e.completion_token_count) for e in counter.llm_token_counts]
+    assert counts == [expected] * 3
+    reply = llm.chat([ChatMessage(role=MessageRole.USER, content=prompt)])
+    assert reply.raw["usage"]["completion_tokens"] == expected[1]
+    # What is there goes into the next prompt.
+    assert reply.message.additional_kwargs == {}
