@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from langchain_core.documents import Document
@@ -17,11 +18,11 @@ from langchain_longrag.bridge.passages import from_passage, identity, to_passage
 from langchain_longrag.recipes.keyword_passages import KeywordPassages
 from langchain_longrag.retrieval.base_retrievers import WrappedRetriever
 from langchain_longrag.retrieval.hybrid import HybridRetriever, find_result_id
-from longrag.calls import Flow, Search
+from longrag.calls import Flow, Search, ask
 from longrag.errors import StoreError
 from longrag.integration.answering import Answerer, Calls, MethodCall
 from longrag.integration.keyword_sources import Keywords
-from longrag.integration.recipe_runs import GenerateBy, PendingAnswer, RefineBy
+from longrag.integration.recipe_runs import GenerateBy, PendingAnswer, RefineBy, SearchBy
 from longrag.recipes import (
     Hybrid,
     Passage,
@@ -33,6 +34,7 @@ from longrag.recipes import (
 )
 from longrag.recipes.trace import Observed
 from longrag.retrieval.filters import DocumentFilter
+from longrag.retrieval.queries import QueryTexts
 
 
 @dataclass(frozen=True)
@@ -102,6 +104,9 @@ class _Run:
                     passages=KeywordPassages(keywords),
                     alpha=modules.hybrid.alpha,
                     candidates=modules.hybrid.count_candidates(1),
+                    others=[partial(_search_other, other) for other in modules.hybrid.others],
+                    weights=modules.hybrid.weights,
+                    fusion=modules.hybrid.fusion,
                 ),
             )
         # A separate generator, since keywords may have to be read before the first request.
@@ -110,17 +115,23 @@ class _Run:
     def answerer(self) -> Answerer:
         modules = self._modules
         handlers = model_handlers(llm=modules.llm, embedding=modules.embedding, config=self.config)
-        handlers |= {Search: self._search, GenerateBy: self._generate, RefineBy: self._refine}
+        handlers |= {
+            Search: lambda request: self._search(modules.wrapped, request),
+            SearchBy: lambda request: self._search(request.retriever, request),
+            GenerateBy: self._generate,
+            RefineBy: self._refine,
+        }
         return Answerer(handlers, max_in_flight=modules.max_concurrency)
 
     def _generate(self, request: GenerateBy) -> Calls[Any]:
         return generate(request.llm, self.config, request)
 
-    def _search(self, request: Search) -> Calls[Observed]:
-        return observe(self.config, lambda config: self._find(request, config))
+    def _search(self, wrapped: WrappedRetriever, request: Search) -> Calls[Observed]:
+        return observe(self.config, lambda config: self._find(wrapped, request, config))
 
-    def _find(self, request: Search, config: RunnableConfig) -> Calls[list[Passage]]:
-        wrapped = self._modules.wrapped
+    def _find(
+        self, wrapped: WrappedRetriever, request: Search, config: RunnableConfig
+    ) -> Calls[list[Passage]]:
         rows = yield from wrapped.search(
             request.query, request.top_k, vector=request.vector, config=config
         )
@@ -140,6 +151,13 @@ class _Run:
         args = (documents, request.query, config.get("callbacks"))
         found = yield MethodCall(request.module, "compress_documents", args)
         return [to_refined(document, before) for document in found]
+
+
+def _search_other(
+    retriever: WrappedRetriever, texts: QueryTexts, top_k: int
+) -> Flow[Sequence[Passage]]:
+    found: Sequence[Passage] = yield from ask(SearchBy(texts.joined, top_k, retriever=retriever))
+    return found
 
 
 def to_documents(passages: Sequence[Passage]) -> tuple[list[Document], dict[str, Passage]]:

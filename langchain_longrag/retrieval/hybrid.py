@@ -23,14 +23,15 @@ from langchain_longrag.bridge.documents import to_chunk, with_score
 from langchain_longrag.bridge.settings import CheckedModel
 from langchain_longrag.retrieval.base_retrievers import WrappedRetriever
 from langchain_longrag.retrieval.keyword_sources import find_keyword_source
-from longrag.calls import Flow, Search
+from longrag.calls import Flow, Search, ask
 from longrag.errors import InvalidParameterError
 from longrag.indexing.keywords import Tokenizer
-from longrag.integration.answering import Answerer, Calls
+from longrag.integration.answering import Answerer, Calls, Handler
 from longrag.integration.keyword_sources import CurrentKeywords, Keywords
+from longrag.integration.recipe_runs import SearchBy
 from longrag.retrieval.filters import DocumentFilter, MetadataFilter, Recent, both
-from longrag.retrieval.fusion import PAPER_ALPHA, check_alpha
-from longrag.retrieval.hybrid import HybridHit, hybrid
+from longrag.retrieval.fusion import FusionMethod, check_weights, keyword_weight
+from longrag.retrieval.hybrid import Found, HybridHit, hybrid
 from longrag.retrieval.units import Hit, check_k
 
 _CANDIDATES = 100
@@ -60,11 +61,16 @@ class HybridRetriever(CheckedModel, BaseRetriever):
         k: number of documents to return, all of them when there are fewer; also per call, as
             ``invoke(query, k=2)``. So is a ``filter`` where the wrapped retriever has one, which
             ``invoke(query, filter={"tenant": "a"})`` narrows for both rankings.
-        alpha: the weight of the keywords, at least 0.
+        alpha: the weight of the keywords, at least 0; by default 0.3, or 1 with "reciprocal_rank".
         candidates: how many of each ranking are added up; by default 100, or ``k`` where that is
             more.
         search_kwargs: passed to every search of ``vectorstore``, for instance a ``filter``.
         keyword_tokenizer: gives the words of a text; see ``KeywordIndex``.
+        other_retrievers: any number of retrievers whose lists are fused as well, over the same
+            documents. Each is asked as ``retriever`` is; async, all at the same time.
+        weights: the weights of ``retriever`` and each of ``other_retrievers``; 1 by default.
+        fusion: "weighted" adds up the scaled scores of the lists, "reciprocal_rank" their ranks
+            (RRF), for scores that cannot be compared.
         keywords: what was read of the documents, for instance another retriever's ``keywords``.
 
     Raises:
@@ -81,20 +87,26 @@ class HybridRetriever(CheckedModel, BaseRetriever):
     vectorstore: SkipValidation[VectorStore | None] = None
     documents: Sequence[Document] | None = Field(default=None, repr=False)
     k: SkipValidation[int] = 4
-    alpha: SkipValidation[float] = PAPER_ALPHA
+    alpha: SkipValidation[float | None] = None
     candidates: SkipValidation[int | None] = None
     search_kwargs: dict[str, Any] = Field(default_factory=dict)
     keyword_tokenizer: SkipValidation[Tokenizer | None] = None
+    other_retrievers: SkipValidation[Sequence[BaseRetriever]] = ()
+    weights: SkipValidation[Sequence[float] | None] = None
+    fusion: SkipValidation[FusionMethod] = "weighted"
     # A field, so that a runnable with other settings need not read the documents again.
     keywords: SkipValidation[tuple[object, Keywords[Document]] | None] = Field(
         default=None, repr=False
     )
     _wrapped: WrappedRetriever = PrivateAttr()
+    _others: list[WrappedRetriever] = PrivateAttr()
     _narrowed: Recent[DocumentFilter, HybridRetriever] = PrivateAttr()
     _current: CurrentKeywords[Document] = PrivateAttr()
 
     def _prepare(self) -> None:
-        check_alpha(self.alpha)
+        keyword_weight(self.alpha, self.fusion)
+        self._others = [WrappedRetriever(other) for other in self.other_retrievers]
+        check_weights(self.weights, 1 + len(self._others))
         self._narrowed = Recent(_KEPT_FILTERS)
         self.count_candidates(self.k)
         self._wrapped = WrappedRetriever(self.retriever, self.vectorstore, self.search_kwargs)
@@ -133,7 +145,7 @@ class HybridRetriever(CheckedModel, BaseRetriever):
             return await narrowed._aget_relevant_documents(query, run_manager=run_manager, k=k)
         call = _Retrieval(call_config(RunnableConfig(callbacks=run_manager.get_child())))
         flow = self._flow(query, self.k if k is None else k, call)
-        return await self._answerer(call).arun(flow)
+        return await self._answerer(call, 1 + len(self._others)).arun(flow)
 
     def narrow(self, filter: MetadataFilter | DocumentFilter) -> HybridRetriever:
         """Return this retriever over what passes a filter as well; the last few are kept.
@@ -159,24 +171,39 @@ class HybridRetriever(CheckedModel, BaseRetriever):
         whole = both(DocumentFilter.of(searched.filter), wanted)
         settings = {name: getattr(self, name) for name in type(self).model_fields}
         own = {"retriever": searched.model_copy(update={"filter": whole}), "keywords": None}
-        return type(self)(**{**settings, **own})
+        narrowed = type(self)(**{**settings, **own})
+        narrowed._others = [other.narrow(wanted) for other in self._others]
+        return narrowed
 
     def _flow(self, query: str, k: int, call: _Retrieval) -> Flow[list[Document]]:
         wanted = self.count_candidates(k)
         keywords = call.keywords = self.read_keywords()
         hits = yield from hybrid(
-            query, keywords=keywords.index, top_k=k, alpha=self.alpha, candidates=wanted
+            query,
+            keywords=keywords.index,
+            top_k=k,
+            alpha=self.alpha,
+            candidates=wanted,
+            others=[partial(_ask_other, other) for other in self._others],
+            weights=self.weights,
+            fusion=self.fusion,
         )
         return [_to_document(hit, keywords, call.found) for hit in hits]
 
-    def _answerer(self, call: _Retrieval) -> Answerer:
-        return Answerer({Search: partial(self._search, call)})
+    def _answerer(self, call: _Retrieval, max_in_flight: int = 1) -> Answerer:
+        handlers: dict[type, Handler] = {
+            Search: lambda request: self._search(call, self._wrapped, request),
+            SearchBy: lambda request: self._search(call, request.retriever, request),
+        }
+        return Answerer(handlers, max_in_flight=max_in_flight)
 
-    def _search(self, call: _Retrieval, request: Search) -> Calls[list[Hit]]:
+    def _search(
+        self, call: _Retrieval, wrapped: WrappedRetriever, request: Search
+    ) -> Calls[list[Hit]]:
         keywords = cast("Keywords[Document]", call.keywords)
-        rows = yield from self._wrapped.search(request.query, request.top_k, config=call.config)
+        rows = yield from wrapped.search(request.query, request.top_k, config=call.config)
         hits = []
-        for (document, _), score in zip(rows, self._wrapped.to_similarities(rows), strict=True):
+        for (document, _), score in zip(rows, wrapped.to_similarities(rows), strict=True):
             id_ = find_result_id(keywords, document)
             call.found.setdefault(id_, document)
             hits.append(Hit(id_, replace(to_chunk(document, id_), id=id_), score))
@@ -208,6 +235,11 @@ class HybridRetriever(CheckedModel, BaseRetriever):
         """What is searched beside the keywords."""
         return self._wrapped
 
+    @property
+    def others(self) -> Sequence[WrappedRetriever]:
+        """The other retrievers whose lists are fused."""
+        return self._others
+
     def _get_ls_params(self, **kwargs: Any) -> LangSmithRetrieverParams:
         params = super()._get_ls_params(**kwargs)
         if self._wrapped.store is not None:
@@ -215,6 +247,11 @@ class HybridRetriever(CheckedModel, BaseRetriever):
         if (model := self._wrapped.embedding) is not None:
             params["ls_embedding_provider"] = type(model).__name__
         return params
+
+
+def _ask_other(retriever: WrappedRetriever, query: str, wanted: int) -> Flow[Sequence[Found]]:
+    hits: Sequence[Found] = yield from ask(SearchBy(query, wanted, retriever=retriever))
+    return hits
 
 
 @dataclass

@@ -18,14 +18,15 @@ from llama_index_longrag.bridge.filters import narrow, to_filter
 from llama_index_longrag.bridge.nodes import to_chunk
 from llama_index_longrag.bridge.store_profiles.base import combine_filters
 from llama_index_longrag.retrieval.keyword_sources import find_keyword_source
-from longrag.calls import Flow, Search
+from longrag.calls import Flow, Search, ask
 from longrag.errors import InvalidParameterError
 from longrag.indexing.keywords import Tokenizer
-from longrag.integration.answering import Answerer, Calls, MethodCall
+from longrag.integration.answering import Answerer, Calls, Handler, MethodCall
 from longrag.integration.keyword_sources import CurrentKeywords, Keywords
+from longrag.integration.recipe_runs import SearchBy
 from longrag.retrieval.filters import DocumentFilter, Recent
-from longrag.retrieval.fusion import PAPER_ALPHA, check_alpha
-from longrag.retrieval.hybrid import HybridHit, hybrid
+from longrag.retrieval.fusion import FusionMethod, check_weights, keyword_weight
+from longrag.retrieval.hybrid import Found, HybridHit, hybrid
 from longrag.retrieval.units import Hit, check_k
 
 CANDIDATES = 100
@@ -51,11 +52,16 @@ class HybridRetriever(BaseRetriever):
         nodes: what the retriever searches. Not needed for the indexes and retrievers of this
             package, whose later changes are followed, and for a ``VectorStoreIndex`` whose docstore
             holds its nodes.
-        alpha: the weight of the keywords, at least 0.
+        alpha: the weight of the keywords, at least 0; by default 0.3, or 1 with "reciprocal_rank".
         similarity_top_k: the number of nodes to return; all of them when there are fewer.
         candidates: how many of each ranking are added up; by default 100, or ``similarity_top_k``
             where that is more.
         keyword_tokenizer: gives the words of a text; see ``KeywordIndex``.
+        other_retrievers: any number of retrievers whose lists are fused as well, over the same
+            nodes. Each is asked as ``retriever`` is; async, all at the same time.
+        weights: the weights of ``retriever`` and each of ``other_retrievers``; 1 by default.
+        fusion: "weighted" adds up the scaled scores of the lists, "reciprocal_rank" their ranks
+            (RRF), for scores that cannot be compared.
 
     Metadata filters of a wrapped retriever hold for the keywords as well; ``with_filters`` adds
     those of one request.
@@ -74,16 +80,22 @@ class HybridRetriever(BaseRetriever):
         retriever: BaseRetriever | None = None,
         index: BaseIndex[Any] | None = None,
         nodes: Sequence[BaseNode] | None = None,
-        alpha: float = PAPER_ALPHA,
+        alpha: float | None = None,
         similarity_top_k: int = 4,
         candidates: int | None = None,
         keyword_tokenizer: Tokenizer | None = None,
+        other_retrievers: Sequence[BaseRetriever] = (),
+        weights: Sequence[float] | None = None,
+        fusion: FusionMethod = "weighted",
         callback_manager: CallbackManager | None = None,
         object_map: dict[str, Any] | None = None,
         objects: list[IndexNode] | None = None,
         verbose: bool = False,
     ) -> None:
-        check_alpha(alpha)
+        keyword_weight(alpha, fusion)
+        self._others = [_resolve_retriever(other, None) for other in other_retrievers]
+        check_weights(weights, 1 + len(self._others))
+        self._weights, self._fusion = weights, fusion
         if candidates is not None:
             check_k(candidates, "candidates")
         self._alpha = alpha
@@ -152,12 +164,14 @@ class HybridRetriever(BaseRetriever):
         other = copy.copy(self)
         other._filters = combine_filters(self._filters, filters)
         other._retriever = narrow(self._retriever, filters)
+        other._others = [narrow(one, filters) for one in self._others]
         other._keywords = self._narrowed.get(wanted, other._find_keywords)
         other._narrowed = Recent(_KEPT_FILTERS)
         return other
 
     def _get_prompt_modules(self) -> dict[str, Any]:
-        return {"retriever": self._retriever}
+        others = {f"other_retriever_{at}": other for at, other in enumerate(self._others)}
+        return {"retriever": self._retriever, **others}
 
     def _retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
         found: dict[str, NodeWithScore] = {}
@@ -167,7 +181,8 @@ class HybridRetriever(BaseRetriever):
     async def _aretrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
         found: dict[str, NodeWithScore] = {}
         flow = self._flow(query_bundle, found)
-        return await self._answerer(query_bundle, found).arun(flow)
+        in_flight = 1 + len(self._others)
+        return await self._answerer(query_bundle, found, in_flight).arun(flow)
 
     def _flow(
         self, bundle: QueryBundle, found: dict[str, NodeWithScore]
@@ -179,11 +194,20 @@ class HybridRetriever(BaseRetriever):
             top_k=self._similarity_top_k,
             alpha=self._alpha,
             candidates=self._wanted(),
+            others=[partial(_ask_other, other) for other in self._others],
+            weights=self._weights,
+            fusion=self._fusion,
         )
         return [_to_result(hit, keywords, found) for hit in hits]
 
-    def _answerer(self, bundle: QueryBundle, found: dict[str, NodeWithScore]) -> Answerer:
-        return Answerer({Search: partial(self._search, bundle, found)})
+    def _answerer(
+        self, bundle: QueryBundle, found: dict[str, NodeWithScore], max_in_flight: int = 1
+    ) -> Answerer:
+        handlers: dict[type, Handler] = {
+            Search: partial(self._search, bundle, found),
+            SearchBy: partial(_search_other, bundle, found),
+        }
+        return Answerer(handlers, max_in_flight=max_in_flight)
 
     def _search(
         self, bundle: QueryBundle, found: dict[str, NodeWithScore], request: Search
@@ -191,12 +215,7 @@ class HybridRetriever(BaseRetriever):
         rows = self._dense
         if rows is None:
             rows = yield MethodCall(self.dense_retriever(request.top_k), "retrieve", (bundle,))
-        for row in rows:
-            found.setdefault(row.node.node_id, row)
-        return [
-            Hit(row.node.node_id, to_chunk(row.node, row.node.node_id), _replace_nan(row.score))
-            for row in rows
-        ]
+        return _note_hits(rows, found)
 
     def dense_retriever(self, wanted: int) -> BaseRetriever:
         """Return the retriever beside the keywords, which is asked for as many nodes if it can."""
@@ -218,6 +237,28 @@ class HybridRetriever(BaseRetriever):
 
     def _wanted(self) -> int:
         return self._candidates or max(CANDIDATES, self._similarity_top_k)
+
+
+def _ask_other(retriever: BaseRetriever, query: str, wanted: int) -> Flow[Sequence[Found]]:
+    hits: Sequence[Found] = yield from ask(SearchBy(query, wanted, retriever=retriever))
+    return hits
+
+
+def _search_other(
+    bundle: QueryBundle, found: dict[str, NodeWithScore], request: SearchBy
+) -> Calls[list[Hit]]:
+    retriever = with_top_k(request.retriever, request.top_k)
+    rows: list[NodeWithScore] = yield MethodCall(retriever, "retrieve", (bundle,))
+    return _note_hits(rows, found)
+
+
+def _note_hits(rows: Sequence[NodeWithScore], found: dict[str, NodeWithScore]) -> list[Hit]:
+    for row in rows:
+        found.setdefault(row.node.node_id, row)
+    return [
+        Hit(row.node.node_id, to_chunk(row.node, row.node.node_id), _replace_nan(row.score))
+        for row in rows
+    ]
 
 
 def _to_result(

@@ -23,7 +23,7 @@ from longrag.recipes.passages import (
 from longrag.refinement.compression import Summary, compress_extractive
 from longrag.refinement.pieces import Compressed
 from longrag.refinement.reranking import rerank
-from longrag.retrieval.fusion import PAPER_ALPHA, check_alpha, fuse
+from longrag.retrieval.fusion import FusionMethod, check_weights, fuse_lists, keyword_weight
 from longrag.retrieval.queries import QueryTexts, hyde, merge
 from longrag.retrieval.query_classifier import Decision, ExplainedGate, Gate
 from longrag.retrieval.units import check_k, embed_query
@@ -113,6 +113,7 @@ class Fusion(Protocol):
 class Hybrid:
     """Keywords beside the retriever, over the same ids: ``alpha * sparse + dense`` (§3.4).
 
+    Any number of other retrievers can be fused with both, by scaled scores or by ranks (RRF).
     Keywords are searched for with the query alone, whatever a transform made of it.
 
     Attributes:
@@ -121,17 +122,25 @@ class Hybrid:
         passages: what the keywords find, by id; with keywords by unit, chunks among them are what
             units are reranked by. None asks with one ``Fetch`` for those ids that the retriever did
             not return: it is answered with units, or passages, by id.
-        alpha: the weight of the keywords, at least 0; 0.3 in the recipes.
+        alpha: the weight of the keywords, at least 0; None takes 0.3, or 1 with
+            "reciprocal_rank".
         candidates: how many of each list are fused at least.
+        others: more retrievers over the same ids, asked for the query as it is.
+        weights: the weights of the retriever and of ``others``; None weighs each by 1.
+        fusion: "weighted" adds up scaled scores, "reciprocal_rank" ranks; see ``fuse_lists``.
     """
 
     keywords: KeywordIndex | UnitKeywords
     passages: Mapping[str, Retrieved] | None = None
-    alpha: float = PAPER_ALPHA
+    alpha: float | None = None
     candidates: int = 100
+    others: Sequence[Retriever] = ()
+    weights: Sequence[float] | None = None
+    fusion: FusionMethod = "weighted"
 
     def __post_init__(self) -> None:
-        check_alpha(self.alpha)
+        keyword_weight(self.alpha, self.fusion)
+        check_weights(self.weights, 1 + len(self.others))
         check_k(self.candidates, "candidates")
 
     @classmethod
@@ -139,7 +148,7 @@ class Hybrid:
         cls,
         passages: Sequence[Retrieved],
         *,
-        alpha: float = PAPER_ALPHA,
+        alpha: float | None = None,
         tokenizer: WordTokenizer | None = None,
     ) -> Hybrid:
         """Index the texts of passages, all that the retriever may return; see ``KeywordIndex``.
@@ -162,13 +171,18 @@ class Hybrid:
         """
         wanted = max(top_k, self.candidates)
         sparse = self._search(query, wanted)
-        fused = fuse(
+        texts = QueryTexts((query,))
+        found = yield from together(retriever(texts, wanted) for retriever in self.others)
+        lists = [list(dense), *map(distinct, found)]
+        fused = fuse_lists(
             {id_: score for id_, (score, _) in sparse.items()},
-            {one.id: _score(one) for one in dense[:wanted]},
-            self.alpha,
+            [{one.id: _score(one) for one in passages[:wanted]} for passages in lists],
+            alpha=self.alpha,
+            weights=self.weights,
+            fusion=self.fusion,
         )
         best = list(fused.items())[:top_k]
-        known = {one.id: one for one in dense}
+        known = {one.id: one for passages in reversed(lists) for one in passages}
         unseen = {id_: sparse[id_][1] for id_, _ in best if id_ not in known}
         known |= yield from self._fetch(unseen)
         return [replace(known[id_], score=score) for id_, score in best]

@@ -7,7 +7,10 @@ from .evidence import Evidence as Evidence
 from .evidence import EvidenceIndex as EvidenceIndex
 from .evidence import embed_evidence as embed_evidence
 from .evidence import retrieve_evidence as retrieve_evidence
+from .fusion import FusionMethod as FusionMethod
 from .fusion import fuse as fuse
+from .fusion import fuse_reciprocal_rank as fuse_reciprocal_rank
+from .fusion import fuse_weighted as fuse_weighted
 from .hybrid import DenseRetriever as DenseRetriever
 from .hybrid import HybridHit as HybridHit
 from .hybrid import hybrid as hybrid

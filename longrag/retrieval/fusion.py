@@ -1,11 +1,12 @@
-"""Two rankings as one: keyword and vector scores added on a common scale (best practices, §3.4)."""
+"""Rankings as one: scores added on a common scale (best practices, §3.4), or reciprocal ranks."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from itertools import chain
 from math import isfinite
-from typing import Final, TypeAlias, TypeVar
+from typing import Final, Literal, TypeAlias, TypeVar, cast, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +15,12 @@ from longrag.errors import InvalidParameterError
 
 Id = TypeVar("Id", str, int)
 Floats: TypeAlias = NDArray[np.float64]
+
+FusionMethod: TypeAlias = Literal["weighted", "reciprocal_rank"]
+"""How rankings are added up: by their scaled scores, or by their ranks (RRF)."""
+
+RANK_CONSTANT: Final = 60
+"""The constant of reciprocal rank fusion that its authors chose."""
 
 PAPER_ALPHA: Final = 0.3
 """The weight of the keywords that ranks best in the paper's Table 8 (by nDCG@10)."""
@@ -47,28 +54,138 @@ def fuse(
             ``alpha`` that is not allowed.
     """
     check_alpha(alpha)
-    if not sparse and not dense:
-        return {}
-    sparse_scores = finite_scores("sparse", sparse)
-    dense_scores = finite_scores("dense", dense)
-    ids = list(dict.fromkeys(chain(dense, sparse)))
-    # The ids of the dense list are the first ones.
-    row = {id_: index for index, id_ in enumerate(ids)}
-    rows = np.fromiter((row[id_] for id_ in sparse), np.intp, len(sparse))
-    total, by_dense, by_sparse = np.zeros(len(ids)), _missing(len(ids)), _missing(len(ids))
-    total[rows] = alpha * _scale(sparse_scores)
-    total[: len(dense)] += _scale(dense_scores)
-    by_dense[: len(dense)] = dense_scores
-    by_sparse[rows] = sparse_scores
-    order = _order(ids, (total, by_dense, by_sparse))
-    return dict(zip(map(ids.__getitem__, order.tolist()), total[order].tolist(), strict=True))
+    return _combine({"dense": dense, "sparse": sparse}, (1.0, alpha), _scale)
+
+
+def fuse_weighted(
+    rankings: Sequence[Mapping[Id, float]], weights: Sequence[float] | None = None
+) -> dict[Id, float]:
+    """Add any number of rankings up on a common scale: ``sum(weight * scaled score)``.
+
+    Each list is scaled as in ``fuse``, which is the case of two lists. Equal sums go by the scores
+    in the first list, then in the second, and so on, each with the missing ids last, then by id.
+
+    Args:
+        rankings: Scores by id, one mapping a list, higher is better.
+        weights: One number of at least 0 a list; None weighs all alike.
+
+    Returns:
+        The sums by id, best first.
+
+    Raises:
+        InvalidParameterError: A score that is not a finite number (the message names list and id),
+            or weights that are not allowed.
+    """
+    return _combine(_named(rankings), check_weights(weights, len(rankings)), _scale)
+
+
+def fuse_reciprocal_rank(
+    rankings: Sequence[Mapping[Id, float]],
+    weights: Sequence[float] | None = None,
+    *,
+    rank_constant: float = RANK_CONSTANT,
+) -> dict[Id, float]:
+    """Add any number of rankings up by ranks: ``sum(weight / (rank_constant + rank))``.
+
+    Ranks begin with 1; equal scores in one list have one rank, as in a competition. Only the order
+    of a list counts, so that scores of any kind can be fused. Equal sums go as in
+    ``fuse_weighted``.
+
+    Args:
+        rankings: Scores by id, one mapping a list, higher is better.
+        weights: One number of at least 0 a list; None weighs all alike.
+        rank_constant: How little the first ranks stand out, at least 0; the authors took 60.
+
+    Returns:
+        The sums by id, best first.
+
+    Raises:
+        InvalidParameterError: A score that is not a finite number (the message names list and id),
+            or a setting that is not allowed.
+
+    Source: Cormack, Clarke and Büttcher, "Reciprocal Rank Fusion outperforms Condorcet and
+    individual Rank Learning Methods" (SIGIR 2009).
+    """
+    if not _is_weight(rank_constant):
+        raise InvalidParameterError("rank_constant", rank_constant, "a finite number of at least 0")
+    checked = check_weights(weights, len(rankings))
+    return _combine(_named(rankings), checked, partial(_reciprocal_ranks, rank_constant))
+
+
+def fuse_lists(
+    sparse: Mapping[Id, float],
+    retrieved: Sequence[Mapping[Id, float]],
+    *,
+    alpha: float | None = None,
+    weights: Sequence[float] | None = None,
+    fusion: FusionMethod = "weighted",
+) -> dict[Id, float]:
+    """Fuse what keywords found with the lists of one retriever or more.
+
+    Args:
+        sparse: The scores of the keywords.
+        retrieved: The scores of each retriever.
+        alpha: The weight of the keywords; None takes 0.3, or 1 with "reciprocal_rank", whose
+            authors weigh all lists alike.
+        weights: The weights of the retrievers; None weighs each by 1.
+        fusion: How the lists are added up: by scaled scores or by ranks.
+
+    Raises:
+        InvalidParameterError: As ``fuse_weighted`` and ``fuse_reciprocal_rank`` do.
+    """
+    weight = keyword_weight(alpha, fusion)
+    own: tuple[float, ...] = check_weights(weights, len(retrieved))
+    # The keywords come second, so that equal sums go by the score of the first retriever.
+    names = ["dense", "sparse", *(f"others[{place}]" for place in range(len(retrieved) - 1))]
+    lists: list[Mapping[Id, float]] = [*retrieved[:1], sparse, *retrieved[1:]]
+    value = _scale if fusion == "weighted" else partial(_reciprocal_ranks, RANK_CONSTANT)
+    return _combine(dict(zip(names, lists, strict=True)), [*own[:1], weight, *own[1:]], value)
+
+
+def keyword_weight(alpha: float | None, fusion: FusionMethod) -> float:
+    """Return the weight of the keywords: ``alpha``, or that which suits the kind of fusion.
+
+    Raises:
+        InvalidParameterError: One of both is not allowed.
+    """
+    check_fusion(fusion)
+    if alpha is None:
+        return PAPER_ALPHA if fusion == "weighted" else 1.0
+    check_alpha(alpha)
+    return float(alpha)
+
+
+def check_fusion(fusion: object) -> None:
+    """Raise ``InvalidParameterError`` unless ``fusion`` is a ``FusionMethod``."""
+    if fusion not in get_args(FusionMethod):
+        raise InvalidParameterError("fusion", fusion, '"weighted" or "reciprocal_rank"')
+
+
+def check_weights(weights: Sequence[float] | None, count: int) -> tuple[float, ...]:
+    """Return one weight a list, 1 each where there are none.
+
+    Raises:
+        InvalidParameterError: Another number of weights, or one that is not a finite number of at
+            least 0.
+    """
+    if weights is None:
+        return (1.0,) * count
+    if isinstance(weights, str) or len(weights) != count or not all(map(_is_weight, weights)):
+        raise InvalidParameterError(
+            "weights", weights, f"{count} finite numbers of at least 0, one for each list"
+        )
+    return tuple(map(float, weights))
 
 
 def check_alpha(alpha: float) -> None:
     """Raise ``InvalidParameterError`` unless ``alpha`` is a finite number of at least 0."""
-    real = isinstance(alpha, (int, float)) and not isinstance(alpha, bool)
-    if not real or not 0 <= alpha < np.inf:
+    if not _is_weight(alpha):
         raise InvalidParameterError("alpha", alpha, "a finite number of at least 0")
+
+
+def _is_weight(value: object) -> bool:
+    real = isinstance(value, (int, float)) and not isinstance(value, bool)
+    return real and 0 <= cast("float", value) < np.inf
 
 
 def finite_scores(name: str, scores: Mapping[Id, float]) -> Floats:
@@ -100,8 +217,34 @@ def _number(name: str, id_: str | int, score: object) -> float:
     )
 
 
-def _missing(count: int) -> Floats:
-    return np.full(count, -np.inf)
+def _named(rankings: Sequence[Mapping[Id, float]]) -> dict[str, Mapping[Id, float]]:
+    return {f"rankings[{place}]": ranking for place, ranking in enumerate(rankings)}
+
+
+def _combine(
+    rankings: Mapping[str, Mapping[Id, float]],
+    weights: Sequence[float],
+    value: Callable[[Floats], Floats],
+) -> dict[Id, float]:
+    """Add up what the scores of each list are worth, and sort by the sums."""
+    scores = [finite_scores(name, ranking) for name, ranking in rankings.items()]
+    ids = list(dict.fromkeys(chain.from_iterable(rankings.values())))
+    row = {id_: index for index, id_ in enumerate(ids)}
+    worth = np.zeros((len(scores), len(ids)))
+    by_list: Floats = np.full((len(scores), len(ids)), -np.inf)
+    for place, (ranking, weight) in enumerate(zip(rankings.values(), weights, strict=True)):
+        rows = np.fromiter((row[id_] for id_ in ranking), np.intp, len(ranking))
+        worth[place, rows] = weight * value(scores[place])
+        by_list[place, rows] = scores[place]
+    # Sorted, since the same numbers added up in another order may differ in the last bits.
+    total = np.sort(worth, axis=0).sum(axis=0)
+    order = _order(ids, (total, *by_list))
+    return dict(zip(map(ids.__getitem__, order.tolist()), total[order].tolist(), strict=True))
+
+
+def _reciprocal_ranks(rank_constant: float, scores: Floats) -> Floats:
+    ranks = 1 + np.searchsorted(np.sort(-scores), -scores, side="left")
+    return 1 / (rank_constant + ranks)
 
 
 def _scale(scores: Floats) -> Floats:
@@ -116,7 +259,7 @@ def _scale(scores: Floats) -> Floats:
     return (scores - low) / (high - low)
 
 
-def _order(ids: list[Id], keys: tuple[Floats, ...]) -> NDArray[np.intp]:
+def _order(ids: list[Id], keys: Sequence[Floats]) -> NDArray[np.intp]:
     """Sort by each key in turn, the largest first, and what is equal in all of them by id."""
     order = np.lexsort([-key for key in reversed(keys)])
     # Ids are compared only where it matters: comparing strings is what would take the time.

@@ -10,12 +10,12 @@ from typing import Final, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike
 
-from longrag.calls import Flow, Search, ask
+from longrag.calls import Flow, Search, ask, together
 from longrag.errors import InvalidParameterError, StoreError
 from longrag.indexing.keywords import KeywordIndex, UnitKeywords
 from longrag.indexing.vectors import check_vectors
 from longrag.retrieval.assembly import place
-from longrag.retrieval.fusion import PAPER_ALPHA, check_alpha, fuse
+from longrag.retrieval.fusion import FusionMethod, check_weights, fuse_lists, keyword_weight
 from longrag.retrieval.units import Hit, UnitIndex, check_k, embed_query
 from longrag.types import RetrievedNode, RetrievedUnit
 
@@ -41,9 +41,9 @@ class HybridHit:
     """One result of a hybrid search.
 
     ``score`` is what it is ranked by. ``sparse`` is its BM25 score and ``keyword_id`` the id in the
-    keyword index that has it: its own, or that of a unit's best chunk. ``dense`` is the other
-    retriever's score and ``found`` what that retriever returned. Each is None where the id was not
-    among that list's candidates.
+    keyword index that has it: its own, or that of a unit's best chunk. ``dense`` is the score of
+    the first retriever and ``found`` what the first retriever that has it returned. Each is None
+    where the id was not among the candidates.
     """
 
     id: str
@@ -59,12 +59,18 @@ def hybrid(
     *,
     keywords: KeywordIndex | UnitKeywords,
     top_k: int,
-    alpha: float = PAPER_ALPHA,
+    alpha: float | None = None,
     candidates: int | None = None,
     dense: DenseRetriever | UnitIndex | None = None,
     vector: Sequence[float] | None = None,
+    others: Sequence[DenseRetriever] = (),
+    weights: Sequence[float] | None = None,
+    fusion: FusionMethod = "weighted",
 ) -> Flow[list[HybridHit]]:
     """Search by keywords and by vectors, and rank by ``alpha * sparse + dense``; see ``fuse``.
+
+    Any number of other retrievers can be searched as well, and the lists be fused by their ranks
+    (RRF) in place of their scores; see ``fuse_lists``.
 
     The best ``candidates`` of each list are scaled and added up, so scores depend on how many they
     are. Ids must be the same on both sides: those of chunks for hits, of units for retrieved units,
@@ -76,12 +82,15 @@ def hybrid(
         query: What is searched for.
         keywords: The keyword index, or its view by units.
         top_k: The most results to return, at least 1.
-        alpha: The weight of the keywords, at least 0.
+        alpha: The weight of the keywords, at least 0; None takes 0.3, or 1 with "reciprocal_rank".
         candidates: How many of each list are fused, at least ``top_k``. None takes 100, or
             ``top_k`` where that is more.
         dense: The other retriever, or an index of units, which is fastest. None asks with one
             ``Search``, which whoever drives the flow answers with hits.
         vector: The query's embedding for the index or the ``Search``, when the caller has it.
+        others: More retrievers over the same ids, asked at the same time as ``dense``.
+        weights: The weights of ``dense`` and ``others``; None weighs each by 1.
+        fusion: "weighted" adds up scaled scores, "reciprocal_rank" ranks.
 
     Returns:
         At most ``top_k`` results, best first.
@@ -92,24 +101,33 @@ def hybrid(
         Exception: What the dense retriever raises.
     """
     check_k(top_k, "top_k")
-    check_alpha(alpha)
+    keyword_weight(alpha, fusion)
+    check_weights(weights, 1 + len(others))
     wanted = max(top_k, _CANDIDATES) if candidates is None else candidates
     check_k(wanted, "candidates")
     if wanted < top_k:
         raise InvalidParameterError("candidates", wanted, f"at least top_k={top_k}")
     sparse, text_of = keywords.matches(query, wanted)
-    near, found_of = yield from _dense(query, wanted, dense, vector)
+    searches = [_dense(query, wanted, dense, vector)]
+    searches += [_search(other, query, wanted) for other in others]
+    lists = yield from together(searches)
+    scores = [near for near, _ in lists]
+    fused = fuse_lists(sparse, scores, alpha=alpha, weights=weights, fusion=fusion)
     return [
         HybridHit(
             id=id_,
             score=score,
             sparse=sparse.get(id_),
             keyword_id=text_of(id_) if id_ in sparse else None,
-            dense=near.get(id_),
-            found=found_of(id_) if id_ in near else None,
+            dense=scores[0].get(id_),
+            found=next((found_of(id_) for near, found_of in lists if id_ in near), None),
         )
-        for id_, score in islice(fuse(sparse, near, alpha).items(), top_k)
+        for id_, score in islice(fused.items(), top_k)
     ]
+
+
+def _search(retriever: DenseRetriever, query: str, wanted: int) -> Flow[Scored]:
+    return _best_by_id((yield from retriever(query, wanted)), wanted)
 
 
 def _dense(
@@ -127,7 +145,7 @@ def _dense(
         return _best_by_id((yield from ask(Search(query, wanted, vector))), wanted)
     if vector is not None:
         raise InvalidParameterError("vector", "a vector", "None where dense= embeds the query")
-    return _best_by_id((yield from dense(query, wanted)), wanted)
+    return (yield from _search(dense, query, wanted))
 
 
 def _nearest(index: UnitIndex, vector: ArrayLike, wanted: int) -> Scored:

@@ -1,6 +1,7 @@
 """Two rankings added up on one scale, and what is left of each at the ends of alpha."""
 
 from decimal import Decimal
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -8,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from longrag.errors import InvalidParameterError
-from longrag.retrieval import fuse
+from longrag.retrieval import fuse, fuse_reciprocal_rank, fuse_weighted
 
 ids = st.text(alphabet="ab水坝\ud800", min_size=1, max_size=3)
 steps = st.dictionaries(ids, st.integers(0, 5).map(float), max_size=8)
@@ -122,3 +123,83 @@ def test_an_alpha_that_is_no_weight_is_refused(alpha):
 def test_what_is_no_mapping_is_refused():
     with pytest.raises(InvalidParameterError, match="dense must be a mapping from id to score"):
         fuse({"a": 1.0}, [("a", 1.0)])
+
+
+def naive_reciprocal_ranks(rankings, weights, constant):
+    """Add fractions up, a rank being one more than the number of better scores in the list."""
+    total = {}
+    for ranking, weight in zip(rankings, weights, strict=True):
+        for id_, score in ranking.items():
+            rank = 1 + sum(other > score for other in ranking.values())
+            part = Fraction(weight) / (Fraction(constant) + rank)
+            total[id_] = total.get(id_, Fraction(0)) + part
+    return total
+
+
+def naive_weighted(rankings, weights):
+    total = {}
+    for ranking, weight in zip(rankings, weights, strict=True):
+        low, high = min(ranking.values(), default=0), max(ranking.values(), default=0)
+        for id_, score in ranking.items():
+            scaled = Fraction(score - low) / Fraction(high - low) if high > low else Fraction(1)
+            total[id_] = total.get(id_, Fraction(0)) + Fraction(weight) * scaled
+    return total
+
+
+lists_of_scores = st.lists(
+    st.dictionaries(st.sampled_from("abcdefgh"), st.integers(-9, 9), max_size=8), max_size=5
+)
+
+
+@given(lists_of_scores, st.data())
+def test_any_number_of_lists_is_fused_as_the_naive_sums(rankings, data):
+    weights = [data.draw(st.sampled_from([0, 0.25, 1, 2])) for _ in rankings]
+    constant = data.draw(st.sampled_from([0, 1, 60]))
+    for found, expected in (
+        (
+            fuse_reciprocal_rank(rankings, weights, rank_constant=constant),
+            naive_reciprocal_ranks(rankings, weights, constant),
+        ),
+        (fuse_weighted(rankings, weights), naive_weighted(rankings, weights)),
+    ):
+        assert found.keys() == expected.keys()
+        for id_, score in found.items():
+            assert score == pytest.approx(float(expected[id_]), abs=1e-12)
+        assert list(found.values()) == sorted(found.values(), reverse=True)
+
+
+@given(lists_of_scores, st.randoms())
+def test_the_order_of_equally_weighted_lists_does_not_change_a_sum(rankings, random):
+    shuffled = random.sample(rankings, len(rankings))
+    assert fuse_reciprocal_rank(shuffled) == fuse_reciprocal_rank(rankings)
+    assert fuse_weighted(shuffled) == fuse_weighted(rankings)
+
+
+@given(
+    st.dictionaries(st.sampled_from("abcdef"), st.integers(-9, 9)),
+    st.dictionaries(st.sampled_from("abcdef"), st.integers(-9, 9)),
+    st.sampled_from([0, 0.3, 1, 7]),
+)
+def test_two_lists_by_weight_are_what_fuse_gives(sparse, dense, alpha):
+    two = fuse_weighted([dense, sparse], [1, alpha])
+    assert list(two.items()) == list(fuse(sparse, dense, alpha).items())
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (lambda: fuse_weighted([{"a": 1.0}], [1, 2]), "weights must be 1 finite numbers"),
+        (lambda: fuse_weighted([{"a": 1.0}], [-1]), "weights must be"),
+        (lambda: fuse_reciprocal_rank([{"a": 1.0}], [True]), "weights must be"),
+        (lambda: fuse_reciprocal_rank([], rank_constant=-1), "rank_constant must be"),
+        (lambda: fuse_weighted([{}, {"a": float("nan")}]), r"rankings\[1\]\['a'\] must be"),
+        (lambda: fuse_reciprocal_rank([["a"]]), r"rankings\[0\] must be a mapping"),
+    ],
+)
+def test_what_lists_and_weights_may_not_be(call, said):
+    with pytest.raises(InvalidParameterError, match=said):
+        call()
+
+
+def test_no_lists_are_fused_to_nothing():
+    assert fuse_weighted([]) == fuse_reciprocal_rank([]) == fuse_reciprocal_rank([{}, {}]) == {}
