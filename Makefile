@@ -11,7 +11,7 @@ WORKERS ?= auto
 PARALLEL := -n $(WORKERS) --dist worksteal
 UNIT := tests/longrag tests/llama_index_longrag tests/langchain_longrag tests/conformance
 
-.PHONY: demo demo-riches test quick coverage lint docs pythons bench chaos fmt unit floor stores llama-cpp clean
+.PHONY: demo demo-riches test quick coverage lint docs pythons bench chaos fmt unit floor stores agents llama-cpp clean
 
 demo: $(STAMP)
 	$(BIN)/python examples/00_demo.py
@@ -82,6 +82,11 @@ chaos: $(STAMP)
 stores: .venv-stores/.installed
 	.venv-stores/bin/python -m pytest tests/stores
 
+# Agents of both frameworks ask the server; LangChain's adapter needs an environment beside its.
+agents: $(STAMP) .venv-agents/.installed
+	$(BIN)/python -m pytest tests/agents
+	LONGRAG_SERVER=$(abspath $(BIN))/python .venv-agents/bin/python -m pytest tests/agents
+
 # RICHES over llama.cpp with the weights that the other tests of a real model use. llama.cpp is
 # compiled first, which takes minutes, so this is no part of CI.
 llama-cpp: .venv-llama-cpp/.installed
@@ -92,7 +97,7 @@ floor: .venv-floor/.installed
 	OMP_NUM_THREADS=1 .venv-floor/bin/python -m pytest $(PARALLEL) $(UNIT)
 
 clean:
-	rm -rf .coverage htmlcov .riches site .venv .venv-floor .venv-stores .venv-llama-cpp .venv-3.* .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
+	rm -rf .coverage htmlcov .riches site .venv .venv-floor .venv-stores .venv-agents .venv-llama-cpp .venv-3.* .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
 
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -104,6 +109,12 @@ $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv-stores
 	.venv-stores/bin/python -m pip install -q --upgrade "pip>=25.1"
 	.venv-stores/bin/python -m pip install -q -c constraints.txt -e . --group stores
+	touch $@
+
+.venv-agents/.installed: pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv-agents
+	.venv-agents/bin/python -m pip install -q --upgrade "pip>=25.1"
+	.venv-agents/bin/python -m pip install -q -c constraints.txt -e . --group agents
 	touch $@
 
 .venv-llama-cpp/.installed: pyproject.toml constraints.txt
