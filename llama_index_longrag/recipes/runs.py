@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import AsyncGenerator, Generator, Iterator, Sequence
 from contextlib import aclosing, closing, contextmanager, nullcontext
 from dataclasses import dataclass, replace
@@ -127,7 +128,8 @@ class Run:
             retriever = retriever.dense_retriever(request.top_k)
         else:
             retriever = with_top_k(retriever, request.top_k)
-        return _observe_nodes(MethodCall(retriever, "retrieve", (self._bundle,)))
+        # A retriever keeps the vector of its model in the bundle, which others may be given later.
+        return _observe_nodes(MethodCall(retriever, "retrieve", (copy.copy(self._bundle),)))
 
     def _fuse(self, request: Fuse) -> Calls[Observed]:
         hybrid = cast("HybridRetriever", self._modules.retriever)

@@ -214,7 +214,8 @@ class HybridRetriever(BaseRetriever):
     ) -> Calls[list[Hit]]:
         rows = self._dense
         if rows is None:
-            rows = yield MethodCall(self.dense_retriever(request.top_k), "retrieve", (bundle,))
+            args = (copy.copy(bundle),)
+            rows = yield MethodCall(self.dense_retriever(request.top_k), "retrieve", args)
         return _note_hits(rows, found)
 
     def dense_retriever(self, wanted: int) -> BaseRetriever:
@@ -248,7 +249,9 @@ def _search_other(
     bundle: QueryBundle, found: dict[str, NodeWithScore], request: SearchBy
 ) -> Calls[list[Hit]]:
     retriever = with_top_k(request.retriever, request.top_k)
-    rows: list[NodeWithScore] = yield MethodCall(retriever, "retrieve", (bundle,))
+    # The framework's retrievers keep the query's vector in the bundle: another's model made it.
+    args = (copy.copy(bundle),)
+    rows: list[NodeWithScore] = yield MethodCall(retriever, "retrieve", args)
     return _note_hits(rows, found)
 
 

@@ -137,7 +137,8 @@ def fuse_lists(
     own: tuple[float, ...] = check_weights(weights, len(retrieved))
     # The keywords come second, so that equal sums go by the score of the first retriever.
     names = ["dense", "sparse", *(f"others[{place}]" for place in range(len(retrieved) - 1))]
-    lists: list[Mapping[Id, float]] = [*retrieved[:1], sparse, *retrieved[1:]]
+    lists = list(retrieved)
+    lists.insert(1, sparse)
     value = _scale if fusion == "weighted" else partial(_reciprocal_ranks, RANK_CONSTANT)
     return _combine(dict(zip(names, lists, strict=True)), [*own[:1], weight, *own[1:]], value)
 

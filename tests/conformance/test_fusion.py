@@ -232,6 +232,27 @@ def test_recipes_fuse_three_lists_alike(settings: dict[str, Any]) -> None:
         check({one["id"]: one["score"] for one in fused["output"]["first"]}, dense, **settings)
 
 
+async def test_each_retriever_embeds_with_its_own_model() -> None:
+    """The framework keeps a query's vector in the bundle, where another retriever finds it."""
+    nodes = list(llama_nodes().values())
+    wide = VectorStoreIndex(nodes, embed_model=HashEmbedding(width=64))
+    narrow = VectorStoreIndex(nodes, embed_model=HashEmbedding(width=16))
+    retriever = li.HybridRetriever(
+        index=wide, other_retrievers=[narrow.as_retriever()], similarity_top_k=8
+    )
+    engine = li.balanced_efficiency(
+        retriever, reranker=None, compressor=None, llm=ScriptedLLM("1300"), tokenizer=tokenizer
+    )
+    found = retriever.retrieve(QUESTION)
+    assert [one.node.node_id for one in await retriever.aretrieve(QUESTION)] == [
+        one.node.node_id for one in found
+    ]
+    for response in (engine.query(QUESTION), await engine.aquery(QUESTION)):
+        assert {one.node.node_id for one in response.source_nodes} == {
+            one.node.node_id for one in found[:5]
+        }
+
+
 def test_filters_hold_for_every_list() -> None:
     filters = MetadataFilters(filters=[MetadataFilter(key="town", value="Delft")])
     nodes = [
