@@ -20,6 +20,7 @@ from .tree.mixtures import FastClusterer as FastClusterer
 from .tree.mixtures import PaperClusterer as PaperClusterer
 from .tree.partitions import ContiguousClusterer as ContiguousClusterer
 from .tree.partitions import GraphClusterer as GraphClusterer
+from .tree.published import PublishedClusterer as PublishedClusterer
 from .tree.rank_tree import StableClusterer as StableClusterer
 from .tree.settings import TreeBuilder as TreeBuilder
 from .tree.summaries import ExtractiveSummarizer as ExtractiveSummarizer

@@ -11,7 +11,7 @@ import re
 import time
 from collections.abc import Iterator, Mapping
 from email.utils import parsedate_to_datetime
-from typing import Any, Final, Literal, TypeAlias, get_args
+from typing import Any, Final, Literal, TypeAlias
 from urllib.error import URLError
 
 Kind: TypeAlias = Literal[
@@ -30,8 +30,7 @@ Kind: TypeAlias = Literal[
 PASSING: Final[frozenset[Kind]] = frozenset({"rate limit", "time-out", "unavailable"})
 """Failures that the same call may not have a little later."""
 
-# Names of classes, and codes of providers, in lower case and without separators. Earlier kinds win:
-# providers answer an empty account with the status of a rate limit, too.
+# Names of classes, and codes of providers, in lower case and without separators. Earlier kinds win.
 _NAMES: Final[Mapping[Kind, re.Pattern[str]]] = {
     "refusal": re.compile(
         "contentfilter|contentpolicyviolation|blockedprompt|stopcandidate|refusal"
@@ -50,6 +49,9 @@ _NAMES: Final[Mapping[Kind, re.Pattern[str]]] = {
     ),
     "bad request": re.compile("badrequest|invalidrequest|unprocessableentity|validationexception"),
 }
+# Kinds whose names say more than the status: providers answer an empty account with the status of a
+# rate limit, and Amazon a rate limit with that of a bad request.
+_BEFORE_STATUS: Final[tuple[Kind, ...]] = ("refusal", "no access", "rate limit")
 _STATUSES: Final[Mapping[int, Kind]] = {
     401: "no access",
     402: "no access",
@@ -93,9 +95,9 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
 
 def _classify_alone(error: BaseException) -> Kind:
     names = list(_names(error))
-    for kind in get_args(Kind)[:2]:
+    for kind in _BEFORE_STATUS:
         if any(_NAMES[kind].search(name) for name in names):
-            return _kind(kind)
+            return kind
     status = _status(error)
     if status is not None:
         return _STATUSES.get(status, "bad request" if status < 500 else "unavailable")
@@ -107,10 +109,6 @@ def _classify_alone(error: BaseException) -> Kind:
         if any(pattern.search(name) for name in names):
             return kind
     return "unknown"
-
-
-def _kind(kind: Kind) -> Kind:
-    return kind
 
 
 def _names(error: BaseException) -> Iterator[str]:

@@ -83,22 +83,41 @@ def killed_changes(framework: Framework, folder: Path, trials: int, rng: random.
     index = opened()
     framework.put(index, TEXTS)
     before = state(index)
+    paid_before, _ = count_calls(log)
     keep(folder)
+    again = opened()
     begun = time.monotonic()
-    framework.put(opened(), CHANGED)
+    framework.put(again, CHANGED)
     seconds = time.monotonic() - begun
     after = state(opened())
-    kills = old = new = lost = 0
+    needed = count_calls(log)[0] - paid_before
+    opening = folder / "opening"
+
+    def change() -> None:
+        index = opened()
+        opening.unlink()
+        framework.put(index, CHANGED)
+
+    kills = old = new = begun_calls = all_calls = lost = 0
     while kills < trials:
         restore(folder)
-        kills += run_and_kill(lambda: framework.put(opened(), CHANGED), rng.random() * seconds)
+        opening.touch()
+        if not run_and_kill(change, rng.random() * seconds * 1.2, once_gone=opening):
+            continue
+        kills += 1
+        paid = count_calls(log)[0] - paid_before
         found = state(opened())
         old, new = old + (found == before), new + (found == after)
+        begun_calls += 0 < paid < needed
+        all_calls += paid >= needed and found == before
         lost += found not in (before, after)
         again = opened()
         framework.put(again, CHANGED)
         lost += state(again) != after
-    return Row("a change is killed", framework.name, kills, f"{old} before, {new} after", lost)
+        lost += max(count_calls(log)[0] - paid_before - needed - WORKERS, 0)
+    moments = f"{begun_calls} between its first and last call, {all_calls} while it was stored"
+    outcome = f"{old} before, {new} after; {moments}"
+    return Row("a change is killed", framework.name, kills, outcome, lost)
 
 
 def killed_saves(framework: Framework, folder: Path, trials: int, rng: random.Random) -> Row:
@@ -336,9 +355,16 @@ def run_child(work: Callable[[], object]) -> int:
     return os.waitstatus_to_exitcode(os.waitpid(start_child(work), 0)[1])
 
 
-def run_and_kill(work: Callable[[], object], seconds: float) -> bool:
-    """Do work in a process that is killed after some time; False if it had ended before."""
+def run_and_kill(
+    work: Callable[[], object], seconds: float, *, once_gone: Path | None = None
+) -> bool:
+    """Do work in a process that is killed after some time; False if it had ended before.
+
+    The time begins when ``once_gone``, a file that the work removes, is no longer there.
+    """
     pid = start_child(work)
+    while once_gone is not None and once_gone.exists():
+        time.sleep(0.0005)
     time.sleep(seconds)
     os.kill(pid, signal.SIGKILL)
     return os.WIFSIGNALED(os.waitpid(pid, 0)[1])

@@ -13,6 +13,7 @@ from longrag.indexing.tree.clusterer import Clusterer, Layer
 from longrag.indexing.tree.geometry import check_integer, check_seed, directions, divide
 from longrag.indexing.tree.mixtures import FastClusterer, PaperClusterer
 from longrag.indexing.tree.partitions import ContiguousClusterer, GraphClusterer
+from longrag.indexing.tree.published import PublishedClusterer
 from longrag.indexing.tree.rank_tree import StableClusterer
 from longrag.indexing.vectors import check_vectors
 
@@ -26,6 +27,7 @@ Groups = list[list[int]]
 
 _CLUSTERERS: dict[str, Callable[[int], Clusterer]] = {
     "paper": lambda seed: PaperClusterer(random_state=seed),
+    "published": lambda seed: PublishedClusterer(random_state=seed),
     "fast": lambda seed: FastClusterer(random_state=seed),
     "contiguous": lambda seed: ContiguousClusterer(),
     "graph": lambda seed: GraphClusterer(random_state=seed),
@@ -39,8 +41,9 @@ def clusterer(name: str | Clusterer, *, random_state: int = 0) -> Clusterer:
     Args:
         name: ``"stable"`` (the same nodes always have the same groups, and a change to them changes
             few), ``"fast"`` (Ward's linkage and spherical Gaussians), ``"paper"`` (UMAP and
-            Gaussian mixtures), ``"contiguous"`` (windows of 7 in the order of the documents) or
-            ``"graph"`` (communities of nearest neighbours; needs networkx).
+            Gaussian mixtures), ``"published"`` (the same without caps, by scikit-learn's mixtures),
+            ``"contiguous"`` (windows of 7 in the order of the documents) or ``"graph"``
+            (communities of nearest neighbours; needs networkx).
         random_state: An integer of at least 0 that seeds what is random.
 
     Raises:

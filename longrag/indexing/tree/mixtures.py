@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -77,20 +78,11 @@ class PaperClusterer:
     def __call__(self, layer: Layer) -> list[list[int]]:
         """Return groups of indices into the layer."""
         unit = directions(layer.vectors)
-        everything = np.arange(len(unit))
-        if len(unit) <= self.dimension + 1:
-            return [everything.tolist()]
         wide = min(int((len(unit) - 1) ** 0.5), self.max_neighbors)
-        return [
-            inside[local].tolist()
-            for inside in self._components(unit, wide)
-            for local in self._local(unit[inside])
-        ]
-
-    def _local(self, unit: NDArray[np.float32]) -> list[Integers]:
-        if len(unit) <= self.dimension + 1:
-            return [np.arange(len(unit))]
-        return self._components(unit, self.local_neighbors)
+        groups = cluster_twice(
+            unit, self._components, (wide, self.local_neighbors), undivided=self.dimension + 1
+        )
+        return [group.tolist() for group in groups]
 
     def _components(self, unit: NDArray[np.float32], neighbors: int) -> list[Integers]:
         width = min(self.dimension, len(unit) - 2)
@@ -159,6 +151,32 @@ class FastClusterer:
             return [np.arange(len(unit))]
         points = principal_components(unit, self.dimension)
         return memberships(_spherical_posterior(points, _ward(points, number)), self.threshold)
+
+
+def cluster_twice(
+    unit: NDArray[np.float32],
+    components: Callable[[NDArray[np.float32], int], list[Integers]],
+    neighbors: tuple[int, int],
+    *,
+    undivided: int,
+) -> Iterator[Integers]:
+    """Yield the clusters within clusters: global ones first, each then clustered by itself.
+
+    Args:
+        unit: Directions, shape (n, width).
+        components: Clusters directions, looking at a number of neighbours.
+        neighbors: That number for the global and for the local step.
+        undivided: Up to how many nodes are one cluster.
+    """
+    wide, near = neighbors
+    everything = np.arange(len(unit))
+    if len(unit) <= undivided:
+        yield everything
+        return
+    for inside in components(unit, wide):
+        small = len(inside) <= undivided
+        parts = [np.arange(len(inside))] if small else components(unit[inside], near)
+        yield from (inside[part] for part in parts)
 
 
 def memberships(posterior: Floats, threshold: float) -> list[Integers]:

@@ -23,8 +23,8 @@ _PRODUCTS = 1 << 24
 # float32 products of directions differ by less than this, however they are added up.
 _ROUNDING = np.float32(1e-5)
 
-# By how much a group that is one node larger may be closed above a shorter link.
-_EASE = 0.2
+# For each node more, by what share of the mean link a group is closed above a shorter one.
+_EASE = 0.12
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,8 +42,8 @@ class StableClusterer:
 
     - the node leads, that is when its rank is below ``1 / spacing ** level``, or
     - the link to its predecessor is long, compared with the mean link in the group: longer than
-      that mean in a group of ``size`` nodes, and by a fifth more or less for every node that the
-      group has fewer or more;
+      that mean in a group of ``size`` nodes, and by an eighth of it more or less for every node
+      that the group has fewer or more;
 
     otherwise it stays open and joins the predecessor. When more than ``most`` nodes come together,
     the part with the longest link is closed first. A node that is left alone takes part in the
@@ -60,7 +60,8 @@ class StableClusterer:
     nodes are, which depend on ``random_state`` and the width alone.
 
     Args:
-        size: How many nodes a group should have, at least 2.
+        size: In a group of this many nodes, at least 2, a link to the predecessor that is longer
+            than the mean link closes the group. Groups have about two thirds of it on average.
         spacing: How many nodes there are for one that leads, above 1.
         most: The most nodes of a group.
         block: The most nodes among which predecessors are looked for.
@@ -71,9 +72,9 @@ class StableClusterer:
     typical_size: ClassVar[float] = 7.0
     block_size: ClassVar[None] = None
 
-    size: int = 7
-    spacing: float = 14.0
-    most: int = 14
+    size: int = 10
+    spacing: float = 8.0
+    most: int = 20
     block: int = 20_000
     random_state: int = 0
 

