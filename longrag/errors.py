@@ -15,6 +15,7 @@ LongragError
 ├── IndexFormatError                     a saved index that is damaged, foreign or newer
 ├── StaleIndexError                      an index that somebody else has changed meanwhile
 ├── DatabaseError                        a database that cannot be reached, is locked or is full
+├── WorkerError                          a worker of an executor that died again and again
 ├── JournalError                         a journal that cannot be read or written
 └── MissingExtraError (ImportError)      an optional dependency that is not installed
 
@@ -135,6 +136,10 @@ class StaleIndexError(LongragError):
 
 class DatabaseError(LongragError):
     """A database cannot be reached, is locked by another writer, or is full."""
+
+
+class WorkerError(LongragError):
+    """Work in an executor failed because the process that did it died, each time it was tried."""
 
 
 class JournalError(LongragError):

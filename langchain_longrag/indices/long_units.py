@@ -6,6 +6,7 @@ import asyncio
 import copy
 import os
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Executor
 from typing import TYPE_CHECKING, Any
 
 from langchain_core.callbacks import (
@@ -70,6 +71,8 @@ class LongRAGIndex(ChangingIndex):
         link_rules: rewrite a site's link targets before they are resolved.
         title_key: the metadata key of a document's title.
         length_function: counts tokens.
+        executor: where documents are read, counted and cut, some at a time, for instance a
+            ``ProcessPoolExecutor``; by default here. The units are the same.
 
     Raises:
         InvalidParameterError: a setting is out of range.
@@ -88,6 +91,7 @@ class LongRAGIndex(ChangingIndex):
     link_extractor: SkipValidation[LinkExtractor | str] = "default"
     link_rules: Sequence[LinkRule] = ()
     length_function: Callable[[str], int] = count_tokens
+    executor: SkipValidation[Executor | None] = Field(default=None, exclude=True, repr=False)
     corpus: CorpusIndex | None = Field(default=None, repr=False)
     """The documents and units themselves; given, the index continues them, with their settings."""
 
@@ -291,6 +295,7 @@ class LongRAGIndex(ChangingIndex):
             link_extractor=self.link_extractor,
             link_rules=tuple(self.link_rules),
             count_tokens=self.length_function,
+            executor=self.executor,
         )
 
     def _answerer(self) -> Answerer:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Executor
 from typing import Any, Final, Literal, cast
 
 from langchain_core.callbacks import (
@@ -104,6 +105,8 @@ class RaptorIndex(TreeSearch, ChangingIndex):
         max_cluster_tokens: the most tokens that one summary is made from.
         max_levels: the most levels above the leaves; None goes on until one node is left.
         length_function: counts tokens.
+        executor: where documents are cut and layers clustered, for instance a
+            ``ProcessPoolExecutor``; by default here. The tree is the same.
         title_key: the metadata key of a document's title.
         max_concurrency: the calls in flight.
         max_llm_calls: the most calls of ``llm`` in one change, None for no limit.
@@ -142,6 +145,9 @@ class RaptorIndex(TreeSearch, ChangingIndex):
     max_cluster_tokens: SkipValidation[int] = Field(default=3500, frozen=True)
     max_levels: SkipValidation[int | None] = Field(default=None, frozen=True)
     length_function: Callable[[str], int] = Field(default=count_tokens, frozen=True)
+    executor: SkipValidation[Executor | None] = Field(
+        default=None, exclude=True, frozen=True, repr=False
+    )
     max_concurrency: SkipValidation[int] = 4
     max_llm_calls: SkipValidation[int | None] = None
     retry: SkipValidation[RetryLike] = "auto"
@@ -405,6 +411,7 @@ class RaptorIndex(TreeSearch, ChangingIndex):
             random_state=self.random_state,
             texts_per_call=texts_per_call(self.embedding),
             count_tokens=self.length_function,
+            executor=self.executor,
         )
 
     def _make_summarizer(self) -> Summarizer:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from concurrent.futures import Executor
 from typing import Any
 
 from langchain_core.documents import BaseDocumentTransformer, Document
@@ -38,6 +39,8 @@ class LongUnitTransformer(BaseDocumentTransformer):
         link_rules: rewrite a site's link targets before they are resolved.
         title_key: the metadata key of a document's title.
         length_function: counts tokens.
+        executor: where documents are read, counted and cut, some at a time, for instance a
+            ``ProcessPoolExecutor``; by default here. The units are the same.
 
     Raises:
         InvalidParameterError: a setting is out of range.
@@ -58,6 +61,7 @@ class LongUnitTransformer(BaseDocumentTransformer):
         link_rules: Sequence[Callable[[str, core.Document], str | None]] = (),
         title_key: str = "title",
         length_function: Callable[[str], int] = count_tokens,
+        executor: Executor | None = None,
     ) -> None:
         self._builder = UnitBuilder(
             max_tokens=max_tokens,
@@ -68,6 +72,7 @@ class LongUnitTransformer(BaseDocumentTransformer):
             link_extractor=link_extractor,
             link_rules=tuple(link_rules),
             count_tokens=length_function,
+            executor=executor,
         )
         self._title_key = title_key
 

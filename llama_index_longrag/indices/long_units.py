@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
+from concurrent.futures import Executor
 from functools import partial
 from typing import Any, TypeVar
 
@@ -107,6 +108,8 @@ class LongRAGIndex(UpdatableIndex[LongRAGStruct]):
         link_rules: rewrite a site's link targets before they are resolved.
         title_key: the metadata key of a document's title ("title").
         tokenizer: counts tokens; by default LlamaIndex's global tokenizer.
+        executor: where documents are read, counted and cut, some at a time, for instance a
+            ``ProcessPoolExecutor``; by default here. The units are the same.
         database: what ``open`` has opened.
         storage_context: where documents, vectors and settings are stored.
         index_struct: a saved index to continue; settings then come from it, and one that is given
@@ -137,6 +140,7 @@ class LongRAGIndex(UpdatableIndex[LongRAGStruct]):
         link_rules: Sequence[LinkRule] = (),
         title_key: str | None = None,
         tokenizer: Callable[[str], Sequence[Any]] | None = None,
+        executor: Executor | None = None,
         database: IndexDatabase | None = None,
         transformations: list[TransformComponent] | None = None,
         callback_manager: CallbackManager | None = None,
@@ -165,6 +169,7 @@ class LongRAGIndex(UpdatableIndex[LongRAGStruct]):
             link_extractor=link_extractor,
             link_rules=tuple(link_rules),
             count_tokens=token_counter(tokenizer),
+            executor=executor,
         )
         self.corpus = _corpus(builder, self._settings["title_key"], database)
         storage_context = storage_context or StorageContext.from_defaults()

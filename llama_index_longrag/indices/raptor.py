@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Executor
 from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
@@ -76,6 +77,7 @@ _IN_DATABASE = "llama-index tree"
 _PLAN = "plan"
 _NOT_FOR_A_TREE = ("node_ids", "doc_ids")
 _NOT_OF_A_TREE = (
+    "executor",
     "llm",
     "embed_model",
     "journal",
@@ -135,6 +137,8 @@ class RaptorIndex(UpdatableIndex[RaptorStruct]):
         max_cluster_tokens: the most tokens a summary is made from (3500).
         max_levels: the most levels above the leaves; None (the default) for no limit.
         tokenizer: counts tokens; by default LlamaIndex's global tokenizer.
+        executor: where documents are cut and layers clustered, for instance a
+            ``ProcessPoolExecutor``; by default here. The tree is the same.
         title_key: the metadata key of a document's title ("title").
         num_workers: the most calls in flight at a time.
         max_llm_calls: the most calls to the language model that one operation may make.
@@ -181,6 +185,7 @@ class RaptorIndex(UpdatableIndex[RaptorStruct]):
         max_cluster_tokens: int | None = None,
         max_levels: int | None = UNSET,
         tokenizer: Callable[[str], Sequence[Any]] | None = None,
+        executor: Executor | None = None,
         title_key: str | None = None,
         num_workers: int = 4,
         max_llm_calls: int | None = None,
@@ -222,7 +227,11 @@ class RaptorIndex(UpdatableIndex[RaptorStruct]):
             rate_limit=rate_limit,
             show_progress=show_progress,
         )
-        builder = replace(self._plan.builder, texts_per_call=self._embed_model.embed_batch_size)
+        builder = replace(
+            self._plan.builder,
+            texts_per_call=self._embed_model.embed_batch_size,
+            executor=executor,
+        )
         self._trees = TreeIndex(builder)
         if database is not None:
             self._trees = DatabaseTree(

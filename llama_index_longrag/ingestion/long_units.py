@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Executor
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -112,6 +113,12 @@ class LongUnitNodeParser(NodeParser):
     title_key: str = Field(default="title", description="The metadata key of a document's title.")
     tokenizer: Annotated[Callable[[str], Sequence[Any]] | None, LIVE, PlainSerializer(identify)] = (
         Field(default=None, description="Counts tokens; None is LlamaIndex's global tokenizer.")
+    )
+    executor: SkipValidation[Executor | None] = Field(
+        default=None,
+        exclude=True,
+        repr=False,
+        description="Where documents are read, counted and cut; by default here.",
     )
 
     if not TYPE_CHECKING:  # editors and type checkers read the settings off the fields
@@ -224,6 +231,7 @@ class LongUnitNodeParser(NodeParser):
             link_extractor=self.link_extractor,
             link_rules=self.link_rules,
             count_tokens=token_counter(self.tokenizer),
+            executor=self.executor,
         )
 
     def _rename_by_caller(

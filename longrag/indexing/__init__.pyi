@@ -1,3 +1,4 @@
+from .embedding_file import embed_to_file as embed_to_file
 from .key_index.index import KeyIndex as KeyIndex
 from .key_index.index import KeyState as KeyState
 from .key_index.index import Occurrence as Occurrence

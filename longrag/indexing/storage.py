@@ -95,7 +95,7 @@ def save_arrays(
     _check_target(folder, kind, version)
     is_new = not folder.exists()
     folder.mkdir(parents=True, exist_ok=True)
-    with _only_writer(folder):
+    with only_writer(folder):
         try:
             if instead_of is not None and saved_version(folder) not in (None, instead_of):
                 raise StaleIndexError(
@@ -185,7 +185,7 @@ def save_folder(
     folder = Path(path)
     _check_target(folder, kind, version)
     folder.mkdir(parents=True, exist_ok=True)
-    with _only_writer(folder):
+    with only_writer(folder):
         new = folder / f"saved-{secrets.token_hex(8)}"
         try:
             new.mkdir()
@@ -224,7 +224,7 @@ def load_folder(
 
 
 @contextmanager
-def _only_writer(folder: Path) -> Iterator[None]:
+def only_writer(folder: Path) -> Iterator[None]:
     """Wait until no other process saves to the folder, and keep others waiting."""
     if os.name != "posix":
         yield

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from concurrent.futures import Executor
+from dataclasses import dataclass, field
 
 from longrag.errors import InvalidParameterError
+from longrag.executors import check_executor
 from longrag.ingestion.links import LinkExtractor, link_extractor
 from longrag.ingestion.resolving import LinkReport, LinkResolver, LinkRule, resolve_links
 from longrag.ingestion.sentences import SentenceSplitter, split_sentences
@@ -30,6 +32,9 @@ class UnitBuilder:
         split_sentences: gives the spans of the sentences of a text.
         chunker: cuts a document's text into chunks by other rules, in place of sentences put
             together up to ``chunk_size`` tokens.
+        executor: where documents are read for links, counted and cut, some at a time, for instance
+            a ``ProcessPoolExecutor``; by default here. The result is the same. Grouping is always
+            done here. What goes to other processes, such as ``count_tokens``, must pickle.
 
     Raises:
         InvalidParameterError: a setting is out of range.
@@ -45,8 +50,10 @@ class UnitBuilder:
     count_tokens: TokenCounter = count_tokens
     split_sentences: SentenceSplitter = split_sentences
     chunker: Chunker | None = None
+    executor: Executor | None = field(default=None, compare=False, repr=False)
 
     def __post_init__(self) -> None:
+        check_executor(self.executor)
         self._build([], ())
         self.extractor()
 
@@ -65,7 +72,9 @@ class UnitBuilder:
     def link_report(self, documents: Sequence[Document]) -> LinkReport:
         """Find and resolve the links among documents; the report names what was not resolved."""
         resolver = LinkResolver(documents, rules=self.link_rules)
-        return resolve_links(documents, extractor=self.extractor(), resolver=resolver)
+        return resolve_links(
+            documents, extractor=self.extractor(), resolver=resolver, executor=self.executor
+        )
 
     def build(self, documents: Sequence[Document]) -> tuple[list[LongUnit], list[Chunk]]:
         """Return the long units of a corpus and their chunks, whatever order documents come in.
@@ -89,4 +98,5 @@ class UnitBuilder:
             count_tokens=self.count_tokens,
             split_sentences=self.split_sentences,
             chunker=self.chunker,
+            executor=self.executor,
         )

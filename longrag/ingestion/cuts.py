@@ -6,10 +6,13 @@ that changed.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
+from itertools import chain
+from typing import Final
 
+from longrag.executors import map_parts
 from longrag.ingestion.builder import UnitBuilder
 from longrag.ingestion.changing_links import LinkedDocument
 from longrag.ingestion.chunking import chunk_spans
@@ -24,6 +27,8 @@ from longrag.ingestion.units import (
     write_unit,
 )
 from longrag.types import Chunk, Document, Granularity, LongUnit, Member, Span
+
+_DOCUMENTS_A_TASK: Final = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +112,18 @@ class DocumentCutter:
             chunks = self._chunker(text)
         placed = tuple((start + first, start + last) for first, last in chunks)
         return CutPart(part.span, part.head, part.tokens, not text.strip(), placed)
+
+
+def cut_documents(builder: UnitBuilder, documents: Sequence[Document]) -> Iterator[CutDocument]:
+    """Read documents with the settings of a builder, in its executor; see ``DocumentCutter``."""
+    cut = partial(_cut_some, replace(builder, executor=None))
+    parts = range(0, len(documents), _DOCUMENTS_A_TASK)
+    some = (documents[first : first + _DOCUMENTS_A_TASK] for first in parts)
+    return chain.from_iterable(map_parts(cut, some, builder.executor))
+
+
+def _cut_some(builder: UnitBuilder, documents: Sequence[Document]) -> list[CutDocument]:
+    return list(map(DocumentCutter(builder).cut, documents))
 
 
 def own_chunks(document: Document, cut: CutDocument) -> list[Chunk]:

@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Executor
 from dataclasses import dataclass
-from typing import TypeAlias
+from functools import partial
+from typing import Final, TypeAlias
 from urllib.parse import unquote
 
 from longrag.errors import InvalidDocumentError, InvalidParameterError
+from longrag.executors import map_items
 from longrag.ingestion.links import DefaultLinkExtractor, LinkExtractor
 from longrag.ingestion.paths import (
     AMBIGUOUS,
@@ -30,6 +33,8 @@ from longrag.ingestion.paths import (
     without_anchor,
 )
 from longrag.types import Document
+
+_DOCUMENTS_A_TASK: Final = 64
 
 LinkRule: TypeAlias = Callable[[str, Document], str | None]
 """Rewrites a raw target, given the document it is in, to a path, URL or document id.
@@ -373,6 +378,7 @@ def resolve_links(
     *,
     extractor: LinkExtractor | None = None,
     resolver: LinkResolver | None = None,
+    executor: Executor | None = None,
 ) -> LinkReport:
     """Extract and resolve the links among documents, in time linear in their text.
 
@@ -381,6 +387,7 @@ def resolve_links(
         extractor: Reads the targets; ``DefaultLinkExtractor()`` if None.
         resolver: Names their documents; ``LinkResolver(documents)`` if None. Documents it knows
             beyond the given ones count as unresolved.
+        executor: Where targets are read, some documents at a time; by default here.
 
     Raises:
         InvalidDocumentError: If two documents share an id, or metadata links are malformed.
@@ -391,9 +398,12 @@ def resolve_links(
     links: list[tuple[int, int]] = []
     unresolved: list[UnresolvedLink] = []
     external: list[UnresolvedLink] = []
-    for source, document in enumerate(documents):
+    targets_of = map_items(
+        partial(_targets, extractor), documents, executor, part_size=_DOCUMENTS_A_TASK
+    )
+    for source, (document, targets) in enumerate(zip(documents, targets_of, strict=True)):
         indices: set[int] = set()
-        for target in extractor(document):
+        for target in targets:
             doc_id = resolver.resolve(target, document)
             if doc_id is not None and doc_id in index_of:
                 indices.add(index_of[doc_id])
@@ -404,6 +414,10 @@ def resolve_links(
                 leftover.append(UnresolvedLink(document.id, target))
         links.extend((source, index) for index in sorted(indices - {source}))
     return LinkReport(tuple(links), tuple(unresolved), tuple(external))
+
+
+def _targets(extractor: LinkExtractor, document: Document) -> list[str]:
+    return list(extractor(document))
 
 
 def is_no_document(target: str) -> bool:

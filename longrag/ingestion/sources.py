@@ -6,12 +6,14 @@ import math
 import os
 import re
 from collections.abc import Iterator, Mapping
+from concurrent.futures import Executor
 from datetime import date
 from pathlib import Path, PurePosixPath
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 from longrag.errors import InvalidDocumentError, InvalidParameterError
+from longrag.executors import check_executor, map_items
 from longrag.ingestion.links import HtmlLinkExtractor
 from longrag.ingestion.markup import markdown_parser, parse_html, plain_inline, split_front_matter
 from longrag.ingestion.paths import EXTENSIONS
@@ -23,6 +25,8 @@ if TYPE_CHECKING:
 
 _MARKDOWN: Final = (".md", ".markdown", ".mdx")
 _HTML: Final = (".html", ".htm")
+
+_FILES_A_TASK: Final = 32
 
 # Front matter must not replace the path or the links of the page itself.
 _RESERVED: Final = frozenset({"path", "links", "hyperlink"})
@@ -43,7 +47,9 @@ _BLOCKS: Final = (
 _INVISIBLE: Final = ["script", "style", "noscript", "template", "head", "svg", "iframe", "object"]
 
 
-def read_documents(path: str | os.PathLike[str]) -> list[Document]:
+def read_documents(
+    path: str | os.PathLike[str], *, executor: Executor | None = None
+) -> list[Document]:
     r"""Read one file, or every file below a folder, that is Markdown, HTML or text.
 
     Files end in .md, .markdown, .mdx, .html, .htm, .txt or .rst, in any letter case. Hidden files
@@ -58,6 +64,11 @@ def read_documents(path: str | os.PathLike[str]) -> list[Document]:
     Bytes are UTF-8, with or without a byte order mark; what cannot be decoded becomes U+FFFD
     in a text, and ``\xff`` in the name of a file.
 
+    Args:
+        path: the file or folder.
+        executor: where files are read and parsed, for instance a ``ProcessPoolExecutor``; by
+            default here. It must see the same files. The result is the same.
+
     Returns:
         The documents in the order of their ids.
 
@@ -66,7 +77,8 @@ def read_documents(path: str | os.PathLike[str]) -> list[Document]:
         InvalidDocumentError: If a file cannot be read; the message names it.
     """
     files = [(doc_id, file) for doc_id, file in find_files(path) if is_readable(doc_id)]
-    documents = [read_file(doc_id, file) for doc_id, file in files]
+    check_executor(executor)
+    documents = list(map_items(_read_one, files, executor, part_size=_FILES_A_TASK))
     if not documents:
         raise InvalidParameterError(
             "path", str(path), f"a file or a folder of files that end in {', '.join(EXTENSIONS)}"
@@ -83,6 +95,10 @@ def find_files(path: str | os.PathLike[str]) -> list[tuple[str, Path]]:
     """
     root = Path(path)
     return [(_name(root.name), root)] if _is_file(root, path) else sorted(_walk(root))
+
+
+def _read_one(file: tuple[str, Path]) -> Document:
+    return read_file(*file)
 
 
 def _is_file(root: Path, path: object) -> bool:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from concurrent.futures import Executor
 from functools import partial
+from itertools import chain
 from typing import Final, NamedTuple, get_args
 
 import numpy as np
 
 from longrag.errors import InvalidDocumentError, InvalidParameterError
+from longrag.executors import map_items
 from longrag.ingestion.adjacency import Links, link_array
 from longrag.ingestion.chunking import check_size, chunk_spans
 from longrag.ingestion.grouping import group_documents
@@ -26,6 +29,8 @@ from longrag.types import (
     stable_id,
 )
 
+_DOCUMENTS_A_TASK: Final = 64
+_UNITS_A_TASK: Final = 16
 _BLANK_LINE: Final = "\n\n"
 
 
@@ -71,13 +76,21 @@ def check_documents(documents: Sequence[Document]) -> None:
 
 
 def document_sizes(
-    documents: Sequence[Document], *, count_tokens: TokenCounter = count_tokens
+    documents: Sequence[Document],
+    *,
+    count_tokens: TokenCounter = count_tokens,
+    executor: Executor | None = None,
 ) -> list[int]:
     """Count the tokens each document takes in a unit, its title included.
 
-    These are the sizes that grouping is to be given.
+    These are the sizes that grouping is to be given. ``executor`` counts some at a time.
     """
-    return [count_tokens(title_head(d.title, d.text) + d.text) for d in documents]
+    size = partial(_document_size, count_tokens)
+    return list(map_items(size, documents, executor, part_size=_DOCUMENTS_A_TASK))
+
+
+def _document_size(count_tokens: TokenCounter, document: Document) -> int:
+    return count_tokens(title_head(document.title, document.text) + document.text)
 
 
 def build_units(
@@ -196,6 +209,7 @@ def long_units(
     count_tokens: TokenCounter = count_tokens,
     split_sentences: SentenceSplitter = split_sentences,
     chunker: Chunker | None = None,
+    executor: Executor | None = None,
 ) -> tuple[list[LongUnit], list[Chunk]]:
     """Group linked documents into long units and cut these into chunks (LongRAG §3.1).
 
@@ -215,6 +229,7 @@ def long_units(
         count_tokens: Counts the tokens of a text.
         split_sentences: Gives the spans of the sentences of a document.
         chunker: Cuts a document's text in place of ``chunk_spans``; see ``chunk_unit``.
+        executor: Where tokens are counted and units are cut; by default here.
 
     Returns:
         The units in the order of their first document's id, and their chunks in the order of the
@@ -233,7 +248,7 @@ def long_units(
     # A link of an undirected graph must be given in both directions; repeats do no harm.
     pairs = np.argsort(order)[link_array(links, len(documents), directed=True)]
     groups = group_documents(
-        document_sizes(ordered, count_tokens=count_tokens),
+        document_sizes(ordered, count_tokens=count_tokens, executor=executor),
         pairs,
         max_size=max_tokens,
         **({} if directed is None else {"directed": directed}),
@@ -246,19 +261,16 @@ def long_units(
         split_oversized=split_oversized,
         split_sentences=split_sentences,
     )
-    chunks = [
-        chunk
-        for unit in units
-        for chunk in chunk_unit(
-            unit,
-            granularity=granularity,
-            chunk_size=chunk_size,
-            count_tokens=count_tokens,
-            split_sentences=split_sentences,
-            chunker=chunker,
-        )
-    ]
-    return units, chunks
+    cut = partial(
+        chunk_unit,
+        granularity=granularity,
+        chunk_size=chunk_size,
+        count_tokens=count_tokens,
+        split_sentences=split_sentences,
+        chunker=chunker,
+    )
+    chunks = chain.from_iterable(map_items(cut, units, executor, part_size=_UNITS_A_TASK))
+    return units, list(chunks)
 
 
 def embedding_text(chunk: Chunk) -> str:

@@ -1,6 +1,7 @@
 from .call_settings import RateLimit as RateLimit
 from .call_settings import Retry as Retry
 from .embedder import Embedder as Embedder
+from .embedder import LazyEmbedder as LazyEmbedder
 from .embedder import LsaEmbedder as LsaEmbedder
 from .embedder import MiniLmEmbedder as MiniLmEmbedder
 from .language_model import LanguageModel as LanguageModel

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Protocol, runtime_checkable
 
@@ -27,6 +28,28 @@ class Embedder(Protocol):
 
     def __call__(self, texts: Sequence[str], role: Role) -> Vectors:
         """Return float32 vectors of shape (texts, width), finite, one width for every call."""
+
+
+class LazyEmbedder:
+    """An embedder that is loaded when it is first used, once in each process.
+
+    Other processes are sent what loads it instead of the model.
+
+    Args:
+        load: makes the embedder: a class or a function of a module, such as ``MiniLmEmbedder``.
+    """
+
+    def __init__(self, load: Callable[[], Embedder]) -> None:
+        self._load = load
+
+    def __call__(self, texts: Sequence[str], role: Role) -> Vectors:
+        """Embed texts by the embedder itself."""
+        return _loaded(self._load)(texts, role)
+
+
+@cache
+def _loaded(load: Callable[[], Embedder]) -> Embedder:
+    return load()
 
 
 class LsaEmbedder:

@@ -10,6 +10,7 @@ import os
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from types import MappingProxyType
 from typing import Any, NoReturn, TypeAlias
 
 import numpy as np
@@ -20,7 +21,7 @@ from longrag.errors import EmbeddingError, IndexFormatError
 from longrag.indexing.storage import load_arrays, save_arrays, saved_version
 from longrag.indexing.vectors import check_vectors
 from longrag.ingestion.builder import UnitBuilder
-from longrag.ingestion.cuts import CutDocument, DocumentCutter, own_chunks
+from longrag.ingestion.cuts import CutDocument, cut_documents, own_chunks
 from longrag.ingestion.units import check_documents, embedding_text
 from longrag.locks import Lock
 from longrag.retrieval.corpus_plan import CorpusPlan
@@ -90,7 +91,6 @@ class CorpusIndex:
         """Objects made from the corpus for questions and updated with it, by their settings."""
         # What was last saved to a folder or loaded from it, by the folder.
         self._saved: dict[str, str] = {}
-        self._cutter = DocumentCutter(self.builder)
         # Without a reference to this object, so that it is closed when it is no longer used.
         keys = partial(_unit_keys, write=embedding_text)
         self._plan = CorpusPlan(self.builder, normalize=normalize, unit_keys=keys)
@@ -150,10 +150,10 @@ class CorpusIndex:
         while True:
             before = self._current()
             pages = dict(before.pages)
+            uncut = [document for id_, document in new.items() if id_ not in cuts]
+            cuts |= self._cut(uncut, before.pages)
             deleted = tuple(id_ for id_ in gone if pages.pop(id_, None) is not None)
             for id_, document in new.items():
-                if id_ not in cuts:
-                    cuts[id_] = self._cut(document, before.pages.get(id_))
                 pages[id_] = self._page(document, cuts[id_])
             pages = {id_: pages[id_] for id_ in sorted(pages)}
             paid = self._replaced_vectors(before, pages) | paid
@@ -184,11 +184,20 @@ class CorpusIndex:
             for key, vector in zip(block.keys, block.vectors or (), strict=False)
         }
 
-    def _cut(self, document: Document, known: Page | None) -> CutDocument:
-        """Cut a document, unless the page of its id has the same text, title and metadata."""
-        if known is not None and _is_same(known.document, document):
-            return known.cut
-        return self._cutter.cut(document)
+    def _cut(
+        self, documents: Iterable[Document], known: Mapping[str, Page] = MappingProxyType({})
+    ) -> dict[str, CutDocument]:
+        """Cut documents by id, unless the page of an id has the same text, title and metadata."""
+        cuts: dict[str, CutDocument] = {}
+        others = []
+        for document in documents:
+            page = known.get(document.id)
+            if page is not None and _is_same(page.document, document):
+                cuts[document.id] = page.cut
+            else:
+                others.append(document)
+        ids = [document.id for document in others]
+        return cuts | dict(zip(ids, cut_documents(self.builder, others), strict=True))
 
     def _page(self, document: Document, cut: CutDocument) -> Page:
         texts = _page_texts(document, cut, write=self._embedding_text)
@@ -291,7 +300,8 @@ class CorpusIndex:
         """
         check_documents(documents)
         ordered = sorted(documents, key=lambda document: document.id)
-        pages = {one.id: self._page(one, self._cutter.cut(one)) for one in ordered}
+        cuts = self._cut(ordered)
+        pages = {one.id: self._page(one, cuts[one.id]) for one in ordered}
         found: dict[bytes, Vector] = {}
         missing: dict[bytes, str] = {}
         with self._planning:

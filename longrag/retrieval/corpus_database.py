@@ -173,7 +173,7 @@ class DatabaseCorpus(CorpusIndex):
         A few documents are read again, all of them where there are few.
         """
         for page in pages[:: max(1, len(pages) // _CHECKED)]:
-            read = self._page(page.document, self._cutter.cut(page.document))
+            read = self._page(page.document, self._cut([page.document])[page.id])
             if read.cut != page.cut or read.block.name != page.block.name:
                 raise IndexFormatError(
                     f"the documents of the index {self.database.name!r} make other units or chunks"

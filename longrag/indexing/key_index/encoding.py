@@ -5,15 +5,21 @@ from __future__ import annotations
 import warnings
 from array import array
 from collections.abc import Iterable, Sequence
+from concurrent.futures import Executor
+from functools import partial
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from longrag.errors import ChangedTextWarning, InvalidParameterError, TokenizerError
+from longrag.executors import map_items
 from longrag.indexing.key_index.token_ids import TokenIds, token_ids
 from longrag.ingestion.sentences import SentenceSplitter
 from longrag.models.tokenizer import Tokenizer, encode_key
 from longrag.types import Key
+
+_KEYS_A_TASK: Final = 512
 
 
 def as_keys(keys: Iterable[Key | str]) -> list[Key]:
@@ -24,8 +30,12 @@ def as_keys(keys: Iterable[Key | str]) -> list[Key]:
     ]
 
 
-def encode_keys(tokenizer: Tokenizer, keys: Sequence[Key]) -> TokenIds:
+def encode_keys(
+    tokenizer: Tokenizer, keys: Sequence[Key], executor: Executor | None = None
+) -> TokenIds:
     """Return the ids of each key as they are after the opening marker.
+
+    ``executor`` tokenises some keys at a time.
 
     Raises:
         InvalidParameterError: a key has no text, or ids outside the tokenizer's vocabulary.
@@ -38,14 +48,20 @@ def encode_keys(tokenizer: Tokenizer, keys: Sequence[Key]) -> TokenIds:
         if not key.text.strip():
             remedy = "Leave out keys without text."
             raise InvalidParameterError(f"keys[{place}].text", key.text, "not blank", remedy)
-        try:
-            flat.extend(encode_key(tokenizer, key.text))
-        except (TypeError, OverflowError) as error:
-            raise TokenizerError(
-                f"the tokenizer gave no ids for the key {key.text[:80]!r}: {error}"
-            ) from error
+    encode = partial(_encode, tokenizer)
+    for place, ids in enumerate(map_items(encode, keys, executor, part_size=_KEYS_A_TASK)):
+        flat.extend(ids)
         offsets[place + 1] = len(flat)
     return token_ids(TokenIds(np.frombuffer(flat, np.intc), offsets), tokenizer.vocab_size)
+
+
+def _encode(tokenizer: Tokenizer, key: Key) -> array[int]:
+    try:
+        return array("i", encode_key(tokenizer, key.text))
+    except (TypeError, OverflowError) as error:
+        raise TokenizerError(
+            f"the tokenizer gave no ids for the key {key.text[:80]!r}: {error}"
+        ) from error
 
 
 def warn_of_changes(tokenizer: Tokenizer, keys: Sequence[Key], ids: TokenIds) -> None:
@@ -77,22 +93,28 @@ def same_words(one: str, other: str) -> bool:
 
 
 def sentence_ends(
-    tokenizer: Tokenizer, keys: Sequence[Key], ids: TokenIds, split_sentences: SentenceSplitter
+    tokenizer: Tokenizer,
+    keys: Sequence[Key],
+    ids: TokenIds,
+    split_sentences: SentenceSplitter,
+    executor: Executor | None = None,
 ) -> list[list[int]]:
     """Return, for each key, after how many of its tokens a sentence ends.
 
     A sentence whose end falls inside a token has none: the tokens of the text up to it must be the
     first tokens of the key.
     """
-    return [
-        _ends_of(tokenizer, key.text, ids[place].tolist(), split_sentences)
-        for place, key in enumerate(keys)
-    ]
+    cut = [(key.text, ids[place]) for place, key in enumerate(keys)]
+    work = partial(_ends_of, tokenizer, split_sentences)
+    return list(map_items(work, cut, executor, part_size=_KEYS_A_TASK))
 
 
 def _ends_of(
-    tokenizer: Tokenizer, text: str, ids: list[int], split_sentences: SentenceSplitter
+    tokenizer: Tokenizer,
+    split_sentences: SentenceSplitter,
+    key: tuple[str, NDArray[np.integer[Any]]],
 ) -> list[int]:
+    text, ids = key[0], key[1].tolist()
     ends = []
     for _, end in split_sentences(text):
         prefix = list(encode_key(tokenizer, text[:end]))

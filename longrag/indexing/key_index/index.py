@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import Executor
 from dataclasses import dataclass
 from functools import cached_property
 from hashlib import sha256
@@ -19,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from longrag.errors import IndexFormatError, InvalidParameterError, TokenizerError
+from longrag.executors import check_executor
 from longrag.indexing.key_index.encoding import (
     as_keys,
     encode_keys,
@@ -109,6 +111,7 @@ class KeyIndex:
         split_sentences: SentenceSplitter = split_sentences,
         markers: tuple[str, str] = MARKERS,
         check_sample: int = 256,
+        executor: Executor | None = None,
     ) -> KeyIndex:
         """Tokenise keys and index them.
 
@@ -121,6 +124,8 @@ class KeyIndex:
             split_sentences: gives the sentences of a key where stretches may end.
             markers: what encloses a span in the model's output.
             check_sample: how many keys, evenly spaced, are tokenised between the markers too.
+            executor: where keys are tokenised and cut into sentences, some at a time; by default
+                here. The tokenizer must pickle for other processes. They are sorted here.
 
         Raises:
             InvalidParameterError: a setting, or a key without text.
@@ -145,6 +150,7 @@ class KeyIndex:
             split_sentences=split_sentences,
             markers=markers,
             check_sample=check_sample,
+            executor=executor,
         )
 
     @classmethod
@@ -192,6 +198,7 @@ class KeyIndex:
         split_sentences: SentenceSplitter = split_sentences,
         markers: tuple[str, str] = MARKERS,
         check_sample: int = 256,
+        executor: Executor | None = None,
     ) -> KeyIndex:
         """Return an index with further keys; only these are tokenised. See ``from_keys``.
 
@@ -200,18 +207,19 @@ class KeyIndex:
             TokenizerError: another tokenizer than the index's, or one that cuts a key differently
                 between the markers than alone.
         """
+        check_executor(executor)
         tokenizer = as_tokenizer(tokenizer)
         self._check_tokenizer(tokenizer)
         found = list(keys)
         sources = KeySources.build(found)
-        ids = encode_keys(tokenizer, found)
+        ids = encode_keys(tokenizer, found, executor)
         warn_of_changes(tokenizer, found, ids)
         if check_sample and found:
             step = -(-len(found) // check_sample)
             check_splices(tokenizer, [key.text for key in found[::step]], markers=markers)
         ends = None
         if self.mode != "keys":
-            ends = sentence_ends(tokenizer, found, ids, split_sentences)
+            ends = sentence_ends(tokenizer, found, ids, split_sentences, executor)
         return self._with(ids, sources, ends)
 
     def with_token_ids(

@@ -78,11 +78,14 @@ class TreeAssembly:
 
     def add_leaves(self, unchanged: Collection[str]) -> list[str]:
         """Cut the documents into leaves and return the ids of all, in order."""
-        for doc_id in sorted(self._documents):
+        ids = sorted(self._documents)
+        changed = [self._documents[doc_id] for doc_id in ids if doc_id not in unchanged]
+        cut = self.settings.leaves_of_each(changed)
+        for doc_id in ids:
             if doc_id in unchanged:
                 self._leaves[doc_id] = self._leaves_before(doc_id)
                 continue
-            leaves = self.settings.leaves(self._documents[doc_id])
+            leaves = next(cut)
             self.nodes |= {leaf.id: leaf for leaf in leaves}
             self._leaves[doc_id] = [leaf.id for leaf in leaves]
         return [id_ for own in self._leaves.values() for id_ in own]

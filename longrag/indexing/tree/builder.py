@@ -10,14 +10,18 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Collection, Hashable, Sequence
+from concurrent.futures import Executor
+from functools import partial
 from hashlib import sha256
 from itertools import chain, islice
 from typing import Final
 
 from longrag.calls import Compute, Flow, announce, ask, together
+from longrag.executors import Started
 from longrag.indexing.tree.assembly import TreeAssembly
-from longrag.indexing.tree.changes import Groups, History, regroup
-from longrag.indexing.tree.clusterer import Clusterer
+from longrag.indexing.tree.changes import Groups, History, OldGroups, regroup
+from longrag.indexing.tree.clusterer import Clusterer, Layer
+from longrag.indexing.tree.clustering import is_in_blocks
 from longrag.indexing.tree.events import LayerPlan
 from longrag.indexing.tree.settings import TreeBuilder
 from longrag.indexing.tree.tree import Tree
@@ -147,12 +151,28 @@ def _group(
         value.tokens,
     )
 
-    def work() -> str:
-        return json.dumps(regroup(value, old, grouping, max_tokens=settings.max_cluster_tokens))
-
-    text = yield from ask(Compute(key, work, assembly.sources(layer)))
+    work = partial(_grouped, value, old, grouping, settings.max_cluster_tokens)
+    sources = assembly.sources(layer)
+    if settings.executor is None or is_in_blocks(grouping, len(layer)):
+        # Of a large layer the blocks go to the workers.
+        text = yield from ask(Compute(key, partial(work, settings.executor), sources))
+    else:
+        # The layers of all trees are begun before the first is waited for.
+        started = Started(work, settings.executor)
+        text = yield from ask(Compute(key, started, sources))
+        started.cancel()
     groups, origins = json.loads(text)
     return groups, origins
+
+
+def _grouped(
+    layer: Layer,
+    old: OldGroups | None,
+    clusterer: Clusterer,
+    max_tokens: int,
+    executor: Executor | None = None,
+) -> str:
+    return json.dumps(regroup(layer, old, clusterer, max_tokens=max_tokens, executor=executor))
 
 
 def _name(clusterer: Clusterer) -> str:

@@ -9,6 +9,7 @@ the path from it to the root. What this costs in quality is measured in
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from concurrent.futures import Executor
 from typing import NamedTuple, TypeAlias
 
 from longrag.indexing.tree.clusterer import Clusterer, Layer
@@ -82,13 +83,19 @@ class History:
 
 
 def regroup(
-    layer: Layer, old: OldGroups | None, clusterer: Clusterer, *, max_tokens: int
+    layer: Layer,
+    old: OldGroups | None,
+    clusterer: Clusterer,
+    *,
+    max_tokens: int,
+    executor: Executor | None = None,
 ) -> Groups:
     """Group a layer by its old groups, or from scratch without any.
 
     Newcomers are fitted in, what grew too large is cut, and what shrank to one node is dissolved.
     Enough newcomers of one document form separate groups, so that a document is paid for once;
-    others join the group whose mean is nearest and has room.
+    others join the group whose mean is nearest and has room. A layer from scratch that is clustered
+    in blocks has these clustered in the executor.
     """
     if old is not None and any(old.groups):
         adapted = _adapt_groups(layer, old, clusterer, max_tokens)
@@ -96,7 +103,7 @@ def regroup(
         # Groups that share most of their nodes would pile up layers without end.
         if len(groups) < len({index for group in groups for index in group}):
             return [list(group) for group in groups], [adapted[group] for group in groups]
-    fresh = cluster_layer(clusterer, layer, max_tokens=max_tokens)
+    fresh = cluster_layer(clusterer, layer, max_tokens=max_tokens, executor=executor)
     return fresh, [None] * len(fresh)
 
 

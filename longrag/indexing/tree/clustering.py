@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Executor
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from longrag.errors import InvalidParameterError
+from longrag.executors import map_parts
 from longrag.indexing.tree.clusterer import Clusterer, Layer
 from longrag.indexing.tree.geometry import check_integer, check_seed, directions, divide
 from longrag.indexing.tree.mixtures import FastClusterer, PaperClusterer
@@ -59,7 +62,9 @@ def clusterer(name: str | Clusterer, *, random_state: int = 0) -> Clusterer:
     return name
 
 
-def cluster_layer(clusterer: Clusterer, layer: Layer, *, max_tokens: int) -> Groups:
+def cluster_layer(
+    clusterer: Clusterer, layer: Layer, *, max_tokens: int, executor: Executor | None = None
+) -> Groups:
     """Group the nodes of a layer, and correct groups that a tree cannot use.
 
     A layer of at most 11 nodes that fits the budget is one group. Otherwise the clusterer is asked,
@@ -79,6 +84,7 @@ def cluster_layer(clusterer: Clusterer, layer: Layer, *, max_tokens: int) -> Gro
         clusterer: A callable as described by ``Clusterer``.
         layer: The nodes.
         max_tokens: The most tokens that the texts of a group have together.
+        executor: Where the blocks of a layer are clustered; by default here.
 
     Returns:
         Groups of at least two ascending indices, in the order of their first ones, none twice.
@@ -105,7 +111,7 @@ def cluster_layer(clusterer: Clusterer, layer: Layer, *, max_tokens: int) -> Gro
     ordered = checked.take(order)
     with threadpool_limits(1):
         groups = _ensure_shrinking(
-            _cluster_layer(clusterer, ordered, max_tokens), ordered, max_tokens
+            _cluster_layer(clusterer, ordered, max_tokens, executor), ordered, max_tokens
         )
     return _sort_groups([order[row] for row in group] for group in groups)
 
@@ -118,25 +124,44 @@ def _check_layer(layer: Layer) -> Layer:
     return replace(layer, vectors=vectors)
 
 
-def _cluster_layer(clusterer: Clusterer, layer: Layer, max_tokens: int) -> Groups:
-    groups = _call_clusterer(clusterer, layer)
+def _cluster_layer(
+    clusterer: Clusterer, layer: Layer, max_tokens: int, executor: Executor | None
+) -> Groups:
+    groups = _call_clusterer(clusterer, layer, executor)
     return _join_alone(
         layer, _sort_groups(_divide_over_budget(clusterer, layer, groups, max_tokens)), max_tokens
     )
 
 
-def _call_clusterer(clusterer: Clusterer, layer: Layer) -> Groups:
-    """Ask a clusterer for groups, in blocks where the layer is larger than it takes at once."""
+def is_in_blocks(clusterer: Clusterer, count: int) -> bool:
+    """Tell whether a clusterer is asked about a layer of so many nodes in blocks."""
     block = getattr(clusterer, "block_size", _BLOCK)
     if block is not None:
         check_integer("block_size", block, at_least=1)
-    if block is None or len(layer.ids) <= block:
+    return block is not None and count > block
+
+
+def _call_clusterer(clusterer: Clusterer, layer: Layer, executor: Executor | None = None) -> Groups:
+    """Ask a clusterer for groups, in blocks where the layer is larger than it takes at once."""
+    if not is_in_blocks(clusterer, len(layer.ids)):
         return _check_groups(clusterer, clusterer(layer), len(layer.ids))
-    groups: Groups = []
-    for inside in divide(directions(layer.vectors), most=block, random_state=0):
-        part = _check_groups(clusterer, clusterer(layer.take(inside.tolist())), len(inside))
-        groups += [inside[group].tolist() for group in part]
-    return groups
+    block = getattr(clusterer, "block_size", _BLOCK)
+    insides = list(divide(directions(layer.vectors), most=block, random_state=0))
+    blocks = (layer.take(inside.tolist()) for inside in insides)
+    found = map_parts(partial(_cluster_block, clusterer), blocks, executor)
+    return [
+        inside[group].tolist()
+        for inside, part in zip(insides, found, strict=True)
+        for group in part
+    ]
+
+
+def _cluster_block(clusterer: Clusterer, block: Layer) -> Groups:
+    # threadpoolctl looks through the loaded libraries when it is imported.
+    from threadpoolctl import threadpool_limits
+
+    with threadpool_limits(1):
+        return _check_groups(clusterer, clusterer(block), len(block.ids))
 
 
 def _check_groups(clusterer: Clusterer, groups: Any, count: int) -> Groups:

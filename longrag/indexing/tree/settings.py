@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Executor
 from dataclasses import dataclass, field, replace
 from operator import index
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from longrag.errors import InvalidParameterError
+from longrag.executors import check_executor, map_items
 from longrag.indexing.tree.clusterer import Clusterer
 from longrag.indexing.tree.clustering import clusterer
 from longrag.indexing.tree.summaries import LlmSummarizer, Summarizer
@@ -23,6 +25,9 @@ Scope: TypeAlias = str
 "corpus" is the whole corpus, and "document" each document, the protocol of the paper. Anything else
 is a metadata key, such as "tenant": one tree for the documents of each value.
 """
+
+
+_DOCUMENTS_A_TASK: Final = 32
 
 
 def _plain_text(leaf: TreeNode, metadata: Mapping[str, object]) -> str:
@@ -47,6 +52,10 @@ class TreeBuilder:
         count_tokens: counts the tokens of a text.
         split_sentences: gives the spans of the sentences of a text.
         embedding_text: writes what is embedded of a leaf, from it and its document's metadata.
+        executor: where documents are cut into leaves and layers are clustered, many trees or blocks
+            at the same time, for instance a ``ProcessPoolExecutor``; by default here. It changes
+            nothing about the tree. What goes to other processes, such as ``count_tokens`` and a
+            clusterer of your own, must pickle.
 
     Raises:
         InvalidParameterError: a setting is out of range.
@@ -65,6 +74,7 @@ class TreeBuilder:
     count_tokens: TokenCounter = count_tokens
     split_sentences: SentenceSplitter = split_sentences
     embedding_text: Callable[[TreeNode, Mapping[str, object]], str] = _plain_text
+    executor: Executor | None = field(default=None, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         if not isinstance(self.scope, str) or not self.scope:
@@ -75,6 +85,7 @@ class TreeBuilder:
                 check_size(name, getattr(self, name))
         check_size("max_cluster_tokens", self.max_cluster_tokens)
         check_size("texts_per_call", self.texts_per_call)
+        check_executor(self.executor)
         self.clustering()
 
     def clustering(self) -> Clusterer:
@@ -98,6 +109,12 @@ class TreeBuilder:
                 "count_tokens", tokens, "a function that returns integers of at least 0"
             )
         return counted
+
+    def leaves_of_each(self, documents: Sequence[Document]) -> Iterator[list[TreeNode]]:
+        """Cut documents into leaves, in the executor; see ``leaves``."""
+        # What a cut does not need may not pickle.
+        cut = replace(self, executor=None, clusterer="stable", summarizer=LlmSummarizer()).leaves
+        return map_items(cut, documents, self.executor, part_size=_DOCUMENTS_A_TASK)
 
     def leaves(self, document: Document) -> list[TreeNode]:
         """Cut a document into leaves of whole sentences, with their characters in it."""

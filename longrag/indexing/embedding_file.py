@@ -1,0 +1,197 @@
+"""Embedding a corpus into a matrix on disk, in batches, so that it need not fit into memory.
+
+A folder holds the matrix, a .npy file that can be mapped, and a list of the batches that are in it.
+A batch is on disk before it is listed, so that a run that was killed goes on after the last one.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from concurrent.futures import Executor
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, BinaryIO, Final, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from longrag.errors import EmbeddingError, IndexFormatError, InvalidParameterError
+from longrag.executors import check_executor, map_parts
+from longrag.indexing.storage import only_writer
+from longrag.indexing.vectors import Storage, check_magnitude, check_vectors
+from longrag.ingestion.chunking import check_size
+from longrag.models.embedder import Embedder
+
+_MATRIX: Final = "vectors.npy"
+_BATCHES: Final = "batches.jsonl"
+_FORMAT: Final = "longrag-embedding-1"
+
+
+@dataclass(frozen=True, slots=True)
+class _Matrix:
+    """What the first line of the list says of the matrix."""
+
+    rows: int
+    width: int
+    storage: Storage
+    normalize: bool
+    name: str
+    format: str = _FORMAT
+
+
+def embed_to_file(
+    texts: Sequence[str],
+    embedder: Embedder,
+    path: str | os.PathLike[str],
+    *,
+    name: str = "",
+    batch_size: int = 1024,
+    normalize: bool = True,
+    storage: Storage = "float32",
+    executor: Executor | None = None,
+) -> NDArray[Any]:
+    """Embed texts into a matrix on disk, and go on where an earlier run was stopped.
+
+    Each batch is on disk before the next is waited for: after a kill only the batches in flight are
+    embedded again. One process at a time may write to a folder (on Windows the caller sees to it).
+
+    Args:
+        texts: what is embedded; a sequence that reads them from elsewhere will do.
+        embedder: gives the vectors. For processes make it a ``LazyEmbedder``, so that each loads
+            its own.
+        path: the folder; made if it is missing.
+        name: tells the embedder from others, for instance the name of its model.
+        batch_size: how many texts are embedded, and are at stake, at a time.
+        normalize: scale vectors to unit length, as the cosine needs; zero vectors stay zero.
+        storage: the type of the matrix; float16 takes half the disk.
+        executor: where batches are embedded; by default here.
+
+    Returns:
+        The matrix, mapped read-only, shape (texts, width), as ``MaxPIndex.over`` takes it.
+
+    Raises:
+        EmbeddingError: vectors that are not finite, not one a text or not of one width.
+        IndexFormatError: the folder holds the vectors of other texts, of another embedder or
+            settings, or something else; it is left as it was.
+        InvalidParameterError: a setting is not allowed, or there are no texts.
+    """
+    check_size("batch_size", batch_size)
+    check_executor(executor)
+    if storage not in get_args(Storage):
+        raise InvalidParameterError("storage", storage, '"float32" or "float16"')
+    if not len(texts):
+        raise InvalidParameterError("texts", texts, "at least one text")
+    folder = Path(path)
+    folder.mkdir(parents=True, exist_ok=True)
+    with only_writer(folder):
+        wanted = _Matrix(len(texts), 0, storage, normalize, name)
+        _fill(folder, texts, embedder, wanted, batch_size=batch_size, executor=executor)
+    return np.asarray(np.load(folder / _MATRIX, mmap_mode="r"))
+
+
+def _fill(
+    folder: Path,
+    texts: Sequence[str],
+    embedder: Embedder,
+    wanted: _Matrix,
+    *,
+    batch_size: int,
+    executor: Executor | None,
+) -> None:
+    """Embed what is not there yet; the width of the matrix is that of the first vectors."""
+    known, done, size = _read_batches(folder, texts)
+    if known is not None and known != replace(wanted, width=known.width):
+        raise _other(folder, f"{known} in place of {wanted}")
+    with (folder / _BATCHES).open("ab") as list_file:
+        # A kill may have left half a line.
+        list_file.truncate(size)
+        matrix = None if known is None else np.load(folder / _MATRIX, mmap_mode="r+")
+        parts = (texts[at : at + batch_size] for at in range(done, len(texts), batch_size))
+        work = partial(_embed, embedder, wanted)
+        for digest, vectors in map_parts(work, parts, executor):
+            if matrix is None:
+                known = replace(wanted, width=vectors.shape[1])
+                matrix = _make_matrix(folder, known)
+                _append(list_file, asdict(known))
+            if vectors.shape[1] != matrix.shape[1]:
+                raise EmbeddingError(
+                    f"the embedder returned vectors of width {vectors.shape[1]} after vectors of"
+                    f" width {matrix.shape[1]}: use one embedding model"
+                )
+            matrix[done : done + len(vectors)] = vectors
+            matrix.flush()
+            done += len(vectors)
+            _append(list_file, {"end": done, "sha256": digest})
+
+
+def _embed(embedder: Embedder, wanted: _Matrix, texts: Sequence[str]) -> tuple[str, NDArray[Any]]:
+    """Return a name of some texts, and their vectors as they are stored."""
+    texts = list(texts)
+    vectors = check_vectors(embedder(texts, "document"), name="vectors")
+    if len(vectors) != len(texts):
+        raise EmbeddingError(f"the embedder returned {len(vectors)} vectors for {len(texts)} texts")
+    if wanted.normalize:
+        norms = np.linalg.norm(vectors.astype(np.float64), axis=1, keepdims=True)
+        vectors = (vectors / np.where(norms > 0, norms, 1)).astype(np.float32)
+    check_magnitude(vectors, "vectors", wanted.storage)
+    return _name(texts), vectors.astype(wanted.storage)
+
+
+def _name(texts: Sequence[str]) -> str:
+    return sha256(json.dumps(list(texts)).encode("ascii")).hexdigest()
+
+
+def _make_matrix(folder: Path, made: _Matrix) -> np.memmap[Any, Any]:
+    path = folder / _MATRIX
+    matrix: np.memmap[Any, Any] = np.lib.format.open_memmap(
+        path, mode="w+", dtype=made.storage, shape=(made.rows, made.width)
+    )
+    matrix.flush()
+    return matrix
+
+
+def _append(list_file: BinaryIO, line: dict[str, Any]) -> None:
+    list_file.write(json.dumps(line).encode("ascii") + b"\n")
+    list_file.flush()
+    os.fsync(list_file.fileno())
+
+
+def _read_batches(folder: Path, texts: Sequence[str]) -> tuple[_Matrix | None, int, int]:
+    """Return what is known of the matrix, how many rows are there, and the bytes of whole lines."""
+    path = folder / _BATCHES
+    if not path.exists():
+        if any(folder.iterdir()):
+            raise _other(folder, "files that are not an embedded corpus")
+        return None, 0, 0
+    content = path.read_bytes()
+    whole = content[: content.rfind(b"\n") + 1]
+    lines = whole.splitlines()
+    if not lines:
+        return None, 0, 0
+    try:
+        first = json.loads(lines[0])
+        if first.pop("format") != _FORMAT:
+            raise ValueError("an unknown format")
+        known = _Matrix(**first)
+        ends = [(line["end"], line["sha256"]) for line in map(json.loads, lines[1:])]
+        shape = np.load(folder / _MATRIX, mmap_mode="r").shape
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise _other(folder, f"a damaged list or matrix ({error})") from error
+    if shape != (known.rows, known.width):
+        raise _other(folder, f"a matrix of shape {shape}")
+    done = 0
+    for end, digest in ends:
+        if end > len(texts) or _name(texts[done:end]) != digest:
+            raise _other(folder, f"the vectors of other texts from text {done} on")
+        done = end
+    return known, done, len(whole)
+
+
+def _other(folder: Path, what: str) -> IndexFormatError:
+    return IndexFormatError(
+        f"{folder} holds {what}. Give the same texts and settings, or another folder."
+    )

@@ -1,0 +1,131 @@
+"""Work in parts gives the same results in any executor, also when workers fail or die."""
+
+import multiprocessing
+import os
+import signal
+from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from longrag.errors import InvalidDocumentError, InvalidParameterError, WorkerError
+from longrag.executors import check_executor, map_items, map_parts
+
+CONTEXT = multiprocessing.get_context("forkserver")
+
+
+@pytest.fixture(scope="module")
+def processes():
+    with ProcessPoolExecutor(2, mp_context=CONTEXT) as pool:
+        yield pool
+
+
+def square(number):
+    return number * number
+
+
+def fail_at_first(folder, number):
+    """Fail the first time that each multiple of 5 is tried."""
+    tried = Path(folder) / str(number)
+    if number % 5 == 0 and not tried.exists():
+        tried.touch()
+        raise OSError("the network is down")
+    return number
+
+
+def die_at_first(folder, number):
+    """End the process the first time that 7 is tried."""
+    tried = Path(folder) / str(number)
+    if number == 7 and not tried.exists():
+        tried.touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+    return number
+
+
+def die_always(number):
+    if number == 3:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return number
+
+
+def refuse(number):
+    raise InvalidDocumentError(f"document {number} is not one")
+
+
+def test_results_come_in_order_from_processes_and_threads(processes):
+    expected = [square(number) for number in range(1000)]
+    for executor in (None, processes):
+        assert list(map_parts(square, iter(range(1000)), executor)) == expected
+        assert list(map_items(square, range(1000), executor, part_size=7)) == expected
+    with ThreadPoolExecutor(3) as threads:
+        assert list(map_items(square, range(1000), threads, part_size=64)) == expected
+    assert list(map_items(square, [], processes, part_size=7)) == []
+
+
+def test_only_some_parts_are_read_ahead():
+    taken = []
+
+    class Done:
+        def submit(self, work, part):
+            taken.append(part)
+            future = Future()
+            future.set_result(work(part))
+            return future
+
+    results = map_parts(square, iter(range(10_000)), Done())
+    assert [next(results) for _ in range(3)] == [0, 1, 4]
+    assert len(taken) < 300
+
+
+def test_a_part_that_fails_is_tried_again(tmp_path, processes):
+    assert list(map_parts(partial(fail_at_first, tmp_path), range(20), processes)) == [*range(20)]
+
+
+def test_an_error_that_stays_is_raised_in_its_turn(processes):
+    results = map_parts(divide_ten, [5, 2, 0, 1], processes)
+    assert [next(results), next(results)] == [2.0, 5.0]
+    with pytest.raises(ZeroDivisionError):
+        next(results)
+
+
+def divide_ten(number):
+    return 10 / number
+
+
+def test_an_error_of_the_package_is_not_tried_again():
+    tried = []
+
+    def work(number):
+        tried.append(number)
+        refuse(number)
+
+    with ThreadPoolExecutor(1) as threads, pytest.raises(InvalidDocumentError, match="document 1"):
+        list(map_parts(work, [1], threads))
+    assert tried == [1]
+
+
+def test_what_a_broken_pool_leaves_is_done_in_another_process(tmp_path):
+    with ProcessPoolExecutor(2, mp_context=CONTEXT) as pool:
+        found = list(map_parts(partial(die_at_first, tmp_path), range(600), pool))
+    assert found == [*range(600)]
+
+
+def test_a_part_that_ends_every_process_does_not_end_this_one():
+    with ProcessPoolExecutor(2, mp_context=CONTEXT) as pool:
+        results = map_parts(die_always, range(6), pool)
+        assert [next(results) for _ in range(3)] == [0, 1, 2]
+        with pytest.raises(WorkerError, match="died 3 times"):
+            next(results)
+
+
+def test_work_that_cannot_be_sent_is_told(processes):
+    with pytest.raises(InvalidParameterError, match="Define callables in a module"):
+        list(map_parts(lambda number: number, range(3), processes))
+
+
+def test_something_else_than_an_executor_is_refused(processes):
+    check_executor(None)
+    check_executor(processes)
+    with pytest.raises(InvalidParameterError, match="executor must be"):
+        check_executor(4)
