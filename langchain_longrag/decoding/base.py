@@ -12,8 +12,9 @@ from langchain_core.messages import HumanMessage
 from langchain_core.runnables import RunnableConfig
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, SkipValidation
 
-from langchain_longrag.decoding.candidates import find, read_source, to_key_scorer
-from langchain_longrag.decoding.citations import CitedCorpus, DecoderBuilder
+from langchain_longrag.decoding.building import DecoderBuilder
+from langchain_longrag.decoding.candidates import find, read_source
+from langchain_longrag.decoding.citations import CitedCorpus
 from langchain_longrag.decoding.conversation import build_prompt
 from longrag import explorer
 from longrag.decoding.decoder import RichesDecoder
@@ -142,7 +143,6 @@ class RichesComponent(BaseModel):
         """
         builder, own = cls._make_builder(
             documents,
-            settings,
             language_model=language_model,
             keys=keys,
             with_title=with_title,
@@ -151,47 +151,27 @@ class RichesComponent(BaseModel):
             journal=journal,
             config=config,
             max_concurrency=max_concurrency,
+            **settings,
         )
         return cls(decoder=builder.run(), documents=documents, **own)
 
     @classmethod
     async def afrom_documents(
-        cls,
-        documents: Sequence[Document],
-        *,
-        language_model: LanguageModel,
-        keys: KeyKind = "sentence",
-        with_title: bool = False,
-        mode: Mode = "keys",
-        llm: LanguageModelLike | None = None,
-        journal: str | os.PathLike[str] | Journal | None = None,
-        config: RunnableConfig | None = None,
-        max_concurrency: int = 4,
-        **settings: Any,
+        cls, documents: Sequence[Document], *, language_model: LanguageModel, **settings: Any
     ) -> Self:
-        """Make the keys, the index and the decoder off the event loop, as ``from_documents``."""
-        builder, own = cls._make_builder(
-            documents,
-            settings,
-            language_model=language_model,
-            keys=keys,
-            with_title=with_title,
-            mode=mode,
-            llm=llm,
-            journal=journal,
-            config=config,
-            max_concurrency=max_concurrency,
-        )
+        """Make the keys, the index and the decoder off the event loop.
+
+        Takes what ``from_documents`` takes.
+        """
+        builder, own = cls._make_builder(documents, language_model=language_model, **settings)
         return cls(decoder=await builder.arun(), documents=documents, **own)
 
     @classmethod
     def _make_builder(
-        cls, documents: Sequence[Document], settings: dict[str, Any], **given: Any
+        cls, documents: Sequence[Document], **settings: Any
     ) -> tuple[DecoderBuilder, dict[str, Any]]:
-        """Return what builds the decoder, and the settings that are fields."""
-        own = {name: value for name, value in settings.items() if name in cls.model_fields}
-        decoding = {name: value for name, value in settings.items() if name not in own}
-        decoding["key_scorer"] = to_key_scorer(decoding.get("key_scorer"))
+        """Return what builds the decoder, and the settings that are fields of the class."""
+        own = {name: settings.pop(name) for name in cls.model_fields if name in settings}
         title_key = own.get("title_key", cls.model_fields["title_key"].default)
         corpus = CitedCorpus(documents, title_key).documents
-        return DecoderBuilder(corpus, settings=decoding, **given), own
+        return DecoderBuilder(corpus, **settings), own

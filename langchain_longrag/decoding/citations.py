@@ -3,31 +3,21 @@
 from __future__ import annotations
 
 import copy
-import os
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
 from langchain_core.documents import Document
-from langchain_core.language_models import LanguageModelLike
 from langchain_core.messages import Citation
-from langchain_core.runnables import Runnable, RunnableConfig
 
-from langchain_longrag.bridge.answering import call_config, model_answerer
 from langchain_longrag.bridge.documents import to_core
-from langchain_longrag.models.identity import llm_identity
 from longrag import types as core
 from longrag.decoding.attribution import cited_sources
-from longrag.decoding.building import build_decoder
-from longrag.decoding.decoder import RichesDecoder
 from longrag.decoding.generation import RetrievedSpan, Source
 from longrag.decoding.retrieving import Retrieved
 from longrag.errors import InvalidParameterError
-from longrag.ingestion import KeyKind, Paragraph, paragraphs
+from longrag.ingestion import Paragraph, paragraphs
 from longrag.ingestion.units import check_documents
-from longrag.integration.answering import Answerer
-from longrag.integration.journals import aopen_journal, check_journal, open_journal
-from longrag.journal import Journal
 
 
 class CitedCorpus:
@@ -145,62 +135,3 @@ def _find_url(metadata: Mapping[str, object]) -> str:
         ),
         "",
     )
-
-
-class DecoderBuilder:
-    """The decoder over a corpus, and who writes its propositions where these are the keys.
-
-    Args:
-        documents: the corpus.
-        keys: the kind of keys.
-        llm: writes propositions.
-        journal: keeps them: a path, or a ``Journal``.
-        config: for the calls of ``llm``.
-        max_concurrency: the calls in flight.
-        options: further arguments of ``build_decoder``.
-
-    Raises:
-        InvalidParameterError: a setting, or a model that cannot be constrained.
-        TypeError: an unknown setting.
-    """
-
-    def __init__(
-        self,
-        documents: Sequence[core.Document],
-        *,
-        keys: KeyKind,
-        llm: LanguageModelLike | None,
-        journal: str | os.PathLike[str] | Journal | None,
-        config: RunnableConfig | None,
-        max_concurrency: int,
-        **options: Any,
-    ) -> None:
-        if llm is not None and not isinstance(llm, Runnable):
-            raise InvalidParameterError("llm", llm, "a language model or a runnable")
-        if keys == "proposition" and llm is None:
-            raise InvalidParameterError("llm", None, "a language model, which writes propositions")
-        check_journal(journal)
-        self._flow = build_decoder(documents, keys=keys, **options)
-        self._llm, self._journal, self._max_concurrency = llm, journal, max_concurrency
-        self._config = call_config(config)
-
-    def run(self) -> RichesDecoder:
-        """Make the keys and the decoder."""
-        with open_journal(self._journal, self._model_names) as journal:
-            return self._answerer(journal).run(self._flow)
-
-    async def arun(self) -> RichesDecoder:
-        """Make the keys and the decoder, off the event loop."""
-        async with aopen_journal(self._journal, self._model_names) as journal:
-            return await self._answerer(journal).arun(self._flow)
-
-    def _answerer(self, journal: Journal | None) -> Answerer:
-        return model_answerer(
-            llm=self._llm,
-            config=self._config,
-            max_concurrency=self._max_concurrency,
-            journal=journal,
-        )
-
-    def _model_names(self) -> dict[str, str]:
-        return {"model": llm_identity(self._llm, self._config)}

@@ -73,9 +73,11 @@ class TestLlamaCpp(LanguageModelSuite):
 
     def test_it_cuts_and_ends_as_transformers_does(self, model, reference):
         for text in ("", "The mill", " << Ünï 磨\n\n >>", "<s></s>", "<s>The mill"):
-            assert model.prompt_ids(text) == reference.prompt_ids(text) or text.startswith("<s>")
+            assert model.prompt_ids(text) == reference.prompt_ids(text)
             assert model.tokenizer.encode(text) == reference.tokenizer.encode(text)
-        assert model.prompt_ids("<s>The mill") == model.prompt_ids("The mill")
+        assert len(model.prompt_ids("<s>The mill")) > len(model.prompt_ids("The mill"))
+        live = LlamaCppLanguageModel(model._llama, special_tokens=True)
+        assert live.prompt_ids("<s>The mill") == model.prompt_ids("The mill")
         assert model.end_ids == reference.end_ids
         assert (model.name, model.context_window) == ("tiny.gguf", 256)
 

@@ -1,0 +1,98 @@
+"""From documents to a decoder over them, with the models of LangChain that this takes."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Any
+
+from langchain_core.language_models import LanguageModelLike
+from langchain_core.runnables import Runnable, RunnableConfig
+
+from langchain_longrag.bridge.answering import call_config, model_answerer
+from langchain_longrag.decoding.candidates import to_key_scorer
+from langchain_longrag.models.identity import llm_identity
+from longrag import types as core
+from longrag.decoding.building import build_decoder
+from longrag.decoding.decoder import RichesDecoder
+from longrag.errors import InvalidParameterError
+from longrag.indexing.key_index.parts import Mode
+from longrag.ingestion import KeyKind
+from longrag.integration.answering import Answerer
+from longrag.integration.journals import aopen_journal, check_journal, open_journal
+from longrag.journal import Journal
+from longrag.models.language_model import LanguageModel
+
+
+class DecoderBuilder:
+    """The decoder over a corpus, and who writes its propositions where these are the keys.
+
+    Args:
+        documents: the corpus.
+        language_model: decodes.
+        keys: the kind of keys.
+        with_title: put titles and headings before sentences or paragraphs.
+        mode: of the index.
+        llm: writes propositions.
+        journal: keeps them: a path, or a ``Journal``.
+        config: for the calls of ``llm``.
+        max_concurrency: the calls in flight.
+        settings: keyword arguments of ``RichesDecoder``; ``key_scorer`` may be an embedding model
+            or a cross encoder of LangChain.
+
+    Raises:
+        InvalidParameterError: a setting, or a model that cannot be constrained.
+        TypeError: an unknown setting.
+    """
+
+    def __init__(
+        self,
+        documents: Sequence[core.Document],
+        *,
+        language_model: LanguageModel,
+        keys: KeyKind = "sentence",
+        with_title: bool = False,
+        mode: Mode = "keys",
+        llm: LanguageModelLike | None = None,
+        journal: str | os.PathLike[str] | Journal | None = None,
+        config: RunnableConfig | None = None,
+        max_concurrency: int = 4,
+        **settings: Any,
+    ) -> None:
+        if llm is not None and not isinstance(llm, Runnable):
+            raise InvalidParameterError("llm", llm, "a language model or a runnable")
+        if keys == "proposition" and llm is None:
+            raise InvalidParameterError("llm", None, "a language model, which writes propositions")
+        check_journal(journal)
+        settings["key_scorer"] = to_key_scorer(settings.get("key_scorer"))
+        self._flow = build_decoder(
+            documents,
+            language_model=language_model,
+            keys=keys,
+            with_title=with_title,
+            mode=mode,
+            settings=settings,
+        )
+        self._llm, self._journal, self._max_concurrency = llm, journal, max_concurrency
+        self._config = call_config(config)
+
+    def run(self) -> RichesDecoder:
+        """Make the keys and the decoder."""
+        with open_journal(self._journal, self._model_names) as journal:
+            return self._answerer(journal).run(self._flow)
+
+    async def arun(self) -> RichesDecoder:
+        """Make the keys and the decoder, off the event loop."""
+        async with aopen_journal(self._journal, self._model_names) as journal:
+            return await self._answerer(journal).arun(self._flow)
+
+    def _answerer(self, journal: Journal | None) -> Answerer:
+        return model_answerer(
+            llm=self._llm,
+            config=self._config,
+            max_concurrency=self._max_concurrency,
+            journal=journal,
+        )
+
+    def _model_names(self) -> dict[str, str]:
+        return {"model": llm_identity(self._llm, self._config)}
