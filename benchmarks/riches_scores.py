@@ -50,8 +50,8 @@ SETS = {
     "hotpotqa": ("a_multihop/hotpotqa", RICHES_MULTI_HOP),
 }
 GGUF = "SmolLM2-135M-Instruct.Q4_1.gguf"
-SCORED = 7
-"""Passages a question: six candidates, and one that takes the place of the gold one."""
+SCORED = 6
+"""Passages a question that are candidates."""
 
 
 def main() -> None:
@@ -132,7 +132,7 @@ class Recorder:
         alone = [place for place in self._search(question)[0] if place != ranked[0]]
         told = {"alone": self.documents[alone[0]].id in row["gold_ids"]}
         query = f"{question} {thought}".strip()
-        return told | self._scored(row, prompt, query, order, cosines, thought)
+        return told | self._scored(row, prompt, query, order, cosines, thought=thought)
 
     def _scored(
         self,
@@ -141,6 +141,7 @@ class Recorder:
         query: str,
         order: Sequence[int],
         cosines: np.ndarray,
+        *,
         thought: str | None = None,
     ) -> dict[str, Any]:
         """Score the keys and titles of the first passages of an order."""

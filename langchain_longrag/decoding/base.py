@@ -8,18 +8,17 @@ from typing import TYPE_CHECKING, Any
 
 from langchain_core.documents import Document
 from langchain_core.language_models import LanguageModelLike
-from langchain_core.messages import HumanMessage
 from langchain_core.runnables import RunnableConfig
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, SkipValidation
 
 from langchain_longrag.decoding.building import DecoderBuilder
 from langchain_longrag.decoding.candidates import find, read_source
 from langchain_longrag.decoding.citations import CitedCorpus
-from langchain_longrag.decoding.conversation import build_prompt
 from longrag import explorer
 from longrag.decoding.decoder import RichesDecoder
 from longrag.indexing.key_index.parts import Mode
 from longrag.ingestion import KeyKind
+from longrag.integration.chat_prompts import Message, build_prompt
 from longrag.integration.quote_candidates import CANDIDATE_K, CandidateSource
 from longrag.journal import Journal
 from longrag.models.language_model import LanguageModel
@@ -89,7 +88,9 @@ class RichesComponent(BaseModel):
         outputs = {}
         for question in explorer.check_questions(questions):
             template = getattr(self, "prompt", None)
-            asked = build_prompt([HumanMessage(question)], template, markers=self.decoder.markers)
+            asked = build_prompt(
+                [Message("user", question)], template, markers=self.decoder.markers
+            )
             outputs[question] = self.decoder.generate(
                 asked.prompt,
                 query=asked.question,

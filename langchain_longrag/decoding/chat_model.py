@@ -15,13 +15,7 @@ from pydantic import ConfigDict, SecretStr, SkipValidation
 
 from langchain_longrag.decoding.base import RichesComponent
 from langchain_longrag.decoding.candidates import afind, find
-from langchain_longrag.decoding.conversation import (
-    OUTPUT,
-    DecodingPrompt,
-    build_prompt,
-    check_template,
-    render_message,
-)
+from langchain_longrag.decoding.conversation import OUTPUT, to_messages
 from longrag.decoding.answers import parse_answer
 from longrag.decoding.attribution import MAX_CITED
 from longrag.decoding.candidates import Candidates, CandidatesFor
@@ -30,6 +24,13 @@ from longrag.decoding.generation import Delta, Generation, RetrievedSpan
 from longrag.decoding.settings import check_stop
 from longrag.decoding.threads import in_one_thread
 from longrag.errors import GenerationError, InvalidParameterError
+from longrag.integration.chat_prompts import (
+    DecodingPrompt,
+    Message,
+    build_prompt,
+    check_template,
+    render_message,
+)
 from longrag.prompts import RICHES_SINGLE_HOP, RICHES_STOP
 from longrag.retrieval.units import check_k
 from longrag.synthesis.two_turn import EMPTY_ANSWER
@@ -162,8 +163,11 @@ class ChatRiches(RichesComponent, BaseChatModel):
         markers = self.decoder.markers
         return sum(
             self.get_num_tokens(render_message(message, self.prompt, markers=markers))
-            for message in messages
+            for message in self._messages(messages)
         )
+
+    def _messages(self, messages: Sequence[BaseMessage]) -> list[Message]:
+        return to_messages(messages, decoded=self.prompt is not None)
 
     def _get_ls_params(self, stop: list[str] | None = None, **kwargs: Any) -> LangSmithParams:
         ends = [*_read_stop(stop if stop is not None else self.stop)]
@@ -267,7 +271,7 @@ class ChatRiches(RichesComponent, BaseChatModel):
     ) -> DecodingPrompt:
         """Return the prompt of messages; what is asked is checked before a retriever is asked."""
         self._check_call(kwargs)
-        return build_prompt(messages, self.prompt, markers=self.decoder.markers)
+        return build_prompt(self._messages(messages), self.prompt, markers=self.decoder.markers)
 
     def _read_max_tokens(self, kwargs: dict[str, Any]) -> int:
         given = kwargs.get("max_tokens")

@@ -39,6 +39,7 @@ from llama_index_longrag.decoding.citations import (
     settings_digest,
     to_raw,
 )
+from llama_index_longrag.decoding.conversation import EvidencePrompt
 from longrag.decoding import (
     Delta,
     Generation,
@@ -54,6 +55,7 @@ from longrag.errors import InvalidParameterError
 from longrag.indexing import KeyIndex
 from longrag.integration.quote_candidates import CANDIDATE_K, CandidateSource
 from longrag.models.language_model import LanguageModel
+from longrag.prompts import RICHES_STOP
 from longrag.retrieval.units import check_k
 from longrag.synthesis.two_turn import EMPTY_ANSWER
 
@@ -64,8 +66,10 @@ class RichesLLM(CustomLLM):
     """A language model whose quotes, between ``<<`` and ``>>``, are verbatim from a corpus.
 
     It completes any prompt; one that asks for evidence and an answer is made by
-    ``longrag.decoding.riches_prompt``, also as ``completion_to_prompt=riches_prompt``.
-    ``RichesQueryEngine`` is the same as a query engine.
+    ``longrag.decoding.riches_prompt``, also as ``completion_to_prompt=riches_prompt``. Messages are
+    put into that prompt unless ``messages_to_prompt`` says otherwise: the user's last ones are the
+    question, and earlier questions and answers come before it. ``RichesQueryEngine`` is the same as
+    a query engine.
 
     What was retrieved is known from the constraint, not from the text. A chat message has a
     ``CitationBlock`` for each quote, whose ``additional_location_info`` are the characters of the
@@ -101,7 +105,8 @@ class RichesLLM(CustomLLM):
             ``raw`` tells how many more there are.
 
     Raises:
-        InvalidParameterError: the decoder is not a RichesDecoder.
+        InvalidParameterError: the decoder is not a RichesDecoder; in a chat, a message of a tool or
+            with an image, or the last one is not the user's.
         InvalidDocumentError: two documents have one id.
 
     Source: RICHES §3.
@@ -122,6 +127,8 @@ class RichesLLM(CustomLLM):
         self, *, decoder: Any = None, documents: Sequence[BaseNode] = (), **settings: Any
     ) -> None:
         super().__init__(decoder=check_decoder(decoder), **settings)
+        if settings.get("messages_to_prompt") is None:
+            self.messages_to_prompt = EvidencePrompt(self.decoder.markers)
         check_k(self.max_sources, "max_sources")
         self._corpus = CitedDocuments(documents, self.title_key)
         self._source = to_candidate_source(
@@ -215,8 +222,8 @@ class RichesLLM(CustomLLM):
     @llm_chat_callback()
     def chat(self, messages: Sequence[ChatMessage], **kwargs: Any) -> ChatResponse:
         """Answer messages, with a block for each citation."""
-        kwargs = {"query": _last_question(messages), **kwargs}
-        full_prompt, given = self._of_messages(messages), _settings(kwargs)
+        full_prompt, kwargs = self._of_messages(messages, kwargs)
+        given = _settings(kwargs)
         found = self.decoder.generate(
             full_prompt, candidates=self._candidates(full_prompt, given), **given
         )
@@ -225,22 +232,19 @@ class RichesLLM(CustomLLM):
     @llm_chat_callback()
     async def achat(self, messages: Sequence[ChatMessage], **kwargs: Any) -> ChatResponse:
         """Answer messages off the event loop."""
-        kwargs = {"query": _last_question(messages), **kwargs}
-        return _to_chat(await self._acomplete(self._of_messages(messages), kwargs))
+        return _to_chat(await self._acomplete(*self._of_messages(messages, kwargs)))
 
     @llm_chat_callback()
     def stream_chat(self, messages: Sequence[ChatMessage], **kwargs: Any) -> ChatResponseGen:
         """Answer messages, giving text and citations as soon as they are certain."""
-        kwargs = {"query": _last_question(messages), **kwargs}
-        return _to_chats(self._stream(self._of_messages(messages), kwargs))
+        return _to_chats(self._stream(*self._of_messages(messages, kwargs)))
 
     @llm_chat_callback()
     async def astream_chat(
         self, messages: Sequence[ChatMessage], **kwargs: Any
     ) -> ChatResponseAsyncGen:
         """Answer messages off the event loop; see ``stream_chat``."""
-        kwargs = {"query": _last_question(messages), **kwargs}
-        return _to_achats(self._astream(self._of_messages(messages), kwargs))
+        return _to_achats(self._astream(*self._of_messages(messages, kwargs)))
 
     def source_nodes(self, found: Iterable[tuple[Source, RetrievedSpan]]) -> list[NodeWithScore]:
         """Return the passages that were quoted, each once, with what was quoted of it.
@@ -266,10 +270,17 @@ class RichesLLM(CustomLLM):
         convert = self.completion_to_prompt
         return prompt if formatted or convert is None else convert(prompt)
 
-    def _of_messages(self, messages: Sequence[ChatMessage]) -> str:
-        # The framework sets a default.
-        convert = cast("Any", self.messages_to_prompt)
-        return str(convert(messages))
+    def _of_messages(
+        self, messages: Sequence[ChatMessage], kwargs: dict[str, Any]
+    ) -> tuple[str, dict[str, Any]]:
+        """Return the prompt of messages, and the keywords of its completion."""
+        convert = self.messages_to_prompt
+        if isinstance(convert, EvidencePrompt):
+            made = convert.build(messages)
+            own = {"query": made.question, "prior_prompt": made.prior_prompt}
+            stop = [*dict.fromkeys((*self.decoder.stop, *RICHES_STOP))]
+            return made.prompt, {**own, "stop": stop, **kwargs}
+        return str(cast("Any", convert)(messages)), {"query": _last_question(messages), **kwargs}
 
     def _candidates(self, prompt: str, given: dict[str, Any]) -> Candidates | CandidatesFor | None:
         return self.find_candidates(given["query"] or prompt)

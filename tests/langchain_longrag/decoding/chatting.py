@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from langchain_longrag import ChatRiches
-from langchain_longrag.decoding.conversation import build_prompt
+from langchain_longrag.decoding.conversation import to_messages
+from longrag.integration.chat_prompts import build_prompt
 from longrag.models.tokenizer import MARKERS
 from tests.langchain_longrag.reading import PAGES, quoting, writing
 
@@ -41,7 +42,7 @@ def merged(chunks):
 
 
 def prompt(*messages, template=TEMPLATE):
-    return build_prompt(messages, template, markers=MARKERS)
+    return build_prompt(to_messages(messages), template, markers=MARKERS)
 
 
 def told(documents, cache, **given):

@@ -17,10 +17,11 @@ from langchain_core.messages import (
 from langchain_core.runnables import ConfigurableField
 
 from langchain_longrag import ChatRiches
-from langchain_longrag.decoding.conversation import build_prompt
+from langchain_longrag.decoding.conversation import to_messages
 from longrag.errors import (
     InvalidParameterError,
 )
+from longrag.integration.chat_prompts import build_prompt
 from longrag.models.tokenizer import MARKERS
 from longrag.prompts import RICHES_SINGLE_HOP
 from tests.langchain_longrag.decoding.chatting import (
@@ -81,7 +82,7 @@ def test_a_follow_up_is_decoded_behind_the_turn_before():
 
 def test_the_worked_examples_show_the_markers_of_the_output():
     told = [HumanMessage("Who?"), AIMessage("[[ Ada. ]]"), HumanMessage("When?")]
-    shown = build_prompt(told, RICHES_SINGLE_HOP, markers=("[[", "]]")).prompt
+    shown = build_prompt(to_messages(told), RICHES_SINGLE_HOP, markers=("[[", "]]")).prompt
     assert "between [[ and ]]" in shown
     assert "<<" not in shown
     assert shown.endswith("question: Who?\npassage: [[ Ada. ]]\n\nquestion: When?\npassage:")
@@ -113,9 +114,9 @@ def test_no_message_can_break_the_form(text, system):
 @pytest.mark.parametrize(
     ("messages", "match"),
     [
-        ([], "a human's is the last, got 'none'"),
-        ([SystemMessage("Hello.")], "a human's is the last, got 'system'"),
-        ([HumanMessage("a"), AIMessage("b")], "a human's is the last, got 'ai'"),
+        ([], "a user's is the last, got 'none'"),
+        ([SystemMessage("Hello.")], "a user's is the last, got 'system'"),
+        ([HumanMessage("a"), AIMessage("b")], "a user's is the last, got 'assistant'"),
         ([HumanMessage(" \n")], "question must be not blank"),
         ([HumanMessage("a"), ToolMessage("b", tool_call_id="1")], "No tools can be called"),
         ([HumanMessage([{"type": "image_url", "image_url": "x"}])], "messages of text alone"),
@@ -191,6 +192,8 @@ def test_a_history_is_cut_to_what_the_prompt_has_room_for(template):
     )
     assert 3 < len(cut) < len(history)
     assert (cut[0], cut[-1]) == (history[0], history[-1])
-    prompt = build_prompt(cut, template, markers=MARKERS).prompt
+    prompt = build_prompt(
+        to_messages(cut, decoded=template is not None), template, markers=MARKERS
+    ).prompt
     assert len(prompt) <= model.get_num_tokens_from_messages(cut) + len(template or "")
     assert 0 < model.invoke(cut).usage_metadata["input_tokens"] <= window - written

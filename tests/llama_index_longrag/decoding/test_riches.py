@@ -9,7 +9,13 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from llama_index.core.base.llms.types import ChatMessage, CitationBlock, MessageRole, TextBlock
+from llama_index.core.base.llms.types import (
+    ChatMessage,
+    CitationBlock,
+    ImageBlock,
+    MessageRole,
+    TextBlock,
+)
 from llama_index.core.callbacks import CallbackManager, CBEventType, LlamaDebugHandler
 from llama_index.core.callbacks.token_counting import TokenCountingHandler
 from llama_index.core.instrumentation import get_dispatcher
@@ -21,7 +27,7 @@ from llama_index.core.schema import TextNode
 
 from llama_index_longrag import RichesLLM
 from llama_index_longrag.models.identity import llm_identity
-from longrag.decoding import RichesDecoder, riches_prompt
+from longrag.decoding import RichesDecoder, prior_prompt, riches_prompt
 from longrag.errors import InvalidDocumentError, InvalidParameterError, TokenizerError
 from longrag.indexing import KeyIndex
 from longrag.ingestion import sentence_keys
@@ -78,7 +84,7 @@ def llm():
 
 
 PROMPT = f"question: {BURNED}\npassage:"
-MESSAGES = [ChatMessage(role="system", content="Be brief."), ChatMessage(content=PROMPT)]
+MESSAGES = [ChatMessage(role="system", content="Be brief."), ChatMessage(content=BURNED)]
 
 
 async def every_completion(llm, prompt=PROMPT, **kwargs):
@@ -158,9 +164,37 @@ def test_a_cited_message_stays_itself_in_a_memory_and_out_of_the_next_prompt(llm
     memory.put(message)
     (kept,) = memory.get()
     assert kept.blocks == message.blocks
-    written = llm.messages_to_prompt([kept])
-    assert written == f"assistant: {message.content}\nassistant: "
+    again = ChatMessage(content="And when was it built?")
+    written = llm.messages_to_prompt([*MESSAGES, kept, again])
+    assert written.count(message.content.strip()) == 1
+    assert written.endswith(
+        f"passage: {message.content.strip()}\n\nquestion: And when was it built?\npassage:"
+    )
     assert ChatMessage.model_validate_json(message.model_dump_json()).blocks == message.blocks
+
+
+def test_messages_become_the_prompt_for_evidence_and_what_was_asked_last_its_question(llm):
+    written = llm.messages_to_prompt(MESSAGES)
+    assert written == f"Be brief.\n\n{riches_prompt(BURNED)}"
+    built = llm.messages_to_prompt.build(MESSAGES)
+    assert (built.question, built.prior_prompt) == (BURNED, prior_prompt())
+    others = make(messages_to_prompt=lambda messages: PROMPT)
+    assert others.chat([ChatMessage(content="Hello")]).message.content == TOLD
+
+
+@pytest.mark.parametrize(
+    ("messages", "told"),
+    [
+        ([], "a user's is the last, got 'none'"),
+        ([ChatMessage(content="a"), ChatMessage(role="assistant", content="b")], "got 'assistant'"),
+        ([ChatMessage(role="tool", content="7")], "got 'tool'. No tools are called"),
+        ([ChatMessage(blocks=[ImageBlock(image=b"x")])], "messages of text alone, got 'image'"),
+    ],
+)
+def test_what_is_no_question_is_refused(llm, messages, told):
+    with pytest.raises(InvalidParameterError, match=told):
+        llm.chat(messages)
+    assert llm.decoder.language_model.calls == 0
 
 
 def test_a_key_s_own_words_are_cited_where_the_documents_are_not_given():

@@ -1,0 +1,62 @@
+"""Messages of LlamaIndex as a decoder's prompt takes them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from llama_index.core.base.llms.types import ChatMessage, MessageRole, TextBlock
+
+from longrag.errors import InvalidParameterError
+from longrag.integration.chat_prompts import DecodingPrompt, Message, Role, build_prompt
+from longrag.prompts import RICHES_SINGLE_HOP
+
+_ROLES: Final[dict[MessageRole, Role]] = {
+    MessageRole.SYSTEM: "system",
+    MessageRole.DEVELOPER: "system",
+    MessageRole.USER: "user",
+    MessageRole.ASSISTANT: "assistant",
+    MessageRole.CHATBOT: "assistant",
+    MessageRole.MODEL: "assistant",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class EvidencePrompt:
+    """Asks for evidence and an answer, by ``longrag.prompts.RICHES_SINGLE_HOP``.
+
+    The last messages of the user are the question; earlier questions and answers, and system
+    messages, come before it.
+
+    Args:
+        markers: the decoder's, which the examples of the prompt show.
+    """
+
+    markers: tuple[str, str]
+
+    def __call__(self, messages: Sequence[ChatMessage]) -> str:
+        """Return the prompt of messages."""
+        return self.build(messages).prompt
+
+    def build(self, messages: Sequence[ChatMessage]) -> DecodingPrompt:
+        """Return the prompt of messages, its question, and the prompt without a question.
+
+        Raises:
+            InvalidParameterError: a message is not text, or is a tool's; or the last message is not
+                the user's, or is blank.
+        """
+        read = [_to_message(message) for message in messages]
+        return build_prompt(read, RICHES_SINGLE_HOP, markers=self.markers)
+
+
+def _to_message(message: ChatMessage) -> Message:
+    role = _ROLES.get(message.role)
+    if role is None:
+        allowed = "system, user and assistant messages"
+        raise InvalidParameterError("messages", message.role.value, allowed, "No tools are called.")
+    for block in message.blocks:
+        # A model's message also has the blocks of its citations.
+        if not isinstance(block, TextBlock) and role != "assistant":
+            raise InvalidParameterError("messages", block.block_type, "messages of text alone")
+    return Message(role, message.content or "")
