@@ -11,7 +11,7 @@ WORKERS ?= auto
 PARALLEL := -n $(WORKERS) --dist worksteal
 UNIT := tests/longrag tests/llama_index_longrag tests/langchain_longrag tests/conformance
 
-.PHONY: demo demo-riches test quick coverage lint docs pythons bench chaos fmt unit floor stores agents llama-cpp clean
+.PHONY: demo demo-riches test quick coverage lint docs pythons bench results chaos fmt unit floor stores agents llama-cpp clean
 
 demo: $(STAMP)
 	$(BIN)/python examples/00_demo.py
@@ -71,6 +71,11 @@ bench: $(STAMP)
 	$(BIN)/python benchmarks/maxp.py
 	$(BIN)/python benchmarks/retriever.py
 
+# The tables and pictures of docs/results.md, from shared/data beside the checkout: half an hour of one
+# core at first, and what was kept in .results is not made again.
+results: $(STAMP)
+	$(BIN)/python benchmarks/results.py
+
 # What is lost when trees are killed, damaged, forged, starved of disk or of answers, as a table; and
 # builds, databases and journals that are killed or damaged far more often than in the tests.
 chaos: $(STAMP)
@@ -97,7 +102,7 @@ floor: .venv-floor/.installed
 	OMP_NUM_THREADS=1 .venv-floor/bin/python -m pytest $(PARALLEL) $(UNIT)
 
 clean:
-	rm -rf .coverage htmlcov .riches site .venv .venv-floor .venv-stores .venv-agents .venv-llama-cpp .venv-3.* .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
+	rm -rf .coverage htmlcov .results .riches site .venv .venv-floor .venv-stores .venv-agents .venv-llama-cpp .venv-3.* .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
 
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 from time import perf_counter, process_time
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -21,6 +21,8 @@ from longrag.types import TokenCounter
 Vectors: TypeAlias = npt.NDArray[np.float32]
 Generator: TypeAlias = Callable[[str], str]
 """Answers a prompt."""
+
+_BLOCK: Final = 512
 
 
 @dataclass(slots=True)
@@ -106,12 +108,25 @@ class Models:
     def embed(self, name: str, texts: Sequence[str], role: Role) -> Vectors:
         """Return the vectors of texts, from the folder where they are there; new ones are counted.
 
+        They are kept in blocks as they are made, so that a stopped run goes on.
+
         Raises:
-            EmbeddingError: not one vector a text.
+            EmbeddingError: not one vector a text, or not of one width.
         """
-        embedder = self.embedder(name)
-        path = self._path(name, embedder, texts, role)
-        if path is not None and path.exists():
+        if self._cache is None:
+            return self._embed_new(name, texts, role)
+        blocks = [
+            self._embed_kept(self._cache, name, texts[first : first + _BLOCK], role)
+            for first in range(0, len(texts), _BLOCK)
+        ]
+        try:
+            return np.concatenate(blocks) if blocks else self._embed_new(name, texts, role)
+        except ValueError as error:
+            raise EmbeddingError(f"the embedder {name!r} gave vectors of two widths") from error
+
+    def _embed_kept(self, cache: Path, name: str, texts: Sequence[str], role: Role) -> Vectors:
+        path = cache / f"{_digest(name, self.embedder(name), texts, role)}.npz"
+        if path.exists():
             with np.load(path, allow_pickle=False) as kept:
                 # What they cost is told as if they had been made now.
                 seconds, cpu = kept["costs"].tolist()
@@ -119,20 +134,23 @@ class Models:
                 found: Vectors = kept["vectors"]
                 return found
         began = perf_counter(), process_time()
-        vectors = np.asarray(embedder(list(texts), role), np.float32)
+        vectors = self._embed_new(name, texts, role)
+        spent = np.array([perf_counter() - began[0], process_time() - began[1]])
+        path.parent.mkdir(parents=True, exist_ok=True)
+        partial = path.with_suffix(f".{os.getpid()}.part")
+        with partial.open("wb") as file:
+            np.savez(file, vectors=vectors, costs=spent)
+        partial.replace(path)
+        return vectors
+
+    def _embed_new(self, name: str, texts: Sequence[str], role: Role) -> Vectors:
+        vectors = np.asarray(self.embedder(name)(list(texts), role), np.float32)
         if vectors.ndim != 2 or len(vectors) != len(texts):
             raise EmbeddingError(
                 f"the embedder {name!r} gave an array of shape {vectors.shape} for"
                 f" {len(texts)} texts"
             )
         self.meter.add(Costs(embedded=len(texts)))
-        if path is not None:
-            spent = np.array([perf_counter() - began[0], process_time() - began[1]])
-            path.parent.mkdir(parents=True, exist_ok=True)
-            partial = path.with_suffix(f".{os.getpid()}.part")
-            with partial.open("wb") as file:
-                np.savez(file, vectors=vectors, costs=spent)
-            partial.replace(path)
         return vectors
 
     def ask(self, prompt: str) -> str:
@@ -153,13 +171,12 @@ class Models:
         self.meter.add(Costs(calls=1, prompt_tokens=tokens[0], reply_tokens=tokens[1]))
         return reply
 
-    def _path(self, name: str, embedder: Embedder, texts: Sequence[str], role: Role) -> Path | None:
-        if self._cache is None or not texts:
-            return None
-        digest = sha256()
-        kind = getattr(embedder, "__qualname__", type(embedder).__qualname__)
-        for part in (name, kind, getattr(embedder, "identity", ""), role, *texts):
-            encoded = part.encode("utf-8", "surrogatepass")
-            digest.update(len(encoded).to_bytes(8, "big"))
-            digest.update(encoded)
-        return self._cache / f"{digest.hexdigest()[:32]}.npz"
+
+def _digest(name: str, embedder: Embedder, texts: Sequence[str], role: Role) -> str:
+    digest = sha256()
+    kind = getattr(embedder, "__qualname__", type(embedder).__qualname__)
+    for part in (name, kind, role, *texts):
+        encoded = part.encode("utf-8", "surrogatepass")
+        digest.update(len(encoded).to_bytes(8, "big"))
+        digest.update(encoded)
+    return digest.hexdigest()[:32]

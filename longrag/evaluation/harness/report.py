@@ -122,6 +122,8 @@ class Report:
     made: Mapping[str, str] = field(default_factory=dict)
     sizes: Mapping[str, int] = field(default_factory=dict)
     confidence: float = 0.95
+    # Intervals that were drawn, by the result they are of, which lives as long as the report.
+    _means: dict[tuple[int, str], Estimate | None] = field(default_factory=dict, repr=False)
 
     @property
     def datasets(self) -> tuple[str, ...]:
@@ -134,10 +136,15 @@ class Report:
 
     def mean(self, result: Result, measure: str) -> Estimate | None:
         """Return the mean of a measure with its interval; None where no question has a value."""
-        values = result.values(measure)
-        if all(value is None for value in values):
-            return None
-        return bootstrap_interval(values, confidence=self.confidence, random_state=self.seed)
+        key = id(result), measure
+        if key not in self._means:
+            values = result.values(measure)
+            self._means[key] = None
+            if any(value is not None for value in values):
+                self._means[key] = bootstrap_interval(
+                    values, confidence=self.confidence, random_state=self.seed
+                )
+        return self._means[key]
 
     def difference(self, result: Result, other: Result, measure: str) -> Estimate:
         """Return the mean difference of two results of a data set, question by question."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import unicodedata
+from collections.abc import Sequence
 from typing import Final, TypeAlias
 
 from longrag.evaluation.datasets import Question
@@ -33,11 +35,12 @@ MEASURES: Final = {
 """The measures, in the order of the tables."""
 
 _FREE_WORDS: Final = 8
-_KEPT_TEXTS: Final = 200_000
+# Characters read from an answer's first word on, as a multiple of the answer's.
+_AROUND: Final = 3
 
 
 class Scorer:
-    """Scores outcomes; what is known of a text is worked out once.
+    """Scores outcomes.
 
     Args:
         counter: counts the tokens that are read.
@@ -45,12 +48,13 @@ class Scorer:
 
     def __init__(self, counter: TokenCounter) -> None:
         self._counter = counter
-        self._known: dict[str, tuple[int, str]] = {}
-        self._wanted: dict[tuple[str, ...], list[str]] = {}
+        self._wanted: dict[tuple[tuple[str, ...], str], list[list[str]] | None] = {}
 
     def tokens_of(self, outcome: Outcome) -> int:
         """Return the tokens of all texts that are read."""
-        return sum(self._of(one.text)[0] for one in outcome.found)
+        return sum(
+            self._counter(one.text) if one.tokens is None else one.tokens for one in outcome.found
+        )
 
     def score(self, question: Question, outcome: Outcome) -> Measures:
         """Return the measures that the question and the outcome allow.
@@ -69,22 +73,37 @@ class Scorer:
         return found
 
     def _answer_recall(self, question: Question, outcome: Outcome) -> float | None:
-        if not is_span_question(question.answers, question.type):
+        key = question.answers, question.type
+        if key not in self._wanted:
+            span = is_span_question(question.answers, question.type)
+            cut = [one for one in map(tokens, question.answers) if one]
+            self._wanted[key] = cut if span else None
+        wanted = self._wanted[key]
+        if wanted is None:
             return None
-        if question.answers not in self._wanted:
-            cut = map(tokens, question.answers)
-            self._wanted[question.answers] = [f" {' '.join(one)} " for one in cut if one]
-        wanted = self._wanted[question.answers]
-        texts = (self._of(one.text)[1] for one in outcome.found)
-        return float(any(answer in text for text in texts for answer in wanted))
+        return float(any(_holds(one.text, wanted) for one in outcome.found))
 
-    def _of(self, text: str) -> tuple[int, str]:
-        """Return the number of a text's tokens, and the tokens that answers are looked for in."""
-        if text not in self._known:
-            if len(self._known) >= _KEPT_TEXTS:
-                self._known.clear()
-            self._known[text] = self._counter(text), f" {' '.join(tokens(text))} "
-        return self._known[text]
+
+def _holds(text: str, wanted: Sequence[Sequence[str]]) -> bool:
+    """Tell what ``answer_recall`` does, which reads all of every text.
+
+    A text is looked at only if it has the answer's words, and first around the answer's first word:
+    what is cut there at white space has whole tokens.
+    """
+    lowered = unicodedata.normalize("NFD", text).lower()
+    likely = [answer for answer in wanted if all(token in lowered for token in answer)]
+    for answer in likely:
+        at = lowered.find(answer[0])
+        start = lowered.rfind(" ", 0, at) + 1
+        end = lowered.find(" ", at + _AROUND * len(" ".join(answer)))
+        if _in_order(answer, tokens(lowered[start : None if end < 0 else end])):
+            return True
+    held = tokens(lowered) if likely else []
+    return any(_in_order(answer, held) for answer in likely)
+
+
+def _in_order(answer: Sequence[str], held: Sequence[str]) -> bool:
+    return f" {' '.join(answer)} " in f" {' '.join(held)} "
 
 
 def _answer_measures(question: Question, answer: str) -> Measures:

@@ -51,11 +51,15 @@ _LEAST_UNITS: Final = 8
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """One text that a pipeline put before the reader, with the documents it is from."""
+    """One text that a pipeline put before the reader, with the documents it is from.
+
+    ``tokens`` is None where they were not counted yet.
+    """
 
     text: str
     doc_ids: tuple[str, ...]
     title: str = ""
+    tokens: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -379,7 +383,7 @@ class _UnitSystem(_Modules):
         )
 
     def _found(self, unit: LongUnit) -> Found:
-        return Found(unit.text, unit.doc_ids)
+        return Found(unit.text, unit.doc_ids, tokens=unit.tokens)
 
 
 class _EvidenceSystem(_Modules):

@@ -6,6 +6,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from langchain_core.documents import Document as LangChainDocument
 from langchain_core.retrievers import BaseRetriever as LangChainRetriever
 from llama_index.core.base.response.schema import Response
@@ -25,6 +27,9 @@ from longrag.evaluation.harness import (
     variants,
 )
 from longrag.evaluation.harness.judging import agreement
+from longrag.evaluation.harness.scoring import Scorer
+from longrag.evaluation.harness.systems import Found, Outcome
+from longrag.evaluation.metrics import answer_recall
 from longrag.models import LsaEmbedder, count_tokens
 from longrag.types import Document
 
@@ -212,8 +217,8 @@ def test_given_vectors_are_used_as_they_are(town):
     asked = {
         q.id: np.roll(np.eye(8, dtype=np.float32), 1, 1)[at] for at, q in enumerate(town.questions)
     }
-    given = replace(town, given=GivenVectors(spans, np.eye(8, dtype=np.float32), asked))
-    (result,) = evaluate([given], [Pipeline.named("passages", k=1)]).results
+    held = replace(town, given=GivenVectors(spans, np.eye(8, dtype=np.float32), asked))
+    (result,) = evaluate([held], [Pipeline.named("passages", k=1)]).results
     assert [row["ranking"][0] for row in result.rows] == [
         f"{topic}.md" for topic in (*TOPICS[1:], TOPICS[0])
     ]
@@ -260,6 +265,34 @@ def test_vectors_are_kept_between_runs(town, tmp_path):
     assert calls == ["document", "query"]
     assert first.table("town") == second.table("town")
     assert second.results[0].build["embedded"] == first.results[0].build["embedded"] > 0
+
+
+def test_vectors_are_kept_as_they_are_made(tmp_path):
+    """A kill while a corpus is embedded loses the block in hand."""
+    documents = tuple(Document(f"{at:04d}", f"text {at}") for at in range(1300))
+    corpus = Dataset("many", documents, (Question("q", "text 7", ("7",), ("0007",)),))
+    calls = []
+
+    def embed(texts, role):
+        calls.append(len(texts))
+        if len(calls) == 3:
+            raise KeyboardInterrupt
+        return np.array([[len(text), int(text.split()[1])] for text in texts], np.float32)
+
+    def run():
+        return evaluate(
+            [corpus],
+            ["articles"],
+            grid={"chunk_size": [40]},
+            embedders={"e": embed},
+            folder=tmp_path,
+        )
+
+    with pytest.raises(KeyboardInterrupt):
+        run()
+    (result,) = run().results
+    assert calls == [512, 512, 276, 276, 1]
+    assert result.build["embedded"] == 1300
 
 
 def test_a_grid_tries_what_matters_and_nothing_twice():
@@ -442,3 +475,14 @@ def test_agreement_is_spearman_s_with_ties():
     # scipy.stats.spearmanr([1, 2, 2, 4], [1, 3, 2, 2]).statistic
     assert agreement([(1, 1), (2, 3), (2, 2), (4, 2)]) == pytest.approx(0.5)
     assert agreement([(1, 1), (1, 2)]) is None
+
+
+words = st.text(st.sampled_from("aAbé́ '-.,\n中"), max_size=12)
+
+
+@given(st.lists(words, max_size=4), st.lists(words.filter(str.strip), min_size=1, max_size=3))
+def test_answers_are_looked_for_as_the_metric_does(texts, answers):
+    question = Question("1", "q", tuple(answers))
+    outcome = Outcome(tuple(Found(text, ()) for text in texts), ())
+    expected = answer_recall(texts, answers)
+    assert Scorer(count_tokens).score(question, outcome)["AR"] == expected
