@@ -3,30 +3,23 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
 from functools import partial
 from typing import Any, TypeVar
 
-import numpy as np
 from llama_index.core.base.base_query_engine import BaseQueryEngine
 from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_index.core.callbacks.base import CallbackManager
 from llama_index.core.embeddings.utils import EmbedType, resolve_embed_model
 from llama_index.core.llms.utils import LLMType, resolve_llm
-from llama_index.core.schema import (
-    BaseNode,
-    IndexNode,
-    NodeRelationship,
-    RelatedNodeInfo,
-    TextNode,
-    TransformComponent,
-)
+from llama_index.core.schema import BaseNode, IndexNode, TransformComponent
 from llama_index.core.settings import Settings
 from llama_index.core.storage.storage_context import StorageContext
 
 from llama_index_longrag.bridge.answering import model_answerer
+from llama_index_longrag.bridge.chunk_rows import ChunkRows
 from llama_index_longrag.bridge.documents import decode_document, embedded_text, encode_document
 from llama_index_longrag.bridge.stores import token_counter
 from llama_index_longrag.indices.struct import LongRAGStruct, unit_settings, vector_store_of
@@ -89,13 +82,14 @@ class LongRAGIndex(UpdatableIndex[LongRAGStruct]):
     document leaves nothing behind, in the docstore either. ``insert``, ``delete_ref_doc``,
     ``update_ref_doc`` and ``refresh_ref_docs`` work as on any index.
 
-    Documents are kept in the docstore, vectors in the vector store, which must be a
-    ``SimpleVectorStore``; search is exact and in memory. After
-    ``index.storage_context.persist(folder)``, ``load_index_from_storage`` returns this class with
-    equal units and vectors; its units are made again from the documents, and only chunks whose
-    vector was not stored are embedded. ``index.persist(folder)`` writes a folder whole or not at
-    all, for ``from_persist_dir``; ``open`` keeps an index in a database instead. Over another
-    vector store use ``MaxPRetriever(index=...)``.
+    Documents are kept in the docstore and chunks with their vectors in the vector store, any that
+    gives vectors back (not FAISS); search is exact and in memory. Vectors are stored before what
+    refers to them. After ``index.storage_context.persist(folder)``, or over stores that keep what
+    they are given, ``load_index_from_storage`` returns this class with equal units and vectors: its
+    units are made again from the documents, and only chunks whose vector is not there are embedded.
+    A store that scales vectors to unit length, as Qdrant does for cosines, gives them back rounded.
+    ``index.persist(folder)`` writes a folder whole or not at all, for ``from_persist_dir``;
+    ``open`` keeps an index in a database instead.
 
     Args:
         nodes: nodes to group, each of which is a document; see ``from_documents``.
@@ -173,9 +167,10 @@ class LongRAGIndex(UpdatableIndex[LongRAGStruct]):
         )
         self.corpus = _corpus(builder, self._settings["title_key"], database)
         storage_context = storage_context or StorageContext.from_defaults()
-        self._vectors = vector_store_of(storage_context, saved=index_struct is not None)
-        # What the vector store holds, by chunk.
-        self._stored: dict[str, Vector] = {}
+        store = vector_store_of(storage_context, saved=index_struct is not None)
+        self._rows = ChunkRows(store)
+        # What the vector store holds of each chunk.
+        self._stored: dict[str, tuple[Document, Vector]] = {}
         super().__init__(
             self.corpus,
             title_key=self._settings["title_key"],
@@ -303,42 +298,64 @@ class LongRAGIndex(UpdatableIndex[LongRAGStruct]):
         if not self.corpus.in_database:
             self._store_vectors(struct)
 
+    def _announce_rows(self, struct: LongRAGStruct) -> None:
+        gone, new = self._changed_rows(self.corpus.vectors()[1])
+        struct.changing_rows = sorted({*struct.changing_rows, *gone, *new})
+
+    def _forget_announced(self) -> None:
+        self._index_struct.changing_rows = []
+        super()._forget_announced()
+
+    def _changed_rows(
+        self, rows: Mapping[str, tuple[Chunk, Vector]]
+    ) -> tuple[set[str], dict[str, tuple[Chunk, Vector]]]:
+        """Return the chunks that are gone, and those whose rows are not what they must be."""
+        documents = self.corpus.documents
+        new = {
+            id_: (chunk, vector)
+            for id_, (chunk, vector) in rows.items()
+            # New metadata makes another row, and often another vector, though not another chunk.
+            if not _is_stored(self._stored.get(id_), documents[chunk.doc_id], vector)
+        }
+        return self._stored.keys() - rows.keys(), new
+
     def _store_vectors(self, struct: LongRAGStruct) -> None:
-        """Make the vector store hold the vectors of the chunks there are, and no others of ours."""
+        """Make the vector store hold the chunks there are, and no others of ours."""
         struct.units, rows = self.corpus.vectors()
-        gone = self._stored.keys() - rows.keys()
-        if gone:
-            self._vectors.delete_nodes(sorted(gone))
-        self._vectors.add(
-            [
-                TextNode(
-                    id_=id_,
-                    embedding=vector.tolist(),
-                    relationships={NodeRelationship.SOURCE: RelatedNodeInfo(node_id=doc_id)},
-                )
-                for id_, (doc_id, vector) in rows.items()
-                # New metadata makes another vector, though not another chunk.
-                if self._stored.get(id_) is not vector
-            ]
-        )
-        self._stored = {id_: vector for id_, (_, vector) in rows.items()}
+        documents = self.corpus.documents
+        gone, new = self._changed_rows(rows)
+        left = set(struct.changing_rows) - rows.keys()
+        self._rows.replace(gone | left, new, documents)
+        self._stored = {id_: (documents[c.doc_id], vector) for id_, (c, vector) in rows.items()}
 
     def _restore(self, struct: LongRAGStruct, documents: Sequence[Document]) -> None:
-        stored = self._vectors.data.embedding_dict
+        found: dict[str, Vector] = {}
 
-        def vector_of(chunk: Chunk, text: str) -> Vector | None:
-            vector = stored.get(chunk.id)
-            return None if vector is None else np.asarray(vector, dtype=np.float32)
+        def vectors_of(pairs: Sequence[tuple[Chunk, str]]) -> list[Vector | None]:
+            unsure = set(struct.changing_rows)
+            # A row of a change that was cut short may be of another version of its document.
+            ids = [chunk.id for chunk, _ in pairs if chunk.id not in unsure]
+            found.update(self._rows.read(ids))
+            return [found.get(chunk.id) for chunk, _ in pairs]
 
-        self._run(self.corpus.restore(documents, vector_of, units=struct.units))
-        rows = self.corpus.vectors()[1]
-        self._stored = {id_: vector for id_, (_, vector) in rows.items() if id_ in stored}
+        units = None if struct.changing or struct.deleting else struct.units
+        self._run(self.corpus.restore(documents, vectors_of, units=units))
+        restored = self.corpus.documents
+        self._stored = {
+            id_: (restored[chunk.doc_id], vector)
+            for id_, (chunk, vector) in self.corpus.vectors()[1].items()
+            if id_ in found
+        }
 
     def _run(self, flow: Flow[T]) -> T:
         return model_answerer(embed_model=self._embed_model).run(flow)
 
     async def _arun(self, flow: Flow[T]) -> T:
         return await model_answerer(embed_model=self._embed_model).arun(flow)
+
+
+def _is_stored(stored: tuple[Document, Vector] | None, document: Document, vector: Vector) -> bool:
+    return stored is not None and stored[0] is document and stored[1] is vector
 
 
 def _corpus(builder: UnitBuilder, title_key: str, database: IndexDatabase | None) -> CorpusIndex:

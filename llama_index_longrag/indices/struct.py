@@ -8,8 +8,10 @@ from typing import Any
 
 from llama_index.core.data_structs.data_structs import IndexStruct
 from llama_index.core.storage.storage_context import StorageContext
-from llama_index.core.vector_stores.simple import DEFAULT_VECTOR_STORE, SimpleVectorStore
+from llama_index.core.vector_stores.simple import DEFAULT_VECTOR_STORE
+from llama_index.core.vector_stores.types import BasePydanticVectorStore
 
+from llama_index_longrag.bridge.store_profiles import profile_of
 from longrag.errors import IndexFormatError, InvalidParameterError
 from longrag.ingestion.builder import UnitBuilder
 
@@ -24,6 +26,11 @@ class VersionedStruct(IndexStruct):
     documents: dict[str, str] = field(default_factory=dict)
     version: int = 0
     """The number of changes there were, by which one writer sees another's."""
+    changing: list[str] = field(default_factory=list)
+    """The nodes that a change puts in or replaces while it is being stored: of each the storage may
+    hold what was before the change, or what is after it."""
+    deleting: list[str] = field(default_factory=list)
+    """The nodes that the same change deletes, which the storage may still hold."""
 
 
 @dataclass
@@ -31,6 +38,8 @@ class LongRAGStruct(VersionedStruct):
     """What the index store keeps of long units: what they were, as well."""
 
     units: str = ""
+    changing_rows: list[str] = field(default_factory=list)
+    """The chunks of the same change, whose rows may be there or not."""
 
     @classmethod
     def get_type(cls) -> Any:
@@ -38,22 +47,22 @@ class LongRAGStruct(VersionedStruct):
         return STRUCT_TYPE
 
 
-def vector_store_of(storage_context: StorageContext, *, saved: bool) -> SimpleVectorStore:
+def vector_store_of(storage_context: StorageContext, *, saved: bool) -> BasePydanticVectorStore:
     """Return the store that keeps the vectors.
 
     Raises:
         IndexFormatError: it is missing from what was ``saved``.
-        InvalidParameterError: it is of another class, whose vectors cannot be read back.
+        InvalidParameterError: its vectors cannot be read back.
     """
     store = storage_context.vector_stores.get(DEFAULT_VECTOR_STORE)
     if store is None and saved:
         raise IndexFormatError("the vector store of the index is missing")
-    if not isinstance(store, SimpleVectorStore):
+    if store is None or not profile_of(store).gives_vectors(store):
         raise InvalidParameterError(
             "storage_context.vector_store",
             type(store).__name__,
-            "a SimpleVectorStore",
-            "Over another store use MaxPRetriever(index=...).",
+            "a vector store that gives vectors back",
+            "Over such a store use MaxPRetriever(index=...).",
         )
     return store
 

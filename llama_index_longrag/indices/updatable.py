@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import os
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol, TypeVar, cast
 
@@ -24,7 +25,9 @@ from llama_index.core.schema import (
 )
 from llama_index.core.schema import Document as LlamaIndexDocument
 from llama_index.core.settings import Settings
+from llama_index.core.storage.docstore.keyval_docstore import KVDocumentStore
 from llama_index.core.storage.docstore.types import RefDocInfo
+from llama_index.core.storage.index_store import SimpleIndexStore
 from llama_index.core.storage.storage_context import StorageContext
 from llama_index.core.vector_stores.types import BasePydanticVectorStore
 
@@ -102,15 +105,19 @@ class UpdatableIndex(BaseIndex[S]):
         if index_struct is not None and not corpus.in_database:
             self._restore(index_struct, self._saved_documents(index_struct, storage_context))
             self._stored_documents = corpus.documents
+        # The framework stores the struct of an index that it loads once more, over what another
+        # process may have stored meanwhile.
+        apart = replace(storage_context, index_store=SimpleIndexStore())
         super().__init__(
             nodes=nodes,
             objects=objects,
             index_struct=index_struct,
-            storage_context=storage_context,
+            storage_context=storage_context if index_struct is None else apart,
             callback_manager=callback_manager,
             transformations=transformations or [WholeDocuments()],
             show_progress=show_progress,
         )
+        self._storage_context = storage_context
 
     @abstractmethod
     def _restore(self, struct: S, documents: Sequence[Document]) -> None:
@@ -530,20 +537,63 @@ class UpdatableIndex(BaseIndex[S]):
             if self._corpus.in_database:
                 hashes = {**_source_hashes(nodes), **(hashes or {})}
             replaced = {node.ref_doc_id or node.node_id for node in nodes}
+            self._announce(nodes, stale, replaced)
             for node in stale:
                 if (node.ref_doc_id or node.node_id) in replaced:
-                    # The docstore keeps the metadata of a document's first version otherwise.
-                    self.docstore.delete_document(node.node_id, raise_error=False)
+                    self._forget_metadata(node)
             super().insert_nodes(nodes, **insert_kwargs)
-            gone = {node.node_id for node in stale}.difference(node.node_id for node in nodes)
+            gone = {*(node.node_id for node in stale), *self._index_struct.deleting}
+            gone -= {node.node_id for node in nodes}
             if gone:
                 shared = gone & self._node_ids_of_others()
                 for node_ids, last in ((shared, False), (gone - shared, True)):
                     if node_ids:
                         super().delete_nodes(sorted(node_ids), delete_from_docstore=last)
             self._stored_documents = current
+            self._forget_announced()
             if hashes:
                 self.docstore.set_document_hashes(dict(hashes))
+
+    def _forget_metadata(self, node: BaseNode) -> None:
+        """Have the docstore take the metadata of the next version, as it does of the first one.
+
+        To delete the node would do so too; a process killed then would leave no version of it.
+        """
+        docstore, doc_id = self.docstore, node.ref_doc_id
+        if not isinstance(docstore, KVDocumentStore):
+            docstore.delete_document(node.node_id, raise_error=False)
+        elif doc_id is not None and (info := docstore.get_ref_doc_info(doc_id)) is not None:
+            info.metadata = {}
+            collection = docstore._ref_doc_collection
+            docstore._kvstore.put(doc_id, info.to_dict(), collection=collection)
+
+    def _announce(
+        self, nodes: Sequence[BaseNode], stale: Sequence[BaseNode], replaced: Collection[str]
+    ) -> None:
+        """Tell the storage which nodes are about to change; a change that is cut short leaves it.
+
+        Whoever loads the index then leaves out nodes whose document is deleted, and takes of the
+        others what is there.
+        """
+        if self._corpus.in_database or not (nodes or stale):
+            return
+        struct = self._index_struct
+        gone = {n.node_id for n in stale if (n.ref_doc_id or n.node_id) not in replaced}
+        put = {node.node_id for node in (*nodes, *stale)} - gone
+        struct.changing = sorted({*struct.changing, *put} - gone)
+        struct.deleting = sorted({*struct.deleting, *gone} - put)
+        self._announce_rows(struct)
+        self._storage_context.index_store.add_index_struct(struct)
+
+    def _announce_rows(self, struct: S) -> None:
+        """Write into the struct which rows of the vector store are about to change."""
+
+    def _forget_announced(self) -> None:
+        """Tell the storage that the change is whole."""
+        struct = self._index_struct
+        if struct.changing or struct.deleting:
+            struct.changing, struct.deleting = [], []
+            self._storage_context.index_store.add_index_struct(struct)
 
     def _node_ids_of_others(self) -> set[str]:
         """Return the nodes of documents that other indexes of ours keep in the same docstore."""
@@ -555,8 +605,11 @@ class UpdatableIndex(BaseIndex[S]):
         }
 
     def _saved_documents(self, struct: S, storage_context: StorageContext) -> list[Document]:
+        docstore, unsure = storage_context.docstore, {*struct.changing, *struct.deleting}
         try:
-            nodes = storage_context.docstore.get_nodes(list(struct.documents))
+            nodes = docstore.get_nodes([id_ for id_ in struct.documents if id_ not in unsure])
+            # A change was cut short: what is there of the nodes it put in is taken.
+            nodes += docstore.get_nodes(struct.changing, raise_error=False)
         except (ValueError, TypeError, LookupError, AttributeError) as error:
             raise IndexFormatError(
                 f"the docstore lacks a document of the index: {error}"

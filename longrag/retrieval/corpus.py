@@ -276,9 +276,9 @@ class CorpusIndex:
     def restore(
         self,
         documents: Sequence[Document],
-        vector_of: Callable[[Chunk, str], Vector | None],
+        vectors_of: Callable[[Sequence[tuple[Chunk, str]]], Sequence[Vector | None]],
         *,
-        units: str,
+        units: str | None,
     ) -> Flow[int]:
         """Fill an empty index with documents whose chunks were embedded before.
 
@@ -287,8 +287,10 @@ class CorpusIndex:
 
         Args:
             documents: all of them.
-            vector_of: gives the vector of a chunk, told its embedded text, or None.
-            units: what ``vectors`` called the units.
+            vectors_of: gives the vector of each chunk, or None, told the chunks and what is
+                embedded of each. It is called once.
+            units: what ``vectors`` called the units; None where the documents may be others than
+                at that moment.
 
         Returns:
             How many chunks were embedded.
@@ -302,25 +304,29 @@ class CorpusIndex:
         ordered = sorted(documents, key=lambda document: document.id)
         cuts = self._cut(ordered)
         pages = {one.id: self._page(one, cuts[one.id]) for one in ordered}
-        found: dict[bytes, Vector] = {}
-        missing: dict[bytes, str] = {}
         with self._planning:
             groups = self._plan.follow(pages)
-        if name_of(unit for group in groups for unit in group.written[0]) != units:
+        named = name_of(unit for group in groups for unit in group.written[0])
+        if units is not None and named != units:
             raise IndexFormatError(
                 "the documents group into other units than were saved: the index was built with"
                 " another link extractor, link rules or tokenizer; use the same"
             )
+        pairs = [
+            pair
+            for group in groups
+            for pair in zip(
+                group.written[1], _unit_texts(group, write=self._embedding_text), strict=True
+            )
+        ]
+        found: dict[bytes, Vector] = {}
+        missing: dict[bytes, str] = {}
         try:
-            for group in groups:
-                chunks = group.written[1]
-                texts = _unit_texts(group, write=self._embedding_text)
-                for chunk, text in zip(chunks, texts, strict=True):
-                    vector, key = vector_of(chunk, text), text_key(text)
-                    if vector is None:
-                        missing[key] = text
-                    else:
-                        found[key] = vector
+            for (_, text), vector in zip(pairs, vectors_of(pairs), strict=True):
+                if vector is None:
+                    missing[text_key(text)] = text
+                else:
+                    found[text_key(text)] = vector
             check_vectors(np.stack(list(found.values())) if found else np.empty((0, 1)), name="v")
         except (TypeError, ValueError) as error:
             raise IndexFormatError(f"the saved vectors are not usable: {error}") from error
@@ -335,13 +341,13 @@ class CorpusIndex:
         """Raise ``InvalidParameterError`` unless a builder's plain settings are the index's own."""
         check_settings_of(builder, settings_of(self.builder))
 
-    def vectors(self) -> tuple[str, dict[str, tuple[str, Vector]]]:
+    def vectors(self) -> tuple[str, dict[str, tuple[Chunk, Vector]]]:
         """Return a name of the present units, and what must be stored of their chunks.
 
-        This is, by chunk id, the document and the vector as the embedder gave it.
+        This is, by its id, each chunk and its vector as the embedder gave it.
         """
         state = self._state
-        rows = {chunk.id: (chunk.doc_id, vector) for chunk, vector in state.rows()}
+        rows = {chunk.id: (chunk, vector) for chunk, vector in state.rows()}
         return name_of(state.index.units), rows
 
     def vector_of(self, chunk: Chunk) -> Vector:
@@ -412,7 +418,9 @@ class CorpusIndex:
         }
         loaded._saved[os.path.realpath(path)] = version
         restoring = loaded.restore(
-            documents, lambda _, text: vectors.get(text_key(text)), units=meta["units"]
+            documents,
+            lambda pairs: [vectors.get(text_key(text)) for _, text in pairs],
+            units=meta["units"],
         )
         run(restoring, _no_model)
         return loaded

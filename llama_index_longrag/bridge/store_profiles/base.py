@@ -173,6 +173,21 @@ class StoreProfile:
         """Take nodes out of a store by their ids."""
         store.delete_nodes(list(node_ids))
 
+    def is_made(self, store: BasePydanticVectorStore) -> bool:
+        """Whether the store can be asked: some make their table with the first row."""
+        return True
+
+    def gives_vectors(self, store: BasePydanticVectorStore) -> bool:
+        """Whether the vectors of nodes can be read back, as far as its class tells."""
+        return type(store).get_nodes is not BasePydanticVectorStore.get_nodes
+
+    def read_vectors(
+        self, store: BasePydanticVectorStore, node_ids: Sequence[str]
+    ) -> dict[str, Sequence[float] | None]:
+        """Return the vectors of the nodes that are there, by their ids; None for one without."""
+        nodes = store.get_nodes(node_ids=list(node_ids))
+        return {node.node_id: node.embedding for node in nodes}
+
     def hides(self, settings: SearchSettings) -> bool:
         """Whether there may be nodes that the user's search arguments leave out."""
         return bool(

@@ -8,7 +8,11 @@ from dataclasses import replace
 from typing import Any, Final
 
 from llama_index.core.schema import BaseNode, NodeWithScore
-from llama_index.core.vector_stores.types import MetadataFilters, VectorStoreQueryMode
+from llama_index.core.vector_stores.types import (
+    BasePydanticVectorStore,
+    MetadataFilters,
+    VectorStoreQueryMode,
+)
 
 from llama_index_longrag.bridge.store_profiles.base import (
     NodeQuery,
@@ -56,6 +60,13 @@ class ChromaProfile(StoreProfile):
         found = yield MethodCall(query.store.client, "get", (), kwargs)
         return bool(found["ids"])
 
+    def read_vectors(
+        self, store: BasePydanticVectorStore, node_ids: Sequence[str]
+    ) -> dict[str, Sequence[float] | None]:
+        """Return the vectors of the nodes that are there, which its class leaves out."""
+        found = store.client.get(ids=list(node_ids), include=["embeddings"])
+        return dict(zip(found["ids"], found["embeddings"], strict=True))
+
 
 class QdrantProfile(StoreProfile):
     """Qdrant: filters are objects; a local client ranks exhaustively, a server when it is told to.
@@ -93,6 +104,11 @@ class QdrantProfile(StoreProfile):
             raise NotImplementedError
         points = _Points(query, self.own_filters(query), values, inside=False)
         return bool((yield MethodCall(points, "first")))
+
+    def is_made(self, store: BasePydanticVectorStore) -> bool:
+        """Whether there is a collection, which is made with the first point."""
+        own: Any = store
+        return bool(own._collection_initialized or own._collection_exists(own.collection_name))
 
     def _ranks_exactly(self, query: NodeQuery, local: bool) -> bool:
         params = query.settings.kwargs.get("search_params")

@@ -175,11 +175,28 @@ class LanceProfile(StoreProfile):
         condition = _sql_join_and(_own_condition(query), other)
         return bool((yield MethodCall(_LanceRows(query.store, condition, 1), "rows")))
 
+    def is_made(self, store: BasePydanticVectorStore) -> bool:
+        """Whether there is a table, which is made with the first row."""
+        own: Any = store
+        return own._table is not None
+
     def delete_nodes(self, store: BasePydanticVectorStore, node_ids: Sequence[str]) -> None:
         """Take nodes out of a store by their ids, which its class would take for columns."""
         table: Any = getattr(store, "table", None)
-        literals = ", ".join(sql_literal(node_id) for node_id in node_ids)
-        table.delete(f"id IN ({literals})")
+        table.delete(_write_ids(node_ids))
+
+    def read_vectors(
+        self, store: BasePydanticVectorStore, node_ids: Sequence[str]
+    ) -> dict[str, Sequence[float] | None]:
+        """Return the vectors of the nodes that are there; its class takes ids for columns."""
+        own: Any = store
+        column = own.vector_column_name
+        found = own.table.search().where(_write_ids(node_ids)).limit(len(node_ids))
+        return {row["id"]: row[column] for row in found.select(["id", column]).to_list()}
+
+
+def _write_ids(node_ids: Sequence[str]) -> str:
+    return f"id IN ({', '.join(sql_literal(node_id) for node_id in node_ids)})"
 
 
 def _write_sql_in(key: str, values: Sequence[Any], operator: str) -> str:

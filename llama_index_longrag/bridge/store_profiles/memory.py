@@ -7,7 +7,11 @@ from typing import Any
 
 from llama_index.core.schema import BaseNode, NodeWithScore
 from llama_index.core.vector_stores.simple import SimpleVectorStore
-from llama_index.core.vector_stores.types import MetadataFilters, VectorStoreQueryMode
+from llama_index.core.vector_stores.types import (
+    BasePydanticVectorStore,
+    MetadataFilters,
+    VectorStoreQueryMode,
+)
 from llama_index.core.vector_stores.utils import build_metadata_filter_fn
 
 from llama_index_longrag.bridge.store_profiles.base import (
@@ -49,6 +53,17 @@ class SimpleProfile(StoreProfile):
         """Whether there is a node that passes and whose unit is named by none of the values."""
         return bool(self._list_passing(query, exclude_values(query.unit_key, values)))
         yield
+
+    def gives_vectors(self, store: BasePydanticVectorStore) -> bool:
+        """Whether the vectors of nodes can be read back: they are at hand."""
+        return isinstance(store, SimpleVectorStore)
+
+    def read_vectors(
+        self, store: BasePydanticVectorStore, node_ids: Sequence[str]
+    ) -> dict[str, Sequence[float] | None]:
+        """Return the vectors of the nodes that are there, by their ids."""
+        known = store.data.embedding_dict if isinstance(store, SimpleVectorStore) else {}
+        return {id_: known[id_] for id_ in node_ids if id_ in known}
 
     def _list_passing(self, query: NodeQuery, added: MetadataFilters) -> list[str]:
         own = self.own_filters(query)

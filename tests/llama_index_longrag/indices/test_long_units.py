@@ -57,7 +57,7 @@ def test_registering_again_changes_nothing():
 
 
 class OtherStore(BasePydanticVectorStore):
-    """A vector store of someone else."""
+    """A vector store of someone else, which gives nothing back."""
 
     stores_text: bool = True
 
@@ -78,7 +78,7 @@ class OtherStore(BasePydanticVectorStore):
 def test_another_vector_store_is_refused_before_anything_is_paid():
     model = HashEmbedding()
     context = StorageContext.from_defaults(vector_store=OtherStore())
-    with pytest.raises(InvalidParameterError, match="a SimpleVectorStore, got 'OtherStore'"):
+    with pytest.raises(InvalidParameterError, match="gives vectors back, got 'OtherStore'"):
         build([page(1)], model, storage_context=context)
     assert model.asked == []
 

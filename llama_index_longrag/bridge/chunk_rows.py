@@ -1,0 +1,94 @@
+"""The vector store of the user's choice that holds the chunks of long units."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import numpy as np
+from llama_index.core.schema import NodeRelationship, RelatedNodeInfo, TextNode
+from llama_index.core.utils import iter_batch
+from llama_index.core.vector_stores.types import BasePydanticVectorStore
+
+from llama_index_longrag.bridge.documents import node_of
+from llama_index_longrag.bridge.nodes import display_settings
+from llama_index_longrag.bridge.store_profiles import profile_of
+from longrag.errors import StoreError
+from longrag.retrieval.units import Vector
+from longrag.types import Chunk, Document
+
+# As many rows as one call of a store adds, and as many ids as one asks for.
+_BATCH = 2048
+_ASKED = 500
+
+
+class ChunkRows:
+    """Makes a vector store hold the chunks of long units, each under its id with its vector.
+
+    A row has the chunk's text, the flat metadata of its document and the document for SOURCE, so
+    that whatever else reads the store can use it.
+
+    Args:
+        store: a store that gives vectors back.
+    """
+
+    def __init__(self, store: BasePydanticVectorStore) -> None:
+        self._store = store
+        self._profile = profile_of(store)
+        self._checked = False
+
+    def read(self, chunk_ids: Sequence[str]) -> dict[str, Vector]:
+        """Return the vectors of the chunks that the store holds.
+
+        Raises:
+            StoreError: it gives no vectors back.
+        """
+        found: dict[str, Vector] = {}
+        if not self._profile.is_made(self._store):
+            return found
+        for batch in iter_batch(list(chunk_ids), _ASKED):
+            for id_, vector in self._profile.read_vectors(self._store, batch).items():
+                if vector is None:
+                    raise StoreError(
+                        f"{type(self._store).__name__} gives rows back without their vectors, so"
+                        " that an index cannot be loaded from it: use another vector store, or"
+                        " LongRAGIndex.open for an index in a database"
+                    )
+                found[id_] = np.asarray(vector, dtype=np.float32)
+        return found
+
+    def replace(
+        self,
+        gone: Iterable[str],
+        new: Mapping[str, tuple[Chunk, Vector]],
+        documents: Mapping[str, Document],
+    ) -> None:
+        """Take chunks out and put others in.
+
+        A row that a cut-short change left under the id of a new one is taken out first, since many
+        stores would keep both.
+
+        Raises:
+            StoreError: the store gives no vectors back.
+        """
+        stale = sorted({*gone, *new}) if self._profile.is_made(self._store) else []
+        for batch in iter_batch(stale, _ASKED):
+            self._profile.delete_nodes(self._store, batch)
+        for pairs in iter_batch(list(new.values()), _BATCH):
+            self._store.add([_to_row(c, vector, documents[c.doc_id]) for c, vector in pairs])
+        if new and not self._checked:
+            self.read([next(iter(new))])
+            self._checked = True
+
+
+def _to_row(chunk: Chunk, vector: Vector, document: Document) -> TextNode:
+    source = node_of(document)
+    return TextNode(
+        id_=chunk.id,
+        text=chunk.text,
+        embedding=vector.tolist(),
+        metadata={k: v for k, v in source.metadata.items() if isinstance(v, str | int | float)},
+        relationships={
+            NodeRelationship.SOURCE: RelatedNodeInfo(node_id=source.ref_doc_id or source.node_id)
+        },
+        **display_settings(source),
+    )
