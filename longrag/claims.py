@@ -1,8 +1,9 @@
 """Claims on model calls, so that processes which share a journal do not make one call twice.
 
-A claim is a row of the journal's file. It holds for as long as the process that made it runs and
-its journal is open, and for ``CLAIM_SECONDS`` where that cannot be seen, as from another container.
-A claim that no longer holds is taken over: in doubt a call is made twice, and no wait is endless.
+A claim is a row of the journal's file. It is valid as long as the process that made it runs and
+has the journal open. Where that cannot be checked, for instance from another container, it is valid
+for ``CLAIM_SECONDS``. A claim that is not valid any more is taken over. So a call may be made twice
+in the worst case, but no process waits for ever.
 """
 
 from __future__ import annotations
@@ -18,14 +19,14 @@ from secrets import token_hex
 from typing import Final
 
 CLAIM_SECONDS: Final = 300.0
-"""How long a claim holds where it cannot be seen whether the process that made it still runs."""
+"""Seconds a claim is valid where it cannot be checked that the process that made it still runs."""
 
 SCHEMA: Final = (
     "CREATE TABLE IF NOT EXISTS claims (key BLOB PRIMARY KEY, token TEXT, host TEXT, pid INTEGER,"
     " started TEXT, until REAL) WITHOUT ROWID"
 )
 
-# The claimants of this process.
+# Tokens of the journals that are open in this process.
 _here: set[str] = set()
 
 
@@ -39,7 +40,7 @@ class Claimant:
         _here.add(self.token)
 
     def claim(self, connection: sqlite3.Connection, keys: Sequence[bytes]) -> bool:
-        """Claim all keys inside a transaction that is open for writing, or none of them."""
+        """Claim all keys, or none if another claimant has one; needs an open write transaction."""
         now, pid = time.time(), os.getpid()
         for key in keys:
             row = connection.execute(
@@ -61,18 +62,18 @@ class Claimant:
         )
 
     def leave(self, connection: sqlite3.Connection) -> None:
-        """Give up every claim."""
+        """Give up all claims of this claimant."""
         connection.execute("DELETE FROM claims WHERE token = ?", (self.token,))
 
     def forget(self) -> None:
-        """Mark the claims that are left as abandoned."""
+        """Let other claimants of this process take over the claims that could not be given up."""
         _here.discard(self.token)
 
 
 def _holds(row: Sequence[object], now: float) -> bool:
-    """Whether a claim still keeps others from making its call."""
+    """Whether a claim is valid, so that nobody else may make its call."""
     token, host, pid, started, until = row
-    # A claim that ends later than any can was made before the clock was set back.
+    # An end that is further away than any claim lasts means that the clock was set back since.
     if not isinstance(until, float) or not 0 < until - now <= CLAIM_SECONDS:
         return False
     if not isinstance(pid, int) or host != platform.node():
@@ -83,7 +84,7 @@ def _holds(row: Sequence[object], now: float) -> bool:
 
 
 def _runs(pid: int, started: object) -> bool:
-    """Whether a process of this machine is still there, as far as can be seen."""
+    """Whether a process of this machine still runs; True where that cannot be checked."""
     # On Windows signal 0 would end a process.
     if os.name != "posix":
         return True

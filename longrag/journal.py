@@ -104,8 +104,8 @@ class Journal:
     def _create(self) -> None:
         """Make the file with its mode, before SQLite would under the caller's umask."""
         try:
-            # Closing a file that is there would drop the locks that other journals of this process
-            # hold on it.
+            # Opening and closing an existing file would drop the locks that other journals of this
+            # process hold on it.
             os.close(os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
         except FileExistsError:
             status = self.path.stat()
@@ -116,7 +116,7 @@ class Journal:
     def _prepare(self, connection: sqlite3.Connection) -> None:
         connection.execute("PRAGMA secure_delete = ON")
         connection.execute("PRAGMA synchronous = FULL")
-        # Two processes may create one journal: the look and the creation are one transaction.
+        # Two processes may create one journal: its check and its creation are one transaction.
         connection.execute("BEGIN IMMEDIATE")
         with connection:
             self._check(connection)
@@ -146,7 +146,7 @@ class Journal:
         return None if stored is None else stored.decode("utf-8", "surrogatepass")
 
     def put(self, prompt: str, answer: str, *, sources: Iterable[str] = ()) -> str:
-        """Commit an answer and return it; the first answer stored for a prompt stays.
+        """Commit an answer and return it; the first answer stored for a prompt is kept.
 
         Returns what is stored, so that two processes which sent one prompt use the same answer.
 
@@ -180,7 +180,7 @@ class Journal:
         role: str,
         sources: Sequence[Iterable[str]],
     ) -> list[Vector]:
-        """Commit the vectors of texts and return what is stored; the first of a text stays.
+        """Commit the vectors of texts and return what is stored; the first of a text is kept.
 
         Args:
             texts: what was embedded.
@@ -224,7 +224,7 @@ class Journal:
             self._keep_budget(connection)
 
     def _keep_budget(self, connection: sqlite3.Connection) -> None:
-        """Remove the oldest entries until the others fit into ``max_bytes``; the last one stays."""
+        """Remove the oldest entries until the others fit into ``max_bytes``; the newest is kept."""
         while self._max_bytes is not None and _count_bytes(connection) > self._max_bytes:
             oldest = connection.execute(
                 "SELECT key FROM entries WHERE number < (SELECT max(number) FROM entries)"
@@ -239,9 +239,9 @@ class Journal:
         """Claim calls that are about to be made, all of them or none.
 
         Returns False when another run has claimed one of them. A claim ends when its entry is
-        written, by ``release`` or ``close``, when its process is no longer there, and in any case
-        after ``longrag.claims.CLAIM_SECONDS``: then the call is made twice, and the first answer
-        stays.
+        written, by ``release`` or ``close``, when its process has ended, and in any case after
+        ``longrag.claims.CLAIM_SECONDS``: then the call may be made twice, and the first answer is
+        kept.
         """
         with self._use() as connection:
             connection.execute("BEGIN IMMEDIATE")
@@ -385,7 +385,7 @@ def _count_bytes(connection: sqlite3.Connection) -> int:
 
 
 def _encode(text: str) -> bytes:
-    # Half a character pair, as models cut them, has no UTF-8.
+    # Models may cut a surrogate pair in two; half of one cannot be encoded as UTF-8.
     return text.encode("utf-8", "surrogatepass")
 
 
@@ -394,7 +394,7 @@ def _checksum(kind: int, key: bytes, content: bytes) -> bytes:
 
 
 def _rows(vectors: ArrayLike, count: int) -> Vector:
-    """Check vectors, since unusable ones must not be stored."""
+    """Return vectors as float32 rows, or raise ``EmbeddingError`` before bad ones are stored."""
     try:
         rows = np.asarray(vectors)
     except (TypeError, ValueError) as error:
@@ -405,7 +405,7 @@ def _rows(vectors: ArrayLike, count: int) -> Vector:
         raise EmbeddingError(
             f"the embedder returned an array of shape {rows.shape} for {count} texts"
         )
-    # A comparison with NaN is false.
+    # Written so that NaN fails too: every comparison with it is false.
     if not (np.abs(rows) <= LARGEST_VALUE).all():
         raise EmbeddingError(
             f"the embedder returned values that are not finite or beyond {LARGEST_VALUE:g}"

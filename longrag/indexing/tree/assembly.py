@@ -33,7 +33,7 @@ Vector = NDArray[np.float32]
 # Nodes made from more documents than this are recorded as made from any: listing the documents of
 # the root alone would fill most of a journal.
 _NAMED_DOCUMENTS = 256
-# An error names all missing summaries; its message, which people read, the first of them.
+# An error holds all missing summaries; its message names this many of them.
 _NAMED_FAILURES = 3
 
 
@@ -258,7 +258,7 @@ class TreeAssembly:
             if not isinstance(error, GenerationError | ModelCallError):
                 raise
             return self._failure(cluster, level, error)
-        except Exception as error:  # noqa: BLE001 - raised when the layer is through
+        except Exception as error:  # noqa: BLE001 - raised once the layer's other summaries are made
             return self._failure(cluster, level, error)
 
     def _failure(self, cluster: tuple[str, ...], level: int, error: Exception) -> SummaryError:

@@ -19,7 +19,7 @@ OnLong: TypeAlias = Literal["cut", "refuse", "keep"]
 """What becomes of a summary with more tokens than it should have."""
 
 _WORD_CHARACTER: Final = re.compile(r"[^\W_]")
-# So many characters of a prompt's beginning are no chance.
+# A reply that holds this many characters of the prompt's beginning repeats it, not by chance.
 _BEGINNING: Final = 120
 _SHORT_PROMPT: Final = 40
 _NO_ECHO: Final = PromptEcho()
@@ -122,7 +122,7 @@ class SummaryBounds:
 
 
 def repeats_prompt(reply: str, prompt: str) -> bool:
-    """Whether a reply is its prompt, with more text or without some: at least half of it."""
+    """Whether a reply is its prompt or at least half of it, with other text or without."""
     given, asked = " ".join(reply.split()), " ".join(prompt.split())
     if len(asked) < _SHORT_PROMPT:
         return given == asked

@@ -89,7 +89,7 @@ def build_tree(
 
 
 def _by_value(documents: Sequence[Document], key: str) -> list[list[Document]]:
-    """Group documents by a value of their metadata; those that have none are a group as well."""
+    """Group documents by a value of their metadata; those without one are a group as well."""
     alike: dict[Hashable, list[Document]] = {}
     for document in documents:
         value = document.metadata.get(key)

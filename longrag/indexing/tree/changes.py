@@ -1,9 +1,8 @@
-"""How a tree's clusters take in new nodes and lose removed ones, and are otherwise kept.
+"""Changing the groups of a tree where nodes came or went, and keeping all others.
 
-Used for clusterers whose groups may change everywhere when one node does. The groups of the tree
-before are kept; only those that a change touches are looked at again, so that a change pays for
-the path from it to the root. What this costs in quality is measured in
-``benchmarks/raptor_drift.py``.
+Used for clusterers that depend on history: asked again, they might group everything otherwise when
+one node changes. Only groups that a change touches are made again, so that it pays for the path
+from it to the root. What this costs in quality is measured in ``benchmarks/raptor_drift.py``.
 """
 
 from __future__ import annotations
@@ -20,20 +19,19 @@ from longrag.types import TreeNode
 Groups: TypeAlias = tuple[list[list[int]], list[int | None]]
 """Groups of indices into a layer, and for each the number of the old group it came from."""
 
-# A group of this many times its usual size is cut in two, long before it fills the token budget.
+# A group of this many times the usual size is clustered again, long before it fills the budget.
 _TOO_LARGE = 3.0
 _USUAL_SIZE = 7.0
 
-# Newcomers of one document that are fewer join the groups there are.
+# The fewest newcomers of one document that form separate groups.
 _OWN_GROUP = 4
 
 
 class OldGroups(NamedTuple):
     """The old groups of a layer, as indices into the present layer.
 
-    ``sizes`` are those they had, before members went or were cut in two. ``newcomers`` are the
-    indices of nodes that were not there, those of the same documents together. Nodes of neither
-    were in no group.
+    ``sizes`` are their sizes in the old tree. ``newcomers`` are the indices of nodes that the old
+    tree did not have, listed by document. All other nodes were in no group.
     """
 
     groups: list[list[int]]
@@ -128,7 +126,7 @@ def _adapt_groups(
     adapted: dict[tuple[int, ...], int | None] = {}
     joined = join_nearest(layer, groups, sorted(rest), max_tokens)
     for group, origin, size in zip(joined, origins, sizes, strict=True):
-        # A group that was large from the beginning is cut only when it grows.
+        # A group that the clusterer made this large is cut only when it grows.
         fits = len(group) <= max(largest, size)
         fits = fits and sum(layer.tokens[index] for index in group) <= max_tokens
         for part in [group] if fits else _cluster(layer, group, clusterer, max_tokens):

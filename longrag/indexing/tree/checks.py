@@ -15,8 +15,8 @@ from longrag.types import LARGEST_VALUE, TreeNode
 def check_saved(tree: Tree, leaves: Iterable[TreeNode]) -> None:
     """Raise unless a tree could have been built from these leaves.
 
-    A checksum proves that a file is unchanged, not that its writer is trusted: texts must be those
-    of their spans, ids must follow from what they name, and vectors must be usable.
+    A checksum proves that a file was not changed, not that its writer can be trusted. So texts must
+    be those of their spans, ids must follow from what they name, and vectors must be finite.
 
     Raises:
         IndexFormatError: something does not fit; the message names it.
@@ -66,7 +66,7 @@ def _check_vectors(tree: Tree) -> None:
             f"the vectors of the tree must be float32 of shape (nodes, width), got"
             f" {vectors.dtype} of shape {vectors.shape}"
         )
-    # A comparison with NaN is false.
+    # Written so that NaN fails too: every comparison with it is false.
     usable = (np.abs(vectors) <= LARGEST_VALUE).all(axis=1)
     if not usable.all():
         id_ = list(tree.nodes)[int(np.flatnonzero(~usable)[0])]

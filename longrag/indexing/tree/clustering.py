@@ -87,7 +87,7 @@ def cluster_layer(
         executor: Where the blocks of a layer are clustered; by default here.
 
     Returns:
-        Groups of at least two ascending indices, in the order of their first ones, none twice.
+        Groups of at least two ascending indices, in the order of their first ones, without repeats.
         No groups, if no two nodes fit the budget.
 
     Raises:
@@ -248,8 +248,8 @@ def join_nearest(
 ) -> Groups:
     """Put rows of a layer, one by one, into the group whose mean is nearest and has room.
 
-    The means are those of the groups as given, and equally near ones go to the first group. A row
-    for which none has room is in none.
+    The means are those of the groups as given; of equally near groups the first is taken. A row for
+    which no group has room joins no group.
 
     Returns:
         The groups, each with what it took at its end.

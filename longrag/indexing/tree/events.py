@@ -1,4 +1,4 @@
-"""What a build announces: what it expects to ask for, each layer as it begins, odd summaries."""
+"""What a build announces: its expected calls, each layer as it begins, summaries that were cut."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class LongSummary:
 def plan_tree(
     leaves: Sequence[int], new_leaves: Sequence[int], *, group_size: float, summary_tokens: int
 ) -> TreePlan:
-    """Estimate what new leaves cost in a tree: on each level no more nodes than the level has.
+    """Estimate what new leaves cost in a tree: at most one path to the root for each of them.
 
     Args:
         leaves: the tokens of all leaves.

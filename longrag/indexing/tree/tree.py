@@ -99,8 +99,8 @@ class Tree:
     def _leaves(self) -> Mapping[str, tuple[TreeNode, ...]]:
         rows: dict[str, tuple[int, ...]] = {}
         for row, node in enumerate(self.nodes.values()):
-            beneath = {leaf for child in node.children for leaf in rows[child]}
-            rows[node.id] = tuple(sorted(beneath)) if node.children else (row,)
+            below = {leaf for child in node.children for leaf in rows[child]}
+            rows[node.id] = tuple(sorted(below)) if node.children else (row,)
         nodes = tuple(self.nodes.values())
         return {id_: tuple(nodes[row] for row in own) for id_, own in rows.items()}
 
