@@ -11,7 +11,7 @@ WORKERS ?= auto
 PARALLEL := -n $(WORKERS) --dist worksteal
 UNIT := tests/longrag tests/llama_index_longrag tests/langchain_longrag tests/conformance
 
-.PHONY: demo demo-riches test quick coverage lint docs pythons bench results chaos fmt unit floor stores agents llama-cpp clean
+.PHONY: demo demo-riches test quick coverage lint docs pythons bench results scale chaos fmt unit floor stores agents llama-cpp clean
 
 demo: $(STAMP)
 	$(BIN)/python examples/00_demo.py
@@ -75,6 +75,12 @@ bench: $(STAMP)
 # core at first, and what was kept in .results is not made again.
 results: $(STAMP)
 	$(BIN)/python benchmarks/results.py
+
+# Time, memory and disk against size, and questions beside changes for a minute each: the figures of
+# docs/scaling.md. It takes a quarter of an hour and 20 GB of disk.
+scale: $(STAMP)
+	$(BIN)/python benchmarks/scale.py
+	OMP_NUM_THREADS=1 LONGRAG_SECONDS=60 $(BIN)/python -m pytest -q -n 0 tests/conformance/test_isolation.py
 
 # What is lost when trees are killed, damaged, forged, starved of disk or of answers, as a table; and
 # builds, databases and journals that are killed or damaged far more often than in the tests.

@@ -190,4 +190,5 @@ class _Runner(Generic[Item, Result]):
 
 
 def _cannot_be_sent(error: Exception) -> bool:
-    return "pickle" in f"{type(error).__name__} {error}".lower()
+    # Some are a PicklingError, others an AttributeError which says that it cannot be pickled.
+    return "pickl" in f"{type(error).__name__} {error}".lower()

@@ -52,18 +52,6 @@ class Document:
     title: str = ""
     metadata: Mapping[str, object] = field(default_factory=lambda: MappingProxyType({}))
 
-    def __reduce__(self) -> tuple[object, ...]:
-        """Travel to another process; a read-only view of metadata cannot."""
-        view = isinstance(self.metadata, MappingProxyType)
-        metadata = dict(self.metadata) if view else self.metadata
-        return _make_document, (self.id, self.text, self.title, metadata, view)
-
-
-def _make_document(
-    id_: str, text: str, title: str, metadata: Mapping[str, object], view: bool
-) -> Document:
-    return Document(id_, text, title, MappingProxyType(dict(metadata)) if view else metadata)
-
 
 @dataclass(frozen=True, slots=True)
 class Member:

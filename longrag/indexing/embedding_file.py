@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from longrag.errors import EmbeddingError, IndexFormatError, InvalidParameterError
 from longrag.executors import check_executor, map_parts
 from longrag.indexing.storage import only_writer
-from longrag.indexing.vectors import Storage, check_magnitude, check_vectors
+from longrag.indexing.vectors import Storage, check_magnitude, check_vectors, release_pages
 from longrag.ingestion.chunking import check_size
 from longrag.models.embedder import Embedder
 
@@ -124,6 +124,7 @@ def _fill(
                 )
             matrix[done : done + len(vectors)] = vectors
             matrix.flush()
+            release_pages(matrix)
             done += len(vectors)
             _append(list_file, {"end": done, "sha256": digest})
 

@@ -34,7 +34,7 @@ class UnitBuilder:
             together up to ``chunk_size`` tokens.
         executor: where documents are read for links, counted and cut, some at a time, for instance
             a ``ProcessPoolExecutor``; by default here. The result is the same. Grouping is always
-            done here. What goes to other processes, such as ``count_tokens``, must pickle.
+            done here. What goes to other processes is pickled, also ``count_tokens``.
 
     Raises:
         InvalidParameterError: a setting is out of range.

@@ -125,7 +125,7 @@ class KeyIndex:
             markers: what encloses a span in the model's output.
             check_sample: how many keys, evenly spaced, are tokenised between the markers too.
             executor: where keys are tokenised and cut into sentences, some at a time; by default
-                here. The tokenizer must pickle for other processes. They are sorted here.
+                here. The tokenizer is pickled for other processes. They are sorted here.
 
         Raises:
             InvalidParameterError: a setting, or a key without text.

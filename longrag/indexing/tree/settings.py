@@ -54,8 +54,8 @@ class TreeBuilder:
         embedding_text: writes what is embedded of a leaf, from it and its document's metadata.
         executor: where documents are cut into leaves and layers are clustered, many trees or blocks
             at the same time, for instance a ``ProcessPoolExecutor``; by default here. It changes
-            nothing about the tree. What goes to other processes, such as ``count_tokens`` and a
-            clusterer of your own, must pickle.
+            nothing about the tree. What goes to other processes is pickled, also ``count_tokens``
+            and a clusterer of your own.
 
     Raises:
         InvalidParameterError: a setting is out of range.
@@ -112,7 +112,7 @@ class TreeBuilder:
 
     def leaves_of_each(self, documents: Sequence[Document]) -> Iterator[list[TreeNode]]:
         """Cut documents into leaves, in the executor; see ``leaves``."""
-        # What a cut does not need may not pickle.
+        # What a cut does not need is perhaps not to be pickled.
         cut = replace(self, executor=None, clusterer="stable", summarizer=LlmSummarizer()).leaves
         return map_items(cut, documents, self.executor, part_size=_DOCUMENTS_A_TASK)
 
