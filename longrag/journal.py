@@ -37,6 +37,9 @@ _APPLICATION_ID = 0x4C52_4A31
 _HEADER_BYTES = 100
 _SMALLEST_BUDGET = 1 << 16
 
+_INDEX_TABLE = "longrag_schema"
+_UNLESS_THERE = "WHERE NOT EXISTS (SELECT 1 FROM journal)"
+
 _ANSWER, _VECTOR = 0, 1
 
 _SCHEMA = (
@@ -61,7 +64,8 @@ class Journal:
     created with mode 0600. A closed journal raises ``JournalError``.
 
     Args:
-        path: the file; it is created when it is missing or empty.
+        path: the file; it is created when it is missing or empty. That of an index in a database
+            may be given: the answers are then kept in it beside the index.
         model: names the language model and the settings that change its answers. Entries made under
             another name are never returned.
         embed_model: names the embedding model in the same way.
@@ -89,6 +93,7 @@ class Journal:
         self._lock = threading.Lock()
         self._claimant = claims.Claimant()
         self._connection: sqlite3.Connection | None = None
+        self._in_index = False
         try:
             with _opening:
                 self._create()
@@ -122,11 +127,26 @@ class Journal:
             self._check(connection)
             for statement in _SCHEMA:
                 connection.execute(statement)
-            connection.execute(f"PRAGMA application_id = {_APPLICATION_ID}")
-            connection.execute(f"PRAGMA user_version = {_VERSION}")
+            if self._in_index:
+                connection.execute(f"INSERT INTO journal SELECT {_VERSION} {_UNLESS_THERE}")
+            else:
+                connection.execute(f"PRAGMA application_id = {_APPLICATION_ID}")
+                connection.execute(f"PRAGMA user_version = {_VERSION}")
         connection.execute("PRAGMA journal_mode = WAL")
 
     def _check(self, connection: sqlite3.Connection) -> None:
+        named = "SELECT count(*) FROM sqlite_master WHERE name = ?"
+        (indexes,) = connection.execute(named, (_INDEX_TABLE,)).fetchone()
+        self._in_index = bool(indexes)
+        if self._in_index:
+            connection.execute("CREATE TABLE IF NOT EXISTS journal (version INTEGER NOT NULL)")
+            versions = connection.execute("SELECT version FROM journal").fetchall()
+            if versions not in ([], [(_VERSION,)]):
+                raise JournalError(
+                    f"{self.path} has paid answers of another version than this release reads,"
+                    f" {_VERSION}: name another path for the journal"
+                )
+            return
         (application,) = connection.execute("PRAGMA application_id").fetchone()
         (version,) = connection.execute("PRAGMA user_version").fetchone()
         (objects,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
@@ -225,7 +245,10 @@ class Journal:
 
     def _keep_budget(self, connection: sqlite3.Connection) -> None:
         """Remove the oldest entries until the others fit into ``max_bytes``; the newest is kept."""
-        while self._max_bytes is not None and _count_bytes(connection) > self._max_bytes:
+        while (
+            self._max_bytes is not None
+            and _count_bytes(connection, in_index=self._in_index) > self._max_bytes
+        ):
             oldest = connection.execute(
                 "SELECT key FROM entries WHERE number < (SELECT max(number) FROM entries)"
                 " ORDER BY number LIMIT 8"
@@ -376,7 +399,11 @@ def check_budget(max_bytes: object, parameter: str = "max_bytes") -> None:
         )
 
 
-def _count_bytes(connection: sqlite3.Connection) -> int:
+def _count_bytes(connection: sqlite3.Connection, *, in_index: bool) -> int:
+    if in_index:
+        # The pages of the file are those of the index as well.
+        content = "SELECT coalesce(sum(length(key) + length(content)), 0) FROM entries"
+        return int(connection.execute(content).fetchone()[0])
     pages, free, size = (
         connection.execute(f"PRAGMA {name}").fetchone()[0]
         for name in ("page_count", "freelist_count", "page_size")

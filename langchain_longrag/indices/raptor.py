@@ -286,8 +286,9 @@ class RaptorIndex(TreeSearch, ChangingIndex):
         """Open an index that lives in a database, or make it there.
 
         Each change is one transaction; several processes may read while one writes, and see what
-        it wrote at their next question. Give a ``journal`` as well, so that what was paid for a
-        change that did not end is not paid again.
+        it wrote at their next question. A SQLite file is also the ``journal``, where none is given,
+        so that what was paid for a change that did not end is not paid again; with a server give
+        one.
 
         Args:
             database: the path of a SQLite file, or a URL such as
@@ -308,7 +309,7 @@ class RaptorIndex(TreeSearch, ChangingIndex):
         known = saved.saved_settings()
         if "." in known.get("clusterer", ""):
             del known["clusterer"]  # an object, which is given again
-        index = cls(embedding=embedding, **{**known, **settings})
+        index = cls(embedding=embedding, **{"journal": saved.path, **known, **settings})
         index._attach(DatabaseTree(saved, index._make_builder()))
         perform(index._update_store())
         return index

@@ -266,8 +266,9 @@ class RaptorIndex(UpdatableIndex[RaptorStruct]):
 
         Each change is one transaction, so that nothing needs to be persisted; several processes may
         read while one writes, and see what it wrote at their next question. Documents are put in by
-        ``refresh_ref_docs`` or ``insert``. Give a ``journal`` as well, so that what was paid for a
-        change that did not end is not paid again.
+        ``refresh_ref_docs`` or ``insert``. A SQLite file is also the ``journal``, where none is
+        given, so that what was paid for a change that did not end is not paid again; with a server
+        give one.
 
         Args:
             database: the path of a SQLite file, or a URL such as
@@ -289,7 +290,7 @@ class RaptorIndex(UpdatableIndex[RaptorStruct]):
             if settings.get(own) is not None:
                 raise InvalidParameterError(own, settings[own], "left out with a database")
         opened = IndexDatabase(database, name=name, kind=_IN_DATABASE)
-        return cls([], database=opened, **settings)
+        return cls([], database=opened, **{"journal": opened.path, **settings})
 
     @classmethod
     def estimate(

@@ -107,6 +107,11 @@ class IndexDatabase:
         weakref.finalize(self, self._engine.dispose)
         self._prepare()
 
+    @property
+    def path(self) -> Path | None:
+        """The SQLite file; None for a server."""
+        return Path(self._place) if self._engine.dialect.name == "sqlite" else None
+
     def __reduce__(self) -> tuple[Any, tuple[Any, ...]]:
         """Pickle where the database is, which another process opens for itself."""
         settings: Any = {"name": self.name, "kind": self._kind, "timeout": self._timeout}

@@ -1,5 +1,6 @@
 """LangChain's indexes in a database: what they keep, and how they agree with a record manager."""
 
+import sqlite3
 import threading
 
 import pytest
@@ -8,8 +9,8 @@ from langchain_core.documents import Document
 from langchain_core.indexing import index
 
 from langchain_longrag import EvidenceRetriever, IndexRecordManager, LongRAGIndex, RaptorIndex
-from longrag.errors import IndexFormatError, InvalidParameterError
-from tests.fakes.langchain import HashEmbeddings
+from longrag.errors import IndexFormatError, InvalidParameterError, JournalError, SummaryError
+from tests.fakes.langchain import HashEmbeddings, replying
 
 
 def page(number, version=0):
@@ -159,3 +160,63 @@ def test_a_tree_for_each_tenant_keeps_its_summaries_under_a_filter(tmp_path):
         return max(len(one.metadata["doc_ids"]) for one in found)
 
     assert widest_summary("tenant") == 12 > widest_summary("corpus")
+
+
+def test_a_file_holds_what_was_paid_for_a_build_that_did_not_end(tmp_path):
+    path = tmp_path / "i.db"
+    left = [4]
+
+    def reply(prompt):
+        if not left[0]:
+            return RuntimeError("the model is down")
+        left[0] -= 1
+        return f"A summary, the {left[0]}."
+
+    def opened(model, **settings):
+        return tree(path, summarizer=None, llm=model, clusterer="fast", chunk_size=12, **settings)
+
+    one_at_a_time = {"retry": None, "max_concurrency": 1}
+    broken = replying(reply)
+    with pytest.raises(SummaryError):
+        opened(broken, **one_at_a_time).upsert([page(n) for n in range(40)])
+    assert opened(broken).documents_by_id() == {}
+    healthy = replying(lambda prompt: "A summary.")
+    index = opened(healthy)
+    index.upsert([page(n) for n in range(40)])
+    whole = replying(lambda prompt: "A summary.")
+    alone = RaptorIndex.from_documents(
+        [page(n) for n in range(40)],
+        HashEmbeddings(),
+        llm=whole,
+        clusterer="fast",
+        chunk_size=12,
+        journal=None,
+    )
+    assert len(alone.tree) == len(index.tree)
+    assert 4 <= len(whole.prompts) - len(healthy.prompts) <= len(broken.prompts)
+    # Another reader and another index of the same file see whole ones.
+    assert nodes(opened(healthy)) == nodes(index)
+    index.delete([f"d{n}" for n in range(40)])
+    assert not any(b"A summary" in one.read_bytes() for one in tmp_path.iterdir())
+
+
+def test_the_answers_in_a_file_may_be_limited_kept_elsewhere_or_nowhere(tmp_path):
+    def sizes(name, **settings):
+        path = tmp_path / f"{name}.db"
+        index = tree(path, chunk_size=12, **settings)
+        index.upsert([page(n) for n in range(300)])
+        with sqlite3.connect(path) as connection:
+            tables = {n for (n,) in connection.execute("SELECT name FROM sqlite_master")}
+            if "entries" not in tables:
+                return None
+            count = "SELECT sum(length(key) + length(content)) FROM entries"
+            return connection.execute(count).fetchone()[0]
+
+    assert sizes("whole") > 65_536
+    assert 0 < sizes("limited", journal=tmp_path / "limited.db", journal_bytes=65_536) <= 65_536
+    assert sizes("none", journal=None) is None
+    assert sizes("elsewhere", journal=tmp_path / "journal") is None
+    with sqlite3.connect(tmp_path / "whole.db") as connection:
+        connection.execute("UPDATE journal SET version = 99")
+    with pytest.raises(JournalError, match="another version"):
+        tree(tmp_path / "whole.db").upsert([page(301)])

@@ -7,7 +7,12 @@ from llama_index.core.schema import Document, IndexNode, MetadataMode, TextNode
 from llama_index.core.vector_stores.types import MetadataFilter, MetadataFilters
 
 from llama_index_longrag import LongRAGIndex, RaptorIndex
-from longrag.errors import IndexFormatError, InvalidDocumentError, InvalidParameterError
+from longrag.errors import (
+    IndexFormatError,
+    InvalidDocumentError,
+    InvalidParameterError,
+    SummaryError,
+)
 from longrag.indexing.database import IndexDatabase
 from tests.fakes.llama_index import HashEmbedding, ScriptedLLM
 
@@ -113,7 +118,7 @@ def test_a_tree_lives_in_a_database_with_all_that_an_index_does(tmp_path):
 
 
 def test_a_tree_for_each_tenant_keeps_its_summaries_under_a_filter(tmp_path):
-    pages = [page(n) for n in range(24)]
+    pages = [page(n) for n in range(60)]
     for number, one in enumerate(pages):
         one.metadata["tenant"] = ["red", "blue"][number % 2]
     filters = MetadataFilters(filters=[MetadataFilter(key="tenant", value="red")])
@@ -128,3 +133,25 @@ def test_a_tree_for_each_tenant_keeps_its_summaries_under_a_filter(tmp_path):
         return sum(one.node.metadata["level"] > 0 for one in results)
 
     assert summaries("tenant") > summaries("corpus")
+
+
+def test_a_file_holds_what_was_paid_for_a_build_that_did_not_end(tmp_path):
+    def opened(llm, **settings):
+        own = {"summarizer": "llm", "llm": llm, "clusterer": "fast", "chunk_size": 12}
+        return tree(tmp_path / "i.db", **own, **settings)
+
+    pages = [page(n) for n in range(40)]
+    broken = ScriptedLLM(*["A summary."] * 4, *[RuntimeError("the model is down")] * 40)
+    with pytest.raises(SummaryError):
+        opened(broken, retry=None, num_workers=1).refresh_ref_docs(pages)
+    healthy = ScriptedLLM(*["A summary."] * 90)
+    index = opened(healthy)
+    assert list(index.ref_doc_info) == []
+    index.refresh_ref_docs(pages)
+    whole = ScriptedLLM(*["A summary."] * 90)
+    alone = tree(
+        tmp_path / "alone.db", summarizer="llm", llm=whole, clusterer="fast", chunk_size=12
+    )
+    alone.refresh_ref_docs(pages)
+    assert found(index, token_budget=None) == found(alone, token_budget=None)
+    assert len(whole.prompts) - len(healthy.prompts) == 4
