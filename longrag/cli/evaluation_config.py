@@ -20,7 +20,8 @@ from longrag.evaluation.datasets import (
     read_release,
     write_questions,
 )
-from longrag.evaluation.harness import PIPELINES, Generator, Pipeline, Settings, variants
+from longrag.evaluation.harness import Generator, Pipeline, Settings, variants
+from longrag.evaluation.harness.evaluating import offline_pipelines
 from longrag.evaluation.harness.settings import NAMES, change
 from longrag.index_file.models import AUTO, LSA, load_embedder, load_generator, name_embedder
 from longrag.integration.import_paths import import_object
@@ -81,7 +82,9 @@ def read_config(path: Path, output: Path) -> EvaluationConfig:
         raise InvalidParameterError("datasets", listed, "a list of at least one")
     datasets = [maker.read(entry) for entry in listed]
     default = {} if "reader" not in given else {"reader": given["reader"]}
-    pipelines = [_pipeline(entry, default) for entry in given.get("pipelines", list(PIPELINES))]
+    pipelines = [
+        _pipeline(entry, default) for entry in given.get("pipelines") or offline_pipelines(llm)
+    ]
     grid = _grid(given.get("grid", {}))
     # What is not allowed is told before models are loaded.
     variants(pipelines, grid, ablate=bool(given.get("ablate", False)))

@@ -17,7 +17,9 @@ from longrag.evaluation.harness.settings import Pipeline, Settings
 from longrag.indexing import (
     ExtractiveSummarizer,
     KeywordIndex,
+    KeywordSummarizer,
     LlmSummarizer,
+    Summarizer,
     TreeBuilder,
     build_tree,
 )
@@ -231,10 +233,9 @@ class Corpus:
         name, size = self.embedder_name(settings), self.chunk_size(settings)
 
         def build() -> Tree:
-            llm = self.models.generate is not None
             builder = TreeBuilder(
                 clusterer=settings.clusterer,
-                summarizer=LlmSummarizer() if llm else ExtractiveSummarizer(),
+                summarizer=self._summarizer(settings.summarizer),
                 chunk_size=size,
                 texts_per_call=_TEXTS_PER_CALL,
             )
@@ -243,7 +244,17 @@ class Corpus:
                 lambda request: self._answer_tree(request, name, size),
             )
 
-        return self._once(("tree", name, size, settings.clusterer), build)
+        return self._once(("tree", name, size, settings.clusterer, settings.summarizer), build)
+
+    def _summarizer(self, name: str) -> Summarizer:
+        if name == "default":
+            name = "extractive" if self.models.generate is None else "llm"
+        made: dict[str, Callable[[], Summarizer]] = {
+            "extractive": ExtractiveSummarizer,
+            "keywords": KeywordSummarizer,
+            "llm": LlmSummarizer,
+        }
+        return made[name]()
 
     def _answer_tree(self, request: Request, name: str, chunk_size: int | None) -> Any:
         if isinstance(request, Embed):

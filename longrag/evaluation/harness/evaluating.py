@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 from longrag.calls import Embed, Generate, Request, run
 from longrag.errors import InvalidParameterError
 from longrag.evaluation.datasets import Dataset, Question
-from longrag.evaluation.harness.corpora import Corpus
+from longrag.evaluation.harness.corpora import GIVEN, LSA, Corpus
 from longrag.evaluation.harness.metering import Generator, Models
 from longrag.evaluation.harness.report import Report, Result
 from longrag.evaluation.harness.run_files import RunFile
@@ -33,7 +33,7 @@ _UNSAFE = re.compile(r"[^\w.-]+")
 
 def evaluate(
     datasets: Sequence[Dataset],
-    pipelines: Sequence[Pipeline | str] = tuple(PIPELINES),
+    pipelines: Sequence[Pipeline | str] | None = None,
     *,
     grid: Mapping[str, Sequence[Any]] | None = None,
     ablate: bool = False,
@@ -61,7 +61,8 @@ def evaluate(
 
     Args:
         datasets: each of a different name.
-        pipelines: ``Pipeline`` objects, or names of ``PIPELINES``.
+        pipelines: ``Pipeline`` objects, or names of ``PIPELINES``; None takes all of these that the
+            models given allow.
         grid: values of settings, of which each combination is tried; see ``variants``.
         ablate: also swap one module at a time (best practices, Table 11).
         embedders: by name; the first is the default. Without any it is LSA, or the vectors that a
@@ -87,7 +88,8 @@ def evaluate(
         Exception: what a pipeline or model raises; what was measured before is kept.
     """
     check_seed(seed)
-    named = [Pipeline.named(one) if isinstance(one, str) else one for one in pipelines]
+    given = offline_pipelines(llm) if pipelines is None else pipelines
+    named = [Pipeline.named(one) if isinstance(one, str) else one for one in given]
     planned = variants(named, grid, ablate=ablate)
     if not planned or not datasets:
         raise InvalidParameterError("pipelines and datasets", 0, "at least one each")
@@ -98,6 +100,8 @@ def evaluate(
     kept = None if folder is None else Path(folder)
     vectors = Path(cache) if cache is not None else kept and kept / "vectors"
     models = Models(embedders, llm, scorers, vectors, count_tokens)
+    for dataset in datasets:
+        _check_models(planned, Corpus(dataset, models))
     results = []
     for dataset in datasets:
         drawn = dataset.sample(questions, seed=seed)
@@ -117,6 +121,38 @@ def evaluate(
         made={one.name: one.made for one in datasets if one.made},
         sizes={one.name: len(one.documents) for one in datasets},
     )
+
+
+def offline_pipelines(llm: Generator | None) -> list[str]:
+    """Return the names of ``PIPELINES`` that can be run with this model, or without any."""
+    return [name for name, one in PIPELINES.items() if llm is not None or one.transform == "off"]
+
+
+def _check_models(planned: Sequence[Variant], corpus: Corpus) -> None:
+    """Refuse settings that name a model which was not given, before anything is asked.
+
+    Raises:
+        InvalidParameterError: names the setting.
+    """
+    models = corpus.models
+    for variant in planned:
+        settings = variant.settings
+        needs = {
+            "reader": settings.reader == "llm",
+            "transform": settings.transform != "off",
+            "compress": settings.compress == "abstractive",
+            "summarizer": settings.summarizer == "llm",
+        }
+        for name, wanted in needs.items():
+            if wanted and models.generate is None:
+                remedy = f"{variant.label!r} has {name}={getattr(settings, name)!r}."
+                raise InvalidParameterError("llm", None, "a language model", remedy)
+        if settings.rerank != "off" and settings.rerank not in models.scorers:
+            allowed = f'"off" or one of {sorted(models.scorers)}'
+            raise InvalidParameterError("rerank", settings.rerank, allowed)
+        name = corpus.embedder_name(settings)
+        if variant.pipeline.make is None and name not in (GIVEN, LSA):
+            models.embedder(name)
 
 
 def _run(

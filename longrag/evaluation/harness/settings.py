@@ -19,11 +19,19 @@ Unit: TypeAlias = Literal["passage", "document", "long unit", "evidence", "tree"
 Search: TypeAlias = Literal["dense", "keywords", "hybrid", "rrf", "neighbours"]
 """How passages, documents and long units are ranked."""
 
+Summarizer: TypeAlias = Literal["default", "extractive", "keywords", "llm"]
+"""What writes the summaries of a tree."""
+
 Gate: TypeAlias = Literal["off", "default"]
 Transform: TypeAlias = Literal["off", "hyde", "rewrite", "decompose"]
 Repack: TypeAlias = Literal["forward", "reverse", "sides"]
 Compress: TypeAlias = Literal["off", "extractive", "abstractive"]
 Reader: TypeAlias = Literal["off", "extractive", "llm"]
+
+
+_CHOICES: Final = (
+    "unit", "search", "summarizer", "gate", "transform", "repack", "compress", "reader",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +53,8 @@ class Settings:
         max_tokens: the most tokens of a long unit of several documents.
         window: neighbouring passages of its document that are read with a passage, on each side.
         clusterer: groups the nodes of a tree.
+        summarizer: writes its summaries: the language model, or sentences or key words of what is
+            summarised; "default" is the model where there is one, else sentences.
         gate: whether questions that need no retrieval are read without it.
         transform: what is searched with in place of the question; it needs a language model.
         rerank: the name of a scorer that ``evaluate`` is given, or "off".
@@ -68,6 +78,7 @@ class Settings:
     max_tokens: int = 4096
     window: int = 0
     clusterer: str = "stable"
+    summarizer: Summarizer = "default"
     gate: Gate = "off"
     transform: Transform = "off"
     rerank: str = "off"
@@ -81,7 +92,7 @@ class Settings:
 
     def __post_init__(self) -> None:
         hints = get_type_hints(type(self))
-        for name in ("unit", "search", "gate", "transform", "repack", "compress", "reader"):
+        for name in _CHOICES:
             if getattr(self, name) not in get_args(hints[name]):
                 allowed = " or ".join(f'"{one}"' for one in get_args(hints[name]))
                 raise InvalidParameterError(name, getattr(self, name), allowed)
@@ -187,9 +198,17 @@ class Variant:
 
     @property
     def key(self) -> str:
-        """A hash of all that decides about its results, besides the data set."""
+        """A hash of all that decides about its results, besides the data set.
+
+        Settings that have their default are left out, so that results are kept when a new setting
+        comes.
+        """
+        default = {one.name: one.default for one in fields(Settings)}
+        changed = {
+            name: value for name, value in asdict(self.settings).items() if value != default[name]
+        }
         own = {
-            "settings": asdict(self.settings),
+            "settings": changed,
             "make": _name(self.pipeline.make),
             "options": {name: repr(value) for name, value in self.pipeline.options.items()},
             "doc_id_key": self.pipeline.doc_id_key,
@@ -286,7 +305,7 @@ def _without_idle(pipeline: Pipeline, settings: Settings) -> Settings:
     if settings.unit != "long unit":
         idle += ["max_tokens"]
     if settings.unit not in ("tree", "traversal"):
-        idle += ["clusterer"]
+        idle += ["clusterer", "summarizer"]
     if settings.compress == "off":
         idle += ["ratio"]
     if settings.rerank == "off":

@@ -26,6 +26,7 @@ from longrag.retrieval import (
     decompose,
     fit_budget,
     fuse,
+    fuse_reciprocal_rank,
     hyde,
     rewrite,
     traverse,
@@ -38,8 +39,6 @@ Vector: TypeAlias = npt.NDArray[np.float32]
 Ranking: TypeAlias = list[tuple[int, float]]
 """Numbers of units with their scores, best first."""
 
-# The rank constant of Cormack et al. 2009.
-_RRF: Final = 60
 # Of each list; what the recipes fuse.
 _FUSED: Final = 100
 _DEPTH: Final = 200
@@ -159,11 +158,7 @@ class _Modules:
         }
         scorer = None
         if settings.rerank != "off":
-            scorers = self.corpus.models.scorers
-            if settings.rerank not in scorers:
-                allowed = f'"off" or one of {sorted(scorers)}'
-                raise InvalidParameterError("rerank", settings.rerank, allowed)
-            scorer = scorers[settings.rerank]
+            scorer = self.corpus.models.scorers[settings.rerank]
         return Recipe(
             gate=QueryClassifier.load_default() if settings.gate == "default" else None,
             transform=transforms[settings.transform],
@@ -272,11 +267,7 @@ class _UnitSystem(_Modules):
         sparse, dense = dict(self._sparse(query, wanted)), dict(self._dense(vector, wanted))
         if search == "hybrid":
             return list(fuse(sparse, dense, self.settings.alpha).items())[:depth]
-        total: dict[int, float] = {}
-        for several in (dense, sparse):
-            for rank, unit in enumerate(several, start=1):
-                total[unit] = total.get(unit, 0.0) + 1 / (_RRF + rank)
-        return sorted(total.items(), key=lambda pair: (-pair[1], pair[0]))[:depth]
+        return list(fuse_reciprocal_rank([dense, sparse]).items())[:depth]
 
     def _dense(self, vector: Vector, depth: int) -> Ranking:
         if self._index is None:
@@ -416,7 +407,16 @@ class _TreeSystem(_Modules):
             nodes = traverse(self._tree, scores, token_budget=budget)
         else:
             nodes = collapsed(self._tree, scores, token_budget=budget, top_k=_DEPTH)
-        return [Found(one.node.text, one.node.doc_ids, one.node.title) for one in nodes]
+        # A summary is made from documents and holds none of them: the root is made from all.
+        return [
+            Found(
+                one.node.text,
+                () if one.node.level else one.node.doc_ids,
+                one.node.title,
+                one.node.tokens,
+            )
+            for one in nodes
+        ]
 
 
 class _ImportedSystem:
@@ -560,6 +560,8 @@ def _as_found(item: Any, doc_id_key: str | None) -> Found:
 
 
 def _doc_ids(node: Any, metadata: Mapping[str, Any], key: str | None) -> tuple[str, ...]:
+    if isinstance(metadata.get("level"), int) and metadata["level"] > 0:
+        return ()  # a summary of documents, which holds none of them
     names = ("doc_ids", "doc_id", "source") if key is None else (key,)
     for name in names:
         value = metadata.get(name)
