@@ -3,9 +3,11 @@
     python benchmarks/scale_maxp.py draw DIRECTORY --chunks 1000000 --width 384 --kind clustered
     python benchmarks/scale_maxp.py build DIRECTORY
     python benchmarks/scale_maxp.py ask DIRECTORY
+    python benchmarks/scale_maxp.py share DIRECTORY
 
 ``draw`` writes normalised vectors into a file, ``build`` indexes them where they are and saves the
-index, ``ask`` opens it in a process that has read nothing yet. Each prints one row of JSON. Kinds:
+index, ``ask`` opens it in a process that has read nothing yet, ``share`` in eight forked and eight
+spawned ones, which together have one copy of it. Each prints one row of JSON. Kinds:
 "clustered" has a centre for 500 chunks, "uniform" no structure at all (the hardest for a bound),
 "outliers" eight columns ten times larger than the others, "real" are vectors of MiniLM over
 Wikispeedia, each repeated with noise of a tenth of its length. A unit has 8 chunks.
@@ -15,10 +17,12 @@ from __future__ import annotations
 
 import argparse
 import json
+import multiprocessing
 import os
 import statistics
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -39,6 +43,7 @@ K = 8
 CHUNKS_PER_UNIT = 8
 CHUNKS_PER_CENTRE = 500
 BATCH = 32
+WORKERS = 8
 BLOCK = 50_000
 REAL = DATA / "e_wikispeedia" / "subset1500.chunk_vectors.f16.npy"
 
@@ -189,10 +194,41 @@ def check(index: MaxPIndex, flat: Any, query: Floats) -> None:
     assert np.allclose(found[0], list(best.values())[:K], rtol=1e-5)
 
 
+def held(folder: Path, done: Any, go: Any) -> tuple[float, float]:
+    """Open the index, ask it, and wait for the others; return the resident and own share in MB."""
+    asked = np.load(folder / "questions.npy")
+    index = MaxPIndex.load(folder / "index", verify=False)
+    for query in asked:
+        index.search(query, K)
+    done.release()
+    go.wait()
+    rollup = dict(
+        line.split(":") for line in Path("/proc/self/smaps_rollup").read_text().splitlines()[1:]
+    )
+    return tuple(int(rollup[name].split()[0]) * 1024 / 1e6 for name in ("Rss", "Pss"))
+
+
+def share(folder: Path) -> dict[str, Any]:
+    """Open the index in eight workers at the same time, and add up what each has of memory."""
+    row: dict[str, Any] = {"part": "share", "workers": WORKERS}
+    for method in ("fork", "spawn"):
+        context = multiprocessing.get_context(method)
+        with context.Manager() as manager, ProcessPoolExecutor(WORKERS, context) as pool:
+            done, go = manager.Semaphore(0), manager.Event()
+            opened = [pool.submit(held, folder, done, go) for _ in range(WORKERS)]
+            for _ in opened:
+                done.acquire()
+            go.set()
+            found = [future.result() for future in opened]
+        row[f"{method}_rss_each_mb"] = statistics.mean(rss for rss, _ in found)
+        row[f"{method}_shared_sum_mb"] = sum(pss for _, pss in found)
+    return row
+
+
 def main() -> None:
     """Draw, build or ask, and print the row."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("what", choices=["draw", "build", "ask"])
+    parser.add_argument("what", choices=["draw", "build", "ask", "share"])
     parser.add_argument("folder", type=Path)
     parser.add_argument("--chunks", type=int, default=1_000_000)
     parser.add_argument("--width", type=int, default=384)
@@ -206,6 +242,8 @@ def main() -> None:
         row = write(given.folder, given.chunks, given.width, given.kind)
     elif given.what == "build":
         row = build(given.folder)
+    elif given.what == "share":
+        row = share(given.folder)
     else:
         row = ask(given.folder, given.repeats, given.flat_chunks)
     print(json.dumps(row))

@@ -99,6 +99,11 @@ class MaxPIndex:
         return len(self._table.rows)
 
     @property
+    def unit_of_chunk(self) -> NDArray[np.int64]:
+        """The unit number of each chunk."""
+        return self._table.unit_of_chunk
+
+    @property
     def width(self) -> int:
         """The number of values in a vector."""
         return int(self._table.vectors.shape[1])

@@ -1,0 +1,205 @@
+"""MaxP that does not look at every chunk, for corpora beyond what an exact search can scan.
+
+A FAISS index (HNSW or IVF) finds chunks that are probably among the best. All chunks of the units
+these belong to are then scored from the full vectors by the exact index, so that scores and best
+chunks are right; only a unit of which no chunk was found is missed.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from longrag.errors import IndexFormatError, InvalidParameterError, MissingExtraError
+from longrag.indexing.storage import load_folder, save_folder
+from longrag.indexing.vectors import blocks, check_vectors
+from longrag.ingestion.chunking import check_size
+from longrag.retrieval.maxp import MaxPIndex
+
+_KIND, _VERSION = "approximate_maxp", 1
+_FILE = "index.faiss"
+# FAISS trains on no more than this many vectors for each list or value.
+_TRAINING_ROWS = 100_000
+
+
+class ApproximateUnits(NamedTuple):
+    """What a search found: scores, unit numbers and best chunks, each of shape (queries, found).
+
+    ``exact`` tells whether nothing can have been missed, since all chunks were searched.
+    """
+
+    scores: NDArray[np.float32]
+    units: NDArray[np.int64]
+    best_chunks: NDArray[np.int64]
+    exact: bool
+
+
+class ApproximateMaxP:
+    """Units ranked by their best chunk among those a FAISS index finds.
+
+    Args:
+        index: the exact index of the same chunks; its vectors may be mapped from a file. It must
+            not be changed afterwards.
+        description: what FAISS's ``index_factory`` makes: ``"HNSW32,SQ8"`` (a graph), or for
+            instance ``"IVF4096,SQ8"`` (lists; about the root of the chunks, times 4). ``SQ8`` keeps
+            a byte a value, ``Flat`` a copy of the vectors.
+        search_settings: how far FAISS searches: ``"efSearch=64"`` for HNSW, ``"nprobe=32"`` for
+            IVF. More finds more and takes longer; ``recall`` tells how much.
+
+    Raises:
+        InvalidParameterError: FAISS does not know the description or the settings, or no chunks.
+        MissingExtraError: the extra ``faiss`` is not installed.
+    """
+
+    def __init__(
+        self,
+        index: MaxPIndex,
+        *,
+        description: str = "HNSW32,SQ8",
+        search_settings: str = "",
+        _found: Any = None,
+    ) -> None:
+        self._faiss = _load_faiss()
+        if not index.n_chunks:
+            raise InvalidParameterError("index", index, "an index with chunks")
+        self._exact = index
+        self._unit_of_chunk = index.unit_of_chunk
+        by_unit = np.argsort(self._unit_of_chunk, kind="stable")
+        self._by_unit, self._of_sorted = by_unit, self._unit_of_chunk[by_unit]
+        self._finder = self._build(description) if _found is None else _found
+        if search_settings:
+            try:
+                self._faiss.ParameterSpace().set_index_parameters(self._finder, search_settings)
+            except RuntimeError as error:
+                allowed = f'such as "efSearch=64" or "nprobe=32" ({error})'
+                raise InvalidParameterError("search_settings", search_settings, allowed) from error
+
+    def _build(self, description: str) -> Any:
+        index, faiss = self._exact, self._faiss
+        try:
+            finder = faiss.index_factory(index.width, description, faiss.METRIC_INNER_PRODUCT)
+        except RuntimeError as error:
+            allowed = f"a description that faiss.index_factory takes ({error})"
+            raise InvalidParameterError("description", description, allowed) from error
+        if not finder.is_trained:
+            random = np.random.default_rng(0)
+            count = min(index.n_chunks, _TRAINING_ROWS)
+            sample = np.sort(random.choice(index.n_chunks, count, replace=False))
+            finder.train(index.vectors_of(sample))
+        for rows in blocks(index.n_chunks):
+            finder.add(index.vectors_of(np.arange(rows.start, rows.stop)))
+        return finder
+
+    def search(
+        self, queries: ArrayLike, k: int, *, candidates: int | None = None
+    ) -> ApproximateUnits:
+        """Find k units for each query that are probably the best.
+
+        Where the chunks that were found are of fewer than k units, more are looked for, and at last
+        all are searched: min(k, units) units come back in any case.
+
+        Args:
+            queries: shape (queries, width), or (width,) for one.
+            k: how many units to return, at least 1.
+            candidates: how many chunks FAISS is asked for first; by default 32 for each unit.
+
+        Raises:
+            EmbeddingError: queries that are not finite, not numeric or of another width.
+            InvalidParameterError: another shape, or a number that is not allowed.
+        """
+        check_size("k", k)
+        depth = 32 * k if candidates is None else candidates
+        check_size("candidates", depth)
+        asked = check_vectors(queries, name="queries", width=self._exact.width, one_row=True)
+        wanted = min(k, self._exact.n_units)
+        scores = np.empty((len(asked), wanted), np.float32)
+        units = np.empty((len(asked), wanted), np.int64)
+        chunks = np.empty((len(asked), wanted), np.int64)
+        exact = True
+        for i, query in enumerate(asked):
+            near = self._units_near(query, wanted, depth)
+            exact &= near is None
+            within = None if near is None else self._chunks_of(near)
+            best = self._exact.search(query, wanted, chunks=within)
+            scores[i], units[i], chunks[i] = (part[0] for part in best)
+        return ApproximateUnits(scores, units, chunks, exact)
+
+    def _units_near(
+        self, query: NDArray[np.float32], wanted: int, depth: int
+    ) -> NDArray[np.int64] | None:
+        """Return the units of the chunks that FAISS finds; None where all must be searched."""
+        while True:
+            depth = min(depth, self._exact.n_chunks)
+            _, rows = self._finder.search(query[np.newaxis], depth)
+            found = np.unique(rows[0][rows[0] >= 0])
+            units = np.unique(self._unit_of_chunk[found])
+            if len(found) == self._exact.n_chunks:
+                return None
+            if len(units) >= wanted:
+                return units
+            if depth == self._exact.n_chunks:
+                # Equal vectors can cut a graph in parts, and few lists hold few units.
+                return None
+            depth *= 2
+
+    def _chunks_of(self, units: NDArray[np.int64]) -> NDArray[np.int64]:
+        firsts = np.searchsorted(self._of_sorted, units)
+        lasts = np.searchsorted(self._of_sorted, units, side="right")
+        runs = [self._by_unit[a:b] for a, b in zip(firsts, lasts, strict=True)]
+        return np.concatenate(runs) if runs else np.empty(0, np.int64)
+
+    def recall(self, queries: ArrayLike, k: int, *, candidates: int | None = None) -> float:
+        """Return the share of the k best units that a search finds, by an exact search."""
+        _, best, _ = self._exact.search(queries, k)
+        found = self.search(queries, k, candidates=candidates).units
+        hits = [np.isin(row, other).mean() for row, other in zip(best, found, strict=True)]
+        return float(np.mean(hits)) if hits else 1.0
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Save what FAISS made, without the exact index; see ``save_folder``."""
+        save_folder(
+            path,
+            _KIND,
+            _VERSION,
+            lambda folder: self._faiss.write_index(self._finder, str(folder / _FILE)),
+        )
+
+    @classmethod
+    def load(
+        cls, path: str | os.PathLike[str], index: MaxPIndex, *, search_settings: str = ""
+    ) -> ApproximateMaxP:
+        """Read what ``save`` wrote, over the exact index it was made of.
+
+        Raises:
+            IndexFormatError: nothing is there, it is damaged, or of other chunks.
+        """
+        faiss = _load_faiss()
+
+        def read(folder: Path) -> Any:
+            try:
+                finder = faiss.read_index(str(folder / _FILE))
+            except RuntimeError as error:
+                raise IndexFormatError(f"{folder} holds no index of FAISS: {error}") from error
+            if (finder.ntotal, finder.d) != (index.n_chunks, index.width):
+                raise IndexFormatError(
+                    f"{folder} holds {finder.ntotal} vectors of width {finder.d}, the exact index"
+                    f" {index.n_chunks} of width {index.width}: load it over the index it was"
+                    " made of"
+                )
+            return finder
+
+        found = load_folder(path, _KIND, _VERSION, read)
+        return cls(index, search_settings=search_settings, _found=found)
+
+
+def _load_faiss() -> Any:
+    try:
+        # An optional dependency, needed for nothing else.
+        import faiss
+    except ImportError as error:
+        raise MissingExtraError("approximate MaxP", "faiss") from error
+    return faiss
