@@ -2,7 +2,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 # The groups of pyproject.toml that the virtual environment gets.
-GROUPS := test lint docs bench serving
+GROUPS := test lint docs bench serving tracing
 # Files whose change makes the virtual environment stale.
 STAMP := $(VENV)/.installed
 

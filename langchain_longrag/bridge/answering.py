@@ -13,6 +13,7 @@ from langchain_core.language_models import LanguageModelLike
 from langchain_core.runnables import RunnableConfig, ensure_config
 
 from langchain_longrag.bridge.replies import reply_text
+from langchain_longrag.bridge.traces import traced
 from longrag.calls import CallLimit, Embed, Generate
 from longrag.errors import InvalidParameterError
 from longrag.integration.answering import Answerer, Calls, Handler, MethodCall
@@ -22,13 +23,27 @@ if TYPE_CHECKING:
     from longrag.journal import Journal
 
 
-def embed(model: Embeddings, request: Embed) -> Calls[Any]:
-    """Embed by the model's methods for documents and queries."""
-    if request.role == "document":
-        return (yield MethodCall(model, "embed_documents", (list(request.texts),)))
+def embed(model: Embeddings, request: Embed, config: RunnableConfig | None = None) -> Calls[Any]:
+    """Embed by the model's methods for documents and queries, in a run below that of a config."""
+    documents = request.role == "document"
+    calls = _embed_documents if documents else _embed_queries
+    return traced(
+        config,
+        f"{type(model).__name__}.{'embed_documents' if documents else 'embed_query'}",
+        {"texts": list(request.texts)},
+        calls(model, request.texts),
+        run_type="embedding",
+    )
+
+
+def _embed_documents(model: Embeddings, texts: Sequence[str]) -> Calls[Any]:
+    return (yield MethodCall(model, "embed_documents", (list(texts),)))
+
+
+def _embed_queries(model: Embeddings, texts: Sequence[str]) -> Calls[Any]:
     # A comprehension cannot yield.
     vectors = []
-    for text in request.texts:
+    for text in texts:
         vector = yield MethodCall(model, "embed_query", (text,))
         vectors.append(vector)
     return vectors
@@ -50,13 +65,13 @@ def model_handlers(
     Args:
         llm: answers ``Generate``.
         embedding: answers ``Embed``.
-        config: passed to every call of ``llm``.
+        config: passed to every call of ``llm``; embeddings are runs below its run.
     """
     handlers: dict[type, Handler] = {}
     if llm is not None:
         handlers[Generate] = partial(generate, llm, call_config(config))
     if embedding is not None:
-        handlers[Embed] = partial(embed, embedding)
+        handlers[Embed] = partial(embed, embedding, config=config)
     return handlers
 
 

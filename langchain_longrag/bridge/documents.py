@@ -14,9 +14,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, cast
 
 from langchain_core.documents import Document
+from langchain_core.runnables import RunnableConfig
 from langchain_core.stores import BaseStore
 from langchain_core.vectorstores import VectorStore
 
+from langchain_longrag.bridge.traces import traced
 from longrag import types as core
 from longrag.calls import Search
 from longrag.errors import InvalidDocumentError, StoreError
@@ -316,12 +318,24 @@ def to_retrieved(document: Document) -> core.RetrievedUnit:
 
 
 def search_store(
-    store: VectorStore, query: str, vector: Sequence[float] | None, kwargs: Mapping[str, Any]
+    store: VectorStore,
+    query: str,
+    vector: Sequence[float] | None,
+    kwargs: Mapping[str, Any],
+    config: RunnableConfig | None = None,
 ) -> Calls[Sequence[tuple[Document, float | None]]]:
     """Search a store by a query's vector, when it is given, or by the query.
 
-    A store that has no scores gives None for each.
+    A store that has no scores gives None for each. The search is a run below that of the config.
     """
+    calls = _search_store(store, query, vector, kwargs)
+    name = f"{type(store).__name__}.search"
+    return traced(config, name, {"query": query}, calls, run_type="retriever")
+
+
+def _search_store(
+    store: VectorStore, query: str, vector: Sequence[float] | None, kwargs: Mapping[str, Any]
+) -> Calls[Sequence[tuple[Document, float | None]]]:
     if vector is not None:
         rows = yield MethodCall(store, BY_VECTOR, (list(vector),), kwargs)
         return cast("list[tuple[Document, float | None]]", rows)

@@ -1,14 +1,20 @@
-"""Runs of LangChain's callbacks for what is not a runnable: the layers of a build."""
+"""Runs of LangChain's callbacks for what is not a runnable.
+
+LangChain itself tells of no embedding and no search of a store; layers of a build and modules of a
+recipe are this package's. Each is a run below the run it is made in.
+"""
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import Any, Literal, TypeAlias, TypeVar, cast
 
 from langchain_core.callbacks import (
     AsyncCallbackManager,
     AsyncCallbackManagerForChainRun,
+    AsyncCallbackManagerForRetrieverRun,
     CallbackManager,
     CallbackManagerForChainRun,
+    CallbackManagerForRetrieverRun,
 )
 from langchain_core.runnables import RunnableConfig
 from langchain_core.runnables.config import (
@@ -18,10 +24,16 @@ from langchain_core.runnables.config import (
 )
 
 from longrag.indexing.tree.events import LayerPlan
+from longrag.integration.answering import Calls, MethodCall
+
+T = TypeVar("T")
 
 
-class LayerRuns:
-    """One run per layer, below the run of the build; calls of models are below their layer.
+RunType: TypeAlias = Literal["chain", "embedding", "retriever"]
+
+
+class StepRuns:
+    """Runs one after another below another run; calls are made with the config of the open one.
 
     Each method has an async one, since the framework has managers of both kinds.
     """
@@ -30,35 +42,39 @@ class LayerRuns:
         self._config = config
         self._run: CallbackManagerForChainRun | AsyncCallbackManagerForChainRun | None = None
         self.config = config
-        """The config for the calls of the layer at hand."""
+        """The config for the calls of the run that is open."""
 
-    def begin_layer(self, layer: LayerPlan) -> None:
-        """End the run of a layer and begin that of the next one."""
+    def begin(self, name: str, inputs: dict[str, Any], run_type: RunType = "chain") -> None:
+        """End the open run, if any, and begin the next one."""
         self.end()
         manager: CallbackManager = get_callback_manager_for_config(self._config)
-        self._enter(manager.on_chain_start(None, _describe(layer), name=_name(layer)))
+        self._enter(manager.on_chain_start(None, inputs, name=name, run_type=run_type))
 
-    async def abegin_layer(self, layer: LayerPlan) -> None:
-        """Begin a layer as ``begin_layer`` does."""
+    async def abegin(self, name: str, inputs: dict[str, Any], run_type: RunType = "chain") -> None:
+        """Begin a run as ``begin`` does."""
         await self.aend()
         manager: AsyncCallbackManager = get_async_callback_manager_for_config(self._config)
-        self._enter(await manager.on_chain_start(None, _describe(layer), name=_name(layer)))
+        self._enter(await manager.on_chain_start(None, inputs, name=name, run_type=run_type))
 
-    def end(self, error: BaseException | None = None) -> None:
-        """End the run of the last layer."""
+    def end(
+        self, error: BaseException | None = None, outputs: dict[str, Any] | None = None
+    ) -> None:
+        """End the open run, if any."""
         run = cast("CallbackManagerForChainRun | None", self._leave())
         if run is not None and error is not None:
             run.on_chain_error(error)
         elif run is not None:
-            run.on_chain_end({})
+            run.on_chain_end(outputs or {})
 
-    async def aend(self, error: BaseException | None = None) -> None:
-        """End the run of the last layer."""
+    async def aend(
+        self, error: BaseException | None = None, outputs: dict[str, Any] | None = None
+    ) -> None:
+        """End the open run, if any."""
         run = cast("AsyncCallbackManagerForChainRun | None", self._leave())
         if run is not None and error is not None:
             await run.on_chain_error(error)
         elif run is not None:
-            await run.on_chain_end({})
+            await run.on_chain_end(outputs or {})
 
     def _enter(self, run: CallbackManagerForChainRun | AsyncCallbackManagerForChainRun) -> None:
         self._run = run
@@ -67,6 +83,47 @@ class LayerRuns:
     def _leave(self) -> CallbackManagerForChainRun | AsyncCallbackManagerForChainRun | None:
         run, self._run, self.config = self._run, None, self._config
         return run
+
+
+class LayerRuns(StepRuns):
+    """One run per layer, below the run of the build; calls of models are below their layer."""
+
+    def begin_layer(self, layer: LayerPlan) -> None:
+        """End the run of a layer and begin that of the next one."""
+        self.begin(_name(layer), _describe(layer))
+
+    async def abegin_layer(self, layer: LayerPlan) -> None:
+        """Begin a layer as ``begin_layer`` does."""
+        await self.abegin(_name(layer), _describe(layer))
+
+
+def traced(
+    config: RunnableConfig | None,
+    name: str,
+    inputs: dict[str, Any],
+    calls: Calls[T],
+    *,
+    run_type: RunType,
+) -> Calls[T]:
+    """Make calls in a run, below that of the config; without a config in none."""
+    if config is None:
+        return (yield from calls)
+    runs = StepRuns(config)
+    yield MethodCall(runs, "begin", (name, inputs, run_type))
+    try:
+        value = yield from calls
+    except Exception as error:
+        yield MethodCall(runs, "end", (error,))
+        raise
+    yield MethodCall(runs, "end")
+    return value
+
+
+def retriever_config(
+    run_manager: CallbackManagerForRetrieverRun | AsyncCallbackManagerForRetrieverRun,
+) -> RunnableConfig:
+    """Return the config for what is called below the run of a retriever."""
+    return RunnableConfig(callbacks=run_manager.get_child())
 
 
 def _name(layer: LayerPlan) -> str:

@@ -7,13 +7,16 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
 from langchain_core.documents import Document
+from langchain_core.runnables import RunnableConfig
 from langchain_core.vectorstores import VectorStore
 
+from langchain_longrag.bridge.answering import embed
 from langchain_longrag.bridge.documents import BY_VECTOR, search_store
 from longrag import types as core
+from longrag.calls import Embed
 from longrag.errors import StoreError
 from longrag.indexing.tree.tree import Tree
-from longrag.integration.answering import Calls, MethodCall
+from longrag.integration.answering import Calls
 from longrag.integration.records import leaf_records, read_number
 
 Snapshot: TypeAlias = tuple[Mapping[str, core.Document], Tree]
@@ -93,6 +96,7 @@ def search_rows(
     token_budget: int | None,
     levels: Collection[int] | None,
     kwargs: Mapping[str, Any],
+    config: RunnableConfig | None = None,
 ) -> Calls[list[Document]]:
     """Take the best rows within a token budget, in the store's own order (RAPTOR, collapsed tree).
 
@@ -105,10 +109,10 @@ def search_rows(
     vector = None
     if hasattr(store, BY_VECTOR) and store.embeddings is not None:
         # Otherwise the store would embed the query again for every search.
-        vector = yield MethodCall(store.embeddings, "embed_query", (query,))
+        (vector,) = yield from embed(store.embeddings, Embed((query,), "query"), config)
     asked, seen = max(k or 0, _FIRST_ROWS), -1
     while True:
-        rows = yield from search_store(store, query, vector, {**kwargs, "k": asked})
+        rows = yield from search_store(store, query, vector, {**kwargs, "k": asked}, config)
         found, full = _fit(rows, k, token_budget, levels)
         if full or len(rows) < asked or len(rows) <= seen:
             return found

@@ -7,7 +7,7 @@ import copy
 import os
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from langchain_core.callbacks import (
     AsyncCallbackManagerForRetrieverRun,
@@ -15,10 +15,12 @@ from langchain_core.callbacks import (
 )
 from langchain_core.documents import Document
 from langchain_core.embeddings import Embeddings
+from langchain_core.runnables import RunnableConfig, RunnableLambda
 from pydantic import Field, PrivateAttr, SkipValidation
 
 from langchain_longrag.bridge.answering import model_answerer
 from langchain_longrag.bridge.documents import from_result
+from langchain_longrag.bridge.traces import retriever_config
 from langchain_longrag.indices.changing import ChangingIndex
 from longrag import explorer
 from longrag import types as core
@@ -118,13 +120,21 @@ class LongRAGIndex(ChangingIndex):
     def _change(
         self, upsert: Sequence[core.Document], delete: Sequence[str], **kwargs: Any
     ) -> Sequence[str]:
-        return self._answerer().run(self._corpus.change(upsert=upsert, delete=delete)).deleted
+        def change(shown: dict[str, Any], config: RunnableConfig) -> Sequence[str]:
+            flow = self._corpus.change(upsert=upsert, delete=delete)
+            return self._answerer(config).run(flow).deleted
+
+        return RunnableLambda(change, name=_run_name(upsert)).invoke({}, kwargs.get("config"))
 
     async def _achange(
         self, upsert: Sequence[core.Document], delete: Sequence[str], **kwargs: Any
     ) -> Sequence[str]:
-        flow = self._corpus.change(upsert=upsert, delete=delete)
-        return (await self._answerer().arun(flow)).deleted
+        async def change(shown: dict[str, Any], config: RunnableConfig) -> Sequence[str]:
+            flow = self._corpus.change(upsert=upsert, delete=delete)
+            return (await self._answerer(config).arun(flow)).deleted
+
+        run = RunnableLambda(change, name=_run_name(upsert))
+        return cast("Sequence[str]", await run.ainvoke({}, kwargs.get("config")))
 
     def link_report(self) -> LinkReport:
         """Find and resolve the links there are; the report names what was not resolved."""
@@ -243,7 +253,8 @@ class LongRAGIndex(ChangingIndex):
         filter: MetadataFilter | None = None,
     ) -> list[Document]:
         view = self.view(filter)
-        return self.results(self._answerer().run(self._flow(query, k, vector, view)), view)
+        answerer = self._answerer(retriever_config(run_manager))
+        return self.results(answerer.run(self._flow(query, k, vector, view)), view)
 
     async def _aget_relevant_documents(
         self,
@@ -257,7 +268,8 @@ class LongRAGIndex(ChangingIndex):
         # Another process may have changed the index: to catch up may take time.
         view = await asyncio.to_thread(self.view, filter)
         flow = self._flow(query, k, vector, view)
-        return self.results(await self._answerer().arun(flow), view)
+        answerer = self._answerer(retriever_config(run_manager))
+        return self.results(await answerer.arun(flow), view)
 
     def view(self, filter: MetadataFilter | DocumentFilter | None = None) -> CorpusView:
         """Return what passes the filter of the index and ``filter``, of one moment."""
@@ -298,5 +310,9 @@ class LongRAGIndex(ChangingIndex):
             executor=self.executor,
         )
 
-    def _answerer(self) -> Answerer:
-        return model_answerer(embedding=self.embedding)
+    def _answerer(self, config: RunnableConfig | None = None) -> Answerer:
+        return model_answerer(embedding=self.embedding, config=config)
+
+
+def _run_name(upsert: Sequence[core.Document]) -> str:
+    return f"LongRAGIndex.{'upsert' if upsert else 'delete'}"

@@ -21,6 +21,7 @@ from langchain_core.vectorstores import VectorStore
 from pydantic import Field, PrivateAttr, SkipValidation
 
 from langchain_longrag.bridge.answering import model_answerer
+from langchain_longrag.bridge.traces import retriever_config
 from langchain_longrag.bridge.tree_nodes import Snapshot, search_rows
 from langchain_longrag.indices.changing import ChangingIndex
 from langchain_longrag.indices.mirror import StoreMirror
@@ -550,7 +551,8 @@ class RaptorRetriever(TreeSearch):
         filter: MetadataFilter | None = None,
     ) -> list[Document]:
         if self.vectorstore is not None:
-            return perform(self._search_store(self.vectorstore, query, k, filter))
+            config = retriever_config(run_manager)
+            return perform(self._search_store(self.vectorstore, query, k, filter, config))
         return super()._get_relevant_documents(query, run_manager=run_manager, k=k, filter=filter)
 
     async def _aget_relevant_documents(
@@ -562,13 +564,19 @@ class RaptorRetriever(TreeSearch):
         filter: MetadataFilter | None = None,
     ) -> list[Document]:
         if self.vectorstore is not None:
-            return await aperform(self._search_store(self.vectorstore, query, k, filter))
+            config = retriever_config(run_manager)
+            return await aperform(self._search_store(self.vectorstore, query, k, filter, config))
         return await super()._aget_relevant_documents(
             query, run_manager=run_manager, k=k, filter=filter
         )
 
     def _search_store(
-        self, store: VectorStore, query: str, k: int | None, filter: MetadataFilter | None
+        self,
+        store: VectorStore,
+        query: str,
+        k: int | None,
+        filter: MetadataFilter | None,
+        config: RunnableConfig,
     ) -> Calls[list[Document]]:
         if filter is not None:
             raise _no_filter(filter)
@@ -582,6 +590,7 @@ class RaptorRetriever(TreeSearch):
             token_budget=self.token_budget,
             levels=self.levels,
             kwargs=self.search_kwargs,
+            config=config,
         )
 
     def _get_ls_params(self, **kwargs: Any) -> LangSmithRetrieverParams:

@@ -11,14 +11,14 @@ from langchain_core.embeddings import Embeddings
 from langchain_core.language_models import LanguageModelLike
 from langchain_core.runnables import RunnableConfig, RunnableLambda
 
-from langchain_longrag.bridge.answering import model_handlers
+from langchain_longrag.bridge.answering import embed
 from langchain_longrag.bridge.traces import LayerRuns
 from langchain_longrag.indices.summarizing import write_summary
 from langchain_longrag.models.call_settings import limit_tokens, own_limiter, own_retry
 from langchain_longrag.models.identity import embedder_identity, llm_identity
 from longrag.calls import CallLimit, Embed, Flow, Generate
 from longrag.indexing.tree.bounds import SummaryBounds
-from longrag.integration.answering import Answerer, Calls, aperform, perform
+from longrag.integration.answering import Answerer, Calls, Handler, aperform, perform
 from longrag.integration.builds import BuildReport, BuildWatch, JournalAdvice
 from longrag.integration.journals import JournalLike, StaleSources, aopen_journal, open_journal
 from longrag.integration.retries import CallGuard, choose_rate_limit, choose_retry
@@ -134,8 +134,10 @@ class TreeRunner:
             self.report = watch.report()
 
     def _answerer(self, journal: Journal | None, watch: BuildWatch, runs: LayerRuns) -> Answerer:
-        handlers = model_handlers(embedding=self.embedding)
-        handlers[Generate] = partial(write_summary, self.llm, self.bounds, runs)
+        handlers: dict[type, Handler] = {
+            Embed: lambda request: embed(self.embedding, request, runs.config),
+            Generate: partial(write_summary, self.llm, self.bounds, runs),
+        }
         return Answerer(
             watch.watched(handlers),
             max_in_flight=self.max_concurrency,

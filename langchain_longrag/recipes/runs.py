@@ -12,15 +12,16 @@ from langchain_core.embeddings import Embeddings
 from langchain_core.language_models import LanguageModelLike
 from langchain_core.runnables import RunnableConfig
 
-from langchain_longrag.bridge.answering import call_config, generate, model_handlers
+from langchain_longrag.bridge.answering import call_config, embed, generate
 from langchain_longrag.bridge.observed import observe
 from langchain_longrag.bridge.passages import from_passage, identity, to_passage
+from langchain_longrag.bridge.traces import StepRuns
 from langchain_longrag.recipes.keyword_passages import KeywordPassages
 from langchain_longrag.retrieval.base_retrievers import WrappedRetriever
 from langchain_longrag.retrieval.hybrid import HybridRetriever, find_result_id
-from longrag.calls import Flow, Search, ask
+from longrag.calls import Announce, Embed, Flow, Generate, Search, ask
 from longrag.errors import StoreError
-from longrag.integration.answering import Answerer, Calls, MethodCall
+from longrag.integration.answering import Answerer, Calls, Handler, MethodCall
 from longrag.integration.keyword_sources import Keywords
 from longrag.integration.recipe_runs import GenerateBy, PendingAnswer, RefineBy, SearchBy
 from longrag.recipes import (
@@ -32,7 +33,7 @@ from longrag.recipes import (
     search_by_vector,
     search_each,
 )
-from longrag.recipes.trace import Observed
+from longrag.recipes.trace import ModuleBegan, ModuleEnded, Observed
 from longrag.retrieval.filters import DocumentFilter
 from longrag.retrieval.queries import QueryTexts
 
@@ -75,26 +76,38 @@ class RecipeModules:
     def prepare(self, query: str, config: RunnableConfig) -> PendingAnswer:
         """Do all modules but the generation."""
         run = _Run(self, config)
-        return PendingAnswer(self.recipe, run.answerer().run(run.flow(query)))
+        try:
+            return PendingAnswer(self.recipe, run.answerer().run(run.flow(query)))
+        except BaseException as error:
+            run.runs.end(error)
+            raise
 
     async def aprepare(self, query: str, config: RunnableConfig) -> PendingAnswer:
         """Do all modules but the generation, with their async calls."""
         run = _Run(self, config)
-        return PendingAnswer(self.recipe, await run.answerer().arun(run.flow(query)))
+        try:
+            return PendingAnswer(self.recipe, await run.answerer().arun(run.flow(query)))
+        except BaseException as error:
+            await run.runs.aend(error)
+            raise
 
 
 class _Run:
     """One run: answers the requests of its modules."""
 
     def __init__(self, modules: RecipeModules, config: RunnableConfig) -> None:
-        self.config = call_config(config)
+        self.runs = StepRuns(call_config(config))
         self._modules = modules
         self._keywords: Keywords[Document] | None = None
 
     def flow(self, query: str) -> Flow[Prepared]:
         modules = self._modules
         search = search_by_vector if modules.wrapped.takes_vectors else search_by_text
-        recipe = replace(modules.recipe, retriever=search_each(search) if modules.each else search)
+        recipe = replace(
+            modules.recipe,
+            retriever=search_each(search) if modules.each else search,
+            announces=True,
+        )
         if modules.hybrid is not None:
             keywords = self._keywords = modules.hybrid.read_keywords()
             recipe = replace(
@@ -114,20 +127,36 @@ class _Run:
 
     def answerer(self) -> Answerer:
         modules = self._modules
-        handlers = model_handlers(llm=modules.llm, embedding=modules.embedding, config=self.config)
-        handlers |= {
+        handlers: dict[type, Handler] = {
+            Announce: self._show,
+            Generate: lambda request: generate(modules.llm, self.runs.config, request),
             Search: lambda request: self._search(modules.wrapped, request),
             SearchBy: lambda request: self._search(request.retriever, request),
             GenerateBy: self._generate,
             RefineBy: self._refine,
         }
+        if (model := modules.embedding) is not None:
+            handlers[Embed] = lambda request: embed(model, request, self.runs.config)
         return Answerer(handlers, max_in_flight=modules.max_concurrency)
 
+    def _show(self, request: Announce) -> Calls[None]:
+        """Show a module as a run, below which its calls are made."""
+        match request.event:
+            case ModuleBegan(name=name, input=given):
+                shown = {"input": [one.text for one in given.first]}
+                yield MethodCall(self.runs, "begin", (f"module {name}", shown))
+            case ModuleEnded(step=step, error=error):
+                output = step.output
+                made: dict[str, Any] = {"output": [one.text for one in output.first]}
+                if output.decision is not None:
+                    made = {"decision": output.decision, "reason": output.reason}
+                yield MethodCall(self.runs, "end", (error, made))
+
     def _generate(self, request: GenerateBy) -> Calls[Any]:
-        return generate(request.llm, self.config, request)
+        return generate(request.llm, self.runs.config, request)
 
     def _search(self, wrapped: WrappedRetriever, request: Search) -> Calls[Observed]:
-        return observe(self.config, lambda config: self._find(wrapped, request, config))
+        return observe(self.runs.config, lambda config: self._find(wrapped, request, config))
 
     def _find(
         self, wrapped: WrappedRetriever, request: Search, config: RunnableConfig
@@ -144,7 +173,7 @@ class _Run:
         ]
 
     def _refine(self, request: RefineBy) -> Calls[Observed]:
-        return observe(self.config, lambda config: self._compress(request, config))
+        return observe(self.runs.config, lambda config: self._compress(request, config))
 
     def _compress(self, request: RefineBy, config: RunnableConfig) -> Calls[list[Passage]]:
         documents, before = to_documents(request.passages)

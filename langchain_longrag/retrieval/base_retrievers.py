@@ -132,7 +132,7 @@ class WrappedRetriever:
         """
         if self.store is not None:
             kwargs = {**self.search_kwargs, "k": k}
-            rows: Rows = yield from search_store(self.store, query, vector, kwargs)
+            rows: Rows = yield from search_store(self.store, query, vector, kwargs, config)
             return rows[:k]
         arguments: dict[str, Any] = {"k": k} if _takes_k(self.retriever) else {}
         if vector is not None:

@@ -13,9 +13,11 @@ from langchain_core.callbacks import (
 from langchain_core.documents import Document
 from langchain_core.embeddings import Embeddings
 from langchain_core.retrievers import BaseRetriever
+from langchain_core.runnables import RunnableConfig
 from pydantic import ConfigDict, Field, PrivateAttr, SkipValidation
 
 from langchain_longrag.bridge.answering import model_answerer
+from langchain_longrag.bridge.traces import retriever_config
 from longrag.calls import Flow
 from longrag.errors import InvalidParameterError
 from longrag.ingestion.relations import LinkSource
@@ -104,7 +106,8 @@ class EvidenceRetriever(BaseRetriever):
         filter: MetadataFilter | None = None,
     ) -> list[Document]:
         view = self._view(filter)
-        return self.index.results(self._answerer().run(self._flow(query, k, view)), view)
+        answerer = self._answerer(retriever_config(run_manager))
+        return self.index.results(answerer.run(self._flow(query, k, view)), view)
 
     async def _aget_relevant_documents(
         self,
@@ -115,15 +118,16 @@ class EvidenceRetriever(BaseRetriever):
         filter: MetadataFilter | None = None,
     ) -> list[Document]:
         view = await asyncio.to_thread(self._view, filter)
-        found = await self._answerer().arun(self._flow(query, k, view))
+        answerer = self._answerer(retriever_config(run_manager))
+        found = await answerer.arun(self._flow(query, k, view))
         return self.index.results(found, view)
 
     def _view(self, filter: MetadataFilter | None) -> CorpusView:
         own = both(DocumentFilter.of(self.filter), DocumentFilter.of(filter))
         return self.index.view(own)
 
-    def _answerer(self) -> Answerer:
-        return model_answerer(embedding=self.index.embedding)
+    def _answerer(self, config: RunnableConfig) -> Answerer:
+        return model_answerer(embedding=self.index.embedding, config=config)
 
     def _flow(self, query: str, k: int | None, view: CorpusView) -> Flow[list[RetrievedUnit]]:
         wanted = self.k if k is None else k

@@ -16,6 +16,7 @@ from langchain_core.callbacks import (
 from langchain_core.documents import Document
 from langchain_core.embeddings import Embeddings
 from langchain_core.retrievers import BaseRetriever, LangSmithRetrieverParams
+from langchain_core.runnables import RunnableConfig
 from langchain_core.stores import BaseStore
 from langchain_core.vectorstores import VectorStore
 from pydantic import ConfigDict, Field, PrivateAttr, SkipValidation
@@ -34,6 +35,7 @@ from langchain_longrag.bridge.store_profiles import (
     UnitFilter,
     profile_of,
 )
+from langchain_longrag.bridge.traces import retriever_config, traced
 from langchain_longrag.ingestion.long_units import LongUnitTransformer
 from langchain_longrag.retrieval.keyword_sources import GivenUnits
 from longrag.calls import Embed, Fetch, Flow, HasOther, ListChunks, Search
@@ -253,7 +255,8 @@ class MaxPRetriever(BaseRetriever):
     ) -> list[Document]:
         view, stored = self._view(filter), self._stored_units()
         flow = self._flow(query, self.k if k is None else k, vector, view)
-        return self._to_documents(self._answerer(stored).run(flow), stored, view)
+        answerer = self._answerer(stored, retriever_config(run_manager))
+        return self._to_documents(answerer.run(flow), stored, view)
 
     async def _aget_relevant_documents(
         self,
@@ -266,7 +269,8 @@ class MaxPRetriever(BaseRetriever):
     ) -> list[Document]:
         view, stored = self._view(filter), self._stored_units()
         flow = self._flow(query, self.k if k is None else k, vector, view)
-        return self._to_documents(await self._answerer(stored).arun(flow), stored, view)
+        answerer = self._answerer(stored, retriever_config(run_manager))
+        return self._to_documents(await answerer.arun(flow), stored, view)
 
     def _flow(
         self, query: str, k: int, vector: Sequence[float] | None, view: CorpusView | None
@@ -292,15 +296,26 @@ class MaxPRetriever(BaseRetriever):
     def _stored_units(self) -> StoredUnits:
         return self._stored if self.vectorstore is None else StoredUnits(self.unit_key)
 
-    def _answerer(self, stored: StoredUnits) -> Answerer:
+    def _answerer(self, stored: StoredUnits, config: RunnableConfig | None = None) -> Answerer:
         handlers: dict[type, Handler] = {Fetch: partial(self._fetch, stored)}
         if (model := self._find_embedding()) is not None:
-            handlers[Embed] = partial(embed, model)
+            handlers[Embed] = partial(embed, model, config=config)
         if self.vectorstore is not None:
-            handlers[Search] = partial(self._search, stored)
-            handlers[ListChunks] = partial(self._list_chunks, stored)
-            handlers[HasOther] = partial(self._has_other, stored)
+            handlers[Search] = self._traced(config, "search", partial(self._search, stored))
+            handlers[ListChunks] = self._traced(config, "list", partial(self._list_chunks, stored))
+            handlers[HasOther] = self._traced(config, "list", partial(self._has_other, stored))
         return Answerer(handlers)
+
+    def _traced(self, config: RunnableConfig | None, what: str, handler: Handler) -> Handler:
+        """Answer requests in runs that are named by the store and what is done with it."""
+        name = f"{type(self.vectorstore).__name__}.{what}"
+
+        def answer(request: Any) -> Calls[Any]:
+            query = getattr(request, "query", "")
+            calls = handler(request)
+            return traced(config, name, {"query": query}, calls, run_type="retriever")
+
+        return answer
 
     def _search(self, stored: StoredUnits, request: Search) -> Calls[Ranked]:
         stored.request = request

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from pydantic import ConfigDict, SkipValidation
 
 from langchain_longrag.bridge.answering import model_answerer
+from langchain_longrag.bridge.traces import retriever_config
 from langchain_longrag.bridge.tree_nodes import Snapshot, from_node
 from longrag.calls import Flow
 from longrag.errors import InvalidParameterError
@@ -99,7 +100,8 @@ class TreeSearch(BaseRetriever):
     ) -> list[Document]:
         snapshot, scorer, embedding = self._read_visible(filter)
         flow = self._flow(query, k, snapshot, scorer)
-        return model_answerer(embedding=embedding).run(flow)
+        config = retriever_config(run_manager)
+        return model_answerer(embedding=embedding, config=config).run(flow)
 
     async def _aget_relevant_documents(
         self,
@@ -112,7 +114,8 @@ class TreeSearch(BaseRetriever):
         # Another process may have changed the index: to catch up may take time.
         snapshot, scorer, embedding = await asyncio.to_thread(self._read_visible, filter)
         flow = self._flow(query, k, snapshot, scorer)
-        return await model_answerer(embedding=embedding).arun(flow)
+        config = retriever_config(run_manager)
+        return await model_answerer(embedding=embedding, config=config).arun(flow)
 
     @property
     def counts_by_layer(self) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -18,6 +18,7 @@ from llama_index.core.instrumentation.events.span import (  # type: ignore[attr-
 from llama_index.core.instrumentation.span import active_span_id
 
 from longrag.indexing.tree.events import LayerPlan
+from longrag.integration.answering import Calls, Handler
 
 _dispatcher = get_dispatcher(__name__)
 
@@ -77,12 +78,50 @@ def _bind(shown: dict[str, Any]) -> inspect.BoundArguments:
     return inspect.Signature(parameters).bind(**shown)
 
 
-class BuildTrace:
+class StepSpans:
+    """Spans one after another below the span that is open; calls are made inside the last one."""
+
+    def __init__(self) -> None:
+        self._step: _Span | None = None
+
+    def begin(self, name: str, **shown: Any) -> None:
+        """Close the open span, if any, and open the next one."""
+        self.end()
+        self._step = _Span(name, shown)
+
+    def end(self, error: BaseException | None = None) -> None:
+        """Close the open span, if any."""
+        step, self._step = self._step, None
+        if step is not None and error is not None:
+            step.fail(error)
+        elif step is not None:
+            step.end()
+
+    @contextmanager
+    def inside(self) -> Iterator[None]:
+        """Let spans that are opened inside be children of the open one."""
+        if self._step is None:
+            yield
+            return
+        with self._step.inside():
+            yield
+
+    def within(self, handler: Handler) -> Handler:
+        """Return a handler whose calls are made inside the open span."""
+
+        def answer(request: Any) -> Calls[Any]:
+            with self.inside():
+                return (yield from handler(request))
+
+        return answer
+
+
+class BuildTrace(StepSpans):
     """The spans of one build: one of the whole, one a layer, and the calls of models in these."""
 
     def __init__(self, name: str) -> None:
+        super().__init__()
         self._name = name
-        self._layer: _Span | None = None
 
     @contextmanager
     def opened(self) -> Iterator[None]:
@@ -91,25 +130,27 @@ class BuildTrace:
             try:
                 yield
             except BaseException as error:
-                if self._layer is not None:
-                    self._layer.fail(error)
+                self.end(error)
                 raise
-            if self._layer is not None:
-                self._layer.end()
+            self.end()
 
     def begin_layer(self, layer: LayerPlan) -> None:
         """Close the span of a layer and open that of the next one."""
-        if self._layer is not None:
-            self._layer.end()
-        self._layer = _Span(
-            f"{self._name}.layer_{layer.level}", {"nodes": layer.nodes, "missing": layer.missing}
-        )
+        name = f"{self._name}.layer_{layer.level}"
+        self.begin(name, nodes=layer.nodes, missing=layer.missing)
 
-    @contextmanager
-    def in_layer(self) -> Iterator[None]:
-        """Let a call be a child of the span of the layer it is made for."""
-        if self._layer is None:
-            yield
-            return
-        with self._layer.inside():
-            yield
+
+def traced(name: str, handler: Handler, shown: Callable[[Any], dict[str, Any]]) -> Handler:
+    """Return a handler that answers each request in a span of this name.
+
+    Args:
+        name: the name of the span, such as "SimpleVectorStore.query".
+        handler: answers the requests.
+        shown: what the span tells of a request.
+    """
+
+    def answer(request: Any) -> Calls[Any]:
+        with open_span(name, **shown(request)):
+            return (yield from handler(request))
+
+    return answer

@@ -125,8 +125,8 @@ class TreeRunner:
 
     def _answerer(self, journal: Journal | None, watch: BuildWatch, trace: BuildTrace) -> Answerer:
         handlers: Mapping[type, Handler] = {
-            Embed: _within(trace, self._embed),
-            Generate: _within(trace, self._generate),
+            Embed: trace.within(self._embed),
+            Generate: trace.within(self._generate),
         }
         return Answerer(
             watch.watched(handlers),
@@ -197,13 +197,3 @@ class TreeRunner:
                 "given, or set in Settings.llm",
                 'Or pass summarizer="extractive", which asks no language model.',
             ) from error
-
-
-def _within(trace: BuildTrace, handler: Handler) -> Handler:
-    """Answer requests within the span of the layer at hand."""
-
-    def answer(request: Any) -> Calls[Any]:
-        with trace.in_layer():
-            return (yield from handler(request))
-
-    return answer

@@ -21,20 +21,22 @@ from llama_index.core.schema import QueryBundle
 from llama_index_longrag.bridge.answering import generate
 from llama_index_longrag.bridge.observed import ModelCalls, observe
 from llama_index_longrag.bridge.passages import from_passage, to_passages
+from llama_index_longrag.bridge.traces import StepSpans
 from llama_index_longrag.retrieval.gates import GateByModel, add_notes
 from llama_index_longrag.retrieval.hybrid import CANDIDATES, HybridRetriever, with_top_k
 from llama_index_longrag.synthesis.two_turn import AnswerTokens, AsyncAnswerTokens
-from longrag.calls import Flow, Request, Search, ask
-from longrag.integration.answering import Answerer, Calls, MethodCall
+from longrag.calls import Announce, Flow, Request, Search, ask
+from longrag.integration.answering import Answerer, Calls, Handler, MethodCall
 from longrag.integration.recipe_runs import GenerateBy, PendingAnswer, RefineBy, refine_by
 from longrag.recipes.passages import Passage
-from longrag.recipes.trace import Observed
+from longrag.recipes.trace import ModuleBegan, ModuleEnded, Observed
 from longrag.recipes.workflow import Prepared, Recipe
 from longrag.retrieval.queries import QueryTexts
 from longrag.retrieval.query_classifier import Gate
 
 T = TypeVar("T")
 _END: Final = object()
+_ENGINE: Final = "RecipeQueryEngine"
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +78,7 @@ class Run:
     def __init__(self, modules: RecipeModules, recipe: Recipe, bundle: QueryBundle) -> None:
         self._modules = modules
         self._query = self._bundle = bundle
+        self._spans = StepSpans()
         hybrid = modules.retriever if isinstance(modules.retriever, HybridRetriever) else None
         gate, reranker, compressor = modules.gate, modules.reranker, modules.compressor
         self._recipe = replace(
@@ -87,29 +90,48 @@ class Run:
             reranker=None if reranker is None else refine_by(reranker, reranks=True),
             repacker=recipe.repacker if modules.repacker is None else self._repack,
             compressor=None if compressor is None else refine_by(compressor),
+            announces=True,
         )
 
     def prepare(self) -> PendingAnswer:
         """Do all modules but the generation."""
-        return PendingAnswer(self._recipe, self._answerer().run(self._flow()))
+        try:
+            return PendingAnswer(self._recipe, self._answerer().run(self._flow()))
+        except BaseException as error:
+            self._spans.end(error)
+            raise
 
     async def aprepare(self) -> PendingAnswer:
         """Do all modules but the generation, with their async calls."""
-        return PendingAnswer(self._recipe, await self._answerer().arun(self._flow()))
+        try:
+            return PendingAnswer(self._recipe, await self._answerer().arun(self._flow()))
+        except BaseException as error:
+            self._spans.end(error)
+            raise
 
     def _flow(self) -> Flow[Prepared]:
         return self._recipe.prepare(self._query.query_str)
 
     def _answerer(self) -> Answerer:
-        return Answerer(
-            {
-                GenerateBy: _generate,
-                Transform: self._run_transform,
-                Search: self._search,
-                Fuse: self._fuse,
-                RefineBy: self._refine,
-            }
-        )
+        handlers: dict[type, Handler] = {
+            GenerateBy: _generate,
+            Transform: self._run_transform,
+            Search: self._search,
+            Fuse: self._fuse,
+            RefineBy: self._refine,
+        }
+        within = {kind: self._spans.within(handler) for kind, handler in handlers.items()}
+        return Answerer({**within, Announce: self._show})
+
+    def _show(self, request: Announce) -> Calls[None]:
+        """Show a module as a span, in which its calls are made."""
+        yield from ()  # nothing of the framework is called
+        match request.event:
+            case ModuleBegan(name=name, input=given):
+                shown = [one.text for one in given.first]
+                self._spans.begin(f"{_ENGINE}.{name}", input=shown)
+            case ModuleEnded(error=error):
+                self._spans.end(error)
 
     def _transform(self, query: str) -> Flow[QueryTexts]:
         self._bundle = yield from _ask(Transform(self._query))
@@ -145,7 +167,8 @@ class Run:
     def _repack(self, passages: Sequence[Passage]) -> Sequence[Passage]:
         part = cast("BaseNodePostprocessor", self._modules.repacker)
         nodes = [from_passage(passage) for passage in passages]
-        return to_passages(part.postprocess_nodes(nodes, self._query))
+        with self._spans.inside():
+            return to_passages(part.postprocess_nodes(nodes, self._query))
 
 
 class _RetrieverFusion:

@@ -19,6 +19,7 @@ from llama_index_longrag.bridge.passages import from_passage, to_passages
 from llama_index_longrag.bridge.prompts import to_prompt, to_template
 from llama_index_longrag.bridge.settings import LIVE, identify, read_template
 from llama_index_longrag.bridge.stores import token_counter
+from llama_index_longrag.bridge.traces import open_span
 from llama_index_longrag.models.identity import embed_identity, llm_identity
 from llama_index_longrag.refinement.rerank import CheckedPostprocessor
 from longrag.calls import Flow
@@ -173,7 +174,9 @@ class CompressPostprocessor(CheckedPostprocessor):
     async def _apostprocess_nodes(
         self, nodes: list[NodeWithScore], query_bundle: QueryBundle | None = None
     ) -> list[NodeWithScore]:
-        return await self._answerer().arun(self._flow(nodes, query_bundle))
+        # The framework opens a span around the sync method alone.
+        with open_span(f"{type(self).__name__}._apostprocess_nodes"):
+            return await self._answerer().arun(self._flow(nodes, query_bundle))
 
     def _answerer(self) -> Answerer:
         workers = self.num_workers if self.method == "abstractive" else 1

@@ -44,6 +44,7 @@ from llama_index_longrag.bridge.stores import (
     StoredUnits,
     token_counter,
 )
+from llama_index_longrag.bridge.traces import traced
 from llama_index_longrag.retrieval.keyword_sources import StoredUnitSource
 from longrag.calls import Embed, Fetch, Flow, HasOther, ListChunks, Search, ask
 from longrag.errors import EmbeddingError, InvalidParameterError
@@ -377,9 +378,10 @@ class MaxPRetriever(BaseRetriever):
     def _answerer(self, stored: StoredUnits) -> Answerer:
         handlers: dict[type, Handler] = {Embed: partial(embed, self._embed_model)}
         if self._index is not None:
-            handlers[Search] = partial(self._search, stored)
-            handlers[ListChunks] = partial(self._list_chunks, stored)
-            handlers[HasOther] = partial(self._has_other, stored)
+            store = type(self._index.vector_store).__name__
+            handlers[Search] = traced(f"{store}.query", partial(self._search, stored), _show_search)
+            for kind, list_rows in ((ListChunks, self._list_chunks), (HasOther, self._has_other)):
+                handlers[kind] = traced(f"{store}.list", partial(list_rows, stored), _show_units)
             handlers[Fetch] = partial(self._fetch, self._index, stored)
         return Answerer(handlers)
 
@@ -441,3 +443,11 @@ def _context_of(
 
 def _mark_incomplete(found: RetrievedUnit) -> RetrievedUnit:
     return replace(found, complete=False)
+
+
+def _show_search(request: Search) -> dict[str, Any]:
+    return {"query": request.query, "top_k": request.top_k, "excluded": len(request.exclude)}
+
+
+def _show_units(request: ListChunks | HasOther) -> dict[str, Any]:
+    return {"units": len(request.unit_ids)}

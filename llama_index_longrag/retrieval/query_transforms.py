@@ -15,6 +15,7 @@ from llama_index.core.settings import Settings
 
 from llama_index_longrag.bridge.answering import model_answerer
 from llama_index_longrag.bridge.prompts import to_prompt, to_template
+from llama_index_longrag.bridge.traces import open_span
 from longrag.calls import Flow
 from longrag.ingestion.chunking import check_size
 from longrag.prompts import HYDE
@@ -81,7 +82,9 @@ class HydeTransform(BaseQueryTransform):
         bundle = query_bundle_or_str
         if isinstance(bundle, str):
             bundle = QueryBundle(bundle)
-        return _replace_texts(bundle, await self._answerer.arun(self._flow(bundle)))
+        # The framework opens a span around the sync method alone.
+        with open_span(f"{type(self).__name__}._arun"):
+            return _replace_texts(bundle, await self._answerer.arun(self._flow(bundle)))
 
     def _flow(self, bundle: QueryBundle) -> Flow[QueryTexts]:
         return hyde(

@@ -16,6 +16,11 @@ from llama_index.core.base.response.schema import (
 )
 from llama_index.core.callbacks.base import CallbackManager
 from llama_index.core.indices.prompt_helper import PromptHelper
+from llama_index.core.instrumentation import get_dispatcher  # type: ignore[attr-defined]
+from llama_index.core.instrumentation.events.synthesis import (
+    GetResponseEndEvent,
+    GetResponseStartEvent,
+)
 from llama_index.core.llms import LLM
 from llama_index.core.llms.structured_llm import StructuredLLM
 from llama_index.core.prompts import BasePromptTemplate, PromptTemplate
@@ -41,6 +46,8 @@ from longrag.synthesis.two_turn import (
     fit_context,
     reader_documents,
 )
+
+_dispatcher = get_dispatcher(__name__)
 
 
 class TwoTurnSynthesizer(BaseSynthesizer):
@@ -123,24 +130,34 @@ class TwoTurnSynthesizer(BaseSynthesizer):
         self, query_str: str, text_chunks: Sequence[str], **response_kwargs: Any
     ) -> RESPONSE_TEXT_TYPE:
         """Answer from texts: in two turns, or in one when they are short."""
+        _begin_response(query_str, text_chunks)
         fitted = self._fit(query_str, text_chunks, response_kwargs)
         notes = _notes(fitted)
         turns = self._run_turns(query_str, fitted, response_kwargs, notes)
+        response: RESPONSE_TEXT_TYPE
         if self._streaming:
-            return AnswerTokens(self._stream(turns), notes)
-        return Answer.with_notes(perform(self._predict(turns)), notes)
+            response = AnswerTokens(self._stream(turns), notes)
+        else:
+            response = Answer.with_notes(perform(self._predict(turns)), notes)
+        _dispatcher.event(GetResponseEndEvent())
+        return response
 
     async def aget_response(
         self, query_str: str, text_chunks: Sequence[str], **response_kwargs: Any
     ) -> RESPONSE_TEXT_TYPE:
         """Answer from texts: in two turns, or in one when they are short."""
+        _begin_response(query_str, text_chunks)
         # Counting the tokens of a long context takes long enough to hold up an event loop.
         fitted = await asyncio.to_thread(self._fit, query_str, text_chunks, response_kwargs)
         notes = _notes(fitted)
         turns = self._run_turns(query_str, fitted, response_kwargs, notes)
+        response: RESPONSE_TEXT_TYPE
         if self._streaming:
-            return AsyncAnswerTokens(self._astream(turns), notes)
-        return Answer.with_notes(await aperform(self._predict(turns)), notes)
+            response = AsyncAnswerTokens(self._astream(turns), notes)
+        else:
+            response = Answer.with_notes(await aperform(self._predict(turns)), notes)
+        _dispatcher.event(GetResponseEndEvent())
+        return response
 
     def _run_turns(
         self, query: str, fitted: FittedContext, kwargs: dict[str, Any], notes: dict[str, Any]
@@ -269,6 +286,10 @@ class Turn:
         empty = dict.fromkeys(("context_str", "query_str", "long_answer"), "")
         instructions = self.template.format(llm=self.llm, **{**self.args, **empty})
         return PromptEcho.of(instructions, unquote(self.args["query_str"]))
+
+
+def _begin_response(query: str, texts: Sequence[str]) -> None:
+    _dispatcher.event(GetResponseStartEvent(query_str=query, text_chunks=[str(t) for t in texts]))
 
 
 Turns: TypeAlias = Generator[Turn, Any, str]

@@ -104,6 +104,22 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
+class ModuleBegan:
+    """Announced before a module works, by its name; ``input`` is what it is given."""
+
+    name: str
+    input: StepData
+
+
+@dataclass(frozen=True, slots=True)
+class ModuleEnded:
+    """Announced when a module has worked; ``error`` is what it raised, None if it did not."""
+
+    step: Step
+    error: Exception | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Trace:
     """The modules of one run, in the order in which they came."""
 

@@ -9,7 +9,7 @@ from time import perf_counter
 from types import MappingProxyType
 from typing import Final, TypeAlias, TypeVar
 
-from longrag.calls import Flow, Generate, ask
+from longrag.calls import Flow, Generate, announce, ask
 from longrag.errors import (
     GenerationError,
     IndexFormatError,
@@ -32,7 +32,15 @@ from longrag.recipes.modules import (
     search_by_vector,
 )
 from longrag.recipes.passages import Passage, as_passage, distinct
-from longrag.recipes.trace import MODULES, Step, Trace, Tracer, error_text
+from longrag.recipes.trace import (
+    MODULES,
+    ModuleBegan,
+    ModuleEnded,
+    Step,
+    Trace,
+    Tracer,
+    error_text,
+)
 from longrag.refinement.repacking import RepackOrder, repack
 from longrag.refinement.reranking import PAPER_CANDIDATES, OnError, check_on_error
 from longrag.retrieval.queries import QueryTexts, check_query
@@ -150,6 +158,8 @@ class Recipe:
             kept as they are.
         empty_answer: the answer where nothing was found to read.
         count_tokens: counts the tokens in the trace.
+        announces: whether the flow announces each module with ``ModuleBegan`` and ``ModuleEnded``,
+            for an adapter that shows them in its framework's traces.
 
     Raises:
         InvalidParameterError: a setting that is not allowed.
@@ -168,6 +178,7 @@ class Recipe:
     prompt: str = RECIPE_ANSWER
     empty_answer: str = EMPTY_ANSWER
     count_tokens: TokenCounter = default_counter
+    announces: bool = False
 
     def __post_init__(self) -> None:
         check_k(self.candidates, "candidates")
@@ -281,7 +292,7 @@ class Recipe:
             return True
         decision = yield from self._attempt(
             "classification",
-            tracer.watch("classification", [query], lambda: decide(gate, query)),
+            self._watch(tracer, "classification", [query], lambda: decide(gate, query)),
             lambda: Decision(True),
             tracer,
         )
@@ -295,7 +306,7 @@ class Recipe:
         return (
             yield from self._attempt(
                 "transform",
-                tracer.watch("transform", [query], lambda: transform(query)),
+                self._watch(tracer, "transform", [query], lambda: transform(query)),
                 lambda: QueryTexts((query,)),
                 tracer,
             )
@@ -309,14 +320,16 @@ class Recipe:
         def search() -> Flow[list[Passage]]:
             return distinct((yield from self.retriever(texts, wanted)))[:wanted]
 
-        retrieval = tracer.watch("retrieval", texts.texts, search)
+        retrieval = self._watch(tracer, "retrieval", texts.texts, search)
         if hybrid is None:
             found = yield from retrieval
             tracer.skip("hybrid", f"{_OFF}: no keyword index was given")
             return found
         nothing: Callable[[], list[Passage]] = list
         found = yield from self._attempt("retrieval", retrieval, nothing, tracer)
-        fused = tracer.watch("hybrid", [query, *found], lambda: hybrid.join(query, found, top_k))
+        fused = self._watch(
+            tracer, "hybrid", [query, *found], lambda: hybrid.join(query, found, top_k)
+        )
         if tracer.trace["retrieval"].fallback is not None:
             return (yield from fused)
         return (yield from self._attempt("hybrid", fused, lambda: found[:top_k], tracer))
@@ -343,7 +356,7 @@ class Recipe:
         def refine() -> Flow[list[Passage]]:
             return [as_passage(one) for one in (yield from refiner(query, passages))]
 
-        refined = tracer.watch(name, passages, refine)
+        refined = self._watch(tracer, name, passages, refine)
         return (yield from self._attempt(name, refined, lambda: passages, tracer))
 
     def _repack(self, passages: list[Passage], tracer: Tracer) -> Flow[list[Passage]]:
@@ -356,8 +369,27 @@ class Recipe:
             yield from ()  # an order is made in this process, so the flow requests nothing
             return list(repacker(passages)) if callable(repacker) else repack(passages, repacker)
 
-        ordered = tracer.watch("repacking", passages, order)
+        ordered = self._watch(tracer, "repacking", passages, order)
         return (yield from self._attempt("repacking", ordered, lambda: passages, tracer))
+
+    def _watch(
+        self,
+        tracer: Tracer,
+        name: str,
+        given: Sequence[str | Passage],
+        work: Callable[[], Flow[T]],
+    ) -> Flow[T]:
+        """Run and record a module, and announce its beginning and its end if that is wanted."""
+        if not self.announces:
+            return (yield from tracer.watch(name, given, work))
+        yield from announce(ModuleBegan(name, tracer.describe(given)))
+        try:
+            result = yield from tracer.watch(name, given, work)
+        except Exception as error:
+            yield from announce(ModuleEnded(tracer.trace[name], error))
+            raise
+        yield from announce(ModuleEnded(tracer.trace[name]))
+        return result
 
     def _attempt(
         self, name: str, module: Flow[T], fallback: Callable[[], T], tracer: Tracer
