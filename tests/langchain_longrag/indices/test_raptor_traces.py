@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from typing import Any
 from uuid import UUID
 
@@ -56,8 +57,12 @@ def test_a_build_is_one_run_with_layers_and_calls(kind, max_concurrency):
     counts = [sum(node.level == n for node in built.tree.nodes.values()) for n in range(9)]
     for level, layer in enumerate(root.child_runs):
         assert layer.inputs == {"nodes": counts[level], "missing": counts[level]}
-        assert len(layer.child_runs) == (counts[level] if level else 0)
-        assert {call.run_type for call in layer.child_runs} <= {"llm", "chat_model"}
+        kinds = Counter(call.run_type for call in layer.child_runs)
+        assert kinds["llm"] + kinds["chat_model"] == (counts[level] if level else 0)
+        # Every node of a layer is embedded below the layer.
+        embedded = [call for call in layer.child_runs if call.run_type == "embedding"]
+        assert sum(len(call.inputs["texts"]) for call in embedded) == counts[level]
+        assert len(layer.child_runs) == len(embedded) + kinds["llm"] + kinds["chat_model"]
         assert all("nightly" in call.tags for call in layer.child_runs)
         assert layer.end_time is not None
 
