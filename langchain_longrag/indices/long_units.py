@@ -182,6 +182,7 @@ class LongRAGIndex(ChangingIndex):
         embedding: Embeddings,
         *,
         name: str = "longrag",
+        cache: str | os.PathLike[str] | None = None,
         **settings: Any,
     ) -> LongRAGIndex:
         """Open an index that lives in a database, or make it there.
@@ -194,6 +195,8 @@ class LongRAGIndex(ChangingIndex):
                 ``postgresql+psycopg://user:password@host/name``.
             embedding: embeds chunks and queries; the model the index was made with.
             name: the name of the index; a database may hold several.
+            cache: the folder of the cache that makes the next opening fast. By default it is beside
+                a SQLite file; for a server none is kept. It can be deleted at any time.
             settings: the settings of the class. Those of the units that are left out are the ones
                 the index was made with; its callables are not saved, so give the same.
 
@@ -204,7 +207,7 @@ class LongRAGIndex(ChangingIndex):
             DatabaseError: the database cannot be reached or written.
             MissingExtraError: the extra ``database`` is not installed.
         """
-        saved = IndexDatabase(database, name=name, kind=KIND)
+        saved = IndexDatabase(database, name=name, kind=KIND, cache=cache)
         known = {key: value for key, value in saved.saved_settings().items() if key in SETTINGS}
         index = cls(embedding=embedding, **{**known, **settings})
         index.corpus = index._corpus = DatabaseCorpus(saved, index._make_builder())

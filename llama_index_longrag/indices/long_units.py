@@ -185,7 +185,12 @@ class LongRAGIndex(UpdatableIndex[LongRAGStruct]):
 
     @classmethod
     def open(
-        cls, database: str | os.PathLike[str], *, name: str = "longrag", **settings: Any
+        cls,
+        database: str | os.PathLike[str],
+        *,
+        name: str = "longrag",
+        cache: str | os.PathLike[str] | None = None,
+        **settings: Any,
     ) -> LongRAGIndex:
         """Open an index that lives in a database, or make it there.
 
@@ -197,6 +202,8 @@ class LongRAGIndex(UpdatableIndex[LongRAGStruct]):
             database: the path of a SQLite file, or a URL such as
                 ``postgresql+psycopg://user:password@host/name``.
             name: the name of the index; a database may hold several.
+            cache: the folder of the cache that makes the next opening fast. By default it is beside
+                a SQLite file; for a server none is kept. It can be deleted at any time.
             settings: the settings of the class, but for ``nodes``, ``index_struct`` and
                 ``storage_context``. Those of the units that are left out are the ones the index was
                 made with; its callables are not saved, so give the same.
@@ -209,11 +216,9 @@ class LongRAGIndex(UpdatableIndex[LongRAGStruct]):
             DatabaseError: the database cannot be reached or written.
             MissingExtraError: the extra ``database`` is not installed.
         """
-        for own in ("nodes", "index_struct", "storage_context", "database"):
-            if settings.get(own) is not None:
-                raise InvalidParameterError(own, settings[own], "left out with a database")
-        opened = IndexDatabase(database, name=name, kind=_IN_DATABASE)
-        return cls([], database=opened, **settings)
+        return cls._open(
+            IndexDatabase(database, name=name, kind=_IN_DATABASE, cache=cache), settings
+        )
 
     @property
     def embed_model(self) -> BaseEmbedding:

@@ -286,11 +286,8 @@ class RaptorIndex(UpdatableIndex[RaptorStruct]):
             DatabaseError: the database cannot be reached or written.
             MissingExtraError: the extra ``database`` is not installed.
         """
-        for own in ("nodes", "index_struct", "storage_context", "database"):
-            if settings.get(own) is not None:
-                raise InvalidParameterError(own, settings[own], "left out with a database")
         opened = IndexDatabase(database, name=name, kind=_IN_DATABASE)
-        return cls([], database=opened, **{"journal": opened.path, **settings})
+        return cls._open(opened, {"journal": opened.path, **settings})
 
     @classmethod
     def estimate(

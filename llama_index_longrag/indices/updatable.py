@@ -46,6 +46,7 @@ from longrag.errors import (
     InvalidParameterError,
     StaleIndexError,
 )
+from longrag.indexing.database import IndexDatabase
 from longrag.indexing.storage import MANIFEST, load_folder, save_folder
 from longrag.locks import Lock
 from longrag.types import Document
@@ -191,6 +192,19 @@ class UpdatableIndex(BaseIndex[S]):
             with index._callback_manager.as_trace("index_construction"):
                 await index._areplace(documents)
         return index
+
+    @classmethod
+    def _open(cls: type[I], database: IndexDatabase, settings: Mapping[str, Any]) -> I:
+        """Return the index in a database.
+
+        Raises:
+            InvalidParameterError: a setting is given that has no place there.
+        """
+        for own in ("nodes", "index_struct", "storage_context", "database"):
+            if settings.get(own) is not None:
+                raise InvalidParameterError(own, settings[own], "left out with a database")
+        make = cast("Callable[..., I]", cls)
+        return make([], database=database, **settings)
 
     @classmethod
     def from_persist_dir(
@@ -405,8 +419,9 @@ class UpdatableIndex(BaseIndex[S]):
 
     def _build_index_from_nodes(self, nodes: Sequence[BaseNode], **build_kwargs: Any) -> S:
         struct = self._new_struct()
-        self._record(struct)
+        # What is in a database is read when it is asked for, and not to open it.
         if not self._corpus.in_database:
+            self._record(struct)
             self._stored_documents = self._corpus.documents
         return struct
 

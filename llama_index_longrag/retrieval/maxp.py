@@ -174,7 +174,6 @@ class MaxPRetriever(BaseRetriever):
         self._token_budget = token_budget
         self._unit_key = unit_key
         self._filters = filters if filters is not None and filters.filters else None
-        self._count_tokens = token_counter(tokenizer)
         self._index = index if isinstance(index, VectorStoreIndex) else None
         self._units_index = None if isinstance(index, VectorStoreIndex) else index
         if self._units_index is not None and not hasattr(index, "corpus"):
@@ -183,6 +182,8 @@ class MaxPRetriever(BaseRetriever):
             )
         if self._units_index is not None and tokenizer is None:
             self._count_tokens = self._units_index.corpus.builder.count_tokens
+        else:
+            self._count_tokens = token_counter(tokenizer)
         # Over a LongRAGIndex filters apply to documents, and are evaluated here.
         self._wanted = to_filter(filters)
         check_on_short(on_short)

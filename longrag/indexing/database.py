@@ -79,6 +79,9 @@ class IndexDatabase:
         name: the name of the index; a database may hold several.
         kind: what kind of index it is.
         timeout: seconds to wait for another writer.
+        cache: the folder for what can be made again from the index and is mapped at the next
+            opening. By default it is beside a SQLite file; for a server there is none. It can be
+            deleted at any time.
 
     Raises:
         InvalidParameterError: ``database`` or ``name`` is not allowed.
@@ -95,6 +98,7 @@ class IndexDatabase:
         name: str,
         kind: str,
         timeout: float = 30.0,
+        cache: str | os.PathLike[str] | None = None,
     ) -> None:
         if not isinstance(name, str) or not 1 <= len(name) <= _KEY_LENGTH or "\0" in name:
             raise InvalidParameterError("name", name, f"a string of 1 to {_KEY_LENGTH} characters")
@@ -102,6 +106,7 @@ class IndexDatabase:
         self._kind = kind
         self._given = os.fspath(database) if isinstance(database, os.PathLike) else database
         self._timeout = timeout
+        self._cache = cache
         self._engine, self._place = _engine(database, timeout)
         self._tables = _tables()
         weakref.finalize(self, self._engine.dispose)
@@ -115,6 +120,7 @@ class IndexDatabase:
     def __reduce__(self) -> tuple[Any, tuple[Any, ...]]:
         """Pickle where the database is, which another process opens for itself."""
         settings: Any = {"name": self.name, "kind": self._kind, "timeout": self._timeout}
+        settings["cache"] = self._cache
         return partial(IndexDatabase, **settings), (self._given,)
 
     def settings(self, given: Mapping[str, Any]) -> dict[str, Any]:
@@ -188,13 +194,10 @@ class IndexDatabase:
                 found |= {key: bytes(content) for key, content in rows}
         return found
 
-    def cache_folder(self, within: str | os.PathLike[str] | None = None) -> Path | None:
-        """Return the folder for what can be made again from the index.
-
-        It is within the given one, or else beside a SQLite file. None for a server without one.
-        """
-        if within is not None:
-            return Path(within) / stable_id(self._place, self.name)[:_CACHE_NAME]
+    def cache_folder(self) -> Path | None:
+        """Return the folder for what can be made again from the index; None where there is none."""
+        if self._cache is not None:
+            return Path(self._cache) / stable_id(self._place, self.name)[:_CACHE_NAME]
         if self._engine.dialect.name != "sqlite":
             return None
         return Path(f"{self._place}.cache") / stable_id(self.name)[:_CACHE_NAME]

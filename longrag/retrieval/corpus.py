@@ -144,6 +144,8 @@ class CorpusIndex:
         check_documents(upsert)
         new = {document.id: document for document in upsert}
         gone = [id_ for id_ in dict.fromkeys(delete) if id_ not in new]
+        if not new and not gone:
+            return Change((), (), (), 0)
         cuts: dict[str, CutDocument] = {}
         paid: dict[bytes, Vector] = {}
         embedded = 0

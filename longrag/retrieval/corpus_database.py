@@ -7,7 +7,6 @@ from a cache beside the database where there is one.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from hashlib import sha256
@@ -62,9 +61,6 @@ class DatabaseCorpus(CorpusIndex):
         encode: writes a document as bytes.
         decode: reads what ``encode`` wrote.
         settings: further settings of the index, which all who use it must have.
-        cache: the folder in which rows of vectors are kept to be mapped at the next opening. By
-            default it is beside a SQLite file; on a server there is none. It can be deleted at any
-            time.
 
     Raises:
         InvalidParameterError: a setting of the builder is not the one the index was made with.
@@ -85,13 +81,12 @@ class DatabaseCorpus(CorpusIndex):
         encode: Callable[[Document], bytes] = encode_document,
         decode: Callable[[bytes], Document] = decode_document,
         settings: Mapping[str, Any] = MappingProxyType({}),
-        cache: str | os.PathLike[str] | None = None,
     ) -> None:
         super().__init__(builder, normalize=normalize, embedding_text=embedding_text)
         self.database = database
         self._encode = encode
         self._reader = PageReader(database, decode)
-        self._cache = database.cache_folder(cache)
+        self._cache = database.cache_folder()
         own = {**settings_of(self.builder), "normalize": normalize, **settings}
         known = database.settings(own)
         for name, value in own.items():

