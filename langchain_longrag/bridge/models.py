@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 
-from langchain_core.language_models import BaseLanguageModel, BaseLLM, LanguageModelLike
-from langchain_core.language_models.chat_models import BaseChatModel, SimpleChatModel
-from langchain_core.language_models.llms import LLM
+from langchain_core.language_models import BaseLanguageModel, LanguageModelLike
 from langchain_core.messages import BaseMessage
 from langchain_core.retrievers import BaseRetriever
 from langchain_core.runnables import (
@@ -71,6 +69,10 @@ def leaves(model: object) -> Iterator[object]:
 
 
 def _is_sync_only(model: object) -> bool:
+    # Whoever has such a model has imported its module; importing it here would cost others 0.1 s.
+    from langchain_core.language_models.chat_models import BaseChatModel, SimpleChatModel
+    from langchain_core.language_models.llms import LLM, BaseLLM
+
     kind: Any = type(model)
     match model:
         case BaseChatModel():

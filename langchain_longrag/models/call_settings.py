@@ -8,7 +8,6 @@ from langchain_core.language_models import BaseLanguageModel, LanguageModelLike
 from langchain_core.runnables import Runnable, RunnableWithFallbacks
 from langchain_core.runnables.base import RunnableBindingBase
 from langchain_core.runnables.configurable import DynamicRunnable
-from langchain_core.runnables.retry import RunnableRetry
 
 from langchain_longrag.bridge.models import leaves, members
 from longrag.integration.model_limits import limit_setting
@@ -84,6 +83,9 @@ def _is_lower(model: object, name: str, tokens: int) -> bool:
 
 
 def _is_repeated(model: object) -> bool:
+    # It imports tenacity; whoever repeats calls by it has done so already.
+    from langchain_core.runnables.retry import RunnableRetry
+
     match model:
         case RunnableRetry():
             return True

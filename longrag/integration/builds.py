@@ -9,8 +9,6 @@ from dataclasses import dataclass
 from threading import Lock
 from typing import Any, Final, Protocol
 
-from tqdm.auto import tqdm
-
 from longrag.calls import Announce, Embed, Generate, Request
 from longrag.errors import NoJournalWarning
 from longrag.indexing.tree.events import LayerPlan, LongSummary, TreePlan
@@ -82,6 +80,8 @@ class BuildWatch:
         self._done = 0
         self._layer = LayerPlan(0, 0, 0)
         self._expected = 0
+        from tqdm.auto import tqdm
+
         self._bar: Any = tqdm(
             total=0, desc="Summarizing clusters", unit=" summaries", disable=not show_progress
         )

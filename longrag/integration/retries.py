@@ -11,14 +11,15 @@ import random
 import threading
 import time
 from collections.abc import Awaitable, Callable
-from typing import Any, Final, TypeVar
-
-import tenacity
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from longrag.calls import Request
 from longrag.errors import InvalidParameterError, ModelCallError
 from longrag.integration.failures import PASSING, classify, wanted_wait
 from longrag.models.call_settings import RateLimit, Retry, RetryLike
+
+if TYPE_CHECKING:
+    import tenacity
 
 T = TypeVar("T")
 
@@ -106,6 +107,9 @@ class CallGuard:
                 raise ModelCallError("not asked, since the run has ended", kind="unknown")
             return attempt()
 
+        # Importing tenacity costs as much as the rest of this room together.
+        import tenacity
+
         try:
             made = tenacity.Retrying(sleep=self._sleep, **self._policy())(attempt_in_turn)
         except Exception as error:
@@ -121,6 +125,8 @@ class CallGuard:
             # A tokenizer may be slow.
             await asyncio.sleep(await asyncio.to_thread(self._turn, request))
             return await attempt()
+
+        import tenacity
 
         try:
             made: T = await tenacity.AsyncRetrying(**self._policy())(attempt_in_turn)
@@ -162,6 +168,8 @@ class CallGuard:
         return max(shares)
 
     def _policy(self) -> dict[str, Any]:
+        import tenacity
+
         retry = self._retry or Retry(attempts=1)
         return {
             "stop": tenacity.stop_after_attempt(retry.attempts)

@@ -51,7 +51,8 @@ def clusterer(name: str | Clusterer, *, random_state: int = 0) -> Clusterer:
 
     Raises:
         InvalidParameterError: Another name, or a seed that is not allowed.
-        MissingExtraError: ``"graph"`` without networkx.
+        MissingExtraError: ``"graph"`` without networkx, or ``"paper"`` or ``"published"`` without
+            UMAP: the extras ``graph`` and ``umap``.
     """
     check_seed(random_state)
     if isinstance(name, str) and name in _CLUSTERERS:

@@ -20,7 +20,7 @@ from longrag.indexing.tree.geometry import (
     kmeans,
     principal_components,
 )
-from longrag.indexing.tree.umap_reduction import reduce_dimension
+from longrag.indexing.tree.umap_reduction import check_umap, reduce_dimension
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -52,6 +52,10 @@ class PaperClusterer:
         min_variance: Added to the variances of a component in every direction, in the units of
             UMAP's layout, where the nodes of one cluster are of the order of 1 apart.
         random_state: Seeds the layout and the first guess of each fit.
+
+    Raises:
+        InvalidParameterError: A setting out of range.
+        MissingExtraError: The extra ``umap`` is not installed.
     """
 
     history_independent: ClassVar[bool] = False
@@ -74,6 +78,7 @@ class PaperClusterer:
         check_seed(self.random_state)
         check_share("threshold", self.threshold)
         check_above("min_variance", self.min_variance, 0)
+        check_umap("paper")
 
     def __call__(self, layer: Layer) -> list[list[int]]:
         """Return groups of indices into the layer."""

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from longrag.indexing.tree.clusterer import Layer
 from longrag.indexing.tree.geometry import check_integer, check_seed, check_share, directions
 from longrag.indexing.tree.mixtures import Floats, Integers, cluster_twice, memberships
-from longrag.indexing.tree.umap_reduction import reduce_dimension
+from longrag.indexing.tree.umap_reduction import check_umap, reduce_dimension
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,6 +34,10 @@ class PublishedClusterer:
         max_components: The most components tried in one fit.
         local_neighbors: The neighbours looked at in the local step.
         random_state: Seeds the layout and the first guess of each fit.
+
+    Raises:
+        InvalidParameterError: A setting out of range.
+        MissingExtraError: The extra ``umap`` is not installed.
     """
 
     history_independent: ClassVar[bool] = False
@@ -52,6 +56,7 @@ class PublishedClusterer:
         check_integer("local_neighbors", self.local_neighbors, at_least=2)
         check_seed(self.random_state)
         check_share("threshold", self.threshold)
+        check_umap("published")
 
     def __call__(self, layer: Layer) -> list[list[int]]:
         """Return groups of indices into the layer."""

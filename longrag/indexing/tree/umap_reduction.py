@@ -5,11 +5,13 @@ from __future__ import annotations
 import threading
 import warnings
 from functools import cache
+from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from longrag.errors import MissingExtraError
 from longrag.indexing.neighbours import nearest_neighbours
 from longrag.indexing.tree.geometry import Floats, principal_components
 
@@ -29,6 +31,16 @@ _DEFAULTS: dict[str, Any] = {
     "densmap_kwds": {},
     "output_dens": False,
 }
+
+
+def check_umap(clusterer: str) -> None:
+    """Refuse a clusterer that needs UMAP, before anything is paid for.
+
+    Raises:
+        MissingExtraError: UMAP is not installed.
+    """
+    if find_spec("umap") is None:
+        raise MissingExtraError(f"The clusterer {clusterer!r}", "umap")
 
 
 def reduce_dimension(

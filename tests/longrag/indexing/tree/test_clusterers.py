@@ -67,6 +67,14 @@ def test_another_name_is_refused_with_the_names_there_are(name):
         clusterer(name)
 
 
+@pytest.mark.parametrize("name", ["paper", "published"])
+def test_what_needs_umap_names_the_extra_before_anything_is_paid_for(name, monkeypatch):
+    monkeypatch.setitem(sys.modules, "umap", None)
+    with pytest.raises(MissingExtraError, match=rf"'{name}' needs .*longrag\[umap\]"):
+        clusterer(name)
+    assert clusterer("stable").history_independent
+
+
 def test_graph_without_networkx_names_the_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "networkx", None)
     with pytest.raises(MissingExtraError, match=r"longrag\[graph\]"):
