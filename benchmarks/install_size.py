@@ -95,7 +95,7 @@ def main() -> None:
             "index": ["index", "pages", "--embedder", "lsa", "--quiet", "--build", "both"],
             "ask": ["ask", "What is a long unit?", "--json"],
             "explore": ["explore", "--question", "What is a long unit?", "--quiet"],
-            "demo": ["demo"],
+            "demo": ["demo", "pages", "What is a long unit?"],
         }
         told = {}
         for name, arguments in commands.items():
