@@ -6,7 +6,7 @@ recipe are this package's. Each is a run below the run it is made in.
 
 from __future__ import annotations
 
-from typing import Any, Literal, TypeAlias, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar, cast
 
 from langchain_core.callbacks import (
     AsyncCallbackManager,
@@ -23,8 +23,10 @@ from langchain_core.runnables.config import (
     patch_config,
 )
 
-from longrag.indexing.tree.events import LayerPlan
 from longrag.integration.answering import Calls, MethodCall
+
+if TYPE_CHECKING:
+    from longrag.indexing.tree.events import LayerPlan
 
 T = TypeVar("T")
 

@@ -6,7 +6,7 @@ import inspect
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from llama_index.core.instrumentation import get_dispatcher  # type: ignore[attr-defined]
 from llama_index.core.instrumentation.dispatcher import (  # type: ignore[attr-defined]
@@ -17,8 +17,10 @@ from llama_index.core.instrumentation.events.span import (  # type: ignore[attr-
 )
 from llama_index.core.instrumentation.span import active_span_id
 
-from longrag.indexing.tree.events import LayerPlan
 from longrag.integration.answering import Calls, Handler
+
+if TYPE_CHECKING:
+    from longrag.indexing.tree.events import LayerPlan
 
 _dispatcher = get_dispatcher(__name__)
 
