@@ -38,6 +38,7 @@ from longrag.retrieval.tree_search import TreeScorer, collapsed, traverse  # noq
 from longrag.types import Document, RetrievedNode  # noqa: E402
 
 BUDGETS = (500, 1000, 2000)
+SUMMARIES = ("keywords", "extractive")
 
 Row = dict[str, Any]
 Search = Callable[[Tree, NDArray[np.float64], int], list[RetrievedNode]]
@@ -95,6 +96,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     add_data_option(parser)
     parser.add_argument("--clusterer", default="stable")
+    parser.add_argument("--summaries", nargs="+", choices=SUMMARIES, default=SUMMARIES)
     options = parser.parse_args()
     folder: Path = options.data / "a_multihop"
     corpus = [
@@ -119,11 +121,10 @@ def main() -> None:
             known.update(zip(missing, model(missing, request.role), strict=True))
         return np.stack([known[text] for text in request.texts])
 
-    summarizers: dict[str, Summarizer] = {
-        "key words": KeywordSummarizer(),
-        "quoted sentences": LsaExtracts([document.text for document in corpus]),
-    }
-    for name, summarizer in summarizers.items():
+    for name in options.summaries:
+        summarizer: Summarizer = KeywordSummarizer()
+        if name == "extractive":
+            summarizer = LsaExtracts([document.text for document in corpus])
         settings = TreeBuilder(clusterer=options.clusterer, summarizer=summarizer, chunk_size=None)
         tree = run(build_tree(corpus, settings), answer)
         shape = tree.statistics()
