@@ -1,15 +1,15 @@
 """1,110 pages of documentation as one tree and as trees of documents: size, time and changes.
 
     python benchmarks/docs_tree.py
-    python benchmarks/docs_tree.py --pages 200 --clusterers stable
+    python benchmarks/docs_tree.py --abstracts extractive --scopes document
 
 The pages are those of PowerShell's documentation, whole, with their code. Vectors are by latent
-semantic analysis of the pages, summaries are quoted sentences: no model is used. A change puts a
-page in, takes one out, or adds a paragraph to one; what it costs is the summaries that the tree
-before did not have, each of which would be a call of a language model. A question is the one-line
-description of a page by its author, which is not in the page; it is answered when the page is a
-source of what is read within 1,000 tokens, by the leaves alone and by the collapsed tree. CPU
-seconds are those of this process on one thread, peak memory is that of the process so far.
+semantic analysis of the pages, summaries are key words or quoted sentences: no model is used. A
+change puts a page in, takes one out, or adds a paragraph to one; what it costs is the summaries
+that the tree before did not have, each of which would be a call of a language model. A question is
+the one-line description of a page by its author, which is not in the page; it is answered when the
+page is a source of what is read within 1,000 tokens, by the leaves alone and by the collapsed tree.
+CPU seconds are those of this process on one thread, peak memory is that of the process so far.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ from public_data import add_data_option, rows  # noqa: E402
 
 from longrag.calls import Embed, Request, run  # noqa: E402
 from longrag.indexing.tree.builder import build_tree  # noqa: E402
+from longrag.indexing.tree.keyword_abstracts import KeywordSummarizer  # noqa: E402
 from longrag.indexing.tree.settings import TreeBuilder  # noqa: E402
 from longrag.indexing.tree.summaries import ExtractiveSummarizer  # noqa: E402
 from longrag.indexing.tree.tree import Tree  # noqa: E402
@@ -40,6 +41,7 @@ from longrag.types import Document  # noqa: E402
 
 ADDED = "\n\nThis page was changed: the command now asks before it overwrites a file."
 BUDGET = 1000
+ABSTRACTS = {"extractive": ExtractiveSummarizer(), "keywords": KeywordSummarizer()}
 
 
 @dataclass
@@ -125,6 +127,7 @@ def main() -> None:
     parser.add_argument("--pages", type=int, help="only the first pages")
     parser.add_argument("--clusterers", nargs="+", default=["stable", "fast"])
     parser.add_argument("--scopes", nargs="+", default=["corpus", "document"])
+    parser.add_argument("--abstracts", choices=list(ABSTRACTS), default="keywords")
     parser.add_argument("--changes", type=int, default=6)
     options = parser.parse_args()
     folder = options.data / "d_docs"
@@ -142,7 +145,7 @@ def main() -> None:
     for scope in options.scopes:
         for clusterer in options.clusterers if scope == "corpus" else options.clusterers[:1]:
             settings = TreeBuilder(
-                clusterer=clusterer, summarizer=ExtractiveSummarizer(), scope=scope
+                clusterer=clusterer, summarizer=ABSTRACTS[options.abstracts], scope=scope
             )
             tree, own, embedding = build(documents, settings, vectors)
             shape = tree.statistics()
@@ -154,7 +157,9 @@ def main() -> None:
                 f" {found_share(tree, questions, vectors)}",
                 flush=True,
             )
-            print("  " + change_costs(documents, settings, vectors, tree, options.changes))
+            print(
+                "  " + change_costs(documents, settings, vectors, tree, options.changes), flush=True
+            )
 
 
 if __name__ == "__main__":
