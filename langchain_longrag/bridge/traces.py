@@ -12,6 +12,7 @@ from langchain_core.callbacks import (
     AsyncCallbackManager,
     AsyncCallbackManagerForChainRun,
     AsyncCallbackManagerForRetrieverRun,
+    BaseCallbackManager,
     CallbackManager,
     CallbackManagerForChainRun,
     CallbackManagerForRetrieverRun,
@@ -107,8 +108,10 @@ def traced(
     *,
     run_type: RunType,
 ) -> Calls[T]:
-    """Make calls in a run, below that of the config; without a config in none."""
-    if config is None:
+    """Make calls in a run, below that of the config; in none where nobody listens."""
+    callbacks = None if config is None else config.get("callbacks")
+    unheard = isinstance(callbacks, BaseCallbackManager) and not callbacks.handlers
+    if config is None or unheard:
         return (yield from calls)
     runs = StepRuns(config)
     yield MethodCall(runs, "begin", (name, inputs, run_type))
