@@ -146,6 +146,7 @@ class _Runner(Generic[Item, Result]):
 
     def result(self, part: Item, future: Future[Result] | None) -> Result:
         """Return the result of a part, trying again where that can help."""
+        broken: Exception | None = None
         for tries in range(1, _TRIES + 1):
             try:
                 if future is None:
@@ -153,8 +154,8 @@ class _Runner(Generic[Item, Result]):
                 return future.result()
             except LongragError:
                 raise
-            except BrokenProcessPool:
-                future = None
+            except BrokenProcessPool as error:
+                broken, future = error, None
             except Exception as error:
                 if _cannot_be_sent(error):
                     raise InvalidParameterError(
@@ -169,8 +170,8 @@ class _Runner(Generic[Item, Result]):
         raise WorkerError(
             f"the process that did a part of the work died {_TRIES} times: {_TRIES} different"
             " processes could not do it. Is there enough memory? Smaller documents, or fewer"
-            " workers, need less."
-        )
+            " workers, need less. Or its error output says what could not be loaded there."
+        ) from broken
 
     def _do_in_other_process(self, part: Item) -> Result:
         if self._rescue is None:

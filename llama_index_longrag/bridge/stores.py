@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -124,3 +125,21 @@ class _Counter:
 
     def __call__(self, text: str) -> int:
         return len(self._encode(text))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Name an encoding of tiktoken, which another process would download by itself."""
+        owner = getattr(getattr(self._encode, "func", None), "__self__", None)
+        if type(owner).__module__.partition(".")[0] == "tiktoken" and isinstance(
+            self._encode, partial
+        ):
+            return _restore_tiktoken, (getattr(owner, "name", ""), self._encode.keywords)
+        return _Counter, (self._encode,)
+
+
+def _restore_tiktoken(name: str, settings: Mapping[str, Any]) -> _Counter:
+    from llama_index.core.utils import get_tokenizer
+
+    # LlamaIndex brings its encoding as a file, which tiktoken knows once it has been read.
+    get_tokenizer()
+    encode = sys.modules["tiktoken"].get_encoding(name).encode
+    return _Counter(partial(encode, **settings))

@@ -234,3 +234,12 @@ def test_the_indexes_of_langchain_are_made_alike(executor, corpus):
 def test_something_else_than_an_executor_is_refused(make):
     with pytest.raises(InvalidParameterError, match="executor must be a"):
         make(executor="processes")
+
+
+def test_processes_count_by_the_default_tokenizer_of_llama_index_without_a_network(corpus):
+    documents = [LlamaDocument(text=page.text, id_=page.id) for page in corpus]
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(1, mp_context=context) as pool:
+        spread = LongUnitNodeParser(chunk_size=40, executor=pool)(documents)
+    alone = LongUnitNodeParser(chunk_size=40)(documents)
+    assert [node.to_dict() for node in spread] == [node.to_dict() for node in alone]
