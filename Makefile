@@ -71,7 +71,7 @@ bench: $(STAMP)
 	$(BIN)/python benchmarks/maxp.py
 	$(BIN)/python benchmarks/retriever.py
 
-# The tables and pictures of docs/results.md, from shared/data beside the checkout: half an hour of one
+# The tables and pictures of docs/results.md, from shared/data beside the checkout: ten minutes of one
 # core at first, and what was kept in .results is not made again.
 results: $(STAMP)
 	$(BIN)/python benchmarks/results.py

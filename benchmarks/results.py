@@ -5,7 +5,7 @@
     python benchmarks/results.py --llm my_models:gpt --only ablation
 
 Every table is an evaluation by ``longrag.evaluation.harness``, kept in the folder ``.results``, so
-that a run which was stopped goes on and vectors are made once. The first run takes half an hour of
+that a run which was stopped goes on and vectors are made once. The first run takes ten minutes of
 one core, most of it MiniLM. Questions are drawn by a seed from the half of each set that is not
 kept apart. A cell is a mean with its 95 % interval over questions; behind it stands an arrow where
 the paired difference to the first row is sure, up where it is better.
@@ -42,7 +42,7 @@ from longrag.evaluation.harness.plots import Point, draw_lines  # noqa: E402
 from longrag.index_file.models import load_generator  # noqa: E402
 from longrag.indexing import ExtractiveSummarizer, TreeBuilder  # noqa: E402
 from longrag.ingestion import UnitBuilder  # noqa: E402
-from longrag.models import EmbeddingScorer, LsaEmbedder, MiniLmEmbedder  # noqa: E402
+from longrag.models import LsaEmbedder, MiniLmEmbedder  # noqa: E402
 from longrag.retrieval import CorpusIndex, TreeIndex  # noqa: E402
 from longrag.types import Document  # noqa: E402
 
@@ -103,12 +103,11 @@ class Bench:
                 vectors=folder / "subset1500.chunk_vectors.f16.npy",
                 question_vectors=folder / "wikispeedia.question_vectors.dev.f16.npy",
             )
-        stem = str(self.data / "b_singlehop" / name.partition(" ")[0])
-        apart = name.endswith(" paragraphs")
+        stem = str(self.data / "b_singlehop" / name)
         whole = read_prepared(
-            f"{stem}.corpus.jsonl.gz", f"{stem}.questions.dev.jsonl.gz", name=name, paragraphs=apart
+            f"{stem}.corpus.jsonl.gz", f"{stem}.questions.dev.jsonl.gz", name=name
         )
-        return first_articles(whole) if name.startswith("squad") else whole
+        return first_articles(whole)
 
     def evaluate(
         self, name: str, pipelines: Sequence[Pipeline | str], questions: int | None, **given: Any
@@ -124,7 +123,6 @@ class Bench:
             pipelines,
             questions=questions,
             embedders={"minilm": embed},
-            scorers={"minilm": EmbeddingScorer(embed, name="minilm")},
             llm=self.llm,
             folder=KEPT,
             names={"llm": self.name} if self.name else {},
@@ -137,11 +135,10 @@ class Bench:
 
 def first_articles(dataset: Dataset) -> Dataset:
     """Return a quarter of SQuAD's articles with their questions, for MiniLM on one core."""
-    named = list(dict.fromkeys(one.id.partition("#")[0] for one in dataset.documents))[:ARTICLES]
-    documents = [one for one in dataset.documents if one.id.partition("#")[0] in named]
+    documents = dataset.documents[:ARTICLES]
     kept = {one.id for one in documents}
     questions = [one for one in dataset.questions if kept.issuperset(one.gold_ids)]
-    return replace(dataset, documents=tuple(documents), questions=tuple(questions))
+    return replace(dataset, documents=documents, questions=tuple(questions))
 
 
 def show(label: str, done: int, total: int) -> None:
@@ -241,26 +238,6 @@ def fusion(bench: Bench) -> Iterator[tuple[str, str]]:
         report = bench.evaluate(name, pipelines, 300, grid=grid)
         columns[f"{name}, {measure}, {budget:,} tokens"] = column(report, measure)
     yield "fusion", table(columns, "ranking")
-
-
-def reranking(bench: Bench) -> Iterator[tuple[str, str]]:
-    """A bi-encoder over the keywords' best fifty."""
-    given = {"token_budget": 500, "chunk_size": 200}
-    pipelines = [
-        replace(Pipeline.named("bm25", **given), name="keywords"),
-        replace(
-            Pipeline.named("bm25", rerank="minilm", **given),
-            name="keywords, the best 50 reranked by MiniLM",
-        ),
-        replace(Pipeline.named("passages", **given), name="vectors of MiniLM"),
-        replace(Pipeline.named("hybrid", **given), name="hybrid, α = 0.3"),
-    ]
-    report = bench.evaluate("squad", pipelines, 100)
-    columns = {
-        "answer within 500 tokens": column(report, "AR"),
-        "nDCG of the article": column(report, "nDCG"),
-    }
-    yield "reranking", table(columns, "ranking")
 
 
 def ablation(bench: Bench) -> Iterator[tuple[str, str]]:
@@ -402,26 +379,12 @@ def updates(bench: Bench) -> Iterator[tuple[str, str]]:
     yield "updates", table(rows, "index")
 
 
-def single_hop(bench: Bench) -> Iterator[tuple[str, str]]:
-    """What following costs where one paragraph answers the question."""
-    columns = {}
-    for name in ("squad paragraphs",):
-        pipelines = [Pipeline.named("passages", chunk_size=400)]
-        pipelines.append(Pipeline.named("evidence", chunk_size=400))
-        for budget in (1100, 2200):
-            report = bench.evaluate(name, pipelines, None, grid={"token_budget": [budget]})
-            columns[f"{name}, {budget:,} tokens"] = column(report, "R", digits=3)
-    yield "single-hop", table(columns, "R")
-
-
 SECTIONS: Mapping[str, Callable[[Bench], Iterator[tuple[str, str]]]] = {
     "fusion": fusion,
     "chunking": chunking,
     "systems": systems,
     "updates": updates,
-    "reranking": reranking,
     "ablation": ablation,
-    "single-hop": single_hop,
 }
 
 

@@ -66,8 +66,8 @@ def draw_bars(title: str, bars: Sequence[Bar]) -> str:
 def draw_lines(title: str, across: str, lines: Mapping[str, Sequence[Point]]) -> str:
     """Draw one line a name over places, on a scale of their order, with intervals."""
     places = sorted({point.at for line in lines.values() for point in line})
-    height, left, right, bottom = 400, 60, 250, 50
-    width, span = _WIDTH, _WIDTH - 60 - 250
+    height, left, right, bottom = 400, 84, 250, 50
+    width, span = _WIDTH, _WIDTH - left - right
     parts = [_open(title, width, height)]
 
     def x(at: float, number: int) -> float:
@@ -82,7 +82,7 @@ def draw_lines(title: str, across: str, lines: Mapping[str, Sequence[Point]]) ->
         level = y(tick / 10)
         parts.append(f'<path d="M{left} {level:.1f}H{width - right}" stroke="#ddd"/>')
         parts.append(
-            f'<text x="{left - 8}" y="{level + 4:.1f}" text-anchor="end">{tick / 10:g}</text>'
+            f'<text x="{left - 28}" y="{level + 4:.1f}" text-anchor="end">{tick / 10:g}</text>'
         )
     for at in places:
         middle = x(at, 0) + 3 * (len(lines) - 1) / 2
@@ -102,7 +102,7 @@ def draw_lines(title: str, across: str, lines: Mapping[str, Sequence[Point]]) ->
                 f'<circle cx="{at:.1f}" cy="{y(point.mean):.1f}" r="3" fill="{colour}"/>'
             )
         parts.append(
-            f'<text x="{width - right + 16}" y="{_TOP + 18 * number}" fill="{colour}">'
+            f'<text x="{width - right + 36}" y="{_TOP + 18 * number}" fill="{colour}">'
             f"{escape(label[:38])}</text>"
         )
     parts.append(
