@@ -1,9 +1,9 @@
 """Indexes in a database: one SQLite file, or PostgreSQL, through SQLAlchemy.
 
-An index is a set of items, bytes by part and key: documents, vectors, the nodes of a tree, paid
-answers. Every change is one transaction that raises the index's generation by one; a change made
-from an older generation is refused, so that none is lost. Readers compare generations and read
-what is newer than what they know.
+An index is a set of items. An item is bytes under a key, in one of the parts of the index:
+documents, vectors, the nodes of a tree. Every change is one transaction that raises the generation
+of the index by one. A change that was made from an older generation is refused, so that no other
+change is lost. Readers compare generations, and read what is newer than what they have.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ _MAKING_TABLES: Final = 7_402_511_939
 
 @dataclass(frozen=True, slots=True)
 class Items:
-    """What of an index is newer than a generation.
+    """The items of an index that are newer than a generation.
 
     Attributes:
-        generation: the generation this is.
-        about: what the last change said of the whole, JSON values.
-        keys: by part the keys of all items there are, for the parts that were to be listed.
-        new: by part the items that are newer, by key.
+        generation: the present generation of the index.
+        about: what changes have recorded about the whole index, as JSON values.
+        keys: the keys of all present items of each part whose keys were asked for.
+        new: the newer items of each part, by key.
     """
 
     generation: int
@@ -60,7 +60,13 @@ class Items:
 
 @dataclass(frozen=True, slots=True)
 class ItemsChange:
-    """A change of an index: by part, items to put in by key and keys to take out."""
+    """A change of an index.
+
+    Attributes:
+        put: the items to put in, by part and key; they replace those of the same keys.
+        drop: the keys of the items to take out, by part.
+        about: what to record about the whole index, as JSON values.
+    """
 
     put: Mapping[str, Mapping[str, bytes]] = field(default_factory=dict)
     drop: Mapping[str, Iterable[str]] = field(default_factory=dict)
@@ -70,8 +76,8 @@ class ItemsChange:
 class IndexDatabase:
     """One index in a database.
 
-    Several processes and threads may use it, each with a separate object or one they share:
-    many read while one writes, and another that writes waits.
+    Several processes and threads may use it, each with an object of this class or with one that
+    they share. Many read while one writes; a second writer waits for the first.
 
     Args:
         database: the path of a SQLite file, which is made if it is missing, or a database URL of
@@ -85,8 +91,8 @@ class IndexDatabase:
 
     Raises:
         InvalidParameterError: ``database`` or ``name`` is not allowed.
-        IndexFormatError: the file is damaged or no database of indexes, or of another version; it
-            is left as it was. Or the name is that of an index of another kind.
+        IndexFormatError: the file is damaged, is not a database of indexes, or has another
+            version; it is left as it was. Or the index of this name is of another kind.
         DatabaseError: the database cannot be reached or written.
         MissingExtraError: the extra ``database`` is not installed.
     """
@@ -124,10 +130,10 @@ class IndexDatabase:
         return partial(IndexDatabase, **settings), (self._given,)
 
     def settings(self, given: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the settings the index was made with; one that is not there is made with these.
+        """Return the settings the index was made with, and make it with these where it is missing.
 
         Raises:
-            IndexFormatError: the name is that of an index of another kind.
+            IndexFormatError: the index of this name is of another kind.
         """
         index = self._table("longrag_index")
         with self._transaction(write=True) as connection:
@@ -145,24 +151,27 @@ class IndexDatabase:
             return dict(json.loads(row.settings))
 
     def saved_settings(self) -> dict[str, Any]:
-        """Return the settings the index was made with; none when it is not there."""
+        """Return the settings the index was made with; an empty dict where there is no index."""
         with self._transaction() as connection:
             row = self._row(connection)
         return {} if row is None else dict(json.loads(row.settings))
 
     def generation(self) -> int:
-        """Return the number of changes there were; 0 for an index that is not there."""
+        """Return how often the index was changed; 0 where there is no index."""
         with self._transaction() as connection:
             row = self._row(connection)
         return 0 if row is None else int(row.generation)
 
     def read(self, parts: Sequence[str], *, since: int = -1, listed: Sequence[str] = ()) -> Items:
-        """Return what of some parts is newer than a generation, all of one moment.
+        """Return the items of some parts that are newer than a generation, as of one moment.
 
         Args:
-            parts: the parts.
-            since: the generation.
-            listed: the parts of which the keys of all items are returned as well.
+            parts: the parts to read.
+            since: the generation; -1 for all items.
+            listed: the parts whose keys are returned for all items, newer or not.
+
+        Raises:
+            IndexFormatError: the index was removed.
         """
         item = self._table("longrag_item")
         keys: dict[str, frozenset[str]] = {}
@@ -170,7 +179,7 @@ class IndexDatabase:
         with self._transaction() as connection:
             row = self._row(connection)
             if row is None:
-                raise IndexFormatError(f"{self._place} holds no index {self.name!r} any more")
+                raise IndexFormatError(f"{self._place} no longer holds the index {self.name!r}")
             for part in listed:
                 own = (item.c.index_name == self.name) & (item.c.part == part)
                 found = connection.execute(item.select().with_only_columns(item.c.key).where(own))
@@ -183,7 +192,7 @@ class IndexDatabase:
         return Items(int(row.generation), json.loads(row.about), keys, new)
 
     def fetch(self, part: str, keys: Iterable[str]) -> dict[str, bytes]:
-        """Return the items of some keys of a part, of those that are there, all of one moment."""
+        """Return the items under some keys of a part, as of one moment, without missing ones."""
         item = self._table("longrag_item")
         found: dict[str, bytes] = {}
         with self._transaction() as connection:
@@ -205,8 +214,8 @@ class IndexDatabase:
     def write(self, change: ItemsChange, *, after: int) -> int | None:
         """Make a change in one transaction, and return the new generation.
 
-        None tells that another change came first: the index is not of the generation ``after`` any
-        more, and nothing was changed.
+        None means that another change came first: the generation is no longer ``after``, and
+        nothing was changed.
 
         Raises:
             DatabaseError: another writer did not finish in time, the disk is full, or the database
@@ -246,7 +255,7 @@ class IndexDatabase:
         return generation
 
     def remove(self) -> None:
-        """Take the whole index out of the database, in one transaction.
+        """Remove the whole index from the database, in one transaction.
 
         Raises:
             DatabaseError: another writer did not finish in time, or the database cannot be reached.
@@ -258,9 +267,10 @@ class IndexDatabase:
         self._empty_log()
 
     def _empty_log(self) -> None:
-        """Bring SQLite's log into the file, since it still holds what was deleted.
+        """Move SQLite's log into the file and empty it, since it still holds deleted text.
 
-        Where another process reads, that is left to the next change, or to who closes the file.
+        While another process reads this is not possible. The next change does it then, or the
+        last process that closes the file.
         """
         if self._engine.dialect.name != "sqlite":
             return
@@ -275,9 +285,9 @@ class IndexDatabase:
             connection.close()
 
     def compact(self) -> None:
-        """Write a SQLite file again without its free space, where deleted text may be left.
+        """Rewrite a SQLite file without its free space, where deleted text may be left.
 
-        Other databases do this themselves; there nothing is done.
+        Nothing is done for other databases, which reuse their free space themselves.
 
         Raises:
             DatabaseError: another process uses the file, or the disk is full. Nothing was changed.
@@ -313,7 +323,7 @@ class IndexDatabase:
         with _typed_errors(self._place):
             options: dict[str, Any] = {"longrag_write": write}
             if not write and self._engine.dialect.name != "sqlite":
-                # All that is read must be of one moment, as it is in SQLite.
+                # All reads of a transaction must see one moment, as they do in SQLite.
                 options["isolation_level"] = "REPEATABLE READ"
             with (
                 self._engine.connect().execution_options(**options) as connection,
@@ -330,8 +340,8 @@ class IndexDatabase:
         if schema.name not in names:
             if names and self._engine.dialect.name == "sqlite":
                 raise IndexFormatError(
-                    f"{self._place} is a database of something else: it has a table "
-                    f"{min(names)!r}. It was left as it was. Give an index a file of its own."
+                    f"{self._place} is a database of another program: it has a table "
+                    f"{min(names)!r}. It was left as it was. Give the path of another file."
                 )
             with self._transaction(write=True) as connection:
                 if self._engine.dialect.name == "postgresql":
@@ -343,7 +353,7 @@ class IndexDatabase:
             version = connection.execute(schema.select()).scalar_one_or_none()
         if version != _VERSION:
             raise IndexFormatError(
-                f"{self._place} is in version {version} of the database format, and this release of"
+                f"{self._place} has version {version} of the database format, and this release of"
                 f" longrag reads version {_VERSION}. Use the release that made it, or build the"
                 " index in another database."
             )
@@ -427,11 +437,11 @@ def _sqlite_engine(path: Path, timeout: float) -> Engine:
     )
     if not path.exists():
         with _typed_errors(str(path)):
-            # What an index holds is its owner's alone, unless they say otherwise.
+            # Only the owner may read the file, until they change its mode.
             os.close(os.open(path, os.O_CREAT | os.O_RDWR, _NEW_FILE))
 
     def set_up(connection: Any, _: object) -> None:
-        # Transactions begin where SQLAlchemy begins them, and not with the first change.
+        # A transaction must begin where SQLAlchemy begins it, not at the first change.
         connection.isolation_level = None
         for pragma in ("synchronous = FULL", "secure_delete = ON"):
             connection.execute(f"PRAGMA {pragma}")
@@ -458,11 +468,11 @@ def _typed_errors(place: str) -> Iterator[None]:
         said = str(error.orig)
         if any(sign in said for sign in ("not a database", "malformed", "no such", "corrupt")):
             raise IndexFormatError(
-                f"{place} is damaged, or no database of indexes: {said}. Restore it from a copy, or"
-                " build the index in another file."
+                f"{place} is damaged, or is not a database of indexes: {said}. Restore it from a"
+                " copy, or build the index in another file."
             ) from error
         if "locked" in said or "lock timeout" in said:
-            said = "another process is writing to it. Wait until it has finished, and try again"
+            said = "another process is writing to it. Wait until it has finished, then try again"
         raise DatabaseError(f"{place}: {said}") from error
     except (OSError, PoolTimeoutError) as error:
         raise DatabaseError(f"{place}: {error}") from error

@@ -65,7 +65,7 @@ class DatabaseCorpus(CorpusIndex):
     Raises:
         InvalidParameterError: a setting of the builder is not the one the index was made with.
         IndexFormatError: a callable of the builder is another one than the index was made with,
-            which is checked on a few documents; or what is saved cannot be read.
+            which is checked on eight documents; or what is saved cannot be read.
         DatabaseError: the database cannot be reached.
     """
 
@@ -165,7 +165,8 @@ class DatabaseCorpus(CorpusIndex):
     def _check_callables(self, pages: Sequence[Page]) -> None:
         """Refuse callables that read documents in another way than those the index was made with.
 
-        A few documents are read again, all of them where there are few.
+        Eight documents are read again, or all of them where there are fewer: a callable cannot be
+        compared by itself, and to read all documents would take seconds.
         """
         for page in pages[:: max(1, len(pages) // _CHECKED)]:
             read = self._page(page.document, self._cut([page.document])[page.id])
