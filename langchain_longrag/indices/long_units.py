@@ -25,6 +25,7 @@ from langchain_longrag.indices.changing import ChangingIndex
 from longrag import explorer
 from longrag import types as core
 from longrag.calls import Flow
+from longrag.errors import InvalidParameterError
 from longrag.indexing.database import IndexDatabase
 from longrag.ingestion.builder import UnitBuilder
 from longrag.ingestion.links import LinkExtractor
@@ -151,9 +152,12 @@ class LongRAGIndex(ChangingIndex):
             k: the most units that are read for a question.
 
         Raises:
-            InvalidParameterError: an argument is not allowed.
+            InvalidParameterError: an argument is not allowed, or the index has a filter.
             EmbeddingError: the embedder returned unusable vectors.
         """
+        if self.filter is not None:
+            remedy = "The page shows the whole index, hidden documents too."
+            raise InvalidParameterError("filter", self.filter, "None to explore", remedy)
         flow = explorer.explore(
             units=self._corpus,
             questions=questions,

@@ -219,9 +219,12 @@ class RaptorIndex(TreeSearch, ChangingIndex):
             k: the most nodes that are read for a question.
 
         Raises:
-            InvalidParameterError: an argument is not allowed.
+            InvalidParameterError: an argument is not allowed, or the index has a filter.
             EmbeddingError: the embedder returned unusable vectors.
         """
+        if self.filter is not None:
+            remedy = "The page shows the whole index, hidden documents too."
+            raise InvalidParameterError("filter", self.filter, "None to explore", remedy)
         flow = explorer.explore(
             tree=self._index,
             questions=questions,

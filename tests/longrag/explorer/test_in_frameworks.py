@@ -9,6 +9,7 @@ from llama_index.core import Document as LlamaIndexDocument
 
 import langchain_longrag
 import llama_index_longrag
+from longrag.errors import InvalidParameterError
 from longrag.models import LsaEmbedder
 
 TEXTS = {
@@ -67,3 +68,11 @@ def test_a_tree_shows_its_nodes_and_a_way(make):
     best = data["tree"][way["taken"][0]]
     assert best["docs"] == [2]
     assert index._repr_html_().startswith("<p><b>RaptorIndex</b>: 3 documents, 3 leaves, ")
+
+
+@pytest.mark.parametrize("kind", ["LongRAGIndex", "RaptorIndex"])
+def test_what_a_filter_hides_is_not_written_to_a_page(kind):
+    index = langchain(kind)
+    index.filter = {"tenant": "a"}
+    with pytest.raises(InvalidParameterError, match="filter must be None to explore"):
+        index.explore()
