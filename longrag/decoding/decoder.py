@@ -73,10 +73,12 @@ class RichesDecoder:
         max_new_tokens: the tokens of an output, markers included.
         max_span_tokens: the tokens of one span.
         require_quote: give back nothing that has no quote. Where the model does not open a span,
-            the decoder does; a quote for which it had to is accepted only if it beats its prior by
-            ``min_gain``. Without a quote the generation is empty, with the reason "no_quote".
-        min_gain: how much more probable a quote that the decoder opened must be behind the prompt
-            than behind the prior prompt (see ``generate``), as a difference of natural logarithms.
+            the decoder does. Without a quote that is accepted the generation is empty, with the
+            reason "no_quote".
+        min_gain: how much more probable the first quote must be behind the prompt than behind the
+            prior prompt (see ``generate``) to be accepted, as a difference of natural logarithms.
+            Compared are quotes whose span the decoder opened, and among candidates, where ``score``
+            is "prior" or "retriever", every first quote.
         min_spans: the fewest spans of an output: while there are fewer, the decoder opens one
             where the model would end its line or its output.
         max_thought_tokens: the most tokens of free text before one of these spans.
@@ -463,7 +465,12 @@ class RichesDecoder:
                 n_best=wanted.n_best,
             )
         if self.require_quote:
-            search = grounded(search, prior_prompt=wanted.prior_prompt, min_gain=self.min_gain)
+            search = grounded(
+                search,
+                prior_prompt=wanted.prior_prompt,
+                min_gain=self.min_gain,
+                every_quote=candidates is not None and self.score in ("prior", "retriever"),
+            )
         return constraint, search
 
     def _restricted(self, wanted: _Wanted, candidates: Candidates) -> tuple[Constraint, Opened]:

@@ -51,6 +51,18 @@ def test_a_quote_that_the_model_opened_is_not_compared():
     assert decoder(model).generate("a", prior_prompt="b").text == "x [ ab. ] w"
 
 
+def test_a_quote_of_a_candidate_is_compared_whoever_opened_it_where_priors_are_known():
+    model = prior(["x [ ab. ] w"], [" [ ab. ]"])
+    given = {"prior_prompt": "b", "candidates": ["0"]}
+    for score in ("prior", "retriever"):
+        found = decoder(model, score=score).generate("a", **given)
+        assert (found.text, found.finish_reason) == ("", "no_quote")
+        assert found.rejected.text == "ab."
+    assert decoder(model, score="sum").generate("a", **given).text == "x [ ab. ] w"
+    likelier = decoder(prior(["x [ ab. ] w"], [" [ bb. ]"])).generate("a", **given)
+    assert likelier.text == "x [ ab. ] w"
+
+
 def test_nothing_is_streamed_before_the_first_quote():
     *pieces, last = decoder(script("x [ ab. ] yyyy"), beam_size=1).stream("a")
     told = [piece for piece in pieces if piece.text or piece.span]
