@@ -196,7 +196,7 @@ def _write(
 def _open_keys(
     constraint: Constraint, start: Hypothesis, ranking: Ranking, length: int
 ) -> list[tuple[int, ...]]:
-    """Return the keys that may be quoted and fit; those quoted before only if no other does."""
+    """Return the keys that may be quoted and fit; those quoted before only if all were."""
     reading = start.place.readings[0]
     assert isinstance(reading, Inside)
     room = length - len(start.tokens) - constraint.closing_length
@@ -205,7 +205,10 @@ def _open_keys(
     fitting = [tokens for tokens in ranking.keys if len(tokens) <= room]
     ends = set(constraint.end_ids)
     fitting = [tokens for tokens in fitting if ends.isdisjoint(tokens)]
-    return [tokens for tokens in fitting if tokens not in reading.met] or fitting
+    if set(ranking.keys) <= set(reading.met):
+        return fitting
+    # A key that was not quoted yet, even one that is too long, keeps the constraint from repeats.
+    return [tokens for tokens in fitting if tokens not in reading.met]
 
 
 def _score(

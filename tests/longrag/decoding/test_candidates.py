@@ -62,6 +62,13 @@ def test_a_key_outside_the_candidates_is_never_written(seed, wanted, search, sco
         assert any(span.text in key.text for key in inside)
 
 
+def test_a_key_is_not_quoted_again_where_the_one_that_is_left_is_too_long():
+    own = decoder(37919, score="sum", beam_size=3)
+    found = own.generate("a", candidates=["one", "two#1"])
+    assert [span.text for span in found.spans] == ["ab.", "ba."]
+    assert found.finish_reason == "stuck"
+
+
 def sum_of(model, prefix, key):
     """The log-probability of a key and the marker behind a prefix, token by token."""
     ids = TOKENIZER.encode(f" {key} ]")
