@@ -24,7 +24,7 @@ from tests.changed import ROOT, changed_files, first_tests, mirrors_of
         ),
         ("longrag/journal.py", ["tests/longrag/test_journal.py"]),
         ("longrag/errors.py", []),
-        ("tests/longrag/test_calls.py", ["tests/longrag/test_calls.py"]),
+        ("tests/longrag/test_claims.py", ["tests/longrag/test_claims.py"]),
         ("tests/images.py", ["tests/longrag/retrieval/test_multimodal.py"]),
         ("docs/index.md", []),
         ("benchmarks/maxp.py", []),

@@ -1,0 +1,108 @@
+"""What a flow asks for: calls to the outside as data."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Generator, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias, TypeVar
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Generate:
+    """Ask the language model; answered with its text.
+
+    ``sources`` are the ids of the documents the prompt was made from: a journal purges the answer
+    when one of them is deleted.
+    """
+
+    prompt: str
+    sources: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Embed:
+    """Embed texts in a role; answered with float32 vectors of shape (texts, width).
+
+    ``sources``, when given, are the ids of the documents each text was made from: a journal then
+    keeps the vectors, as it does answers.
+    """
+
+    texts: tuple[str, ...]
+    role: Literal["query", "document"]
+    sources: tuple[tuple[str, ...], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Search:
+    """Rank stored chunks against a query; answered with hits, best first.
+
+    ``vector`` is the query's embedding when the flow has it. At most ``top_k`` hits, none of a unit
+    in ``exclude``. A ``depth`` above 0 asks a store with an approximate ranking to search more of
+    its rows. An answerer whose store cannot exclude, or cannot search deeper, raises
+    ``NotImplementedError``.
+    """
+
+    query: str
+    top_k: int
+    vector: Sequence[float] | None = None
+    exclude: tuple[str, ...] = ()
+    depth: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ListChunks:
+    """List the stored chunks of units; answered with their chunks and whether these are all.
+
+    An answerer whose store cannot list chunks raises ``NotImplementedError``.
+    """
+
+    unit_ids: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class HasOther:
+    """Find out whether a store holds a chunk of any unit but these; answered with a bool.
+
+    An answerer whose store cannot tell for certain raises ``NotImplementedError``.
+    """
+
+    unit_ids: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Fetch:
+    """Get whole units by id; answered with a mapping from id to unit, without those not found."""
+
+    unit_ids: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Compute:
+    """Do work in this process whose result must survive it; answered by the driver with a string.
+
+    ``key`` names all that the result depends on: a journal that has it gives the result without
+    the work; with an empty key the result is not stored. The work runs in the driver's threads, so
+    that it never blocks an event loop.
+    """
+
+    key: str
+    work: Callable[[], str]
+    sources: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Announce:
+    """Tell what a flow is about to do; whether anybody answers makes no difference to the flow."""
+
+    event: object
+
+
+Request: TypeAlias = Generate | Embed | Search | ListChunks | HasOther | Fetch | Compute | Announce
+Outcome: TypeAlias = Any
+"""What a request came to: the value its class names, or the exception the call raised."""
+
+Flow: TypeAlias = Generator[tuple[Request, ...], list[Outcome], T]
+Answer: TypeAlias = Callable[[Request], Any]
+AsyncAnswer: TypeAlias = Callable[[Request], Awaitable[Any]]
