@@ -13,8 +13,7 @@ MiniLM's best passages: the log-probability behind the prompt and the model's ow
 prior, and the cosine with the query. All keys go through the model in one batch behind one cached
 prefix, which takes half the time of decoding. No text of the data is recorded.
 
-- ``--set nq``: the first quote, and the titles of the same passages as keys. One passage more than
-  the candidates is scored, so that the gold one can be left out and another takes its place.
+- ``--set nq``: the first quote, and the titles of the same passages as keys.
 - ``--set hotpotqa``: the second quote. The first one is the best sentence (by MiniLM) of whichever
   gold passage MiniLM ranks higher, and the other gold passage is wanted. The candidates are
   MiniLM's best passages for the question with the model's second thought, and without the passage

@@ -3,8 +3,9 @@
     python benchmarks/riches_weights.py benchmarks/recorded/riches_nq.jsonl
 
 Prints which passage and which sentence each score chooses; the weights chosen on one half of the
-questions and what they are worth on the other, both ways round; and how often a quote would be
-empty with and without the gold passage among the candidates, by the threshold ``min_gain``.
+questions and what they are worth on the other, both ways round; and how often a quote chosen with
+a key scorer would be empty with and without the gold passage among the candidates, by the threshold
+``min_gain``.
 
 ``hit@1``: the chosen key's passage is gold. ``in quote``: the key holds an accepted answer.
 Intervals of 95 %: Wilson's for shares, 10,000 resamples of the questions for differences.
@@ -117,8 +118,8 @@ CHOICES: dict[str, Choice] = {
     "sum": lambda own: own.sums,
     "mean": lambda own: own.sums / own.lengths,
     "sum less prior": weighed(0.0, 0.0),
-    f"and {RETRIEVER_WEIGHT:g} a deviation of passages": weighed(RETRIEVER_WEIGHT, 0.0),
-    f"and {KEY_WEIGHT:g} a deviation of keys (default)": weighed(RETRIEVER_WEIGHT, KEY_WEIGHT),
+    f"and {RETRIEVER_WEIGHT:g} a deviation of passages (default)": weighed(RETRIEVER_WEIGHT, 0.0),
+    f"and {KEY_WEIGHT:g} a deviation of keys (key_scorer)": weighed(RETRIEVER_WEIGHT, KEY_WEIGHT),
 }
 
 
