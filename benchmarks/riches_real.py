@@ -15,8 +15,9 @@ reads the lines. Ways to answer:
 - reader: the model reads MiniLM's best passage;
 - beam: RICHES over the keys of the whole corpus, ``--beam`` hypotheses, by the sum.
 
-``hit@1``: the first quote's passage is gold. ``in quote``: an accepted answer is in the first
-quote. ``in answer``: it is in what stands behind "answer:". ``empty``: there is no answer.
+``hit@1``: the first quote's passage is gold. ``in quotes``: an accepted answer is in a quote. ``in
+answer``: it is in the text after "answer:". ``empty``: no quote was accepted. ``unproved``: outputs
+with a quote that is not proved to be the best.
 The questions are shuffled. Shares have Wilson's intervals of 95 %. What each score would choose
 is in ``riches_scores.py`` and ``riches_weights.py``.
 """

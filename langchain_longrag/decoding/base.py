@@ -1,4 +1,4 @@
-"""A decoder over a corpus, as chat model and retriever have it: how one is made of documents."""
+"""The base of RICHES chat model and retriever: a decoder over a corpus, and how it is built."""
 
 from __future__ import annotations
 
@@ -29,18 +29,18 @@ if TYPE_CHECKING:
 
 
 class RichesComponent(BaseModel):
-    """A decoder over a corpus, as chat model and retriever have it.
+    """A decoder over a corpus, as the chat model and the retriever use it.
 
     Args:
         decoder: over the index of keys.
         documents: the corpus.
         title_key: the metadata key of a document's title.
-        candidates: what alone may be quoted: a retriever of LangChain, of whose results the
-            documents are meant; a filter on the metadata of ``documents``, as a dict or a function;
-            ids of documents, or their scores (floats) by the ids. Everything where it is None.
-        candidate_k: how many of a retriever's results count.
-        candidates_per_thought: ask the retriever before each quote, with the question and the
-            thought before it; by default it is asked once, with the question.
+        candidates: restricts what may be quoted: a LangChain retriever, to the documents of its
+            results; a filter on the metadata of ``documents``, as a dict or a function; ids of
+            documents, or a dict from ids to scores (floats). None for no restriction.
+        candidate_k: how many of a retriever's results are used.
+        candidates_per_thought: call the retriever before each quote, with the question and the
+            thought before the quote; by default it is called once, with the question.
     """
 
     model_config = ConfigDict(arbitrary_types_allowed=True)
@@ -55,8 +55,8 @@ class RichesComponent(BaseModel):
     _source: CandidateSource | None = PrivateAttr(default=None)
 
     if not TYPE_CHECKING:
-        # Pydantic would wrap what model_post_init raises into another error; type checkers
-        # read the fields, which a constructor would hide from them.
+        # Pydantic wraps errors of model_post_init, so a constructor is used. It is hidden from
+        # type checkers, which read the fields instead.
         def __init__(self, **settings: Any) -> None:
             super().__init__(**settings)
             self._corpus = CitedCorpus(self.documents, self.title_key)
@@ -69,20 +69,20 @@ class RichesComponent(BaseModel):
             self._prepare()
 
     def _prepare(self) -> None:
-        """Refuse settings out of range."""
+        """Check the settings of a subclass."""
 
     def explore(self, questions: Sequence[str], *, rivals: int = 10) -> explorer.Explorer:
-        """Decode for questions, and make a page of the outputs; a notebook shows it.
+        """Decode questions and return a page of the outputs, which a notebook displays.
 
         The page shows the quotes beside their places in the documents, and the keys that lost
         against them.
 
         Args:
-            questions: each is decoded once, without callbacks.
+            questions: each is decoded once, without calling callbacks.
             rivals: how many of the keys that lost against a quote are shown, at most 20.
 
         Raises:
-            InvalidParameterError: no questions, or a blank one.
+            InvalidParameterError: there are no questions, or one is blank.
             GenerationError: the model failed.
         """
         outputs = {}
@@ -102,7 +102,7 @@ class RichesComponent(BaseModel):
         return explorer.explore_outputs(outputs, self._corpus.documents, title=type(self).__name__)
 
     def _ends(self, stop: Sequence[str] | None) -> list[str]:
-        """Return the strings that end an output; ``stop`` is a call's own."""
+        """Return the strings that end an output; ``stop`` are those of the call."""
         return list(dict.fromkeys([*(stop or ()), *RICHES_STOP]))
 
     @classmethod
@@ -123,23 +123,24 @@ class RichesComponent(BaseModel):
         """Make the keys of documents, their index and a decoder over it.
 
         Args:
-            documents: the corpus; those without an id are named by their source and text.
-            language_model: decodes; made of loaded weights or a vLLM server, see
-                ``longrag.models``. A chat model cannot be constrained.
+            documents: the corpus; a document without an id gets one from its source and text.
+            language_model: decodes, with loaded weights or a vLLM server; see ``longrag.models``. A
+                LangChain chat model cannot be constrained.
             keys: what may be quoted: "sentence", "paragraph", "title" or "proposition".
             with_title: put titles and headings before sentences or paragraphs.
             mode: "keys" quotes whole keys, "substring" and "fm" any stretch of them.
-            llm: writes propositions, one call a passage: any chat model, LLM or runnable.
-            journal: keeps what ``llm`` wrote: a path, or a ``Journal`` of your own.
-            config: goes along with the calls of ``llm``.
-            max_concurrency: the calls of ``llm`` in flight.
+            llm: writes propositions, one call for each passage: any chat model, LLM or runnable.
+            journal: stores what ``llm`` wrote: a path or a ``Journal``.
+            config: passed to the calls of ``llm``.
+            max_concurrency: the most calls of ``llm`` at the same time.
             settings: the fields of this class, and the keyword arguments of ``RichesDecoder``;
                 ``key_scorer`` may be an embedding model or a cross encoder of LangChain.
 
         Raises:
-            InvalidParameterError: a setting, or a language model that cannot be constrained.
+            InvalidParameterError: a setting is not allowed, or the language model cannot be
+                constrained.
             InvalidDocumentError: a document cannot be ingested.
-            TokenizerError: a key is cut differently between the markers than alone.
+            TokenizerError: a key has other tokens between the markers than alone.
             TypeError: one of ``settings`` is unknown.
         """
         builder, own = cls._make_builder(

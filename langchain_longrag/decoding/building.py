@@ -1,4 +1,4 @@
-"""From documents to a decoder over them, with the models of LangChain that this takes."""
+"""Builds a decoder over documents with the help of LangChain's models."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from longrag.models.language_model import LanguageModel
 
 
 class DecoderBuilder:
-    """The decoder over a corpus, and who writes its propositions where these are the keys.
+    """Builds the decoder over a corpus, with a model that writes propositions if they are the keys.
 
     Args:
         documents: the corpus.
@@ -34,15 +34,15 @@ class DecoderBuilder:
         with_title: put titles and headings before sentences or paragraphs.
         mode: of the index.
         llm: writes propositions.
-        journal: keeps them: a path, or a ``Journal``.
-        config: for the calls of ``llm``.
-        max_concurrency: the calls in flight.
+        journal: stores the propositions: a path or a ``Journal``.
+        config: passed to the calls of ``llm``.
+        max_concurrency: the most calls of ``llm`` at the same time.
         settings: keyword arguments of ``RichesDecoder``; ``key_scorer`` may be an embedding model
             or a cross encoder of LangChain.
 
     Raises:
-        InvalidParameterError: a setting, or a model that cannot be constrained.
-        TypeError: an unknown setting.
+        InvalidParameterError: a setting is not allowed, or the model cannot be constrained.
+        TypeError: a setting is unknown.
     """
 
     def __init__(

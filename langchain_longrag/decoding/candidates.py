@@ -1,4 +1,4 @@
-"""The candidates of a question, asked of a retriever of LangChain, and what scores their keys."""
+"""The candidates of a question, by a LangChain retriever, and the scorer of their keys."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from longrag.retrieval.filters import DocumentFilter
 def read_source(
     candidates: Any, documents: Sequence[core.Document], k: int, per_thought: bool
 ) -> CandidateSource | None:
-    """Read what ``candidates`` was given as; see ``RichesComponent``."""
+    """Return the source that the argument ``candidates`` describes; see ``RichesComponent``."""
     is_filter = not isinstance(candidates, BaseRetriever) and (
         callable(candidates) or _is_filter(candidates)
     )
@@ -42,7 +42,7 @@ def read_source(
 
 
 def _is_filter(candidates: Any) -> bool:
-    """A mapping is a filter of metadata, unless all its values are scores of ids."""
+    """Tell whether candidates are a metadata filter: a mapping whose values are not all floats."""
     if not isinstance(candidates, Mapping):
         return False
     return not all(isinstance(value, float) for value in candidates.values())
@@ -60,10 +60,10 @@ def find(source: CandidateSource | None, question: str) -> Candidates | Candidat
 
 
 async def afind(source: CandidateSource | None, question: str) -> Candidates | CandidatesFor | None:
-    """Return what ``find`` does, by the retriever's async call.
+    """Return what ``find`` does, with the retriever's async method.
 
-    A retriever that is asked before each quote is asked in the running event loop, by the thread
-    that decodes.
+    A retriever that is called before each quote runs in the current event loop, and the thread that
+    decodes waits for it.
     """
     if source is None or source.retriever is None:
         return find(source, question)
@@ -79,10 +79,10 @@ async def afind(source: CandidateSource | None, question: str) -> Candidates | C
 
 
 def to_key_scorer(given: Embeddings | BaseCrossEncoder | Scorer | None) -> Scorer | None:
-    """Return what scores keys: of an embedding model or a cross encoder of LangChain, or a scorer.
+    """Return a scorer of keys for a LangChain embedding model or cross encoder, or a scorer as is.
 
     Raises:
-        InvalidParameterError: it is something else.
+        InvalidParameterError: ``given`` has another type.
     """
     if given is None:
         return None
@@ -104,7 +104,7 @@ def _read_ids(results: Iterable[Document]) -> Iterator[Found]:
         named = [result.id, metadata.get("doc_id"), *(members if isinstance(members, list) else ())]
         ids = [id_ for id_ in named if isinstance(id_, str)]
         if not ids:
-            # The name that a document without an id has in a corpus.
+            # The id that the corpus gives to a document without one.
             ids = [own.id for own in to_core([result], "title")]
         score = metadata.get("score")
         yield ids, float(score) if isinstance(score, int | float) else None

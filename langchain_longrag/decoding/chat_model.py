@@ -38,56 +38,57 @@ from longrag.synthesis.two_turn import EMPTY_ANSWER
 Shown = Literal["full", "answer"]
 
 _AT_CALL: Final = ("max_tokens", "model", "stream", "temperature", "timeout")
-"""What may be given with one call; whether it streams is the framework's business."""
+"""The keywords of a call; ``stream`` is accepted because the framework passes it."""
 
 
 class ChatRiches(RichesComponent, BaseChatModel):
     """A chat model that answers from the corpus: it decodes evidence, which can only be quotes.
 
-    One decoding pass writes thoughts, quotes between markers, and the answer behind "answer:"
-    (RICHES §3). A quote is a key of the corpus, whatever was asked, and stands as a ``Citation`` in
-    the ``annotations`` of the text block: where it is in the response, its source's words, title
-    and URL, and in ``extras`` the document and the characters there. Nothing else is a citation,
-    however much it looks like one. ``response_metadata`` has ``answer``, all that was decoded as
-    ``output``, ``logprob``, and ``finish_reason``: "stop", "length", "stuck" where nothing in the
-    corpus could follow, or "no_quote".
+    One decoding pass writes thoughts, quotes between markers, and the answer after "answer:"
+    (RICHES §3). A quote is always a key of the corpus. It is a ``Citation`` in the ``annotations``
+    of the text block, with its characters in the response, the words, title and URL of its source,
+    and in ``extras`` the document and the characters there. Other text is never a citation, even if
+    it looks like one. ``response_metadata`` has ``answer``, the whole decoded text as ``output``,
+    ``logprob``, and ``finish_reason``: "stop", "length", "stuck" if no token could follow, or
+    "no_quote".
 
-    The last human message is the question, several in a row are one, and earlier turns stand before
-    it in the form of the prompt; what system messages say stands before all. Tools are not called,
-    nor is output structured: give an agent a ``RichesRetriever`` as a tool.
+    The last human message is the question; several in a row are joined. Earlier turns come before
+    it in the prompt, and system messages before them. Tools are not called and output is not
+    structured: give an agent a ``RichesRetriever`` as a tool instead.
 
-    Deterministic; streams as soon as text is certain. Async calls decode in a thread, and cancelled
-    ones stop between two calls of the model. A cache knows the corpus, the settings and the name of
-    the model: give models that share a name separate caches.
+    Deterministic; streams text as soon as it is certain. Async calls decode in a thread; a
+    cancelled call stops before the next call of the model. A cache's key has the corpus, the
+    settings and the name of the model: use separate caches for models with the same name.
 
     Args:
         decoder: over the index of keys; see also ``from_documents``.
-        documents: the corpus, for titles, URLs and cited words; without it citations have the words
-            of verbatim quotes alone.
+        documents: the corpus, for titles, URLs and cited words; without it citations only have the
+            words of verbatim quotes.
         title_key: the metadata key of a document's title; its URL is under "url" or "source".
-        candidates: what alone may be quoted; see ``RichesComponent``, also for ``candidate_k`` and
-            ``candidates_per_thought``. Async calls ask a retriever by its async method.
-        prompt: a template with the slot ``{question}``; None takes the messages' texts as they
-            are, an empty line between them, as the prompt.
-        output: what the response's text is: "full" is all that was decoded, whose quotes citations
-            point at; "answer" is what stands behind "answer:", which all citations then support. It
-            is empty where the model gave no answer, and streams in one piece.
-        empty_response: the text where the decoder requires a quote (``require_quote``, which is the
-            default) and found none.
+        candidates: restricts what may be quoted; see ``RichesComponent``, also for ``candidate_k``
+            and ``candidates_per_thought``. Async calls use a retriever's async method.
+        prompt: a template with the slot ``{question}``. With None the prompt is the messages' texts
+            as they are, with an empty line between them.
+        output: the text of the response: "full" is the whole decoded text, and citations point at
+            its quotes; "answer" is the text after "answer:", and each citation points at all of it.
+            It is empty if the model gave no answer, and streams in one piece.
+        empty_response: the text if the decoder requires a quote (``require_quote``, the default)
+            and found none.
         max_sources: the sources of one quote that are cited, ranked by the question and the
             thought before it; ``more_sources`` in a citation's ``extras`` counts the others.
-        temperature: 0 or None: the most probable output is searched for, none is drawn.
+        temperature: 0 or None: the most probable output is searched for, and nothing is sampled.
         max_tokens: the most tokens of an output, instead of the decoder's.
-        stop: strings at which an output ends, besides the decoder's and the prompt's own.
-        timeout: the seconds after which a decoding ends in a ``GenerationError``.
-        streaming: have ``invoke`` stream, for handlers that wait for tokens.
-        max_retries: taken since all chat models have it; the same would fail again.
-        api_key: taken since all chat models have it; nothing is sent to anyone.
+        stop: strings at which an output ends, in addition to the decoder's and the prompt's.
+        timeout: the seconds after which decoding raises a ``GenerationError``.
+        streaming: let ``invoke`` stream, for callback handlers that receive tokens.
+        max_retries: accepted because all chat models have it, and ignored: decoding is
+            deterministic, so a retry would fail again.
+        api_key: accepted because all chat models have it, and ignored: no service is called.
 
     Raises:
-        InvalidParameterError: a setting out of range, also at a call; messages of tools, of images,
-            or none with a question at the end; a prompt that is too long.
-        InvalidDocumentError: two of ``documents`` have one id.
+        InvalidParameterError: a setting is out of range, also in a call; a message is a tool's or
+            has an image; the last message is not a question; or the prompt is too long.
+        InvalidDocumentError: two of ``documents`` have the same id.
         GenerationError: the model failed, or took too long.
     """
 
@@ -128,8 +129,8 @@ class ChatRiches(RichesComponent, BaseChatModel):
             "tokenizer": decoder.language_model.tokenizer.fingerprint,
             "index": decoder.key_index.fingerprint,
             "documents": self._corpus.fingerprint,
-            # Text: of a mapping, what names a key would be taken for a secret and left out of a
-            # journal.
+            # As text, because a journal takes a mapping's "..._key" entries for secrets and leaves
+            # them out.
             "decoding": [f"{name}={value!r}" for name, value in decoder.settings.items()],
             "key_scorer": decoder.key_scorer_name,
             "prompt": self.prompt,
@@ -137,12 +138,12 @@ class ChatRiches(RichesComponent, BaseChatModel):
             "empty_response": self.empty_response,
             "max_sources": self.max_sources,
             "max_tokens": self.max_tokens,
-            # What is given at a call would stand in the place of "stop".
+            # Not named "stop", which an argument of the call would overwrite.
             "stops": _read_stop(self.stop),
         }
 
     def get_token_ids(self, text: str) -> list[int]:
-        """Return the ids of a text's tokens, by the model that decodes."""
+        """Return the ids of a text's tokens, by the tokenizer of the model that decodes."""
         own = self.custom_get_token_ids
         return (
             list(self.decoder.language_model.tokenizer.encode(text)) if own is None else own(text)
@@ -151,15 +152,15 @@ class ChatRiches(RichesComponent, BaseChatModel):
     def get_num_tokens_from_messages(
         self, messages: Sequence[BaseMessage], tools: Sequence[Any] | None = None
     ) -> int:
-        """Count the tokens that messages take in a prompt, beside what stands there always.
+        """Count the tokens that messages take in a prompt, without those of the template.
 
-        That are those of the prompt's own text, as ``get_num_tokens(chat.prompt)`` counts them.
+        ``get_num_tokens(chat.prompt)`` counts the template's.
 
         Raises:
-            InvalidParameterError: a message of a tool or of images, or tools.
+            InvalidParameterError: a message is a tool's or has an image, or tools are given.
         """
         if tools:
-            raise InvalidParameterError("tools", len(tools), "left out: none can be called")
+            raise InvalidParameterError("tools", len(tools), "omitted: tools cannot be called")
         markers = self.decoder.markers
         return sum(
             self.get_num_tokens(render_message(message, self.prompt, markers=markers))
@@ -269,7 +270,7 @@ class ChatRiches(RichesComponent, BaseChatModel):
     def _read_prompt(
         self, messages: Sequence[BaseMessage], kwargs: dict[str, Any]
     ) -> DecodingPrompt:
-        """Return the prompt of messages; what is asked is checked before a retriever is asked."""
+        """Return the prompt of messages; the call's keywords are checked before retrieval."""
         self._check_call(kwargs)
         return build_prompt(self._messages(messages), self.prompt, markers=self.decoder.markers)
 
@@ -279,7 +280,7 @@ class ChatRiches(RichesComponent, BaseChatModel):
         return self.decoder.max_new_tokens if given is None else cast("int", given)
 
     def _check_call(self, kwargs: dict[str, Any]) -> float | None:
-        """Refuse what cannot be asked at a call, and return its timeout."""
+        """Check the keywords of a call, and return its timeout."""
         for name in kwargs:
             if name not in _AT_CALL:
                 allowed = f"one of {', '.join(_AT_CALL)}"
@@ -321,7 +322,7 @@ class ChatRiches(RichesComponent, BaseChatModel):
             yield _make_chunk(piece.text, self._cite([piece.span] if piece.span else []))
 
     def _render(self, generation: Generation) -> tuple[str, list[Citation]]:
-        """Return the text of a response, and its citations."""
+        """Return a response's text and citations."""
         if generation.finish_reason == "no_quote":
             return self.empty_response, []
         if self.output == "full":
@@ -354,7 +355,7 @@ class ChatRiches(RichesComponent, BaseChatModel):
 
 
 def _make_chunk(text: str, citations: list[Citation], **fields: Any) -> ChatGenerationChunk:
-    # All chunks make up one block, which is what the same index says.
+    # Chunks with the same index are merged into one block.
     block: dict[str, Any] = {"type": "text", "text": text, "index": 0}
     if citations:
         block["annotations"] = citations
@@ -373,7 +374,7 @@ def _to_usage(generation: Generation) -> UsageMetadata:
 def _check_temperature(temperature: object) -> None:
     if temperature not in (None, 0) or isinstance(temperature, bool):
         raise InvalidParameterError(
-            "temperature", temperature, "0 or None", "Decoding searches and does not draw."
+            "temperature", temperature, "0 or None", "Decoding searches and does not sample."
         )
 
 

@@ -1,4 +1,4 @@
-"""The corpus that is decoded, as documents and citations, and the decoder made over it."""
+"""The documents of a decoder's corpus, and citations of them."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from longrag.ingestion.units import check_documents
 
 
 class CitedCorpus:
-    """Documents by id, as what was decoded is traced to them.
+    """The documents by id, to make citations and passages of decoded quotes.
 
     Raises:
-        InvalidDocumentError: two documents have one id, or a text is no string.
+        InvalidDocumentError: two documents have the same id, or a text is not a string.
     """
 
     def __init__(self, documents: Sequence[Document], title_key: str) -> None:
@@ -34,7 +34,7 @@ class CitedCorpus:
 
     @cached_property
     def fingerprint(self) -> str:
-        """A hash of all that a citation shows."""
+        """A hash of the ids, titles, URLs and texts that citations show."""
         shown = ((one.id, one.title, _find_url(one.metadata), one.text) for one in self.documents)
         return core.stable_id(*(part for parts in shown for part in parts))
 
@@ -43,19 +43,24 @@ class CitedCorpus:
         return {passage.id: passage for passage in paragraphs(self.documents)}
 
     def check_covers(self, doc_ids: Sequence[str]) -> None:
-        """Check that documents are there.
+        """Check that the corpus has the documents of these ids.
 
         Raises:
-            InvalidParameterError: one is not.
+            InvalidParameterError: one is missing.
         """
         missing = next((doc_id for doc_id in doc_ids if doc_id not in self._by_id), None)
         if missing is not None:
             raise InvalidParameterError(
-                "documents", f"none with the id {missing!r}", "those that the keys were made of"
+                "documents",
+                f"no document with the id {missing!r}",
+                "the documents that the keys were made of",
             )
 
     def cite(self, span: RetrievedSpan, start: int, end: int, most: int) -> list[Citation]:
-        """Return citations of the first ``most`` sources, for the characters of a response."""
+        """Return citations of a span's first ``most`` sources.
+
+        ``start`` and ``end`` are the characters of the response that they support.
+        """
         shown = cited_sources(span, most)
         return [
             self._cite_source(span, source, start, end, len(span.sources) - len(shown))
@@ -89,7 +94,7 @@ class CitedCorpus:
         return citation
 
     def to_document(self, found: Retrieved) -> Document:
-        """Return the passage of what was retrieved; its metadata is a copy of its document's."""
+        """Return a retrieved passage as a document, with a copy of its document's metadata."""
         source, span = found
         known = self._by_id[source.doc_id]
         start, end = source.start, source.end
@@ -118,7 +123,7 @@ class CitedCorpus:
     def _read_text(self, doc_id: str, start: int, end: int) -> str:
         text = self._by_id[doc_id].text
         if end > len(text):
-            allowed = "those that the keys were made of"
+            allowed = "the documents that the keys were made of"
             raise InvalidParameterError(
                 "documents", f"{doc_id!r} with {len(text)} characters", allowed
             )

@@ -1,4 +1,4 @@
-"""Messages of LangChain as a decoder's prompt takes them."""
+"""Converts LangChain's messages for the prompt of a decoder."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from longrag.errors import InvalidParameterError
 from longrag.integration.chat_prompts import Message
 
 OUTPUT: Final = "output"
-"""Where the metadata of a response keeps all that was decoded."""
+"""The key of a response's metadata that holds the whole decoded text."""
 
 
 def to_messages(messages: Sequence[BaseMessage], *, decoded: bool = True) -> list[Message]:
@@ -19,11 +19,11 @@ def to_messages(messages: Sequence[BaseMessage], *, decoded: bool = True) -> lis
 
     Args:
         messages: the conversation.
-        decoded: take all that was decoded for the text of a model's message, not only what it
-            shows of it.
+        decoded: for an AI message, return the whole decoded text and not only the part that was
+            shown.
 
     Raises:
-        InvalidParameterError: a message is not text, or is a tool's.
+        InvalidParameterError: a message has parts that are not text, or is a tool's.
     """
     return [_to_message(message, decoded) for message in messages]
 
@@ -38,5 +38,5 @@ def _to_message(message: BaseMessage, decoded: bool) -> Message:
         return Message("assistant", whole if isinstance(whole, str) else message.text)
     for block in message.content if isinstance(message.content, list) else ():
         if isinstance(block, dict) and block.get("type") != "text":
-            raise InvalidParameterError("messages", block.get("type"), "messages of text alone")
+            raise InvalidParameterError("messages", block.get("type"), "text-only messages")
     return Message("user" if isinstance(message, HumanMessage) else "system", message.text)

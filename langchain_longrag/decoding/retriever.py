@@ -25,18 +25,19 @@ from longrag.retrieval.units import check_k
 class RichesRetriever(RichesComponent, BaseRetriever):
     """Retrieve the passages that a model quotes for a question: no vectors, no second model.
 
-    The model writes thoughts and quotes on its way to an answer; their passages come first, in that
-    order, then those of the keys that are most probable behind the question, until there are ``k``
-    distinct passages: exactly min(k, passages with keys that fit into ``max_new_tokens``).
+    The model writes thoughts and quotes before its answer. The passages of the quotes come first,
+    in that order, then those of the keys that are most probable directly after the prompt, until
+    there are ``k`` different passages. If a quote is required and none is accepted, there are none.
 
-    A returned document is one paragraph, with the metadata of the document it is from, and besides:
-    ``doc_id``, ``start_index`` and ``end_index`` (its characters there), ``quote`` (the key),
-    ``quote_start`` and ``quote_end`` (what it is evidence of, in characters of the document),
-    ``verbatim`` (whether these are the quote's words), ``logprob`` and ``proved``. Quotes are not
-    comparable by ``logprob``: longer ones have less.
+    A returned document is one paragraph, with a copy of its document's metadata and in addition
+    ``doc_id``, ``start_index`` and ``end_index`` (the paragraph's characters in the document),
+    ``quote`` (the key), ``quote_start`` and ``quote_end`` (the characters of the quote's source in
+    the document), ``verbatim`` (whether these characters are the quote's words), ``logprob`` and
+    ``proved``. Quotes of different lengths cannot be compared by ``logprob``, which falls with each
+    token.
 
-    Deterministic. Async calls decode in a thread; cancelled ones stop between two calls of the
-    model.
+    Deterministic. Async calls decode in a thread; a cancelled call stops before the next call of
+    the model.
 
     Args:
         decoder: over the index of keys; see also ``from_documents``.
@@ -45,14 +46,14 @@ class RichesRetriever(RichesComponent, BaseRetriever):
             ``invoke(query, k=2)``.
         prompt: a template with the slot ``{question}``; ``RICHES_MULTI_HOP`` is for questions that
             take several facts.
-        candidates: what alone may be quoted; see ``RichesComponent``, also for ``candidate_k`` and
-            ``candidates_per_thought``.
+        candidates: restricts what may be quoted; see ``RichesComponent``, also for ``candidate_k``
+            and ``candidates_per_thought``.
         title_key: the metadata key of a document's title.
 
     Raises:
-        InvalidParameterError: a setting out of range, a blank query, a document of the index that
-            is not given.
-        InvalidDocumentError: two of ``documents`` have one id.
+        InvalidParameterError: a setting is out of range, the query is blank, or a document of the
+            index is not among ``documents``.
+        InvalidDocumentError: two of ``documents`` have the same id.
         GenerationError: the model failed.
     """
 

@@ -1,4 +1,4 @@
-"""The candidates of a question, asked of a retriever of LlamaIndex, and what scores their keys."""
+"""The candidates of a question, by a LlamaIndex retriever, and the scorer of their keys."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from longrag.types import Document
 def to_candidate_source(
     candidates: Any, documents: Sequence[Document], k: int, per_thought: bool
 ) -> CandidateSource | None:
-    """Read what ``candidates`` was given as; see ``RichesLLM``."""
+    """Return the source that the argument ``candidates`` describes; see ``RichesLLM``."""
     is_filter = isinstance(candidates, MetadataFilters)
     return candidate_source(
         candidates,
@@ -53,10 +53,10 @@ def find_candidates(
 async def afind_candidates(
     source: CandidateSource | None, question: str
 ) -> Candidates | CandidatesFor | None:
-    """Return what ``find_candidates`` does, by the retriever's async call.
+    """Return what ``find_candidates`` does, with the retriever's async method.
 
-    A retriever that is asked before each quote is asked in the running event loop, by the thread
-    that decodes.
+    A retriever that is called before each quote runs in the current event loop, and the thread that
+    decodes waits for it.
     """
     if source is None or source.retriever is None:
         return find_candidates(source, question)
@@ -72,7 +72,7 @@ async def afind_candidates(
 
 
 def to_key_scorer(given: BaseEmbedding | Scorer | None) -> Scorer | None:
-    """Return what scores keys: an embedding model of LlamaIndex, or a scorer as it is."""
+    """Return a scorer of keys for a LlamaIndex embedding model, or a scorer as it is."""
     if not isinstance(given, BaseEmbedding):
         return given
 

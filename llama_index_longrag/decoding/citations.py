@@ -1,4 +1,4 @@
-"""Where LlamaIndex's values meet those of RICHES: settings, outputs, citations, passages."""
+"""Converts RICHES settings, outputs, citations and passages to LlamaIndex's values."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ PASSAGE_KEYS = ("quotes",)
 
 
 def decoder_settings(decoder: RichesDecoder) -> dict[str, Any]:
-    """Write down all that decides about a decoder's outputs; the weights by their name."""
+    """Return everything that changes a decoder's outputs, with the model's weights by name."""
     return {
         "language_model": decoder.language_model.name,
         "tokenizer": decoder.language_model.tokenizer.fingerprint,
@@ -62,9 +62,9 @@ def check_decoder(decoder: object) -> RichesDecoder:
 
 
 def to_raw(generation: Generation, decoder: RichesDecoder, max_sources: int) -> dict[str, Any]:
-    """Write down an output: what was retrieved, on which thoughts, and what it took.
+    """Return an output as a dict: its quotes, the thoughts before them, and the tokens used.
 
-    Of each quote's sources there are ``max_sources``, and the number of the others.
+    Each quote has up to ``max_sources`` sources, and the number of the others.
     """
     before = thoughts(generation, markers=decoder.markers)
     usage = generation.usage
@@ -89,7 +89,7 @@ def to_raw(generation: Generation, decoder: RichesDecoder, max_sources: int) -> 
 
 
 def from_raw(raw: dict[str, Any]) -> Generation:
-    """Read back what ``to_raw`` wrote."""
+    """Return the generation that ``to_raw`` made a dict of."""
     usage = raw["usage"]
     return Generation(
         text=raw["text"],
@@ -117,7 +117,7 @@ def _to_span(
 
 
 class _Paragraph(NamedTuple):
-    """The characters ``[start, end)`` of a document, under a name."""
+    """The characters ``[start, end)`` of a document, with an id."""
 
     start: int
     end: int
@@ -125,12 +125,12 @@ class _Paragraph(NamedTuple):
 
 
 class CitedDocuments:
-    """The nodes that keys were made from, to show what a span quotes.
+    """The nodes that keys were made from, to make citations and passages of quotes.
 
-    A node is one passage; a LlamaIndex ``Document`` has many, its paragraphs.
+    A node is one passage; each paragraph of a LlamaIndex ``Document`` is a passage.
 
     Raises:
-        InvalidDocumentError: two nodes have one id, or one is not a LlamaIndex node.
+        InvalidDocumentError: two nodes have the same id, or one is not a LlamaIndex node.
     """
 
     def __init__(self, nodes: Sequence[BaseNode], title_key: str = "title") -> None:
@@ -167,7 +167,7 @@ class CitedDocuments:
         }
 
     def nodes(self, found: Iterable[tuple[Source, RetrievedSpan]]) -> list[NodeWithScore]:
-        """Return the passages that were quoted, each once, with what was quoted of it."""
+        """Return the quoted passages, each once, with its quotes in the metadata."""
         results: dict[str, NodeWithScore] = {}
         for source, span in found:
             node = self._node(source, span)
@@ -207,7 +207,7 @@ class CitedDocuments:
         )
 
     def _paragraph(self, source: Source) -> _Paragraph | None:
-        """Return the paragraph that holds the characters of a source; None where none does."""
+        """Return the paragraph that contains the characters of a source, or None."""
         known = self._paragraphs.get(source.doc_id, [])
         place = bisect_right(known, source.start, key=attrgetter("start")) - 1
         if place < 0 or known[place].end < source.end:

@@ -1,4 +1,4 @@
-"""Messages of LlamaIndex as a decoder's prompt takes them."""
+"""Converts LlamaIndex's messages to the prompt of a decoder."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ class EvidencePrompt:
         """Return the prompt of messages, its question, and the prompt without a question.
 
         Raises:
-            InvalidParameterError: a message is not text, or is a tool's; or the last message is not
-                the user's, or is blank.
+            InvalidParameterError: a message has parts that are not text or is a tool's, or the last
+                message is not the user's or is blank.
         """
         read = [_to_message(message) for message in messages]
         return build_prompt(read, RICHES_SINGLE_HOP, markers=self.markers)
@@ -58,5 +58,5 @@ def _to_message(message: ChatMessage) -> Message:
     for block in message.blocks:
         # A model's message also has the blocks of its citations.
         if not isinstance(block, TextBlock) and role != "assistant":
-            raise InvalidParameterError("messages", block.block_type, "messages of text alone")
+            raise InvalidParameterError("messages", block.block_type, "text-only messages")
     return Message(role, message.content or "")

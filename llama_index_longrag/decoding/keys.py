@@ -1,4 +1,4 @@
-"""The keys of LlamaIndex documents: who writes propositions, and where they are kept."""
+"""Runs the making of keys, with the LLM and the journal that propositions need."""
 
 from __future__ import annotations
 
@@ -28,13 +28,14 @@ def build(
     journal: JournalLike,
     num_workers: int,
 ) -> T:
-    """Return what a flow makes of keys of a kind.
+    """Run a flow that makes keys of a kind, and return its result.
 
-    Propositions are asked for by the model's own prompt wrapping, callbacks and rate limiter, in
-    ``num_workers`` threads, and kept in the journal as they come.
+    For propositions the LLM is called with its prompt wrapping, callbacks and rate limiter, in
+    ``num_workers`` threads, and each answer is stored in the journal as it comes.
 
     Raises:
-        InvalidParameterError: a setting, or a language model or journal that has nothing to do.
+        InvalidParameterError: a setting is not allowed, or a language model or journal is given for
+            keys that need none.
     """
     check_size("num_workers", num_workers)
     if kind == "proposition":
@@ -55,10 +56,10 @@ def _resolve_llm(llm: LLMType | None) -> LLM:
     try:
         return Settings.llm
     except (ImportError, ValueError) as error:
-        # The framework's default model is not installed, or has no key.
+        # The framework's default LLM is not installed, or has no API key.
         raise InvalidParameterError(
             "llm",
             None,
-            "given, or set in Settings.llm",
+            "an LLM, here or in Settings.llm",
             'Or pass keys="sentence", which asks no language model.',
         ) from error

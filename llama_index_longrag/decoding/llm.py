@@ -65,49 +65,49 @@ _KWARGS = ("stop", "max_tokens", "query", "prior_prompt")
 class RichesLLM(CustomLLM):
     """A language model whose quotes, between ``<<`` and ``>>``, are verbatim from a corpus.
 
-    It completes any prompt; one that asks for evidence and an answer is made by
-    ``longrag.decoding.riches_prompt``, also as ``completion_to_prompt=riches_prompt``. Messages are
-    put into that prompt unless ``messages_to_prompt`` says otherwise: the user's last ones are the
-    question, and earlier questions and answers come before it. ``RichesQueryEngine`` is the same as
-    a query engine.
+    It completes any prompt. ``longrag.decoding.riches_prompt`` makes a prompt that asks for
+    evidence and an answer, also as ``completion_to_prompt=riches_prompt``. Messages are put into
+    that prompt, unless another ``messages_to_prompt`` is given: the user's last messages are the
+    question, and earlier questions and answers come before it. ``RichesQueryEngine`` offers the
+    same as a query engine.
 
-    What was retrieved is known from the constraint, not from the text. A chat message has a
-    ``CitationBlock`` for each quote, whose ``additional_location_info`` are the characters of the
-    document (``start_char``, ``end_char``) and of the message (``response_start``,
-    ``response_end``); ``additional_kwargs["citations"]`` has the same of completions. ``raw`` has
-    the trace of thoughts and quotes with all their sources, why the output ended and the tokens it
-    took.
+    Quotes are known from the constraint, not read from the text. A chat message has a
+    ``CitationBlock`` for each source of a quote, whose ``additional_location_info`` has the
+    characters in the document (``start_char``, ``end_char``) and in the message
+    (``response_start``, ``response_end``). A completion has the same in
+    ``additional_kwargs["citations"]``. ``raw`` has the trace of thoughts and quotes with their
+    sources, why the output ended, and the tokens used.
 
-    Where the decoder requires a quote (``require_quote``, which is the default) and finds none, the
-    text is ``empty_response`` and ``raw["finish_reason"]`` is "no_quote".
+    If the decoder requires a quote (``require_quote``, the default) and finds none, the text is
+    ``empty_response`` and ``raw["finish_reason"]`` is "no_quote".
 
-    Calls take ``stop``, ``max_tokens``, ``query``, by which passages under one heading are ranked,
-    and ``prior_prompt`` (see ``RichesDecoder.generate``), and no other keyword. Async calls run in
-    threads, one step of the model at a time: who cancels one, or closes a stream, stops the model
-    before its next step. Deterministic.
+    Calls take the keywords ``stop``, ``max_tokens``, ``query`` (by which the sources of a quote are
+    ranked) and ``prior_prompt`` (see ``RichesDecoder.generate``), and no other. Async calls decode
+    in a thread: cancelling one, or closing a stream, stops the model before its next step.
+    Deterministic.
 
     Args:
-        decoder: the model, its index of keys, and how it is searched; not serialised but by what
-            changes its outputs. ``RichesLLM.from_dict(written, decoder=...)`` reads it back.
+        decoder: the model, its index of keys, and the settings of the search. Only what changes the
+            outputs is serialised; ``RichesLLM.from_dict(written, decoder=...)`` restores the LLM.
         documents: the documents or nodes the keys were made from, for the titles and the words of
             citations. Not serialised.
         title_key: the metadata key of a document's title.
-        context_window: the tokens of prompt and output; by default the model's, and LlamaIndex's
-            where it is not known.
-        candidates: what alone may be quoted: a retriever of LlamaIndex, of whose results the
-            documents are meant; ``MetadataFilters`` on ``documents``; ids of documents or nodes, or
-            their scores by the ids. Everything where it is None. Not serialised.
-        candidate_k: how many of a retriever's results count.
-        candidates_per_thought: ask the retriever before each quote, with the question and the
-            thought before it; by default it is asked once, with the question.
-        empty_response: the text of a response without the quote that is required.
+        context_window: the tokens of prompt and output; by default the model's, or LlamaIndex's
+            default if that is unknown.
+        candidates: restricts what may be quoted: a LlamaIndex retriever, to the documents of its
+            results; ``MetadataFilters`` on ``documents``; ids of documents or nodes, or a dict from
+            ids to scores. None for no restriction. Not serialised.
+        candidate_k: how many of a retriever's results are used.
+        candidates_per_thought: call the retriever before each quote, with the question and the
+            thought before the quote; by default it is called once, with the question.
+        empty_response: the text if a required quote was not found.
         max_sources: the sources of a quote that are cited, ranked by the question and the thought;
-            ``raw`` tells how many more there are.
+            ``raw`` has the number of the others.
 
     Raises:
-        InvalidParameterError: the decoder is not a RichesDecoder; in a chat, a message of a tool or
-            with an image, or the last one is not the user's.
-        InvalidDocumentError: two documents have one id.
+        InvalidParameterError: the decoder is not a RichesDecoder; in a chat, a message is a tool's
+            or has an image, or the last one is not the user's.
+        InvalidDocumentError: two documents have the same id.
 
     Source: RICHES §3.
     """
@@ -148,13 +148,13 @@ class RichesLLM(CustomLLM):
         title_key: str = "title",
         **settings: Any,
     ) -> RichesLLM:
-        """Make the decoder too; ``settings`` are those of ``RichesDecoder`` and of any LLM.
+        """Make the decoder and the LLM; ``settings`` are those of ``RichesDecoder`` and of any LLM.
 
         Its ``key_scorer`` may be an embedding model of LlamaIndex.
 
         Raises:
-            InvalidParameterError: a setting, or a model that cannot be constrained, such as one
-                behind a chat API.
+            InvalidParameterError: a setting is not allowed, or the model cannot be constrained,
+                such as one behind a chat API.
             TokenizerError: the index was made with another tokenizer than the model's.
             TypeError: a setting is unknown.
         """
@@ -171,13 +171,13 @@ class RichesLLM(CustomLLM):
 
     @cached_property
     def model_name(self) -> str:
-        """The model's name, and a digest of the keys and settings that decide about its outputs."""
+        """The model's name, with a digest of the keys and settings that change its outputs."""
         settings = decoder_settings(self.decoder)
         return f"{settings['language_model']}#{settings_digest(settings)}"
 
     @property
     def metadata(self) -> LLMMetadata:
-        """The window, the longest output, and a name that no other model's outputs go by."""
+        """The context window, the longest output, and a name unique to keys and settings."""
         window = self.context_window or self.decoder.language_model.context_window
         return LLMMetadata(
             context_window=window or DEFAULT_CONTEXT_WINDOW,
@@ -206,9 +206,9 @@ class RichesLLM(CustomLLM):
     def stream_complete(
         self, prompt: str, formatted: bool = False, **kwargs: Any
     ) -> CompletionResponseGen:
-        """Continue a prompt, giving what is certain as soon as it is.
+        """Continue a prompt, yielding text as soon as it is certain.
 
-        The last response has no new text, but what only the whole output tells.
+        The last response has ``raw`` and the token counts of the whole output.
         """
         return self._stream(self._prompt(prompt, formatted), kwargs)
 
@@ -236,7 +236,7 @@ class RichesLLM(CustomLLM):
 
     @llm_chat_callback()
     def stream_chat(self, messages: Sequence[ChatMessage], **kwargs: Any) -> ChatResponseGen:
-        """Answer messages, giving text and citations as soon as they are certain."""
+        """Answer messages, yielding text and citations as soon as they are certain."""
         return _to_chats(self._stream(*self._of_messages(messages, kwargs)))
 
     @llm_chat_callback()
@@ -247,23 +247,24 @@ class RichesLLM(CustomLLM):
         return _to_achats(self._astream(*self._of_messages(messages, kwargs)))
 
     def source_nodes(self, found: Iterable[tuple[Source, RetrievedSpan]]) -> list[NodeWithScore]:
-        """Return the passages that were quoted, each once, with what was quoted of it.
+        """Return the quoted passages, each once, with its quotes in the metadata.
 
-        Nodes as they were given, and of LlamaIndex documents the paragraph. One whose document was
-        not given is made of the quote alone. See ``RichesQueryEngine`` for what a node tells.
+        A passage is a node as it was given, or a paragraph of a LlamaIndex document. If a quote's
+        document was not given, its node has the text of the quote. See ``RichesQueryEngine`` for
+        the metadata.
         """
         return self._corpus.nodes(found)
 
     def find_candidates(self, question: str) -> Candidates | CandidatesFor | None:
-        """Return what may be quoted for a question; None where all of the corpus may."""
+        """Return the candidates for a question; None if the whole corpus may be quoted."""
         return find_candidates(self._source, question)
 
     async def afind_candidates(self, question: str) -> Candidates | CandidatesFor | None:
-        """Return what ``find_candidates`` does, with the retriever's async call."""
+        """Return what ``find_candidates`` does, with the retriever's async method."""
         return await afind_candidates(self._source, question)
 
     def to_payload(self) -> dict[str, Any]:
-        """Describe the model to observers: what it is, and what decides about its outputs."""
+        """Describe the model to callback handlers: its metadata and its settings."""
         return {**self.metadata.model_dump(), **self.to_dict()}
 
     def _prompt(self, prompt: str, formatted: bool) -> str:
@@ -273,7 +274,7 @@ class RichesLLM(CustomLLM):
     def _of_messages(
         self, messages: Sequence[ChatMessage], kwargs: dict[str, Any]
     ) -> tuple[str, dict[str, Any]]:
-        """Return the prompt of messages, and the keywords of its completion."""
+        """Return the prompt of messages, and the keywords of the call that completes it."""
         convert = self.messages_to_prompt
         if isinstance(convert, EvidencePrompt):
             made = convert.build(messages)
@@ -296,7 +297,7 @@ class RichesLLM(CustomLLM):
     def _stream(self, prompt: str, kwargs: dict[str, Any]) -> CompletionResponseGen:
         given = _settings(kwargs)
         reply = _StreamedReply(self._completion, self._citations)
-        # The retriever is asked when the stream is first read, as the model is.
+        # The retriever, like the model, is called when the stream is first read.
         candidates = self._candidates(prompt, given)
         with closing(self._pieces(prompt, candidates, given)) as pieces:
             for piece in pieces:
@@ -381,8 +382,8 @@ def _last_question(messages: Sequence[ChatMessage]) -> str:
 def _settings(kwargs: dict[str, Any]) -> dict[str, Any]:
     for name, value in kwargs.items():
         if name not in _KWARGS:
-            allowed = "left out: decoding has no such setting"
-            raise InvalidParameterError(name, value, allowed, f"Known: {', '.join(_KWARGS)}.")
+            allowed = f"omitted: the keywords of a call are {', '.join(_KWARGS)}"
+            raise InvalidParameterError(name, value, allowed)
     return {
         "query": kwargs.get("query") or "",
         "prior_prompt": kwargs.get("prior_prompt") or "",
@@ -392,7 +393,8 @@ def _settings(kwargs: dict[str, Any]) -> dict[str, Any]:
 
 
 def _to_chat(response: CompletionResponse) -> ChatResponse:
-    # The framework writes a message's own additional_kwargs into the next prompt: it has none.
+    # The framework writes additional_kwargs of a message into the next prompt, so they are only
+    # set on the response.
     blocks = [_to_citation_block(**known) for known in response.additional_kwargs["citations"]]
     message = ChatMessage(
         role=MessageRole.ASSISTANT, blocks=[TextBlock(text=response.text), *blocks]

@@ -60,22 +60,22 @@ _QUESTION = "{question}"
 
 
 class RichesQueryEngine(BaseQueryEngine):
-    """Answer a question in one pass of a language model that writes its evidence on the way.
+    """Answer a question in one pass of a language model that quotes its evidence before the answer.
 
-    The response is the text behind the output's last ``answer:``; where there is none, the quotes,
-    one on each line. It is ``empty_response`` where there is nothing to quote from, and where
-    nothing was quoted, unless the decoder was made with ``require_quote=False``.
+    The response is the text after the output's last ``answer:``, or without this label the quotes,
+    one on each line. It is ``empty_response`` if there is nothing to quote from, and if nothing was
+    quoted, unless the decoder was made with ``require_quote=False``.
 
-    ``source_nodes`` are the passages that were quoted, each once, in the order in which they were:
-    nodes as they were given, and of LlamaIndex documents the paragraph. ``metadata["quotes"]`` of
-    each has the ``text`` that was decoded, the characters ``[start_char, end_char)`` it stands for
-    in the document or node, whether they are its words (``verbatim``), its ``logprob``, and whether
-    it is ``proved`` that no other key was more probable. Where a quote only stands for passages, as
-    a title does, the one ranked best is taken. The score is the ``logprob`` of the first quote.
+    ``source_nodes`` are the quoted passages, each once, in the order of the quotes: nodes as they
+    were given, and paragraphs of LlamaIndex documents. ``metadata["quotes"]`` of each has the
+    ``text`` that was decoded, the characters ``[start_char, end_char)`` of its source in the
+    document or node, whether these are its words (``verbatim``), its ``logprob``, and whether it is
+    ``proved`` that no other key has a better score. A quote has up to ``max_sources`` passages. The
+    score of a node is the ``logprob`` of its first quote.
 
     ``metadata`` of the response holds ``text``, the whole output; ``trace``, each quote with the
-    thought before it and all its sources; ``finish_reason``, ``logprob`` and ``usage``; and as
-    elsewhere the metadata of each source node under its id.
+    thought before it, its first ``max_sources`` sources and the number of the others;
+    ``finish_reason``, ``logprob`` and ``usage``; and under the id of each source node its metadata.
 
     With ``streaming=True`` the response also has ``trace_gen``, the output as it becomes certain;
     ``response_gen`` gives the answer, after which ``source_nodes`` and ``metadata`` are filled.
@@ -89,21 +89,21 @@ class RichesQueryEngine(BaseQueryEngine):
             ``update_prompts`` under ``riches``.
         streaming: answer with a streaming response.
         similarity_top_k: the passages that ``retrieve`` returns; all where there are fewer.
-        candidates: what alone may be quoted: a retriever of LlamaIndex, of whose results the
-            documents are meant; ``MetadataFilters`` on ``nodes``; ids of documents or nodes, or
-            their scores by the ids. Everything where it is None.
-        candidate_k: how many of a retriever's results count.
-        candidates_per_thought: ask the retriever before each quote, with the question and the
-            thought before it; by default it is asked once, with the question.
-        empty_response: the answer when there is none.
+        candidates: restricts what may be quoted: a LlamaIndex retriever, to the documents of its
+            results; ``MetadataFilters`` on ``nodes``; ids of documents or nodes, or a dict from ids
+            to scores. None for no restriction.
+        candidate_k: how many of a retriever's results are used.
+        candidates_per_thought: call the retriever before each quote, with the question and the
+            thought before the quote; by default it is called once, with the question.
+        empty_response: the response if there is no answer.
         max_sources: the passages of one quote among the source nodes, ranked by the question and
-            the thought; the trace tells how many more there are.
+            the thought; the trace has the number of the others.
         title_key: the metadata key of a document's title.
-        callback_manager: told of queries, retrievals and calls of the model.
+        callback_manager: receives the events of queries, retrievals and calls of the model.
 
     Raises:
         InvalidParameterError: a setting is not allowed, or the decoder is not a RichesDecoder.
-        InvalidDocumentError: two nodes have one id.
+        InvalidDocumentError: two nodes have the same id.
 
     Source: RICHES §3.
     """
@@ -177,27 +177,27 @@ class RichesQueryEngine(BaseQueryEngine):
             with_title: put title and headings before a paragraph or a sentence.
             mode: "keys" for whole keys, "substring" or "fm" for any stretch of them.
             llm: writes propositions, by default ``Settings.llm``; any LlamaIndex LLM.
-            journal: the path of a journal that keeps propositions, or a journal.
-            num_workers: the most calls for propositions in flight at a time.
-            prompt: as of the class, like the other arguments that are not described here.
-            streaming: as of the class.
-            similarity_top_k: as of the class.
-            candidates: as of the class.
-            candidate_k: as of the class.
-            candidates_per_thought: as of the class.
-            empty_response: as of the class.
-            max_sources: as of the class.
-            title_key: as of the class.
-            callback_manager: as of the class.
-            settings: those of ``RichesDecoder``, such as ``beam_size``; ``stop`` is by default
-                where the model begins another question, and ``key_scorer`` may be an embedding
-                model of LlamaIndex.
+            journal: stores propositions: a path or a ``Journal``.
+            num_workers: the most calls for propositions at the same time.
+            prompt: see the class.
+            streaming: see the class.
+            similarity_top_k: see the class.
+            candidates: see the class.
+            candidate_k: see the class.
+            candidates_per_thought: see the class.
+            empty_response: see the class.
+            max_sources: see the class.
+            title_key: see the class.
+            callback_manager: see the class.
+            settings: those of ``RichesDecoder``, such as ``beam_size``. By default ``stop`` ends
+                the output where the model begins another question. ``key_scorer`` may be an
+                embedding model of LlamaIndex.
 
         Raises:
-            InvalidParameterError: a setting, or a model that cannot be constrained, such as one
-                behind a chat API.
-            InvalidDocumentError: two documents have one id.
-            TokenizerError: the model's tokenizer cuts a key differently between the markers.
+            InvalidParameterError: a setting is not allowed, or the model cannot be constrained,
+                such as one behind a chat API.
+            InvalidDocumentError: two documents have the same id.
+            TokenizerError: a key has other tokens between the markers than alone.
             TypeError: a setting is unknown.
         """
         corpus = CitedDocuments(documents, title_key)
@@ -229,13 +229,14 @@ class RichesQueryEngine(BaseQueryEngine):
 
     @property
     def decoder(self) -> RichesDecoder:
-        """What writes the outputs, with its language model and its index of keys."""
+        """The decoder, with its language model and its index of keys."""
         return self._decoder
 
     def retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
         """Return the ``similarity_top_k`` passages that the model quotes first for a question.
 
-        Those of its evidence, then those whose keys are most probable right behind the prompt.
+        First those of its evidence, then those whose keys are most probable directly after the
+        prompt.
         """
         return self._retriever.retrieve(query_bundle)
 
@@ -244,7 +245,7 @@ class RichesQueryEngine(BaseQueryEngine):
         return await self._retriever.aretrieve(query_bundle)
 
     def explore(self, questions: Sequence[str], *, rivals: int = 10) -> explorer.Explorer:
-        """Answer questions, and make a page of the outputs; a notebook shows it.
+        """Decode questions and return a page of the outputs, which a notebook displays.
 
         The page shows the quotes beside their places in the documents, and the keys that lost
         against them.
@@ -254,7 +255,7 @@ class RichesQueryEngine(BaseQueryEngine):
             rivals: how many of the keys that lost against a quote are shown, at most 20.
 
         Raises:
-            InvalidParameterError: no questions, a blank one, or an index without keys.
+            InvalidParameterError: there are no questions, one is blank, or the index has no keys.
             GenerationError: the model failed.
         """
         outputs = {}
@@ -311,7 +312,7 @@ class RichesQueryEngine(BaseQueryEngine):
         return AsyncRichesStreamingResponse(AsyncTokens(responses, read_answer), nodes, metadata)
 
     def _request(self, question: str) -> dict[str, Any] | None:
-        """Return what the model is asked; None where there is nothing to quote from."""
+        """Return the arguments of the model's call; None if there is nothing to quote from."""
         prompt = riches_prompt(question, self._format_prompt(), markers=self._decoder.markers)
         if not len(self._decoder.key_index):
             return None
@@ -323,7 +324,7 @@ class RichesQueryEngine(BaseQueryEngine):
 
     def _prepare_stream(self) -> tuple[list[NodeWithScore], dict[str, Any], ReadAnswer]:
         nodes: list[NodeWithScore] = []
-        # Not empty: the framework's router takes another dictionary for an empty one.
+        # Not empty: the framework's router replaces an empty dictionary by another one.
         metadata: dict[str, Any] = {"text": "", "trace": []}
 
         def read_answer(found: CompletionResponse | None) -> str:
@@ -337,7 +338,7 @@ class RichesQueryEngine(BaseQueryEngine):
     def _read(
         self, found: CompletionResponse | None
     ) -> tuple[str, list[NodeWithScore], dict[str, Any]]:
-        """Return the answer of an output, the passages it quotes, and what else is known of it."""
+        """Return the answer of an output, the passages it quotes, and its metadata."""
         if found is None:
             return self._empty_response, [], {"text": "", "trace": []}
         raw = cast("dict[str, Any]", found.raw)
@@ -364,11 +365,12 @@ class RichesQueryEngine(BaseQueryEngine):
 
 
 class _PassageRetriever(BaseRetriever):
-    """Retrieval alone, with the framework's events.
+    """The retrieval of the engine without an answer, with the framework's events.
 
     Args:
-        llm: decodes, and knows the candidates of a question.
-        search: returns the passages of a decoder, a question, their number and the candidates.
+        llm: decodes, and finds the candidates of a question.
+        search: takes a decoder, a question, the number of passages and the candidates, and returns
+            the passages.
         k: the most passages to return.
     """
 

@@ -1,4 +1,4 @@
-"""Streams of an engine that retrieves while it writes: the way to the answer, then the answer."""
+"""Streams of the RICHES query engine: the output with thoughts and quotes, then the answer."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from llama_index.core.base.llms.types import CompletionResponse, CompletionRespo
 from llama_index.core.base.response.schema import AsyncStreamingResponse, StreamingResponse
 
 ReadAnswer: TypeAlias = Callable[[CompletionResponse | None], str]
-"""Reads the last response of a model, None where it was not asked, and returns the answer."""
+"""Returns the answer of a model's last response, which is None if the model was not called."""
 
 
 @dataclass
 class RichesStreamingResponse(StreamingResponse):
-    """A streaming response that also streams the way to the answer."""
+    """A streaming response that can also stream the output before the answer."""
 
     def trace_gen(self) -> Iterator[str]:
         """Yield the whole output as it becomes certain; call it before ``response_gen`` is read."""
@@ -24,7 +24,7 @@ class RichesStreamingResponse(StreamingResponse):
 
 @dataclass
 class AsyncRichesStreamingResponse(AsyncStreamingResponse):
-    """An async streaming response that also streams the way to the answer."""
+    """An async streaming response that can also stream the output before the answer."""
 
     def trace_gen(self) -> AsyncIterator[str]:
         """Yield the whole output as it becomes certain; call it before ``response_gen`` is read."""

@@ -25,10 +25,10 @@ _WRAPPED: Final = re.compile(r"(\*{1,3}|`{1,3})([^*`]+)\1")
 
 
 def defuse(text: str, *, markers: tuple[str, str] = MARKERS) -> str:
-    """Return a text that means nothing to the form of a prompt it is put into.
+    """Return a text that cannot be mistaken for a part of the prompt it is put into.
 
-    It is one line, a label in it is parted from its colon and a marker from its first character.
-    What is left is verbatim.
+    The text becomes one line. A space is put between a label and its colon, and after the first
+    character of a marker. All other characters are kept.
     """
     line = _LABEL.sub(r"\1 ", one_line(text))
     for marker in markers:
@@ -46,17 +46,17 @@ def fill(
     raw: Mapping[str, str] = MappingProxyType({}),
     markers: tuple[str, str] = MARKERS,
 ) -> str:
-    """Put texts into the slots of a template, defused; other braces stand for themselves.
+    """Put texts into the slots of a template, each by ``defuse``; other braces are kept.
 
     Args:
         template: a text with a slot ``{name}`` for each text.
         slots: the texts by the names of their slots.
         raw: texts that have the form of the prompt already and are put in as they are.
-        markers: what a text may not hold.
+        markers: the opening and the closing marker, which are broken up in the texts.
 
     Raises:
-        InvalidParameterError: the template is no string with each of the slots, or a text is no
-            string.
+        InvalidParameterError: the template is not a string with each of the slots, or a text is not
+            a string.
     """
     for name, text in (*slots.items(), *raw.items()):
         if not isinstance(text, str):
@@ -64,7 +64,7 @@ def fill(
         if not isinstance(template, str) or f"{{{name}}}" not in template:
             raise InvalidParameterError("template", template, f"a string with the slot {{{name}}}")
     texts = {name: defuse(text, markers=markers) for name, text in slots.items()} | dict(raw)
-    # All at once: a text that holds the name of another slot is not filled in its turn.
+    # All at once, so that a slot's name within a text that was filled in is not replaced.
     names = re.compile("|".join(rf"\{{{re.escape(name)}\}}" for name in texts))
     return names.sub(lambda found: texts[found[0][1:-1]], template)
 
@@ -72,13 +72,13 @@ def fill(
 def riches_prompt(
     question: str, template: str = RICHES_SINGLE_HOP, *, markers: tuple[str, str] = MARKERS
 ) -> str:
-    """Return the prompt of a question, which cannot break the form of the template.
+    """Return the prompt of a question, with the question put in by ``defuse``.
 
     Args:
         question: the question, as it was asked.
-        template: a text with the slot ``{question}``; other braces stand for themselves.
-        markers: what stands around a span in the template and in the output; the templates of
-            ``longrag.prompts`` are rewritten for others than ``<<`` and ``>>``.
+        template: a text with the slot ``{question}``; other braces are kept.
+        markers: what opens and closes a span in the template and in the output. The templates of
+            ``longrag.prompts`` have ``<<`` and ``>>``, which are replaced by other markers.
 
     Raises:
         InvalidParameterError: a question that is blank, or a template without the slot.
@@ -91,8 +91,8 @@ def riches_prompt(
 def prior_prompt(template: str = RICHES_SINGLE_HOP, *, markers: tuple[str, str] = MARKERS) -> str:
     """Return a template's prompt without a question, up to where a span is opened.
 
-    How probable a key is behind it tells how probable the key is whatever is asked; see
-    ``RichesDecoder.generate``.
+    A key's probability after this prompt is its prior: how probable it is whatever the question.
+    See ``RichesDecoder.generate``.
 
     Raises:
         InvalidParameterError: a template without the slot ``{question}``.
@@ -104,7 +104,8 @@ def prior_prompt(template: str = RICHES_SINGLE_HOP, *, markers: tuple[str, str] 
 def with_markers(template: str, markers: tuple[str, str]) -> str:
     """Return a template of ``longrag.prompts`` with other markers; any other as it is.
 
-    Examples with other markers than the decoder's teach a model to quote where nothing holds it.
+    Examples with markers that are not the decoder's teach a model to write quotes that the decoder
+    does not recognise, and so does not constrain.
     """
     if markers == MARKERS or template not in (RICHES_SINGLE_HOP, RICHES_MULTI_HOP):
         return template
@@ -113,12 +114,13 @@ def with_markers(template: str, markers: tuple[str, str]) -> str:
 
 
 def parse_answer(output: str | Generation, *, markers: tuple[str, str] = MARKERS) -> str:
-    """Return what stands behind the last ``answer:`` of an output; an empty string if none does.
+    """Return the text after the last ``answer:`` of an output; empty if there is no such label.
 
-    A label within a span is the corpus's and means nothing. The answer ends with its line or where
-    a span begins, and is on the next line with text where its own has none. Capitals and Markdown's
-    emphasis around label or answer make no difference. Where spans are is known of a generation,
-    and is read off the markers of a string, an open one reaching to its end.
+    A label within a span is part of the quote and is ignored. The answer ends with its line or
+    where a span begins; if the rest of the line is blank, it is the next line with text. Upper case
+    and Markdown's emphasis around label or answer make no difference. A generation knows where its
+    spans are; in a string they are found by their markers, and a span that is not closed reaches to
+    the end.
     """
     free = "\n".join(_free(output, markers))
     found = deque(_ANSWER.finditer(free), maxlen=1)
@@ -136,7 +138,7 @@ def parse_answer(output: str | Generation, *, markers: tuple[str, str] = MARKERS
 def thoughts(generation: Generation, *, markers: tuple[str, str] = MARKERS) -> tuple[str, ...]:
     """Return the free text before each span, one for each, without the label ``keyword:``.
 
-    They are what the model wrote by itself to say what it looks for next (RICHES §4); no evidence.
+    They are the model's own words about what it looks for next (RICHES §4), and not evidence.
     """
     free = _free(generation, markers)
     found = (next(free).strip() for _ in generation.spans)
@@ -144,7 +146,7 @@ def thoughts(generation: Generation, *, markers: tuple[str, str] = MARKERS) -> t
 
 
 def _free(output: str | Generation, markers: tuple[str, str]) -> Iterator[str]:
-    """Yield the free text before each span, and that behind the last one."""
+    """Yield the free text before each span, then that after the last one."""
     opening, closing = (marker.strip() for marker in markers)
     if isinstance(output, str):
         shown = f"{re.escape(opening)}.*?(?:{re.escape(closing)}|\\Z)"
@@ -155,7 +157,7 @@ def _free(output: str | Generation, markers: tuple[str, str]) -> Iterator[str]:
         before = output.text[done : span.start]
         yield _behind(before, closing, done).rstrip().removesuffix(opening)
         done = span.end
-    # What opens behind the last span was never closed: it is no evidence and no thought either.
+    # A span that opens after the last one was never closed: neither evidence nor a thought.
     yield _behind(output.text[done:], closing, done).partition(opening)[0]
 
 

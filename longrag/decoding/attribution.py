@@ -1,4 +1,4 @@
-"""From what was decoded to where it stands: characters of documents, passages in a ranking."""
+"""From decoded keys to their sources: the characters of documents, and passages ranked."""
 
 from __future__ import annotations
 
@@ -34,9 +34,10 @@ _LONGEST: Final = 8
 
 
 def cited_sources(span: RetrievedSpan, most: int = MAX_CITED) -> tuple[Source, ...]:
-    """Return the sources of a span that are shown: the first ``most`` of those with its words.
+    """Return the sources of a span that are shown: its first ``most`` verbatim ones.
 
-    Of a span that stands for passages, such as a heading, the first ``most`` of these.
+    A span without verbatim sources, such as a heading that represents its paragraphs, has its first
+    ``most`` sources shown.
     """
     own = tuple(source for source in span.sources if source.verbatim)
     return (own or span.sources)[:most]
@@ -52,35 +53,35 @@ def sources(
     titles: Mapping[str, str] | None = None,
     max_ranked: int = MAX_RANKED,
 ) -> tuple[Source, ...]:
-    """Return where the tokens of a state stand in the corpus, each place once.
+    """Return the places of the corpus where the tokens of a state occur, each place once.
 
-    With whole keys, the places of the keys. Otherwise the characters of the stretch itself, and
-    the whole passage where these cannot be told: the stretch is of a proposition, reaches into a
-    heading, or begins or ends within a character.
+    In an index of whole keys these are the places of the keys. Otherwise they are the characters of
+    the decoded stretch, or its whole passage where the characters are not known: the stretch is
+    part of a proposition, extends into a heading, or begins or ends within a character.
 
-    With ``texts``, a source is verbatim exactly where its characters are the decoded words, white
-    space apart. For documents without a text there, a place that is as long as its key is taken to
-    hold the key's words.
+    With ``texts``, a source is verbatim exactly if its characters are the decoded words, apart from
+    white space. For a document without a text there, a place as long as its key is assumed to hold
+    the key's words.
 
-    Several sources, and passages that are not verbatim, are ranked where there is a query and a
-    text to compare: by the cosine of TF-IDF vectors, whose weights are those of the texts compared
-    (RICHES Table 3, "Title"), equal ones in the order of documents and offsets. A passage is
-    compared by its own text, and a source that is verbatim by its document's title and the
-    paragraph around it, since the words of the quote are the same in all of them. Nothing is left
-    out: sources beyond the first ``max_ranked``, and those without a text, follow behind the ranked
-    ones without a score.
+    If there is a query and a text to compare, several sources, and passages that are not verbatim,
+    are ranked by the cosine of TF-IDF vectors, whose weights come from the compared texts (RICHES
+    Table 3, "Title"); equal ones are in the order of documents and offsets. A passage is compared
+    by its own text. A verbatim source is compared by its document's title and the paragraph around
+    it, since the words of the quote are the same for all of them. Nothing is left out: sources
+    after the first ``max_ranked``, and those without a text, follow the ranked ones and have no
+    score.
 
     Args:
         index: the index that made the state.
         state: where a span was closed.
         tokenizer: the one the index was made with.
         query: what the sources are ranked by, usually the question and the thought.
-        texts: the documents' texts by id; others than the keys' documents do not matter.
+        texts: the documents' texts by id; those of documents without keys are not used.
         titles: the documents' titles by id.
         max_ranked: the sources that are compared with the query.
 
     Raises:
-        InvalidParameterError: a setting, or a state of another index.
+        InvalidParameterError: a setting is not allowed, or the state is of another index.
     """
     check_count("max_ranked", max_ranked)
     if not isinstance(query, str):
@@ -88,9 +89,9 @@ def sources(
     found = index.sources(state)
     whole = index.mode == "keys"
     words = None if whole else _words(index, state, found, tokenizer)
-    # A tokenizer that normalises decodes other words than the key's.
+    # A tokenizer that normalises text decodes words that differ from the key's.
     told = not whole or not found or _is_decoded_as_written(found[0].key.text, tokenizer)
-    # The occurrences of one key stand together.
+    # The occurrences of one key are consecutive.
     placed = [
         source
         for key, places in groupby(found, key=attrgetter("key"))
@@ -111,12 +112,12 @@ def _order(source: Source) -> tuple[str, int, int, str, bool]:
 def _words(
     index: KeyIndex, state: KeyState, found: Sequence[Occurrence], tokenizer: Tokenizer
 ) -> str:
-    """Return the text of a stretch; empty where the keys' texts do not tell it."""
+    """Return the text of a stretch; empty where it cannot be read from the keys' texts."""
     if not found:
         return ""
     first = found[0]
     ids = list(encode_key(tokenizer, first.key.text))[first.start : first.end]
-    # An index of token ids may have been given others than this tokenizer's.
+    # An index made of token ids may have ids that are not this tokenizer's.
     if max(ids, default=index.vocab_size) >= index.vocab_size or index.find(ids) != state:
         return ""
     return tokenizer.decode(ids).strip()
@@ -160,7 +161,10 @@ class _Body:
     own: Sequence[int] = (0,)
 
     def span(self, first: int, last: int) -> Span | None:
-        """Return where characters of the key's text, not blank at the ends, stand; None if not."""
+        """Return the document's characters for a range of the key's text; None if it has none.
+
+        The range neither begins nor ends with white space.
+        """
         if first < self.shift:
             return None
         return self._at(first - self.shift), self._at(last - 1 - self.shift) + 1
@@ -192,9 +196,9 @@ def _body(key: Key, text: str | None) -> _Body | None:
 def _ranges(
     text: str, places: Sequence[Occurrence], words: str, tokenizer: Tokenizer
 ) -> Sequence[Span | None]:
-    """Return the characters of a key's text that each place of the stretch is, or None."""
+    """Return for each occurrence of a stretch its characters in the key's text, or None."""
     found = _occurrences(text, words)
-    # Each place of the tokens is one of the words, so as many of both are the same in order.
+    # Each occurrence of the tokens is one of the words: equal numbers mean the same places.
     if len(found) == len(places) and _BROKEN not in words:
         return [(at, at + len(words)) for at in found]
     if not found:
@@ -223,7 +227,7 @@ def _range(text: str, words: str, start: int | None, end: int | None) -> Span | 
 
 
 def _ends(tokenizer: Tokenizer, text: str) -> list[int | None]:
-    """Return where each token of a key ends in its text behind a space; None within a character.
+    """Return where each token of a key ends in " " + its text; None within a character.
 
     The first number is where the first token begins.
     """
@@ -270,7 +274,7 @@ def _ranked(
 
 
 def _around(source: Source, text: str, title: str) -> str:
-    """Return what tells whether a source is about a query."""
+    """Return the text by which a source is compared with a query."""
     if not source.verbatim:
         return text[source.start : source.end]
     first, last = max(0, source.start - _AROUND), source.end + _AROUND

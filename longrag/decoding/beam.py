@@ -24,8 +24,8 @@ def beam(
     Probabilities are not renormalised (RICHES, Equation 2), so a total only falls, and the search
     is over when ``n_best`` ended hypotheses are at least as probable as the best that goes on: more
     steps could not change them. Where none ended, the best that ran out of tokens are returned, or
-    else the best that nothing in the corpus could follow. Deterministic: equals are in the order of
-    their parents, then of their tokens.
+    else the best one that no token may follow. Deterministic: hypotheses with equal scores are in
+    the order of their parents, then of their tokens.
     """
     questions = Questions(constraint, prompt, end_ids, max_new_tokens)
     live = [Hypothesis((), (), constraint.start())]
@@ -44,7 +44,7 @@ def beam(
         if not grown:
             stuck = before[0]
             break
-        # Equals stay in their order.
+        # The sort is stable: equal scores keep their order.
         grown.sort(key=itemgetter(0), reverse=True)
         for rank, (_, own, token, logprob) in enumerate(grown[: 2 * beam_size]):
             child = questions.child(own, token, logprob)
@@ -66,7 +66,7 @@ def beam(
 
 
 def _with_rivals(own: Hypothesis, closings: Sequence[Hypothesis]) -> Hypothesis:
-    """Name for each span the other keys that the beam closed behind the same tokens."""
+    """Add to each span its rivals: the other keys that the beam closed after the same tokens."""
     for number, span in enumerate(own.place.spans):
         behind = own.tokens[: span.start]
         states = {span.state}

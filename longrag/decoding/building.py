@@ -1,4 +1,4 @@
-"""From documents to a decoder over them: their keys, the index of these, and the settings."""
+"""Builds a decoder over documents: extracts their keys and indexes them."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ def build_decoder(
     settings: Mapping[str, Any],
     one_passage: Collection[str] = (),
 ) -> Flow[RichesDecoder]:
-    """Return the flow that makes the keys of documents, and of them a decoder.
+    """Return the flow that extracts the keys of documents and makes a decoder over them.
 
-    Of these flows only that for propositions asks a model. The settings are checked at once, before
-    anything is paid for.
+    Only the flow for propositions calls a model. The settings are checked at once, before any call
+    is paid for.
 
     Args:
         documents: the corpus.
@@ -39,13 +39,13 @@ def build_decoder(
         with_title: put the title and headings before a paragraph or a sentence.
         mode: of the index; see ``KeyIndex.from_keys``.
         settings: keyword arguments of ``RichesDecoder``.
-        one_passage: the ids of documents that are one passage each, and not several paragraphs:
-            they are the passage of their keys.
+        one_passage: the ids of documents that are not divided into paragraphs: the whole document
+            is the passage of its keys.
 
     Raises:
         InvalidParameterError: a setting, or a model that cannot be constrained.
-        TokenizerError: a marker cannot be written; the flow, where a key is cut differently between
-            the markers than alone.
+        TokenizerError: a marker cannot be written; raised by the flow, a key has other tokens
+            between the markers than alone.
         TypeError: a setting is unknown.
     """
     check_language_model(language_model)
@@ -64,6 +64,6 @@ def build_decoder(
         ]
         return RichesDecoder(language_model, over(whole), documents=documents, **settings)
 
-    # No keys allow no min_spans.
+    # An index without keys refuses min_spans.
     RichesDecoder(language_model, over(()), **{**settings, "min_spans": 0})
     return flow()

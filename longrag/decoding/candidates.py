@@ -1,9 +1,9 @@
 """Which keys may be quoted, and by which score one of them is chosen.
 
-A retriever's few documents have some dozens of keys. So few can be scored one by one, each from its
-first token to the closing marker, and not only by the sum of their log-probabilities: the sum
-favours what is frequent in any text, which is why RICHES needs a large model to find rare facts.
-The prior of a key, its sum behind a prompt without a question, tells how much of it is that.
+A retriever's few documents have some dozens of keys. These can be scored one by one, each from its
+first token to the closing marker, and by other scores than the sum of the log-probabilities. The
+sum favours what is frequent in any text, which is why RICHES needs a large model to find rare
+facts. The prior of a key, its sum after a prompt without a question, is what the sum owes to that.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ its closing marker, their mean, the sum less its prior, or that with the retriev
 key's own score."""
 
 Candidates: TypeAlias = Iterable[str] | Mapping[str, float]
-"""The ids of documents or passages, or their scores by a retriever by their ids."""
+"""The ids of documents or passages, or a mapping from these ids to a retriever's scores."""
 
 CandidatesFor: TypeAlias = Callable[[str], Candidates]
-"""Gives the candidates for a question with the thought that stands before a span."""
+"""Returns the candidates of a span, given the question and the thought before the span."""
 
 MAX_RANKED_KEYS: Final = 512
-"""Keys that are scored one by one; more are searched, by the sum."""
+"""Up to this number, keys are scored one by one; among more, the best sum is searched for."""
 
 RETRIEVER_WEIGHT: Final = 10.0
 """What one standard deviation of the retriever's scores counts, in natural logarithms."""
@@ -49,7 +49,7 @@ _ROWS: Final = 1024
 _REMEMBERED: Final = 100_000
 
 Prior: TypeAlias = dict[tuple[int, ...], float]
-"""The sums of keys behind a prompt without a question, by their tokens."""
+"""The log-probability of each key after a prompt without a question, by the key's tokens."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,12 +57,12 @@ class Ranking:
     """How the keys of a small index are ranked at a span.
 
     Attributes:
-        score: by what.
-        keys: the tokens of each key, with what the scores of retriever and key scorer add to it,
-            in natural logarithms; 0 without such scores.
+        score: the score that ranks them.
+        keys: for the tokens of each key, what the scores of retriever and key scorer add, in
+            natural logarithms; 0 without such scores.
         prior_prompt: the number of the prompt without a question, which ends with the opening
             marker.
-        prior: what is known of it, kept from search to search.
+        prior: the priors computed so far, shared by searches with the same prompt.
     """
 
     score: KeyScore
@@ -72,7 +72,7 @@ class Ranking:
 
     @property
     def needs_prior(self) -> bool:
-        """Whether keys are scored behind the prompt without a question too."""
+        """Whether keys are also scored after the prompt without a question."""
         return self.score in ("prior", "retriever")
 
     def value(self, tokens: tuple[int, ...], total: float) -> float:
@@ -103,10 +103,10 @@ class Weighing:
     def of_keys(
         self, index: KeyIndex, scores: Mapping[str, float], query: str
     ) -> dict[tuple[int, ...], float]:
-        """Return the tokens of each key of an index, with what is added to its score.
+        """Return for the tokens of each key of an index what is added to its score.
 
-        Scores are put into standard deviations from their mean, the retriever's over its results
-        and the key scorer's over the keys. A key of several sources has the best one's.
+        Scores are standardised (mean 0, standard deviation 1), the retriever's over its results and
+        the key scorer's over the keys. A key with several sources gets the best retriever's score.
 
         Args:
             index: the keys of the candidates.
@@ -114,7 +114,7 @@ class Weighing:
             query: what the keys are scored against.
 
         Raises:
-            RerankError: the key scorer failed, or gave something else than a number for each key.
+            RerankError: the key scorer failed, or did not return one number for each key.
         """
         standard = _standard(scores)
         least = min(standard.values(), default=0.0)
@@ -145,7 +145,8 @@ def split_candidates(candidates: Candidates) -> tuple[list[str], dict[str, float
     """Return the ids of candidates, and the scores of those that have one.
 
     Raises:
-        InvalidParameterError: they are neither ids nor finite numbers by their ids.
+        InvalidParameterError: ``candidates`` is neither ids nor a mapping from ids to finite
+            numbers.
     """
     if isinstance(candidates, str) or not isinstance(candidates, Iterable):
         allowed = "ids of documents or passages, or a mapping from ids to scores"
@@ -162,10 +163,10 @@ def split_candidates(candidates: Candidates) -> tuple[list[str], dict[str, float
 def rank_keys(
     constraint: Constraint, start: Hypothesis, ranking: Ranking, *, prompt: int, length: int
 ) -> Generator[Step, Sequence[Scores], Hypothesis | None]:
-    """Return the hypothesis in a span with the best of all keys of the index, closed and proved.
+    """Return a hypothesis whose open span is closed with the best key of the index.
 
-    Each key is scored to its end, so no other is better by the ranking's score; of equals the first
-    by tokens is taken. None where no key fits into ``length`` tokens.
+    Every key is scored to its end, so the span is proved: no other key has a better score. Of equal
+    keys the first by its tokens is taken. None if no key fits into ``length`` tokens.
     """
     keys = sorted(_open_keys(constraint, start, ranking, length))
     if not keys:
@@ -196,7 +197,7 @@ def _write(
 def _open_keys(
     constraint: Constraint, start: Hypothesis, ranking: Ranking, length: int
 ) -> list[tuple[int, ...]]:
-    """Return the keys that may be quoted and fit; those quoted before only if all were."""
+    """Return the keys that fit and were not quoted before; all that fit if every key was."""
     reading = start.place.readings[0]
     assert isinstance(reading, Inside)
     room = length - len(start.tokens) - constraint.closing_length

@@ -30,8 +30,8 @@ from longrag.indexing import KeyIndex, KeyState
 from longrag.models.language_model import NO_TOKENS, TokenArray
 from longrag.models.tokenizer import MARKERS, Tokenizer
 
-# States whose moves are kept, and of those that spans written before make differ from the others:
-# these may hold all first tokens of the corpus each.
+# How many states' moves are cached. The second number is for states whose moves also depend on
+# the spans written before: each of these may hold all first tokens of the corpus.
 _KEPT, _KEPT_MET = 4096, 32
 
 MAX_THOUGHT_TOKENS: Final = 32
@@ -41,9 +41,9 @@ MAX_THOUGHT_TOKENS: Final = 32
 class Moves(NamedTuple):
     """The tokens that may follow.
 
-    In free text ``allowed`` is None and all may but ``banned``. In a span only ``allowed`` may; of
-    ``closers``, those among them that can do nothing but close the span, the best alone is worth
-    following, since they differ in white space.
+    In free text ``allowed`` is None, and all tokens but ``banned`` may follow. In a span only those
+    of ``allowed`` may. ``closers`` are those of them that can only close the span: they differ in
+    white space, so a search needs to follow none but the most probable one.
     """
 
     allowed: TokenArray | None
@@ -52,7 +52,7 @@ class Moves(NamedTuple):
 
 
 class _Ahead(NamedTuple):
-    """What may follow in a span, and which of the corpus' continuations are left out."""
+    """What may follow in a span, and which continuations of the index are left out."""
 
     moves: Moves
     may_close: bool
@@ -63,11 +63,11 @@ class _Ahead(NamedTuple):
 class Constraint:
     """What the tokens of an output may be (RICHES §3.1).
 
-    In free text an opening marker is recognised however it is cut into tokens; a token in which
+    In free text an opening marker is recognised whatever tokens it is made of; a token in which
     other text would follow the marker is banned. A span is closed by the marker as the tokenizer
-    writes it behind a key, or by any single token that is the marker and white space.
+    writes it after a key, or by any single token that is the marker and white space.
 
-    Immutable but for what it remembers; any threads may share one.
+    Immutable apart from its caches; threads may share one.
 
     Args:
         index: the keys that may be retrieved.
@@ -152,18 +152,19 @@ class Constraint:
         self._same = lru_cache(_KEPT)(self._count_same)
 
     def start(self, *, inside: bool = False) -> Place:
-        """Return where an output begins: in free text, or behind an opening marker.
+        """Return where an output begins: in free text, or after an opening marker.
 
-        What stands in the prompt is not looked at: a marker that began there is none.
+        The prompt is not read: a marker that begins in it does not open a span.
         """
         if inside:
             return Place((Inside((), (), 0, (), self.index.root),))
         return Place((Free((), (), self._may_open((), ())),))
 
     def moved(self, place: Place) -> Place:
-        """Return a place of a constraint over another index under this one.
+        """Return the place under this constraint, for a place under one over another index.
 
-        A span that was just opened goes on in this index; free text may open one here.
+        A span that was just opened is continued with this index's keys, and free text may open a
+        span of them.
         """
         (reading,) = place.readings
         if isinstance(reading, Inside):
@@ -173,15 +174,15 @@ class Constraint:
         return place._replace(readings=(moved,))
 
     def moves(self, place: Place) -> Moves:
-        """Return the tokens that may follow; none at all where the output is stuck or finished."""
+        """Return the tokens that may follow; no token if the output is stuck or finished."""
         found = [self._moves_of(reading) for reading in place.readings]
         return found[0] if len(found) == 1 else _joined(found)
 
     def must_open(self, place: Place, token: int) -> bool:
         """Tell whether the opening marker has to be written instead of a token.
 
-        So it is where fewer than ``min_spans`` spans were written and the token would end the
-        output or its line, or the text before the span has ``max_thought_tokens`` already.
+        That is the case if fewer than ``min_spans`` spans were written, and the token would end the
+        output or its line, or the text before the span already has ``max_thought_tokens``.
         """
         reading = place.readings[0]
         if (
@@ -208,7 +209,7 @@ class Constraint:
         return [token for token in range(self.vocab_size) if self.must_open(place, token)]
 
     def advance(self, place: Place, token: int) -> Place:
-        """Return the place one of these tokens further; end tokens are not for it.
+        """Return the place after one more token, which is not an end token.
 
         Raises:
             InvalidParameterError: a token that may not follow.
@@ -282,7 +283,7 @@ class Constraint:
         spent = barred.union(self._spent(state, met))
         fresh = closing and all(len(key) > state.depth for key in met)
         if len(spent) == len(tokens) and not fresh:
-            # Rather the same again than no way on.
+            # Without another continuation a key may be repeated.
             spent, fresh = barred, closing
         if spent:
             tokens = np.setdiff1d(tokens, np.array(sorted(spent), np.int64), assume_unique=True)
@@ -297,7 +298,7 @@ class Constraint:
         return Moves(_frozen(allowed), NO_TOKENS, frozenset(closers.tolist()) - both)
 
     def _spent(self, state: KeyState, met: tuple[tuple[int, ...], ...]) -> Iterator[int]:
-        """Yield the tokens behind which there are only keys that were retrieved before."""
+        """Yield the tokens that lead only to keys that were retrieved before."""
         if self.index.mode != "keys":
             return
         below: dict[int, int] = {}
@@ -311,7 +312,7 @@ class Constraint:
                 yield token
 
     def _count_same(self, key: tuple[int, ...]) -> int:
-        """Count the keys of just these tokens."""
+        """Count the keys that have exactly these tokens."""
         state = self.index.find(key)
         if state is None:
             return 0
@@ -379,7 +380,7 @@ def _allowed(moves: Moves) -> TokenArray:
 def _shared(tokens: TokenArray, wanted: Iterable[int]) -> frozenset[int]:
     """Return those of some ids that are among rising ones."""
     if len(tokens) <= 1:
-        # One token follows another in most of a key.
+        # In most of a key only one token may follow.
         return frozenset(wanted).intersection(tokens.tolist())
     ids = np.array(sorted(wanted), np.int64)
     places = np.minimum(tokens.searchsorted(ids), len(tokens) - 1)

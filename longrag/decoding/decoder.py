@@ -48,37 +48,37 @@ class RichesDecoder:
     """A language model whose output is free text and, between markers, keys of a corpus.
 
     One decoding pass writes thoughts, evidence and the answer. Evidence can only be keys of the
-    index, so it is verbatim, and each span knows its sources (RICHES §3).
+    index, so it is verbatim, and each span has its sources (RICHES §3).
 
-    Deterministic for one model on one platform. Safe to use from several threads, as far as the
-    model is.
+    Deterministic for one model on one platform. Safe to use from several threads if the model is.
 
     Args:
         language_model: scores tokens.
         key_index: made with the model's tokenizer.
-        beam_size: hypotheses that go on at once; 10 in the paper.
-        adaptive: write free text greedily, so that the whole beam is left to the spans (§3.3).
-        search: "beam" is the paper's; "exact" writes greedily and finds in each span the best key
-            there is, with proof; "auto" is exact where there are candidates and a beam elsewhere.
-        score: what makes a key the best of up to ``MAX_RANKED_KEYS`` candidates: the "sum" of the
-            log-probabilities of its tokens, their "mean", the sum less its "prior" (see
-            ``generate``), or that with the "retriever"'s score and the key scorer's. Among more
-            keys, and on a beam, it is always the sum; what is proved of a span is proved for the
-            score it was chosen by.
-        retriever_weight: what one standard deviation of the retriever's scores counts.
+        beam_size: hypotheses that are continued at once; 10 in the paper.
+        adaptive: write free text greedily, so that the whole beam is used for the spans (§3.3).
+        search: "beam" is the paper's; "exact" writes free text greedily and in each span finds the
+            best key, with proof; "auto" is exact with candidates and a beam without.
+        score: the score by which up to ``MAX_RANKED_KEYS`` candidate keys are compared: the "sum"
+            of the log-probabilities of the tokens, their "mean", the sum less the "prior" (see
+            ``generate``), or "retriever": the sum less the prior, plus the retriever's and the key
+            scorer's weighted scores. Among more keys, and on a beam, it is always the sum. A span
+            is proved for the score it was chosen by.
+        retriever_weight: natural logarithms added for one standard deviation of the retriever's
+            scores.
         key_scorer: scores the text of each candidate key against the query, from the second span
             on with the thought before the span: ``EmbeddingScorer(embedder)``, or any scorer of
             ``longrag.models``.
-        key_weight: what one standard deviation of its scores counts.
+        key_weight: natural logarithms added for one standard deviation of the key scorer's scores.
         max_new_tokens: the tokens of an output, markers included.
         max_span_tokens: the tokens of one span.
-        require_quote: give back nothing that has no quote. Where the model does not open a span,
-            the decoder does. Without a quote that is accepted the generation is empty, with the
-            reason "no_quote".
-        min_gain: how much more probable the first quote must be behind the prompt than behind the
+        require_quote: return no output without a quote. If the model does not open a span, the
+            decoder does. If no quote is accepted, the generation is empty, with the reason
+            "no_quote".
+        min_gain: how much more probable the first quote must be after the prompt than after the
             prior prompt (see ``generate``) to be accepted, as a difference of natural logarithms.
-            Compared are quotes whose span the decoder opened, and among candidates, where ``score``
-            is "prior" or "retriever", every first quote.
+            A quote whose span the decoder opened is always compared; among candidates, with
+            ``score`` "prior" or "retriever", every first quote is.
         min_spans: the fewest spans of an output: while there are fewer, the decoder opens one
             where the model would end its line or its output.
         max_thought_tokens: the most tokens of free text before one of these spans.
@@ -86,13 +86,13 @@ class RichesDecoder:
         repeat_keys: whether one output may retrieve a key twice.
         stop: strings in free text that end the output; they are cut off.
         markers: what opens and closes a span.
-        max_rows: the prefixes scored in search of one exact key, after which a beam's best is taken
-            without proof.
+        max_rows: the most prefixes scored in an exact search for one key, after which the best key
+            of a beam is taken without proof.
         documents: the corpus, to find the characters of a quote and to rank its sources.
 
     Raises:
-        InvalidParameterError: a setting, or a model that cannot be constrained, such as one behind
-            a chat API.
+        InvalidParameterError: a setting is not allowed, or the model cannot be constrained, such as
+            one behind a chat API.
         TokenizerError: the index was made with another tokenizer than the model's.
     """
 
@@ -135,7 +135,7 @@ class RichesDecoder:
         self.search = search
         self.score = score
         if key_scorer is not None and not callable(key_scorer):
-            allowed = "a function from a query and texts to scores, or None"
+            allowed = "a function that takes a query and texts and returns scores, or None"
             raise InvalidParameterError("key_scorer", key_scorer, allowed)
         self._weighing = Weighing(
             check_number("retriever_weight", retriever_weight),
@@ -177,10 +177,10 @@ class RichesDecoder:
 
     @property
     def settings(self) -> Mapping[str, Any]:
-        """What changes the outputs, beside the model and its index: the settings by their names.
+        """The settings that change the outputs, by name; the model and its index do too.
 
-        Always in the order in which they are described, so that they may name a cache's entry;
-        their values are numbers, strings, booleans, None and tuples of strings.
+        Always in the order of the arguments, so that they may be part of a cache's key. The values
+        are numbers, strings, booleans, None and tuples of strings.
         """
         limits = self._constraint(self.stop)
         return MappingProxyType(
@@ -207,19 +207,19 @@ class RichesDecoder:
 
     @property
     def key_scorer_name(self) -> str:
-        """Names what scores the candidates' keys, beside ``settings``; empty without a scorer."""
+        """The name of the key scorer, which is not among ``settings``; empty without one."""
         scorer = self._weighing.key_scorer
         return "" if scorer is None else str(getattr(scorer, "name", type(scorer).__qualname__))
 
     def stopped_by(self, stopped: Callable[[], bool]) -> RichesDecoder:
-        """Return a copy that raises ``GenerationError`` instead of going on once it is stopped.
+        """Return a copy that raises ``GenerationError`` once a function returns True.
 
         Args:
-            stopped: asked before each call of the model, such as the ``is_set`` of an event; it is
-                asked in the thread that decodes. What stops this decoder stops the copy as well.
+            stopped: called before each call of the model, in the thread that decodes, such as the
+                ``is_set`` of an event. What stops this decoder also stops the copy.
 
         Raises:
-            InvalidParameterError: it is no function.
+            InvalidParameterError: ``stopped`` is not a function.
         """
         if not callable(stopped):
             raise InvalidParameterError("stopped", stopped, "a function that tells whether to stop")
@@ -245,21 +245,23 @@ class RichesDecoder:
             prompt: ends where the output is to begin.
             query: what the sources of a quote are ranked by, with the thought before it, where the
                 decoder has the documents.
-            prior_prompt: the prompt without its question, behind which the opening marker follows
-                at once: what a key's probability there is, it has whatever is asked. See
-                ``longrag.decoding.prior_prompt``; by default the model's prior is taken behind the
-                marker alone.
-            candidates: the ids of the documents or passages whose keys alone may be quoted, or
-                their scores by the ids; all where it is None. A function is asked for each span,
-                with the query and the thought that the model wrote before the span.
+            prior_prompt: the prompt without its question, up to where a span is opened. A key's
+                probability after it and an opening marker is its prior: how probable the key is
+                whatever the question. See ``longrag.decoding.prior_prompt``; by default the prior
+                is the probability after the marker alone.
+            candidates: the ids of the documents or passages whose keys may be quoted, or a mapping
+                from these ids to a retriever's scores; None allows all keys. A function is called
+                for each span, with the query and the thought that the model wrote before the span.
             n_best: how many outputs are wanted, the best and its ``alternatives``; at most
                 ``beam_size``, and 1 for an exact search.
-            rivals: how many of the keys that lost against each span are told with it, at most 20.
+            rivals: how many of the keys that lost against each span are returned with it, at most
+                20.
             stop: instead of the decoder's.
             max_new_tokens: instead of the decoder's.
 
         Raises:
-            InvalidParameterError: a setting, or a prompt too long for the model.
+            InvalidParameterError: a setting is not allowed, or the prompt is too long for the
+                model.
             GenerationError: the model failed.
         """
         wanted = check_count("n_best", n_best)
@@ -326,9 +328,9 @@ class RichesDecoder:
     ) -> Iterator[Delta | Generation]:
         """Continue a prompt, yielding text as soon as it is certain, and at last the generation.
 
-        Certain is what all hypotheses begin with that may still win; where a quote is required,
-        nothing is before the first one is closed and accepted. The pieces make up the
-        generation's text. There is a piece for every call of the model, with an empty text where
+        Text is certain if all hypotheses that may still win begin with it; if a quote is required,
+        no text is certain before the first quote is closed and accepted. The pieces together are
+        the generation's text. There is a piece for every call of the model, with an empty text if
         nothing became certain: closing the iterator stops the model there. See ``generate``.
         """
         task = self._task(
@@ -356,12 +358,13 @@ class RichesDecoder:
     def keys(
         self, prompt: str, k: int | None = None, *, candidates: Candidates | None = None
     ) -> Iterator[RetrievedSpan]:
-        """Yield the keys of the corpus as a span behind a prompt, from the most probable on.
+        """Yield the keys of the corpus that may follow a prompt as a span, most probable first.
 
-        All keys that fit into ``max_new_tokens``, or the first k. Each is proved to be the next,
-        until ``max_rows`` prefixes were scored. ``candidates`` are those of ``generate``; keys are
-        in the order of their sums whatever the ``score`` is. ``start`` and ``end`` of these spans
-        count from the opening marker. The model is asked only as far as the keys are taken.
+        They are all keys that fit into ``max_new_tokens``, or the first k. Each is proved to be the
+        next, until ``max_rows`` prefixes were scored. ``candidates`` are those of ``generate``, but
+        not a function. Keys are in the order of their sums, whatever the ``score``. ``start`` and
+        ``end`` of these spans count from the opening marker. The model is called only as far as
+        keys are taken from the iterator.
 
         Raises:
             InvalidParameterError: ``k`` is below 1, or the prompt is too long.
@@ -428,7 +431,7 @@ class RichesDecoder:
     def _search(
         self, wanted: _Wanted, base: Constraint, candidates: Candidates | CandidatesFor | None
     ) -> tuple[Constraint, Search]:
-        """Return what constrains an output, and the search for it."""
+        """Return the constraint of an output, and the search for it."""
         constraint, opened = base, None
         if candidates is not None and not callable(candidates):
             constraint, opened = self._restricted(wanted, candidates)
@@ -486,7 +489,7 @@ class RichesDecoder:
 
         def opened(own: Hypothesis) -> tuple[Constraint, Ranking]:
             if self.score == "retriever":
-                # The thought before the first quote says the question again, and in worse words.
+                # The thought before the first quote only repeats the question in worse words.
                 asked = self._query(wanted, own) if own.place.spans else wanted.query
                 keys = self._weighing.of_keys(index, scores, asked)
             else:
@@ -529,10 +532,9 @@ class RichesDecoder:
 
 @dataclass(frozen=True, slots=True)
 class _Wanted:
-    """One output that is wanted, of at most ``length`` tokens, of the prompt of a number.
+    """One output to search for, of at most ``length`` tokens, after the prompt of a number.
 
-    ``behind_nothing`` are the tokens of the prompt without a question, whose number is
-    ``prior_prompt``.
+    ``behind_nothing`` are the tokens of the prior prompt, whose number is ``prior_prompt``.
     """
 
     prompt: int
@@ -570,7 +572,7 @@ class _Task:
 
 
 def _found(run: Generator[list[Step], None, list[Outcome]]) -> Iterator[Hypothesis]:
-    """Yield what a search has found as soon as it has, each hypothesis once."""
+    """Yield the hypotheses of a search as soon as they are found, each once."""
     count = 0
     try:
         while True:
@@ -588,7 +590,7 @@ def check_strings(value: Sequence[str], name: str) -> tuple[str, ...]:
     """Return one string or several as a tuple.
 
     Raises:
-        InvalidParameterError: one of them is empty, or there is something else.
+        InvalidParameterError: a string is empty, or a value is not a string.
     """
     allowed = "strings that are not empty"
     if not isinstance(value, Iterable):

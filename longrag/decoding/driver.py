@@ -16,7 +16,7 @@ Stopped: TypeAlias = Callable[[], bool]
 
 
 def never() -> bool:
-    """Go on."""
+    """Return False: decoding is never stopped."""
     return False
 
 
@@ -35,9 +35,10 @@ def drive(
     searches: Sequence[Search],
     stopped: Stopped = never,
 ) -> Generator[list[Step], None, list[Outcome]]:
-    """Run one search a prompt, yielding their steps before each call of the model.
+    """Run one search for each prompt, yielding their steps before each call of the model.
 
-    One call answers all searches that are not over. Closing the generator ends them all.
+    One call answers the questions of all searches that are not over. Closing the generator ends
+    them all.
 
     Raises:
         GenerationError: it was ``stopped`` before the searches were over, or the model failed.

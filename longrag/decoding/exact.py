@@ -26,7 +26,7 @@ _Asking: TypeAlias = Generator[Step, Sequence[Scores], T]
 
 
 Opened: TypeAlias = Callable[[Hypothesis], tuple[Constraint, Ranking | None]]
-"""Gives the keys of a span that was just opened, and how they are ranked."""
+"""Returns the constraint over the keys of a span that was just opened, and their ranking."""
 
 
 def exact(
@@ -41,16 +41,16 @@ def exact(
 ) -> Search:
     """Write free text greedily, and in each span the best key there is.
 
-    A span's keys are ranked one by one where ``opened`` says how, and otherwise searched for the
-    most probable one.
+    If ``opened`` returns a ranking, a span's keys are scored one by one; otherwise the most
+    probable key is searched for.
 
-    ``beam_size`` prefixes are scored at once. A span for which ``max_rows`` prefixes did not
-    suffice gets the best key of a beam, and is not proved. Where a beam closes no key, as many
-    prefixes again are scored in search of any.
+    ``beam_size`` prefixes are scored at once. If ``max_rows`` prefixes do not suffice for a span,
+    it gets the best key of a beam and is not proved. If the beam closes no key, up to ``max_rows``
+    more prefixes are scored in search of any key.
     """
     own = Hypothesis((), (), constraint.start())
     while own.reason == "length" and len(own.tokens) < max_new_tokens:
-        # What was asked about one span is of no use in the next.
+        # The answers about one span cannot be used for the next.
         questions = Questions(constraint, prompt, end_ids, max_new_tokens)
         after: Hypothesis | None
         if questions.free(own):
@@ -92,13 +92,13 @@ def best_keys(
     max_rows: int,
     give_up: int = _ALL,
 ) -> _Asking[list[Hypothesis]]:
-    """Find the most probable ways to close the span in which a hypothesis stands, best first.
+    """Find the most probable keys that close the open span of a hypothesis, best first.
 
-    Each key comes once. A hypothesis whose key is proved to be the next best names its span in
-    ``proved``. When ``max_rows`` prefixes were scored, those of a beam follow, so that the first is
-    no worse than a beam's, and then what is found by the best token at each step, until ``give_up``
-    prefixes were scored without finding one. Where no key is found, the result is a prefix as long
-    as the questions allow, if there is one.
+    Each key comes once. A hypothesis whose key is proved to be the next best has its span in
+    ``proved``. Once ``max_rows`` prefixes were scored, the keys of a beam follow, so that the first
+    key is no worse than a beam's, and then keys found by taking the best token at each step, until
+    ``give_up`` prefixes were scored without finding one. If no key is found, the result is a prefix
+    of the greatest length that is allowed, or empty.
     """
     return _KeySearch(questions, start, wanted, beam_size).run(max_rows, give_up)
 
@@ -133,14 +133,14 @@ class _KeySearch:
         return len(self._found) < self._wanted
 
     def _fits(self, own: Hypothesis) -> bool:
-        """Tell whether a prefix may grow; of those that may not the first is kept."""
+        """Tell whether a prefix may grow; the first one that may not is kept."""
         if len(own.tokens) < self._questions.length:
             return True
         self._too_long = self._too_long or [own]
         return False
 
     def _next_batch(self, max_rows: int) -> list[Hypothesis]:
-        """Take the most probable prefixes, and the keys that none of them can surpass."""
+        """Take the most probable prefixes, and the keys that no prefix can surpass."""
         batch: list[Hypothesis] = []
         while self._lacks() and len(batch) < self._beam_size and self._rows < max_rows:
             best = self._frontier.pop()
@@ -150,7 +150,7 @@ class _KeySearch:
                 if self._fits(best):
                     batch.append(best)
             elif batch:
-                # The batch is more probable so far, and some of it may stay so.
+                # A prefix of the batch is more probable, and may close a better key.
                 self._frontier.put_back(best)
                 break
             else:
@@ -185,7 +185,7 @@ class _KeySearch:
             self._take(found)
 
     def _beam(self) -> _Asking[list[Hypothesis]]:
-        """Return the ways to close the span that stay on a beam, best first."""
+        """Return the hypotheses that close the span on a beam, best first."""
         questions = self._questions
         live, closed = [self._start], list[Hypothesis]()
         while live and not (closed and max(own.score for own in closed) >= live[0].score):
@@ -205,9 +205,9 @@ class _KeySearch:
         return sorted(closed, key=lambda own: -own.score)
 
     def _dive(self, last: int) -> _Asking[Hypothesis | None]:
-        """Close the span by the best token at each step, from the best prefix there is.
+        """Close the span by the best token at each step, from the most probable prefix.
 
-        None where that leads nowhere before ``last`` prefixes were scored.
+        None if no key is closed before ``last`` prefixes were scored.
         """
         own = self._frontier.pop()
         while own is not None and not self._questions.free(own):
@@ -224,8 +224,8 @@ class _KeySearch:
 class _Frontier:
     """The prefixes that are not expanded yet, of which the most probable is taken first.
 
-    Of the children of a prefix only the best that was not taken yet is in the heap: the others are
-    no more probable, and most are never needed.
+    Of the children of a prefix the heap holds only the best one that was not taken yet: the others
+    are not more probable, and most are never needed.
     """
 
     def __init__(self, questions: Questions) -> None:
@@ -239,7 +239,7 @@ class _Frontier:
         self._push_next(own, self._questions.candidates(own))
 
     def pop(self) -> Hypothesis | None:
-        """Take the most probable prefix; the first found where several are."""
+        """Take the most probable prefix; of equal ones the first that was found."""
         if not self._heap:
             return None
         _, _, own, siblings, parent = heapq.heappop(self._heap)
@@ -251,7 +251,7 @@ class _Frontier:
         self._push(own, iter(()), own)
 
     def go_on(self, own: Hypothesis) -> None:
-        """Return a key that was taken, where it may be the beginning of another after all."""
+        """Put a key that was taken back as a prefix, if a longer key may begin with it."""
         longer = own.place.inside
         if longer is not None:
             self.put_back(own._replace(place=longer))

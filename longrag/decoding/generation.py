@@ -1,4 +1,4 @@
-"""What a decoder gives back: text, and the spans of it that were retrieved, with their sources."""
+"""What a decoder returns: a text, its spans that were retrieved, and their sources."""
 
 from __future__ import annotations
 
@@ -6,18 +6,17 @@ from dataclasses import dataclass
 from typing import Literal
 
 FinishReason = Literal["stop", "length", "stuck", "no_quote"]
-"""Why an output ends: the model or a stop string ended it, the tokens it was allowed are used up,
-nothing in the corpus could follow, or a quote is required and none was found or accepted."""
+"""Why an output ended: "stop", by the model or a stop string; "length", the allowed tokens are used
+up; "stuck", no token may follow; "no_quote", a quote is required and none was found or accepted."""
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """One place in the corpus that a span is evidence of.
+    """A place in the corpus that a span was taken from: characters ``[start, end)`` of ``doc_id``.
 
-    The characters ``[start, end)`` of document ``doc_id``. ``verbatim`` tells that they are the
-    span's own words, white space apart; otherwise they are the passage that the span stands for,
-    as a proposition or a heading does. ``score`` ranks the sources of one span, None where nothing
-    was to be ranked.
+    If ``verbatim``, these characters are the span's own words, apart from white space. Otherwise
+    they are the passage that the span represents, as a proposition or a heading does. ``score``
+    ranks the sources of one span; None if they were not ranked.
     """
 
     doc_id: str
@@ -32,12 +31,12 @@ class Source:
 class RetrievedSpan:
     """A key of the corpus that was decoded between the markers.
 
-    It stands at the characters ``[start, end)`` of the generation's text. ``logprob`` is that of
-    its tokens and of the closing marker. ``proved`` tells that of the keys that fit into the tokens
-    allowed no other was better there (``search="exact"``), by the decoder's ``score`` among few
-    candidates and by the sum among more keys. ``sources`` are in the order of
-    documents and offsets, or ranked. ``rivals`` are keys that lost against this one behind the same
-    text, best first, where they were asked for: keys that the beam closed, or other candidates.
+    It is the characters ``[start, end)`` of the generation's text. ``logprob`` is the sum over its
+    tokens and the closing marker. ``proved`` means that no other key that fits into the allowed
+    tokens has a better score there (``search="exact"``): by the decoder's ``score`` among few
+    candidates, by the sum among more keys. ``sources`` are in the order of documents and offsets,
+    or ranked. ``rivals``, if asked for, are the keys that lost against this one after the same
+    text, best first: keys that the beam closed, or other candidates.
     """
 
     text: str
@@ -53,7 +52,7 @@ class RetrievedSpan:
 class Delta:
     """The next piece of an output, which nothing that follows can change.
 
-    ``span`` is a span that is complete with this piece, if one is; its closing marker may follow.
+    ``span`` is the span that this piece completes, or None; its closing marker may follow.
     """
 
     text: str
@@ -62,7 +61,7 @@ class Delta:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What a generation took: tokens, calls of the model, and the rows scored in them."""
+    """The cost of a generation: tokens, calls of the model, and rows scored in these calls."""
 
     prompt_tokens: int
     new_tokens: int
@@ -74,13 +73,13 @@ class Usage:
 class Generation:
     """A decoded text: thoughts, and between markers what was retrieved.
 
-    Only ``spans`` were retrieved: they are what the constraint let pass, whatever the text between
-    them looks like. ``logprob`` is the sum over all tokens (RICHES, Equation 2, without its Z).
-    ``alternatives`` are the other hypotheses that ended, best first.
+    Only ``spans`` were retrieved: they are what was written under the constraint, whatever the text
+    between them looks like. ``logprob`` is the sum over all tokens (RICHES, Equation 2, without its
+    Z). ``alternatives`` are the other hypotheses that ended, best first.
 
-    Where a quote is required and there is none, ``finish_reason`` is "no_quote", ``text`` is empty
-    and there are no spans. ``rejected`` is then the quote that was found and not accepted, if one
-    was; its characters count in a text that is not shown.
+    If a quote is required and there is none, ``finish_reason`` is "no_quote", ``text`` is empty and
+    there are no spans. ``rejected`` is then the quote that was found but not accepted, or None; its
+    ``start`` and ``end`` count in the whole output, which is not returned.
     """
 
     text: str

@@ -1,9 +1,9 @@
-"""No quote, no answer: what is checked before an output is shown.
+"""No quote, no answer: what is checked before an output is returned.
 
-A small model opens a span where it has nothing to say, or does not open one at all. The search then
-opens it (``Constraint.must_open``), and the corpus always has some key that is the most probable.
-Whether that key answers the question is another matter. A key that is hardly more probable behind
-the question than behind a prompt without it was chosen because it is frequent in any text.
+A small model may not open a span by itself. The search then opens one
+(``Constraint.must_open``), and some key of the corpus is always the most probable. That does not
+mean that it answers the question: a key that is hardly more probable after the question than after
+a prompt without one was chosen because it is frequent in any text.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ from longrag.decoding.search import Hypothesis, Search, Step
 from longrag.models.language_model import Next, Scores
 
 MIN_GAIN: Final = 5.0
-"""In natural logarithms: about one in twenty answerable questions of NQ-open's dev half is lost by
-it, with SmolLM2-135M-Instruct (``benchmarks/riches_weights.py``)."""
+"""In natural logarithms: it empties the output of about one in twenty answerable questions of
+NQ-open's dev half, with SmolLM2-135M-Instruct (``benchmarks/riches_weights.py``)."""
 
 
 def grounded(
     search: Search, *, prior_prompt: int, min_gain: float = MIN_GAIN, every_quote: bool = False
 ) -> Search:
-    """Run a search whose outputs count only with a quote.
+    """Run a search and keep only its outputs with an accepted quote.
 
-    Nothing is certain before the first quote is closed and accepted. An output without a quote is
-    left out, and so is one whose first quote gains too little: its key's log-probability must be
-    more than ``min_gain`` above that behind the prompt of number ``prior_prompt``, which ends with
-    an opening marker. A quote for which the search had to open the span is always compared, and one
-    for which the model opened it only with ``every_quote``. Where nothing is left, the result is
-    the best output with the reason "no_quote".
+    Nothing is certain before the first quote is closed and accepted. A first quote is accepted if
+    its key's log-probability is more than ``min_gain`` above its prior: its log-probability after
+    the prompt of number ``prior_prompt``, which ends with an opening marker. A quote whose span the
+    search opened is always compared; one whose span the model opened is compared only with
+    ``every_quote``, and accepted otherwise. If no output is left, the result is the best one with
+    the reason "no_quote".
     """
     check = _Check(prior_prompt, min_gain, every_quote)
     accepted = False
@@ -56,7 +56,7 @@ def grounded(
 
 
 def _certain_quote(step: Step) -> Closed | None:
-    """Return the first span of a search's outcome; None where it may still change."""
+    """Return the first span of a search's outcome; None while it may still change."""
     settled = step.leader.place.settled
     return settled[0] if settled and settled[0].closed <= step.certain else None
 
@@ -70,7 +70,7 @@ class _Check:
         self._known: dict[tuple[int, ...], float] = {}
 
     def accepts(self, own: Hypothesis, first: Closed) -> Generator[Step, Sequence[Scores], bool]:
-        """Tell whether a first quote is more probable behind its prompt than without it."""
+        """Tell whether a first quote is more probable than its prior by ``min_gain``."""
         if not self._every_quote and first.start not in own.opened:
             return True
         tokens = own.tokens[first.start : first.closed]
@@ -83,7 +83,7 @@ class _Check:
 
 
 def questions(prompt: int, tokens: Sequence[int]) -> list[Next]:
-    """Return what must be asked to know the log-probability of tokens behind a prompt."""
+    """Return the questions whose answers give the log-probability of tokens after a prompt."""
     return [
         Next(prompt, tuple(tokens[:place]), 1, allowed=np.array([token], np.int64))
         for place, token in enumerate(tokens)

@@ -1,4 +1,4 @@
-"""Where an output stands in the grammar: in free text, inside a span, or in either."""
+"""The state of an output in the grammar: in free text, inside a span, or possibly in either."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Closed(NamedTuple):
 
 
 class Free(NamedTuple):
-    """A reading in free text; ``text`` is as much of its end as a stop string may go on."""
+    """A reading in free text; ``text`` is its end, as far as a stop string may begin in it."""
 
     spans: tuple[Closed, ...]
     keys: tuple[tuple[int, ...], ...]
@@ -35,9 +35,10 @@ class Free(NamedTuple):
 
 
 class Inside(NamedTuple):
-    """A reading inside a span, of whose closing marker ``closing`` tokens are written.
+    """A reading inside a span; ``closing`` tokens of the closing marker are written.
 
-    ``met`` are the keys that may not be retrieved again and begin with ``path``, sorted.
+    ``path`` are the key's tokens so far. ``met`` are the keys that begin with ``path`` and may not
+    be retrieved again, sorted.
     """
 
     spans: tuple[Closed, ...]
@@ -49,7 +50,7 @@ class Inside(NamedTuple):
     closing: int = 0
 
     def after(self, token: int, state: KeyState) -> Inside:
-        """Return the reading one token of the key further."""
+        """Return the reading after one more token of the key."""
         depth = len(self.path)
         met = self.met and tuple(k for k in self.met if len(k) > depth and k[depth] == token)
         return Inside(self.spans, self.keys, self.start, (*self.path, token), state, met)
@@ -59,12 +60,12 @@ Reading = Free | Inside
 
 
 class Place(NamedTuple):
-    """Where an output stands in the grammar; an immutable value.
+    """The state of an output in the grammar; an immutable value.
 
-    A token can be read in two ways, where a key is the beginning of another that goes on with a
-    closing marker: then a place holds several ``readings``, and a later token ends those that do
-    not allow it. Of two readings in free text the one stays that closed its span last, the longer
-    one of two that closed with one token: under the other the marker would be stray text.
+    If one key is the beginning of another that continues with a closing marker, a token can be read
+    in two ways: the place then has several ``readings``, and a later token ends those that do not
+    allow it. Of two readings in free text the one is kept that closed its span last, or the longer
+    span if both closed with the same token: in the other the marker would be stray text.
     """
 
     readings: tuple[Reading, ...]
@@ -77,7 +78,7 @@ class Place(NamedTuple):
 
     @property
     def just_opened(self) -> bool:
-        """Whether a span was opened and nothing of its key is written yet."""
+        """Whether a span was opened and no token of its key is written yet."""
         first = self.readings[0]
         return len(self.readings) == 1 and isinstance(first, Inside) and not first.path
 
@@ -94,7 +95,7 @@ class Place(NamedTuple):
 
     @property
     def inside(self) -> Place | None:
-        """The same place by the readings inside a span alone; None where there are none."""
+        """The place with only its readings inside a span; None if it has no such reading."""
         readings = tuple(reading for reading in self.readings if isinstance(reading, Inside))
         return self._replace(readings=readings) if readings else None
 
@@ -102,13 +103,13 @@ class Place(NamedTuple):
     def spans(self) -> tuple[Closed, ...]:
         """The spans closed so far, by the reading in free text if there is one.
 
-        Those that are not among ``settled`` may still become others.
+        Spans that are not among ``settled`` may still change.
         """
         return self.readings[0].spans
 
     @property
     def settled(self) -> tuple[Closed, ...]:
-        """The spans that are closed by all readings: nothing that follows can change them."""
+        """The spans that all readings have closed: no later token can change them."""
         if len(self.readings) == 1:
             return self.spans
         same = takewhile(

@@ -15,8 +15,8 @@ from longrag.models.language_model import TokenArray
 if TYPE_CHECKING:
     import torch
 
-# Finite, so that a greedy search ends an output that is stuck, and so low that a beam search ranks
-# it behind all others: as transformers marks what it does not want.
+# Finite, so that a greedy search ends an output that is stuck, and low enough that a beam search
+# ranks it after all others; transformers marks unwanted hypotheses with the same value.
 _STUCK = -1e9
 
 
@@ -24,10 +24,10 @@ class RichesLogitsProcessor:
     """Lets ``generate()`` write nothing between the markers but keys of the corpus.
 
     Put it last in ``logits_processor``. A search with beams gives it log-probabilities, which stay
-    as they are, so hypotheses are scored by RICHES, Equation 2, with ``length_penalty=0.0``. What
-    stands in the prompt is not constrained. An output in which a stop string was written is ended,
-    and so is one that is stuck, as a last resort. One processor is for one call of ``generate()``;
-    ``reset`` makes it ready for another. Not safe across threads.
+    as they are, so hypotheses are scored by RICHES, Equation 2, with ``length_penalty=0.0``. The
+    prompt is not constrained. An output ends with a stop string in its free text, and where no
+    token may follow. Use a processor for one call of ``generate()``, and call ``reset`` before the
+    next. Not safe for use by several threads.
 
     Args:
         constraint: what the outputs may be; it needs ``end_ids``, those of the model.
@@ -55,11 +55,11 @@ class RichesLogitsProcessor:
         """Return the scores with -inf for every token that may not follow.
 
         Args:
-            input_ids: prompts and what was written behind them; shape (rows, tokens).
+            input_ids: prompts and the tokens written after them; shape (rows, tokens).
             scores: logits or log-probabilities; shape (rows, vocabulary). They are not changed.
 
         Raises:
-            InvalidParameterError: the tokens are not one more than at the last call.
+            InvalidParameterError: a row does not have one token more than at the last call.
         """
         width = int(input_ids.shape[1])
         if self._prompt < 0:
@@ -70,7 +70,7 @@ class RichesLogitsProcessor:
             raise InvalidParameterError("input_ids", f"{width} tokens", allowed, remedy)
         self._width = width
         rows = [tuple(row) for row in input_ids[:, self._prompt :].tolist()]
-        # A row goes on one of the last call's: older places are not asked for again.
+        # Each row continues one of the last call's rows, so older places can be dropped.
         self._places = {tokens: self._find(tokens) for tokens in rows}
         whole = [tuple(row) for row in input_ids.tolist()]
         self._opening = self._go_on_opening(whole)
@@ -85,7 +85,7 @@ class RichesLogitsProcessor:
         Their positions count from the end of the prompt.
 
         Raises:
-            InvalidParameterError: nothing was generated yet, or not under this constraint.
+            InvalidParameterError: nothing was generated yet, or not with this processor.
         """
         if self._prompt < 0:
             raise InvalidParameterError("output", "no call yet", "what generate() returned")
@@ -97,9 +97,9 @@ class RichesLogitsProcessor:
         return place.spans
 
     def _find(self, tokens: tuple[int, ...]) -> Place | None:
-        """Return the place after some tokens; None where they cannot have been written.
+        """Return the place after some tokens; None if the constraint does not allow them.
 
-        Searches with beams keep rows of probability 0 in reserve, and go on with rows that ended.
+        A beam search of transformers also continues rows of probability 0 and rows that ended.
         """
         if not tokens:
             return self._constraint.start()
@@ -112,7 +112,7 @@ class RichesLogitsProcessor:
             return None
 
     def _go_on_opening(self, rows: Iterable[tuple[int, ...]]) -> dict[tuple[int, ...], int]:
-        """Return the rows in an opening marker that had to be written, and its tokens so far."""
+        """Return the rows within a forced opening marker, with the tokens of it written so far."""
         ids = self._constraint.opening_ids
         found = {}
         for tokens in rows:
@@ -122,7 +122,7 @@ class RichesLogitsProcessor:
         return found
 
     def _keep(self, row: tuple[int, ...], scores: torch.Tensor, kept: torch.Tensor) -> None:
-        """Write into a row of -inf what may follow the row's tokens."""
+        """Copy into a row of -inf the scores of the tokens that may follow."""
         place, end = self._places[row[self._prompt :]], self._constraint.end_ids[0]
         if place is None:
             kept[end] = _STUCK

@@ -29,13 +29,13 @@ def retrieve(
     template: str = RICHES_SINGLE_HOP,
     candidates: Candidates | CandidatesFor | None = None,
 ) -> list[Retrieved]:
-    """Return k passages of the corpus, fewer only where it has fewer.
+    """Return k passages of the corpus, or all if it has fewer.
 
-    First those of the spans that the model writes on its way to an answer, in their order, then
-    those of the keys that are most probable right behind the prompt. A passage that several keys
-    stand for comes once, for the first of them. Where the decoder requires a quote and finds none,
-    nothing is returned. ``candidates`` are those of ``RichesDecoder.generate``; where a function
-    gives them, the passages are those of the spans alone.
+    First come those of the spans that the model writes before its answer, in their order, then
+    those of the keys that are most probable directly after the prompt. A passage with several keys
+    comes once, with the first of them. If the decoder requires a quote and finds none, the result
+    is empty. ``candidates`` are those of ``RichesDecoder.generate``; if they are a function, only
+    the passages of the spans are returned.
 
     Raises:
         InvalidParameterError: ``k`` is below 1, or the question is too long.

@@ -1,8 +1,8 @@
 """What the searches share: hypotheses, and the questions they put to a language model.
 
 A search is a generator. It yields the questions of one step, is sent their answers, and returns its
-hypotheses: whoever runs it owns the model, may stop it between any two steps, and may answer the
-questions of several searches with one call of the model.
+hypotheses. The caller owns the model, may stop between any two steps, and may answer the questions
+of several searches with one call of the model.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from longrag.decoding.place import Closed, Place
 from longrag.models.language_model import Next, Scores
 
 LOOK_AHEAD: Final = 8
-"""How many tokens that cannot but follow are asked about in one call of the model."""
+"""How many tokens without an alternative are scored in one call of the model."""
 
 MAX_RIVALS: Final = 20
 """How many of the keys that lost against a span's are remembered."""
@@ -35,9 +35,9 @@ class Hypothesis(NamedTuple):
     proved: frozenset[Closed] = frozenset()
     """The spans that no other key could have beaten."""
     opened: frozenset[int] = frozenset()
-    """The places behind opening markers that the search wrote where the model did not."""
+    """How many tokens the output had after each opening marker that the search wrote."""
     rivals: tuple[tuple[Hypothesis, ...], ...] = ()
-    """For each span, best first, those that closed another key behind the same tokens."""
+    """For each span, best first, the hypotheses that closed another key after the same tokens."""
 
     @property
     def score(self) -> float:
@@ -45,20 +45,20 @@ class Hypothesis(NamedTuple):
         return self.totals[-1] if self.totals else 0.0
 
     def after(self, token: int, logprob: float, place: Place) -> Hypothesis:
-        """Return the hypothesis one token further."""
+        """Return the hypothesis with one more token."""
         total = self.score + logprob
         tokens, totals = (*self.tokens, token), (*self.totals, total)
         reason: FinishReason = "stop" if place.finished else "length"
         return self._replace(tokens=tokens, totals=totals, place=place, reason=reason)
 
     def against(self, number: int, rivals: Sequence[Hypothesis]) -> Hypothesis:
-        """Return the hypothesis with the rivals of the span of a number; of many the best stay."""
+        """Return the hypothesis with the rivals of a span, by its number; the best are kept."""
         known = self.rivals[:number]
         known += ((),) * (number - len(known))
         return self._replace(rivals=(*known, tuple(rivals[:MAX_RIVALS])))
 
     def ended(self, logprob: float) -> Hypothesis:
-        """Return the hypothesis ended by the model; the end itself is no token of the output."""
+        """Return the hypothesis ended by the model; the end token is not part of the output."""
         totals = (*self.totals, self.score + logprob)
         return self._replace(totals=totals, reason="stop")
 
@@ -67,7 +67,7 @@ class Step(NamedTuple):
     """The questions of one step, and what is certain before they are answered.
 
     Every outcome of the search begins with the first ``certain`` tokens of ``leader``. ``found``
-    are hypotheses that no other can come before.
+    are the first hypotheses of the result, which no later one can precede.
     """
 
     asked: list[Next]
@@ -81,22 +81,22 @@ Search: TypeAlias = Generator[Step, Sequence[Scores], list[Hypothesis]]
 
 @dataclass(slots=True)
 class _Link:
-    """One question of a chain, where the grammar stands in it, and the answer once it is known."""
+    """One question of a chain, its place in the grammar, and the answer once it is known."""
 
     asked: Next
     place: Place
     moves: Moves
     answer: Scores | None = None
     opening: bool = False
-    """Whether the token asked about is of an opening marker that must be written."""
+    """Whether the token asked about belongs to an opening marker that must be written."""
 
 
 @dataclass(slots=True)
 class Questions:
-    """The questions of one search, each put once, about outputs of less than ``length`` tokens.
+    """The questions of one search, each asked once, about outputs of less than ``length`` tokens.
 
-    Where only one token may follow, the tokens that cannot but follow it are asked about with it: a
-    model answers for a whole chain in one call, and the steps along it need none.
+    If only one token may follow, the tokens after it are asked about at the same time, as long as
+    they have no alternative: the model answers for the whole chain in one call.
     """
 
     constraint: Constraint
@@ -110,7 +110,7 @@ class Questions:
     def ask(
         self, leader: Hypothesis, known: int, found: tuple[Hypothesis, ...] = ()
     ) -> Generator[Step, Sequence[Scores], None]:
-        """Have what ``about`` noted answered, then ask about opening markers that are due.
+        """Ask the questions that ``about`` noted, then those about opening markers that are due.
 
         Args:
             leader: begins with the ``known`` tokens that are certain.
@@ -144,10 +144,10 @@ class Questions:
             tokens, place = (*tokens, token), self.constraint.advance(place, token)
 
     def about(self, hypotheses: Sequence[Hypothesis], *, free: int, inside: int) -> int:
-        """Note what must be asked to go on with some hypotheses, and count it; see ``ask``.
+        """Note the questions about the next tokens of hypotheses and count them; see ``ask``.
 
         Args:
-            hypotheses: those to go on with, shorter than ``length``.
+            hypotheses: those to continue, shorter than ``length``.
             free: how many of the best tokens are wanted in free text.
             inside: how many are wanted in a span.
         """
@@ -156,7 +156,7 @@ class Questions:
             if own.tokens not in self._chains:
                 chain = self._chains[own.tokens] = list(self._chain(own, free, inside))
                 self._open += chain
-        # The answer about a place may have come with an earlier question.
+        # A place may have been answered with an earlier chain.
         self._open_where_due()
         return len(self._open)
 
@@ -177,7 +177,7 @@ class Questions:
             tokens, place = (*tokens, token), self.constraint.advance(place, token)
 
     def free(self, own: Hypothesis) -> bool:
-        """Tell whether a hypothesis stands in free text, or was ended there by a stop string."""
+        """Tell whether a hypothesis is in free text, or was ended there by a stop string."""
         if own.place.finished:
             return True
         chain = self._chains.get(own.tokens)
@@ -194,26 +194,26 @@ class Questions:
         closed = False
         for token, logprob in zip(answer.ids.tolist(), answer.logprobs.tolist(), strict=True):
             if token in closers:
-                # Ways to close differ in white space: the best stands for all.
+                # Closing tokens differ only in white space: the best one is enough.
                 if closed:
                     continue
                 closed = True
             if chain[0].moves.allowed is None and self.constraint.must_open(own.place, token):
-                # The best token may go on, or there would be a question about the marker.
+                # Where the best token must open, the marker's questions have replaced this chain.
                 continue
             yield logprob, token
 
     def best_child(self, own: Hypothesis) -> Hypothesis | None:
-        """Return a hypothesis one token further, by the best there is; None when stuck."""
+        """Return a hypothesis with the best next token; None when stuck."""
         for logprob, token in self.candidates(own):
             return self.child(own, token, logprob)
         return None
 
     def child(self, own: Hypothesis, token: int, logprob: float) -> Hypothesis:
-        """Return a hypothesis one token further, or ended."""
+        """Return a hypothesis with one more token, or ended by it."""
         link, *rest = self._chains.get(own.tokens) or (None,)
         if rest:
-            # In a chain one token alone may follow: this one.
+            # Within a chain only one token may follow: this one.
             further = own.after(token, logprob, rest[0].place)
             self._chains[further.tokens] = rest
             return further
@@ -225,12 +225,12 @@ class Questions:
         return further
 
     def in_opening(self, own: Hypothesis) -> bool:
-        """Tell whether a hypothesis ends within an opening marker that had to be written."""
+        """Tell whether a hypothesis ends within an opening marker that the search writes."""
         chain = self._chains.get(own.tokens, ())
         return bool(chain) and chain[0].opening
 
     def forget(self, own: Hypothesis) -> None:
-        """Forget the answers about a hypothesis that is not gone on with again."""
+        """Drop the answers about a hypothesis that will not be continued again."""
         self._chains.pop(own.tokens, None)
 
 

@@ -1,6 +1,6 @@
-"""What settings of decoding may be, checked where they come in.
+"""Checks of the settings of decoding.
 
-Each raises ``InvalidParameterError`` where it does not say otherwise.
+Each function raises ``InvalidParameterError`` unless its docstring names another error.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def check_tokenizer(index: KeyIndex, tokenizer: Tokenizer) -> None:
 
 
 def check_markers(markers: tuple[str, str]) -> tuple[str, str]:
-    """Return markers that can be told from white space and from one another."""
+    """Return markers that differ from white space and from each other."""
     strings = (
         isinstance(markers, tuple)
         and len(markers) == 2
@@ -41,7 +41,7 @@ def check_markers(markers: tuple[str, str]) -> tuple[str, str]:
 
 
 def check_ends(end_ids: Sequence[int], vocab_size: int) -> tuple[int, ...]:
-    """Return end tokens, rising, each once."""
+    """Return end tokens in increasing order, each once."""
     try:
         found = tuple(sorted({as_index(id_) for id_ in end_ids}))
     except TypeError:
@@ -85,13 +85,13 @@ def check_flag(parameter: str, value: object) -> bool:
 
 
 def check_prompt(prompt: object) -> str:
-    """Return a text that tokenizers take."""
+    """Return a prompt that can be encoded as UTF-8, which tokenizers need."""
     if not isinstance(prompt, str):
         raise InvalidParameterError("prompt", prompt, "a string")
     try:
         prompt.encode()
     except UnicodeEncodeError as error:
         raise InvalidParameterError(
-            "prompt", prompt[error.start : error.end], "text without surrogates that stand alone"
+            "prompt", prompt[error.start : error.end], "text without lone surrogates"
         ) from error
     return prompt

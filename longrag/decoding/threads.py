@@ -1,4 +1,4 @@
-"""Decoding from an event loop: off it, and over as soon as nobody waits for it any more."""
+"""Decoding in a thread for callers in an event loop; cancelling them stops the model."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ T = TypeVar("T")
 
 
 async def in_thread(decoder: RichesDecoder, work: Callable[[RichesDecoder], T]) -> T:
-    """Do what takes a decoder in a thread, under the caller's context.
+    """Run a function of a decoder in a thread, with the caller's context variables.
 
-    When the caller is cancelled the decoder's model is not called again; a running call is
-    waited for, since nothing can cut it short.
+    When the caller is cancelled, the model is not called again; a call that is running is waited
+    for, since it cannot be interrupted.
     """
     stopped = Event()
     own = decoder.stopped_by(stopped.is_set)
@@ -29,10 +29,10 @@ async def in_thread(decoder: RichesDecoder, work: Callable[[RichesDecoder], T]) 
 
 
 async def in_one_thread(steps: Generator[T, None, None]) -> AsyncGenerator[T, None]:
-    """Yield what a generator yields, each step in the same thread under the caller's context.
+    """Yield what a generator yields, each step in the same thread with the caller's context.
 
-    When the caller is cancelled or goes away the step that is running is waited for, and the
-    generator closed: afterwards nothing of it runs any more.
+    When the caller is cancelled or closes this generator, the running step is waited for and the
+    inner generator closed: nothing of it runs afterwards.
     """
     loop, context, pool = asyncio.get_running_loop(), copy_context(), ThreadPoolExecutor(1)
 
@@ -44,13 +44,13 @@ async def in_one_thread(steps: Generator[T, None, None]) -> AsyncGenerator[T, No
             yield found[0]
     finally:
         closing = loop.run_in_executor(pool, context.run, steps.close)
-        # What the thread was given is done although it is not waited for.
+        # The pool still runs what was submitted to it.
         pool.shutdown(wait=False)
         await _to_its_end(closing)
 
 
 async def _to_its_end(running: asyncio.Future[T], stopped: Event | None = None) -> T:
-    """Wait for what cannot be cancelled, however often this is."""
+    """Wait for a future to end, even if this coroutine is cancelled several times."""
     try:
         return await asyncio.shield(running)
     except asyncio.CancelledError:
@@ -60,6 +60,6 @@ async def _to_its_end(running: asyncio.Future[T], stopped: Event | None = None) 
             with suppress(asyncio.CancelledError):
                 await asyncio.wait([running])
         if not running.cancelled():
-            # Nobody else will ask what came of it.
+            # Reading the exception keeps asyncio from logging that it was never retrieved.
             running.exception()
         raise

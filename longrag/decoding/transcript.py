@@ -1,4 +1,4 @@
-"""From the tokens of an output to its text, and to where the spans stand in it."""
+"""The text of an output's tokens, and the characters of its spans."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Transcript(NamedTuple):
 
     @property
     def tail(self) -> int:
-        """The character from which on there is free text only, or a span that is not closed."""
+        """Where the last closed span ends: free text or an open span follows."""
         return self.spans[-1].closed if self.spans else 0
 
 
@@ -39,18 +39,18 @@ def transcribe(tokenizer: Tokenizer, tokens: Sequence[int], spans: Sequence[Clos
         text += key
         end = max(start, len(text.rstrip()))
         text += _decode(tokenizer, tokens, span.end, span.closed)
-        # White space that the closing token puts behind the marker is free text.
+        # White space after the marker, in the same closing token, is free text.
         quoted.append(Quoted(start, end, len(text.rstrip())))
         done = span.closed
     return Transcript(text + _decode(tokenizer, tokens, done, len(tokens)), tuple(quoted))
 
 
 _BEFORE = 4
-"""How many tokens tell a decoder that it is not at the beginning of a text."""
+"""How many tokens before a piece are decoded with it, as a tokenizer may drop the space before the
+first word of a text."""
 
 
 def _decode(tokenizer: Tokenizer, tokens: Sequence[int], start: int, end: int) -> str:
-    # A decoder may drop the space before the first word it is given.
     first = max(0, start - _BEFORE)
     before, whole = tokenizer.decode(tokens[first:start]), tokenizer.decode(tokens[first:end])
     if whole.startswith(before):
@@ -61,8 +61,7 @@ def _decode(tokenizer: Tokenizer, tokens: Sequence[int], start: int, end: int) -
 def held_back(script: Transcript, stop: Sequence[str]) -> int:
     """Count the last characters that may still change or be cut off.
 
-    They are characters whose bytes are not all there, and what may be the beginning of a stop
-    string.
+    These are a character with missing bytes, and what may be the beginning of a stop string.
     """
     whole = len(script.text.rstrip("\ufffd"))
     open_ = (

@@ -1,6 +1,6 @@
-"""What the texts of a vocabulary's tokens mean for markers: which open a span, which close it.
+"""Which tokens of a vocabulary open a span and which close it, by their texts.
 
-Markers are recognised in the text, whatever the tokens it is written in: a marker may be one token,
+Markers are recognised in the text, whatever tokens it is made of: a marker may be one token,
 several, or the end of a longer one.
 """
 
@@ -18,17 +18,17 @@ from longrag.models.tokenizer import Tokenizer, check_closing
 Decode = Callable[[Sequence[int]], str]
 
 BROKEN = "\ufffd"
-"""Stands in a token's text for bytes that are only a part of a character."""
+"""Replaces bytes in a token's text that are only a part of a character."""
 
 # A character has at most four bytes, and a token at least one.
 _PIECES = 4
 
 
 class Tail(NamedTuple):
-    """The end of a free text, as far as an opening marker may go on it.
+    """The end of a free text, as far as an opening marker may continue it.
 
-    ``matched`` characters of the marker have been written. ``pending`` are tokens that end inside
-    a character, of whose text ``read`` characters were looked at.
+    ``matched`` characters of the marker are written. ``pending`` are tokens that end within a
+    character; ``read`` characters of their text were already matched.
     """
 
     matched: int = 0
@@ -37,10 +37,10 @@ class Tail(NamedTuple):
 
 
 def decoder_in_context(tokenizer: Tokenizer, closing: str) -> Decode:
-    """Return a function that gives the text of tokens as they stand behind others.
+    """Return a function that decodes tokens as the continuation of a text.
 
-    Some tokenizers drop the space before a text's first word; so the tokens are decoded behind a
-    closing marker, whose text is cut off. Bytes that are no text come back as U+FFFD.
+    Some tokenizers drop the space before a text's first word. So the tokens are decoded after a
+    closing marker, whose text is cut off. Bytes that are not valid text become U+FFFD.
     """
     before = list(tokenizer.encode(f" {closing}"))
     start = tokenizer.decode(before)
@@ -56,14 +56,14 @@ def decoder_in_context(tokenizer: Tokenizer, closing: str) -> Decode:
 
 
 class Vocabulary:
-    """The tokens of a vocabulary and what they do to a text in which markers are looked for.
+    """The tokens of a vocabulary, and which of them complete or close a marker.
 
     Attributes:
         texts: the text of each token, in the order of ids.
         opens: for each number of matched characters the tokens with which the opening marker ends.
         overruns: for each the tokens with which it would end and other text begin.
         closes: the tokens that are the closing marker, with or without white space around it.
-        closing_ids: the closing marker as it is written behind a key.
+        closing_ids: the tokens of the closing marker as it is written after a key.
     """
 
     def __init__(
@@ -81,24 +81,24 @@ class Vocabulary:
         self.broken = rising(i for i, text in enumerate(texts) if text.startswith(BROKEN))
 
     def after_closing(self, token: int) -> str:
-        """Return the white space that a closing token puts behind the marker."""
+        """Return the white space after the marker in a closing token."""
         return self.texts[token].partition(self._closing)[2]
 
     def read(self, tail: Tail, token: int, decode: Decode | None) -> tuple[Tail, str]:
-        """Return the tail one token further, and the characters that became readable.
+        """Return the tail after one more token, and the characters that are complete with it.
 
-        With ``matched`` of ``opened`` the marker ended with the token; one more means that other
-        text would begin in the same token.
+        If ``matched`` equals ``opened``, the marker ended with the token; if it is one more, other
+        text follows the marker in the same token.
 
         Args:
             tail: the end of the text so far.
             token: an id of the vocabulary.
-            decode: decodes characters that are spread over tokens; None where no marker and no stop
-                string has characters outside ASCII, which never are.
+            decode: decodes characters that are spread over several tokens; None if all markers and
+                stop strings are ASCII, whose characters never are.
         """
         own, lost = self.texts[token], ""
         if tail.pending and not own.startswith(BROKEN):
-            # The character that had begun will never be complete.
+            # The character that began will never be complete.
             tail, lost = Tail(), BROKEN
         if decode is None or not (tail.pending or own.endswith(BROKEN)):
             return Tail(self._steps[tail.matched].get(token, 0)), lost + own
@@ -109,7 +109,7 @@ class Vocabulary:
         if whole == text:
             return Tail(found), more
         if found >= self.opened:
-            # A part of a character stands behind the marker in one token.
+            # A part of a character follows the marker in the same token.
             return Tail(self.opened + 1), more
         if len(ids) < _PIECES:
             return Tail(found, ids, max(tail.read, len(whole))), more
@@ -147,7 +147,7 @@ class Vocabulary:
 
 
 def _borders(marker: str) -> list[int]:
-    """Return for each number of matched characters how many still match without the first ones."""
+    """Return the marker's border lengths: the failure function of Knuth, Morris and Pratt."""
     found = [0]
     for size in range(1, len(marker) + 1):
         own = marker[:size]
@@ -160,7 +160,7 @@ def _ids_of(steps: dict[int, int], wanted: int) -> TokenArray:
 
 
 def rising(ids: Iterable[int]) -> TokenArray:
-    """Return ids in their order, as an array that cannot be written to."""
+    """Return ids in increasing order, as a read-only array."""
     found = np.array(sorted(ids), np.int64)
     found.setflags(write=False)
     return found
@@ -173,12 +173,12 @@ def read_vocabulary(tokenizer: Tokenizer, markers: tuple[str, str]) -> Vocabular
     """Return what the tokens mean for a pair of markers; made once for a tokenizer and kept.
 
     Raises:
-        TokenizerError: the tokenizer does not give the closing marker back as it is written.
+        TokenizerError: the tokenizer does not decode the closing marker to what was encoded.
     """
     try:
         kept = _kept.setdefault(tokenizer, {})
     except TypeError:
-        # A tokenizer that cannot be hashed or referred to weakly is read each time.
+        # A tokenizer that is not hashable or not weakly referable is read each time.
         kept = {}
     if markers not in kept:
         ids = tokenizer.encode(f" {markers[1]}")

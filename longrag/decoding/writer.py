@@ -1,4 +1,4 @@
-"""From the hypotheses of a search to what a reader is given."""
+"""Turns the hypotheses of a search into generations, whole or as a stream."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from longrag.models.tokenizer import Tokenizer
 
 @dataclass(frozen=True, slots=True)
 class Writer:
-    """Writes hypotheses out.
+    """Turns hypotheses into generations.
 
     ``texts`` and ``titles`` are those of the corpus's documents, by id. The sources of a span are
-    ranked by ``query`` and the thought before it. A span gets its best ``rivals``, as many as that.
+    ranked by ``query`` and the thought before it. A span gets up to ``rivals`` rivals.
     """
 
     tokenizer: Tokenizer
@@ -30,7 +30,7 @@ class Writer:
     rivals: int = 0
 
     def generation(self, found: Sequence[Hypothesis], usage: Usage) -> Generation:
-        """Write the hypotheses of a search, best first: the first, with the others beside it."""
+        """Return the first hypothesis of a search as a generation, the others as alternatives."""
         best, *others = (self._generation(own, usage) for own in found)
         return replace(best, alternatives=tuple(others))
 
@@ -68,7 +68,7 @@ class Writer:
             )
 
     def _rivals(self, own: Hypothesis, number: int) -> Iterator[RetrievedSpan]:
-        """Yield what lost against a span."""
+        """Yield the rivals of a span."""
         known = own.rivals[number] if number < len(own.rivals) else ()
         for other in known[: self.rivals]:
             script = transcribe(self.tokenizer, other.tokens, other.place.spans)
@@ -76,7 +76,7 @@ class Writer:
 
 
 class Stream:
-    """Writes what is certain of a search that goes on, each character and each span once."""
+    """Writes what is certain of a running search, each character and each span once."""
 
     def __init__(self, writer: Writer, constraint: Constraint) -> None:
         self._writer = writer
@@ -85,7 +85,7 @@ class Stream:
         self._count = self._shown = self._spans = 0
 
     def upto(self, step: Step) -> Iterator[Delta]:
-        """Yield what became certain with a step; one empty piece where nothing did."""
+        """Yield what became certain with a step; one empty piece if nothing did."""
         if step.certain == self._count:
             yield Delta("")
             return
@@ -102,15 +102,15 @@ class Stream:
             place=self._place,
         )
         script = transcribe(self._writer.tokenizer, tokens, self._place.spans)
-        # No stop string holds within a key.
+        # A stop string within a key does not end the output.
         held = held_back(script, self._writer.stop if self._place.may_be_free else ())
         spans = self._writer.spans(own, script, self._spans)
-        # What one reading has closed may go on by another.
+        # A span that one reading has closed may continue in another.
         spans = islice(spans, len(self._place.settled) - self._spans)
         yield from self._pieces(script.text[: len(script.text) - held], spans)
 
     def rest(self, generation: Generation) -> Iterator[Delta]:
-        """Yield what is left when the search is over."""
+        """Yield what was not yet yielded when the search is over."""
         yield from self._pieces(generation.text, generation.spans[self._spans :])
 
     def _pieces(self, text: str, spans: Iterable[RetrievedSpan]) -> Iterator[Delta]:

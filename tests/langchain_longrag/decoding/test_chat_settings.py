@@ -66,7 +66,7 @@ def test_what_is_not_written_within_the_corpus_ends_stuck():
 @pytest.mark.parametrize(
     ("setting", "match"),
     [
-        ({"temperature": 0.7}, "Decoding searches and does not draw"),
+        ({"temperature": 0.7}, "Decoding searches and does not sample"),
         ({"temperature": True}, "temperature must be 0 or None"),
         ({"max_tokens": 0}, "max_tokens must be an integer of at least 1"),
         ({"timeout": 0}, "timeout must be None or seconds above 0"),

@@ -124,7 +124,7 @@ def test_propositions_need_a_model_and_nothing_else_does(monkeypatch, tmp_path):
 
     monkeypatch.setattr(type(Settings), "llm", property(missing))
     assert make().query(BURNED).response == "1684"
-    with pytest.raises(InvalidParameterError, match=r"llm must be given, or set in Settings.llm"):
+    with pytest.raises(InvalidParameterError, match=r"llm must be an LLM, here or in Settings.llm"):
         make(keys="proposition")
     with pytest.raises(InvalidParameterError, match="llm must be left out unless"):
         make(llm=ExtractiveLLM())

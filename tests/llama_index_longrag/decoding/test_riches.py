@@ -188,7 +188,7 @@ def test_messages_become_the_prompt_for_evidence_and_what_was_asked_last_its_que
         ([], "a user's is the last, got 'none'"),
         ([ChatMessage(content="a"), ChatMessage(role="assistant", content="b")], "got 'assistant'"),
         ([ChatMessage(role="tool", content="7")], "got 'tool'. No tools are called"),
-        ([ChatMessage(blocks=[ImageBlock(image=b"x")])], "messages of text alone, got 'image'"),
+        ([ChatMessage(blocks=[ImageBlock(image=b"x")])], "text-only messages, got 'image'"),
     ],
 )
 def test_what_is_no_question_is_refused(llm, messages, told):
@@ -256,13 +256,13 @@ async def test_stop_and_max_tokens_are_of_one_call(llm):
 
 
 async def test_other_keywords_are_refused_in_every_call(llm):
-    with pytest.raises(InvalidParameterError, match="temperature must be left out"):
+    with pytest.raises(InvalidParameterError, match="temperature must be omitted"):
         llm.complete(PROMPT, temperature=0.5)
     with pytest.raises(InvalidParameterError, match="top_p"):
         await llm.achat(MESSAGES, top_p=1)
     with pytest.raises(InvalidParameterError, match="max_new_tokens must be an integer"):
         [*llm.stream_complete(PROMPT, max_tokens=0)]
-    with pytest.raises(InvalidParameterError, match="Known: stop, max_tokens, query"):
+    with pytest.raises(InvalidParameterError, match="a call are stop, max_tokens, query"):
         _ = [r async for r in await llm.astream_chat(MESSAGES, tools=[])]
 
 
