@@ -4,6 +4,7 @@
     python benchmarks/evidence.py --embedder lsa --rivals
     python benchmarks/evidence.py --cross-validate
     python benchmarks/evidence.py --single-hop
+    python benchmarks/evidence.py --single-hop nq_open
 
 HotpotQA, MuSiQue and 2WikiMultihopQA, paragraphs and MiniLM vectors made beforehand. No hyperlinks
 are used: links are title mentions and shared names, computed here. "Plain paragraphs" are taken by
@@ -25,7 +26,7 @@ import argparse
 import itertools
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -51,6 +52,8 @@ from longrag.retrieval.evidence import EvidenceIndex  # noqa: E402
 from longrag.types import Document  # noqa: E402
 
 SETS = ("hotpotqa", "musique", "2wiki")
+SINGLE_HOP = {"nq_open": 1, "squad": 5}
+"""Sets of questions that one paragraph answers; every n-th question is asked."""
 BUDGETS = (1100, 2200, 4400)
 UNIT_TOKENS = 1024
 
@@ -443,13 +446,14 @@ def cross_validate(corpora: dict[str, Corpus]) -> None:
         )
 
 
-def single_hop(folder: Path) -> Iterator[tuple[str, Corpus]]:
-    """Read and embed two sets of questions that one paragraph answers."""
+def single_hop(folder: Path, names: Sequence[str]) -> Iterator[tuple[str, Corpus]]:
+    """Read and embed sets of questions that one paragraph answers."""
     # Needs the extra "local", and torch.
     from longrag.models import MiniLmEmbedder
 
     embed = MiniLmEmbedder()
-    for name, step in (("nq_open", 1), ("squad", 5)):
+    for name in names:
+        step = SINGLE_HOP[name]
         documents: list[Document] = []
         first: dict[str, int] = {}
         for row in rows(folder / f"{name}.corpus.jsonl.gz"):
@@ -458,7 +462,7 @@ def single_hop(folder: Path) -> Iterator[tuple[str, Corpus]]:
                 documents.append(Document(f"{row['id']}#{i}", text, row["title"]))
         questions = list(rows(folder / f"{name}.questions.dev.jsonl.gz"))[::step]
         texts = [row["question"] for row in questions]
-        titles, names = TitleMentions()(documents), SharedEntities()(documents)
+        titles, entities = TitleMentions()(documents), SharedEntities()(documents)
         yield (
             name,
             Corpus(
@@ -471,7 +475,7 @@ def single_hop(folder: Path) -> Iterator[tuple[str, Corpus]]:
                     {first[row["gold_ids"][0]] + row.get("gold_paragraphs", [0])[0]}
                     for row in questions
                 ],
-                links={"titles": titles, "names": names},
+                links={"titles": titles, "names": entities},
             ),
         )
 
@@ -485,10 +489,11 @@ def main() -> None:
     parser.add_argument("--cross-validate", action="store_true")
     parser.add_argument("--rivals", action="store_true")
     parser.add_argument("--embedder", choices=("minilm", "lsa"), default="minilm")
-    parser.add_argument("--single-hop", action="store_true")
+    parser.add_argument("--single-hop", nargs="*", choices=SINGLE_HOP, metavar="SET")
     options = parser.parse_args()
-    if options.single_hop:
-        for name, corpus in single_hop(options.data / "b_singlehop"):
+    if options.single_hop is not None:
+        names = options.single_hop or list(SINGLE_HOP)
+        for name, corpus in single_hop(options.data / "b_singlehop", names):
             show(name, corpus, yardsticks(corpus))
         return
     corpora = {name: load(options.data / "a_multihop", name) for name in SETS}
