@@ -47,7 +47,7 @@ def make(chunks: int, questions: int) -> Dataset:
     vectors = random.standard_normal((chunks, WIDTH)).astype(np.float32)
     vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
     gold = random.integers(0, chunks, questions)
-    asked = vectors[gold] + 0.12 * random.standard_normal((questions, WIDTH)).astype(np.float32)
+    asked = vectors[gold] + 0.25 * random.standard_normal((questions, WIDTH)).astype(np.float32)
     return Dataset(
         "made",
         documents,

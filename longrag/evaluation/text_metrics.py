@@ -6,7 +6,7 @@ import re
 import string
 import unicodedata
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from itertools import chain
 
@@ -20,6 +20,19 @@ _UNSPACED = (
     "\u2e80-\u2fdf\u3005-\u3007\u3040-\u30ff\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff"
     "\uf900-\ufaff\uff66-\uff9f\U00020000-\U0003ffff"
 )
+
+
+class _Kept(dict[int, int | None]):
+    """The characters that normalisation keeps, and None for punctuation, noted as they are met."""
+
+    def __missing__(self, code: int) -> int | None:
+        character = chr(code)
+        punctuation = character in string.punctuation or unicodedata.category(character)[0] == "P"
+        self[code] = None if punctuation else code
+        return self[code]
+
+
+_KEPT = _Kept()
 _ARTICLES = frozenset(("a", "an", "the"))
 _NO_SPAN = frozenset(("yes", "no", "noanswer"))
 
@@ -30,12 +43,26 @@ def _patterns() -> tuple[re.Pattern[str], re.Pattern[str]]:
 
     ``\w`` leaves out combining marks, which are separate after canonical decomposition.
     """
-    blocks = chain(range(0x300, 0x20000), range(0xE0100, 0xE01F0))
-    marks = "".join(chr(c) for c in blocks if unicodedata.category(chr(c))[0] == "M")
+    # Without the large blocks of Han, Hangul and private use, which hold no marks.
+    blocks = chain(
+        range(0x300, 0x3400), range(0xA000, 0xAC00), range(0xFB00, 0x20000), range(0xE0100, 0xE01F0)
+    )
+    marks = _ranges(c for c in blocks if unicodedata.category(chr(c))[0] == "M")
     unspaced = rf"[{_UNSPACED}][{marks}]*"
     letters = rf"[^\W_{_UNSPACED}]"
     word = rf"{letters}+(?:[{marks}]+{letters}*)*"
     return re.compile(unspaced), re.compile(rf"{unspaced}|{word}|\S")
+
+
+def _ranges(codes: Iterable[int]) -> str:
+    """Write characters as the ranges of a regular expression's class, from ascending codes."""
+    ends: list[list[int]] = []
+    for code in codes:
+        if ends and ends[-1][1] == code - 1:
+            ends[-1][1] = code
+        else:
+            ends.append([code, code])
+    return "".join(f"{chr(first)}-{chr(last)}" for first, last in ends)
 
 
 def tokens(text: str) -> list[str]:
@@ -68,8 +95,8 @@ def normalize_answer(text: str) -> str:
         InvalidParameterError: the text is not a string.
     """
     lowered = unicodedata.normalize("NFD", check_text("text", text)).lower()
-    kept = "".join(c for c in lowered if not _is_punctuation(c))
-    spaced = _patterns()[0].sub(r" \g<0> ", kept)
+    kept = lowered.translate(_KEPT)
+    spaced = kept if kept.isascii() else _patterns()[0].sub(r" \g<0> ", kept)
     return " ".join(word for word in spaced.split() if word not in _ARTICLES)
 
 
@@ -189,10 +216,6 @@ def _stands_in(texts: Sequence[str], answers: Sequence[str]) -> bool:
     wanted = [f" {' '.join(found)} " for found in map(tokens, answers) if found]
     joined = (f" {' '.join(tokens(text))} " for text in texts)
     return any(answer in text for text in joined for answer in wanted)
-
-
-def _is_punctuation(character: str) -> bool:
-    return character in string.punctuation or unicodedata.category(character)[0] == "P"
 
 
 def check_text(name: str, text: str) -> str:

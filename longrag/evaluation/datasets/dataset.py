@@ -150,7 +150,6 @@ def number_links(
 
 
 def _feed(digest: object, *parts: str) -> None:
-    for part in parts:
-        encoded = part.encode("utf-8", "surrogatepass")
-        digest.update(len(encoded).to_bytes(8, "big"))  # type: ignore[attr-defined]
-        digest.update(encoded)  # type: ignore[attr-defined]
+    encoded = [part.encode("utf-8", "surrogatepass") for part in parts]
+    joined = b"".join([piece for one in encoded for piece in (len(one).to_bytes(8, "big"), one)])
+    digest.update(joined)  # type: ignore[attr-defined]

@@ -44,11 +44,26 @@ class Costs:
         """Return the costs as a JSON object."""
         return {name: getattr(self, name) for name in self.__slots__}
 
+    # Written out: costs are added and subtracted several times a question.
     def __add__(self, other: Costs) -> Costs:
-        return Costs(*(getattr(self, name) + getattr(other, name) for name in self.__slots__))
+        return Costs(
+            self.seconds + other.seconds,
+            self.cpu + other.cpu,
+            self.calls + other.calls,
+            self.prompt_tokens + other.prompt_tokens,
+            self.reply_tokens + other.reply_tokens,
+            self.embedded + other.embedded,
+        )
 
     def __sub__(self, other: Costs) -> Costs:
-        return Costs(*(getattr(self, name) - getattr(other, name) for name in self.__slots__))
+        return Costs(
+            self.seconds - other.seconds,
+            self.cpu - other.cpu,
+            self.calls - other.calls,
+            self.prompt_tokens - other.prompt_tokens,
+            self.reply_tokens - other.reply_tokens,
+            self.embedded - other.embedded,
+        )
 
 
 class Meter:

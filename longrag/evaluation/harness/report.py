@@ -124,6 +124,7 @@ class Report:
     confidence: float = 0.95
     # Intervals that were drawn, by the result they are of, which lives as long as the report.
     _means: dict[tuple[int, str], Estimate | None] = field(default_factory=dict, repr=False)
+    _gaps: dict[tuple[int, int, str], Estimate] = field(default_factory=dict, repr=False)
 
     @property
     def datasets(self) -> tuple[str, ...]:
@@ -148,12 +149,15 @@ class Report:
 
     def difference(self, result: Result, other: Result, measure: str) -> Estimate:
         """Return the mean difference of two results of a data set, question by question."""
-        return paired_difference_interval(
-            result.values(measure),
-            other.values(measure),
-            confidence=self.confidence,
-            random_state=self.seed,
-        )
+        key = id(result), id(other), measure
+        if key not in self._gaps:
+            self._gaps[key] = paired_difference_interval(
+                result.values(measure),
+                other.values(measure),
+                confidence=self.confidence,
+                random_state=self.seed,
+            )
+        return self._gaps[key]
 
     def main_measure(self, dataset: str) -> str:
         """Return the measure that results are compared by unless another is named.

@@ -61,15 +61,15 @@ class RunFile:
             self.costs = costs
             self._write({"costs": costs})
 
-    def put(self, row: dict[str, Any]) -> None:
-        """Keep the result of a question."""
-        self.rows[row["id"]] = row
-        self._write(row)
+    def put(self, *rows: dict[str, Any]) -> None:
+        """Keep the results of questions."""
+        self.rows |= {row["id"]: row for row in rows}
+        self._write(*rows)
 
-    def _write(self, row: Mapping[str, Any]) -> None:
+    def _write(self, *rows: Mapping[str, Any]) -> None:
         if self._file is not None:
-            # A line is handed to the system whole, so that a kill loses no line before it.
-            self._file.write(json.dumps(row, ensure_ascii=True) + "\n")
+            # Lines are handed to the system whole, so that a kill loses no line before them.
+            self._file.write("".join(json.dumps(row, ensure_ascii=True) + "\n" for row in rows))
             self._file.flush()
 
     def _read(self, path: Path) -> None:

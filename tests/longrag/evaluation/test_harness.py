@@ -1,6 +1,9 @@
 """Pipelines driven over a small corpus: what is retrieved, measured, kept and chosen."""
 
 import json
+import signal
+import subprocess
+import sys
 import xml.etree.ElementTree as ET
 from dataclasses import replace
 
@@ -384,6 +387,67 @@ def test_a_run_goes_on_after_its_last_whole_result(town, tmp_path):
     path.write_bytes(b"".join(lines[:4]) + b'{"id": \n' + b"".join(lines[5:]))
     with pytest.raises(IndexFormatError, match=r"line 5 of .* is damaged"):
         evaluate([town], ["bm25"], grid={"chunk_size": [40]}, folder=tmp_path)
+
+
+def test_a_pipeline_that_raises_loses_the_question_in_hand_alone(town, tmp_path):
+    asked = []
+
+    def find(question):
+        asked.append(question)
+        if len(asked) == 5:
+            raise RuntimeError("the store is down")
+        return [town.documents[0].text]
+
+    pipeline = Pipeline("mine", Settings(), lambda corpus: find)
+    with pytest.raises(RuntimeError, match="the store is down"):
+        evaluate([town], [pipeline], folder=tmp_path)
+    evaluate([town], [pipeline], folder=tmp_path)
+    assert asked[5:] == [question.text for question in town.questions[4:]]
+
+
+KILLED = """
+import json, os, signal, sys, time
+from longrag.evaluation.datasets import Dataset, Question
+from longrag.evaluation.harness import Pipeline, Settings, evaluate
+from longrag.types import Document
+
+folder, slow, last = sys.argv[1], float(sys.argv[2]), int(sys.argv[3])
+asked = []
+
+def find(question):
+    asked.append(question)
+    if len(asked) == last:
+        print(json.dumps(asked), flush=True)
+        os.kill(os.getpid(), signal.SIGKILL)
+    time.sleep(slow)
+    return ["text"]
+
+pages = tuple(Document(f"d{at}", f"text {at}") for at in range(9))
+questions = tuple(Question(f"q{at}", f"what is {at}?", ("x",), (f"d{at}",)) for at in range(9))
+evaluate(
+    [Dataset("pages", pages, questions)],
+    [Pipeline("mine", Settings(), lambda corpus: find)],
+    folder=folder,
+)
+print(json.dumps(asked), flush=True)
+"""
+
+
+@pytest.mark.parametrize(("slow", "most_lost"), [(0.21, 1), (0.0, 5)])
+def test_a_kill_loses_the_question_in_hand_and_those_of_the_last_moment(tmp_path, slow, most_lost):
+    """Each slow question is kept before the next one; quick ones wait for one another."""
+
+    def run(last):
+        command = [sys.executable, "-c", KILLED, str(tmp_path), str(slow), str(last)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        return done.returncode, json.loads(done.stdout)
+
+    killed, first = run(last=5)
+    assert (killed, len(first)) == (-signal.SIGKILL, 5)
+    ended, again = run(last=0)
+    assert ended == 0
+    assert list(dict.fromkeys([*first, *again])) == [f"what is {at}?" for at in range(9)]
+    assert 1 <= len(set(first) & set(again)) <= most_lost
 
 
 def test_other_texts_settings_or_names_are_asked_again(town, tmp_path):
