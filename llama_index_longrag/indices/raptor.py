@@ -121,7 +121,7 @@ class RaptorIndex(UpdatableIndex[RaptorStruct]):
         random_state: seeds a clusterer given by name (0).
         journal: the path of a journal, which is opened for each operation, or a journal. A build
             that asks a model often warns once where no journal is given.
-        journal_bytes: the most bytes that the journal at a path keeps; see ``Journal``.
+        journal_bytes: the most bytes that a journal opened here keeps; see ``Journal``.
         summarizer: "llm" (the default), "extractive" for sentences of the text or
             "keywords" for key words, which ask no language model, or your own.
         summary_tokens: the most tokens a summary has (100). It is the model's own limit, too, where
@@ -266,9 +266,8 @@ class RaptorIndex(UpdatableIndex[RaptorStruct]):
 
         Each change is one transaction, so that nothing needs to be persisted; several processes may
         read while one writes, and see what it wrote at their next question. Documents are put in by
-        ``refresh_ref_docs`` or ``insert``. A SQLite file is also the ``journal``, where none is
-        given, so that what was paid for a change that did not end is not paid again; with a server
-        give one.
+        ``refresh_ref_docs`` or ``insert``. The database is also the ``journal``, where none is
+        given, so that what was paid for a change that did not end is not paid again.
 
         Args:
             database: the path of a SQLite file, or a URL such as
@@ -287,7 +286,7 @@ class RaptorIndex(UpdatableIndex[RaptorStruct]):
             MissingExtraError: the extra ``database`` is not installed.
         """
         opened = IndexDatabase(database, name=name, kind=_IN_DATABASE)
-        return cls._open(opened, {"journal": opened.path, **settings})
+        return cls._open(opened, {"journal": opened, **settings})
 
     @classmethod
     def estimate(

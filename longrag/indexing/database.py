@@ -26,6 +26,7 @@ from longrag.errors import (
     InvalidParameterError,
     MissingExtraError,
 )
+from longrag.journal_storage import Server
 from longrag.types import stable_id
 
 if TYPE_CHECKING:
@@ -122,6 +123,10 @@ class IndexDatabase:
     def path(self) -> Path | None:
         """The SQLite file; None for a server."""
         return Path(self._place) if self._engine.dialect.name == "sqlite" else None
+
+    def journal_place(self) -> Path | Server:
+        """Return where paid answers are kept beside the index: its file, or its server."""
+        return self.path or Server(self._place, self._engine.connect)
 
     def __reduce__(self) -> tuple[Any, tuple[Any, ...]]:
         """Pickle where the database is, which another process opens for itself."""

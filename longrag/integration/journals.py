@@ -9,10 +9,12 @@ from contextlib import AbstractContextManager, asynccontextmanager, contextmanag
 from typing import TypeAlias
 
 from longrag.errors import InvalidParameterError
+from longrag.indexing.database import IndexDatabase
 from longrag.journal import Journal, check_budget
 
-JournalLike: TypeAlias = str | os.PathLike[str] | Journal | None
-"""Where answers are kept: the path of a file, a journal that the caller opened, or nowhere."""
+JournalLike: TypeAlias = str | os.PathLike[str] | IndexDatabase | Journal | None
+"""Where answers are kept: the path of a file, the database of an index, a journal that the caller
+opened, or nowhere."""
 
 ModelNames: TypeAlias = Callable[[], Mapping[str, str]]
 """Returns the ``model`` and ``embed_model`` of a journal; called only when a file is opened."""
@@ -26,11 +28,11 @@ def check_journal(journal: JournalLike, max_bytes: int | None = None) -> None:
             out of range or given without a path.
     """
     check_budget(max_bytes, "journal_bytes")
-    if max_bytes is not None and not isinstance(journal, str | os.PathLike):
+    if max_bytes is not None and not isinstance(journal, str | os.PathLike | IndexDatabase):
         raise InvalidParameterError(
             "journal_bytes", max_bytes, "None unless journal is a path", "A Journal has max_bytes."
         )
-    if not isinstance(journal, str | os.PathLike | Journal | None):
+    if not isinstance(journal, str | os.PathLike | IndexDatabase | Journal | None):
         raise InvalidParameterError("journal", journal, "a path, a Journal or None")
 
 
@@ -91,8 +93,14 @@ def open_journal(
         opened = nullcontext(journal)
     else:
         named = names()
+        place, index = (
+            (journal.journal_place(), journal.name)
+            if isinstance(journal, IndexDatabase)
+            else (journal, "")
+        )
         opened = Journal(
-            journal,
+            place,
+            index=index,
             model=named.get("model", ""),
             embed_model=named.get("embed_model", ""),
             max_bytes=max_bytes,

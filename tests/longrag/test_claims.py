@@ -154,8 +154,8 @@ def test_claims_end_with_their_journal_their_process_or_their_time(tmp_path, mon
 
         def owned(**changed: object) -> None:
             sets = ", ".join(f"{name} = ?" for name in changed)
-            with journal._use() as connection, connection:
-                connection.execute(f"UPDATE claims SET {sets}", tuple(changed.values()))
+            with journal._use(write=True) as rows:
+                rows.execute(f"UPDATE longrag_claim SET {sets}", tuple(changed.values()))
 
         def holds(**changed: object) -> bool:
             with Journal(tmp_path / "j") as other:

