@@ -574,9 +574,11 @@ function showTrace() {
     const failed = (step.errors || []).length;
     parts.push(make("button", { class: "way step", "data-skipped": step.skipped !== null,
       "data-failed": failed > 0, click: () => showStep(step) },
-      make("div", { text: step.name + (failed ? ", " + count(failed, "error") : "") }),
+      make("div", { text: step.name + (failed ? ", " + count(failed, "error") : "") +
+        (step.finished === false ? ", not finished" : "") }),
       ...(step.skipped !== null ? [make("div", { class: "dim", text: "skipped: " + step.skipped })] :
-        [bar, make("div", { class: "dim", text: told(step) })])));
+        [bar, make("div", { class: "dim", text: told(step) })]),
+      ...(step.fallback ? [make("div", { class: "dim", text: "instead: " + step.fallback })] : [])));
   }
   section.replaceChildren(...parts);
   const slow = steps.reduce((most, step) => (step.seconds > most.seconds ? step : most), steps[0]);

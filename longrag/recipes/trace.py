@@ -34,7 +34,7 @@ MODULES: Final = (
 )
 """The names of the modules, in the order in which they come."""
 
-_REQUESTS: Final = ("longrag.calls", "longrag.recipes.modules")
+_REQUESTS: Final = ("longrag.calls.requests", "longrag.recipes.modules")
 _ITEMS: Final = 10
 _CHARACTERS: Final = 200
 _COUNTED_ONCE: Final = 1024

@@ -63,7 +63,7 @@ def test_a_summary_without_its_preface_and_its_half_sentence(server):
     assert set(trees.summaries(index)) == {"The mill burned down in 1684."}
 
 
-def recipe_llama_index(server, *, use_async=False, **settings):
+def recipe_llama_index(server, *, use_async=False, on_error="fall_back", **settings):
     from llama_index.core import VectorStoreIndex
     from llama_index.core.schema import TextNode
 
@@ -75,12 +75,13 @@ def recipe_llama_index(server, *, use_async=False, **settings):
     engine = best_performance(
         index, llm=llama_llm(server, **settings), reranker=None, compressor=None, alpha=None,
         classifier=llama_llm(server, **settings), tokenizer=str.split, top_k=2, candidates=2,
+        on_error=on_error,
     )  # fmt: skip
     response = asyncio.run(engine.aquery(QUESTION)) if use_async else engine.query(QUESTION)
     return response.response, response.metadata["trace"], len(response.source_nodes)
 
 
-def recipe_langchain(server, *, use_async=False, **settings):
+def recipe_langchain(server, *, use_async=False, on_error="fall_back", **settings):
     from langchain_core.documents import Document
 
     from langchain_longrag import best_performance
@@ -90,7 +91,7 @@ def recipe_langchain(server, *, use_async=False, **settings):
     llm = chat_model(server, **settings)
     chain = best_performance(
         memory_store(pages, HashEmbeddings()), llm, reranker=None, compressor=None, alpha=None,
-        classifier=llm, top_k=2, candidates=2,
+        classifier=llm, top_k=2, candidates=2, on_error=on_error,
     )  # fmt: skip
     given = {"input": QUESTION}
     found = asyncio.run(chain.ainvoke(given)) if use_async else chain.invoke(given)
@@ -115,7 +116,25 @@ def test_a_recipe_asks_gate_hyde_and_reader_and_counts_their_tokens(server, ask,
 
 @RECIPES
 @pytest.mark.parametrize("number", [0, 1, 2], ids=["gate", "hyde", "reader"])
-def test_a_recipe_raises_what_any_of_its_calls_raises(server, ask, number):
+def test_a_recipe_raises_what_any_of_its_calls_raises_if_told_to(server, ask, number):
     server.faults = [None] * number + [refuse(429)]
+    with pytest.raises(openai.RateLimitError):
+        ask(server, on_error="raise")
+
+
+@RECIPES
+@pytest.mark.parametrize(("number", "name"), [(0, "classification"), (1, "transform")])
+def test_a_recipe_answers_without_the_module_whose_call_is_refused(server, ask, number, name):
+    server.faults = [None] * number + [refuse(429)]
+    answer, trace, sources = ask(server)
+    assert (answer, sources) == (LONG, 2)
+    assert [step["name"] for step in trace if step["fallback"] is not None] == [name]
+    (failed,) = [step for step in trace if step["name"] == name]
+    assert "429" in failed["errors"][0]
+
+
+@RECIPES
+def test_a_recipe_raises_what_its_reader_raises(server, ask):
+    server.faults = [None, None, refuse(429)]
     with pytest.raises(openai.RateLimitError):
         ask(server)

@@ -63,7 +63,17 @@ def hostile_trace():
     """A trace in which every text is hostile."""
     texts = tuple(Preview(text, text, float("nan")) for text in HOSTILE)
     data = StepData(len(texts), 9, texts)
-    ran = Step("retrieval", None, 0.5, {HOSTILE[1]: 2}, 3, 4, data, data, tuple(HOSTILE))
+    ran = Step(
+        "retrieval",
+        fallback=HOSTILE[2],
+        seconds=0.5,
+        calls={HOSTILE[1]: 2},
+        sent_tokens=3,
+        received_tokens=4,
+        input=data,
+        output=data,
+        errors=tuple(HOSTILE),
+    )
     return Trace((Step("classification", HOSTILE[0]), ran))
 
 
@@ -202,13 +212,27 @@ def test_quotes_and_what_lost_are_read_in_a_browser(show):
 
 def test_a_waterfall_has_a_bar_for_each_module_that_ran(show):
     data = StepData(2, 30, (Preview("one", "a", 0.5), Preview("two")))
-    trace = Trace(
-        (
-            Step("classification", "no gate"),
-            Step("retrieval", None, 0.25, {"Embed": 1, "Search": 1}, 7, 0, data, data),
-            Step("generation", None, 0.75, {"Generate": 1}, 30, 5, data, data, ("Error: no",)),
-        )
+    retrieval = Step(
+        "retrieval",
+        fallback="what the keywords find is used alone",
+        seconds=0.25,
+        calls={"Embed": 1, "Search": 1},
+        sent_tokens=7,
+        input=data,
+        output=data,
     )
+    generation = Step(
+        "generation",
+        finished=False,
+        seconds=0.75,
+        calls={"Generate": 1},
+        sent_tokens=30,
+        received_tokens=5,
+        input=data,
+        output=data,
+        errors=("Error: no",),
+    )
+    trace = Trace((Step("classification", "no gate"), retrieval, generation))
     page = show(explore_traces({"Why?": trace, "Where?": Trace()}))
     bars = "els => els.map(one => [one.style.left, one.style.width])"
     assert page.eval_on_selector_all(".fall i", bars) == [["0%", "25%"], ["25%", "75%"]]
@@ -217,7 +241,8 @@ def test_a_waterfall_has_a_bar_for_each_module_that_ran(show):
     assert "250 ms" in steps[1]
     assert "7 sent, 0 received" in steps[1]
     assert "1 Embed, 1 Search" in steps[1]
-    assert steps[2].startswith("generation, 1 error")
+    assert "instead: what the keywords find is used alone" in steps[1]
+    assert steps[2].startswith("generation, 1 error, not finished")
     assert "1.00 s" in page.inner_text("section .dim >> nth=0")
     assert "37 tokens sent, 5 received" in page.inner_text("section .dim >> nth=0")
     # The slowest module is open.
