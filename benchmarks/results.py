@@ -3,6 +3,7 @@
     make results
     python benchmarks/results.py --only chunking systems
     python benchmarks/results.py --llm my_models:gpt --only ablation
+    LONGRAG_SMOLLM2=FOLDER python benchmarks/results.py --llm smollm2:answer --only readers
 
 Every table is an evaluation by ``longrag.evaluation.harness``, kept in the folder ``.results``, so
 that a run which was stopped goes on and vectors are made once. The first run takes ten minutes of
@@ -11,8 +12,8 @@ kept apart. A cell is a mean with its 95 % interval over questions; behind it st
 the paired difference to the first row is sure, up where it is better.
 
 Without ``--llm`` the extractive reader reads and summaries of trees quote; with it both are the
-model's, and results are kept apart. Tables stand in the page between comments that name them; the
-sentences around them are written by hand.
+model's, and results are kept apart. The table of readers is made with it alone. Tables stand in the
+page between comments that name them; the sentences around them are written by hand.
 """
 
 from __future__ import annotations
@@ -53,6 +54,8 @@ KEPT = ROOT / ".results"
 MULTI_HOP = ("hotpotqa", "musique", "2wiki")
 ALPHAS = (0.1, 0.3, 0.6, 1.0, 2.0)
 ARTICLES = 12
+READ = 20
+"""Questions that a language model reads for."""
 
 Cells = Mapping[str, Sequence[str]]
 
@@ -258,6 +261,27 @@ def ablation(bench: Bench) -> Iterator[tuple[str, str]]:
     yield "ablation", table(columns, "pipeline")
 
 
+def readers(bench: Bench) -> Iterator[tuple[str, str]]:
+    """What a language model answers from what is read, beside the extractive reader."""
+    if bench.llm is None:
+        return
+    columns: dict[str, dict[str, str]] = {}
+    for reader, name in (("extractive", "extractive"), ("llm", bench.name)):
+        given = {"token_budget": 1000, "reader": reader}
+        names = ("passages", "evidence", "hybrid")
+        pipelines = [replace(Pipeline.named(one, **given), name=one) for one in names]
+        report = bench.evaluate("hotpotqa", pipelines, READ)
+        if not columns:
+            columns["both paragraphs are read"] = column(report, "R")
+        for measure in ("EM", "F1"):
+            columns[f"{measure}, {name}"] = column(report, measure)
+        columns[f"{name}, CPU s a question"] = {
+            one.label: f"{statistics.fmean(row['costs']['cpu'] for row in one.rows):,.1f}"
+            for one in report.results
+        }
+    yield "readers", table(columns, "pipeline")
+
+
 def systems(bench: Bench) -> Iterator[tuple[str, str]]:
     """All systems on two corpora at equal budgets of tokens."""
     for name, measure, budgets in (
@@ -385,6 +409,7 @@ SECTIONS: Mapping[str, Callable[[Bench], Iterator[tuple[str, str]]]] = {
     "systems": systems,
     "updates": updates,
     "ablation": ablation,
+    "readers": readers,
 }
 
 

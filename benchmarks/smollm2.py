@@ -1,4 +1,4 @@
-r"""SmolLM2-135M-Instruct as a function from prompt to text, for ``raptor_quality.py``.
+r"""SmolLM2-135M-Instruct as functions from prompt to text.
 
     LONGRAG_SMOLLM2=FOLDER python benchmarks/raptor_quality.py --cache CACHE --set squality \
         --documents 8 --clusterer stable --summaries smollm2:write --max-in-flight 16
@@ -50,6 +50,11 @@ def write(prompt: str) -> str:
     return reply.result()
 
 
+def answer(prompt: str) -> str:
+    """Return a short reply to one user's message, for ``results.py --llm smollm2:answer``."""
+    return _generate([prompt], max_tokens=32)[0]
+
+
 def _answer(batch: list[tuple[str, Future[str]]]) -> None:
     try:
         texts = _generate([prompt for prompt, _ in batch])
@@ -62,7 +67,7 @@ def _answer(batch: list[tuple[str, Future[str]]]) -> None:
 
 
 @torch.inference_mode()
-def _generate(prompts: list[str]) -> list[str]:
+def _generate(prompts: list[str], *, max_tokens: int = MAX_TOKENS) -> list[str]:
     chats = [
         _tokenizer.apply_chat_template(
             [{"role": "user", "content": prompt}], add_generation_prompt=True, tokenize=False
@@ -73,7 +78,7 @@ def _generate(prompts: list[str]) -> list[str]:
     begun = time.process_time()
     made = _model.generate(
         **given,
-        max_new_tokens=MAX_TOKENS,
+        max_new_tokens=max_tokens,
         do_sample=False,
         pad_token_id=_tokenizer.pad_token_id,
     )
