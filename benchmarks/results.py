@@ -268,7 +268,7 @@ def readers(bench: Bench) -> Iterator[tuple[str, str]]:
     columns: dict[str, dict[str, str]] = {}
     for reader, name in (("extractive", "extractive"), ("llm", bench.name)):
         given = {"token_budget": 1000, "reader": reader}
-        names = ("passages", "evidence", "hybrid")
+        names = ("passages", "evidence")
         pipelines = [replace(Pipeline.named(one, **given), name=one) for one in names]
         report = bench.evaluate("hotpotqa", pipelines, READ)
         if not columns:
