@@ -8,6 +8,7 @@ nothing. The frameworks send the prompts and stream the replies; ``read`` does t
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -32,6 +33,10 @@ EMPTY_ANSWER = "The documents do not answer this question."
 """The answer when nothing was retrieved, or when the first turn says nothing."""
 
 _NO_ECHO: Final = PromptEcho()
+_FIELD_TAGS: Final = tuple(
+    f"<{end}{name}>" for name in ("question", "long_answer", "short_answer") for end in ("", "/")
+)
+_FIELD_TAG: Final = re.compile("|".join(_FIELD_TAGS))
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,12 +163,11 @@ class AnswerStream:
     returned so far.
     """
 
-    _TAGS = ("<short_answer>", "</short_answer>", "<long_answer>", "</long_answer>")
-
     def __init__(self, fallback: str = "", *, echo: PromptEcho = _NO_ECHO) -> None:
         self.text = ""
         self._fallback = fallback
-        self._held = ""
+        # The last of the reply, which may be the first part of a tag, and white space before it.
+        self._tag = self._held = ""
         self._begun = False
         self._thoughts = ThoughtFilter()
         self._echo = EchoFilter(echo)
@@ -175,15 +179,15 @@ class AnswerStream:
         return shown
 
     def _release(self, text: str) -> str:
-        self._held += text
-        for tag in self._TAGS:
-            self._held = self._held.replace(tag, "")
+        # What a tag separates is not put together, so that it cannot become another tag.
+        *before, last = _FIELD_TAG.split(self._tag + text)
+        at = last.rfind("<")
+        whole = at if at >= 0 and any(tag.startswith(last[at:]) for tag in _FIELD_TAGS) else None
+        self._held += "".join(before) + last[:whole]
+        self._tag = "" if whole is None else last[whole:]
         if not self._begun:
             self._held = self._held.lstrip()
         ready = len(self._held.rstrip())
-        tag_start = self._held.rfind("<")
-        if tag_start >= 0 and any(tag.startswith(self._held[tag_start:]) for tag in self._TAGS):
-            ready = len(self._held[:tag_start].rstrip())
         ready_text, self._held = self._held[:ready], self._held[ready:]
         self._begun = self._begun or bool(ready_text)
         return self._echo.feed(ready_text)
@@ -191,8 +195,8 @@ class AnswerStream:
     def finish(self) -> str:
         """Return what was held back and belongs to the answer, or the fallback."""
         rest = self._release(self._thoughts.finish())
-        rest += self._echo.feed(self._held.rstrip()) + self._echo.finish()
-        self._held = ""
+        rest += self._echo.feed((self._held + self._tag).rstrip()) + self._echo.finish()
+        self._held = self._tag = ""
         if not self.text and not rest:
             rest = self._fallback
         self.text += rest

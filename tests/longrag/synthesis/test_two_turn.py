@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from longrag.calls import Generate, arun, run
 from longrag.errors import GenerationError, InvalidParameterError
+from longrag.models.replies import PromptEcho
 from longrag.models.tokens import count_tokens
 from longrag.prompts import EXTRACT_ANSWER, LONG_ANSWER
 from longrag.synthesis.fields import read_fields
@@ -234,7 +235,9 @@ def test_a_fitted_context_never_exceeds_its_room_or_is_refused(shape, room):
 
 
 markup = st.lists(
-    st.sampled_from(["<short_answer>", "</short_answer>", "<", "</sh", " ", "\n", "a", "b.", ">"]),
+    st.sampled_from(
+        "<short_answer> </short_answer> <question> <ques tion> < </sh a b. >".split() + [" ", "\n"]
+    ),
     max_size=10,
 ).map("".join)
 
@@ -248,6 +251,23 @@ def test_a_streamed_answer_is_the_answer_given_at_once(text, size, fallback):
     assert stream.text == clean_answer(text, fallback=fallback)
     assert stream.text == stream.text.strip()
     assert stream.text or not fallback
+
+
+@pytest.mark.parametrize(
+    ("reply", "answer"),
+    [
+        ("<question>\nThird Eye Blind", "Third Eye Blind"),
+        ("<question>\nThe answer is: Third Eye Blind", "Third Eye Blind"),
+        ("<question>\nWho sang Jumper in 1998?\n</question>\nThird Eye Blind", "Third Eye Blind"),
+        ("<question>", "the fallback"),
+        ("<question>\nWho sang Jumper in 1998?", "the fallback"),
+        ("<ques<short_answer>tion> is a tag", "<question> is a tag"),
+        ("1 <question 2", "1 <question 2"),
+    ],
+)
+def test_the_tags_of_the_prompts_fields_are_no_answer(reply, answer):
+    echo = PromptEcho.of(EXTRACT_ANSWER.format(context="", question=""), "Who sang Jumper in 1998?")
+    assert clean_answer(reply, fallback="the fallback", echo=echo) == answer
 
 
 def test_tokens_are_shown_as_soon_as_they_are_certain():
