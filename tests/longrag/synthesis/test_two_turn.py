@@ -236,7 +236,20 @@ def test_a_fitted_context_never_exceeds_its_room_or_is_refused(shape, room):
 
 markup = st.lists(
     st.sampled_from(
-        "<short_answer> </short_answer> <question> <ques tion> < </sh a b. >".split() + [" ", "\n"]
+        [
+            "<short_answer>",
+            "</short_answer>",
+            "<question>",
+            "<ques",
+            "tion>",
+            "<",
+            "</sh",
+            ">",
+            "a",
+            "b.",
+            " ",
+            "\n",
+        ]
     ),
     max_size=10,
 ).map("".join)
