@@ -248,8 +248,13 @@ def llama_results(documents, wanted, question):
     engines = [index.as_query_engine(llm=llm, filters=wanted)]
     engines += [recipe.with_filters(wanted) for recipe in recipes]
     for engine in engines:
+        # It may be the manager of all of LlamaIndex, which other tests use.
         engine.callback_manager.add_handler(trace)
-        for response in (engine.query(question), asyncio.run(engine.aquery(question))):
+        try:
+            responses = (engine.query(question), asyncio.run(engine.aquery(question)))
+        finally:
+            engine.callback_manager.remove_handler(trace)
+        for response in responses:
             yield response
             yield response.metadata
             yield [node.node.to_dict() for node in response.source_nodes]
