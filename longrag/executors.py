@@ -29,7 +29,7 @@ _TRIES = 3
 
 
 def check_executor(executor: Executor | None) -> None:
-    """Raise ``InvalidParameterError`` unless this is None or has the methods of an executor."""
+    """Check that a value is None or has an executor's methods, or raise a typed error."""
     if executor is not None and not callable(getattr(executor, "submit", None)):
         raise InvalidParameterError(
             "executor", executor, "a concurrent.futures.Executor or None", "See docs/scaling.md."

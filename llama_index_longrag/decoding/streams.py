@@ -10,7 +10,7 @@ from llama_index.core.base.llms.types import CompletionResponse, CompletionRespo
 from llama_index.core.base.response.schema import AsyncStreamingResponse, StreamingResponse
 
 ReadAnswer: TypeAlias = Callable[[CompletionResponse | None], str]
-"""Returns the answer of a model's last response, which is None if the model was not called."""
+"""Reads the answer from a model's last response; the response is None without a call."""
 
 
 @dataclass

@@ -138,7 +138,7 @@ def _read(name: str, reply: Any, n_texts: int, n_sentences: int) -> float | None
 
 
 def _count(reply: str, labels: Sequence[str]) -> dict[str, int] | None:
-    """Count the lines of each label; None where there is none of any, or one of another."""
+    """Count the lines of each label; None for no lines, or for a line of another label."""
     found = [label.lower() for label in _LINE.findall(reply)]
     if not found or not set(found) <= set(labels):
         return None

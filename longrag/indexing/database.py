@@ -209,7 +209,7 @@ class IndexDatabase:
         return found
 
     def cache_folder(self) -> Path | None:
-        """Return the folder for what can be made again from the index; None where there is none."""
+        """Return the index's cache folder, whose files can be deleted; None without a cache."""
         if self._cache is not None:
             return Path(self._cache) / stable_id(self._place, self.name)[:_CACHE_NAME]
         if self._engine.dialect.name != "sqlite":

@@ -59,7 +59,7 @@ class Scorer:
     def score(self, question: Question, outcome: Outcome) -> Measures:
         """Return the measures that the question and the outcome allow.
 
-        AR is None for questions whose answer is not a span; see ``answer_recall``.
+        AR is None for a question that no span of text answers; see ``answer_recall``.
         """
         found: Measures = {}
         if question.gold_ids:

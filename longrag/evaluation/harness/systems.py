@@ -52,7 +52,7 @@ _LEAST_UNITS: Final = 8
 class Found:
     """One text that a pipeline put before the reader, with the documents it is from.
 
-    ``tokens`` is None where they were not counted yet.
+    ``tokens`` is None until they are counted.
     """
 
     text: str
