@@ -26,7 +26,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import random
 import sys
 import time
 from collections.abc import Sequence
@@ -34,8 +33,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from public_data import add_data_option, rows
-from riches_figures import SEED, difference, holds, share
+from public_data import add_data_option
+from riches_figures import difference, holds, share
+from riches_questions import GGUF, SETS, embed_passages, load_set
 
 from longrag.decoding import RichesDecoder, parse_answer, prior_prompt, riches_prompt
 from longrag.indexing import KeyIndex
@@ -43,14 +43,9 @@ from longrag.ingestion import sentence_keys, title_keys
 from longrag.models import EmbeddingScorer
 from longrag.models.embedder import MiniLmEmbedder
 from longrag.models.transformers.model import TransformersLanguageModel
-from longrag.prompts import RICHES_MULTI_HOP, RICHES_READER, RICHES_SINGLE_HOP, RICHES_STOP
+from longrag.prompts import RICHES_READER, RICHES_STOP
 from longrag.types import Document
 
-SETS = {
-    "nq": ("b_singlehop/nq_open", RICHES_SINGLE_HOP),
-    "hotpotqa": ("a_multihop/hotpotqa", RICHES_MULTI_HOP),
-}
-GGUF = "SmolLM2-135M-Instruct.Q4_1.gguf"
 WAYS = ("candidates", "without-gold", "alone", "reader", "beam")
 
 
@@ -81,13 +76,7 @@ def main() -> None:
 
 def record(given: Any) -> None:
     """Answer the questions that the file has no answer to yet."""
-    name, template = SETS[given.set]
-    documents = [
-        Document(row["id"], row["text"], row["title"])
-        for row in rows(given.data / f"{name}.corpus.jsonl.gz")
-    ]
-    questions = list(rows(given.data / f"{name}.questions.dev.jsonl.gz"))
-    random.Random(SEED).shuffle(questions)
+    documents, questions, template = load_set(given.data, given.set)
     lines = given.file.read_text().splitlines() if given.file.exists() else []
     done = {(known["n"], known["way"]) for known in map(json.loads, lines)}
     bench = Bench(documents, template, given)
@@ -113,9 +102,7 @@ class Bench:
         self.embed = MiniLmEmbedder()
         scorer = EmbeddingScorer(self.embed)
         kept = given.file.with_suffix(".vectors.npy")
-        if not kept.exists():
-            np.save(kept, self.embed([f"{d.title}. {d.text}" for d in documents], "document"))
-        self.vectors = np.load(kept)
+        self.vectors = embed_passages(documents, self.embed, kept)
         self.model = TransformersLanguageModel.load(
             str(given.model), gguf_file=GGUF, dtype=torch.bfloat16, chat=given.chat
         )

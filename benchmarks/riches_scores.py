@@ -25,7 +25,6 @@ from __future__ import annotations
 import argparse
 import copy
 import json
-import random
 import sys
 import time
 from collections.abc import Sequence
@@ -33,22 +32,18 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from public_data import add_data_option, rows
-from riches_figures import SEED, holds
+from public_data import add_data_option
+from riches_figures import holds
+from riches_questions import GGUF, SETS, embed_passages, load_set
 
 from longrag.decoding import Constraint, RichesDecoder, prior_prompt, riches_prompt
 from longrag.indexing import KeyIndex
 from longrag.ingestion import sentence_keys
 from longrag.models.embedder import MiniLmEmbedder
 from longrag.models.transformers.model import TransformersLanguageModel
-from longrag.prompts import RICHES_MULTI_HOP, RICHES_SINGLE_HOP, RICHES_STOP
+from longrag.prompts import RICHES_STOP
 from longrag.types import Document, Key
 
-SETS = {
-    "nq": ("b_singlehop/nq_open", RICHES_SINGLE_HOP),
-    "hotpotqa": ("a_multihop/hotpotqa", RICHES_MULTI_HOP),
-}
-GGUF = "SmolLM2-135M-Instruct.Q4_1.gguf"
 SCORED = 6
 """Passages a question that are candidates."""
 
@@ -63,13 +58,7 @@ def main() -> None:
     parser.add_argument("--vectors", type=Path, help="where the passages' vectors are kept")
     add_data_option(parser)
     given = parser.parse_args()
-    name, template = SETS[given.set]
-    documents = [
-        Document(row["id"], row["text"], row["title"])
-        for row in rows(given.data / f"{name}.corpus.jsonl.gz")
-    ]
-    questions = list(rows(given.data / f"{name}.questions.dev.jsonl.gz"))
-    random.Random(SEED).shuffle(questions)
+    documents, questions, template = load_set(given.data, given.set)
     lines = given.file.read_text().splitlines() if given.file.exists() else []
     done = {json.loads(line)["n"] for line in lines}
     recorder = Recorder(documents, template, given)
@@ -96,9 +85,7 @@ class Recorder:
         self.documents, self.template = documents, template
         self.embed = MiniLmEmbedder()
         kept = given.vectors or given.file.with_suffix(".vectors.npy")
-        if not kept.exists():
-            np.save(kept, self.embed([f"{d.title}. {d.text}" for d in documents], "document"))
-        self.vectors = np.load(kept)
+        self.vectors = embed_passages(documents, self.embed, kept)
         self.keys: dict[str, list[Key]] = {document.id: [] for document in documents}
         for key in sentence_keys(documents, with_title=True):
             self.keys[key.doc_id].append(key)
