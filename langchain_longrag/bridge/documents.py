@@ -20,7 +20,6 @@ from langchain_core.vectorstores import VectorStore
 
 from langchain_longrag.bridge.traces import traced
 from longrag import types as core
-from longrag.calls import Search
 from longrag.errors import InvalidDocumentError, StoreError
 from longrag.integration import records
 from longrag.integration.answering import Calls, MethodCall
@@ -157,7 +156,6 @@ class StoredUnits:
         self._metadata: dict[str, dict[str, Any]] = {}
         self.documents: dict[str, core.Document] = {}
         """What is known of the documents that chunks begin in: what all their chunks agree on."""
-        self.request = Search("", 1)
 
     def read_unit_id(self, document: Document) -> str:
         """Return the id of the unit a chunk belongs to: what names it, as a string.
@@ -199,12 +197,13 @@ class StoredUnits:
             self.documents[chunk.doc_id] = core.Document(chunk.doc_id, "", chunk.title, agreed)
         return self._chunks[chunk.id]
 
-    def to_hit(self, document: Document, score: float | None) -> Hit:
-        """Convert a chunk that a search found.
+    def to_hit(self, row: tuple[Document, float | None]) -> Hit:
+        """Convert a chunk that a search found, and its score.
 
         Raises:
             StoreError: it is not a document.
         """
+        document, score = row
         if not isinstance(document, Document):
             raise StoreError(f"a vector store must give documents, got {document!r}")
         chunk = self.to_chunk(document)

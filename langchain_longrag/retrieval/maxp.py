@@ -42,6 +42,7 @@ from longrag.calls import Embed, Fetch, Flow, HasOther, ListChunks, Search
 from longrag.errors import InvalidParameterError
 from longrag.integration.answering import Answerer, Calls, Handler
 from longrag.integration.keyword_sources import KeywordSource, UnitSource, refuse_texts
+from longrag.integration.store_requests import StoreReader
 from longrag.models.tokens import count_tokens
 from longrag.retrieval.assembly import check_token_budget, fit_budget
 from longrag.retrieval.corpus_state import CorpusView
@@ -54,13 +55,7 @@ from longrag.retrieval.filters import (
     Visible,
     both,
 )
-from longrag.retrieval.store_search import (
-    Listed,
-    OnShort,
-    Ranked,
-    check_on_short,
-    retrieve_from_store,
-)
+from longrag.retrieval.store_search import OnShort, check_on_short, retrieve_from_store
 from longrag.retrieval.units import (
     UnitIndex,
     check_k,
@@ -301,9 +296,10 @@ class MaxPRetriever(BaseRetriever):
         if (model := self._find_embedding()) is not None:
             handlers[Embed] = partial(embed, model, config=config)
         if self.vectorstore is not None:
-            handlers[Search] = self._traced(config, "search", partial(self._search, stored))
-            handlers[ListChunks] = self._traced(config, "list", partial(self._list_chunks, stored))
-            handlers[HasOther] = self._traced(config, "list", partial(self._has_other, stored))
+            store = StoreReader(self._profile, stored, self._make_query)
+            handlers[Search] = self._traced(config, "search", store.search)
+            handlers[ListChunks] = self._traced(config, "list", store.list_chunks)
+            handlers[HasOther] = self._traced(config, "list", store.has_other)
         return Answerer(handlers)
 
     def _traced(self, config: RunnableConfig | None, what: str, handler: Handler) -> Handler:
@@ -316,21 +312,6 @@ class MaxPRetriever(BaseRetriever):
             return traced(config, name, {"query": query}, calls, run_type="retriever")
 
         return answer
-
-    def _search(self, stored: StoredUnits, request: Search) -> Calls[Ranked]:
-        stored.request = request
-        query = self._make_query(stored, stored.names_of(request.exclude))
-        found = yield from self._profile.search(query)
-        return Ranked([stored.to_hit(*row) for row in found.rows], found.exact, found.ended)
-
-    def _list_chunks(self, stored: StoredUnits, request: ListChunks) -> Calls[Listed]:
-        query, values = self._make_query(stored), stored.names_of(request.unit_ids)
-        rows = yield from self._profile.list_chunks(query, values)
-        return Listed(stored.group_by_unit(rows, request.unit_ids), self._profile.lists_all(query))
-
-    def _has_other(self, stored: StoredUnits, request: HasOther) -> Calls[bool]:
-        values = stored.names_of(request.unit_ids)
-        return self._profile.has_other(self._make_query(stored), values)
 
     def _fetch(self, stored: StoredUnits, request: Fetch) -> Calls[dict[str, LongUnit]]:
         if self._may_hide_chunks:
@@ -348,8 +329,7 @@ class MaxPRetriever(BaseRetriever):
         """Whether there may be chunks that the user's search arguments leave out."""
         return self.vectorstore is not None and self._profile.hides(self.search_kwargs)
 
-    def _make_query(self, stored: StoredUnits, exclude: tuple[Any, ...] = ()) -> DocumentQuery:
-        request = stored.request
+    def _make_query(self, request: Search, exclude: tuple[Any, ...]) -> DocumentQuery:
         return DocumentQuery(
             self.vectorstore,
             self.unit_key,

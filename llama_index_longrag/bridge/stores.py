@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -18,7 +18,6 @@ from llama_index_longrag.bridge.nodes import (
     to_chunks,
     to_unit,
 )
-from longrag.calls import Search
 from longrag.errors import StoreError
 from longrag.integration.answering import Calls, MethodCall, Together
 from longrag.retrieval.assembly import unit_of_chunks
@@ -34,11 +33,14 @@ class StoredUnits:
     """
 
     def __init__(self, unit_key: str) -> None:
-        self.names = UnitNames(unit_key)
+        self._names = UnitNames(unit_key)
         self._nodes: dict[str, list[BaseNode]] = {}
         self._chunks: dict[str, Chunk] = {}
         self._ends: Counter[str] = Counter()
-        self.request = Search("", 1)
+
+    def names_of(self, unit_ids: Iterable[str]) -> tuple[Any, ...]:
+        """Return what names units in the store, which need not be strings."""
+        return self._names.values(unit_ids)
 
     def nodes(self, unit_id: str) -> Sequence[BaseNode]:
         """Return the unit's node, or else the nodes of its chunks."""
@@ -66,7 +68,7 @@ class StoredUnits:
         Raises:
             StoreError: the node names no unit, or one that reads like another.
         """
-        unit_id = self.names.of(node)
+        unit_id = self._names.of(node)
         if node.node_id not in self._chunks:
             chunk = to_chunk(node, unit_id, self._ends[unit_id])
             self._chunks[node.node_id] = chunk
@@ -80,7 +82,7 @@ class StoredUnits:
         """Sort the nodes that a store listed by unit, without those of other units."""
         chunks: dict[str, list[Chunk]] = {unit_id: [] for unit_id in unit_ids}
         for node in nodes:
-            if self.names.of(node) in chunks:
+            if self._names.of(node) in chunks:
                 chunk = self.convert_chunk(node)
                 chunks[chunk.unit_id].append(chunk)
         return chunks
@@ -90,7 +92,7 @@ class StoredUnits:
         get_nodes = partial(MethodCall, docstore, "get_nodes", kwargs={"raise_error": False})
         units = {}
         for node in (yield get_nodes((list(unit_ids),))):
-            if self.names.contradicts(node, node.node_id):
+            if self._names.contradicts(node, node.node_id):
                 continue
             units[node.node_id] = to_unit(node)
             self.add_unit_node(node)
@@ -104,7 +106,7 @@ class StoredUnits:
             nodes = [found[node_id] for node_id in node_ids if node_id in found]
             # Parents hold their children's text, and alone know its place in the document.
             pieces = [node for node in nodes if parent_id(node) is None] or nodes
-            if pieces and not any(self.names.contradicts(node, unit_id) for node in nodes):
+            if pieces and not any(self._names.contradicts(node, unit_id) for node in nodes):
                 units[unit_id] = unit_of_chunks(unit_id, to_chunks(pieces, unit_id))
                 self._nodes[unit_id] = pieces
         return units

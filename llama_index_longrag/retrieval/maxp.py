@@ -6,7 +6,7 @@ import copy
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol
 
 import numpy as np
 from llama_index.core.base.base_retriever import BaseRetriever
@@ -51,17 +51,12 @@ from longrag.errors import EmbeddingError, InvalidParameterError
 from longrag.indexing.vectors import check_vectors
 from longrag.integration.answering import Answerer, Calls, Handler
 from longrag.integration.keyword_sources import KeywordSource, UnitSource, refuse_texts
+from longrag.integration.store_requests import StoreReader
 from longrag.retrieval.assembly import check_token_budget, fit_budget
 from longrag.retrieval.corpus import CorpusIndex
 from longrag.retrieval.corpus_state import CorpusView
 from longrag.retrieval.filters import both
-from longrag.retrieval.store_search import (
-    Listed,
-    OnShort,
-    Ranked,
-    check_on_short,
-    retrieve_from_store,
-)
+from longrag.retrieval.store_search import OnShort, check_on_short, retrieve_from_store
 from longrag.retrieval.units import (
     UnitIndex,
     check_k,
@@ -69,8 +64,6 @@ from longrag.retrieval.units import (
     retrieve,
 )
 from longrag.types import RetrievedUnit
-
-T = TypeVar("T")
 
 
 class UnitsIndex(Protocol):
@@ -165,10 +158,7 @@ class MaxPRetriever(BaseRetriever):
         objects: list[IndexNode] | None = None,
         verbose: bool = False,
     ) -> None:
-        if (index is None) == (nodes is None):
-            raise InvalidParameterError(
-                "index", index, "given when nodes is not, and the other way round"
-            )
+        _check_source(index, nodes)
         self.similarity_top_k = similarity_top_k
         check_token_budget(token_budget)
         self._token_budget = token_budget
@@ -176,10 +166,6 @@ class MaxPRetriever(BaseRetriever):
         self._filters = filters if filters is not None and filters.filters else None
         self._index = index if isinstance(index, VectorStoreIndex) else None
         self._units_index = None if isinstance(index, VectorStoreIndex) else index
-        if self._units_index is not None and not hasattr(index, "corpus"):
-            raise InvalidParameterError(
-                "index", type(index).__name__, "a VectorStoreIndex or a LongRAGIndex"
-            )
         if self._units_index is not None and tokenizer is None:
             self._count_tokens = self._units_index.corpus.builder.count_tokens
         else:
@@ -292,7 +278,7 @@ class MaxPRetriever(BaseRetriever):
     @property
     def _ranks_exactly(self) -> bool:
         """Whether every search compares the question with every chunk, as far as that is known."""
-        return self._index is None or self._profile.is_exact(self._query())
+        return self._index is None or self._profile.is_exact(self._make_query(Search("", 1)))
 
     def _embed_units(self, nodes: Sequence[BaseNode]) -> Flow[UnitIndex]:
         kept = self._filter_nodes(nodes)
@@ -379,35 +365,13 @@ class MaxPRetriever(BaseRetriever):
     def _answerer(self, stored: StoredUnits) -> Answerer:
         handlers: dict[type, Handler] = {Embed: partial(embed, self._embed_model)}
         if self._index is not None:
-            store = type(self._index.vector_store).__name__
-            handlers[Search] = traced(f"{store}.query", partial(self._search, stored), _show_search)
-            for kind, list_rows in ((ListChunks, self._list_chunks), (HasOther, self._has_other)):
-                handlers[kind] = traced(f"{store}.list", partial(list_rows, stored), _show_units)
+            name = type(self._index.vector_store).__name__
+            store = StoreReader(self._profile, stored, self._make_query)
+            handlers[Search] = traced(f"{name}.query", store.search, _show_search)
+            handlers[ListChunks] = traced(f"{name}.list", store.list_chunks, _show_units)
+            handlers[HasOther] = traced(f"{name}.list", store.has_other, _show_units)
             handlers[Fetch] = partial(self._fetch, self._index, stored)
         return Answerer(handlers)
-
-    def _search(self, stored: StoredUnits, request: Search) -> Calls[Ranked]:
-        stored.request = request
-        query = self._query(
-            text=request.query,
-            vector=request.vector,
-            top_k=request.top_k,
-            exclude=stored.names.values(request.exclude),
-            depth=request.depth,
-        )
-        found = yield from self._profile.search(query)
-        return Ranked([stored.to_hit(row) for row in found.rows], found.exact, found.ended)
-
-    def _list_chunks(self, stored: StoredUnits, request: ListChunks) -> Calls[Listed]:
-        values = stored.names.values(request.unit_ids)
-        # Some stores list chunks by one more search.
-        query = self._query(text=stored.request.query, vector=stored.request.vector)
-        nodes = yield from self._profile.list_chunks(query, values)
-        chunks = stored.group_by_unit(nodes, request.unit_ids)
-        return Listed(chunks, self._profile.lists_all(query))
-
-    def _has_other(self, stored: StoredUnits, request: HasOther) -> Calls[bool]:
-        return self._profile.has_other(self._query(), stored.names.values(request.unit_ids))
 
     def _fetch(self, index: VectorStoreIndex, stored: StoredUnits, request: Fetch) -> Calls[Any]:
         if self._profile.hides(self._search_settings):
@@ -425,9 +389,30 @@ class MaxPRetriever(BaseRetriever):
             raise NotImplementedError("there is no vector store")
         return self._index
 
-    def _query(self, **settings: Any) -> NodeQuery:
+    def _make_query(self, request: Search, exclude: tuple[Any, ...] = ()) -> NodeQuery:
         return NodeQuery(
-            self._store_index, self._embed_model, self._unit_key, self._search_settings, **settings
+            self._store_index,
+            self._embed_model,
+            self._unit_key,
+            self._search_settings,
+            request.query,
+            request.vector,
+            request.top_k,
+            exclude,
+            request.depth,
+        )
+
+
+def _check_source(
+    index: VectorStoreIndex | UnitsIndex | None, nodes: Sequence[BaseNode] | None
+) -> None:
+    if (index is None) == (nodes is None):
+        raise InvalidParameterError(
+            "index", index, "given when nodes is not, and the other way round"
+        )
+    if not (index is None or isinstance(index, VectorStoreIndex) or hasattr(index, "corpus")):
+        raise InvalidParameterError(
+            "index", type(index).__name__, "a VectorStoreIndex or a LongRAGIndex"
         )
 
 

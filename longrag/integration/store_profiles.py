@@ -23,6 +23,7 @@ from longrag.integration.answering import Calls, MethodCall
 
 QueryT_contra = TypeVar("QueryT_contra", contravariant=True)
 RowT = TypeVar("RowT")
+ChunkT_co = TypeVar("ChunkT_co", covariant=True)
 ProfileT = TypeVar("ProfileT")
 
 _PLAIN_KEY: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -43,7 +44,7 @@ class Rows(Generic[RowT]):
     ended: bool = False
 
 
-class Profile(Protocol[QueryT_contra, RowT]):
+class Profile(Protocol[QueryT_contra, RowT, ChunkT_co]):
     """How one class of stores is asked; every method raises ``NotImplementedError`` if it is not.
 
     A query holds the store, the user's own search arguments and the metadata key that names units.
@@ -52,8 +53,13 @@ class Profile(Protocol[QueryT_contra, RowT]):
     def search(self, query: QueryT_contra) -> Calls[Rows[RowT]]:
         """Rank rows, without those of units to exclude, as deep as the query asks."""
 
-    def list_chunks(self, query: QueryT_contra, values: Sequence[Any]) -> Calls[Sequence[RowT]]:
-        """Return all rows whose unit is named by one of the values."""
+    def list_chunks(
+        self, query: QueryT_contra, values: Sequence[Any]
+    ) -> Calls[Sequence[ChunkT_co]]:
+        """Return all chunks whose unit is named by one of the values."""
+
+    def lists_all(self, query: QueryT_contra) -> bool:
+        """Whether a listing is known to hold all chunks of the units."""
 
     def has_other(self, query: QueryT_contra, values: Sequence[Any]) -> Calls[bool]:
         """Whether there is a row that passes and whose unit is named by none of the values."""
