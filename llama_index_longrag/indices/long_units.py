@@ -22,8 +22,9 @@ from llama_index_longrag.bridge.answering import model_answerer
 from llama_index_longrag.bridge.chunk_rows import ChunkRows
 from llama_index_longrag.bridge.documents import decode_document, embedded_text, encode_document
 from llama_index_longrag.bridge.stores import token_counter
+from llama_index_longrag.indices.stored import doc_ids, register_class
 from llama_index_longrag.indices.struct import LongRAGStruct, unit_settings, vector_store_of
-from llama_index_longrag.indices.updatable import UpdatableIndex, doc_ids, register_class
+from llama_index_longrag.indices.updatable import UpdatableIndex
 from llama_index_longrag.retrieval.evidence import EvidenceRetriever
 from llama_index_longrag.retrieval.maxp import MaxPRetriever
 from llama_index_longrag.synthesis.two_turn import TwoTurnSynthesizer

@@ -33,8 +33,9 @@ from llama_index_longrag.bridge.settings import UNSET
 from llama_index_longrag.bridge.tree_nodes import TreeStore
 from llama_index_longrag.indices.raptor_settings import GIVEN, TreeSettings
 from llama_index_longrag.indices.raptor_struct import RaptorStruct
+from llama_index_longrag.indices.stored import doc_ids, register_class
 from llama_index_longrag.indices.tree_runner import TreeRunner
-from llama_index_longrag.indices.updatable import UpdatableIndex, doc_ids, register_class
+from llama_index_longrag.indices.updatable import UpdatableIndex
 from llama_index_longrag.retrieval.raptor import Mode, RaptorRetriever
 from longrag import explorer
 from longrag.calls import Flow

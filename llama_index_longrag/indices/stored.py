@@ -1,0 +1,381 @@
+"""How an index and its documents are kept in LlamaIndex's storage: written, and read back."""
+
+from __future__ import annotations
+
+import os
+from abc import abstractmethod
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Protocol, TypeVar, cast
+
+from llama_index.core.callbacks.base import CallbackManager
+from llama_index.core.data_structs.data_structs import IndexStruct
+from llama_index.core.data_structs.registry import INDEX_STRUCT_TYPE_TO_INDEX_STRUCT_CLASS
+from llama_index.core.indices.base import BaseIndex
+from llama_index.core.indices.loading import load_index_from_storage
+from llama_index.core.indices.registry import INDEX_STRUCT_TYPE_TO_INDEX_CLASS
+from llama_index.core.schema import BaseNode, IndexNode, TransformComponent
+from llama_index.core.storage.docstore.keyval_docstore import KVDocumentStore
+from llama_index.core.storage.index_store import SimpleIndexStore
+from llama_index.core.storage.storage_context import StorageContext
+from llama_index.core.vector_stores.types import BasePydanticVectorStore
+
+from llama_index_longrag.bridge.documents import (
+    WholeDocuments,
+    copy_node,
+    core_documents,
+    node_of,
+)
+from llama_index_longrag.indices.struct import VersionedStruct
+from longrag.calls import Flow
+from longrag.errors import (
+    IndexFormatError,
+    InvalidDocumentError,
+    InvalidParameterError,
+    StaleIndexError,
+)
+from longrag.indexing.storage import MANIFEST, load_folder, save_folder
+from longrag.locks import Lock
+from longrag.types import Document
+
+S = TypeVar("S", bound=VersionedStruct)
+I = TypeVar("I", bound="StoredIndex[Any]")  # noqa: E741
+
+_KIND = "llama-index storage"
+_VERSION = 1
+
+
+class UpdatableCorpus(Protocol):
+    """What of the core an index keeps: documents, and what was derived from them."""
+
+    in_database: bool
+    """Whether a change is kept, and seen by other processes, as soon as it is made."""
+
+    def snapshot(self) -> tuple[Mapping[str, Document], Any]:
+        """Return the documents, as they are now, and what was derived from them."""
+
+    @property
+    def documents(self) -> Mapping[str, Document]:
+        """The documents there are, by id."""
+
+    def change(self, *, upsert: Sequence[Document], delete: Iterable[str]) -> Flow[Any]:
+        """Put documents in and take others out, in one step; on error nothing has changed."""
+
+
+class StoredIndex(BaseIndex[S]):
+    """Keeps the documents of a corpus of the core in LlamaIndex's storage.
+
+    What a change does to the corpus in memory is written to the stores afterwards. If writing is
+    interrupted, the next change also writes what is missing. The version in the struct is raised by
+    each change, so that two objects over one storage do not write over each other's changes.
+    """
+
+    def __init__(
+        self,
+        corpus: UpdatableCorpus,
+        *,
+        title_key: str,
+        nodes: Sequence[BaseNode] | None,
+        objects: Sequence[IndexNode] | None,
+        index_struct: S | None,
+        storage_context: StorageContext,
+        transformations: list[TransformComponent] | None,
+        callback_manager: CallbackManager | None,
+        show_progress: bool,
+    ) -> None:
+        self._corpus = corpus
+        self._title_key = title_key
+        # The documents that the stores hold, by id.
+        self._stored_documents: Mapping[str, Document] = {}
+        # Threads may change the index beside each other; the stores take one change at a time.
+        self._store_lock = Lock(reentrant=True)
+        if index_struct is not None and not corpus.in_database:
+            self._restore(index_struct, self._saved_documents(index_struct, storage_context))
+            self._stored_documents = corpus.documents
+        # The framework stores the struct of an index that it loads once more, over what another
+        # process may have stored meanwhile.
+        apart = replace(storage_context, index_store=SimpleIndexStore())
+        super().__init__(
+            nodes=nodes,
+            objects=objects,
+            index_struct=index_struct,
+            storage_context=storage_context if index_struct is None else apart,
+            callback_manager=callback_manager,
+            transformations=transformations or [WholeDocuments()],
+            show_progress=show_progress,
+        )
+        self._storage_context = storage_context
+
+    @abstractmethod
+    def _restore(self, struct: S, documents: Sequence[Document]) -> None:
+        """Fill the corpus with what was saved."""
+
+    @abstractmethod
+    def _record(self, struct: S) -> None:
+        """Write into the struct and the vector store what was derived from the documents."""
+
+    @abstractmethod
+    def _new_struct(self) -> S:
+        """Return the struct of an empty index."""
+
+    @classmethod
+    def from_persist_dir(
+        cls: type[I],
+        persist_dir: str,
+        *,
+        vector_store: BasePydanticVectorStore | None = None,
+        **kwargs: Any,
+    ) -> I:
+        """Load the one index of a folder that ``persist`` or ``storage_context.persist`` wrote.
+
+        A ``vector_store`` that LlamaIndex does not read from there by itself is given.
+
+        Raises:
+            IndexFormatError: the folder is missing, damaged, or holds no index or several.
+            InvalidParameterError: the folder holds an index of another class, or was built with
+                other settings.
+        """
+        storage_context, saved = _read_folder(persist_dir, vector_store)
+        if "index_id" not in kwargs and len(saved) != 1:
+            raise IndexFormatError(f"{persist_dir!r} holds {len(saved)} indexes: pass index_id")
+        if "index_id" in kwargs and kwargs["index_id"] not in [one.index_id for one in saved]:
+            raise IndexFormatError(f"{persist_dir!r} holds no index {kwargs['index_id']!r}")
+        index = load_index_from_storage(storage_context, **kwargs)
+        if not isinstance(index, cls):
+            raise InvalidParameterError(
+                "persist_dir", persist_dir, f"a saved {cls.__name__}, not {type(index).__name__}"
+            )
+        return index
+
+    def persist(self, persist_dir: str | os.PathLike[str]) -> None:
+        """Write the storage of the index to a folder, whole or not at all.
+
+        ``from_persist_dir`` reads it. A process that is killed leaves what was there before, where
+        ``storage_context.persist`` may leave a part of each; saves wait for one another.
+
+        Raises:
+            InvalidParameterError: the index lives in a database, which keeps every change.
+            IndexFormatError: the folder holds something else; it is left as it was.
+            OSError: the disk is full or cannot be written.
+        """
+        if self._corpus.in_database:
+            raise InvalidParameterError(
+                "persist_dir", str(persist_dir), "left out: the database keeps every change"
+            )
+        with self._store_lock:
+            save_folder(
+                persist_dir,
+                _KIND,
+                _VERSION,
+                lambda folder: self._storage_context.persist(persist_dir=str(folder)),
+            )
+
+    @property
+    def callback_manager(self) -> CallbackManager:
+        """Where the index tells its events."""
+        return self._callback_manager
+
+    def source_nodes(self, doc_ids: Sequence[str]) -> list[BaseNode]:
+        """Return copies of the nodes of member documents, without those deleted since."""
+        documents = self._corpus.documents
+        return [copy_node(node_of(documents[doc_id])) for doc_id in doc_ids if doc_id in documents]
+
+    def _build_index_from_nodes(self, nodes: Sequence[BaseNode], **build_kwargs: Any) -> S:
+        struct = self._new_struct()
+        # What is in a database is read when it is asked for, and not to open it.
+        if not self._corpus.in_database:
+            self._record(struct)
+            self._stored_documents = self._corpus.documents
+        return struct
+
+    def _insert(self, nodes: Sequence[BaseNode], **insert_kwargs: Any) -> None:
+        self._record(self._index_struct)
+
+    def _delete_node(self, node_id: str, **delete_kwargs: Any) -> None:
+        self._index_struct.documents.pop(node_id, None)
+
+    def _write_stores(self, hashes: Mapping[str, str] | None = None, **insert_kwargs: Any) -> None:
+        """Bring the stores up to the corpus, with all that a change cut short left undone."""
+        with self._store_lock, self._next_version():
+            current, stored = self._corpus.documents, self._stored_documents
+            nodes = [
+                copy_node(node_of(new))
+                for id_, new in current.items()
+                if stored.get(id_) is not new
+            ]
+            stale = [node_of(old) for id_, old in stored.items() if current.get(id_) is not old]
+            if self._corpus.in_database:
+                hashes = {**_source_hashes(nodes), **(hashes or {})}
+            replaced = {node.ref_doc_id or node.node_id for node in nodes}
+            self._announce(nodes, stale, replaced)
+            for node in stale:
+                if (node.ref_doc_id or node.node_id) in replaced:
+                    self._forget_metadata(node)
+            super().insert_nodes(nodes, **insert_kwargs)
+            gone = {*(node.node_id for node in stale), *self._index_struct.deleting}
+            self._delete_from_stores(gone - {node.node_id for node in nodes})
+            self._stored_documents = current
+            self._forget_announced()
+            if hashes:
+                self.docstore.set_document_hashes(dict(hashes))
+
+    def _delete_from_stores(self, node_ids: set[str]) -> None:
+        """Delete nodes, from the docstore only those that no other index keeps there."""
+        shared = node_ids & self._node_ids_of_others() if node_ids else set()
+        for own, last in ((shared, False), (node_ids - shared, True)):
+            if own:
+                super().delete_nodes(sorted(own), delete_from_docstore=last)
+
+    def _sync_stores(self) -> None:
+        """Bring the stores in memory up to an index in a database, which others may change."""
+        if self._corpus.in_database and self._stored_documents is not self._corpus.snapshot()[0]:
+            self._write_stores()
+
+    def _check_version(self) -> None:
+        """Refuse to write over what another index over the same storage has written.
+
+        Between the check and the writing another may still write: the framework's stores cannot
+        exclude it.
+        """
+        struct: S | None = getattr(self, "_index_struct", None)
+        if struct is None or self._corpus.in_database:
+            return
+        # A thread that stores is between its two versions.
+        with self._store_lock:
+            saved = self._storage_context.index_store.get_index_struct(struct.index_id)
+            changed = isinstance(saved, VersionedStruct) and saved.version != struct.version
+        if changed:
+            raise StaleIndexError(
+                f"the index {struct.index_id!r} was changed by another process or object over the"
+                " same storage. Load it again and repeat the change; an index in a database"
+                f" ({type(self).__name__}.open) follows such changes by itself."
+            )
+
+    @contextmanager
+    def _next_version(self) -> Iterator[None]:
+        self._check_version()
+        struct = self._index_struct
+        before = struct.version
+        struct.version += 1
+        try:
+            yield
+        except BaseException:
+            # The next change stores what this one could not: it goes on from what is stored.
+            struct.version = before
+            with suppress(Exception):
+                saved = self._storage_context.index_store.get_index_struct(struct.index_id)
+                struct.version = saved.version if isinstance(saved, VersionedStruct) else before
+            raise
+
+    def _forget_metadata(self, node: BaseNode) -> None:
+        """Have the docstore take the metadata of the next version, as it does of the first one.
+
+        To delete the node would do so too; a process killed then would leave no version of it.
+        """
+        docstore, doc_id = self.docstore, node.ref_doc_id
+        if not isinstance(docstore, KVDocumentStore):
+            docstore.delete_document(node.node_id, raise_error=False)
+        elif doc_id is not None and (info := docstore.get_ref_doc_info(doc_id)) is not None:
+            info.metadata = {}
+            collection = docstore._ref_doc_collection
+            docstore._kvstore.put(doc_id, info.to_dict(), collection=collection)
+
+    def _announce(
+        self, nodes: Sequence[BaseNode], stale: Sequence[BaseNode], replaced: Collection[str]
+    ) -> None:
+        """Tell the storage which nodes are about to change; a change that is cut short leaves it.
+
+        Whoever loads the index then leaves out nodes whose document is deleted, and takes of the
+        others what is there.
+        """
+        if self._corpus.in_database or not (nodes or stale):
+            return
+        struct = self._index_struct
+        gone = {n.node_id for n in stale if (n.ref_doc_id or n.node_id) not in replaced}
+        put = {node.node_id for node in (*nodes, *stale)} - gone
+        struct.changing = sorted({*struct.changing, *put} - gone)
+        struct.deleting = sorted({*struct.deleting, *gone} - put)
+        self._announce_rows(struct)
+        self._storage_context.index_store.add_index_struct(struct)
+
+    def _announce_rows(self, struct: S) -> None:
+        """Write into the struct which rows of the vector store are about to change."""
+
+    def _forget_announced(self) -> None:
+        """Tell the storage that the change is whole."""
+        struct = self._index_struct
+        if struct.changing or struct.deleting:
+            struct.changing, struct.deleting = [], []
+            self._storage_context.index_store.add_index_struct(struct)
+
+    def _node_ids_of_others(self) -> set[str]:
+        """Return the nodes of documents that other indexes of ours keep in the same docstore."""
+        return {
+            node_id
+            for struct in self._storage_context.index_store.index_structs()
+            if isinstance(struct, VersionedStruct) and struct.index_id != self.index_id
+            for node_id in struct.documents
+        }
+
+    def _saved_documents(self, struct: S, storage_context: StorageContext) -> list[Document]:
+        docstore, unsure = storage_context.docstore, {*struct.changing, *struct.deleting}
+        try:
+            nodes = docstore.get_nodes([id_ for id_ in struct.documents if id_ not in unsure])
+            # A change was cut short: what is there of the nodes it put in is taken.
+            nodes += docstore.get_nodes(struct.changing, raise_error=False)
+        except (ValueError, TypeError, LookupError, AttributeError) as error:
+            raise IndexFormatError(
+                f"the docstore lacks a document of the index: {error}"
+            ) from error
+        return self._documents(nodes)
+
+    def _documents(self, nodes: Sequence[BaseNode]) -> list[Document]:
+        there = self._corpus.documents
+        documents = core_documents(nodes, self._title_key)
+        for document in documents:
+            known = there.get(document.id)
+            if known is not None and node_of(known).node_id != node_of(document).node_id:
+                raise InvalidDocumentError(
+                    f"two nodes are document {document.id!r}: delete one first"
+                )
+        return documents
+
+
+def _read_folder(
+    persist_dir: str, vector_store: BasePydanticVectorStore | None
+) -> tuple[StorageContext, list[IndexStruct]]:
+    """Return the storage in a folder that either ``persist`` wrote, and the indexes in it."""
+
+    def read(folder: Path) -> tuple[StorageContext, list[IndexStruct]]:
+        try:
+            context = StorageContext.from_defaults(
+                persist_dir=str(folder), vector_store=vector_store
+            )
+            return context, context.index_store.index_structs()
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            raise IndexFormatError(f"no index can be read from {persist_dir!r}: {error}") from error
+
+    if (Path(persist_dir) / MANIFEST).exists():
+        return load_folder(persist_dir, _KIND, _VERSION, read)
+    return read(Path(persist_dir))
+
+
+def doc_ids(documents: Mapping[str, Document]) -> dict[str, str]:
+    """Return the id of every document by the id of its node."""
+    return {node_of(document).node_id: doc_id for doc_id, document in documents.items()}
+
+
+def _source_hashes(nodes: Sequence[BaseNode]) -> dict[str, str]:
+    """Return the hashes of the documents that nodes were made from, as the nodes know them."""
+    sources = [node.source_node for node in nodes]
+    return {one.node_id: one.hash for one in sources if one is not None and one.hash}
+
+
+def register_class(struct: type[VersionedStruct], index: type[StoredIndex[Any]]) -> None:
+    """Tell LlamaIndex the classes of a saved index; doing so again changes nothing."""
+    structs = cast("dict[Any, type[IndexStruct]]", INDEX_STRUCT_TYPE_TO_INDEX_STRUCT_CLASS)
+    structs[struct.get_type()] = struct
+    classes = cast("dict[Any, type[BaseIndex[Any]]]", INDEX_STRUCT_TYPE_TO_INDEX_CLASS)
+    classes[struct.get_type()] = index
