@@ -231,7 +231,7 @@ def paced_decoder(model: Timed, index: KeyIndex, new_tokens: int) -> RichesDecod
     """Return a decoder that opens spans in time; it is kept, as any decoder is."""
     decoder = RichesDecoder(model, index, beam_size=BEAMS, max_new_tokens=new_tokens)
     paced = Paced(index, model.tokenizer, end_ids=model.end_ids)
-    decoder._constraint = lambda stop: paced
+    decoder._planner.constraint = lambda stop: paced
     return decoder
 
 

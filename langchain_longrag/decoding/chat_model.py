@@ -19,9 +19,8 @@ from langchain_longrag.decoding.conversation import OUTPUT, to_messages
 from longrag.decoding.answers import parse_answer
 from longrag.decoding.attribution import MAX_CITED
 from longrag.decoding.candidates import Candidates, CandidatesFor
-from longrag.decoding.decoder import check_strings
 from longrag.decoding.generation import Delta, Generation, RetrievedSpan
-from longrag.decoding.settings import check_stop
+from longrag.decoding.settings import check_stop, check_strings
 from longrag.decoding.threads import in_one_thread
 from longrag.errors import GenerationError, InvalidParameterError
 from longrag.integration.chat_prompts import (

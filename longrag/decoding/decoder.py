@@ -4,32 +4,37 @@ from __future__ import annotations
 
 import copy
 import sys
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import lru_cache, partial
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, Final, Literal, TypeAlias, get_args
+from typing import Any, get_args
 
-from longrag.decoding.beam import beam
 from longrag.decoding.candidates import (
     KEY_WEIGHT,
-    MAX_RANKED_KEYS,
     RETRIEVER_WEIGHT,
     Candidates,
     CandidatesFor,
     KeyScore,
-    Prior,
-    Ranking,
     Weighing,
-    split_candidates,
 )
-from longrag.decoding.constraint import MAX_THOUGHT_TOKENS, Constraint
-from longrag.decoding.driver import Outcome, Stopped, drive, finish, never
-from longrag.decoding.exact import Opened, best_keys, exact
-from longrag.decoding.generation import Delta, Generation, RetrievedSpan, Usage
-from longrag.decoding.grounding import MIN_GAIN, grounded
-from longrag.decoding.search import Hypothesis, Questions, Search, Step
-from longrag.decoding.settings import check_count, check_flag, check_number, check_prompt
+from longrag.decoding.constraint import MAX_THOUGHT_TOKENS
+from longrag.decoding.driver import Outcome, Stopped, finish, never
+from longrag.decoding.generation import Delta, Generation, RetrievedSpan
+from longrag.decoding.grounding import MIN_GAIN
+from longrag.decoding.planning import (
+    Planner,
+    SearchMode,
+    SearchSettings,
+    Task,
+    Wanted,
+    iterate_found,
+)
+from longrag.decoding.settings import (
+    check_count,
+    check_flag,
+    check_number,
+    check_prompt,
+    check_strings,
+)
 from longrag.decoding.writer import Stream, Writer
 from longrag.errors import InvalidParameterError
 from longrag.indexing import KeyIndex
@@ -38,10 +43,6 @@ from longrag.models.language_model import LanguageModel
 from longrag.models.rerankers.scorers import Scorer
 from longrag.models.tokenizer import MARKERS
 from longrag.types import Document
-
-SearchMode: TypeAlias = Literal["auto", "beam", "exact"]
-
-_KEPT: Final = 8
 
 
 class RichesDecoder:
@@ -128,52 +129,45 @@ class RichesDecoder:
             raise InvalidParameterError("score", score, f"one of {', '.join(get_args(KeyScore))}")
         self.language_model = language_model
         self.key_index = key_index
-        self.beam_size = check_count("beam_size", beam_size)
-        self.adaptive = check_flag("adaptive", adaptive)
-        self.require_quote = check_flag("require_quote", require_quote)
-        self.min_gain = check_number("min_gain", min_gain)
-        self.search = search
-        self.score = score
         if key_scorer is not None and not callable(key_scorer):
             allowed = "a function that takes a query and texts and returns scores, or None"
             raise InvalidParameterError("key_scorer", key_scorer, allowed)
-        self._weighing = Weighing(
-            check_number("retriever_weight", retriever_weight),
-            key_scorer,
-            check_number("key_weight", key_weight),
+        search_settings = SearchSettings(
+            beam_size=check_count("beam_size", beam_size),
+            adaptive=check_flag("adaptive", adaptive),
+            search=search,
+            score=score,
+            weighing=Weighing(
+                check_number("retriever_weight", retriever_weight),
+                key_scorer,
+                check_number("key_weight", key_weight),
+            ),
+            require_quote=check_flag("require_quote", require_quote),
+            min_gain=check_number("min_gain", min_gain),
+            min_spans=check_count("min_spans", min_spans, 0),
+            max_rows=check_count("max_rows", max_rows),
         )
-        self._priors: dict[tuple[int, ...], Prior] = {}
-        self.min_spans = check_count("min_spans", min_spans, 0)
+        limits = {
+            "markers": markers,
+            "max_spans": max_spans,
+            "max_thought_tokens": max_thought_tokens,
+            "max_span_tokens": max_span_tokens,
+            "repeat_keys": repeat_keys,
+        }
+        self._planner = Planner(language_model, key_index, search_settings, limits)
         self.max_new_tokens = check_count("max_new_tokens", max_new_tokens)
-        self.max_rows = check_count("max_rows", max_rows)
         self.stop = check_strings(stop, "stop")
         self.markers = markers
         self._stopped: Stopped = never
         self._texts = {document.id: document.text for document in documents}
         self._titles = {document.id: document.title for document in documents}
-        self._constrain = partial(
-            Constraint,
-            tokenizer=language_model.tokenizer,
-            markers=markers,
-            end_ids=language_model.end_ids,
-            max_spans=max_spans,
-            max_thought_tokens=max_thought_tokens,
-            max_span_tokens=max_span_tokens,
-            repeat_keys=repeat_keys,
-        )
-        # A constraint remembers what may follow, so one is kept for each way to stop.
-        self._constraint = lru_cache(_KEPT)(lambda stop: self._over(key_index, stop))
         if require_quote and max_spans == 0:
             allowed = "at least 1, or require_quote=False"
             raise InvalidParameterError("max_spans", max_spans, allowed)
         if min_spans and not len(key_index):
             raise InvalidParameterError("min_spans", min_spans, "0 where the index has no keys")
-        self._constraint(self.stop)
-
-    def _over(self, index: KeyIndex, stop: tuple[str, ...]) -> Constraint:
-        """Return the constraint of an index; without keys nothing can be quoted."""
-        least = max(self.min_spans, int(self.require_quote)) if len(index) else 0
-        return self._constrain(index, stop=stop, min_spans=least)
+        # The constraint checks its own settings.
+        self._planner.constraint(self.stop)
 
     @property
     def settings(self) -> Mapping[str, Any]:
@@ -182,33 +176,33 @@ class RichesDecoder:
         Always in the order of the arguments, so that they may be part of a cache's key. The values
         are numbers, strings, booleans, None and tuples of strings.
         """
-        limits = self._constraint(self.stop)
+        own, limits = self._planner.settings, self._planner.constraint(self.stop)
         return MappingProxyType(
             {
-                "beam_size": self.beam_size,
-                "adaptive": self.adaptive,
-                "search": self.search,
-                "score": self.score,
-                "retriever_weight": self._weighing.retriever_weight,
-                "key_weight": self._weighing.key_weight,
-                "require_quote": self.require_quote,
-                "min_gain": self.min_gain,
+                "beam_size": own.beam_size,
+                "adaptive": own.adaptive,
+                "search": own.search,
+                "score": own.score,
+                "retriever_weight": own.weighing.retriever_weight,
+                "key_weight": own.weighing.key_weight,
+                "require_quote": own.require_quote,
+                "min_gain": own.min_gain,
                 "max_new_tokens": self.max_new_tokens,
                 "max_thought_tokens": limits.max_thought_tokens,
                 "max_span_tokens": limits.max_span_tokens,
-                "min_spans": self.min_spans,
+                "min_spans": own.min_spans,
                 "max_spans": limits.max_spans,
                 "repeat_keys": limits.repeat_keys,
                 "stop": self.stop,
                 "markers": self.markers,
-                "max_rows": self.max_rows,
+                "max_rows": own.max_rows,
             }
         )
 
     @property
     def key_scorer_name(self) -> str:
         """The name of the key scorer, which is not among ``settings``; empty without one."""
-        scorer = self._weighing.key_scorer
+        scorer = self._planner.settings.weighing.key_scorer
         return "" if scorer is None else str(getattr(scorer, "name", type(scorer).__qualname__))
 
     def stopped_by(self, stopped: Callable[[], bool]) -> RichesDecoder:
@@ -371,18 +365,13 @@ class RichesDecoder:
             GenerationError: the model failed.
         """
         wanted = sys.maxsize if k is None else check_count("k", k)
-        opening = self.language_model.tokenizer.encode(f" {self.markers[0]}")
-        task = self._task([prompt], [""], [candidates], stop=(), behind=opening)
-        constraint = task.constraints[0]
-        search = best_keys(
-            Questions(constraint, 0, frozenset(), self.max_new_tokens),
-            Hypothesis((), (), constraint.start(inside=True)),
-            wanted=wanted,
-            beam_size=self.beam_size,
-            max_rows=self.max_rows,
+        constraint, search = self._planner.plan_keys(
+            candidates, wanted=wanted, length=self.max_new_tokens
         )
-        task = replace(task, searches=[search])
-        for number, own in enumerate(_found(task.run(self.language_model, self._stopped))):
+        ids = self._prompt_ids(prompt, self.max_new_tokens, behind=constraint.opening_ids)
+        task = Task([constraint], [ids], [search], [self._writer()])
+        found = iterate_found(task.run(self.language_model, self._stopped))
+        for number, own in enumerate(found):
             if own.place.spans and number < wanted:
                 yield from task.generation(0, Outcome([own])).spans
 
@@ -397,124 +386,36 @@ class RichesDecoder:
         max_new_tokens: int | None = None,
         n_best: int = 1,
         rivals: int = 0,
-        behind: Sequence[int] = (),
-    ) -> _Task:
+    ) -> Task:
         ends = self.stop if stop is None else check_strings(stop, "stop")
         length = self.max_new_tokens
         if max_new_tokens is not None:
             length = check_count("max_new_tokens", max_new_tokens)
-        if n_best > (self.beam_size if self.search != "exact" else 1):
-            allowed = f"at most the beam_size of {self.beam_size}, and 1 in an exact search"
+        own = self._planner.settings
+        if n_best > (own.beam_size if own.search != "exact" else 1):
+            allowed = f"at most the beam_size of {own.beam_size}, and 1 in an exact search"
             raise InvalidParameterError("n_best", n_best, allowed)
-        ids = [self._prompt_ids(prompt, behind, length) for prompt in prompts]
-        base = self._constraint(ends)
-        behind_nothing = [*self._prompt_ids(prior_prompt, (), length), *base.opening_ids]
-        wants = [
-            _Wanted(number, length, n_best, query, ends, tuple(behind_nothing), len(ids))
-            for number, query in enumerate(queries)
+        ids = [self._prompt_ids(prompt, length) for prompt in prompts]
+        opening = self._planner.constraint(ends).opening_ids
+        prior_ids = [*self._prompt_ids(prior_prompt, length), *opening]
+        plans = [
+            self._planner.plan(
+                Wanted(number, length, n_best, query, ends, tuple(prior_ids), len(ids)), given
+            )
+            for number, (query, given) in enumerate(zip(queries, candidates, strict=True))
         ]
-        pairs = [
-            self._search(wanted, base, own) for wanted, own in zip(wants, candidates, strict=True)
-        ]
-        return _Task(
-            constraints=[constraint for constraint, _ in pairs],
-            prompts=[*ids, behind_nothing],
-            searches=[search for _, search in pairs],
-            writers=[
-                Writer(
-                    self.language_model.tokenizer, self._texts, ends, query, self._titles, rivals
-                )
-                for query in queries
-            ],
+        return Task(
+            constraints=[constraint for constraint, _ in plans],
+            prompts=[*ids, prior_ids],
+            searches=[search for _, search in plans],
+            writers=[self._writer(ends, query, rivals) for query in queries],
         )
 
-    def _search(
-        self, wanted: _Wanted, base: Constraint, candidates: Candidates | CandidatesFor | None
-    ) -> tuple[Constraint, Search]:
-        """Return the constraint of an output, and the search for it."""
-        constraint, opened = base, None
-        if candidates is not None and not callable(candidates):
-            constraint, opened = self._restricted(wanted, candidates)
-        if self.require_quote and not len(constraint.index):
-            return constraint, _nothing(constraint)
-        end_ids = frozenset(self.language_model.end_ids)
-        exactly = self.search == "exact"
-        if self.search == "auto":
-            exactly = candidates is not None and wanted.n_best == 1
-        if callable(candidates) and not exactly:
-            raise InvalidParameterError(
-                "candidates", candidates, 'ids, or a function with search="auto" or "exact"'
-            )
-        if exactly:
-            search = exact(
-                constraint,
-                prompt=wanted.prompt,
-                end_ids=end_ids,
-                beam_size=self.beam_size,
-                max_new_tokens=wanted.length,
-                max_rows=self.max_rows,
-                opened=self._asking(wanted, candidates)
-                if callable(candidates)
-                else opened or (lambda own: (constraint, None)),
-            )
-        else:
-            search = beam(
-                constraint,
-                prompt=wanted.prompt,
-                end_ids=end_ids,
-                beam_size=self.beam_size,
-                adaptive=self.adaptive,
-                max_new_tokens=wanted.length,
-                n_best=wanted.n_best,
-            )
-        if self.require_quote:
-            search = grounded(
-                search,
-                prior_prompt=wanted.prior_prompt,
-                min_gain=self.min_gain,
-                every_quote=candidates is not None and self.score in ("prior", "retriever"),
-            )
-        return constraint, search
+    def _writer(self, stop: Sequence[str] = (), query: str = "", rivals: int = 0) -> Writer:
+        tokenizer = self.language_model.tokenizer
+        return Writer(tokenizer, self._texts, stop, query, self._titles, rivals)
 
-    def _restricted(self, wanted: _Wanted, candidates: Candidates) -> tuple[Constraint, Opened]:
-        """Return the constraint over candidates' keys, and how they are ranked if they are few."""
-        ids, scores = split_candidates(candidates)
-        index = self.key_index.only(ids)
-        constraint = self._over(index, wanted.stop)
-        if index.mode != "keys" or len(index) > MAX_RANKED_KEYS:
-            return constraint, lambda own: (constraint, None)
-        prior = self._priors.setdefault(wanted.behind_nothing, {})
-        while len(self._priors) > _KEPT:
-            self._priors.pop(next(iter(self._priors)))
-
-        def opened(own: Hypothesis) -> tuple[Constraint, Ranking]:
-            if self.score == "retriever":
-                # The thought before the first quote only repeats the question in worse words.
-                asked = self._query(wanted, own) if own.place.spans else wanted.query
-                keys = self._weighing.of_keys(index, scores, asked)
-            else:
-                keys = {tokens: 0.0 for tokens, _ in index.entries()}
-            return constraint, Ranking(self.score, keys, wanted.prior_prompt, prior)
-
-        return constraint, opened
-
-    def _asking(self, wanted: _Wanted, candidates: CandidatesFor) -> Opened:
-        """Return a function that asks for candidates at each span that is opened."""
-
-        def opened(own: Hypothesis) -> tuple[Constraint, Ranking | None]:
-            return self._restricted(wanted, candidates(self._query(wanted, own)))[1](own)
-
-        return opened
-
-    def _query(self, wanted: _Wanted, own: Hypothesis) -> str:
-        """Return the query with the thought that was written before a span that was just opened."""
-        spans = own.place.spans
-        begin = spans[-1].closed if spans else 0
-        written = self.language_model.tokenizer.decode(own.tokens[begin:])
-        thought = written.strip().removesuffix(self.markers[0]).strip()
-        return f"{wanted.query} {thought}".strip()
-
-    def _prompt_ids(self, prompt: str, behind: Sequence[int], length: int) -> list[int]:
+    def _prompt_ids(self, prompt: str, length: int, behind: Sequence[int] = ()) -> list[int]:
         window = self.language_model.context_window
         if window is not None and length >= window:
             allowed = f"below {window}, the tokens of the model's window"
@@ -528,75 +429,3 @@ class RichesDecoder:
                 f"max_new_tokens takes {length}",
             )
         return ids
-
-
-@dataclass(frozen=True, slots=True)
-class _Wanted:
-    """One output to search for, of at most ``length`` tokens, after the prompt of a number.
-
-    ``behind_nothing`` are the tokens of the prior prompt, whose number is ``prior_prompt``.
-    """
-
-    prompt: int
-    length: int
-    n_best: int
-    query: str
-    stop: tuple[str, ...]
-    behind_nothing: tuple[int, ...]
-    prior_prompt: int
-
-
-def _nothing(constraint: Constraint) -> Search:
-    """Search where there is nothing to quote: ask no model."""
-    yield from ()
-    return [Hypothesis((), (), constraint.start(), "no_quote")]
-
-
-@dataclass(frozen=True, slots=True)
-class _Task:
-    """Prompts that are continued together."""
-
-    constraints: list[Constraint]
-    prompts: list[list[int]]
-    searches: list[Search]
-    writers: list[Writer]
-
-    def run(
-        self, model: LanguageModel, stopped: Stopped
-    ) -> Generator[list[Step], None, list[Outcome]]:
-        return drive(model, self.prompts, self.searches, stopped)
-
-    def generation(self, number: int, outcome: Outcome) -> Generation:
-        usage = Usage(len(self.prompts[number]), 0, outcome.calls, outcome.rows)
-        return self.writers[number].generation(outcome.hypotheses, usage)
-
-
-def _found(run: Generator[list[Step], None, list[Outcome]]) -> Iterator[Hypothesis]:
-    """Yield the hypotheses of a search as soon as they are found, each once."""
-    count = 0
-    try:
-        while True:
-            (step,) = next(run)
-            yield from step.found[count:]
-            count = len(step.found)
-    except StopIteration as over:
-        (outcome,) = over.value
-    finally:
-        run.close()
-    yield from outcome.hypotheses[count:]
-
-
-def check_strings(value: Sequence[str], name: str) -> tuple[str, ...]:
-    """Return one string or several as a tuple.
-
-    Raises:
-        InvalidParameterError: a string is empty, or a value is not a string.
-    """
-    allowed = "strings that are not empty"
-    if not isinstance(value, Iterable):
-        raise InvalidParameterError(name, value, allowed)
-    found = (value,) if isinstance(value, str) else tuple(value)
-    for string in found:
-        if not isinstance(string, str) or not string:
-            raise InvalidParameterError(name, string, allowed)
-    return found

@@ -5,7 +5,7 @@ Each function raises ``InvalidParameterError`` unless its docstring names anothe
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from math import isfinite
 from operator import index as as_index
 
@@ -61,6 +61,18 @@ def check_stop(stop: Sequence[str], opening: str) -> tuple[str, ...]:
             allowed = f"strings without the opening marker {opening!r}, which is never free text"
             raise InvalidParameterError("stop", text, allowed)
     return tuple(stop)
+
+
+def check_strings(value: Sequence[str], name: str) -> tuple[str, ...]:
+    """Return one string or several, none of them empty, as a tuple."""
+    allowed = "strings that are not empty"
+    if not isinstance(value, Iterable):
+        raise InvalidParameterError(name, value, allowed)
+    found = (value,) if isinstance(value, str) else tuple(value)
+    for string in found:
+        if not isinstance(string, str) or not string:
+            raise InvalidParameterError(name, string, allowed)
+    return found
 
 
 def check_count(parameter: str, value: object, least: int = 1) -> int:

@@ -581,7 +581,7 @@ def test_generate_of_transformers_with_the_processor_writes_the_same(llama, beam
     constraint = Paced(index, llama.tokenizer, end_ids=llama.end_ids)
     constraint._tokenizer = llama.tokenizer
     own = RichesDecoder(llama, index, beam_size=beam_size, adaptive=adaptive, max_new_tokens=40)
-    own._constraint = lambda stop: constraint
+    own._planner.constraint = lambda stop: constraint
     with_spans = 0
     for prompt in (f"question {number}:" for number in range(10)):
         ours = own.generate(prompt)

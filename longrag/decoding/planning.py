@@ -1,0 +1,261 @@
+"""Which search writes an output, by the settings of a decoder and the candidates."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Final, Literal, TypeAlias
+
+from longrag.decoding.beam import beam
+from longrag.decoding.candidates import (
+    MAX_RANKED_KEYS,
+    Candidates,
+    CandidatesFor,
+    KeyScore,
+    Prior,
+    Ranking,
+    Weighing,
+    split_candidates,
+)
+from longrag.decoding.constraint import Constraint
+from longrag.decoding.driver import Outcome, Stopped, drive
+from longrag.decoding.exact import Opened, best_keys, exact
+from longrag.decoding.generation import Generation, Usage
+from longrag.decoding.grounding import grounded
+from longrag.decoding.search import Hypothesis, Questions, Search, Step
+from longrag.decoding.writer import Writer
+from longrag.errors import InvalidParameterError
+from longrag.indexing import KeyIndex
+from longrag.models.language_model import LanguageModel
+
+SearchMode: TypeAlias = Literal["auto", "beam", "exact"]
+
+_KEPT: Final = 8
+
+
+@dataclass(frozen=True, slots=True)
+class SearchSettings:
+    """The settings of a decoder that choose the search; see ``RichesDecoder``."""
+
+    beam_size: int
+    adaptive: bool
+    search: SearchMode
+    score: KeyScore
+    weighing: Weighing
+    require_quote: bool
+    min_gain: float
+    min_spans: int
+    max_rows: int
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """One output to search for, of at most ``length`` tokens, after the prompt of a number.
+
+    ``prior_ids`` are the tokens of the prior prompt with the opening marker, and ``prior_prompt``
+    is its number.
+    """
+
+    prompt: int
+    length: int
+    n_best: int
+    query: str
+    stop: tuple[str, ...]
+    prior_ids: tuple[int, ...]
+    prior_prompt: int
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """Prompts that are continued together, each by its search."""
+
+    constraints: list[Constraint]
+    prompts: list[list[int]]
+    searches: list[Search]
+    writers: list[Writer]
+
+    def run(
+        self, model: LanguageModel, stopped: Stopped
+    ) -> Generator[list[Step], None, list[Outcome]]:
+        """Run the searches, yielding their steps before each call of the model."""
+        return drive(model, self.prompts, self.searches, stopped)
+
+    def generation(self, number: int, outcome: Outcome) -> Generation:
+        """Return what a search found, as text with its spans."""
+        usage = Usage(len(self.prompts[number]), 0, outcome.calls, outcome.rows)
+        return self.writers[number].generation(outcome.hypotheses, usage)
+
+
+class Planner:
+    """Makes the constraint and the search of each output; it keeps constraints and priors.
+
+    Args:
+        language_model: scores tokens.
+        key_index: the keys of the corpus.
+        settings: choose the search.
+        limits: keyword arguments of every ``Constraint``.
+    """
+
+    def __init__(
+        self,
+        language_model: LanguageModel,
+        key_index: KeyIndex,
+        settings: SearchSettings,
+        limits: Mapping[str, Any],
+    ) -> None:
+        self.settings = settings
+        self._language_model = language_model
+        self._key_index = key_index
+        self._limits = limits
+        self._priors: dict[tuple[int, ...], Prior] = {}
+        # A constraint remembers what may follow, so one is kept for each way to stop.
+        self.constraint = lru_cache(_KEPT)(lambda stop: self._over(key_index, stop))
+
+    def plan(
+        self, wanted: Wanted, candidates: Candidates | CandidatesFor | None
+    ) -> tuple[Constraint, Search]:
+        """Return the constraint of an output, and the search for it.
+
+        Raises:
+            InvalidParameterError: a function gives the candidates, and the search is a beam.
+        """
+        own = self.settings
+        constraint, opened = self.constraint(wanted.stop), None
+        if candidates is not None and not callable(candidates):
+            constraint, opened = self._restricted(wanted, candidates)
+        if own.require_quote and not len(constraint.index):
+            return constraint, _quote_nothing(constraint)
+        exactly = own.search == "exact"
+        if own.search == "auto":
+            exactly = candidates is not None and wanted.n_best == 1
+        if callable(candidates):
+            if not exactly:
+                raise InvalidParameterError(
+                    "candidates", candidates, 'ids, or a function with search="auto" or "exact"'
+                )
+            opened = self._asking(wanted, candidates)
+        search = self._search(wanted, constraint, opened, exactly=exactly)
+        if own.require_quote:
+            search = grounded(
+                search,
+                prior_prompt=wanted.prior_prompt,
+                min_gain=own.min_gain,
+                every_quote=candidates is not None and own.score in ("prior", "retriever"),
+            )
+        return constraint, search
+
+    def plan_keys(
+        self, candidates: Candidates | None, *, wanted: int, length: int
+    ) -> tuple[Constraint, Search]:
+        """Return the constraint inside a span, and the search for its most probable keys."""
+        constraint = self.constraint(())
+        if candidates is not None:
+            index = self._key_index.only(split_candidates(candidates)[0])
+            constraint = self._over(index, ())
+        search = best_keys(
+            Questions(constraint, 0, frozenset(), length),
+            Hypothesis((), (), constraint.start(inside=True)),
+            wanted=wanted,
+            beam_size=self.settings.beam_size,
+            max_rows=self.settings.max_rows,
+        )
+        return constraint, search
+
+    def _over(self, index: KeyIndex, stop: tuple[str, ...]) -> Constraint:
+        """Return the constraint of an index; without keys nothing can be quoted."""
+        own = self.settings
+        least = max(own.min_spans, int(own.require_quote)) if len(index) else 0
+        return Constraint(
+            index,
+            self._language_model.tokenizer,
+            end_ids=self._language_model.end_ids,
+            stop=stop,
+            min_spans=least,
+            **self._limits,
+        )
+
+    def _search(
+        self, wanted: Wanted, constraint: Constraint, opened: Opened | None, *, exactly: bool
+    ) -> Search:
+        own = self.settings
+        end_ids = frozenset(self._language_model.end_ids)
+        if exactly:
+            return exact(
+                constraint,
+                prompt=wanted.prompt,
+                end_ids=end_ids,
+                beam_size=own.beam_size,
+                max_new_tokens=wanted.length,
+                max_rows=own.max_rows,
+                opened=opened or (lambda _: (constraint, None)),
+            )
+        return beam(
+            constraint,
+            prompt=wanted.prompt,
+            end_ids=end_ids,
+            beam_size=own.beam_size,
+            adaptive=own.adaptive,
+            max_new_tokens=wanted.length,
+            n_best=wanted.n_best,
+        )
+
+    def _restricted(self, wanted: Wanted, candidates: Candidates) -> tuple[Constraint, Opened]:
+        """Return the constraint over candidates' keys, and how they are ranked if they are few."""
+        ids, scores = split_candidates(candidates)
+        index = self._key_index.only(ids)
+        constraint = self._over(index, wanted.stop)
+        if index.mode != "keys" or len(index) > MAX_RANKED_KEYS:
+            return constraint, lambda _: (constraint, None)
+        score = self.settings.score
+        prior = self._priors.setdefault(wanted.prior_ids, {})
+        while len(self._priors) > _KEPT:
+            self._priors.pop(next(iter(self._priors)))
+
+        def opened(own: Hypothesis) -> tuple[Constraint, Ranking]:
+            if score == "retriever":
+                # The thought before the first quote only repeats the question in worse words.
+                asked = self._query(wanted, own) if own.place.spans else wanted.query
+                keys = self.settings.weighing.of_keys(index, scores, asked)
+            else:
+                keys = {tokens: 0.0 for tokens, _ in index.entries()}
+            return constraint, Ranking(score, keys, wanted.prior_prompt, prior)
+
+        return constraint, opened
+
+    def _asking(self, wanted: Wanted, candidates: CandidatesFor) -> Opened:
+        """Return a function that asks for candidates at each span that is opened."""
+
+        def opened(own: Hypothesis) -> tuple[Constraint, Ranking | None]:
+            return self._restricted(wanted, candidates(self._query(wanted, own)))[1](own)
+
+        return opened
+
+    def _query(self, wanted: Wanted, own: Hypothesis) -> str:
+        """Return the query with the thought that was written before a span that was just opened."""
+        spans = own.place.spans
+        begin = spans[-1].closed if spans else 0
+        written = self._language_model.tokenizer.decode(own.tokens[begin:])
+        thought = written.strip().removesuffix(self._limits["markers"][0]).strip()
+        return f"{wanted.query} {thought}".strip()
+
+
+def _quote_nothing(constraint: Constraint) -> Search:
+    """Search where there is nothing to quote: ask no model."""
+    yield from ()
+    return [Hypothesis((), (), constraint.start(), "no_quote")]
+
+
+def iterate_found(run: Generator[list[Step], None, list[Outcome]]) -> Iterator[Hypothesis]:
+    """Yield the hypotheses of a search as soon as they are found, each once."""
+    count = 0
+    try:
+        while True:
+            (step,) = next(run)
+            yield from step.found[count:]
+            count = len(step.found)
+    except StopIteration as over:
+        (outcome,) = over.value
+    finally:
+        run.close()
+    yield from outcome.hypotheses[count:]
