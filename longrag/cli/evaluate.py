@@ -51,6 +51,7 @@ def run(options: argparse.Namespace) -> int:
             embedders=config.embedders,
             llm=config.llm,
             scorers=config.scorers,
+            language_model=config.language_model,
             judge=config.judge,
             questions=options.questions or config.questions,
             seed=config.seed if options.seed is None else options.seed,

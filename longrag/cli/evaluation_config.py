@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -21,19 +21,27 @@ from longrag.evaluation.datasets import (
     write_questions,
 )
 from longrag.evaluation.harness import Generator, Pipeline, Settings, variants
-from longrag.evaluation.harness.evaluating import offline_pipelines
+from longrag.evaluation.harness.evaluating import possible_pipelines
 from longrag.evaluation.harness.settings import NAMES, change
-from longrag.index_file.models import AUTO, LSA, load_embedder, load_generator, name_embedder
+from longrag.index_file.models import (
+    AUTO,
+    LSA,
+    load_embedder,
+    load_generator,
+    load_language_model,
+    name_embedder,
+)
 from longrag.integration.import_paths import import_object
 from longrag.models.embedder import Embedder
+from longrag.models.language_model import LanguageModel
 
 _KEYS: Final = (
     "datasets", "pipelines", "grid", "ablate", "embedder", "embedders", "llm", "judge",
-    "rerankers", "reader", "questions", "seed", "measure", "cost", "cache",
+    "language_model", "rerankers", "reader", "questions", "seed", "measure", "cost", "cache",
 )  # fmt: skip
 _DATASET_KEYS: Final = (
     "name", "folder", "corpus", "format", "path", "questions", "make_questions", "paragraphs",
-    "chunks", "vectors", "question_vectors",
+    "chunks", "vectors", "question_vectors", "each_document",
 )  # fmt: skip
 _PIPELINE_KEYS: Final = ("name", "base", "import", "options", "doc_id_key", *NAMES)
 
@@ -52,6 +60,7 @@ class EvaluationConfig:
     embedders: dict[str, Embedder] = field(default_factory=dict)
     llm: Generator | None = None
     judge: Generator | None = None
+    language_model: LanguageModel | None = None
     scorers: dict[str, Callable[..., Any]] = field(default_factory=dict)
     questions: int | None = None
     seed: int = 0
@@ -82,15 +91,15 @@ def read_config(path: Path, output: Path) -> EvaluationConfig:
         raise InvalidParameterError("datasets", listed, "a list of at least one")
     datasets = [maker.read(entry) for entry in listed]
     default = {} if "reader" not in given else {"reader": given["reader"]}
-    pipelines = [
-        _pipeline(entry, default) for entry in given.get("pipelines") or offline_pipelines(llm)
-    ]
+    language_model = _language_model(given.get("language_model"), path.parent)
+    names = given.get("pipelines") or possible_pipelines(llm, language_model)
+    pipelines = [_pipeline(entry, default) for entry in names]
     grid = _grid(given.get("grid", {}))
     # What is not allowed is told before models are loaded.
     variants(pipelines, grid, ablate=bool(given.get("ablate", False)))
     names = {
         name: str(given[name])
-        for name in ("llm", "judge", "embedder", "embedders", "rerankers")
+        for name in ("llm", "judge", "language_model", "embedder", "embedders", "rerankers")
         if given.get(name) is not None
     }
     return EvaluationConfig(
@@ -101,6 +110,7 @@ def read_config(path: Path, output: Path) -> EvaluationConfig:
         embedders=_embedders(given),
         llm=llm,
         judge=judge,
+        language_model=language_model,
         scorers={
             name: import_object(f"rerankers[{name!r}]", value, "MODULE:NAME of a scorer")
             for name, value in dict(given.get("rerankers", {})).items()
@@ -126,6 +136,9 @@ class _Datasets:
         """Read what an entry of ``datasets`` names."""
         given: Any = {"folder": entry} if isinstance(entry, str) else entry
         _check_keys("a data set", given, _DATASET_KEYS)
+        return replace(self._read(given), each_document=bool(given.get("each_document", False)))
+
+    def _read(self, given: Mapping[str, Any]) -> Dataset:
         kinds = [name for name in ("folder", "corpus", "format") if name in given]
         if len(kinds) != 1:
             raise InvalidParameterError(
@@ -269,6 +282,23 @@ def _generator(parameter: str, value: Any) -> Generator | None:
         return None
     path, options = _import_of(parameter, value)
     return load_generator(path, options)
+
+
+def _language_model(value: Any, root: Path) -> LanguageModel | None:
+    """Return the model of a folder or an import path."""
+    if value is None:
+        return None
+    given: Any = {"import": value} if isinstance(value, str) else value
+    _check_keys("language_model", given, ("path", "gguf_file", "chat", "import", "options"))
+    if ("path" in given) == ("import" in given):
+        raise InvalidParameterError("language_model", value, 'one of "path" and "import"')
+    if "import" in given:
+        return load_language_model(given["import"], given.get("options", {}))
+    # torch and transformers are imported where a model is loaded, and not before.
+    from longrag.models import TransformersLanguageModel
+
+    options = {name: given[name] for name in ("gguf_file", "chat") if name in given}
+    return TransformersLanguageModel.load(str(root / given["path"]), **options)
 
 
 def _import_of(parameter: str, value: Any) -> tuple[str, Mapping[str, Any]]:

@@ -15,6 +15,8 @@ import numpy as np
 from longrag.errors import EmbeddingError, GenerationError, InvalidParameterError
 from longrag.integration.import_paths import import_object
 from longrag.models.embedder import Embedder, MiniLmEmbedder, Role, Vectors
+from longrag.models.hosted import check_language_model
+from longrag.models.language_model import LanguageModel
 
 LSA: Final = "lsa"
 MINILM: Final = "minilm"
@@ -25,6 +27,7 @@ _EMBEDDER: Final = (
     " LangChain, or of a function of texts and their role"
 )
 _LLM: Final = "MODULE:NAME of a model of LlamaIndex or LangChain, or of a function of a prompt"
+_LANGUAGE_MODEL: Final = "MODULE:NAME of a LanguageModel, or of a function that makes one"
 
 Generator: TypeAlias = Callable[[str], str]
 """Answers a prompt."""
@@ -86,6 +89,18 @@ def load_generator(name: str, options: Mapping[str, Any]) -> Generator:
     if not callable(made):
         raise InvalidParameterError("llm", name, _LLM)
     return lambda prompt: _text_of(made(prompt))
+
+
+def load_language_model(name: str, options: Mapping[str, Any]) -> LanguageModel:
+    """Return the model of an import path that RICHES decodes with.
+
+    Raises:
+        InvalidParameterError: there is no such model, it cannot be made with the options, or its
+            output cannot be constrained.
+    """
+    model: LanguageModel = _make("language_model", name, options, _LANGUAGE_MODEL)
+    check_language_model(model)
+    return model
 
 
 def _make(parameter: str, path: str, options: Mapping[str, Any], allowed: str) -> Any:

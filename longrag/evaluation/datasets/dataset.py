@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from hashlib import sha256
@@ -61,6 +61,12 @@ class GivenVectors:
                 f"there are {len(self.vectors)} vectors for {len(self.passages)} passages"
             )
 
+    def of_document(self, number: int) -> GivenVectors:
+        """Return the vectors of one document's passages, which is then number 0."""
+        own = [at for at, span in enumerate(self.passages) if span.document == number]
+        spans = tuple(self.passages[at]._replace(document=0) for at in own)
+        return GivenVectors(spans, self.vectors[own], self.questions)
+
 
 @dataclass(frozen=True, eq=False)
 class Dataset:
@@ -74,10 +80,13 @@ class Dataset:
             needs links.
         made: how the questions were made where no person wrote them; empty otherwise.
         given: vectors made beforehand, for the embedder "given".
+        each_document: ask each question of its gold document alone, as QuALITY, SQuALITY, QASPER
+            and NarrativeQA do; measures of the gold documents are then left out.
 
     Raises:
         InvalidDocumentError: see ``check_documents``.
-        InvalidParameterError: a question's id is not distinct, or its gold document is not there.
+        InvalidParameterError: a question's id is not distinct, its gold document is not there, or
+            ``each_document`` with a question that has not exactly one.
     """
 
     name: str
@@ -86,6 +95,7 @@ class Dataset:
     links: tuple[tuple[int, int], ...] | None = None
     made: str = ""
     given: GivenVectors | None = None
+    each_document: bool = False
 
     def __post_init__(self) -> None:
         check_documents(self.documents)
@@ -102,6 +112,12 @@ class Dataset:
                 raise InvalidParameterError(
                     f"the gold of question {question.id!r}", missing, "the id of a document"
                 )
+            if self.each_document and len(question.gold_ids) != 1:
+                raise InvalidParameterError(
+                    f"the gold of question {question.id!r}",
+                    question.gold_ids,
+                    "one document, since each question is asked of its own",
+                )
 
     @cached_property
     def fingerprint(self) -> str:
@@ -112,7 +128,26 @@ class Dataset:
         _feed(digest, "links", repr(self.links))
         for question in self.questions:
             _feed(digest, question.id, question.text, *question.answers, "gold", *question.gold_ids)
+            _feed(digest, question.type, *question.options)
         return digest.hexdigest()[:16]
+
+    def parts(self) -> Iterator[Dataset]:
+        """Yield what questions are asked of: all documents, or each that is asked about by itself.
+
+        Questions about one document alone have no gold documents, which would always be found.
+        """
+        if not self.each_document:
+            yield self
+            return
+        asked: dict[str, list[Question]] = {}
+        for question in self.questions:
+            asked.setdefault(question.gold_ids[0], []).append(replace(question, gold_ids=()))
+        for at, document in enumerate(self.documents):
+            if document.id in asked:
+                given = None if self.given is None else self.given.of_document(at)
+                yield Dataset(
+                    self.name, (document,), tuple(asked[document.id]), made=self.made, given=given
+                )
 
     def sample(self, count: int | None, *, seed: int = 0) -> Dataset:
         """Return the data set with at most ``count`` of its questions, drawn by the seed.

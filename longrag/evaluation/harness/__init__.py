@@ -5,6 +5,7 @@ Settings, runs and reports belong here. Metrics of one question do not.
 
 from longrag.evaluation.harness.evaluating import Watch, evaluate
 from longrag.evaluation.harness.metering import Generator
+from longrag.evaluation.harness.outcomes import Found, Outcome
 from longrag.evaluation.harness.report import COSTS, Choice, Report, Result
 from longrag.evaluation.harness.scoring import MEASURES
 from longrag.evaluation.harness.settings import (
@@ -15,7 +16,6 @@ from longrag.evaluation.harness.settings import (
     Variant,
     variants,
 )
-from longrag.evaluation.harness.systems import Found, Outcome
 
 __all__ = [
     "ABLATIONS",

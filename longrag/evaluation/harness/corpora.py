@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from longrag.calls import Embed, Generate, Request, run
+from longrag.decoding import RichesDecoder
 from longrag.errors import InvalidParameterError
 from longrag.evaluation.datasets import Dataset, PassageSpan, Question
 from longrag.evaluation.harness.metering import Costs, Models, Vectors
 from longrag.evaluation.harness.settings import Pipeline, Settings
 from longrag.indexing import (
     ExtractiveSummarizer,
+    KeyIndex,
     KeywordIndex,
     KeywordSummarizer,
     LlmSummarizer,
@@ -24,7 +26,7 @@ from longrag.indexing import (
     build_tree,
 )
 from longrag.indexing.tree.tree import Tree
-from longrag.ingestion import build_units, chunk_spans, group_documents
+from longrag.ingestion import build_units, chunk_spans, group_documents, sentence_keys
 from longrag.ingestion.relations import SharedEntities, TitleMentions
 from longrag.ingestion.units import document_sizes, titled_text
 from longrag.models.embedder import Embedder, LsaEmbedder
@@ -135,7 +137,7 @@ class Corpus:
 
     def prepare_questions(self, pipeline: Pipeline, settings: Settings) -> None:
         """Make the vectors of all questions, where a pipeline of the package needs them."""
-        ranked = settings.unit in ("passage", "document", "long unit")
+        ranked = settings.unit in ("passage", "document", "long unit", "quote")
         vectors = pipeline.make is None and not (ranked and settings.search == "keywords")
         if vectors and self.dataset.questions:
             name, size = self.embedder_name(settings), self.chunk_size(settings)
@@ -227,6 +229,31 @@ class Corpus:
             )
 
         return self._once(("evidence", name, size), build)
+
+    def decoder(self, chunk_size: int | None, settings: Mapping[str, Any]) -> RichesDecoder:
+        """Return a RICHES decoder over the sentences of the passages; the keys are made once.
+
+        A key's document is its passage's number.
+
+        Raises:
+            InvalidParameterError: there is no language model that can be constrained.
+        """
+        model = self.models.language_model
+        if model is None:
+            raise InvalidParameterError("language_model", None, "a model that can be constrained")
+        own = [
+            (self.documents[at], self.documents[at].text[start:end])
+            for at, start, end in self.spans(chunk_size)
+        ]
+        passages = [Document(number_id(at), text, of.title) for at, (of, text) in enumerate(own)]
+
+        def build() -> KeyIndex:
+            keys = sentence_keys(passages, with_title=True)
+            whole = [replace(key, passage_id=key.doc_id) for key in keys]
+            return KeyIndex.from_keys(whole, tokenizer=model.tokenizer)
+
+        index = self._once(("keys", chunk_size), build)
+        return RichesDecoder(model, index, documents=passages, **settings)
 
     def tree(self, settings: Settings, before: Tree | None = None) -> Tree:
         """Return the tree of the corpus; summaries quote where there is no language model."""

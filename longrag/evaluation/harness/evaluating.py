@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -15,14 +16,16 @@ from longrag.errors import InvalidParameterError
 from longrag.evaluation.datasets import Dataset, Question
 from longrag.evaluation.harness.corpora import GIVEN, LSA, Corpus
 from longrag.evaluation.harness.metering import Costs, Generator, Models
+from longrag.evaluation.harness.outcomes import Outcome, System
 from longrag.evaluation.harness.report import Report, Result
 from longrag.evaluation.harness.run_files import RunFile
 from longrag.evaluation.harness.scoring import Scorer
 from longrag.evaluation.harness.settings import PIPELINES, Pipeline, Variant, variants
-from longrag.evaluation.harness.systems import Outcome, System, build_system
+from longrag.evaluation.harness.systems import build_system
 from longrag.evaluation.judged import Judged, judge_answer
 from longrag.indexing.tree.geometry import check_seed
 from longrag.models.embedder import Embedder
+from longrag.models.language_model import LanguageModel
 from longrag.models.tokens import count_tokens as default_counter
 from longrag.types import TokenCounter, stable_id
 
@@ -43,6 +46,7 @@ def evaluate(
     embedders: Mapping[str, Embedder] | None = None,
     llm: Generator | None = None,
     scorers: Mapping[str, Callable[..., Any]] | None = None,
+    language_model: LanguageModel | None = None,
     judge: Generator | None = None,
     questions: int | None = None,
     seed: int = 0,
@@ -74,6 +78,7 @@ def evaluate(
             data set has.
         llm: answers a prompt; for the reader "llm", transforms and summaries of trees.
         scorers: rerankers by name.
+        language_model: a model whose output can be constrained, for RICHES.
         judge: a language model that judges what was read and answered; see ``judge_answer``. Its
             costs are not counted, and similarities need one of ``embedders``.
         questions: how many questions of each data set are drawn; None asks all.
@@ -93,7 +98,7 @@ def evaluate(
         Exception: what a pipeline or model raises; what was measured before is kept.
     """
     check_seed(seed)
-    given = offline_pipelines(llm) if pipelines is None else pipelines
+    given = possible_pipelines(llm, language_model) if pipelines is None else pipelines
     named = [Pipeline.named(one) if isinstance(one, str) else one for one in given]
     planned = variants(named, grid, ablate=ablate)
     if not planned or not datasets:
@@ -104,22 +109,34 @@ def evaluate(
         )
     kept = None if folder is None else Path(folder)
     vectors = Path(cache) if cache is not None else kept and kept / "vectors"
-    models = Models(embedders, llm, scorers, vectors, count_tokens)
+    models = Models(
+        embedders,
+        llm,
+        scorers=scorers,
+        language_model=language_model,
+        cache=vectors,
+        counter=count_tokens,
+    )
     for dataset in datasets:
         _check_models(planned, Corpus(dataset, models))
     results = []
     for dataset in datasets:
-        drawn = dataset.sample(questions, seed=seed)
-        corpus = Corpus(drawn, models)
-        finish = partial(_finish, corpus=corpus, scorer=Scorer(count_tokens), judge=judge)
-        for variant in planned:
-            identity = _identity(drawn, variant, corpus, judge, names or {})
-            path = kept and kept / "runs" / _file_name(drawn, variant, identity)
-            with RunFile(path, identity) as run_file:
-                _run(variant, corpus, run_file, finish, watch, at_once=judge is not None)
-            rows = [run_file.rows[question.id] for question in drawn.questions]
-            costs = run_file.costs or {}
-            results.append(Result(drawn.name, variant.label, variant.settings, rows, costs))
+        rows: list[list[dict[str, Any]]] = [[] for _ in planned]
+        built: list[Counter[str]] = [Counter() for _ in planned]
+        for part in dataset.sample(questions, seed=seed).parts():
+            corpus = Corpus(part, models)
+            finish = partial(_finish, corpus=corpus, scorer=Scorer(count_tokens), judge=judge)
+            for at, variant in enumerate(planned):
+                identity = _identity(part, variant, corpus, judge, names or {})
+                path = kept and kept / "runs" / _file_name(part, variant, identity)
+                with RunFile(path, identity) as run_file:
+                    _run(variant, corpus, run_file, finish, watch, at_once=judge is not None)
+                rows[at] += [run_file.rows[one.id] for one in part.questions]
+                built[at].update(run_file.costs or {})
+        results += [
+            Result(dataset.name, variant.label, variant.settings, rows[at], built[at])
+            for at, variant in enumerate(planned)
+        ]
     return Report(
         tuple(results),
         seed=seed,
@@ -128,9 +145,16 @@ def evaluate(
     )
 
 
-def offline_pipelines(llm: Generator | None) -> list[str]:
-    """Return the names of ``PIPELINES`` that can be run with this model, or without any."""
-    return [name for name, one in PIPELINES.items() if llm is not None or one.transform == "off"]
+def possible_pipelines(
+    llm: Generator | None, language_model: LanguageModel | None = None
+) -> list[str]:
+    """Return the names of ``PIPELINES`` that can be run with these models, or without any."""
+    return [
+        name
+        for name, one in PIPELINES.items()
+        if (llm is not None or one.transform == "off")
+        and (language_model is not None or one.unit != "quote")
+    ]
 
 
 def _check_models(planned: Sequence[Variant], corpus: Corpus) -> None:
@@ -152,6 +176,9 @@ def _check_models(planned: Sequence[Variant], corpus: Corpus) -> None:
             if wanted and models.generate is None:
                 remedy = f"{variant.label!r} has {name}={getattr(settings, name)!r}."
                 raise InvalidParameterError("llm", None, "a language model", remedy)
+        if settings.unit == "quote" and models.language_model is None:
+            remedy = f"{variant.label!r} quotes with it."
+            raise InvalidParameterError("language_model", None, "one for RICHES", remedy)
         if settings.rerank != "off" and settings.rerank not in models.scorers:
             allowed = f'"off" or one of {sorted(models.scorers)}'
             raise InvalidParameterError("rerank", settings.rerank, allowed)
@@ -272,9 +299,14 @@ def _identity(
         "variant": variant.key,
         "embedder": corpus.embedder_name(variant.settings),
         "llm": corpus.models.generate is not None,
+        "language_model": _model_name(corpus.models) if variant.settings.unit == "quote" else "",
         "judge": judge is not None,
         "names": dict(sorted(names.items())),
     }
+
+
+def _model_name(models: Models) -> str:
+    return "" if models.language_model is None else models.language_model.name
 
 
 def _file_name(dataset: Dataset, variant: Variant, identity: Mapping[str, Any]) -> str:

@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from longrag.errors import EmbeddingError, GenerationError, InvalidParameterError
 from longrag.models.embedder import Embedder, Role
+from longrag.models.language_model import LanguageModel
 from longrag.models.tokens import count_tokens
 from longrag.types import TokenCounter
 
@@ -91,6 +92,7 @@ class Models:
         embedders: by the name that settings give.
         generate: the language model, if any.
         scorers: rerankers by name.
+        language_model: a model that can be constrained, if any.
         cache: a folder for vectors of documents and questions; None keeps them in memory alone.
     """
 
@@ -98,7 +100,9 @@ class Models:
         self,
         embedders: Mapping[str, Embedder] | None = None,
         generate: Generator | None = None,
+        *,
         scorers: Mapping[str, Callable[..., Any]] | None = None,
+        language_model: LanguageModel | None = None,
         cache: str | os.PathLike[str] | None = None,
         counter: TokenCounter = count_tokens,
     ) -> None:
@@ -106,6 +110,7 @@ class Models:
         self.embedders = dict(embedders or {})
         self.scorers = dict(scorers or {})
         self.generate = generate
+        self.language_model = language_model
         self.counter = counter
         self._cache = None if cache is None else Path(cache)
 

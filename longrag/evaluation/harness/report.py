@@ -163,9 +163,9 @@ class Report:
         """Return the measure that results are compared by unless another is named.
 
         It is the last one in the chain from retrieval to the answer that at least half of the
-        questions have: accuracy of options, F1 of a reader, AR, or R.
+        questions have: accuracy of options, F1 of a reader, coverage, AR, or R.
         """
-        for name in ("accuracy", "F1", "AR", "R"):
+        for name in ("accuracy", "F1", "coverage", "AR", "R"):
             for one in self.of(dataset):
                 held = sum(value is not None for value in one.values(name))
                 if 2 * held >= len(one.rows) > 0:

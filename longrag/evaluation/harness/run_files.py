@@ -11,7 +11,7 @@ from typing import Any, Final, TextIO
 
 from longrag.errors import IndexFormatError
 
-_VERSION: Final = 1
+_VERSION: Final = 2
 
 
 class RunFile:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import unicodedata
 from collections.abc import Sequence
+from statistics import fmean
 from typing import Final, TypeAlias
 
 from longrag.evaluation.datasets import Question
-from longrag.evaluation.harness.systems import Outcome
+from longrag.evaluation.harness.outcomes import Outcome
 from longrag.evaluation.overlap import rouge_l
 from longrag.evaluation.ranking import gold_recall, ndcg
 from longrag.evaluation.text_metrics import (
@@ -17,6 +18,7 @@ from longrag.evaluation.text_metrics import (
     token_f1,
     tokens,
 )
+from longrag.models.words import content_terms
 from longrag.types import TokenCounter
 
 Measures: TypeAlias = dict[str, float | None]
@@ -26,6 +28,7 @@ MEASURES: Final = {
     "recall": "share of the gold documents that are among what is read",
     "nDCG": "gain of the gold documents by their ranks",
     "AR": "an answer is in what is read",
+    "coverage": "share of an answer's content words that are in what is read, for long answers",
     "EM": "the reader's answer equals an accepted one",
     "refined EM": "or one contains the other (LongRAG 6.2)",
     "F1": "tokens that the reader's answer shares with an accepted one",
@@ -49,6 +52,7 @@ class Scorer:
     def __init__(self, counter: TokenCounter) -> None:
         self._counter = counter
         self._wanted: dict[tuple[tuple[str, ...], str], list[list[str]] | None] = {}
+        self._words: dict[tuple[str, ...], list[frozenset[str]]] = {}
 
     def tokens_of(self, outcome: Outcome) -> int:
         """Return the tokens of all texts that are read."""
@@ -68,9 +72,22 @@ class Scorer:
             found["nDCG"] = ndcg(outcome.ranking, question.gold_ids)
         if question.answers:
             found["AR"] = self._answer_recall(question, outcome)
+            if _is_long(question):
+                found["coverage"] = self._coverage(question, outcome)
             if outcome.answer is not None:
                 found |= _answer_measures(question, outcome.answer)
         return found
+
+    def _coverage(self, question: Question, outcome: Outcome) -> float | None:
+        """Return the mean over the accepted answers of the share of their words that are read."""
+        if question.answers not in self._words:
+            held = (frozenset(content_terms(answer)) for answer in question.answers)
+            self._words[question.answers] = [words for words in held if words]
+        accepted = self._words[question.answers]
+        if not accepted:
+            return None
+        read = {word for one in outcome.found for word in content_terms(one.text)}
+        return fmean(len(words & read) / len(words) for words in accepted)
 
     def _answer_recall(self, question: Question, outcome: Outcome) -> float | None:
         key = question.answers, question.type
@@ -82,6 +99,10 @@ class Scorer:
         if wanted is None:
             return None
         return float(any(_holds(one.text, wanted) for one in outcome.found))
+
+
+def _is_long(question: Question) -> bool:
+    return max(len(one.split()) for one in question.answers) > _FREE_WORDS
 
 
 def _holds(text: str, wanted: Sequence[Sequence[str]]) -> bool:
@@ -113,7 +134,7 @@ def _answer_measures(question: Question, answer: str) -> Measures:
         "refined EM": float(refined_exact_match(answer, answers)),
         "F1": token_f1(answer, answers),
     }
-    if max(len(one.split()) for one in answers) > _FREE_WORDS:
+    if _is_long(question):
         found["ROUGE-L"] = rouge_l(answer, answers).f_measure
     if question.options:
         nearest = max(question.options, key=lambda option: token_f1(answer, [option]))

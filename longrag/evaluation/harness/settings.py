@@ -13,7 +13,9 @@ from longrag.errors import InvalidParameterError
 from longrag.retrieval.assembly import check_token_budget
 from longrag.retrieval.fusion import check_alpha
 
-Unit: TypeAlias = Literal["passage", "document", "long unit", "evidence", "tree", "traversal"]
+Unit: TypeAlias = Literal[
+    "passage", "document", "long unit", "evidence", "tree", "traversal", "quote"
+]
 """What is retrieved."""
 
 Search: TypeAlias = Literal["dense", "keywords", "hybrid", "rrf", "neighbours"]
@@ -41,7 +43,8 @@ class Settings:
     Attributes:
         unit: what is retrieved: passages of ``chunk_size``, whole documents, long units of linked
             documents (LongRAG), evidence, a tree of summaries taken at once or walked down
-            (RAPTOR).
+            (RAPTOR), sentences that a constrained language model quotes from the passages found
+            (RICHES).
         search: how passages, documents and long units are ranked: by vectors, by BM25, by both
             added (``fuse``) or by the sum of reciprocal ranks; "neighbours" puts behind each of the
             best five of a hybrid search the documents that its title mentions link it to.
@@ -58,7 +61,8 @@ class Settings:
         gate: whether questions that need no retrieval are read without it.
         transform: what is searched with in place of the question; it needs a language model.
         rerank: the name of a scorer that ``evaluate`` is given, or "off".
-        candidates: how many results are reranked.
+        candidates: how many results are reranked, or may be quoted from.
+        quotes: the fewest quotes of an answer by RICHES; from 2 on the prompt asks for steps.
         repack: the order in which the results are read.
         compress: shortens what was retrieved; the budget is that of what is left.
         ratio: the share of the tokens that compression keeps.
@@ -83,6 +87,7 @@ class Settings:
     transform: Transform = "off"
     rerank: str = "off"
     candidates: int = 50
+    quotes: int = 1
     repack: Repack = "forward"
     compress: Compress = "off"
     ratio: float = 0.4
@@ -98,7 +103,7 @@ class Settings:
                 raise InvalidParameterError(name, getattr(self, name), allowed)
         check_alpha(self.alpha)
         check_token_budget(self.token_budget)
-        for name, least in (("max_tokens", 1), ("window", 0), ("candidates", 1)):
+        for name, least in (("max_tokens", 1), ("window", 0), ("candidates", 1), ("quotes", 1)):
             _check_count(name, getattr(self, name), least)
         for name in ("chunk_size", "k"):
             if getattr(self, name) is not None:
@@ -130,6 +135,7 @@ PIPELINES: Final[Mapping[str, Settings]] = {
     "hybrid units": Settings(unit="long unit", search="hybrid"),
     "rrf": Settings(search="rrf"),
     "neighbours": Settings(search="neighbours", alpha=1.0),
+    "riches": Settings(unit="quote", candidates=6),
     "balanced efficiency": Settings(
         search="hybrid", gate="default", repack="reverse", compress="extractive"
     ),
@@ -290,32 +296,37 @@ def _swapped(pipeline: Pipeline, axes: Mapping[str, Sequence[Any]]) -> Iterator[
                     yield Variant(pipeline, settings, f"{pipeline.name}, {name}={value}")
 
 
+_RANKED: Final = ("passage", "document", "long unit", "quote")
+_TREES: Final = ("tree", "traversal")
+_AROUND: Final = ("gate", "transform", "rerank", "repack", "compress", "reader")
+
+
 def _without_idle(pipeline: Pipeline, settings: Settings) -> Settings:
     """Give settings that this pipeline does not read their defaults, so that it is run once."""
-    if pipeline.make is not None:
-        return settings
-    idle: list[str] = []
-    ranked = settings.unit in ("passage", "document", "long unit")
-    if not ranked:
-        idle += ["search"]
-    if not ranked or settings.search not in ("hybrid", "neighbours"):
-        idle += ["alpha"]
-    if settings.unit != "passage":
-        idle += ["window"]
-    if settings.unit != "long unit":
-        idle += ["max_tokens"]
-    if settings.unit not in ("tree", "traversal"):
-        idle += ["clusterer", "summarizer"]
-    if settings.compress == "off":
-        idle += ["ratio"]
-    if settings.rerank == "off":
-        idle += ["candidates"]
-    if ranked and settings.search == "keywords" and settings.compress == "off":
-        idle += ["embedder"] if settings.chunk_size is not None else []
+    idle = set() if pipeline.make is not None else _idle(settings)
     default: dict[str, Any] = {
         one.name: one.default for one in fields(Settings) if one.name in idle
     }
     return replace(settings, **default)
+
+
+def _idle(settings: Settings) -> set[str]:
+    unit, ranked, quoting = settings.unit, settings.unit in _RANKED, settings.unit == "quote"
+    keywords = ranked and settings.search == "keywords" and settings.compress == "off"
+    unread = {
+        "search": not ranked,
+        "alpha": not ranked or settings.search not in ("hybrid", "neighbours"),
+        "window": unit != "passage",
+        "max_tokens": unit != "long unit",
+        "clusterer": unit not in _TREES,
+        "summarizer": unit not in _TREES,
+        "ratio": settings.compress == "off",
+        "candidates": settings.rerank == "off" and not quoting,
+        "embedder": keywords and not quoting and settings.chunk_size is not None,
+        "quotes": not quoting,
+        **dict.fromkeys(_AROUND, quoting),
+    }
+    return {name for name, is_idle in unread.items() if is_idle}
 
 
 def _name(made: Callable[..., object] | None) -> str:

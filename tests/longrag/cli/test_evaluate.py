@@ -91,6 +91,54 @@ def test_questions_are_made_once_and_said_to_be_made(place, capsys):
     assert path.read_text() == mended
 
 
+RICHES = """
+datasets:
+  - {folder: pages, questions: questions.jsonl}
+pipelines: [passages, {name: quotes, base: riches, candidates: 1}]
+language_model: "%s"
+embedder: lsa
+"""
+
+
+def test_riches_is_compared_where_a_config_names_its_model(place, capsys, monkeypatch):
+    (place / "own_models.py").write_text(
+        "from tests.tiny_models import CharacterTokenizer, TableModel, random_table\n"
+        "from pathlib import Path\n"
+        "from longrag.prompts import RICHES_SINGLE_HOP\n"
+        "TEXT = RICHES_SINGLE_HOP + Path('alphabet').read_text()\n"
+        "def make():\n"
+        "    tokenizer = CharacterTokenizer(''.join(sorted(set(TEXT))))\n"
+        "    return TableModel(tokenizer, random_table(tokenizer.vocab_size))\n"
+        "def chat(prompt):\n"
+        "    return 'no'\n"
+    )
+    (place / "alphabet").write_text("".join(PAGES.values()) + json.dumps(QUESTIONS))
+    monkeypatch.syspath_prepend(str(place))
+    (place / "quotes.yaml").write_text(RICHES % "own_models:make")
+    out = run(capsys, "evaluate", "quotes.yaml").out
+    assert "| quotes | " in out
+    record = json.loads((place / "quotes" / "results.json").read_text())
+    quoted = record["results"][1]
+    assert quoted["settings"]["unit"] == "quote"
+    assert [row["costs"]["calls"] for row in quoted["questions"]] == [1, 1, 1]
+    (place / "bad.yaml").write_text(RICHES % "own_models:chat")
+    assert "language_model must be" in run(capsys, "evaluate", "bad.yaml", status=2).err
+
+
+def test_questions_are_asked_of_their_own_page_where_a_config_says_so(place, capsys):
+    (place / "apart.yaml").write_text(
+        "datasets: [{folder: pages, questions: questions.jsonl, each_document: true}]\n"
+        "pipelines: [bm25]\ngrid: {k: [1]}\n"
+    )
+    out = run(capsys, "evaluate", "apart.yaml").out
+    assert "| R |" not in out
+    record = json.loads((place / "apart" / "results.json").read_text())
+    (one,) = record["results"]
+    assert [row["ranking"] for row in one["questions"]] == [
+        ["harbour.md"], ["orchard.md"], ["ships.md"]
+    ]  # fmt: skip
+
+
 def test_ablation_and_sampling(place, capsys):
     (place / "c.yaml").write_text(CONFIG.replace("pipelines: [", "pipelines: [hybrid] #"))
     out = run(capsys, "evaluate", "c.yaml", "--ablate", "--questions", 2, "--seed", 3).out

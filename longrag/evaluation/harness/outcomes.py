@@ -1,0 +1,91 @@
+"""What a pipeline gives for a question, and how a reader answers from it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from typing import Protocol, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from longrag.calls import run
+from longrag.evaluation.datasets import Question
+from longrag.evaluation.harness.corpora import Corpus
+from longrag.synthesis.extractive import answer_prompt
+from longrag.synthesis.two_turn import read
+from longrag.types import Chunk, LongUnit, Member, RetrievedUnit
+
+Vector: TypeAlias = npt.NDArray[np.float32]
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """One text that a pipeline put before the reader, with the documents it is from.
+
+    ``tokens`` is None until they are counted.
+    """
+
+    text: str
+    doc_ids: tuple[str, ...]
+    title: str = ""
+    tokens: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a pipeline gave for a question.
+
+    ``ranking`` are the documents in the order in which they were found, each once. ``answer`` is
+    None where nothing was asked to read. ``retrieved`` is False where a gate skipped the search.
+    """
+
+    found: tuple[Found, ...]
+    ranking: tuple[str, ...]
+    answer: str | None = None
+    retrieved: bool = True
+
+
+class System(Protocol):
+    """Answers questions."""
+
+    def answer(self, question: Question) -> Outcome:
+        """Return what is read for a question, and the answer where there is a reader."""
+
+
+def read_outcome(outcome: Outcome, question: Question, reader: str, corpus: Corpus) -> Outcome:
+    """Have a reader answer from what was found, in one turn or two (LongRAG §3.2)."""
+    if reader == "off":
+        return outcome
+    counter = corpus.models.counter
+    if not outcome.retrieved and reader == "llm":
+        return replace(outcome, answer=corpus.models.ask(question.text))
+    asked = question.text
+    if question.options and reader == "llm":
+        asked = "\n".join([asked, "Answer with one of these:", *question.options])
+    units = [_as_retrieved(one, at, counter(one.text)) for at, one in enumerate(outcome.found)]
+    answerers: dict[str, Callable[[str], str]] = {
+        "extractive": answer_prompt,
+        "llm": corpus.models.ask,
+    }
+    answer = run(
+        read(asked, units, count_tokens=counter),
+        lambda request: answerers[reader](request.prompt),  # type: ignore[union-attr]
+    )
+    return replace(outcome, answer=answer.answer)
+
+
+def _as_retrieved(found: Found, number: int, tokens: int) -> RetrievedUnit:
+    id_ = found.doc_ids[0] if found.doc_ids else str(number)
+    member = Member.unplaced(f"{id_}:{number}", found.title, 0, len(found.text))
+    unit = LongUnit(str(number), found.text, (member,), tokens)
+    chunk = Chunk(
+        "", unit.id, member.doc_id, found.title, found.text, 0, len(found.text),
+        member.doc_start, member.doc_end,
+    )  # fmt: skip
+    return RetrievedUnit(unit, None, chunk)
+
+
+def documents_of(found: Iterable[Found]) -> tuple[str, ...]:
+    """Return the documents of what was found, in its order, each once."""
+    return tuple(dict.fromkeys(id_ for one in found for id_ in one.doc_ids))

@@ -1,0 +1,105 @@
+"""RICHES as a pipeline: what is read are the sentences that a language model quotes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+from longrag.decoding import RichesDecoder, parse_answer, prior_prompt, riches_prompt
+from longrag.decoding.generation import Generation
+from longrag.evaluation.datasets import Question
+from longrag.evaluation.harness.corpora import GIVEN, LSA, Corpus, number_id
+from longrag.evaluation.harness.metering import Costs
+from longrag.evaluation.harness.outcomes import Found, Outcome, documents_of
+from longrag.evaluation.harness.settings import Settings
+from longrag.evaluation.harness.unit_search import UnitSystem
+from longrag.models import EmbeddingScorer
+from longrag.prompts import RICHES_MULTI_HOP, RICHES_SINGLE_HOP, RICHES_STOP
+
+# Tokens of thoughts, answer and the first quote, and of each further quote.
+_OUTPUT_TOKENS: Final = 100
+_QUOTE_TOKENS: Final = 50
+
+
+class RichesSystem:
+    """A model that quotes the sentences of the passages that a search found, and answers.
+
+    Sentences, with the titles of their documents, are the keys. The passages are searched with the
+    question, and for each further quote with what the model wrote before it, except where vectors
+    come with the data set and nothing else can be embedded. Keys are also weighed by the embedder.
+    """
+
+    def __init__(self, settings: Settings, corpus: Corpus) -> None:
+        self._settings, self._corpus = settings, corpus
+        self._search = UnitSystem(replace(settings, unit="passage"), corpus)
+        self._template = RICHES_SINGLE_HOP if settings.quotes == 1 else RICHES_MULTI_HOP
+        self._decoder = self._make_decoder()
+
+    def answer(self, question: Question) -> Outcome:
+        """Return the quotes for a question within the budget, and the model's own answer."""
+        made = self._decoder.generate(
+            riches_prompt(question.text, self._template),
+            query=question.text,
+            prior_prompt=prior_prompt(self._template),
+            candidates=lambda asked: self._passages(question, asked),
+        )
+        usage = made.usage
+        self._corpus.models.meter.add(
+            Costs(calls=1, prompt_tokens=usage.prompt_tokens, reply_tokens=usage.new_tokens)
+        )
+        found = self._within(self._quotes(made))
+        return Outcome(tuple(found), documents_of(found), parse_answer(made))
+
+    def _passages(self, question: Question, asked: str) -> Mapping[str, float]:
+        """Return the passages that may be quoted, with the scores of the search."""
+        vector, query = self._search.vector(question), question.text
+        name, size = self._corpus.embedder_name(self._settings), self._size
+        if asked != question.text and name != GIVEN:
+            query = asked
+            if len(vector):
+                (vector,) = self._corpus.embed_further(name, size, [asked], "query")
+        ranked = self._search.rank(query, vector, self._settings.candidates)
+        return {number_id(number): score for number, score in ranked}
+
+    def _quotes(self, made: Generation) -> list[Found]:
+        spans = self._corpus.spans(self._size)
+        documents = self._corpus.documents
+        found = []
+        for span in made.spans:
+            passages = [int(source.doc_id) for source in span.sources]
+            own = dict.fromkeys(documents[spans[at].document].id for at in passages)
+            found.append(Found(span.text, tuple(own)))
+        return found
+
+    def _within(self, found: Sequence[Found]) -> list[Found]:
+        budget = self._settings.token_budget
+        room = float("inf") if budget is None else budget
+        kept = []
+        for one in found[: self._settings.k]:
+            tokens = self._corpus.models.counter(one.text)
+            if tokens <= room:
+                kept.append(replace(one, tokens=tokens))
+                room -= tokens
+        return kept
+
+    @property
+    def _size(self) -> int | None:
+        return self._corpus.chunk_size(replace(self._settings, unit="passage"))
+
+    def _make_decoder(self) -> RichesDecoder:
+        quotes = self._settings.quotes
+        scorer = EmbeddingScorer(self._embed, name=self._corpus.embedder_name(self._settings))
+        settings = {
+            "key_scorer": scorer,
+            "min_spans": quotes,
+            "max_new_tokens": _OUTPUT_TOKENS + _QUOTE_TOKENS * (quotes - 1),
+            "stop": RICHES_STOP,
+        }
+        return self._corpus.decoder(self._size, settings)
+
+    def _embed(self, texts: Sequence[str], role: Any) -> Any:
+        name = self._corpus.embedder_name(self._settings)
+        if name == GIVEN:
+            name = next(iter(self._corpus.models.embedders), LSA)
+        return self._corpus.embed_further(name, self._size, texts, role)

@@ -1,0 +1,185 @@
+"""Passages, documents and long units, ranked by vectors, keywords or both."""
+
+from __future__ import annotations
+
+from typing import Final, TypeAlias
+
+import numpy as np
+
+from longrag.evaluation.datasets import PassageSpan
+from longrag.evaluation.harness.corpora import Corpus, number_id
+from longrag.evaluation.harness.modules import DEPTH, ModularSystem
+from longrag.evaluation.harness.outcomes import Found, Vector
+from longrag.evaluation.harness.settings import Settings
+from longrag.retrieval import fit_budget, fuse, fuse_reciprocal_rank
+from longrag.types import Chunk, LongUnit, Member, RetrievedUnit
+
+Ranking: TypeAlias = list[tuple[int, float]]
+"""Numbers of units with their scores, best first."""
+
+# Of each list; what the recipes fuse.
+_FUSED: Final = 100
+_HUBS: Final = 5
+# Units beyond this share of the budget, and this many, cannot add more than scraps to it.
+_SPARE: Final = 2
+_LEAST_UNITS: Final = 8
+
+
+class UnitSystem(ModularSystem):
+    """Passages, documents and long units, ranked by vectors, keywords or both."""
+
+    def __init__(self, settings: Settings, corpus: Corpus) -> None:
+        super().__init__(settings, corpus)
+        self._units, self._unit_of = corpus.units(settings)
+        self._spans = corpus.spans(self._chunk_size)
+        self._index = None if settings.search == "keywords" else corpus.index(settings)
+        self._keywords = None
+        if settings.search != "dense":
+            keywords = corpus.keywords(settings)
+            of = {number_id(at): number_id(u) for at, u in enumerate(self._unit_of.tolist())}
+            self._keywords = keywords.by_unit(of)
+        self._linked: dict[int, set[int]] = {}
+        if settings.search == "neighbours":
+            self._linked = self._link_units()
+        # The passage by which each unit was found for the question that is being asked.
+        self._best: dict[int, int] = {}
+        self._smallest = min((unit.tokens for unit in self._units), default=0)
+
+    def search(self, query: str, vector: Vector, budget: int | None) -> list[Found]:
+        """Rank the units and take the best, those that do not fit passed over or cut."""
+        self._best = {}
+        depth = min(len(self._units), self._depth(budget))
+        ranked = self.rank(query, vector, depth)
+        if self.settings.unit == "passage":
+            return self._take_passages(ranked, budget)
+        if budget is None:
+            return [self._found(self._units[unit]) for unit, _ in ranked]
+        fitted = fit_budget(self._best_chunks(ranked, budget), budget, count_tokens=self.counter)
+        return [self._found(one.unit) for one in fitted]
+
+    def _depth(self, budget: int | None) -> int:
+        if self.settings.k is not None and budget is None:
+            return max(self.settings.k, self.settings.candidates)
+        return DEPTH if budget is None else max(DEPTH, budget // 20)
+
+    def rank(self, query: str, vector: Vector, depth: int) -> Ranking:
+        """Return the numbers of the best units with their scores, best first."""
+        search = self.settings.search
+        if search == "dense":
+            return self._dense(vector, depth)
+        if search == "keywords":
+            return self._sparse(query, depth)
+        if search == "neighbours":
+            return self._neighbours(query, vector, depth)
+        wanted = max(depth, _FUSED)
+        sparse, dense = dict(self._sparse(query, wanted)), dict(self._dense(vector, wanted))
+        if search == "hybrid":
+            return list(fuse(sparse, dense, self.settings.alpha).items())[:depth]
+        return list(fuse_reciprocal_rank([dense, sparse]).items())[:depth]
+
+    def _dense(self, vector: Vector, depth: int) -> Ranking:
+        if self._index is None:
+            return []
+        scores, units, passages = self._index.search(vector, depth)
+        numbers = units[0].tolist()
+        self._best |= zip(numbers, passages[0].tolist(), strict=True)
+        return list(zip(numbers, scores[0].tolist(), strict=True))
+
+    def _sparse(self, query: str, depth: int) -> Ranking:
+        if self._keywords is None:
+            return []
+        found = self._keywords.search(query, depth)
+        self._best = {int(id_): int(passage) for id_, _, passage in found} | self._best
+        return [(int(id_), score) for id_, score, _ in found]
+
+    def _neighbours(self, query: str, vector: Vector, depth: int) -> Ranking:
+        """Put behind each of the best five up to five that are linked to it, by the same score."""
+        scores = np.zeros(len(self._units))
+        count = len(self._units)
+        for ranked, weight in (
+            (self._dense(vector, count), 1.0),
+            (self._sparse(query, count), self.settings.alpha),
+        ):
+            values = np.zeros(count)
+            for unit, score in ranked:
+                values[unit] = score
+            spread = float(np.ptp(values))
+            scores += weight * (values - values.min()) / (spread or 1.0)
+        order: list[int] = np.argsort(-scores, kind="stable").tolist()
+        first: list[int] = []
+        for hit in order[:_HUBS]:
+            near = sorted(self._linked.get(hit, ()), key=lambda unit: (-scores[unit], unit))
+            first += [hit, *near[:_HUBS]]
+        both = list(dict.fromkeys([*first, *order[: depth + len(first)]]))
+        return [(unit, -float(at)) for at, unit in enumerate(both[:depth])]
+
+    def _link_units(self) -> dict[int, set[int]]:
+        owners: dict[int, list[int]] = {}
+        for span, unit in zip(self._spans, self._unit_of.tolist(), strict=True):
+            owners.setdefault(span.document, []).append(unit)
+        linked: dict[int, set[int]] = {}
+        for source, target in self.corpus.titles():
+            for one, other in ((source, target), (target, source)):
+                for unit in owners.get(one, ()):
+                    linked.setdefault(unit, set()).update(owners.get(other, ()))
+        return linked
+
+    def _take_passages(self, ranked: Ranking, budget: int | None) -> list[Found]:
+        room = float("inf") if budget is None else budget
+        taken: list[Found] = []
+        covered: set[int] = set()
+        for number, _ in ranked:
+            if room < self._smallest:
+                break
+            if number in covered:
+                continue
+            unit, own = self._units[number], [number]
+            if self.settings.window:
+                unit, own = self._widened(number)
+            if unit.tokens <= room:
+                taken.append(self._found(unit))
+                covered.update(own)
+                room -= unit.tokens
+        return taken
+
+    def _widened(self, number: int) -> tuple[LongUnit, list[int]]:
+        """Return a passage with its neighbours on both sides, and the numbers of all of them."""
+        spans, width = self._spans, self.settings.window
+        document = spans[number].document
+        own = [
+            at
+            for at in range(max(number - width, 0), min(number + width + 1, len(spans)))
+            if spans[at].document == document
+        ]
+        text = self.corpus.documents[document].text
+        whole = PassageSpan(document, spans[own[0]].start, spans[own[-1]].end)
+        title = self.corpus.documents[document].title
+        head = f"{title}\n\n" if title.strip() else ""
+        shown = head + text[whole.start : whole.end]
+        member = Member(self.corpus.documents[document].id, title, len(head), *whole[1:])
+        return LongUnit(f"{number}+{width}", shown, (member,), self.counter(shown)), own
+
+    def _best_chunks(self, ranked: Ranking, budget: int) -> list[RetrievedUnit]:
+        """Return units of enough tokens, each with the passage that found it, which a cut keeps."""
+        found: list[RetrievedUnit] = []
+        tokens = 0
+        for number, score in ranked:
+            if tokens > _SPARE * budget and len(found) >= _LEAST_UNITS:
+                break
+            unit = self._units[number]
+            found.append(RetrievedUnit(unit, score, self._chunk(unit, self._best[number])))
+            tokens += unit.tokens
+        return found
+
+    def _chunk(self, unit: LongUnit, passage: int) -> Chunk:
+        span = self._spans[passage]
+        doc_id = self.corpus.documents[span.document].id
+        member = next(one for one in unit.members if one.doc_id == doc_id)
+        start = member.start + span.start - member.doc_start
+        end = start + span.end - span.start
+        return Chunk(
+            "", unit.id, member.doc_id, member.title, unit.text[start:end], start, end, *span[1:]
+        )
+
+    def _found(self, unit: LongUnit) -> Found:
+        return Found(unit.text, unit.doc_ids, tokens=unit.tokens)
