@@ -2,8 +2,8 @@
 
 Sets of passages that come with each question (HotpotQA, 2WikiMultihopQA, MuSiQue) become one corpus
 of all their passages, each once, so that a question is asked of the whole and not of the ten or
-twenty. NaturalQuestions is read in its simplified form, in the form of DPR and in that of NQ-open
-with its contexts.
+twenty. NaturalQuestions is read in its original and its simplified form, in the form of DPR and in
+that of NQ-open with its contexts.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import csv
 import html
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -22,6 +22,7 @@ from longrag.evaluation.datasets.files import PathLike, open_text
 from longrag.types import Document, stable_id
 
 _TAG: Final = re.compile(r"<[^<>]*>")
+_BREAK: Final = re.compile(r"<(?:br|/p|/div|/h[1-6]|/li|/tr)\b[^<>]*>", re.IGNORECASE)
 
 
 class _Pool:
@@ -144,7 +145,7 @@ def _read_quality(path: PathLike) -> Read:
     questions: list[Question] = []
     for row in _objects(path):
         id_ = str(row["article_id"])
-        text = html.unescape(_TAG.sub("", row["article"]))
+        text = html.unescape(_TAG.sub("", _BREAK.sub("\n", row["article"])))
         documents.setdefault(id_, Document(id_, text, str(row.get("title") or "")))
         for at, asked in enumerate(row["questions"]):
             options = tuple(asked["options"])
@@ -219,7 +220,9 @@ def _read_narrativeqa(path: PathLike) -> Read:
 def _read_nq(path: PathLike) -> Read:
     pool, questions = _Pool(), []
     for at, row in enumerate(_objects(path)):
-        if "document_text" in row:
+        if "document_tokens" in row:
+            found = _original(row, pool)
+        elif "document_text" in row:
             found = _simplified(row, pool)
         elif "positive_ctxs" in row:
             found = _dpr(row, pool)
@@ -235,11 +238,21 @@ def _read_nq(path: PathLike) -> Read:
 Asked = tuple[str, list[str], list[str]]
 
 
+def _original(row: Mapping[str, Any], pool: _Pool) -> Asked:
+    """Read a row of the whole set, in which alone the development questions are released."""
+    tokens = [one["token"] for one in row["document_tokens"]]
+    return _annotated(row, tokens, str(row.get("document_title") or ""), pool)
+
+
 def _simplified(row: Mapping[str, Any], pool: _Pool) -> Asked:
     """Read a row of the simplified set: tokens parted by blanks, with HTML tags among them."""
     tokens = row["document_text"].split(" ")
     title = _without_tags(tokens[: tokens.index("</H1>")]) if "</H1>" in tokens else ""
-    title = title.rpartition(" - wikipedia ")[2] or title
+    return _annotated(row, tokens, title.rpartition(" - wikipedia ")[2] or title, pool)
+
+
+def _annotated(row: Mapping[str, Any], tokens: Sequence[str], title: str, pool: _Pool) -> Asked:
+    """Read the answers that annotators marked by the numbers of tokens."""
     id_ = pool.add(title, _without_tags(tokens))
     answers = []
     for annotation in row["annotations"]:

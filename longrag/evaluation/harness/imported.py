@@ -12,7 +12,7 @@ from longrag.errors import InvalidParameterError, StoreError
 from longrag.evaluation.datasets import Question
 from longrag.evaluation.harness.corpora import Corpus
 from longrag.evaluation.harness.outcomes import Found, Outcome, documents_of, read_outcome
-from longrag.evaluation.harness.settings import Pipeline, Settings
+from longrag.evaluation.harness.settings import Pipeline, Settings, given_settings
 
 
 class ImportedSystem:
@@ -48,12 +48,11 @@ def _make(pipeline: Pipeline, settings: Settings, corpus: Corpus) -> object:
     make = cast("Any", pipeline.make)
     if not (inspect.isfunction(make) or inspect.ismethod(make) or inspect.isclass(make)):
         return make
-    parameters = inspect.signature(make).parameters
-    any_name = any(one.kind is one.VAR_KEYWORD for one in parameters.values())
+    names = given_settings(make)
     given = {
         name: value
         for name, value in asdict(settings).items()
-        if (name in parameters or any_name) and name not in pipeline.options
+        if (names is None or name in names) and name not in pipeline.options
     }
     made: object = cast("Any", make)(corpus.dataset, **given, **pipeline.options)
     return made

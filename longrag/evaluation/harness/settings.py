@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import itertools
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -276,11 +277,12 @@ def change(settings: Settings, changes: Mapping[str, Any]) -> Settings:
 def _in_grid(pipeline: Pipeline, axes: Mapping[str, Sequence[Any]]) -> Iterator[Variant]:
     for values in itertools.product(*axes.values()):
         chosen = dict(zip(axes, values, strict=True))
-        settings = _without_idle(pipeline, change(pipeline.settings, chosen))
+        given = change(pipeline.settings, chosen)
+        settings, idle = _without_idle(pipeline, given), _idle(pipeline, given)
         shown = [
             f"{name}={getattr(settings, name)}"
             for name, several in axes.items()
-            if len(several) > 1 and (getattr(settings, name) == chosen[name])
+            if len(several) > 1 and name not in idle
         ]
         yield Variant(pipeline, settings, ", ".join([pipeline.name, *shown]))
 
@@ -296,6 +298,21 @@ def _swapped(pipeline: Pipeline, axes: Mapping[str, Sequence[Any]]) -> Iterator[
                     yield Variant(pipeline, settings, f"{pipeline.name}, {name}={value}")
 
 
+def given_settings(make: Callable[..., object]) -> set[str] | None:
+    """Return the settings that a function which makes a pipeline takes; None where it takes all.
+
+    What is asked itself, such as an engine, takes none.
+    """
+    if not (inspect.isfunction(make) or inspect.ismethod(make) or inspect.isclass(make)):
+        return set()
+    parameters = inspect.signature(make).parameters
+    if any(one.kind is one.VAR_KEYWORD for one in parameters.values()):
+        return None
+    return set(NAMES).intersection(parameters)
+
+
+# What is done with the results of every pipeline, however they were found.
+_OUTSIDE: Final = {"k", "token_budget", "reader"}
 _RANKED: Final = ("passage", "document", "long unit", "quote")
 _TREES: Final = ("tree", "traversal")
 _AROUND: Final = ("gate", "transform", "rerank", "repack", "compress", "reader")
@@ -303,14 +320,18 @@ _AROUND: Final = ("gate", "transform", "rerank", "repack", "compress", "reader")
 
 def _without_idle(pipeline: Pipeline, settings: Settings) -> Settings:
     """Give settings that this pipeline does not read their defaults, so that it is run once."""
-    idle = set() if pipeline.make is not None else _idle(settings)
+    idle = _idle(pipeline, settings)
     default: dict[str, Any] = {
         one.name: one.default for one in fields(Settings) if one.name in idle
     }
     return replace(settings, **default)
 
 
-def _idle(settings: Settings) -> set[str]:
+def _idle(pipeline: Pipeline, settings: Settings) -> set[str]:
+    """Return the names of the settings that change nothing about a pipeline."""
+    if pipeline.make is not None:
+        names = given_settings(pipeline.make)
+        return set() if names is None else set(NAMES) - names - _OUTSIDE
     unit, ranked, quoting = settings.unit, settings.unit in _RANKED, settings.unit == "quote"
     keywords = ranked and settings.search == "keywords" and settings.compress == "off"
     unread = {

@@ -132,7 +132,7 @@ def test_squad_has_a_document_a_paragraph(tmp_path):
     assert (question.answers, question.gold_ids) == (("Santa Clara",), ("Super_Bowl#1",))
 
 
-def test_nq_is_read_simplified_with_contexts_and_as_dpr_has_it(tmp_path):
+def test_nq_is_read_original_simplified_with_contexts_and_as_dpr_has_it(tmp_path):
     read = read_release("nq", write(tmp_path / "v1.0-simplified.jsonl", [NQ], lines=True))
     (document,), (question,) = read.documents, read.questions
     assert (document.title, document.text) == (
@@ -140,6 +140,31 @@ def test_nq_is_read_simplified_with_contexts_and_as_dpr_has_it(tmp_path):
         "Prize The first went to Wilhelm Röntgen .",
     )
     assert (question.id, question.answers) == ("7", ("Wilhelm Röntgen",))
+    tokens = [
+        {"token": token, "start_byte": at, "end_byte": at + 1, "html_token": token[0] == "<"}
+        for at, token in enumerate(NQ["document_text"].split())
+    ]
+    spans = [{"start_byte": 8, "end_byte": 10, "start_token": 8, "end_token": 10}]
+    row = {
+        "annotations": [
+            {"annotation_id": 1, "short_answers": spans, "yes_no_answer": "NONE"},
+            {"annotation_id": 2, "short_answers": [], "yes_no_answer": "YES"},
+        ],
+        "document_html": "<html>",
+        "document_title": "Prize (science)",
+        "document_tokens": tokens,
+        "example_id": -77,
+        "long_answer_candidates": [],
+        "question_text": NQ["question_text"],
+        "question_tokens": NQ["question_text"].split(),
+    }
+    read = read_release("nq", write(tmp_path / "nq-dev-00.jsonl.gz", [row], lines=True))
+    (document,), (question,) = read.documents, read.questions
+    assert (document.title, document.text) == (
+        "Prize (science)",
+        "Prize The first went to Wilhelm Röntgen .",
+    )
+    assert (question.id, question.answers) == ("-77", ("Wilhelm Röntgen", "yes"))
     contexts = [
         {"title": "A", "text": "x", "isgold": False},
         {"title": "B", "text": "y", "isgold": True},
@@ -159,12 +184,17 @@ def test_quality_has_options_and_the_gold_one_counts_from_one(tmp_path):
     row = {
         "article_id": "5",
         "title": "T",
-        "article": "<p>Once &amp; again</p>",
+        "article": "<p>Once &amp; <i>a</i>gain<br/>politics</p><p>End</p>",
+        "set_unique_id": "5_A",
         "questions": [asked],
     }
-    read = read_release("quality", write(tmp_path / "q.jsonl", [row], lines=True))
-    assert read.documents[0].text == "Once & again"
-    (question,) = read.questions
+    # Two writers asked about each article, in two lines.
+    other = {**row, "set_unique_id": "5_B", "questions": [{**asked, "question_unique_id": "v"}]}
+    read = read_release("quality", write(tmp_path / "q.jsonl", [row, other], lines=True))
+    (document,) = read.documents
+    assert document.text.split("\n") == ["Once & again", "politics", "End", ""]
+    question, second = read.questions
+    assert (second.id, second.gold_ids) == ("v", ("5",))
     assert (question.answers, question.options[2], question.type) == (("c",), "c", "hard")
 
 

@@ -387,6 +387,16 @@ def test_a_grid_tries_what_matters_and_nothing_twice():
         "hybrid, alpha=0.9, token_budget=100",
         "hybrid, alpha=0.9, token_budget=200",
     ]
+    made = Pipeline("made", make=lambda corpus, alpha: print)
+    asked = Pipeline("asked", make=Stock())
+    assert [one.label for one in variants([made, asked], {**grid, "window": [0, 1]})] == [
+        "made, alpha=0.1, token_budget=100",
+        "made, alpha=0.1, token_budget=200",
+        "made, alpha=0.9, token_budget=100",
+        "made, alpha=0.9, token_budget=200",
+        "asked, token_budget=100",
+        "asked, token_budget=200",
+    ]
     with pytest.raises(InvalidParameterError, match=r"grid\['beta'\]"):
         variants([Pipeline.named("passages")], {"beta": [1]})
     with pytest.raises(InvalidParameterError, match="distinct names"):
