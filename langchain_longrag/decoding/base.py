@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from concurrent.futures import Executor
 from typing import TYPE_CHECKING, Any
 
 from langchain_core.documents import Document
@@ -118,6 +119,7 @@ class RichesComponent(BaseModel):
         journal: str | os.PathLike[str] | Journal | None = None,
         config: RunnableConfig | None = None,
         max_concurrency: int = 4,
+        executor: Executor | None = None,
         **settings: Any,
     ) -> Self:
         """Make the keys of documents, their index and a decoder over it.
@@ -133,6 +135,8 @@ class RichesComponent(BaseModel):
             journal: stores what ``llm`` wrote: a path or a ``Journal``.
             config: passed to the calls of ``llm``.
             max_concurrency: the most calls of ``llm`` at the same time.
+            executor: where keys are made and tokenised, for instance a ``ProcessPoolExecutor``; by
+                default here. The index is the same.
             settings: the fields of this class, and the keyword arguments of ``RichesDecoder``;
                 ``key_scorer`` may be an embedding model or a cross encoder of LangChain.
 
@@ -153,6 +157,7 @@ class RichesComponent(BaseModel):
             journal=journal,
             config=config,
             max_concurrency=max_concurrency,
+            executor=executor,
             **settings,
         )
         return cls(decoder=builder.run(), documents=documents, **own)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from concurrent.futures import Executor
 from typing import Any
 
 from langchain_core.language_models import LanguageModelLike
@@ -37,6 +38,7 @@ class DecoderBuilder:
         journal: stores the propositions: a path or a ``Journal``.
         config: passed to the calls of ``llm``.
         max_concurrency: the most calls of ``llm`` at the same time.
+        executor: where keys are made and tokenised.
         settings: keyword arguments of ``RichesDecoder``; ``key_scorer`` may be an embedding model
             or a cross encoder of LangChain.
 
@@ -57,6 +59,7 @@ class DecoderBuilder:
         journal: str | os.PathLike[str] | Journal | None = None,
         config: RunnableConfig | None = None,
         max_concurrency: int = 4,
+        executor: Executor | None = None,
         **settings: Any,
     ) -> None:
         if llm is not None and not isinstance(llm, Runnable):
@@ -72,6 +75,7 @@ class DecoderBuilder:
             with_title=with_title,
             mode=mode,
             settings=settings,
+            executor=executor,
         )
         self._llm, self._journal, self._max_concurrency = llm, journal, max_concurrency
         self._config = call_config(config)

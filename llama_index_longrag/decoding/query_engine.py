@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
+from concurrent.futures import Executor
 from typing import Any, cast
 
 from llama_index.core.base.base_query_engine import BaseQueryEngine
@@ -155,6 +156,7 @@ class RichesQueryEngine(BaseQueryEngine):
         llm: LLMType | None = None,
         journal: str | os.PathLike[str] | Journal | None = None,
         num_workers: int = 4,
+        executor: Executor | None = None,
         prompt: BasePromptTemplate | str = RICHES_SINGLE_HOP,
         streaming: bool = False,
         similarity_top_k: int = 4,
@@ -179,6 +181,8 @@ class RichesQueryEngine(BaseQueryEngine):
             llm: writes propositions, by default ``Settings.llm``; any LlamaIndex LLM.
             journal: stores propositions: a path or a ``Journal``.
             num_workers: the most calls for propositions at the same time.
+            executor: where keys are made and tokenised, for instance a ``ProcessPoolExecutor``; by
+                default here. The index is the same.
             prompt: see the class.
             streaming: see the class.
             similarity_top_k: see the class.
@@ -211,6 +215,7 @@ class RichesQueryEngine(BaseQueryEngine):
             mode=mode,
             settings=settings,
             one_passage=corpus.one_passage,
+            executor=executor,
         )
         return cls(
             build(building, keys, llm=llm, journal=journal, num_workers=num_workers),

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import argparse
 import sys
+from concurrent.futures import Executor, ProcessPoolExecutor
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict
 from functools import partial
+from multiprocessing import get_context
 from typing import Any
 
 from longrag.cli.arguments import (
@@ -20,6 +23,7 @@ from longrag.cli.arguments import (
 )
 from longrag.index_file.filling import FillReport, FillSettings, fill
 from longrag.index_file.models import AUTO, load_embedder, name_embedder
+from longrag.ingestion.chunking import check_size
 
 
 def add(commands: Any) -> None:
@@ -48,6 +52,12 @@ def add(commands: Any) -> None:
     parser.add_argument("--max-tokens", type=int, default=4096, help="largest unit (default 4096)")
     parser.add_argument("--chunk-size", type=int, help="largest chunk (default by embedder)")
     parser.add_argument(
+        "--workers",
+        type=int,
+        default=1,
+        help="processes that read and cut pages and cluster the tree's layers (default 1)",
+    )
+    parser.add_argument(
         "--replace", action="store_true", help="index afresh where folder or settings are others"
     )
     add_output(parser)
@@ -61,18 +71,21 @@ def run(options: argparse.Namespace) -> int:
     # An import path is tried before any file is read; MiniLM is loaded only where it is needed.
     load = partial(load_embedder, name, given)
     imported = load() if ":" in name else None
-    settings = FillSettings(
-        embedder=name,
-        load_embedder=lambda: imported or load(),
-        units=options.build != "tree",
-        tree=options.build != "units",
-        max_tokens=options.max_tokens,
-        chunk_size=options.chunk_size,
-        llm=options.llm or "",
-        generate=generator(options),
-        replace=options.replace,
-    )
-    report = fill(options.path, options.file, settings, progress(options))
+    check_size("workers", options.workers)
+    with _processes(options.workers) as executor:
+        settings = FillSettings(
+            embedder=name,
+            load_embedder=lambda: imported or load(),
+            units=options.build != "tree",
+            tree=options.build != "units",
+            max_tokens=options.max_tokens,
+            chunk_size=options.chunk_size,
+            llm=options.llm or "",
+            generate=generator(options),
+            replace=options.replace,
+            executor=executor,
+        )
+        report = fill(options.path, options.file, settings, progress(options))
     for reason in report.skipped:
         print(f"skipped {reason}", file=sys.stderr)
     if options.json:
@@ -82,6 +95,14 @@ def run(options: argparse.Namespace) -> int:
     else:
         print(_summary(options.file, report))
     return 0
+
+
+def _processes(count: int) -> AbstractContextManager[Executor | None]:
+    """Return some processes; None for one, which is this."""
+    if count == 1:
+        return nullcontext()
+    # Forked processes would take over the threads' locks of libraries that are loaded already.
+    return ProcessPoolExecutor(count, mp_context=get_context("spawn"))
 
 
 def _summary(file: str, report: FillReport) -> str:

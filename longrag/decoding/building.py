@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from concurrent.futures import Executor
 from dataclasses import replace
 from typing import Any
 
 from longrag.calls import Flow
 from longrag.decoding.decoder import RichesDecoder
+from longrag.executors import check_executor
 from longrag.indexing import KeyIndex
 from longrag.indexing.key_index.parts import Mode
 from longrag.ingestion import KeyKind, make_keys
@@ -26,6 +28,7 @@ def build_decoder(
     mode: Mode,
     settings: Mapping[str, Any],
     one_passage: Collection[str] = (),
+    executor: Executor | None = None,
 ) -> Flow[RichesDecoder]:
     """Return the flow that extracts the keys of documents and makes a decoder over them.
 
@@ -41,6 +44,7 @@ def build_decoder(
         settings: keyword arguments of ``RichesDecoder``.
         one_passage: the ids of documents that are not divided into paragraphs: the whole document
             is the passage of its keys.
+        executor: where keys are made and tokenised; see ``make_keys`` and ``KeyIndex.from_keys``.
 
     Raises:
         InvalidParameterError: a setting, or a model that cannot be constrained.
@@ -49,15 +53,20 @@ def build_decoder(
         TypeError: a setting is unknown.
     """
     check_language_model(language_model)
+    check_executor(executor)
 
     def over(made: Sequence[Key]) -> KeyIndex:
         markers = settings.get("markers", MARKERS)
         return KeyIndex.from_keys(
-            made, tokenizer=language_model.tokenizer, mode=mode, markers=markers
+            made,
+            tokenizer=language_model.tokenizer,
+            mode=mode,
+            markers=markers,
+            executor=executor,
         )
 
     def flow() -> Flow[RichesDecoder]:
-        made = yield from make_keys(documents, keys, with_title=with_title)
+        made = yield from make_keys(documents, keys, with_title=with_title, executor=executor)
         whole = [
             replace(key, passage_id=key.doc_id) if key.doc_id in one_passage else key
             for key in made

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Executor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -42,6 +43,8 @@ class FillSettings:
         llm: the name of the language model that writes the summaries of the tree.
         generate: that model; None quotes sentences in place of a model.
         replace: whether a file of another folder or with other settings is filled afresh.
+        executor: where files are read, pages cut and layers of a tree clustered; by default here.
+            What is made is the same.
     """
 
     embedder: str
@@ -53,6 +56,7 @@ class FillSettings:
     llm: str = ""
     generate: Generator | None = None
     replace: bool = False
+    executor: Executor | None = None
 
     def catalog(self, path: File) -> Catalog:
         """Return the catalog of a file that is filled with these settings, without its parts."""
@@ -91,7 +95,8 @@ def fill(path: File, file: File, settings: FillSettings, progress: Progress) -> 
         IndexFormatError: the file is something else; it is left as it was.
     """
     wanted = settings.catalog(path)
-    pages = read_pages(path, track=partial(progress.track, "reading"))
+    track = partial(progress.track, "reading")
+    pages = read_pages(path, track=track, executor=settings.executor)
     with only_writer(file):
         return _Filling(file, wanted, pages, settings, progress).run()
 
@@ -201,7 +206,7 @@ class _Filling:
 
     def _fill_units(self, plan: Catalog, answers: Answers) -> dict[str, int]:
         with self._progress.step("opening the units"):
-            corpus = open_units(self._file, plan)
+            corpus = open_units(self._file, plan, executor=self._settings.executor)
         put, gone = _difference(corpus.snapshot()[0], self._pages.documents)
         if put or gone:
             with self._progress.step("cutting pages into units"):
@@ -213,7 +218,12 @@ class _Filling:
         self, plan: Catalog, answers: Answers, journal: Journal | None
     ) -> dict[str, int]:
         with self._progress.step("opening the tree"):
-            tree = open_tree(self._file, plan, quoting=self._settings.generate is None)
+            tree = open_tree(
+                self._file,
+                plan,
+                quoting=self._settings.generate is None,
+                executor=self._settings.executor,
+            )
         put, gone = _difference(tree.snapshot()[0], self._pages.documents)
         if put or gone:
             with self._progress.step("building the tree"):
@@ -234,8 +244,8 @@ class _Filling:
 
         if plan.units:
             return FittedLater(fit)
-        builder = TreeBuilder()
-        return fit([leaf.text for page in self._pages.documents for leaf in builder.leaves(page)])
+        cut = TreeBuilder(executor=self._settings.executor).leaves_of_each(self._pages.documents)
+        return fit([leaf.text for leaves in cut for leaf in leaves])
 
     @contextmanager
     def _paid_work(self) -> Iterator[tuple[Journal | None, Journal | None]]:

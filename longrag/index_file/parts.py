@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Sequence
+from concurrent.futures import Executor
 from contextlib import suppress
 from typing import Final
 
@@ -26,22 +27,29 @@ _KINDS: Final = {"units": UNITS, "tree": TREE, "lsa": "lsa"}
 _FITTED: Final = "fitted"
 
 
-def open_units(file: File, catalog: Catalog) -> DatabaseCorpus:
+def open_units(file: File, catalog: Catalog, *, executor: Executor | None = None) -> DatabaseCorpus:
     """Open the long units that the catalog names; they are made if they are missing."""
-    builder = UnitBuilder(max_tokens=catalog.max_tokens, chunk_size=catalog.chunk_size)
+    builder = UnitBuilder(
+        max_tokens=catalog.max_tokens, chunk_size=catalog.chunk_size, executor=executor
+    )
     return DatabaseCorpus(_database(file, catalog.units), builder)
 
 
-def open_tree(file: File, catalog: Catalog, *, quoting: bool = True) -> DatabaseTree:
+def open_tree(
+    file: File, catalog: Catalog, *, quoting: bool = True, executor: Executor | None = None
+) -> DatabaseTree:
     """Open the tree that the catalog names; it is made if it is missing.
 
     Args:
         file: the index file.
         catalog: what is in it.
         quoting: whether new summaries quote sentences; otherwise a language model writes them.
+        executor: where pages are cut and layers clustered; by default here.
     """
     summarizer = ExtractiveSummarizer() if quoting else LlmSummarizer()
-    return DatabaseTree(_database(file, catalog.tree), TreeBuilder(summarizer=summarizer))
+    return DatabaseTree(
+        _database(file, catalog.tree), TreeBuilder(summarizer=summarizer, executor=executor)
+    )
 
 
 def fit_lsa(file: File, catalog: Catalog, texts: Sequence[str]) -> LsaEmbedder:

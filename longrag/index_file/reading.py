@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable
+from concurrent.futures import Executor
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Final
 
 from longrag.errors import InvalidDocumentError, InvalidParameterError, MissingExtraError
+from longrag.executors import map_items
 from longrag.ingestion.paths import EXTENSIONS
 from longrag.ingestion.pdf import PDF, read_pdf
 from longrag.ingestion.sources import find_files, is_readable, read_file
@@ -17,6 +20,7 @@ from longrag.types import Document
 
 FIRST_LINE: Final = "first_line"
 PAGES: Final = "pages"
+_FILES_A_TASK: Final = 32
 _NO_LINES: Final = (".html", ".htm", PDF)
 
 Track = Callable[[Iterable[tuple[str, Path]]], Iterable[tuple[str, Path]]]
@@ -30,7 +34,9 @@ class Pages:
     skipped: tuple[str, ...]
 
 
-def read_pages(path: str | os.PathLike[str], *, track: Track = iter) -> Pages:
+def read_pages(
+    path: str | os.PathLike[str], *, track: Track = iter, executor: Executor | None = None
+) -> Pages:
     """Read one file, or all files below a folder, of Markdown, HTML, text or PDF.
 
     Documents are those of ``read_documents`` and ``read_pdf``. The metadata of Markdown and text
@@ -40,6 +46,7 @@ def read_pages(path: str | os.PathLike[str], *, track: Track = iter) -> Pages:
     Args:
         path: the file or folder.
         track: sees every file pass, for instance to show progress.
+        executor: where files are read and parsed; by default here.
 
     Raises:
         InvalidParameterError: nothing is there, or nothing that can be read.
@@ -50,18 +57,27 @@ def read_pages(path: str | os.PathLike[str], *, track: Track = iter) -> Pages:
     alone = len(files) == 1 and files[0][1] == Path(path)
     documents: list[Document] = []
     skipped: list[str] = []
-    for id_, file in track(files):
-        try:
-            documents.append(read_pdf(id_, file) if _is_pdf(id_) else _with_lines(id_, file))
-        except (InvalidDocumentError, MissingExtraError) as error:
-            if alone or not _is_pdf(id_):
-                raise
-            skipped.append(f"{id_}: {error}")
+    pages = map_items(partial(_read, alone), files, executor, part_size=_FILES_A_TASK)
+    for _, page in zip(track(files), pages, strict=True):
+        if isinstance(page, Document):
+            documents.append(page)
+        else:
+            skipped.append(page)
     if not any(document.text.strip() for document in documents):
         kinds = ", ".join((*EXTENSIONS, PDF))
         allowed = f"a file or a folder of files with text that end in {kinds}"
         raise InvalidParameterError("path", str(path), allowed, " ".join(skipped[:1]))
     return Pages(tuple(documents), tuple(skipped))
+
+
+def _read(alone: bool, file: tuple[str, Path]) -> Document | str:
+    """Return the document of a file, or why a PDF file among others cannot be read."""
+    try:
+        return read_pdf(*file) if _is_pdf(file[0]) else _with_lines(*file)
+    except (InvalidDocumentError, MissingExtraError) as error:
+        if alone or not _is_pdf(file[0]):
+            raise
+        return f"{file[0]}: {error}"
 
 
 def _is_pdf(doc_id: str) -> bool:

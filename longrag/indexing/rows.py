@@ -70,11 +70,15 @@ class VectorRows:
         """The codes of the rows there are now."""
         return None if self._codes is None else self._codes.take(slice(0, self._count))
 
+    def reserve(self, rows: int) -> None:
+        """Make room for this many rows in all, so that rows that come in parts are not copied."""
+        if rows > len(self._vectors):
+            self._make_room(rows)
+
     def append(self, vectors: NDArray[np.float32]) -> int:
         """Add rows, and return the number of the first of them."""
         first, last = self._count, self._count + len(vectors)
-        if last > len(self._vectors):
-            self._make_room(last)
+        self.reserve(last)
         self._vectors[first:last] = vectors
         if self._codes is not None:
             self._codes.put(first, Codes.of(vectors))

@@ -7,10 +7,14 @@ on one line, since that is how a language model writes it: every run of white sp
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Executor
 from dataclasses import dataclass
+from functools import partial
+from itertools import chain
 from typing import Final
 
+from longrag.executors import check_executor, map_items
 from longrag.ingestion.sentences import SentenceSplitter, split_sentences, strip_span
 from longrag.ingestion.units import check_documents
 from longrag.types import Document, Key, stable_id
@@ -18,6 +22,8 @@ from longrag.types import Document, Key, stable_id
 _LINE: Final = re.compile(r"[^\n]*\n|[^\n]+")
 _HEADING: Final = re.compile(r" {0,3}(#{1,6})(?=\s|\Z)")
 _FENCE: Final = re.compile(r" {0,3}(`{3,}(?=[^`]*\Z)|~{3,})")
+
+_DOCUMENTS_A_TASK: Final = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,27 +112,40 @@ def _heading_text(rest: str) -> str:
     return bare.rstrip() if not bare or bare[-1].isspace() else text
 
 
-def title_keys(documents: Sequence[Document]) -> list[Key]:
+def title_keys(documents: Sequence[Document], *, executor: Executor | None = None) -> list[Key]:
     """Make the title and section headings of each paragraph its key.
 
     All paragraphs of a section have one key, so that decoding it finds the section's paragraphs,
-    which are then to be ranked. Paragraphs under no title and no heading have none.
+    which are then to be ranked. Paragraphs under no title and no heading have none. ``executor``
+    reads some documents at a time.
 
     Raises:
         InvalidDocumentError: a document cannot be ingested.
     """
-    return [_key(passage, passage.heading) for passage in paragraphs(documents) if passage.heading]
+    return _keys_of_each(_title_keys, documents, executor)
 
 
-def paragraph_keys(documents: Sequence[Document], *, with_title: bool = False) -> list[Key]:
+def _title_keys(document: Document) -> list[Key]:
+    return [_key(passage, passage.heading) for passage in _paragraphs(document) if passage.heading]
+
+
+def paragraph_keys(
+    documents: Sequence[Document], *, with_title: bool = False, executor: Executor | None = None
+) -> list[Key]:
     """Make each paragraph a key, after its title and section headings if wanted.
 
+    ``executor`` reads some documents at a time.
+
     Raises:
         InvalidDocumentError: a document cannot be ingested.
     """
+    return _keys_of_each(partial(_paragraph_keys, with_title), documents, executor)
+
+
+def _paragraph_keys(with_title: bool, document: Document) -> list[Key]:
     return [
         _key(passage, _add_heading(passage, passage.text) if with_title else passage.text)
-        for passage in paragraphs(documents)
+        for passage in _paragraphs(document)
     ]
 
 
@@ -135,17 +154,35 @@ def sentence_keys(
     *,
     with_title: bool = False,
     split_sentences: SentenceSplitter = split_sentences,
+    executor: Executor | None = None,
 ) -> list[Key]:
     """Make each sentence a key, after its title and section headings if wanted.
+
+    ``executor`` reads some documents at a time.
 
     Raises:
         InvalidDocumentError: a document cannot be ingested.
     """
+    return _keys_of_each(partial(_sentence_keys, with_title, split_sentences), documents, executor)
+
+
+def _sentence_keys(
+    with_title: bool, split_sentences: SentenceSplitter, document: Document
+) -> list[Key]:
     return [
         key
-        for passage in paragraphs(documents)
+        for passage in _paragraphs(document)
         for key in sentences_of(passage, split_sentences, with_title=with_title)
     ]
+
+
+def _keys_of_each(
+    make: Callable[[Document], list[Key]], documents: Sequence[Document], executor: Executor | None
+) -> list[Key]:
+    check_executor(executor)
+    check_documents(documents)
+    made = map_items(make, documents, executor, part_size=_DOCUMENTS_A_TASK)
+    return list(chain.from_iterable(made))
 
 
 def sentences_of(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from concurrent.futures import Executor
 from typing import Literal, TypeAlias, get_args
 
 from longrag.calls import Flow
@@ -15,7 +16,11 @@ KeyKind: TypeAlias = Literal["title", "paragraph", "sentence", "proposition"]
 
 
 def make_keys(
-    documents: Sequence[Document], kind: KeyKind, *, with_title: bool = False
+    documents: Sequence[Document],
+    kind: KeyKind,
+    *,
+    with_title: bool = False,
+    executor: Executor | None = None,
 ) -> Flow[list[Key]]:
     """Make the keys of documents; of these flows only that for propositions asks a model.
 
@@ -23,6 +28,8 @@ def make_keys(
         documents: the corpus.
         kind: what one key is; see ``title_keys`` and its neighbours.
         with_title: put the title and headings before a paragraph or a sentence.
+        executor: where keys are made, some documents at a time; by default here. Propositions are
+            written by a model, and their calls are concurrent in any case.
 
     Raises:
         InvalidParameterError: an unknown kind, or one that has no title put before it.
@@ -39,7 +46,7 @@ def make_keys(
         made = yield from proposition_keys(documents)
         return list(made.keys)
     if kind == "title":
-        return title_keys(documents)
+        return title_keys(documents, executor=executor)
     if kind == "paragraph":
-        return paragraph_keys(documents, with_title=with_title)
-    return sentence_keys(documents, with_title=with_title)
+        return paragraph_keys(documents, with_title=with_title, executor=executor)
+    return sentence_keys(documents, with_title=with_title, executor=executor)

@@ -24,7 +24,7 @@ from longrag.ingestion.builder import UnitBuilder
 from longrag.ingestion.cuts import CutDocument, cut_documents, own_chunks
 from longrag.ingestion.units import check_documents, embedding_text
 from longrag.locks import Lock
-from longrag.retrieval.corpus_plan import CorpusPlan
+from longrag.retrieval.corpus_plan import CorpusPlan, LoadBlocks
 from longrag.retrieval.corpus_records import (
     SETTINGS,
     check_settings_of,
@@ -203,8 +203,10 @@ class CorpusIndex:
 
     def _page(self, document: Document, cut: CutDocument) -> Page:
         texts = _page_texts(document, cut, write=self._embedding_text)
-        block = Block([text_key(text) for text in texts])
-        return Page(document, cut, block)
+        return Page(document, cut, self._new_block([text_key(text) for text in texts]))
+
+    def _new_block(self, keys: Sequence[bytes]) -> Block:
+        return Block(keys)
 
     def _find_missing(
         self, pages: Mapping[str, Page], paid: Mapping[bytes, Vector]
@@ -236,9 +238,14 @@ class CorpusIndex:
                     yield page.block, partial(_page_texts, document, cut, write=write)
 
     def _assemble(
-        self, pages: Mapping[str, Page], paid: Mapping[bytes, Vector], *, generation: int = 0
+        self,
+        pages: Mapping[str, Page],
+        paid: Mapping[bytes, Vector],
+        *,
+        generation: int = 0,
+        load: LoadBlocks | None = None,
     ) -> CorpusState:
-        """Return the state of pages, all of whose texts are embedded or paid for."""
+        """Return the state of pages, all of whose texts are embedded, paid for or loaded."""
         with self._planning:
             groups = self._plan.follow(pages)
             for block, _ in self._unembedded(groups):
@@ -246,7 +253,7 @@ class CorpusIndex:
                 pairs = zip(block.keys, known, strict=True)
                 found = [self._plan.vector(key) if one is None else one for key, one in pairs]
                 block.vectors = [vector for vector in found if vector is not None]
-            return CorpusState(pages, groups, self._plan.index(groups), generation)
+            return CorpusState(pages, groups, self._plan.index(groups, load), generation)
 
     def _current(self) -> CorpusState:
         """Return the present state."""

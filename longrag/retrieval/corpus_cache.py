@@ -8,8 +8,8 @@ written again.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from shutil import rmtree
@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from longrag.errors import IndexFormatError, StaleIndexError
 from longrag.indexing.codes import Codes
 from longrag.indexing.rows import VectorRows
-from longrag.indexing.storage import load_arrays, save_arrays
+from longrag.indexing.storage import load_arrays, only_writer, save_arrays
 from longrag.retrieval.corpus_state import Block, Page, Run, UnitGroup
 from longrag.retrieval.maxp import MaxPIndex
 from longrag.types import Granularity
@@ -49,7 +49,12 @@ class CachedRows:
 
 
 def load_cache(
-    folder: Path, digest: str, pages: Sequence[Page], granularity: Granularity
+    folder: Path,
+    digest: str,
+    pages: Sequence[Page],
+    *,
+    granularity: Granularity | None = None,
+    verify: bool = True,
 ) -> CachedRows | None:
     """Map a cache; None where there is none that can be used.
 
@@ -57,10 +62,11 @@ def load_cache(
         folder: where it is.
         digest: names all that the groups depend on.
         pages: the pages, in the order of their ids.
-        granularity: what is embedded.
+        granularity: what is embedded; None for the rows without groups.
+        verify: compare checksums.
     """
     try:
-        arrays, meta = load_arrays(folder, _KIND, _VERSION)
+        arrays, meta = load_arrays(folder, _KIND, _VERSION, verify=verify)
         rows = _rows_of(arrays, float(meta["largest_norm"]))
         names, places = arrays["names"], arrays["places"]
         begins, counts = places[:, 0], places[:, 1]
@@ -70,7 +76,7 @@ def load_cache(
             return None
         by_name = dict(zip((bytes(n).hex() for n in names), begins.tolist(), strict=True))
         groups = None
-        if meta["digest"] == digest:
+        if granularity is not None and meta["digest"] == digest:
             groups = _groups_of(arrays, pages, granularity)
     except (IndexFormatError, OSError, KeyError, ValueError, TypeError, IndexError):
         return None
@@ -108,12 +114,31 @@ def save_cache(
         save_arrays(folder, _KIND, _VERSION, arrays, meta)
 
 
-def remove_cache(folder: Path) -> None:
-    """Remove a cache that is damaged, or holds something that was deleted."""
+@contextmanager
+def only_maker(folder: Path) -> Iterator[None]:
+    """Wait until no other process makes a cache beside this one; where there can be none, do not.
+
+    Many processes that open a large index after a change would otherwise all read it whole.
+    """
+    with ExitStack() as stack:
+        with suppress(OSError):
+            folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            stack.enter_context(only_writer(folder.parent))
+        yield
+
+
+def remove_cache(folder: Path, *, parent: bool = True) -> None:
+    """Remove a cache that is damaged, or holds something that was deleted.
+
+    Args:
+        folder: where it is.
+        parent: remove the folder of caches too, where it is empty then.
+    """
     with suppress(OSError):
         rmtree(folder)
-    with suppress(OSError):
-        os.rmdir(folder.parent)
+    if parent:
+        with suppress(OSError):
+            os.rmdir(folder.parent)
 
 
 def _names_of(blocks: Sequence[Block]) -> NDArray[np.uint8]:

@@ -10,18 +10,23 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from hashlib import sha256
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
 
-import numpy as np
-
-from longrag.errors import IndexFormatError, InvalidParameterError
+from longrag.errors import IndexFormatError, InvalidParameterError, StaleIndexError
 from longrag.indexing.database import IndexDatabase, Items, ItemsChange
 from longrag.indexing.rows import VectorRows
 from longrag.ingestion.builder import UnitBuilder
 from longrag.locks import Lock
 from longrag.retrieval.corpus import CorpusIndex, titled_text
-from longrag.retrieval.corpus_cache import load_cache, remove_cache, save_cache
+from longrag.retrieval.corpus_cache import (
+    CachedRows,
+    load_cache,
+    only_maker,
+    remove_cache,
+    save_cache,
+)
 from longrag.retrieval.corpus_records import settings_of
 from longrag.retrieval.corpus_state import (
     Block,
@@ -33,7 +38,9 @@ from longrag.retrieval.corpus_stored import (
     CUTS,
     DOCUMENTS,
     VECTORS,
+    BlockBytes,
     PageReader,
+    WrittenBlock,
     decode_document,
     encode_cut,
     encode_document,
@@ -113,46 +120,95 @@ class DatabaseCorpus(CorpusIndex):
         self, pages: Mapping[str, Page], digest: str, generation: int
     ) -> CorpusState | None:
         """Return the state of stored pages; None where they are not all there any more."""
-        ordered = list(pages.values())
         folder = None if self.builder.granularity == "unit" else self._cache
-        cached = folder and load_cache(folder, digest, ordered, self.builder.granularity)
-        if cached:
+        if folder is None:
+            return self._settle(pages, generation)
+        if state := self._open_cached(folder, digest, pages, generation):
+            return state
+        with only_maker(folder):
+            # Whoever made it meanwhile spared this process the time, and memory that is not shared.
+            if state := self._open_cached(folder, digest, pages, generation):
+                return state
+            remove_cache(folder, parent=False)
+            state = self._settle(pages, generation)
+            if state is None:
+                return None
+            ordered = list(pages.values())
+            save_cache(folder, digest, ordered, state.groups, self._plan.rows)
+            if self.database.generation() != generation:
+                # What was deleted meanwhile may be in it.
+                remove_cache(folder)
+            return self._mapped(state, load_cache(folder, digest, ordered, verify=False))
+
+    def _open_cached(
+        self, folder: Path, digest: str, pages: Mapping[str, Page], generation: int
+    ) -> CorpusState | None:
+        """Return the state of stored pages by the cache; None where it does not hold all of it.
+
+        The rows that it holds are taken over in any case.
+        """
+        ordered = list(pages.values())
+        cached = load_cache(folder, digest, ordered, granularity=self.builder.granularity)
+        if cached is None:
+            return None
+        self._adopt(cached, ordered)
+        blocks = [page.block for page in ordered]
+        if cached.groups is None or _without_rows(blocks, cached.rows):
+            return None
+        index = index_of_groups(cached.groups, cached.rows, normalize=self.normalize)
+        return CorpusState(pages, cached.groups, index, generation)
+
+    def _mapped(self, state: CorpusState, cached: CachedRows | None) -> CorpusState:
+        """Return a state with its rows mapped in place of those in memory, where there is a cache.
+
+        Mapped rows are shared with the other processes that open the index.
+        """
+        blocks = list(state.blocks)
+        if cached is None or not {block.name for block in blocks if len(block)} <= set(
+            cached.begins
+        ):
+            return state
+        self._adopt(cached, list(state.pages.values()))
+        index = index_of_groups(state.groups, cached.rows, normalize=self.normalize)
+        return replace(state, index=index)
+
+    def _adopt(self, cached: CachedRows, pages: Sequence[Page]) -> None:
+        with self._planning:
             self._plan.adopt(cached.rows)
-            for page in ordered:
+            for page in pages:
                 if page.block.name in cached.begins:
                     page.block.place(cached.rows, cached.begins[page.block.name])
-            blocks = (page.block for page in ordered)
-            if cached.groups is not None and not _without_rows(blocks, cached.rows):
-                index = index_of_groups(cached.groups, cached.rows, normalize=self.normalize)
-                return CorpusState(pages, cached.groups, index, generation)
-        elif folder:
-            remove_cache(folder)
-        state = self._settle(pages, generation)
-        if folder and state:
-            save_cache(folder, digest, ordered, state.groups, self._plan.rows)
-        return state
 
     def _settle(self, pages: Mapping[str, Page], generation: int) -> CorpusState | None:
         """Return the state of pages, with what of their vectors is not known yet.
 
         None where a vector is not there any more, since another process has changed the index.
         """
-        with self._planning:
-            groups = self._plan.follow(pages)
-        own = [group.block for group in groups if group.block]
-        held = own or [page.block for page in pages.values()]
-        blocks = _without_rows(held, self._plan.rows)
-        found = self.database.fetch(VECTORS, {block.name for block in blocks})
-        if not all(block.name in found for block in blocks):
+        try:
+            if self.builder.granularity == "unit":
+                with self._planning:
+                    groups = self._plan.follow(pages)
+                own = [group.block for group in groups if group.block]
+                self._load(_without_rows(own, self._plan.rows))
+                return self._assemble(pages, {}, generation=generation)
+            return self._assemble(pages, {}, generation=generation, load=self._load)
+        except StaleIndexError as error:
             if self.database.generation() == generation:
-                raise self._reader.damaged("vectors are missing")
+                raise self._reader.damaged("vectors are missing") from error
             return None
-        for block in blocks:
+
+    def _load(self, blocks: Sequence[Block]) -> None:
+        """Read the vectors of blocks.
+
+        Raises:
+            StaleIndexError: they are not there any more.
+        """
+        wanted = [block for block in blocks if len(block)]
+        found = self.database.fetch(VECTORS, {block.name for block in wanted})
+        for block in wanted:
+            if block.name not in found:
+                raise StaleIndexError("vectors are not there any more: open the index again")
             block.vectors = self._reader.decode_vectors(found[block.name], len(block))
-        state = self._assemble(pages, {}, generation=generation)
-        for block in blocks:
-            block.release()
-        return state
 
     def _read_pages(self, items: Items) -> dict[str, Page]:
         """Return the pages of items, in the order of their ids."""
@@ -212,10 +268,15 @@ class DatabaseCorpus(CorpusIndex):
         if self._cache is not None and change.drop[VECTORS]:
             # Nothing made from what was deleted may stay.
             remove_cache(self._cache)
+        for block in after.blocks:
+            block.release()
         with self._lock:
             if self._state.generation < generation:
                 self._state = replace(after, generation=generation)
         return True
+
+    def _new_block(self, keys: Sequence[bytes]) -> Block:
+        return WrittenBlock(self._reader, keys)
 
     def _difference(self, before: CorpusState, after: CorpusState) -> ItemsChange:
         new = [page for id_, page in after.pages.items() if before.pages.get(id_) is not page]
@@ -227,11 +288,9 @@ class DatabaseCorpus(CorpusIndex):
             put={
                 DOCUMENTS: {page.key: self._encode(page.document) for page in new},
                 CUTS: {page.key: encode_cut(page) for page in new},
-                VECTORS: {
-                    name: np.asarray(block.vectors, "<f4").tobytes()
-                    for name, block in blocks.items()
-                    if name not in old_blocks
-                },
+                VECTORS: BlockBytes(
+                    {name: block for name, block in blocks.items() if name not in old_blocks}
+                ),
             },
             drop={
                 DOCUMENTS: gone,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TypeAlias
 
 import numpy as np
 
@@ -18,6 +19,12 @@ from longrag.retrieval.units import UnitIndex, Vector, unit_length
 # Rows of pages that are gone are dropped when they are more than a third of all.
 _MOST_ROWS = 1.5
 _SPARED_ROWS = 1024
+
+# Rows that are copied and scaled at a time: a corpus of vectors is not held three times.
+_STRIP_ROWS = 1 << 15
+
+
+LoadBlocks: TypeAlias = Callable[[Sequence[Block]], None]
 
 
 class CorpusPlan:
@@ -115,8 +122,15 @@ class CorpusPlan:
         """Take over rows, in which the blocks that have rows have them."""
         self._rows = rows
 
-    def index(self, groups: Sequence[UnitGroup]) -> UnitIndex:
-        """Return the index over groups of the present pages, all of which have their vectors."""
+    def index(self, groups: Sequence[UnitGroup], load: LoadBlocks | None = None) -> UnitIndex:
+        """Return the index over groups of the present pages, all of which have their vectors.
+
+        ``load`` brings the vectors of some blocks into memory, which are released when their rows
+        are there.
+
+        Raises:
+            StaleIndexError: vectors are not there any more.
+        """
         blocks = list(_blocks(groups))
         rows = self.rows
         kept = [block for block in blocks if block.first_row(rows) >= 0]
@@ -125,23 +139,39 @@ class CorpusPlan:
         elif len(rows) > _MOST_ROWS * sum(map(len, blocks)) + _SPARED_ROWS:
             rows = _copy_rows(rows, kept)
         self._rows = rows
-        self._add_rows(rows, [block for block in blocks if block.first_row(rows) < 0])
+        self._add_rows(rows, [block for block in blocks if block.first_row(rows) < 0], load)
         return index_of_groups(groups, rows, normalize=self._normalize)
 
-    def _add_rows(self, rows: VectorRows, blocks: Sequence[Block]) -> None:
-        vectors = [vector for block in blocks for vector in block.vectors or ()]
-        if len(vectors) != sum(map(len, blocks)):
-            # Stored vectors are read where they are needed.
-            raise StaleIndexError(
-                "another process took documents out while this change was made: repeat the change"
-            )
+    def _add_rows(self, rows: VectorRows, blocks: Sequence[Block], load: LoadBlocks | None) -> None:
         at = len(rows)
-        if vectors:
-            matrix = np.stack(vectors)
-            rows.append(unit_length(matrix) if self._normalize else matrix)
+        rows.reserve(at + sum(map(len, blocks)))
+        for strip in _strips(blocks):
+            if load is not None:
+                load(strip)
+            vectors = [vector for block in strip for vector in block.vectors or ()]
+            if len(vectors) != sum(map(len, strip)):
+                # Stored vectors are read where they are needed.
+                raise StaleIndexError(
+                    "another process took documents out while this change was made: repeat the"
+                    " change"
+                )
+            if vectors:
+                matrix = np.stack(vectors)
+                rows.append(unit_length(matrix) if self._normalize else matrix)
+            if load is not None:
+                for block in strip:
+                    block.release()
         for block in blocks:
             block.place(rows, at)
             at += len(block)
+
+
+def _strips(blocks: Sequence[Block]) -> Iterator[Sequence[Block]]:
+    """Yield consecutive blocks that have some thousand rows together."""
+    ends = np.cumsum([len(block) for block in blocks])
+    cuts = np.flatnonzero(np.diff(ends // _STRIP_ROWS, prepend=0)).tolist()
+    for first, last in zip([0, *cuts], [*cuts, len(blocks)], strict=True):
+        yield blocks[first:last]
 
 
 def _copy_rows(rows: VectorRows, blocks: Iterable[Block]) -> VectorRows:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Final
 
@@ -140,6 +140,62 @@ class _StoredBlock(Block):
 
     def release(self) -> None:
         self._vectors = None
+
+
+class WrittenBlock(Block):
+    """What is embedded of a new page: in memory until it is stored, then read where it is needed.
+
+    Args:
+        reader: reads it.
+        keys: what is embedded, each as the key of its text.
+    """
+
+    def __init__(self, reader: PageReader, keys: Sequence[bytes]) -> None:
+        super().__init__(keys)
+        self._reader = reader
+        self._stored = False
+
+    @property
+    def embedded(self) -> bool:
+        """Whether there are vectors, in memory or stored."""
+        return self._stored or self._vectors is not None
+
+    @property
+    def vectors(self) -> Sequence[Vector] | None:
+        """The vectors; None where they are not stored any more."""
+        vectors = self._vectors
+        if vectors is None and self._stored:
+            return self._reader.vectors(self.name, len(self))
+        return vectors
+
+    @vectors.setter
+    def vectors(self, vectors: Sequence[Vector]) -> None:
+        self._vectors = vectors
+
+    def release(self) -> None:
+        """Keep no vectors in memory, now that they are stored."""
+        # In this order, so that another thread never finds neither.
+        self._stored = True
+        self._vectors = None
+
+
+class BlockBytes(Mapping[str, bytes]):
+    """The vectors of blocks as they are stored, by name; each is encoded when it is taken."""
+
+    def __init__(self, blocks: Mapping[str, Block]) -> None:
+        self._blocks = blocks
+
+    def __getitem__(self, name: str) -> bytes:
+        """Return the bytes of a block."""
+        return np.asarray(self._blocks[name].vectors, "<f4").tobytes()
+
+    def __iter__(self) -> Iterator[str]:
+        """Yield the names."""
+        return iter(self._blocks)
+
+    def __len__(self) -> int:
+        """Return the number of blocks."""
+        return len(self._blocks)
 
 
 class _StoredPage(Page):

@@ -10,13 +10,14 @@ from langchain_core.documents import Document as LangChainDocument
 from llama_index.core import Document as LlamaDocument
 
 from langchain_longrag import LongRAGIndex as LangChainIndex
-from langchain_longrag import LongUnitTransformer
+from langchain_longrag import LongUnitTransformer, RichesRetriever
 from langchain_longrag import RaptorIndex as LangChainRaptor
 from llama_index_longrag import LongRAGIndex as LlamaIndex
-from llama_index_longrag import LongUnitNodeParser
+from llama_index_longrag import LongUnitNodeParser, RichesQueryEngine
 from llama_index_longrag import RaptorIndex as LlamaRaptor
 from longrag.calls import run
-from longrag.errors import InvalidParameterError
+from longrag.errors import InvalidDocumentError, InvalidParameterError
+from longrag.index_file.reading import read_pages
 from longrag.indexing import (
     ExtractiveSummarizer,
     FastClusterer,
@@ -26,7 +27,14 @@ from longrag.indexing import (
     build_tree,
     cluster_layer,
 )
-from longrag.ingestion import UnitBuilder, long_units, read_documents, resolve_links, sentence_keys
+from longrag.ingestion import (
+    UnitBuilder,
+    long_units,
+    make_keys,
+    read_documents,
+    resolve_links,
+    sentence_keys,
+)
 from longrag.journal import Journal
 from longrag.retrieval import CorpusIndex
 from longrag.types import Document
@@ -87,6 +95,25 @@ def test_files_are_read_alike(executor, tmp_path, corpus):
     spread = read_documents(tmp_path, executor=executor)
     assert spread == alone
     assert [type(page.metadata) for page in spread] == [type(page.metadata) for page in alone]
+
+
+def test_files_are_read_alike_for_an_index_file(executor, tmp_path, corpus):
+    for number, page in enumerate(corpus * 3):
+        (tmp_path / f"{number:03d}.md").write_text(page.text, encoding="utf-8")
+    (tmp_path / "050.pdf").write_text("no PDF file")
+    alone, seen = read_pages(tmp_path), []
+
+    def track(files):
+        for file in files:
+            seen.append(file[0])
+            yield file
+
+    assert read_pages(tmp_path, executor=executor, track=track) == alone
+    assert len(alone.documents) == len(corpus) * 3
+    assert [reason.partition(":")[0] for reason in alone.skipped] == ["050.pdf"]
+    assert len(seen) == len(corpus) * 3 + 1
+    with pytest.raises(InvalidDocumentError, match=r"050\.pdf"):
+        read_pages(tmp_path / "050.pdf", executor=executor)
 
 
 def test_units_chunks_and_links_are_made_alike(executor, many):
@@ -169,6 +196,57 @@ def test_keys_are_tokenised_alike(executor, many, tmp_path, mode):
         saved.append({file.name: file.read_bytes() for file in files})
     assert len(keys) > 1000
     assert saved[0] == saved[1]
+
+
+@pytest.mark.parametrize("kind", ["sentence", "paragraph", "title"])
+def test_keys_are_made_alike(executor, many, kind):
+    alone = run(make_keys(many, kind), refuse)
+    assert len(alone) > len(many)
+    assert run(make_keys(many, kind, executor=executor), refuse) == alone
+    with pytest.raises(InvalidDocumentError):
+        run(make_keys([many[0], many[0]], kind, executor=executor), refuse)
+
+
+class Silent:
+    """A language model whose keys are tokenised in other processes; it is not asked here."""
+
+    name = "silent"
+    tokenizer = Pieces()
+    end_ids = (0,)
+    context_window = None
+
+    def prompt_ids(self, prompt):
+        raise NotImplementedError
+
+    def session(self, prompts):
+        raise NotImplementedError
+
+
+def keys_of(index, folder):
+    index.save(folder)
+    return {file.name: file.read_bytes() for file in sorted(folder.iterdir())}
+
+
+@pytest.mark.parametrize("framework", ["llama_index", "langchain"])
+def test_the_keys_of_riches_are_made_alike(executor, many, tmp_path, framework):
+    if framework == "llama_index":
+        make = RichesQueryEngine.from_documents
+        documents = [LlamaDocument(text=page.text, id_=page.id) for page in many]
+    else:
+        make = RichesRetriever.from_documents
+        documents = [LangChainDocument(id=page.id, page_content=page.text) for page in many]
+    saved = [
+        keys_of(
+            make(
+                documents, language_model=Silent(), mode="substring", executor=given
+            ).decoder.key_index,
+            tmp_path / str(place),
+        )
+        for place, given in enumerate((None, executor))
+    ]
+    assert saved[0] == saved[1]
+    with pytest.raises(InvalidParameterError, match="executor must be a"):
+        make(documents, language_model=Silent(), executor="processes")
 
 
 def test_the_indexes_of_llama_index_are_made_alike(executor, corpus):

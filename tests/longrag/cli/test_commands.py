@@ -51,6 +51,17 @@ def test_index_then_ask(folder, capsys):
     assert "     of harbour.md, ships.md\n" in out
 
 
+def test_index_with_several_processes(folder, capsys, tmp_path):
+    printed = []
+    for name, count in (("one.db", "1"), ("two.db", "2")):
+        given = ["--embedder", "lsa", "--build", "both", "--workers", count, "--file", name]
+        printed.append(run(capsys, "index", folder, *given).out.replace(name, ""))
+        printed.append(run(capsys, "ask", "When was the harbour built?", "--file", name).out)
+    assert "3 documents, 2 units, 3 chunks" in printed[0]
+    assert printed[1].startswith("1742\n")
+    assert printed[:2] == printed[2:]
+
+
 def test_json_is_one_object_with_every_place(folder, capsys):
     record = json.loads(run(capsys, "index", folder, "--embedder", "lsa", "--json").out)
     assert record == {
@@ -122,6 +133,7 @@ BAD = [
     (["index", "pages", "--embedder", "lsa", "--max-tokens", "0"], "max_tokens must be"),
     (["index", "pages", "--embedder", "lsa", "--chunk-size", "-1"], "chunk_size must be"),
     (["index", "pages", "--chunk-size", "many"], "invalid int value: 'many'"),
+    (["index", "pages", "--workers", "0"], "workers must be"),
     (["index", "pages", "--build", "forest"], "invalid choice: 'forest'"),
     (["index", "pages", "--file", "no/such/folder.db"], "no/such/folder.db"),
     (["index", "pages", "--file", "pages"], "pages"),

@@ -1,7 +1,9 @@
 """The cache beside a database: used when it is right, and made again when it is not."""
 
 import shutil
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Barrier
 
 import numpy as np
 import pytest
@@ -150,6 +152,53 @@ def test_what_is_deleted_leaves_the_cache_at_once_and_no_text_is_in_it(path):
     change(opened(path), (), ["d5"])
     assert cache_files(path.parent) == []
     expect_built(path, fetched=True, pages=[n for n in range(PAGES) if n != 5])
+
+
+def test_of_many_that_open_at_once_one_makes_the_cache_and_all_map_it(path):
+    shutil.rmtree(f"{path}.cache")
+    together = Barrier(6)
+
+    def open_with_the_others():
+        together.wait()
+        return opened(path)
+
+    with ThreadPoolExecutor(6) as threads:
+        futures = [threads.submit(open_with_the_others) for _ in range(6)]
+        corpora = [future.result() for future in futures]
+    assert sorted(corpus.database.fetched > 0 for corpus in corpora) == [False] * 5 + [True]
+    expected = built([page(n) for n in range(PAGES)])
+    for corpus in corpora:
+        assert not corpus.index.index._table.vectors.flags.writeable
+        assert answers(corpus) == answers(expected)
+
+
+def test_what_is_deleted_while_the_cache_is_made_does_not_stay_in_it(path):
+    shutil.rmtree(f"{path}.cache")
+    writer = opened(path, cache=path.parent / "of-the-writer")
+
+    class Deleting(IndexDatabase):
+        def fetch(self, part, keys):
+            found = super().fetch(part, keys)
+            if len(found) == PAGES and "d5" in writer.view().documents:
+                change(writer, (), ["d5"])
+            return found
+
+    reader = DatabaseCorpus(Deleting(path, name="pages", kind=KIND), UnitBuilder(**SIZES))
+    assert "d5" not in reader.view().documents
+    assert not Path(f"{path}.cache").exists()
+
+
+def test_vectors_that_are_stored_are_not_kept_beside_the_rows(tmp_path):
+    corpus = opened(tmp_path / "i.db")
+    change(corpus, [page(n) for n in range(PAGES)])
+    assert corpus.database.fetched == 0
+    block = corpus._state.blocks[0]
+    assert block._vectors is None
+    assert len(block.vectors) == len(block)
+    assert corpus.database.fetched == 1
+    change(corpus, [page(3, version=1)], ["d5"])
+    pages = [page(n) for n in range(PAGES) if n not in (3, 5)]
+    assert_equal(corpus, built([*pages, page(3, version=1)]))
 
 
 def test_a_folder_for_the_cache_can_be_given(path, tmp_path):
