@@ -4,7 +4,6 @@ from .decoding.chat_model import ChatRiches as ChatRiches
 from .decoding.retriever import RichesRetriever as RichesRetriever
 from .indices.long_units import LongRAGIndex as LongRAGIndex
 from .indices.raptor import RaptorIndex as RaptorIndex
-from .indices.raptor import RaptorRetriever as RaptorRetriever
 from .indices.record_managers import IndexRecordManager as IndexRecordManager
 from .ingestion.chunk_metadata import ChunkMetadataTransformer as ChunkMetadataTransformer
 from .ingestion.long_units import LongUnitTransformer as LongUnitTransformer
@@ -28,6 +27,7 @@ from .retrieval.hybrid import HybridRetriever as HybridRetriever
 from .retrieval.maxp import MaxPRetriever as MaxPRetriever
 from .retrieval.multimodal import MediaFinder as MediaFinder
 from .retrieval.query_transforms import QueryTransformRetriever as QueryTransformRetriever
+from .retrieval.raptor import RaptorRetriever as RaptorRetriever
 from .retrieval.tools import create_longrag_tool as create_longrag_tool
 from .synthesis.two_turn import ReaderSettings as ReaderSettings
 from .synthesis.two_turn import create_longrag_chain as create_longrag_chain

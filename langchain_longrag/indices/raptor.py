@@ -1,16 +1,12 @@
-"""A tree of summaries over documents (RAPTOR): the index that keeps it, and its retriever."""
+"""A tree of summaries over documents that come, change and go (RAPTOR)."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
-from typing import Any, Final, Literal, cast
+from typing import Any, Final, Literal
 
-from langchain_core.callbacks import (
-    AsyncCallbackManagerForRetrieverRun,
-    CallbackManagerForRetrieverRun,
-)
 from langchain_core.documents import Document
 from langchain_core.embeddings import Embeddings
 from langchain_core.language_models import LanguageModelLike
@@ -21,13 +17,13 @@ from langchain_core.vectorstores import VectorStore
 from pydantic import Field, PrivateAttr, SkipValidation
 
 from langchain_longrag.bridge.answering import model_answerer
-from langchain_longrag.bridge.traces import retriever_config
-from langchain_longrag.bridge.tree_nodes import Snapshot, search_rows
+from langchain_longrag.bridge.tree_nodes import Snapshot
 from langchain_longrag.indices.changing import ChangingIndex
 from langchain_longrag.indices.mirror import StoreMirror
 from langchain_longrag.indices.summarizing import PromptSummarizer, texts_per_call
 from langchain_longrag.indices.tree_runner import TreeRunner
 from langchain_longrag.models.call_settings import own_limiter, own_retry
+from langchain_longrag.retrieval.raptor import RaptorRetriever
 from langchain_longrag.retrieval.tree_search import TreeSearch
 from longrag import explorer
 from longrag import types as core
@@ -37,19 +33,17 @@ from longrag.indexing.database import IndexDatabase
 from longrag.indexing.tree.bounds import OnLong
 from longrag.indexing.tree.clusterer import Clusterer
 from longrag.indexing.tree.estimates import TreeEstimate, estimate_tree
-from longrag.indexing.tree.keyword_abstracts import KeywordSummarizer
 from longrag.indexing.tree.settings import Scope, TreeBuilder
-from longrag.indexing.tree.summaries import ExtractiveSummarizer, LlmSummarizer, Summarizer
+from longrag.indexing.tree.summaries import LlmSummarizer, Summarizer
 from longrag.indexing.tree.tree import Tree, TreeStatistics
-from longrag.integration.answering import Calls, aperform, perform
+from longrag.integration.answering import Calls, perform
 from longrag.integration.builds import BuildReport, JournalAdvice
 from longrag.integration.journals import StaleSources, check_journal
-from longrag.integration.keyword_sources import KeywordSource
 from longrag.integration.retries import check_retry, choose_rate_limit, choose_retry
+from longrag.integration.summarizers import asks_no_model, choose_summarizer
 from longrag.journal import Journal
 from longrag.models.call_settings import RateLimit, RetryLike
 from longrag.models.tokens import count_tokens
-from longrag.retrieval.filters import DocumentFilter, MetadataFilter, both
 from longrag.retrieval.tree_database import KIND, DatabaseTree
 from longrag.retrieval.tree_index import TreeChange, TreeIndex
 from longrag.retrieval.tree_search import TreeScorer
@@ -386,7 +380,7 @@ class RaptorIndex(TreeSearch, ChangingIndex):
             journal=self.journal,
             journal_bytes=self.journal_bytes,
             stale=self._stale,
-            advice=None if isinstance(self.summarizer, str) else self._advice,
+            advice=None if asks_no_model(self.summarizer) else self._advice,
             max_concurrency=self.max_concurrency,
             max_llm_calls=self.max_llm_calls,
             retry=self.retry,
@@ -422,15 +416,12 @@ class RaptorIndex(TreeSearch, ChangingIndex):
         prompt, tokens = self.summary_prompt, self.summary_tokens
         if self.summarizer is not None and prompt is not None:
             raise InvalidParameterError("summary_prompt", prompt, "None with a summarizer")
-        if self.summarizer == "extractive":
-            return ExtractiveSummarizer(summary_tokens=tokens, count_tokens=self.length_function)
-        if self.summarizer == "keywords":
-            return KeywordSummarizer(summary_tokens=tokens, count_tokens=self.length_function)
-        if callable(self.summarizer):
-            return self.summarizer
         if self.summarizer is not None:
-            raise InvalidParameterError(
-                "summarizer", self.summarizer, 'None, "extractive", "keywords" or a Summarizer'
+            return choose_summarizer(
+                self.summarizer,
+                summary_tokens=tokens,
+                count_tokens=self.length_function,
+                otherwise="None",
             )
         if prompt is not None:
             return PromptSummarizer(prompt, tokens, self.on_long, self.length_function)
@@ -453,163 +444,3 @@ class RaptorIndex(TreeSearch, ChangingIndex):
         if self.vectorstore is not None:
             params["ls_vector_store_provider"] = type(self.vectorstore).__name__
         return params
-
-
-class RaptorRetriever(TreeSearch):
-    """Retrieve the nodes of a tree, leaves and summaries, that fit a question best.
-
-    Give either ``index``, whose later changes the retriever follows, or ``vectorstore``, a store
-    that ``RaptorIndex(vectorstore=...)`` filled: it is searched in collapsed mode, without the tree
-    in memory.
-
-    Each document is a node, and its metadata what all documents below it agree on, and: ``level``
-    (0 for leaves), ``tokens``, ``score``, ``children`` (ids), ``doc_ids`` and ``leaves``, the
-    source of the text: ``id``, ``doc_id``, ``start`` and ``end`` of every leaf below.
-    A leaf also has its own ``doc_id``, ``start_index`` and ``end_index``. A row of a store knows
-    neither ``children`` nor ``leaves``, and its ``score`` is the store's own.
-
-    Args:
-        index: the tree and its embedding model.
-        vectorstore: a store of a tree's nodes.
-        mode: "collapsed" takes the best nodes of all levels; "traversal" the best roots, then the
-            best of their children, and so on.
-        token_budget: most tokens to return in all, None for no limit; a node that does not fit any
-            more is passed over.
-        k: most nodes to return, None for no limit; in traversal the nodes taken from each layer, 5
-            by default. Also per call, as ``invoke(query, k=2)``.
-        depth: in traversal, the most layers to search; None goes on to the leaves.
-        start_level: in traversal, the level to begin at instead of the roots.
-        levels: in collapsed mode, the levels that are searched; all by default.
-        redundancy: in collapsed mode, the largest share of a node's words, from 0 to 1, that may
-            stand in nodes already taken that share leaves with it; a node with more is taken only
-            when nothing else fits. None compares nothing, as in the paper and over a store.
-        compare: in collapsed mode, "related" compares with nodes that share leaves, "all" with all
-            nodes taken; see ``longrag.retrieval.tree_search.collapsed``.
-        scoring: "cosine" of the embeddings, or "bm25" over the texts (needs the extra ``bm25``).
-        filter: the documents that may be seen, beside the index's own filter, as of
-            ``LongRAGIndex``; also per call. A node is shown only when all documents it was made
-            from pass; traversal begins at the highest of these nodes.
-        search_kwargs: passed to every search of the store, for instance a ``filter``.
-
-    Raises:
-        InvalidParameterError: a setting is out of range or not one of the mode, or not exactly one
-            of ``index`` and ``vectorstore`` is given.
-        StoreError: a row of the store is not that of a node.
-        EmbeddingError: the embedding model returned unusable vectors.
-
-    Source: RAPTOR §3.
-    """
-
-    index: RaptorIndex | None = Field(default=None, repr=False)
-    vectorstore: VectorStore | None = None
-    search_kwargs: dict[str, Any] = Field(default_factory=dict)
-
-    def _prepare(self) -> None:
-        if (self.index is None) == (self.vectorstore is None):
-            raise InvalidParameterError(
-                "vectorstore", self.vectorstore, "given when index is not, and the other way round"
-            )
-        if self.vectorstore is None:
-            return
-        for name in ("mode", "scoring", "redundancy", "compare"):
-            self._check_left_out(
-                name,
-                "with a vectorstore",
-                "A store knows neither all texts nor the edges: pass index.",
-            )
-        if "k" in self.search_kwargs:
-            raise InvalidParameterError("search_kwargs", self.search_kwargs, "without k", "Pass k.")
-        if self.filter is not None:
-            raise _no_filter(self.filter)
-
-    @property
-    def has_similarities(self) -> bool:
-        """Whether scores are known to be such that the higher is better: not those of a store."""
-        return self.index is not None
-
-    def keyword_source(
-        self, documents: Sequence[Document] | None = None
-    ) -> KeywordSource[Document] | None:
-        """Return what a hybrid retriever indexes beside this one: the nodes of the tree.
-
-        None where they are in a store, which does not tell them.
-        """
-        return None if self.index is None else super().keyword_source(documents)
-
-    def read_tree(self) -> tuple[Snapshot, TreeScorer, Embeddings]:
-        """Return the tree of the index as it is now, its scorer, and what embeds queries."""
-        return cast("RaptorIndex", self.index).read_tree()
-
-    def document_filter(self) -> DocumentFilter | None:
-        """Return the filter of the index and of this retriever, which narrows it."""
-        return both(cast("RaptorIndex", self.index).document_filter(), super().document_filter())
-
-    def _get_relevant_documents(
-        self,
-        query: str,
-        *,
-        run_manager: CallbackManagerForRetrieverRun,
-        k: int | None = None,
-        filter: MetadataFilter | None = None,
-    ) -> list[Document]:
-        if self.vectorstore is not None:
-            config = retriever_config(run_manager)
-            return perform(self._search_store(self.vectorstore, query, k, filter, config))
-        return super()._get_relevant_documents(query, run_manager=run_manager, k=k, filter=filter)
-
-    async def _aget_relevant_documents(
-        self,
-        query: str,
-        *,
-        run_manager: AsyncCallbackManagerForRetrieverRun,
-        k: int | None = None,
-        filter: MetadataFilter | None = None,
-    ) -> list[Document]:
-        if self.vectorstore is not None:
-            config = retriever_config(run_manager)
-            return await aperform(self._search_store(self.vectorstore, query, k, filter, config))
-        return await super()._aget_relevant_documents(
-            query, run_manager=run_manager, k=k, filter=filter
-        )
-
-    def _search_store(
-        self,
-        store: VectorStore,
-        query: str,
-        k: int | None,
-        filter: MetadataFilter | None,
-        config: RunnableConfig,
-    ) -> Calls[list[Document]]:
-        if filter is not None:
-            raise _no_filter(filter)
-        k = self.k if k is None else k
-        if k is not None:
-            check_k(k)
-        return search_rows(
-            store,
-            query,
-            k=k,
-            token_budget=self.token_budget,
-            levels=self.levels,
-            kwargs=self.search_kwargs,
-            config=config,
-        )
-
-    def _get_ls_params(self, **kwargs: Any) -> LangSmithRetrieverParams:
-        params = super()._get_ls_params(**kwargs)
-        store = self.vectorstore
-        model = self.index.embedding if self.index is not None else store and store.embeddings
-        if store is not None:
-            params["ls_vector_store_provider"] = type(store).__name__
-        if model is not None:
-            params["ls_embedding_provider"] = type(model).__name__
-        return params
-
-
-def _no_filter(filter: MetadataFilter) -> InvalidParameterError:
-    return InvalidParameterError(
-        "filter",
-        filter,
-        "left out with a vectorstore",
-        "Give the store its own kind of filter in search_kwargs.",
-    )

@@ -12,9 +12,9 @@ from llama_index_longrag.indices.raptor_struct import RaptorStruct
 from llama_index_longrag.indices.struct import filled_settings
 from llama_index_longrag.indices.summarizing import SUMMARY_TEMPLATE, TemplateSummarizer
 from longrag.errors import InvalidParameterError
-from longrag.indexing.tree.keyword_abstracts import KeywordSummarizer
 from longrag.indexing.tree.settings import TreeBuilder
-from longrag.indexing.tree.summaries import ExtractiveSummarizer, LlmSummarizer, Summarizer
+from longrag.indexing.tree.summaries import LlmSummarizer, Summarizer
+from longrag.integration.summarizers import choose_summarizer
 from longrag.types import TreeNode
 
 _DEFAULTS: Final[Mapping[str, Any]] = {
@@ -93,13 +93,6 @@ class TreeSettings:
             raise InvalidParameterError(
                 "summary_template", template, "left out unless a language model summarises"
             )
-        if summarizer == "extractive":
-            return ExtractiveSummarizer(summary_tokens=tokens, count_tokens=counter)
-        if summarizer == "keywords":
-            return KeywordSummarizer(summary_tokens=tokens, count_tokens=counter)
-        if not callable(summarizer):
-            raise InvalidParameterError(
-                "summarizer", summarizer, '"llm", "extractive", "keywords" or a Summarizer'
-            )
-        made: Summarizer = summarizer
-        return made
+        return choose_summarizer(
+            summarizer, summary_tokens=tokens, count_tokens=counter, otherwise='"llm"'
+        )

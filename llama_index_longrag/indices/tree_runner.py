@@ -29,6 +29,7 @@ from longrag.integration.journals import (
     purge_journal,
 )
 from longrag.integration.retries import CallGuard, check_retry, choose_rate_limit, choose_retry
+from longrag.integration.summarizers import asks_no_model
 from longrag.journal import Journal
 from longrag.locks import Lock
 from longrag.models.call_settings import RateLimit, RetryLike
@@ -108,8 +109,8 @@ class TreeRunner:
     def _watched(self) -> Iterator[tuple[BuildWatch, BuildTrace]]:
         """Open the trace and the progress bar of one run, and keep its report."""
         trace = BuildTrace("RaptorIndex")
-        quotes = self._plan.values["summarizer"] in ("extractive", "keywords")
-        paid = self._plan.asks_llm or (self.llm is not None and not quotes)
+        free = asks_no_model(self._plan.values["summarizer"])
+        paid = self._plan.asks_llm or (self.llm is not None and not free)
         watch = BuildWatch(
             count_tokens=self._plan.builder.count_tokens,
             trace=trace,

@@ -1,0 +1,192 @@
+"""The retriever over a tree of summaries, or over a vector store with its nodes (RAPTOR)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from langchain_core.callbacks import (
+    AsyncCallbackManagerForRetrieverRun,
+    CallbackManagerForRetrieverRun,
+)
+from langchain_core.documents import Document
+from langchain_core.embeddings import Embeddings
+from langchain_core.retrievers import LangSmithRetrieverParams
+from langchain_core.runnables import RunnableConfig
+from langchain_core.vectorstores import VectorStore
+from pydantic import Field
+
+from langchain_longrag.bridge.traces import retriever_config
+from langchain_longrag.bridge.tree_nodes import Snapshot, search_rows
+from langchain_longrag.retrieval.tree_search import TreeSearch
+from longrag.errors import InvalidParameterError
+from longrag.integration.answering import Calls, aperform, perform
+from longrag.integration.keyword_sources import KeywordSource
+from longrag.retrieval.filters import DocumentFilter, MetadataFilter, both
+from longrag.retrieval.tree_search import TreeScorer
+from longrag.retrieval.units import check_k
+
+
+class RaptorRetriever(TreeSearch):
+    """Retrieve the nodes of a tree, leaves and summaries, that fit a question best.
+
+    Give either ``index``, whose later changes the retriever follows, or ``vectorstore``, a store
+    that ``RaptorIndex(vectorstore=...)`` filled: it is searched in collapsed mode, without the tree
+    in memory.
+
+    Each document is a node, and its metadata what all documents below it agree on, and: ``level``
+    (0 for leaves), ``tokens``, ``score``, ``children`` (ids), ``doc_ids`` and ``leaves``, the
+    source of the text: ``id``, ``doc_id``, ``start`` and ``end`` of every leaf below.
+    A leaf also has its own ``doc_id``, ``start_index`` and ``end_index``. A row of a store knows
+    neither ``children`` nor ``leaves``, and its ``score`` is the store's own.
+
+    Args:
+        index: a ``RaptorIndex``: the tree and its embedding model.
+        vectorstore: a store of a tree's nodes.
+        mode: "collapsed" takes the best nodes of all levels; "traversal" the best roots, then the
+            best of their children, and so on.
+        token_budget: most tokens to return in all, None for no limit; a node that does not fit any
+            more is passed over.
+        k: most nodes to return, None for no limit; in traversal the nodes taken from each layer, 5
+            by default. Also per call, as ``invoke(query, k=2)``.
+        depth: in traversal, the most layers to search; None goes on to the leaves.
+        start_level: in traversal, the level to begin at instead of the roots.
+        levels: in collapsed mode, the levels that are searched; all by default.
+        redundancy: in collapsed mode, the largest share of a node's words, from 0 to 1, that may
+            stand in nodes already taken that share leaves with it; a node with more is taken only
+            when nothing else fits. None compares nothing, as in the paper and over a store.
+        compare: in collapsed mode, "related" compares with nodes that share leaves, "all" with all
+            nodes taken; see ``longrag.retrieval.tree_search.collapsed``.
+        scoring: "cosine" of the embeddings, or "bm25" over the texts (needs the extra ``bm25``).
+        filter: the documents that may be seen, beside the index's own filter, as of
+            ``LongRAGIndex``; also per call. A node is shown only when all documents it was made
+            from pass; traversal begins at the highest of these nodes.
+        search_kwargs: passed to every search of the store, for instance a ``filter``.
+
+    Raises:
+        InvalidParameterError: a setting is out of range or not one of the mode, or not exactly one
+            of ``index`` and ``vectorstore`` is given.
+        StoreError: a row of the store is not that of a node.
+        EmbeddingError: the embedding model returned unusable vectors.
+
+    Source: RAPTOR §3.
+    """
+
+    index: TreeSearch | None = Field(default=None, repr=False)
+    vectorstore: VectorStore | None = None
+    search_kwargs: dict[str, Any] = Field(default_factory=dict)
+
+    def _prepare(self) -> None:
+        if (self.index is None) == (self.vectorstore is None):
+            raise InvalidParameterError(
+                "vectorstore", self.vectorstore, "given when index is not, and the other way round"
+            )
+        if self.vectorstore is None:
+            return
+        for name in ("mode", "scoring", "redundancy", "compare"):
+            self._check_left_out(
+                name,
+                "with a vectorstore",
+                "A store knows neither all texts nor the edges: pass index.",
+            )
+        if "k" in self.search_kwargs:
+            raise InvalidParameterError("search_kwargs", self.search_kwargs, "without k", "Pass k.")
+        if self.filter is not None:
+            raise _no_filter(self.filter)
+
+    @property
+    def has_similarities(self) -> bool:
+        """Whether scores are known to be such that the higher is better: not those of a store."""
+        return self.index is not None
+
+    def keyword_source(
+        self, documents: Sequence[Document] | None = None
+    ) -> KeywordSource[Document] | None:
+        """Return what a hybrid retriever indexes beside this one: the nodes of the tree.
+
+        None where they are in a store, which does not tell them.
+        """
+        return None if self.index is None else super().keyword_source(documents)
+
+    def read_tree(self) -> tuple[Snapshot, TreeScorer, Embeddings]:
+        """Return the tree of the index as it is now, its scorer, and what embeds queries."""
+        return self._require_index().read_tree()
+
+    def document_filter(self) -> DocumentFilter | None:
+        """Return the filter of the index and of this retriever, which narrows it."""
+        return both(self._require_index().document_filter(), super().document_filter())
+
+    def _require_index(self) -> TreeSearch:
+        if self.index is None:
+            raise InvalidParameterError("index", None, "given when vectorstore is not")
+        return self.index
+
+    def _get_relevant_documents(
+        self,
+        query: str,
+        *,
+        run_manager: CallbackManagerForRetrieverRun,
+        k: int | None = None,
+        filter: MetadataFilter | None = None,
+    ) -> list[Document]:
+        if self.vectorstore is not None:
+            config = retriever_config(run_manager)
+            return perform(self._search_store(self.vectorstore, query, k, filter, config))
+        return super()._get_relevant_documents(query, run_manager=run_manager, k=k, filter=filter)
+
+    async def _aget_relevant_documents(
+        self,
+        query: str,
+        *,
+        run_manager: AsyncCallbackManagerForRetrieverRun,
+        k: int | None = None,
+        filter: MetadataFilter | None = None,
+    ) -> list[Document]:
+        if self.vectorstore is not None:
+            config = retriever_config(run_manager)
+            return await aperform(self._search_store(self.vectorstore, query, k, filter, config))
+        return await super()._aget_relevant_documents(
+            query, run_manager=run_manager, k=k, filter=filter
+        )
+
+    def _search_store(
+        self,
+        store: VectorStore,
+        query: str,
+        k: int | None,
+        filter: MetadataFilter | None,
+        config: RunnableConfig,
+    ) -> Calls[list[Document]]:
+        if filter is not None:
+            raise _no_filter(filter)
+        k = self.k if k is None else k
+        if k is not None:
+            check_k(k)
+        return search_rows(
+            store,
+            query,
+            k=k,
+            token_budget=self.token_budget,
+            levels=self.levels,
+            kwargs=self.search_kwargs,
+            config=config,
+        )
+
+    def _get_ls_params(self, **kwargs: Any) -> LangSmithRetrieverParams:
+        params = super()._get_ls_params(**kwargs)
+        store = self.vectorstore
+        model = store.embeddings if store is not None else getattr(self.index, "embedding", None)
+        if store is not None:
+            params["ls_vector_store_provider"] = type(store).__name__
+        if model is not None:
+            params["ls_embedding_provider"] = type(model).__name__
+        return params
+
+
+def _no_filter(filter: MetadataFilter) -> InvalidParameterError:
+    return InvalidParameterError(
+        "filter",
+        filter,
+        "left out with a vectorstore",
+        "Give the store its own kind of filter in search_kwargs.",
+    )
