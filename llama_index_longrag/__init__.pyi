@@ -8,10 +8,10 @@ from .ingestion.chunk_metadata import ChunkMetadataExtractor as ChunkMetadataExt
 from .ingestion.long_units import LongUnitNodeParser as LongUnitNodeParser
 from .models.embeddings import LocalEmbedding as LocalEmbedding
 from .models.llms import ExtractiveLLM as ExtractiveLLM
-from .recipes.recipes import RecipeQueryEngine as RecipeQueryEngine
-from .recipes.recipes import RecipeSynthesizer as RecipeSynthesizer
+from .recipes.engine import RecipeQueryEngine as RecipeQueryEngine
 from .recipes.recipes import balanced_efficiency as balanced_efficiency
 from .recipes.recipes import best_performance as best_performance
+from .recipes.synthesizer import RecipeSynthesizer as RecipeSynthesizer
 from .refinement.compression import CompressPostprocessor as CompressPostprocessor
 from .refinement.repeats import DeduplicatePostprocessor as DeduplicatePostprocessor
 from .refinement.rerank import MonoT5Rerank as MonoT5Rerank

@@ -1,0 +1,276 @@
+"""The query engine of a recipe, whose every module is a part of the framework."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, get_args
+
+from llama_index.core.base.base_query_engine import BaseQueryEngine
+from llama_index.core.base.base_retriever import BaseRetriever
+from llama_index.core.base.response.schema import RESPONSE_TYPE
+from llama_index.core.callbacks.base import CallbackManager
+from llama_index.core.callbacks.schema import CBEventType, EventPayload
+from llama_index.core.indices.base import BaseIndex
+from llama_index.core.indices.query.query_transform.base import BaseQueryTransform
+from llama_index.core.llms.llm import LLM
+from llama_index.core.postprocessor.types import BaseNodePostprocessor
+from llama_index.core.prompts import BasePromptTemplate
+from llama_index.core.prompts.mixin import PromptDictType, PromptMixinType
+from llama_index.core.response_synthesizers.base import BaseSynthesizer
+from llama_index.core.schema import NodeWithScore, QueryBundle
+from llama_index.core.settings import Settings
+from llama_index.core.vector_stores.types import MetadataFilters
+
+from llama_index_longrag.bridge.filters import narrow
+from llama_index_longrag.bridge.observed import ModelCalls
+from llama_index_longrag.bridge.passages import from_passage
+from llama_index_longrag.bridge.stores import token_counter
+from llama_index_longrag.recipes.runs import RecipeModules, Run, add_trace
+from llama_index_longrag.recipes.synthesizer import RecipeSynthesizer
+from llama_index_longrag.refinement.rerank import RepackPostprocessor, ScorerRerank
+from llama_index_longrag.retrieval.gates import GateByModel, create_direct_synthesizer, to_gate
+from longrag.errors import InvalidParameterError
+from longrag.integration.recipe_runs import PendingAnswer
+from longrag.models.rerankers.scorers import Scorer
+from longrag.recipes.workflow import TOP_K, Recipe
+from longrag.refinement.repacking import RepackOrder
+from longrag.refinement.reranking import PAPER_CANDIDATES, OnError
+from longrag.retrieval.query_classifier import Gate
+from longrag.synthesis.two_turn import EMPTY_ANSWER
+
+
+class RecipeQueryEngine(BaseQueryEngine):
+    """Answer by the workflow of the paper: each module may be another, or None.
+
+    A question is classified, made into what is searched with, searched for, and what was found is
+    reranked, ordered, shortened and read. ``metadata["needs_retrieval"]`` of the response tells
+    what the gate decided, and ``metadata["trace"]`` for each module what went in and came out, its
+    seconds, calls and errors, or why it was skipped; see ``longrag.recipes.Step``. Of a stream the
+    last entry says ``finished: False`` until the stream has ended, and keeps what was written when
+    it is left. What a synthesizer of another kind asks is known by the framework's events.
+
+    Args:
+        retriever: any retriever, or an index, whose own is used. It is asked for ``candidates``
+            nodes, by a copy of it, where it has ``similarity_top_k``.
+        llm: answers, by default ``Settings.llm``.
+        classifier: decides which questions need retrieval: a ``Gate`` or an LLM.
+        transform: any query transform, such as ``HydeTransform``.
+        reranker: any node postprocessor, or a scorer.
+        repacker: the order in which nodes are read, or any node postprocessor.
+        compressor: any node postprocessor, such as ``CompressPostprocessor``.
+        response_synthesizer: any synthesizer; by default a ``RecipeSynthesizer``.
+        candidates: the nodes that are retrieved to be reranked; a postprocessor that is given may
+            have another limit, as ``MonoT5Rerank`` does.
+        top_k: the nodes that are left after reranking.
+        on_error: what happens when a module fails: "fall_back" goes on without it as
+            ``longrag.recipes.FALLBACKS`` says and notes the error in the trace, "raise" raises it;
+            for all modules, or a mapping by their names.
+        answer_template: the prompt of the default synthesizer; ``context_str`` and ``query_str``.
+        direct_template: the prompt of answers without retrieval; ``query_str``.
+        empty_response: the answer where nothing was found.
+        streaming: stream the answers, of the default synthesizer and without retrieval.
+        tokenizer: counts tokens; by default LlamaIndex's global tokenizer.
+        callback_manager: told of queries.
+
+    Raises:
+        InvalidParameterError: a setting or a module that is not allowed.
+
+    Source: Best Practices §4 and §5.1.
+    """
+
+    def __init__(
+        self,
+        retriever: BaseRetriever | BaseIndex[Any],
+        *,
+        llm: LLM | None = None,
+        classifier: Gate | LLM | None = None,
+        transform: BaseQueryTransform | None = None,
+        reranker: BaseNodePostprocessor | Scorer | None = None,
+        repacker: RepackOrder | BaseNodePostprocessor | None = None,
+        compressor: BaseNodePostprocessor | None = None,
+        response_synthesizer: BaseSynthesizer | None = None,
+        candidates: int = PAPER_CANDIDATES,
+        top_k: int = TOP_K,
+        on_error: OnError | Mapping[str, OnError] = "fall_back",
+        answer_template: BasePromptTemplate | None = None,
+        direct_template: BasePromptTemplate | None = None,
+        empty_response: str = EMPTY_ANSWER,
+        streaming: bool = False,
+        tokenizer: Callable[[str], Sequence[Any]] | None = None,
+        callback_manager: CallbackManager | None = None,
+    ) -> None:
+        if isinstance(retriever, BaseIndex):
+            retriever = retriever.as_retriever()
+        _check("retriever", retriever, BaseRetriever)
+        if transform is not None:
+            _check("transform", transform, BaseQueryTransform)
+        super().__init__(callback_manager or retriever.callback_manager)
+        order, repacking = _split_repacker(repacker)
+        self._modules = RecipeModules(
+            retriever=retriever,
+            gate=None if classifier is None else to_gate(classifier),
+            transform=transform,
+            reranker=_to_reranker(reranker, candidates),
+            repacker=repacking,
+            compressor=_check_postprocessor("compressor", "", compressor),
+        )
+        for part in (self._modules.reranker, repacking, self._modules.compressor):
+            if part is not None:
+                part.callback_manager = self.callback_manager
+        self._recipe = Recipe(
+            repacker=order,
+            candidates=candidates,
+            top_k=top_k,
+            on_error=on_error,
+            count_tokens=token_counter(tokenizer),
+        )
+        if response_synthesizer is not None:
+            _check("response_synthesizer", response_synthesizer, BaseSynthesizer)
+            if answer_template is not None:
+                raise InvalidParameterError(
+                    "answer_template", answer_template, "None with a response_synthesizer"
+                )
+        self._synthesizer = response_synthesizer or RecipeSynthesizer(
+            llm,
+            order=order or "forward",
+            template=answer_template,
+            streaming=streaming,
+            tokenizer=tokenizer,
+            empty_response=empty_response,
+            callback_manager=self.callback_manager,
+        )
+        self._direct = create_direct_synthesizer(
+            llm or Settings.llm,
+            template=direct_template,
+            streaming=streaming,
+            callback_manager=self.callback_manager,
+        )
+
+    def with_filters(self, filters: MetadataFilters | None) -> RecipeQueryEngine:
+        """Return a copy whose retriever keeps to these filters beside its own.
+
+        One a request is cheap, and the models are not told of the filters.
+
+        Raises:
+            InvalidParameterError: nothing is known of the filters of the retriever.
+        """
+        other = copy.copy(self)
+        other._modules = replace(self._modules, retriever=narrow(self._modules.retriever, filters))
+        return other
+
+    def retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
+        """Return the nodes that would be read, none where no retrieval is needed."""
+        run = Run(self._modules, self._recipe, query_bundle)
+        return _to_nodes(run.prepare())
+
+    async def aretrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
+        """Return what ``retrieve`` does."""
+        run = Run(self._modules, self._recipe, query_bundle)
+        return _to_nodes(await run.aprepare())
+
+    def synthesize(
+        self,
+        query_bundle: QueryBundle,
+        nodes: list[NodeWithScore],
+        additional_source_nodes: Sequence[NodeWithScore] | None = None,
+    ) -> RESPONSE_TYPE:
+        """Answer from nodes that are there already."""
+        return self._synthesizer.synthesize(query_bundle, nodes, additional_source_nodes)
+
+    async def asynthesize(
+        self,
+        query_bundle: QueryBundle,
+        nodes: list[NodeWithScore],
+        additional_source_nodes: Sequence[NodeWithScore] | None = None,
+    ) -> RESPONSE_TYPE:
+        """Answer from nodes that are there already."""
+        return await self._synthesizer.asynthesize(query_bundle, nodes, additional_source_nodes)
+
+    def _get_prompts(self) -> PromptDictType:
+        gate = self._modules.gate
+        return {"classify": gate.template} if isinstance(gate, GateByModel) else {}
+
+    def _update_prompts(self, prompts: PromptDictType) -> None:
+        gate = self._modules.gate
+        if isinstance(gate, GateByModel) and "classify" in prompts:
+            gate.template = prompts["classify"]
+
+    def _get_prompt_modules(self) -> PromptMixinType:
+        modules: PromptMixinType = {
+            "response_synthesizer": self._synthesizer,
+            "direct": self._direct,
+        }
+        if self._modules.transform is not None:
+            modules["transform"] = self._modules.transform
+        return modules
+
+    def _query(self, query_bundle: QueryBundle) -> RESPONSE_TYPE:
+        payload: dict[str, Any] = {EventPayload.QUERY_STR: query_bundle.query_str}
+        with self.callback_manager.event(CBEventType.QUERY, payload=payload) as event:
+            run = Run(self._modules, self._recipe, query_bundle)
+            pending = run.prepare()
+            reader, calls = self._reader(pending), ModelCalls()
+            with calls.counting():
+                response = reader.synthesize(query_bundle, _to_nodes(pending))
+            add_trace(response, pending, calls)
+            event.on_end(payload={EventPayload.RESPONSE: response})
+        return response
+
+    async def _aquery(self, query_bundle: QueryBundle) -> RESPONSE_TYPE:
+        payload: dict[str, Any] = {EventPayload.QUERY_STR: query_bundle.query_str}
+        with self.callback_manager.event(CBEventType.QUERY, payload=payload) as event:
+            run = Run(self._modules, self._recipe, query_bundle)
+            pending = await run.aprepare()
+            reader, calls = self._reader(pending), ModelCalls()
+            with calls.counting():
+                response = await reader.asynthesize(query_bundle, _to_nodes(pending))
+            add_trace(response, pending, calls)
+            event.on_end(payload={EventPayload.RESPONSE: response})
+        return response
+
+    def _reader(self, pending: PendingAnswer) -> BaseSynthesizer:
+        """Return what answers, and have a run told what its model is asked."""
+        if not pending.prepared.needs_retrieval:
+            template = self._direct.get_prompts()["simple_template"]
+            pending.note_prompt(template.format(query_str=pending.prepared.query))
+            return self._direct
+        if not isinstance(self._synthesizer, RecipeSynthesizer):
+            return self._synthesizer
+        return self._synthesizer.observed_by(pending.note_prompt)
+
+
+def _to_nodes(pending: PendingAnswer) -> list[NodeWithScore]:
+    return [from_passage(passage) for passage in pending.prepared.passages]
+
+
+def _check(name: str, value: object, kind: type) -> None:
+    if not isinstance(value, kind):
+        raise InvalidParameterError(name, value, f"a {kind.__name__}")
+
+
+def _to_reranker(reranker: object, candidates: int) -> BaseNodePostprocessor | None:
+    if callable(reranker) and not isinstance(reranker, BaseNodePostprocessor):
+        return ScorerRerank(scorer=reranker, candidates=candidates)
+    return _check_postprocessor("reranker", ", a scorer", reranker)
+
+
+def _check_postprocessor(name: str, other: str, value: object) -> BaseNodePostprocessor | None:
+    if value is None or isinstance(value, BaseNodePostprocessor):
+        return value
+    raise InvalidParameterError(name, value, f"a node postprocessor{other} or None")
+
+
+def _split_repacker(
+    repacker: RepackOrder | BaseNodePostprocessor | None,
+) -> tuple[RepackOrder | None, BaseNodePostprocessor | None]:
+    """Return an order that the recipe knows, or else the postprocessor that makes it."""
+    if isinstance(repacker, RepackPostprocessor):
+        return repacker.order, None
+    if isinstance(repacker, BaseNodePostprocessor):
+        return None, repacker
+    if repacker is not None and repacker not in get_args(RepackOrder):
+        allowed = '"forward", "reverse", "sides", a node postprocessor or None'
+        raise InvalidParameterError("repacker", repacker, allowed)
+    return repacker, None
