@@ -24,7 +24,7 @@ from llama_index_longrag.bridge.passages import from_passage, to_passages
 from llama_index_longrag.bridge.traces import StepSpans
 from llama_index_longrag.retrieval.gates import GateByModel, add_notes
 from llama_index_longrag.retrieval.hybrid import CANDIDATES, HybridRetriever, with_top_k
-from llama_index_longrag.synthesis.two_turn import AnswerTokens, AsyncAnswerTokens
+from llama_index_longrag.synthesis.streams import AnswerTokens, AsyncAnswerTokens
 from longrag.calls import Announce, Flow, Request, Search, ask
 from longrag.integration.answering import Answerer, Calls, Handler, MethodCall
 from longrag.integration.recipe_runs import GenerateBy, PendingAnswer, RefineBy, refine_by

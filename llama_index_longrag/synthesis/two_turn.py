@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Iterator, Sequence
+from collections.abc import AsyncGenerator, Callable, Generator, Sequence
 from contextlib import aclosing, closing
 from dataclasses import dataclass, replace
-from typing import Any, Literal, TypeAlias, cast
+from typing import Any, Literal, TypeAlias
 
 from llama_index.core.base.response.schema import (
     RESPONSE_TYPE,
-    AsyncStreamingResponse,
     Response,
-    StreamingResponse,
 )
 from llama_index.core.callbacks.base import CallbackManager
 from llama_index.core.indices.prompt_helper import PromptHelper
@@ -31,6 +29,12 @@ from llama_index.core.types import RESPONSE_TEXT_TYPE
 
 from llama_index_longrag.bridge.stores import token_counter
 from llama_index_longrag.bridge.strings import Answer, SourceName, UnitContent
+from llama_index_longrag.synthesis.streams import (
+    AnswerTokens,
+    AsyncAnswerTokens,
+    AsyncTwoTurnStreamingResponse,
+    TwoTurnStreamingResponse,
+)
 from longrag.errors import InvalidParameterError
 from longrag.integration.answering import Calls, MethodCall, aperform, perform
 from longrag.models.replies import PromptEcho
@@ -337,109 +341,3 @@ def documents_of(texts: Sequence[str]) -> list[ReaderDocument]:
         else:
             documents.append(ReaderDocument(SourceName.of_position(rank), "", text, rank, True))
     return documents
-
-
-class AnswerTokens(Generator[str, None, None]):
-    """The tokens of the short answer; those of the long one by ``long_answer_gen`` before it."""
-
-    def __init__(
-        self, events: Generator[tuple[str, str], None, None], notes: dict[str, Any]
-    ) -> None:
-        self.notes = notes
-        self._events = events
-        self._buffer: list[str] = []
-
-    def wrap_events(
-        self,
-        wrap: Callable[
-            [Generator[tuple[str, str], None, None]], Generator[tuple[str, str], None, None]
-        ],
-    ) -> None:
-        """Replace the stream of ``(turn, token)`` by what ``wrap`` makes of it."""
-        self._events = wrap(self._events)
-
-    def long_answer_gen(self) -> Iterator[str]:
-        """Yield the tokens of the first turn, and nothing where one turn was enough."""
-        for key, text in self._events:
-            if key == "answer":
-                self._buffer.append(text)
-                return
-            if text:
-                yield text
-
-    def send(self, value: None, /) -> str:
-        """Return the next token of the short answer."""
-        while self._buffer:
-            if text := self._buffer.pop():
-                return text
-        for key, text in self._events:
-            if key == "answer" and text:
-                return text
-        raise StopIteration
-
-    def throw(self, *error: Any) -> str:
-        """Close the stream and raise."""
-        self._events.close()
-        raise error[0]
-
-
-class AsyncAnswerTokens(AsyncGenerator[str, None]):
-    """The tokens of the short answer; those of the long one by ``long_answer_gen`` before it."""
-
-    def __init__(
-        self, events: AsyncGenerator[tuple[str, str], None], notes: dict[str, Any]
-    ) -> None:
-        self.notes = notes
-        self._events = events
-        self._buffer: list[str] = []
-
-    def wrap_events(
-        self,
-        wrap: Callable[
-            [AsyncGenerator[tuple[str, str], None]], AsyncGenerator[tuple[str, str], None]
-        ],
-    ) -> None:
-        """Replace the stream of ``(turn, token)`` by what ``wrap`` makes of it."""
-        self._events = wrap(self._events)
-
-    async def long_answer_gen(self) -> AsyncIterator[str]:
-        """Yield the tokens of the first turn, and nothing where one turn was enough."""
-        async for key, text in self._events:
-            if key == "answer":
-                self._buffer.append(text)
-                return
-            if text:
-                yield text
-
-    async def asend(self, value: None, /) -> str:
-        """Return the next token of the short answer."""
-        while self._buffer:
-            if text := self._buffer.pop():
-                return text
-        async for key, text in self._events:
-            if key == "answer" and text:
-                return text
-        raise StopAsyncIteration
-
-    async def athrow(self, *error: Any) -> str:
-        """Close the stream and raise."""
-        await self._events.aclose()
-        raise error[0]
-
-
-@dataclass
-class TwoTurnStreamingResponse(StreamingResponse):
-    """A streaming response that also streams the first turn."""
-
-    def long_answer_gen(self) -> Iterator[str]:
-        """Yield the tokens of the long answer; call it before ``response_gen`` is read."""
-        return cast("AnswerTokens", self.response_gen).long_answer_gen()
-
-
-@dataclass
-class AsyncTwoTurnStreamingResponse(AsyncStreamingResponse):
-    """An async streaming response that also streams the first turn."""
-
-    def long_answer_gen(self) -> AsyncIterator[str]:
-        """Yield the tokens of the long answer; call it before ``response_gen`` is read."""
-        return cast("AsyncAnswerTokens", self.response_gen).long_answer_gen()
