@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from itertools import chain
 from typing import Any, TypeVar, cast
 
 from langchain_core.callbacks import Callbacks
@@ -17,34 +18,28 @@ from langchain_longrag.bridge.passages import from_passage, identity, to_passage
 from langchain_longrag.bridge.settings import CheckedModel
 from longrag.errors import InvalidParameterError
 from longrag.indexing.tilde_index import TildeIndex, TildeScorer
-from longrag.ingestion.chunking import check_size
 from longrag.integration.records import read_title
+from longrag.integration.rerank_settings import RerankSettings
 from longrag.models.rerankers.monot5 import MonoT5Scorer
 from longrag.models.rerankers.scorers import Scorer
 from longrag.models.rerankers.tilde_terms import TermTokenizer, TermWeigher
 from longrag.models.tokens import count_tokens
 from longrag.recipes.passages import Passage
 from longrag.refinement.repacking import RepackOrder, repack
-from longrag.refinement.reranking import (
-    PAPER_CANDIDATES,
-    OnError,
-    Reranked,
-    rerank,
-    scored_pieces,
-)
+from longrag.refinement.reranking import Reranked, rerank, scored_pieces
 
 _Tilde = TypeVar("_Tilde", bound="TildeRerank")
 
 
-class ScorerRerank(CheckedModel, BaseDocumentCompressor):
+class ScorerRerank(RerankSettings, CheckedModel, BaseDocumentCompressor):
     """Put documents into the order of a scorer that reads query and text.
 
     ``metadata["score"]`` of a document that was scored is the scorer's, and higher is better;
-    documents behind the candidates keep their place and have none. Documents of equal score keep
+    documents after the candidates keep their place and have no score. Documents of equal score keep
     their order. Documents are copied, never changed.
 
     A document of more than ``chunk_size`` tokens, such as a long unit, is cut into chunks and has
-    the score of its best one. The title stands before each of them, in a unit that of the member.
+    the score of its best one. The title is put before each chunk: in a unit, that of the member.
 
     Args:
         scorer: a callable from a query and texts to one number for each, or a ``BaseCrossEncoder``
@@ -67,19 +62,14 @@ class ScorerRerank(CheckedModel, BaseDocumentCompressor):
     model_config = ConfigDict(arbitrary_types_allowed=True, extra="forbid")
 
     scorer: SkipValidation[Scorer | BaseCrossEncoder]
-    top_n: SkipValidation[int | None] = None
-    candidates: SkipValidation[int] = PAPER_CANDIDATES
-    on_error: SkipValidation[OnError] = "raise"
-    chunk_size: SkipValidation[int] = 384
     title_key: SkipValidation[str | None] = "title"
     length_function: Callable[[str], int] = count_tokens
     _parts: dict[str, tuple[str, ...]] = PrivateAttr(default_factory=dict)
     _scorer: Scorer = PrivateAttr()
 
     def _prepare(self) -> None:
-        check_size("chunk_size", self.chunk_size)
+        self.check_settings()
         self._scorer = as_scorer(self.scorer)
-        self._rerank([], "")
 
     def compress_documents(
         self, documents: Sequence[Document], query: str, callbacks: Callbacks | None = None
@@ -195,9 +185,7 @@ class TildeRerank(ScorerRerank):
         """
         found = cls(scorer=_refuse_unweighed, **settings)
         parts = _group_texts(documents, found._split_text, found.unit_key)
-        texts = list(dict.fromkeys(text for several in parts.values() for text in several))
-        index = TildeIndex.precompute([str(row) for row in range(len(texts))], texts, model)
-        found = cls(scorer=TildeScorer(index, model.tokenizer), **settings)
+        found = cls(scorer=TildeScorer.precompute(chain(*parts.values()), model), **settings)
         found._parts = parts
         return found
 
@@ -236,7 +224,7 @@ class RepackDocuments(CheckedModel, BaseDocumentCompressor):
     """Put documents, which come best first, into the order in which they are to be read.
 
     "forward" leaves them; "reverse" puts the best last, next to the question; "sides" puts the best
-    first and the second best last. Nothing is dropped and no score changes, so it goes behind what
+    first and the second best last. Nothing is dropped and no score changes, so it goes after what
     ranks. A reader that leaves out what is last where its window is too small, as
     ``create_two_turn_reader`` does, needs a window that holds all of it.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import chain
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import llama_index.core.instrumentation as instrument
@@ -20,18 +21,12 @@ from llama_index_longrag.bridge.settings import LIVE, identify, refusal
 from llama_index_longrag.bridge.stores import token_counter
 from longrag.errors import InvalidParameterError
 from longrag.indexing.tilde_index import TildeIndex, TildeScorer
-from longrag.ingestion.chunking import check_size
+from longrag.integration.rerank_settings import RerankSettings
 from longrag.models.rerankers.monot5 import MonoT5Scorer
 from longrag.models.rerankers.scorers import Scorer
 from longrag.models.rerankers.tilde_terms import TermTokenizer, TermWeigher
 from longrag.refinement.repacking import RepackOrder, repack
-from longrag.refinement.reranking import (
-    PAPER_CANDIDATES,
-    OnError,
-    Reranked,
-    rerank,
-    scored_pieces,
-)
+from longrag.refinement.reranking import Reranked, rerank, scored_pieces
 from longrag.types import TokenCounter
 
 dispatcher = instrument.get_dispatcher(__name__)  # type: ignore[attr-defined]
@@ -54,16 +49,16 @@ class CheckedPostprocessor(BaseNodePostprocessor):
                 raise refusal(error, type(self).model_fields) from None
 
 
-class ScorerRerank(CheckedPostprocessor):
+class ScorerRerank(RerankSettings, CheckedPostprocessor):
     """Put nodes into the order of a scorer that reads question and text.
 
-    The score of a node that was scored becomes the scorer's, and higher is better; nodes behind
-    the candidates keep their place and have none. Nodes of equal score keep their order. The nodes
-    themselves are not changed.
+    The score of a node that was scored becomes the scorer's, and higher is better; nodes after
+    the candidates keep their place and have no score. Nodes of equal score keep their order. The
+    nodes themselves are not changed.
 
     A node of more than ``chunk_size`` tokens, such as a long unit, is cut into chunks and has the
-    score of its best one. With ``metadata_mode`` the metadata that embedders are shown stands
-    before each of them, and before a chunk of a unit its document's title.
+    score of its best one. With ``metadata_mode`` the metadata that embedders are shown is put
+    before each chunk, and before a chunk of a unit its document's title.
 
     Raises:
         InvalidParameterError: a setting that is not allowed, or no question.
@@ -74,20 +69,6 @@ class ScorerRerank(CheckedPostprocessor):
 
     scorer: Annotated[Scorer, LIVE, PlainSerializer(identify)] = Field(
         description="A callable from a question and texts to one number for each."
-    )
-    top_n: int | None = Field(
-        default=None, strict=True, description="The nodes to return; None is all."
-    )
-    candidates: int = Field(
-        default=PAPER_CANDIDATES,
-        strict=True,
-        description="How many nodes are scored, from the front.",
-    )
-    on_error: OnError = Field(
-        default="raise", description='What a scorer that fails does: "raise" or "fall_back".'
-    )
-    chunk_size: int = Field(
-        default=384, strict=True, description="The most tokens of a text that is scored."
     )
     metadata_mode: MetadataMode = Field(
         default=MetadataMode.EMBED, description="The metadata that is scored with a text."
@@ -102,8 +83,7 @@ class ScorerRerank(CheckedPostprocessor):
     def model_post_init(self, context: Any, /) -> None:
         """Refuse settings out of range."""
         super().model_post_init(context)
-        for name in ("candidates", "chunk_size", *(("top_n",) if self.top_n is not None else ())):
-            check_size(name, getattr(self, name))
+        self.check_settings()
         if not self.model_name:
             known = getattr(self.scorer, "__qualname__", type(self.scorer).__name__)
             self.model_name = str(getattr(self.scorer, "name", known))
@@ -254,11 +234,9 @@ class TildeRerank(ScorerRerank):
         found = cls(scorer=_refuse_unweighted, **settings)
         count_tokens = token_counter(found.tokenizer)
         parts = _collect_parts(nodes, lambda node: found._texts(node, count_tokens))
-        texts = list(dict.fromkeys(text for several in parts.values() for text in several))
-        index = TildeIndex.precompute([str(row) for row in range(len(texts))], texts, model)
         found = cls(
             **{"model_name": type(model).__name__, **settings},
-            scorer=TildeScorer(index, model.tokenizer),
+            scorer=TildeScorer.precompute(chain(*parts.values()), model),
         )
         found._parts = parts
         return found
@@ -307,7 +285,7 @@ class RepackPostprocessor(CheckedPostprocessor):
     """Put nodes, which come best first, into the order in which they are to be read.
 
     "forward" leaves them; "reverse" puts the best last, next to the question; "sides" puts the best
-    first and the second best last. Nothing is dropped and no score changes, so it goes behind what
+    first and the second best last. Nothing is dropped and no score changes, so it goes after what
     ranks. A reader that leaves out what is last where its window is too small, as
     ``TwoTurnSynthesizer`` does, needs a window that holds all of it.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from hashlib import sha256
@@ -219,6 +219,17 @@ class TildeScorer:
             )
         self._index = index
         self._tokenizer = tokenizer
+
+    @classmethod
+    def precompute(cls, texts: Iterable[str], model: TermWeigher) -> TildeScorer:
+        """Weigh the terms of texts, each once, for questions that then take no model.
+
+        Raises:
+            InvalidParameterError: weights that are not positive and finite.
+        """
+        known = list(dict.fromkeys(texts))
+        index = TildeIndex.precompute([str(row) for row in range(len(known))], known, model)
+        return cls(index, model.tokenizer)
 
     def __call__(self, query: str, texts: Sequence[str], /) -> NDArray[np.float32]:
         """Return the sum of the query's weights in each text; float32 of shape (texts).
