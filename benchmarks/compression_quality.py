@@ -6,7 +6,7 @@
 HotpotQA: the ten paragraphs that come with a question (``context_ids``). SQuAD: the gold paragraph
 and the four on either side of it. The sentences of all of them are compressed as one context with
 the LSA embedder, fitted on all contexts of the set. "answer" is the share of questions whose answer
-string still stands in the context, of those where it stood before; "tokens" what was kept. The
+string is still in the context, of those where it was before; "tokens" what was kept. The
 baselines choose under the same limit: in the order of the texts, or in a random order.
 """
 

@@ -3,7 +3,7 @@
     python benchmarks/explorer.py --leaves 10000
 
 A frame is the time that the page's script takes to show a step, in milliseconds of the clock; what
-the browser does after it, without a graphics card, is told apart as "painted".
+the browser does after it, without a graphics card, is reported separately as "painted".
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
     python benchmarks/extractive_reader.py
     python benchmarks/extractive_reader.py --questions 2000 --seed 1
 
-For each set: the share of questions whose answer string stands in the long answer (its first
+For each set: the share of questions whose answer string occurs in the long answer (its first
 sentence, its three sentences), exact match and token F1 of the short answer (best of the accepted
 answers), and milliseconds for both turns together.
 The data folder holds ``b_singlehop/{squad,nq_open,nq_pages}`` as gzip JSON lines.
@@ -57,7 +57,7 @@ def main() -> None:
     """Print one line for each set."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     add_data_option(parser)
-    parser.add_argument("--questions", type=int, default=500, help="at most so many of each set")
+    parser.add_argument("--questions", type=int, default=500, help="at most this many of each set")
     parser.add_argument("--seed", type=int, default=0)
     arguments = parser.parse_args()
     folder = arguments.data / "b_singlehop"

@@ -10,7 +10,7 @@ what stretches are taken from. Synthetic keys have 6 to 18 tokens drawn by Zipf'
 
 All runs share one process and one thread. Times of next tokens are medians over states reached by
 random keys of the corpus: "first" asks a state for the first time, "again" when its answer is kept.
-Below each row stands the 99th percentile of the first time for one state, in CPU time.
+Below each row is the 99th percentile of the first time for one state, in CPU time.
 A trie of dictionaries and, where it is installed, llguidance are given the same keys.
 
 ``--peak`` builds nothing but one index of whole synthetic keys and prints the largest memory of the
@@ -49,7 +49,7 @@ DRAWN = 1 << 20
 
 
 class WordPieces:
-    """The most frequent words as tokens, behind 256 single bytes for all others."""
+    """The most frequent words as tokens, after 256 single bytes for all others."""
 
     fingerprint = "benchmark word pieces"
 

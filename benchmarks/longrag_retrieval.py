@@ -6,7 +6,7 @@
 Passages, documents and groups of linked documents (``group_documents``, largest group 1,024 and
 4,096 tokens) are ranked by their best chunk (``MaxPIndex``) with vectors made beforehand. For each
 kind of unit: how many there are and how large; whether all gold documents were retrieved (R), and
-whether the answer string stands in what was retrieved (AR, span questions alone), against the
+whether the answer string is in what was retrieved (AR, span questions alone), against the
 number of units (LongRAG, Tables 1 and 2) and against a budget of tokens (the horizontal axis of
 Figures 3 to 5). Units are cut to a budget by ``fit_budget``, as the retrievers do; a document of
 which only a passage is kept counts as retrieved for R. Then the granularity of what is embedded
@@ -69,7 +69,7 @@ class Question(NamedTuple):
 
 
 class Passage(NamedTuple):
-    """What one vector stands for: characters ``start`` to ``end`` of a document, by number."""
+    """What one vector represents: characters ``start`` to ``end`` of a document, by number."""
 
     document: int
     start: int
@@ -165,7 +165,7 @@ def grouped(corpus: Corpus, name: str, groups: Sequence[Sequence[int]]) -> UnitK
 
 
 def passage_unit(document: Document, passage: Passage) -> LongUnit:
-    """Write a passage as a unit of its own, under the title of its document."""
+    """Write a passage as a separate unit, under the title of its document."""
     text = f"{document.title}\n\n{document.text[passage.start : passage.end]}"
     member = Member(document.id, document.title, len(document.title) + 2, *passage[1:])
     return LongUnit(f"{document.id}:{passage.start}", text, (member,), counted(text))
@@ -206,7 +206,7 @@ def best_chunk(corpus: Corpus, unit: LongUnit, passage: Passage) -> Chunk:
 
 
 class Judge:
-    """Scores retrieved units for each question; what stands in a text is looked up once."""
+    """Scores retrieved units for each question; which answers are in a text is looked up once."""
 
     def __init__(self, questions: Sequence[Question]) -> None:
         self._questions = questions
@@ -220,7 +220,7 @@ class Judge:
         ]
 
     def answer(self, found: Sequence[Sequence[LongUnit]]) -> list[bool | None]:
-        """Tell for each question whether an answer stands in the units, None where it has none."""
+        """Tell for each question whether an answer is in the units; None where it has no answer."""
         return [self._stands_in(at, units) for at, units in enumerate(found)]
 
     def _stands_in(self, at: int, units: Sequence[LongUnit]) -> bool | None:
@@ -437,7 +437,7 @@ def main() -> None:
     parser.add_argument("--markdown", action="store_true", help="print Markdown tables")
     options = parser.parse_args()
     print(
-        "R: all gold documents retrieved. AR: an answer stands in what was retrieved. "
+        "R: all gold documents retrieved. AR: an answer is in what was retrieved. "
         "[95 % bootstrap interval over questions]\n"
         "Vectors of documents and whole units are normalised means of their chunks', not a "
         "long-context embedder's."

@@ -12,8 +12,8 @@ QUESTIONS has one JSON object a line with "question", "answers", and, as far as 
 "doc_ids" of the documents (paths in FOLDER) or "keys", the texts, that answer it, and "hops".
 
 EM and F1 compare answers. "recall" is the share of the evidence needed that was retrieved, keys or,
-where these are not known, documents. "attributed" is the share of answers that stand in what was
-retrieved. Behind each mean stands its 95 % interval from a bootstrap over the questions;
+where these are not known, documents. "attributed" is the share of answers that are in what was
+retrieved. After each mean is its 95 % interval from a bootstrap over the questions;
 differences are paired, question by question. The retriever of the baselines embeds the same keys
 with latent semantic analysis, or with MiniLM if asked.
 """
@@ -117,7 +117,7 @@ class Setting:
         return KeyIndex.from_keys(keys, tokenizer=self.language_model.tokenizer)
 
     def complete(self, prompts: Sequence[str]) -> list[str]:
-        """Let the model alone go on."""
+        """Let the model continue without a constraint."""
         return complete(
             self.model,
             self.tokenizer,
@@ -247,7 +247,7 @@ def grade(question: Asked, answer: str, retrieved: Sequence[str], doc_ids: Seque
 def hits_at_1(setting: Setting, kind: str, questions: Sequence[Asked]) -> list[bool]:
     """Tell for each question whether the first span decoded is evidence of the answer.
 
-    It is where its first source is a document that answers the question, and an answer stands in
+    It is where its first source is a document that answers the question, and an answer is in
     the key, or in the passage first in rank under a heading.
     """
     form = "passage" if kind == setting.main_key else kind.removesuffix(" with title")
@@ -528,7 +528,7 @@ def main() -> None:
     parser.add_argument(
         "--others",
         type=int,
-        help="so many questions for all but RICHES, beam 1, not adaptive and unconstrained",
+        help="this many questions for all but RICHES, beam 1, not adaptive and unconstrained",
     )
     parser.add_argument("--cache", type=Path, default=Path(".riches"))
     parser.add_argument("--embedder", choices=("lsa", "minilm"), default="lsa")

@@ -48,7 +48,7 @@ def area(positive: Sequence[float], negative: Sequence[float]) -> str:
 
 
 def holds(text: str, answers: Sequence[str]) -> bool:
-    """Tell whether one of the answers stands in a text, as whole words."""
+    """Tell whether one of the answers occurs in a text, as whole words."""
     words = f" {plain(text)} "
     return any(f" {plain(answer)} " in words for answer in answers)
 

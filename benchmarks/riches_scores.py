@@ -9,8 +9,8 @@ it was stopped. ``riches_weights.py`` makes tables of a record, and needs nothin
 
 Among a retriever's candidates the decoder scores every key to its end, so the quote it chooses is a
 function of the keys' scores. This records the scores for the sentences, with their titles, of
-MiniLM's best passages: the log-probability behind the prompt and the model's own thought, the
-prior, and the cosine with the query. All keys go through the model in one batch behind one cached
+MiniLM's best passages: the log-probability after the prompt and the model's own thought, the
+prior, and the cosine with the query. All keys go through the model in one batch after one cached
 prefix, which takes half the time of decoding. No text of the data is recorded.
 
 - ``--set nq``: the first quote, and the titles of the same passages as keys.
@@ -103,7 +103,7 @@ class Recorder:
         return {"found": True, **self._scored(row, prompt, question, order, cosines)}
 
     def second_quote(self, row: dict[str, Any]) -> dict[str, Any]:
-        """Score the keys of the second quote, behind the first one and the second thought."""
+        """Score the keys of the second quote, after the first one and the second thought."""
         question = row["question"]
         order, _ = self._search(question)
         ranked = [place for place in order if self.documents[place].id in row["gold_ids"]]
@@ -181,7 +181,7 @@ class _Opened(Exception):
 
 
 class KeyModel:
-    """SmolLM2, and how it scores keys behind a prefix."""
+    """SmolLM2, and how it scores keys after a prefix."""
 
     def __init__(self, folder: Path) -> None:
         import torch
@@ -214,7 +214,7 @@ class KeyModel:
 
 
 class Prefix:
-    """What keys are scored behind, read once."""
+    """The tokens that keys are scored after, read once."""
 
     def __init__(self, model: KeyModel, ids: Sequence[int]) -> None:
         import torch

@@ -6,7 +6,7 @@
 Keys are the sentences of the prepared Wikispeedia corpus, prompts some 300 tokens of it. Without
 ``--model`` the model is a Llama of 14 million random weights over a byte-level BPE of 32,000 tokens
 trained on the corpus. What it says is noise, what it costs is not. In every way of decoding a span
-is opened behind eight tokens of free text, all write the same number of tokens, and none ends
+is opened after eight tokens of free text, all write the same number of tokens, and none ends
 before. Times are seconds of the processor, medians over the prompts: keep to one thread to compare
 them.
 """

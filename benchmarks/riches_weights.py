@@ -41,8 +41,8 @@ class Keys(NamedTuple):
         passages: the standard score of the key's passage among the candidates.
         cosines: the standard score of the key's cosine among the keys.
         near: the cosine itself.
-        sums: the log-probability behind the question.
-        priors: the log-probability behind the prompt without a question.
+        sums: the log-probability after the question.
+        priors: the log-probability after the prompt without a question.
         lengths: the tokens, with the closing marker.
         gold: whether the passage is gold.
         answer: whether the key holds an accepted answer.

@@ -1,6 +1,6 @@
 """The part of llama-cpp-python that is used, over a table of probabilities instead of weights.
 
-As the real one it keeps what was read in a memory of its own, from which it predicts: to set
+As the real one it keeps what was read in its memory, from which it predicts: to set
 ``n_tokens`` back and not to cut the memory gives wrong numbers or an error, as it does there.
 """
 

@@ -196,7 +196,7 @@ def send_page(handler):
 
 
 def cut(after):
-    """Close the connection behind ``after`` events of a stream."""
+    """Close the connection after ``after`` events of a stream."""
 
     def fault(handler):
         handler.cut_after = after
@@ -206,7 +206,7 @@ def cut(after):
 
 
 def fail_in_stream(after):
-    """Send an error as the event behind ``after`` others, as vLLM does, and end the stream."""
+    """Send an error as the event after ``after`` others, as vLLM does, and end the stream."""
 
     def fault(handler):
         handler.fail_after = after

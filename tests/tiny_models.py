@@ -19,7 +19,7 @@ TEXT = (
 
 
 class CharacterTokenizer:
-    """One id for each character of an alphabet; ids behind them decode to nothing (end tokens)."""
+    """One id for each character of an alphabet; ids after them decode to nothing (end tokens)."""
 
     def __init__(self, alphabet, *, extra=1):
         self.alphabet = alphabet

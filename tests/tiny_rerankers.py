@@ -19,7 +19,7 @@ def settings(**more):
 
 @cache
 def t5_tokenizer():
-    """A unigram tokenizer as T5's: "▁" before words, </s> behind every text."""
+    """A unigram tokenizer as T5's: "▁" before words, </s> after every text."""
     needs_torch()
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
     from transformers import PreTrainedTokenizerFast

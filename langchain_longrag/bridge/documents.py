@@ -1,4 +1,4 @@
-"""Where LangChain's values and calls meet the core's: every conversion stands here.
+"""Converts LangChain's values and calls to the core's and back; every conversion is here.
 
 A unit's metadata carries its member documents in ``doc_ids`` and, with their offsets, in
 ``members``; a chunk's carries ``unit_id``, ``doc_id`` and ``start_index``, the character of its

@@ -55,7 +55,7 @@ def is_retriever(
 
 
 def leaves(model: object) -> Iterator[object]:
-    """Yield what stands within bindings, alternatives, fallbacks and sequences."""
+    """Yield what is within bindings, alternatives, fallbacks and sequences."""
     match model:
         case RunnableBindingBase():
             yield from leaves(model.bound)

@@ -83,7 +83,7 @@ def _make_summary(passage: Passage) -> Document:
 
 
 def to_passages(documents: Sequence[Document]) -> list[Passage]:
-    """Convert documents; those that share an id are told apart by their place."""
+    """Convert documents; those that share an id are distinguished by their place."""
     seen: dict[str, int] = {}
     passages = []
     for document in documents:

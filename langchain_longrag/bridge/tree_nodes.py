@@ -30,7 +30,7 @@ _OWN: Final = {
 # What a row of a summary has in place of the place of a leaf.
 _OWN_EMPTY: Final = {"doc_id": "", "start_index": -1, "end_index": -1}
 
-# The first search of a store asks for so many rows, each further one for so many times as many.
+# The rows of the first search of a store, and the factor by which each further one asks for more.
 _FIRST_ROWS: Final = 32
 _MORE: Final = 4
 

@@ -27,7 +27,8 @@ class RichesRetriever(RichesComponent, BaseRetriever):
 
     The model writes thoughts and quotes before its answer. The passages of the quotes come first,
     in that order, then those of the keys that are most probable directly after the prompt, until
-    there are ``k`` different passages. If a quote is required and none is accepted, there are none.
+    there are ``k`` different passages. If a quote is required and none is accepted, nothing is
+    returned.
 
     A returned document is one paragraph, with a copy of its document's metadata and in addition
     ``doc_id``, ``start_index`` and ``end_index`` (the paragraph's characters in the document),

@@ -1,4 +1,4 @@
 """Indexes over documents that come, change and go.
 
-An index makes its retriever, so this room stands above ``retrieval``.
+An index makes its retriever, so this room is above ``retrieval``.
 """

@@ -41,7 +41,7 @@ def own_retry(model: object) -> str:
 
 
 def own_limiter(model: object) -> object:
-    """Return a rate limiter that a model waits for, None if there is none."""
+    """Return the rate limiter that a model waits for, or None."""
     found = (getattr(leaf, "rate_limiter", None) for leaf in leaves(model))
     return next((limiter for limiter in found if limiter is not None), None)
 

@@ -125,7 +125,7 @@ class WrappedRetriever:
     ) -> Calls[Rows]:
         """Return documents, best first, with their scores where there are any.
 
-        A retriever that takes ``k`` returns so many; any other as many as it does.
+        A retriever that takes ``k`` returns ``k`` documents; any other its own number.
 
         Raises:
             StoreError: the retriever returned something else than documents.

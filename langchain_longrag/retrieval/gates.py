@@ -170,7 +170,7 @@ def _load_default_gate() -> QueryClassifier:
 
 
 def read_query(inputs: Any, input_key: str = "input") -> str:
-    """Return the question of an input: itself, or what stands under the key.
+    """Return the question of an input: itself, or its value under the key.
 
     Raises:
         InvalidParameterError: there is no string under the key.

@@ -53,7 +53,7 @@ class RaptorRetriever(TreeSearch):
         start_level: in traversal, the level to begin at instead of the roots.
         levels: in collapsed mode, the levels that are searched; all by default.
         redundancy: in collapsed mode, the largest share of a node's words, from 0 to 1, that may
-            stand in nodes already taken that share leaves with it; a node with more is taken only
+            be in nodes already taken that share leaves with it; a node with more is taken only
             when nothing else fits. None compares nothing, as in the paper and over a store.
         compare: in collapsed mode, "related" compares with nodes that share leaves, "all" with all
             nodes taken; see ``longrag.retrieval.tree_search.collapsed``.

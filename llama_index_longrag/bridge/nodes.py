@@ -1,4 +1,4 @@
-"""Where LlamaIndex's values meet the core's: every conversion stands here.
+"""Converts LlamaIndex's values to the core's and back; every conversion is here.
 
 A unit node carries its member documents in ``metadata["doc_ids"]`` and, with their offsets, in
 ``metadata["members"]``; a chunk node carries ``metadata["unit_id"]`` and points to its unit as
@@ -273,7 +273,7 @@ class UnitNames:
         return named is not None and str(named) != unit_id
 
     def values(self, unit_ids: Iterable[str]) -> tuple[Any, ...]:
-        """Return the names of units as they stand in the metadata of their chunks.
+        """Return the names of units as the metadata of their chunks have them.
 
         Raises:
             NotImplementedError: one is in no metadata, but only the id of a parent node.

@@ -1,4 +1,4 @@
-"""Where LlamaIndex's calls meet the core's: every request is turned into the framework's here."""
+"""The rows of LlamaIndex's stores as the core's chunks and units, and its token counters."""
 
 from __future__ import annotations
 

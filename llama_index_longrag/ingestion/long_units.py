@@ -212,7 +212,7 @@ class LongUnitNodeParser(NodeParser):
     ) -> list[BaseNode]:
         """Let the framework add metadata and neighbours, but not look for the offsets.
 
-        It takes the first place where a chunk's text stands, even inside the chunk before.
+        It takes the first place where a chunk's text is found, even inside the chunk before.
         """
         chunks = [node for node in nodes if isinstance(node, TextNode)]
         offsets = [(node.start_char_idx, node.end_char_idx) for node in chunks]

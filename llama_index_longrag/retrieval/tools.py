@@ -25,7 +25,7 @@ class LongUnitTool(RetrieverTool):
     Eight long units are 32,000 tokens, which the framework's own tool pastes whole, and it asks
     the retriever for ``"\ninput is ...\n"`` instead of the question. This one asks the question,
     and cuts what comes back to ``token_budget`` tokens: whole units first, then their best
-    documents, then their best chunk. Metadata that models are shown stands before a unit's text.
+    documents, then their best chunk. Metadata that models are shown is put before a unit's text.
     ``raw_output`` holds the nodes as they were cut.
 
     Args:

@@ -63,7 +63,7 @@ class TwoTurnSynthesizer(BaseSynthesizer):
     the response also has ``long_answer_gen``, the tokens of the first turn, unless nothing was
     retrieved; ``metadata["long_answer"]`` is there once ``response_gen`` has begun.
 
-    Metadata that models are shown, and on which a unit's documents agree, stands before the text of
+    Metadata that models are shown, and on which a unit's documents agree, is put before the text of
     each of them.
 
     Nothing retrieved, or a first turn that says nothing, is answered with ``empty_response``; a

@@ -89,7 +89,7 @@ def _with_lines(doc_id: str, file: Path) -> Document:
     if doc_id.lower().endswith(_NO_LINES):
         return document
     whole = file.read_bytes().decode("utf-8-sig", "replace")
-    # Front matter is not part of the text: it is what stands before it.
+    # Front matter is not part of the text, which begins after it.
     if not whole.endswith(document.text):
         return document
     line = 1 + whole.count("\n", 0, len(whole) - len(document.text))

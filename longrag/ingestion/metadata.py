@@ -108,7 +108,7 @@ def described_text(chunk: Chunk, metadata: ChunkMetadata) -> str:
 def parse_metadata(answer: object) -> ChunkMetadata | None:
     """Return the metadata of an answer, each entry on one line and once; None without any.
 
-    Read from a JSON object; else from labelled lines, with the keywords behind their label or as
+    Read from a JSON object; else from labelled lines, with the keywords after their label or as
     a list below it; else the numbered or bulleted lines that are questions are the questions.
 
     Raises:
@@ -138,7 +138,7 @@ def _read_lines(answer: str) -> ChunkMetadata:
             label, text = found[1].casefold(), line[found.end() :]
         else:
             mark = _MARK.match(line)
-            # Only a list goes on behind its label, and only questions need none.
+            # Only a list continues after its label, and only questions need no label.
             if mark is None or not (label or line.endswith(("?", "？"))):
                 label = label if not line else ""
                 continue

@@ -1,4 +1,4 @@
-"""From a conversation to the prompt that a decoder goes on with."""
+"""From a conversation to the prompt that a decoder continues."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def build_prompt(
     Args:
         messages: the conversation.
         template: a text with the slot ``{question}``; None joins the texts of the messages.
-        markers: what stands around a span.
+        markers: what opens and closes a span.
 
     Raises:
         InvalidParameterError: a message of the user is blank, or the last message is not the

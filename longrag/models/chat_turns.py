@@ -1,4 +1,4 @@
-"""A prompt of worked examples as the turns of a chat, the last of which the model goes on with.
+"""A prompt of worked examples as the turns of a chat, the last of which the model continues.
 
 A chat model that is given examples and a question in one message talks about them. Where they are
 turns, and the first words of its answer are written already, it goes on in their form.
@@ -28,7 +28,7 @@ def chat_turns(prompt: str) -> list[Turn]:
 
     A prompt whose last line begins with a label, such as "passage:", has examples and a question in
     blocks, each with a line "question:" and further down one with that label. From there on a block
-    is the assistant's, and the model goes on with the last one. The line breaks between two turns
+    is the assistant's, and the model continues the last one. The line breaks between two turns
     are left out. Any other prompt is one message of the user's.
     """
     begun = _LABEL.match(prompt[prompt.rfind("\n") + 1 :])

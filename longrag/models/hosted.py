@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 from longrag.errors import InvalidParameterError
 
 NEEDED: Final = (
-    "It is asked for the log-probability of any token id behind any token ids, which hosted APIs"
+    "It is asked for the log-probability of any token id after any token ids, which hosted APIs"
     " and chat models do not tell. Load the weights with TransformersLanguageModel or"
     " LlamaCppLanguageModel, or serve them with vLLM and use VllmLanguageModel."
 )

@@ -90,7 +90,7 @@ def save_cache(
     groups: Sequence[UnitGroup],
     rows: VectorRows,
 ) -> None:
-    """Write a cache, whole or not at all; where it cannot be written, there is none."""
+    """Write a cache, whole or not at all; an error in writing it is ignored."""
     blocks = list({page.block.name: page.block for page in pages if len(page.block)}.values())
     number = {page: i for i, page in enumerate(pages)}
     codes = rows.codes

@@ -163,7 +163,7 @@ def check_fusion(fusion: object) -> None:
 
 
 def check_weights(weights: Sequence[float] | None, count: int) -> tuple[float, ...]:
-    """Return one weight a list, 1 each where there are none.
+    """Return one weight for each list, 1 where no weights are given.
 
     Raises:
         InvalidParameterError: Another number of weights, or one that is not a finite number of at

@@ -6,7 +6,7 @@ class TestMine(LanguageModelSuite):
         return my_language_model()  # made once, kept by functools.cache
 
 Where the model's numbers can be had in another way, ``oracle`` gives them: a function from all
-tokens so far to the log-probabilities of the next one. By default it is a session of its own, which
+tokens so far to the log-probabilities of the next one. By default it is a separate session, which
 is asked one question.
 """
 

@@ -30,7 +30,7 @@ def prose(page):
 
 
 def anchors(page):
-    """Spell each heading as GitHub does, with -1, -2 behind repeated ones."""
+    """Spell each heading as GitHub does, with -1, -2 after repeated ones."""
     seen = {}
     for heading in _HEADING.findall(prose(page)):
         slug = re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")

@@ -269,7 +269,7 @@ class PineconeProfile(StoreProfile):
 
 
 class RedisProfile(StoreProfile):
-    """Redis: conditions are text, in which only names stand that mean themselves there.
+    """Redis: conditions are text; only names without special meaning in it are written there.
 
     Units are excluded by a tag of the index's schema that is ``case_sensitive``.
     """

@@ -298,7 +298,7 @@ def _without_vectors(query: NodeQuery) -> NodeQuery:
 
 
 class RedisProfile(StoreProfile):
-    """Redis: conditions are text, in which only names stand that mean themselves there.
+    """Redis: conditions are text; only names without special meaning in it are written there.
 
     Units are excluded by a tag of the index's schema that is ``case_sensitive``.
     """

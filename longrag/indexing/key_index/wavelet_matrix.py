@@ -86,7 +86,7 @@ class WaveletMatrix:
         return _kernels().walk(self._arrays, np.asarray(rows, np.int64), stop)
 
     def read(self, rows: ArrayLike, lengths: ArrayLike) -> tuple[Int64, Int64]:
-        """Step from each row so many times; returns all symbols met, and their rows."""
+        """Step from each row the given number of times; return all symbols met, and their rows."""
         return _kernels().read(
             self._arrays, np.asarray(rows, np.int64), np.asarray(lengths, np.int64)
         )

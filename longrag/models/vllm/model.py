@@ -160,7 +160,7 @@ class VllmLanguageModel:
         return self._client.max_model_len()
 
     def prompt_ids(self, prompt: str, /) -> Sequence[int]:
-        """Return the ids of a prompt behind those that the server puts before one.
+        """Return the ids of a prompt, after those that the server puts before each prompt.
 
         In a chat, those of the server's template around it. What looks like a special token in a
         prompt is text, as far as the tokenizer gives it so.

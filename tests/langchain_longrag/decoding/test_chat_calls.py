@@ -24,7 +24,7 @@ async def test_it_answers_inside_a_running_loop_and_from_many_threads():
 
 
 async def still(model):
-    """Whether the model is asked no more."""
+    """Whether the model is not called again."""
     calls = model.decoder.language_model.calls
     await asyncio.sleep(0.1)
     return model.decoder.language_model.calls == calls

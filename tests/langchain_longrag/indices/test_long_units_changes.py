@@ -78,7 +78,7 @@ async def test_changes_from_many_tasks_are_all_kept():
 
 async def test_a_change_does_not_block_the_event_loop():
     class Slow(HashEmbeddings):
-        """Has no async methods of its own, and waits for the event loop."""
+        """Has only inherited async methods, and waits for the event loop."""
 
         aembed_documents = HashEmbeddings.__mro__[1].aembed_documents
 

@@ -49,7 +49,7 @@ pytestmark = pytest.mark.filterwarnings(
 
 
 class Gate:
-    """Lets calls through once so many are in flight; remembers the most there were."""
+    """Lets calls through once a number of them is in flight; remembers the most there were."""
 
     def __init__(self, wanted: int) -> None:
         self.wanted = wanted
@@ -86,7 +86,7 @@ class Gate:
 
 
 class Gated(ScriptedChatModel):
-    """Has async calls of its own."""
+    """Has real async calls."""
 
     gate: Any
 

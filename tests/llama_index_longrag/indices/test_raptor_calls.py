@@ -34,7 +34,7 @@ from tests.llama_index_longrag.stories import (
 
 
 class Slow(ScriptedLLM):
-    """Waits until so many calls are in flight at once; counts the most there ever were."""
+    """Waits until a number of calls is in flight at once; counts the most there ever were."""
 
     together: int = 8
     _in_flight: int = PrivateAttr(default=0)
@@ -75,7 +75,7 @@ class Slow(ScriptedLLM):
 
 
 class SyncOnly(Slow):
-    """Has no async call of its own: CustomLLM's makes the sync one on the event loop."""
+    """Has only an inherited async call: CustomLLM's makes the sync one on the event loop."""
 
 
 SyncOnly.acomplete = getattr_static(CustomLLM, "acomplete")

@@ -135,7 +135,7 @@ def test_nested_and_alternative_filters_stay_whole_beside_the_exclusion():
 
 
 def tenants() -> list[Document]:
-    """Two documents of one unit, of one tenant each, and one of a unit of its own."""
+    """Two documents of one unit, of one tenant each, and one in a separate unit."""
     return [
         Document(id_="a", text="[b](b) The mill burned.", metadata={"tenant": "A", "secret": 1}),
         Document(id_="b", text="The weir holds.", metadata={"tenant": "B"}),

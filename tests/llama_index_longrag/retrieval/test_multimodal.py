@@ -100,7 +100,7 @@ class Seeing(CustomLLM):
 
 
 class AsyncSeeing(Seeing):
-    """Has an async call of its own."""
+    """Has a real async call."""
 
     async def achat(self, messages, **kwargs):
         await asyncio.sleep(0)
@@ -267,7 +267,7 @@ async def test_a_model_draws_and_describes(nodes, pictures, model, how):
         pictures / "blue.png",
         "Describe this image in one sentence.",
     )
-    # A model without an async call of its own must not hold up the loop.
+    # A model without a real async call must not hold up the loop.
     here = how == "sync" or model is AsyncSeeing
     assert {thread == threading.get_ident() for thread in artist.threads} == {here}
 

@@ -70,7 +70,7 @@ def test_a_key_is_not_quoted_again_where_the_one_that_is_left_is_too_long():
 
 
 def sum_of(model, prefix, key):
-    """The log-probability of a key and the marker behind a prefix, token by token."""
+    """The log-probability of a key and the marker after a prefix, token by token."""
     ids = TOKENIZER.encode(f" {key} ]")
     return sum(model.logprobs((*prefix, *ids[:n]))[token] for n, token in enumerate(ids)), len(ids)
 

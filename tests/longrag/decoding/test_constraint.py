@@ -30,7 +30,7 @@ def over(keys, tokenizer, *, mode="keys", markers=("<<", ">>"), **own):
 
 
 def written(constraint, text, *, tokenizer=None, inside=False):
-    """Return the place behind a text, checking that each token may follow."""
+    """Return the place after a text, checking that each token may follow."""
     tokenizer = tokenizer or Bytes()
     place = constraint.start(inside=inside)
     for token in tokenizer.encode(text):

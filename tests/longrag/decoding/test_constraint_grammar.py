@@ -122,7 +122,7 @@ class Naive:
             yield ("in", spans, start, (*path, token), 0), False
 
     def moves(self, readings, length):
-        """Return for each token that may follow the readings behind it, and the closers."""
+        """Return for each token that may follow the readings after it, and the closers."""
         found = {}
         for token in range(self.end + 1):
             behind = [own for reading in readings for own in self.step(reading, token, length + 1)]

@@ -360,7 +360,7 @@ def test_a_prompt_too_long_for_the_model_is_refused():
         own.generate("a" * 11)
     assert own.generate("a" * 10).usage.new_tokens <= 30
     assert own.generate("a" * 30, max_new_tokens=10).usage.new_tokens <= 10
-    # The opening marker stands behind the prompt.
+    # The opening marker comes after the prompt.
     with pytest.raises(InvalidParameterError, match="at most 10 tokens"):
         next(own.keys("a" * 9))
     assert next(own.keys("a" * 8)).text in KEYS

@@ -9,7 +9,7 @@ from tests.tiny_models import TableModel
 
 
 def prior(question, silence):
-    """A model that would say something else, and quotes by these texts behind two prompts."""
+    """A model that would say something else, and quotes by these texts after two prompts."""
     return script_behind({"a": question, "b": silence})
 
 

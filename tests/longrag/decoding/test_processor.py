@@ -197,7 +197,7 @@ def texts_of_row(grammar, row):
 
 
 def asked(processor, tokens, scores):
-    """Ask a processor about the tokens behind a prompt, one after the other."""
+    """Ask a processor about the tokens after a prompt, one after the other."""
     for end in range(len(tokens) + 1):
         ids = torch.tensor([[*PROMPT, *tokens[:end]]])
         kept = processor(ids, torch.tensor([scores]))

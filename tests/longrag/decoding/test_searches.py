@@ -125,7 +125,7 @@ def test_a_narrow_beam_is_the_textbooks_and_its_early_stop_changes_nothing(
 
 
 def all_keys(table, grammar):
-    """Every way to close a span right behind the prompt, best first."""
+    """Every way to close a span right after the prompt, best first."""
     found = []
 
     def grow(tokens, score, place):
@@ -271,7 +271,7 @@ def test_a_span_into_which_no_key_fits_is_given_up_soon(limits):
     )
     (outcome,) = finish(drive(table, [[0]], [kind]))
     assert outcome.rows < 30
-    # Without a limit of their own, keys are cut off by that of the output.
+    # Without a separate limit, keys are cut off by that of the output.
     assert [len(own.tokens) for own in outcome.hypotheses] == ([] if limits else [8])
     assert not any(own.place.spans for own in outcome.hypotheses)
 

@@ -15,7 +15,7 @@ from tests.longrag.retrieval.colours import QUERIES, items
 
 
 class AsyncColours(ColourEmbedder):
-    """Embeds with calls of its own where a loop runs, and never with the others there."""
+    """Embeds with its async calls where a loop runs, and never with the sync ones there."""
 
     def __init__(self):
         super().__init__()

@@ -1,4 +1,4 @@
-"""The gate on embeddings and with a language model: the same contract behind the same protocol."""
+"""The gate on embeddings and with a language model: one contract for one protocol."""
 
 import asyncio
 

@@ -90,7 +90,7 @@ def test_what_is_written_before_a_leaf_does_not_make_it_another(clusterer, scope
     model = Model()
     index = index_of([*CORPUS[:2], old], model, **settings)
     before, asked, embedded = index.tree, len(model.prompts), len(model.embedded)
-    assert len(before.nodes) - asked > 80  # sentences that say the same are leaves of their own
+    assert len(before.nodes) - asked > 80  # sentences that say the same are separate leaves
 
     run(index.change(upsert=[new]), model)
     after = index.tree
