@@ -32,7 +32,7 @@ _ARGUMENT: Final = "filter"
 def read_filter() -> Runnable[dict[str, Any], dict[str, Any]]:
     """Make the first step of a chain that is called as ``invoke(inputs, filter=...)``.
 
-    The argument alone is read. An input may come from a user, who must not choose a filter.
+    Only the argument is read: an input may come from a user, who must not choose the filter.
     """
     return RunnableLambda(_add_filter).with_config(run_name="read_filter")
 

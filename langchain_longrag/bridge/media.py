@@ -80,7 +80,7 @@ def read_request(inputs: Any) -> tuple[Image, Wanted]:
 def to_item(document: Document, number: int, image_key: str) -> MediaItem:
     """Make an item of a document whose metadata hold an image.
 
-    ``number`` tells documents without ids apart that are the same.
+    ``number`` distinguishes equal documents without ids.
 
     Raises:
         InvalidParameterError: the metadata hold no image.

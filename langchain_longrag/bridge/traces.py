@@ -1,7 +1,7 @@
 """Runs of LangChain's callbacks for what is not a runnable.
 
-LangChain itself tells of no embedding and no search of a store; layers of a build and modules of a
-recipe are this package's. Each is a run below the run it is made in.
+LangChain has no callbacks for embeddings and for searches of a store, nor for the layers of a build
+and the modules of a recipe. Each is shown as a run below the run it is made in.
 """
 
 from __future__ import annotations

@@ -144,7 +144,7 @@ class LongRAGIndex(ChangingIndex):
     def explore(
         self, questions: Sequence[str] = (), *, token_budget: int | None = 8000, k: int = 8
     ) -> explorer.Explorer:
-        """Make a page in which the index is looked at; a notebook shows it.
+        """Make a page that shows the index; a notebook displays it.
 
         Args:
             questions: their ways through the index are shown; each is embedded once.

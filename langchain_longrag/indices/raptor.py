@@ -205,7 +205,7 @@ class RaptorIndex(TreeSearch, ChangingIndex):
     def explore(
         self, questions: Sequence[str] = (), *, token_budget: int | None = 8000, k: int = 8
     ) -> explorer.Explorer:
-        """Make a page in which the index is looked at; a notebook shows it.
+        """Make a page that shows the index; a notebook displays it.
 
         Args:
             questions: their ways through the index are shown; each is embedded once.
@@ -260,8 +260,8 @@ class RaptorIndex(TreeSearch, ChangingIndex):
         """Read an index that ``save`` wrote; give the settings it was built with.
 
         No model is called. A ``vectorstore`` is asked which nodes it holds, and given those that it
-        lacks or has with another text or metadata; of one that cannot tell it is taken that it
-        holds all.
+        lacks or has with another text or metadata; one that cannot tell is
+        assumed to hold all of them.
 
         Raises:
             IndexFormatError: the folder is missing, damaged or of another kind.

@@ -1,4 +1,4 @@
-"""A record manager that agrees with the index it stands for."""
+"""A record manager that agrees with its index."""
 
 from __future__ import annotations
 

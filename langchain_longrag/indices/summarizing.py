@@ -96,8 +96,8 @@ def write_summary(
 ) -> Calls[str]:
     """Ask for a summary, in the run of the layer at hand.
 
-    What is no summary fails here, before a journal stores it; without ``bounds`` that is an empty
-    reply.
+    A reply that is not a summary raises here, before a journal stores it; without ``bounds`` only
+    an empty one does.
     """
     if llm is None:
         raise InvalidParameterError(

@@ -1,4 +1,4 @@
-"""What a chunk is found by beside its own words: written by a language model, journalled."""
+"""Titles, keywords and questions of chunks, by which they are found too; a model writes them."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class ChunkMetadataTransformer(BaseDocumentTransformer):
     """Have a language model write title, keywords and hypothetical questions of chunks.
 
     One call a chunk. They go into ``metadata`` as ``chunk_title``, ``keywords`` and ``questions``,
-    and before the text, so that they are embedded with it; the text itself then stands in
+    and before the text, so that they are embedded with it; the text itself is then in
     ``metadata["text"]``, and ``MetadataReplacement(key="text")`` puts it back before it is read.
     A chunk whose answer cannot be read stays as it was, as do long units. Documents are copied,
     never changed.
@@ -53,8 +53,9 @@ class ChunkMetadataTransformer(BaseDocumentTransformer):
     Raises:
         InvalidParameterError: a setting that is not allowed.
         CallLimitError: ``max_llm_calls`` is reached.
-        GenerationError: the model gave neither text nor a message. What it raises is raised.
-        JournalError: the journal is one of another model.
+        GenerationError: the model gave neither text nor a message.
+        Exception: what the model raises.
+        JournalError: the journal was written with another model.
 
     Source: Best Practices §3.2.4.
     """
@@ -101,7 +102,7 @@ class ChunkMetadataTransformer(BaseDocumentTransformer):
     def transform_documents(
         self, documents: Sequence[Document], **kwargs: Any
     ) -> Sequence[Document]:
-        """Return the documents with what was written of them."""
+        """Return copies of the documents with what the model wrote."""
         with open_journal(self._journal, self._model_names) as journal:
             return self._answerer(journal).run(self._flow(documents))
 

@@ -27,18 +27,18 @@ class SentenceWindowTransformer(BaseDocumentTransformer):
     The sentence is embedded; ``MetadataReplacement()`` puts the window in its place before it is
     read. A sentence's metadata is its document's and: ``doc_id``, ``start_index`` (its first
     character in the document), ``window`` (the text of the sentence and its neighbours, as it
-    stands in the document) and ``window_start_index``. Chunks that bring a ``start_index`` count
+    is in the document) and ``window_start_index``. Chunks that bring a ``start_index`` count
     from there; of those whose place is not known, as by a splitter's -1, ``start_index`` is -1. Ids
     are hashes of document id, offset and text. ``documents`` are not changed.
 
     Args:
-        window_size: how many sentences before and behind, at least 0.
+        window_size: how many sentences before and after, at least 0.
         split_sentences: gives the spans of a text's sentences.
         title_key: the metadata key of a document's title.
 
     Raises:
         InvalidParameterError: a setting that is not allowed.
-        InvalidDocumentError: a document's text is no string.
+        InvalidDocumentError: a document's text is not a string.
 
     Source: Best Practices §3.2.3 (sliding window).
     """
@@ -101,7 +101,7 @@ def _strip_spans(text: str, spans: Sequence[Span]) -> list[Span]:
 
 
 class MetadataReplacement(CheckedModel, BaseDocumentCompressor):
-    """Read another text than the one that was embedded: what stands in the metadata.
+    """Replace the text that was embedded by another one, which is in the metadata.
 
     With ``SentenceWindowTransformer`` a sentence is replaced by its window, with
     ``ChunkMetadataTransformer`` a described chunk by the chunk. ``start_index`` becomes that of the
@@ -109,7 +109,7 @@ class MetadataReplacement(CheckedModel, BaseDocumentCompressor):
     pass through. Documents are copied, never changed.
 
     Texts of one document that overlap, as the windows of neighbours do, are read once: they are
-    joined at the place of the first, whose id and metadata the result has. So it goes before what
+    joined at the place of the first, whose id and metadata the result has. Put it before what
     reorders.
 
     Args:
@@ -117,7 +117,7 @@ class MetadataReplacement(CheckedModel, BaseDocumentCompressor):
         merge: whether texts that overlap are joined.
 
     Raises:
-        InvalidParameterError: a key that is no string.
+        InvalidParameterError: ``key`` is not a string.
     """
 
     model_config = ConfigDict(extra="forbid")

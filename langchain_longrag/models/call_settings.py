@@ -1,4 +1,4 @@
-"""What LangChain's models do themselves: repeat calls, keep to a rate, stop after some tokens."""
+"""What LangChain's models do themselves: repeat failed calls, limit their rate and their output."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _LIMITS: Final = {
 
 
 def own_retry(model: object) -> str:
-    """Name how a model, or a runnable around it, repeats its calls itself; "" if none does."""
+    """Name how a model, or a runnable around it, repeats failed calls itself; "" if it does not."""
     if _is_repeated(model):
         return "with_retry"
     for leaf in leaves(model):

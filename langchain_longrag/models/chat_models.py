@@ -18,8 +18,8 @@ from longrag.synthesis.extractive import answer_prompt
 class ExtractiveChatModel(BaseChatModel):
     """Answer prompts by quoting them: the best sentences of a context, then the shortest span.
 
-    A stand-in for a language model, for tests, demos and offline work; it writes nothing new
-    and names itself extractive. Deterministic. Reads the text of all messages as one prompt.
+    It takes the place of a language model in tests, demos and offline work. It writes nothing
+    new, and names itself extractive. Deterministic. Reads the text of all messages as one prompt.
     Usage is counted by the package's token counter, or by ``custom_get_token_ids``.
     """
 

@@ -1,4 +1,4 @@
-"""Names of models by what changes their answers, under which a journal keeps these."""
+"""Names of models, made of what changes their answers; a journal keeps the answers by them."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ _ONLY_OF: Final[dict[str, tuple[Method, ...]]] = {
 
 
 class CompressDocuments(CheckedModel, BaseDocumentCompressor):
-    """Keep of retrieved documents what a question needs (Recomp), or what is not to be expected.
+    """Shorten retrieved documents: to what a question needs (Recomp), or to what is unexpected.
 
     "extractive" keeps the sentences that are nearest to the question, over all documents together,
     in their order; any embedding model will do. ``metadata["pieces"]`` of a document that was
@@ -65,7 +65,7 @@ class CompressDocuments(CheckedModel, BaseDocumentCompressor):
     ``source_ids``.
 
     "selective_context" keeps the sentences that a causal language model expected least, with
-    ``pieces`` and members as "extractive". It looks at no question: any will do, also a blank one.
+    ``pieces`` and members as "extractive". It does not use the question, which may be blank.
     Async calls read in threads, and one that is cancelled stops the model before its next call.
 
     Documents are copied, never changed; their ids, scores and sources stay. One of which nothing is

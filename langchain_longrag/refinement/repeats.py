@@ -1,4 +1,4 @@
-"""Documents that repeat those before them are read last, or not at all."""
+"""Puts documents that repeat others last, or leaves them out."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from longrag.refinement.repeats import check_redundancy, put_off_repeats
 
 
 class DeduplicateDocuments(CheckedModel, BaseDocumentCompressor):
-    """Put off documents that repeat the words of better ones, and keep the first ``top_n``.
+    """Move documents that repeat the words of better ones to the end, and keep the first ``top_n``.
 
     Retrieve more documents than are read, so that there is something to take instead. A document
-    is put off when more than ``redundancy`` of its distinct content words are in those taken before
+    is moved when more than ``redundancy`` of its distinct content words are in those taken before
     it. It serves questions that go over the whole of one long text; where a question needs several
     passages that say nearly the same, it loses some of them.
 

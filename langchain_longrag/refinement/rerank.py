@@ -1,4 +1,4 @@
-"""What is done to retrieved documents before they are read: another order."""
+"""Rerankers, and the order in which retrieved documents are read."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ class MonoT5Rerank(ScorerRerank):
         Raises:
             MissingExtraError: the extra ``rerank`` is not installed.
             InvalidParameterError: transformers has no such model, or a setting is not allowed.
-            OSError: nothing there, or no safetensors.
+            OSError: there is no checkpoint, or it has no safetensors.
         """
         own = {name: settings.pop(name) for name in list(settings) if name in cls.model_fields}
         return cls(
@@ -181,7 +181,7 @@ class TildeRerank(ScorerRerank):
             settings: of the class.
 
         Raises:
-            InvalidParameterError: a setting, or weights that are not positive and finite.
+            InvalidParameterError: a setting is not allowed, or a weight is not positive and finite.
         """
         found = cls(scorer=_refuse_unweighed, **settings)
         parts = _group_texts(documents, found._split_text, found.unit_key)
@@ -196,7 +196,8 @@ class TildeRerank(ScorerRerank):
         """Rerank by an index of weights, whose texts are those of the documents.
 
         Raises:
-            InvalidParameterError: a setting, or the index was made with another tokenizer.
+            InvalidParameterError: a setting is not allowed, or the index was made with another
+                tokenizer.
         """
         return cls(scorer=TildeScorer(index, tokenizer), **settings)
 

@@ -27,7 +27,7 @@ Rows: TypeAlias = Sequence[tuple[Document, float | None]]
 
 
 class WrappedRetriever:
-    """The retriever or vector store that another retriever wraps, searched alike.
+    """The retriever or vector store that another retriever wraps, searched in one way.
 
     The store of a plain ``VectorStoreRetriever`` is searched itself, since the retriever keeps the
     scores to itself. Of a ``RaptorIndex`` as many nodes come as are asked for, since its token
@@ -128,7 +128,7 @@ class WrappedRetriever:
         A retriever that takes ``k`` returns ``k`` documents; any other its own number.
 
         Raises:
-            StoreError: the retriever returned something else than documents.
+            StoreError: the retriever returned something other than documents.
         """
         if self.store is not None:
             kwargs = {**self.search_kwargs, "k": k}

@@ -38,8 +38,8 @@ def create_query_gate(
 ) -> Runnable[Any, Any]:
     """Branch to what retrieves where a question needs it, and otherwise to what does not.
 
-    What a question brings along itself, such as a text to translate, needs no retrieval. The branch
-    takes what ``with_retrieval`` takes, a string or a mapping with the question under
+    A question that contains what it is about, such as a text to translate, needs no retrieval. The
+    branch takes what ``with_retrieval`` takes, a string or a mapping with the question under
     ``input_key``, and streams what the branch that is taken streams. The decision is a separate
     step in traces, named ``needs_retrieval``.
 
@@ -132,10 +132,10 @@ class _Decider:
 def split_gate(
     classifier: Gate | LanguageModelLike | None,
 ) -> tuple[Gate | None, LanguageModelLike | None]:
-    """Return the gate or the model that decides; the gate of the package where there is neither.
+    """Return the gate or the model that decides; by default the gate of the package.
 
     Raises:
-        InvalidParameterError: it decides nothing.
+        InvalidParameterError: ``classifier`` has the wrong type.
     """
     if classifier is None:
         return _load_default_gate(), None
@@ -152,7 +152,8 @@ def to_gate_prompt(prompt: BasePromptTemplate[Any] | None, *, by_model: bool) ->
     """Return the prompt for a model that decides, as the core takes it.
 
     Raises:
-        InvalidParameterError: no model is asked, or the template has not the variable ``input``.
+        InvalidParameterError: the classifier is not a model, or the template lacks the variable
+            ``input``.
     """
     if prompt is None:
         return CLASSIFY_QUERY

@@ -47,7 +47,7 @@ class HybridRetriever(CheckedModel, BaseRetriever):
     best chunk on both sides, and of a tree its leaves and summaries count alike.
 
     A retriever that gives no scores, as most of LangChain's, counts by its ranks; so does one whose
-    scores now rise and now fall. Scores that rise from result to result are taken for distances.
+    scores are in no order. Scores that rise from result to result are taken for distances.
     Give a store as ``vectorstore`` or by its plain ``as_retriever()``: its scores count.
 
     Args:
@@ -74,7 +74,8 @@ class HybridRetriever(CheckedModel, BaseRetriever):
         keywords: what was read of the documents, for instance another retriever's ``keywords``.
 
     Raises:
-        InvalidParameterError: a setting, not exactly one source, or documents that are not known.
+        InvalidParameterError: a setting is not allowed, not exactly one source is given, or the
+            documents that are searched are not known.
         InvalidDocumentError: two of ``documents`` have one id.
         MissingExtraError: the extra ``bm25`` is not installed.
 

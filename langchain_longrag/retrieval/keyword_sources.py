@@ -1,6 +1,6 @@
 """What keywords search beside one of LangChain's retrievers: the documents that it searches.
 
-The retrievers of this package say it themselves, by a method ``keyword_source``.
+The retrievers of this package tell it by their method ``keyword_source``.
 """
 
 from __future__ import annotations
@@ -37,8 +37,7 @@ def find_keyword_source(
     """Find what a retriever, or a store with these arguments of its searches, searches.
 
     Raises:
-        InvalidParameterError: it cannot be known and no documents were given, or the other way
-            round.
+        InvalidParameterError: the documents are not known and not given, or both known and given.
     """
     if isinstance(retriever, OffersKeywords):
         source: KeywordSource[Document] | None = retriever.keyword_source(documents)

@@ -67,7 +67,7 @@ class MediaFinder(Runnable[Any, Document]):
     Raises:
         InvalidParameterError: a setting that is not allowed, an input that is neither a text nor an
             image, or one whose generator was not given.
-        EmbeddingError: the embeddings are unusable vectors.
+        EmbeddingError: the embedding model returned unusable vectors.
         GenerationError: the generator returned nothing usable.
 
     Source: Best Practices §5.2.
@@ -146,7 +146,7 @@ class MediaFinder(Runnable[Any, Document]):
 
         Raises:
             InvalidParameterError: a document without an image, or with the id of another.
-            EmbeddingError: the embeddings are unusable vectors.
+            EmbeddingError: the embedding model returned unusable vectors.
         """
         self._answerer(None).run(self._add(documents))
 

@@ -48,8 +48,8 @@ class QueryTransformRetriever(CheckedModel, BaseRetriever):
     query as it was.
 
     Documents are those of the wrapped retriever, with its ``score`` where it has one; after
-    "decompose" it is 1 / best rank. Within a ``HybridRetriever`` this leaves the keywords as they
-    were asked, which is the better way round.
+    "decompose" it is 1 / best rank. Within a ``HybridRetriever`` the keywords
+    still search with the query as it was asked.
 
     Args:
         retriever: any retriever. It is asked for ``k`` results where it takes ``k``.
@@ -67,7 +67,8 @@ class QueryTransformRetriever(CheckedModel, BaseRetriever):
         search_kwargs: passed to every search of ``vectorstore``.
 
     Raises:
-        InvalidParameterError: a setting, not exactly one source, or a blank query.
+        InvalidParameterError: a setting is not allowed, not exactly one source is given, or the
+            query is blank.
         GenerationError: the model gave neither text nor a message.
 
     Source: Best Practices §3.4.

@@ -84,7 +84,7 @@ class TreeSearch(BaseRetriever):
             raise InvalidParameterError(name, value, f"left out {when}", remedy)
 
     def _prepare(self) -> None:
-        """Refuse what else is out of range."""
+        """Check the settings of a subclass."""
 
     @abstractmethod
     def read_tree(self) -> tuple[Snapshot, TreeScorer, Embeddings]:

@@ -1,4 +1,4 @@
-"""Where LlamaIndex's values and calls meet the core's.
+"""Converts LlamaIndex's values and calls to the core's and back.
 
-Conversions and answers to requests belong here; no component a user builds does.
+Conversions and answers to requests belong here; components that users build do not.
 """

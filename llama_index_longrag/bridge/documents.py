@@ -1,4 +1,4 @@
-"""Documents as a changing index holds them: one node each, out of the caller's reach."""
+"""Documents as a changing index holds them: one node each, a copy that the caller cannot change."""
 
 from __future__ import annotations
 
@@ -40,9 +40,9 @@ class WholeDocuments(TransformComponent):
 
 
 class NodeMetadata(dict[str, object]):
-    """A node's metadata, which still knows the node, and how it is shown to embedders.
+    """A node's metadata, which also keeps the node and how it is shown to embedders.
 
-    What the caller does to the node later reaches none of them.
+    All are copies, so that later changes to the caller's node do not reach them.
     """
 
     def __init__(self, node: BaseNode) -> None:
@@ -105,7 +105,7 @@ def document_id(node: BaseNode) -> str:
 
 
 def encode_document(document: core.Document) -> bytes:
-    """Write a document of the corpus as its node in JSON; what an index node stands for stays out.
+    """Write a document of the corpus as its node in JSON, without the object of an index node.
 
     Raises:
         InvalidDocumentError: its metadata is not JSON.

@@ -31,7 +31,7 @@ def to_filter(filters: MetadataFilters | None, name: str = "filters") -> Documen
 
     Raises:
         InvalidParameterError: they are not ``MetadataFilters``, or an operator that takes a list
-            has none: within a string every part of it would pass.
+            is given something else: every part of a string would pass.
     """
     if filters is None:
         return None
@@ -59,8 +59,8 @@ def narrow(retriever: BaseRetriever, filters: MetadataFilters | None) -> BaseRet
     """Return a retriever that keeps to these filters beside its own, and shares all else.
 
     Raises:
-        InvalidParameterError: it is neither one of this package nor the framework's retriever over
-            a vector store, so that nothing is known of its filters.
+        InvalidParameterError: the retriever is neither one of this package nor the framework's over
+            a vector store, so that its filters are not known.
     """
     if to_filter(filters) is None or filters is None:
         return retriever

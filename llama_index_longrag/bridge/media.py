@@ -80,7 +80,7 @@ def parse_query(bundle: QueryBundle) -> tuple[Any, Wanted]:
 
 
 def to_response(query: Any, found: FoundMedia, wanted: Wanted, threshold: float) -> Response:
-    """Tell what was found or made; what was made now is no source with a score."""
+    """Return the response; a generated item is not among the sources."""
     item = found_item(query, wanted, found)
     if not item.id:
         item = replace(item, id=item.image.node_id)
@@ -94,7 +94,7 @@ def to_response(query: Any, found: FoundMedia, wanted: Wanted, threshold: float)
 
 
 def to_item(node: BaseNode) -> MediaItem:
-    """Make an item of an image node or document, out of the caller's reach.
+    """Make an item of a copy of an image node or document.
 
     Raises:
         InvalidParameterError: it has no image.

@@ -31,9 +31,9 @@ from longrag.recipes.trace import Observed
 class ModelCalls:
     """The calls of models inside ``counting``, with their texts.
 
-    A language model tells of a call when it is asked for a prediction, and again when its chat or
-    completion is called, if its class is decorated as the framework wants it. The second tells the
-    whole prompt; the first is taken where the second does not come.
+    A language model sends an event when it is asked for a prediction, and another when its chat or
+    completion is called, if its class is decorated as the framework wants it. The second has the
+    whole prompt; the first is used where there is no second.
     """
 
     _predicted: tuple[list[str], list[str]] = field(default_factory=lambda: ([], []))

@@ -21,10 +21,10 @@ def to_prompt(template: BasePromptTemplate, llm: LLM | None, **slots: str) -> st
     """Return a template as the core's prompts are written.
 
     A slot keeps its braces, as ``{question}``; the core puts the text there. Several slots may
-    stand for one of the core's.
+    fill one of the core's.
 
     Raises:
-        InvalidParameterError: no slot stands for the first of the core's.
+        InvalidParameterError: no slot fills the first of the core's.
     """
     marks = {name: f"{_MARK}{number}{_MARK}" for number, name in enumerate(slots)}
     prompt = template.format(llm=llm, **marks)

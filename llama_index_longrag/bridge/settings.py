@@ -24,8 +24,8 @@ def identify(value: Any) -> Any:
     """Write down a callable as one string that is the same in every process.
 
     LlamaIndex finds cached results by what a component writes down of its settings, so callables
-    that do different things must read differently: a name alone does not tell two lambdas, or two
-    tokenizers of one class, apart. Text and None stay as they are.
+    that do different things must be written differently: a name alone does not distinguish two
+    lambdas, or two tokenizers of one class. Text and None stay as they are.
     """
     if value is None or isinstance(value, str):
         return value
@@ -105,7 +105,7 @@ def read_template(value: Any, info: ValidationInfo) -> Any:
 
 
 def refusal(error: ValidationError, settings: Iterable[str]) -> InvalidParameterError:
-    """Turn what pydantic found first into the error every other bad setting gives."""
+    """Turn pydantic's first finding into the error that every other bad setting gives."""
     found = error.errors()[0]
     cause = found.get("ctx", {}).get("error")
     if isinstance(cause, InvalidParameterError):

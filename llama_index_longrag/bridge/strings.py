@@ -1,9 +1,9 @@
 """Strings that carry data through LlamaIndex.
 
 LlamaIndex hands text from part to part as bare strings: a retriever's nodes reach a synthesizer as
-strings, and the answer of a synthesizer becomes a response as a string. There is no slot beside
-them, so what a string is known to be stands in attributes of a subclass. Any part that makes a new
-string of one loses them, and then treats it as the plain text that it is.
+strings, and the answer of a synthesizer becomes a response as a string. Nothing else is passed
+with them, so what is known of a string is kept in attributes of a subclass. A part that makes a new
+string of one loses the attributes, and treats it as plain text.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class UnitContent(str):
 
 
 class Answer(str):
-    """A short answer with the notes that belong into the response's metadata."""
+    """A short answer with the notes for the response's metadata."""
 
     __slots__ = ("notes",)
     notes: dict[str, Any]
@@ -40,7 +40,7 @@ class Answer(str):
 
 
 class SourceName(str):
-    """The name of a text whose node is not known yet, since synthesizers are not shown nodes."""
+    """Names a text whose node is not known yet, since synthesizers get texts and not nodes."""
 
     __slots__ = ("position",)
     position: int

@@ -31,7 +31,7 @@ def open_span(name: str, **shown: Any) -> Iterator[None]:
 
     Args:
         name: the name of the span, such as "RaptorIndex.insert".
-        shown: what the span tells of its beginning.
+        shown: what is recorded when the span begins.
     """
     span = _Span(name, shown)
     with span.inside():
@@ -148,7 +148,7 @@ def traced(name: str, handler: Handler, shown: Callable[[Any], dict[str, Any]]) 
     Args:
         name: the name of the span, such as "SimpleVectorStore.query".
         handler: answers the requests.
-        shown: what the span tells of a request.
+        shown: what is recorded of a request.
     """
 
     def answer(request: Any) -> Calls[Any]:

@@ -113,10 +113,10 @@ class TreeStore:
         self._stored = _versions(tree, documents)
 
     def check(self) -> None:
-        """Make sure that nodes can be taken out again.
+        """Check that nodes can be taken out again.
 
         Raises:
-            StoreError: they cannot.
+            StoreError: the store cannot take nodes out.
         """
         if not self._checked and self._stored:
             self._delete(["no node of a tree has this id"])

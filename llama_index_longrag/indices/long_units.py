@@ -237,7 +237,7 @@ class LongRAGIndex(UpdatableIndex[LongRAGStruct]):
         token_budget: int | None = 8000,
         similarity_top_k: int = 8,
     ) -> explorer.Explorer:
-        """Make a page in which the index is looked at; a notebook shows it.
+        """Make a page that shows the index; a notebook displays it.
 
         Args:
             questions: their ways through the index are shown; each is embedded once.

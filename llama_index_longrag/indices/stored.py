@@ -174,7 +174,7 @@ class StoredIndex(BaseIndex[S]):
 
     @property
     def callback_manager(self) -> CallbackManager:
-        """Where the index tells its events."""
+        """Receives the events of the index."""
         return self._callback_manager
 
     def source_nodes(self, doc_ids: Sequence[str]) -> list[BaseNode]:

@@ -86,8 +86,8 @@ def write_summary(
 ) -> Calls[str]:
     """Ask for a summary, by the template where the request has its slots.
 
-    What is no summary fails here, before a journal stores it; without ``bounds`` that is an empty
-    reply.
+    A reply that is not a summary raises here, before a journal stores it; without ``bounds`` only
+    an empty one does.
     """
     if isinstance(request, Summarize):
         slots = {"context_str": request.context, "max_words": request.max_words}

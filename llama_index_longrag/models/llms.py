@@ -31,8 +31,8 @@ from longrag.synthesis.extractive import answer_prompt
 class ExtractiveLLM(CustomLLM):
     """Answer prompts by quoting them: the best sentences of a context, then the shortest span.
 
-    A stand-in for a language model, for tests, demos and offline work; it writes nothing new
-    and names itself extractive. Deterministic.
+    It takes the place of a language model in tests, demos and offline work. It writes nothing
+    new, and names itself extractive. Deterministic.
     """
 
     context_window: int = 1_000_000

@@ -151,10 +151,10 @@ class RecipeQueryEngine(BaseQueryEngine):
     def with_filters(self, filters: MetadataFilters | None) -> RecipeQueryEngine:
         """Return a copy whose retriever keeps to these filters beside its own.
 
-        One a request is cheap, and the models are not told of the filters.
+        A copy is cheap enough for each request, and the models do not see the filters.
 
         Raises:
-            InvalidParameterError: nothing is known of the filters of the retriever.
+            InvalidParameterError: the filters of the retriever are not known.
         """
         other = copy.copy(self)
         other._modules = replace(self._modules, retriever=narrow(self._modules.retriever, filters))

@@ -56,7 +56,7 @@ def _identity(model: LanguageModel | None) -> dict[str, str] | None:
 
 
 class CompressPostprocessor(CheckedPostprocessor):
-    """Keep of retrieved nodes what a question needs (Recomp), or what is not to be expected.
+    """Shorten retrieved nodes: to what a question needs (Recomp), or to what is unexpected.
 
     "extractive" keeps the sentences that are nearest to the question, over all nodes together, in
     their order; any embedding model will do. ``metadata["pieces"]`` of a node that was shortened
@@ -71,7 +71,7 @@ class CompressPostprocessor(CheckedPostprocessor):
     one node comes of them, whose ``metadata["source_ids"]`` names them.
 
     "selective_context" keeps the sentences that a causal language model expected least, with
-    ``pieces`` and members as "extractive". It looks at no question and needs none. Async calls read
+    ``pieces`` and members as "extractive". It does not use the question. Async calls read
     in threads, and one that is cancelled stops the model before its next call.
 
     Nodes are copied, never changed; their ids, scores and sources stay. One of which nothing is

@@ -1,4 +1,4 @@
-"""What is done to retrieved nodes before they are read: another order."""
+"""Rerankers, and the order in which retrieved nodes are read."""
 
 from __future__ import annotations
 
@@ -188,7 +188,7 @@ class MonoT5Rerank(ScorerRerank):
         Raises:
             MissingExtraError: the extra ``rerank`` is not installed.
             InvalidParameterError: transformers has no such model, or a setting is not allowed.
-            OSError: nothing there, or no safetensors.
+            OSError: there is no checkpoint, or it has no safetensors.
         """
         own = {name: settings.pop(name) for name in list(settings) if name in cls.model_fields}
         scorer = MonoT5Scorer.load(path_or_name, dtype=dtype, device=device, **settings)
@@ -229,7 +229,7 @@ class TildeRerank(ScorerRerank):
             settings: of the class.
 
         Raises:
-            InvalidParameterError: a setting, or weights that are not positive and finite.
+            InvalidParameterError: a setting is not allowed, or a weight is not positive and finite.
         """
         found = cls(scorer=_refuse_unweighted, **settings)
         count_tokens = token_counter(found.tokenizer)
@@ -253,7 +253,8 @@ class TildeRerank(ScorerRerank):
             settings: of the class.
 
         Raises:
-            InvalidParameterError: a setting, or the index was made with another tokenizer.
+            InvalidParameterError: a setting is not allowed, or the index was made with another
+                tokenizer.
         """
         return cls(**{"model_name": "TildeIndex", **settings}, scorer=TildeScorer(index, terms))
 

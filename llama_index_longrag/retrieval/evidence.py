@@ -78,7 +78,7 @@ class EvidenceRetriever(BaseRetriever):
         )
 
     def with_filters(self, filters: MetadataFilters | None) -> EvidenceRetriever:
-        """Return a copy that keeps to these filters beside its own; one a request is cheap."""
+        """Return a copy that keeps to these filters beside its own; make one for each request."""
         other = copy.copy(self)
         other._wanted = both(self._wanted, to_filter(filters))
         return other

@@ -58,8 +58,8 @@ class GateByModel:
 class QueryClassifierQueryEngine(BaseQueryEngine):
     """Retrieve where a question needs it, and otherwise ask the language model alone.
 
-    What a question brings along itself, such as a text to translate, is answered by the LLM from
-    the question. Everything else goes to the wrapped engine, unchanged.
+    A question that contains what it is about, such as a text to translate, is answered by the LLM
+    without retrieval. Everything else goes to the wrapped engine, unchanged.
     ``metadata["needs_retrieval"]`` of the response tells which way it went.
 
     Args:
@@ -162,7 +162,7 @@ def to_gate(
     """Return what decides: the classifier itself, one that asks an LLM, or the shipped one.
 
     Raises:
-        InvalidParameterError: it decides nothing, or has no use for a template.
+        InvalidParameterError: ``classifier`` has the wrong type, or it takes no template.
     """
     if isinstance(classifier, LLM):
         return GateByModel(classifier, template)

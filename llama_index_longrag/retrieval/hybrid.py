@@ -67,7 +67,8 @@ class HybridRetriever(BaseRetriever):
     those of one request.
 
     Raises:
-        InvalidParameterError: a setting, not exactly one source, or nodes that are not known.
+        InvalidParameterError: a setting is not allowed, not exactly one source is given, or the
+            nodes that are searched are not known.
         MissingExtraError: the extra ``bm25`` is not installed.
         StoreError: the wrapped retriever gives no scores.
 
@@ -152,11 +153,11 @@ class HybridRetriever(BaseRetriever):
     def with_filters(self, filters: MetadataFilters | None) -> HybridRetriever:
         """Return a copy that keeps both rankings to these filters, beside those it has.
 
-        One a request is cheap: the keywords of what passes are read at the first question, and kept
-        for the last few filters.
+        A copy is cheap enough for each request: the keywords of what passes are read at the first
+        question, and kept for the last few filters.
 
         Raises:
-            InvalidParameterError: nothing is known of the filters of what it wraps.
+            InvalidParameterError: the filters of the wrapped retriever are not known.
         """
         wanted = to_filter(filters)
         if filters is None or wanted is None:

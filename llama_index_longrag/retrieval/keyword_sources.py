@@ -1,6 +1,6 @@
 """What keywords search beside one of LlamaIndex's retrievers: the nodes that it searches.
 
-The retrievers of this package say it themselves, by a method ``keyword_source``.
+The retrievers of this package tell it by their method ``keyword_source``.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def find_keyword_source(
     takes those that are there now.
 
     Raises:
-        InvalidParameterError: it cannot be known, and no nodes were given; or both are there.
+        InvalidParameterError: the nodes are not known and not given, or both known and given.
     """
     if isinstance(retriever, OffersKeywords):
         own: KeywordSource[NodeWithScore] = retriever.keyword_source(nodes)

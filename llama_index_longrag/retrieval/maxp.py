@@ -77,7 +77,7 @@ class UnitsIndex(Protocol):
 
     @property
     def callback_manager(self) -> CallbackManager:
-        """Where the index tells its events."""
+        """Receives the events of the index."""
 
     def source_nodes(self, doc_ids: Sequence[str]) -> list[BaseNode]:
         """Return the nodes of member documents."""
@@ -227,7 +227,7 @@ class MaxPRetriever(BaseRetriever):
         self._similarity_top_k = similarity_top_k
 
     def with_filters(self, filters: MetadataFilters | None) -> MaxPRetriever:
-        """Return a copy that keeps to these filters beside its own; one a request is cheap.
+        """Return a copy that keeps to these filters beside its own; make one for each request.
 
         Raises:
             InvalidParameterError: the retriever was made from ``nodes``, which were filtered then.

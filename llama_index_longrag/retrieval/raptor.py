@@ -47,7 +47,7 @@ class TreesIndex(Protocol):
 
     @property
     def callback_manager(self) -> CallbackManager:
-        """Where the index tells its events."""
+        """Receives the events of the index."""
 
     def snapshot(self) -> tuple[Mapping[str, Document], TreeScorer]:
         """Return the documents, and what scores the nodes of their tree, of one moment."""
@@ -161,7 +161,7 @@ class RaptorRetriever(BaseRetriever):
         self._similarity_top_k = similarity_top_k
 
     def with_filters(self, filters: MetadataFilters | None) -> RaptorRetriever:
-        """Return a copy that keeps to these filters beside its own; one a request is cheap."""
+        """Return a copy that keeps to these filters beside its own; make one for each request."""
         other = copy.copy(self)
         other._wanted = both(self._wanted, to_filter(filters))
         return other

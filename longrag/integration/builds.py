@@ -55,7 +55,7 @@ class BuildWatch:
 
     Args:
         count_tokens: counts the tokens of prompts and summaries.
-        trace: is told of each layer.
+        trace: is notified of each layer.
         show_progress: whether to show a progress bar.
         warn: called with the plan of a build that has no journal; None where there is nothing to
             warn of.

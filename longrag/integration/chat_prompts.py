@@ -41,7 +41,7 @@ def check_template(template: str | None) -> None:
     """Check that a template has the slot for a question.
 
     Raises:
-        InvalidParameterError: it has not.
+        InvalidParameterError: the slot is missing.
     """
     if template is not None and (not isinstance(template, str) or _SLOT not in template):
         allowed = f"a string with the slot {_SLOT}"

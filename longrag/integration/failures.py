@@ -1,7 +1,7 @@
-"""What went wrong when a model was called, told from the errors of the common clients.
+"""Kinds of failures of a model's calls, read from the errors of the common clients.
 
-No client is imported: errors are known by the names of their classes, by the status of the HTTP
-answer and by the codes that providers give, through errors that another one was raised from.
+No client is imported: errors are known by the names of their classes, by the HTTP status and
+by the codes that providers give, also of the errors that they were raised from.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ _DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)s")
 
 
 def classify(error: BaseException) -> Kind:
-    """Return what kind of failure an error of a model's client stands for."""
+    """Return the kind of failure that an error of a model's client means."""
     for one in _chain(error):
         kind = _classify_alone(one)
         if kind != "unknown":
@@ -147,7 +147,7 @@ def _status(error: BaseException) -> int | None:
 
 
 def _called(value: Any) -> Any:
-    """Return what a method gives that stands where other clients have an attribute."""
+    """Return an attribute's value, or what it returns where a client has a method in its place."""
     if not callable(value) or isinstance(value, type):
         return value
     try:

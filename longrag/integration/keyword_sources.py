@@ -106,7 +106,7 @@ def _is_same_state(one: object, other: object) -> bool:
 
 
 def refuse_texts(name: str, given: Sequence[object] | None) -> None:
-    """Raise if texts are given beside a retriever that has them.
+    """Refuse texts beside a retriever that has them.
 
     Raises:
         InvalidParameterError: ``given``, the argument ``name``, is not None.

@@ -1,4 +1,4 @@
-"""Images and captions that are found or made: what both adapters do besides conversion."""
+"""Images and captions that are found or generated, without what a framework owns."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Generator = TypeVar("Generator")
 
 @dataclass(frozen=True, slots=True)
 class MediaSettings(Generic[Generator]):
-    """When a stored image or caption is near enough, and what makes another where none is.
+    """When a stored image or caption is near enough, and what generates one otherwise.
 
     Attributes:
         image_threshold: the least cosine of a text and a stored image that is returned.
@@ -45,7 +45,7 @@ class MediaSettings(Generic[Generator]):
         """Return what makes an image or a caption.
 
         Raises:
-            InvalidParameterError: it was not given.
+            InvalidParameterError: no such generator was given.
         """
         made = self.image_generator if wanted == "image" else self.caption_generator
         if made is None:

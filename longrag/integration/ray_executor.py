@@ -61,7 +61,7 @@ class RayExecutor(Executor):
         return future
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """Take no more work, and wait for what was begun."""
+        """Refuse further work, and wait for the tasks that were started."""
         self._closed = True
         for future in list(self._open):
             if cancel_futures:
