@@ -100,8 +100,8 @@ class RaptorIndex(TreeSearch, ChangingIndex):
         max_cluster_tokens: the most tokens that one summary is made from.
         max_levels: the most levels above the leaves; None goes on until one node is left.
         length_function: counts tokens.
-        executor: where documents are cut and layers clustered, for instance a
-            ``ProcessPoolExecutor``; by default here. The tree is the same.
+        executor: cuts documents and clusters layers, for instance a ``ProcessPoolExecutor``; None
+            does it in the calling thread. The tree is the same.
         title_key: the metadata key of a document's title.
         max_concurrency: the calls in flight.
         max_llm_calls: the most calls of ``llm`` in one change, None for no limit.
@@ -195,7 +195,7 @@ class RaptorIndex(TreeSearch, ChangingIndex):
         return self.tree.statistics()
 
     def estimate(self, documents: Sequence[Document]) -> TreeEstimate:
-        """Count what building a tree of documents would ask of the models, without asking.
+        """Count the model calls of building a tree of documents, without making any.
 
         Raises:
             InvalidDocumentError: a document cannot be ingested.
@@ -232,7 +232,7 @@ class RaptorIndex(TreeSearch, ChangingIndex):
         return explorer.summary_html(type(self).__name__, explorer.count_nodes(self._index))
 
     def rebuild(self, *, config: RunnableConfig | None = None) -> TreeChange:
-        """Cluster afresh, so that the tree is that of one build; pay for clusters that changed.
+        """Cluster all nodes again, for the tree of one build; pay for the clusters that changed.
 
         Raises:
             SummaryError: a cluster could not be summarised.
@@ -241,7 +241,7 @@ class RaptorIndex(TreeSearch, ChangingIndex):
         return self._run_change("rebuild", self._index.rebuild(), config)
 
     async def arebuild(self, *, config: RunnableConfig | None = None) -> TreeChange:
-        """Cluster afresh, as ``rebuild`` does."""
+        """Cluster all nodes again, as ``rebuild`` does."""
         return await self._arun_change("rebuild", self._index.rebuild(), config)
 
     def save(self, path: str | os.PathLike[str]) -> None:

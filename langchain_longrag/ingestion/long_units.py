@@ -39,8 +39,8 @@ class LongUnitTransformer(BaseDocumentTransformer):
         link_rules: rewrite a site's link targets before they are resolved.
         title_key: the metadata key of a document's title.
         length_function: counts tokens.
-        executor: where documents are read, counted and cut, some at a time, for instance a
-            ``ProcessPoolExecutor``; by default here. The units are the same.
+        executor: reads, counts and cuts documents, some at a time, for instance a
+            ``ProcessPoolExecutor``; None does it in the calling thread. The units are the same.
 
     Raises:
         InvalidParameterError: a setting is out of range.

@@ -65,8 +65,8 @@ class MediaFinder(Runnable[Any, Document]):
         image_key: the metadata key of images.
 
     Raises:
-        InvalidParameterError: a setting that is not allowed, an input that is neither a text nor an
-            image, or one whose generator was not given.
+        InvalidParameterError: a setting is not allowed, the input is neither a text nor an image,
+            or the generator it needs was not given.
         EmbeddingError: the embedding model returned unusable vectors.
         GenerationError: the generator returned nothing usable.
 
@@ -125,7 +125,7 @@ class MediaFinder(Runnable[Any, Document]):
         """Read what ``save`` wrote; nothing is embedded again.
 
         Raises:
-            IndexFormatError: nothing there, damaged, or of another kind.
+            IndexFormatError: the folder is missing, damaged, or of another kind.
         """
         finder = cls(embedding, **settings)
         finder._store = MediaStore.load(path)
@@ -135,7 +135,7 @@ class MediaFinder(Runnable[Any, Document]):
         """Write documents and vectors to a folder, whole or not at all; paths stay paths.
 
         Raises:
-            InvalidParameterError: metadata that are not JSON; nothing was written.
+            InvalidParameterError: the metadata are not JSON; nothing was written.
             IndexFormatError: the folder holds something else; it is left as it was.
             OSError: the disk is full or cannot be written.
         """
@@ -145,7 +145,7 @@ class MediaFinder(Runnable[Any, Document]):
         """Embed and store the images of documents: all of them, or none where one is refused.
 
         Raises:
-            InvalidParameterError: a document without an image, or with the id of another.
+            InvalidParameterError: a document has no image, or the id of another document.
             EmbeddingError: the embedding model returned unusable vectors.
         """
         self._answerer(None).run(self._add(documents))

@@ -103,8 +103,8 @@ class LongRAGIndex(UpdatableIndex[LongRAGStruct]):
         link_rules: rewrite a site's link targets before they are resolved.
         title_key: the metadata key of a document's title ("title").
         tokenizer: counts tokens; by default LlamaIndex's global tokenizer.
-        executor: where documents are read, counted and cut, some at a time, for instance a
-            ``ProcessPoolExecutor``; by default here. The units are the same.
+        executor: reads, counts and cuts documents, some at a time, for instance a
+            ``ProcessPoolExecutor``; None does it in the calling thread. The units are the same.
         database: what ``open`` has opened.
         storage_context: where documents, vectors and settings are stored.
         index_struct: a saved index to continue; settings then come from it, and one that is given

@@ -103,7 +103,7 @@ class RaptorIndex(UpdatableIndex[RaptorStruct]):
     for, and a deleted document leaves nothing behind in them, in the journal or here.
 
     With a ``journal``, answers and vectors are kept as they come: a build that failed or was killed
-    goes on when it is run again with the same journal, and pays again only for calls that were in
+    is resumed by running it again with the same journal, and pays again only for calls that were in
     flight. Give it again when a saved index is loaded, or deletions cannot reach it. Documents and
     nodes need ids that stay the same from run to run; random ones make each run another build.
 
@@ -138,8 +138,8 @@ class RaptorIndex(UpdatableIndex[RaptorStruct]):
         max_cluster_tokens: the most tokens a summary is made from (3500).
         max_levels: the most levels above the leaves; None (the default) for no limit.
         tokenizer: counts tokens; by default LlamaIndex's global tokenizer.
-        executor: where documents are cut and layers clustered, for instance a
-            ``ProcessPoolExecutor``; by default here. The tree is the same.
+        executor: cuts documents and clusters layers, for instance a ``ProcessPoolExecutor``; None
+            does it in the calling thread. The tree is the same.
         title_key: the metadata key of a document's title ("title").
         num_workers: the most calls in flight at a time.
         max_llm_calls: the most calls to the language model that one operation may make.
@@ -296,9 +296,9 @@ class RaptorIndex(UpdatableIndex[RaptorStruct]):
         transformations: list[TransformComponent] | None = None,
         **settings: Any,
     ) -> TreeEstimate:
-        """Count what a build with these settings would ask of its models, without asking.
+        """Count the model calls of a build with these settings, without making any.
 
-        See ``longrag.indexing.estimate_tree``. Settings that change nothing of it may be given too.
+        See ``longrag.indexing.estimate_tree``. Settings that do not change the count are allowed.
 
         Raises:
             InvalidParameterError: a setting is out of range.
@@ -344,13 +344,13 @@ class RaptorIndex(UpdatableIndex[RaptorStruct]):
         return documents, scorer
 
     def rebuild(self) -> TreeChange:
-        """Cluster afresh and pay for the clusters that changed, for the tree of one build."""
+        """Cluster all nodes again, for the tree of one build; pay for the clusters that changed."""
         change = self._run(self._collect_stale(self._trees.rebuild()))
         self._write_stores()
         return change
 
     async def arebuild(self) -> TreeChange:
-        """Cluster afresh as ``rebuild`` does, with the models' async calls."""
+        """Cluster all nodes again as ``rebuild`` does, with the models' async calls."""
         change = await self._arun(self._collect_stale(self._trees.rebuild()))
         await asyncio.to_thread(self._write_stores)
         return change

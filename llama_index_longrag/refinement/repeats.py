@@ -1,4 +1,4 @@
-"""Nodes that repeat those before them are read last, or not at all."""
+"""Puts nodes that repeat others last, or leaves them out."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from longrag.refinement.repeats import check_redundancy, put_off_repeats
 
 
 class DeduplicatePostprocessor(CheckedPostprocessor):
-    """Put off nodes that repeat the words of better ones, and keep the first ``top_n``.
+    """Move nodes that repeat the words of better ones to the end, and keep the first ``top_n``.
 
-    Retrieve more nodes than are read, so that there is something to take instead. A node is put off
+    Retrieve more nodes than are read, so that there is something to take instead. A node is moved
     when more than ``redundancy`` of its distinct content words are in the nodes taken before it.
     No score changes. It serves questions that go over the whole of one long text; where a question
     needs several passages that say nearly the same, it loses some of them.

@@ -80,8 +80,8 @@ class MediaQueryEngine(BaseQueryEngine):
         callback_manager: told of queries.
 
     Raises:
-        InvalidParameterError: a setting that is not allowed, a question that is blank, or one
-            whose generator was not given.
+        InvalidParameterError: a setting is not allowed, the question is blank, or the generator it
+            needs was not given.
         EmbeddingError: the embedding model returned unusable vectors.
         GenerationError: the generator returned nothing usable.
         StoreError: the retriever gave no score.
@@ -131,7 +131,7 @@ class MediaQueryEngine(BaseQueryEngine):
         """Load what ``persist`` wrote; nothing is embedded again.
 
         Raises:
-            IndexFormatError: nothing there, damaged, or of another kind.
+            IndexFormatError: the folder is missing, damaged, or of another kind.
         """
         engine = cls([], embed_model=embed_model, **settings)
         engine._store = MediaStore.load(persist_dir, convert=from_saved)
@@ -141,7 +141,7 @@ class MediaQueryEngine(BaseQueryEngine):
         """Write nodes and vectors to a folder, whole or not at all; paths stay paths.
 
         Raises:
-            InvalidParameterError: metadata that are not JSON, or a retriever's images.
+            InvalidParameterError: the metadata are not JSON, or the images are a retriever's.
             IndexFormatError: the folder holds something else; it is left as it was.
             OSError: the disk is full or cannot be written.
         """
@@ -151,7 +151,7 @@ class MediaQueryEngine(BaseQueryEngine):
         """Embed and store image nodes or documents: all of them, or none where one is refused.
 
         Raises:
-            InvalidParameterError: a node without an image, or with the id of another.
+            InvalidParameterError: a node has no image, or the id of another node.
             EmbeddingError: the embedding model returned unusable vectors.
         """
         self._answerer().run(add_media([to_item(node) for node in nodes], self._own()))

@@ -1,4 +1,4 @@
-"""Made-up documents to search with, and query transforms that do not hold up an event loop."""
+"""HyDE, and query transforms that do not block an event loop."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ _SLOTS = {"query_str": "question", "context_str": "question"}
 class HydeTransform(BaseQueryTransform):
     """Have a language model write documents that might answer the question (HyDE).
 
-    The question and the documents are what is embedded; their vectors are averaged by whoever
-    embeds a query bundle. Where the framework's ``HyDEQueryTransform`` writes one document, this
+    The question and the documents are what is embedded; their vectors are averaged where a
+    query bundle is embedded. Where the framework's ``HyDEQueryTransform`` writes one document, this
     writes ``n`` at the same time, leaves out refusals and blank answers, and has ``arun``.
 
     Args:

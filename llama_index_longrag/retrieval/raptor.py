@@ -63,8 +63,8 @@ class RaptorRetriever(BaseRetriever):
     The metadata of a node are ``level`` (0 for a leaf), ``children`` (ids), ``doc_ids``, ``leaves``
     (for each source leaf its ``id``, ``doc_id``, ``start`` and ``end``), which no model is shown,
     and the metadata on which its documents agree. A leaf has its document for SOURCE and its
-    characters there in ``start_char_idx`` and ``end_char_idx``. A leaf of an ``IndexNode`` is one,
-    and what that stands for is asked in its place, once.
+    characters there in ``start_char_idx`` and ``end_char_idx``. A leaf of an ``IndexNode`` is an
+    ``IndexNode`` too, and its object is asked in its place, once.
 
     Args:
         index: a ``RaptorIndex``, whose later changes the retriever follows.
@@ -75,7 +75,7 @@ class RaptorRetriever(BaseRetriever):
             layer (traversal; 5 by default).
         levels: collapsed: the levels that are searched, all by default.
         redundancy: collapsed: the largest share of a node's words, from 0 to 1, that may have been
-            read in nodes that share leaves with it (0.25); a node with more is put off until
+            read in nodes that share leaves with it (0.25); a node with more is taken only when
             nothing else fits. None compares nothing, as in the paper.
         compare: collapsed: "related" (the default) compares with nodes that share leaves, "all"
             with all nodes taken.
