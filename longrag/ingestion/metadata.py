@@ -6,9 +6,8 @@ embedded with the chunk; the text for the reader stays as it is.
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -17,12 +16,11 @@ from longrag.errors import GenerationError, InvalidParameterError
 from longrag.ingestion.chunking import check_size
 from longrag.ingestion.key_extraction import one_line
 from longrag.ingestion.units import embedding_text
+from longrag.models.json_replies import iterate_json
 from longrag.models.replies import without_thoughts
 from longrag.prompts import CHUNK_METADATA, check_slots, field, fill
 from longrag.types import Chunk, LongUnit
 
-# Braces at which an object is looked for, so that an answer of braces alone takes no time.
-_TRIES: Final = 100
 _LABEL: Final = re.compile(
     r"[\W_]{0,6}(title|keyword|question)s?(?:\s?\d{1,2})?[*_\"]{0,3}\s?:", re.IGNORECASE
 )
@@ -117,7 +115,7 @@ def parse_metadata(answer: object) -> ChunkMetadata | None:
     if not isinstance(answer, str):
         raise GenerationError(f"metadata must be a string, got {type(answer).__name__}")
     answer = without_thoughts(answer)
-    for value in _objects(answer):
+    for value in iterate_json(answer, "{"):
         title = value.get("title", "")
         keywords = _strings(value.get("keywords", []))
         questions = _strings(value.get("questions", []))
@@ -157,22 +155,6 @@ def _strings(value: object) -> tuple[str, ...] | None:
     if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
         return None
     return tuple(dict.fromkeys(one_line(item) for item in value if item.strip()))
-
-
-def _objects(answer: str) -> Iterator[Mapping[str, object]]:
-    """Yield the JSON objects of a text that are in no other object of it."""
-    decoder = json.JSONDecoder()
-    place = answer.find("{")
-    for _ in range(_TRIES):
-        if place < 0:
-            return
-        try:
-            value, end = decoder.raw_decode(answer, place)
-        except (ValueError, RecursionError):
-            end = place + 1
-        else:
-            yield value
-        place = answer.find("{", end)
 
 
 def _cut(metadata: ChunkMetadata | None, max_keywords: int, max_questions: int) -> ChunkMetadata:

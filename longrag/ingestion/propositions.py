@@ -6,9 +6,8 @@ Granularity Should We Use?".
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -16,12 +15,11 @@ from longrag.calls import Flow, Generate, ask, together
 from longrag.errors import GenerationError
 from longrag.ingestion.key_extraction import Paragraph, one_line, paragraphs, sentences_of
 from longrag.ingestion.sentences import SentenceSplitter, split_sentences
+from longrag.models.json_replies import iterate_json
 from longrag.models.replies import PromptEcho, without_echo, without_thoughts
 from longrag.prompts import PROPOSITIONS, TAGS, check_slots, field, fill
 from longrag.types import Document, Key
 
-# Brackets at which a list is looked for, so that an answer of brackets alone takes no time.
-_TRIES: Final = 100
 _NO_ECHO: Final = PromptEcho()
 _TAG: Final = re.compile(rf"</?(?:{'|'.join(TAGS)})[^<>\n]{{0,200}}>")
 _FENCE: Final = re.compile(r"^```.*$", re.MULTILINE)
@@ -117,7 +115,7 @@ def parse_propositions(answer: object, *, echo: PromptEcho = _NO_ECHO) -> list[s
 
 def parse_list(answer: str) -> list[str] | None:
     """Return the strings of the first JSON list of strings in a text, each on one line and once."""
-    for value in _lists(answer):
+    for value in iterate_json(answer, "["):
         facts = [one_line(item) for item in value if isinstance(item, str) and item.strip()]
         if len(facts) == len(value):
             return list(dict.fromkeys(facts))
@@ -130,22 +128,6 @@ def _are_sentences(lines: Sequence[str]) -> bool:
 
 def _ends(line: str) -> bool:
     return bool(_END.search(line))
-
-
-def _lists(answer: str) -> Iterator[list[object]]:
-    """Yield the JSON lists of a text that are in no other list of it."""
-    decoder = json.JSONDecoder()
-    place = answer.find("[")
-    for _ in range(_TRIES):
-        if place < 0:
-            return
-        try:
-            value, end = decoder.raw_decode(answer, place)
-        except (ValueError, RecursionError):
-            end = place + 1
-        else:
-            yield value
-        place = answer.find("[", end)
 
 
 def _render(prompt: str, passage: Paragraph) -> str:
