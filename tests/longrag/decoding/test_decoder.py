@@ -270,6 +270,12 @@ def test_all_keys_come_in_the_order_of_their_probability_and_only_as_far_as_take
     assert model.rows - first > 2 * first
 
 
+def test_keys_take_no_function_of_candidates():
+    own = decoder(noise(5))
+    with pytest.raises(InvalidParameterError, match="candidates"):
+        next(own.keys("a", candidates=lambda _: ["d0"]))
+
+
 @pytest.mark.parametrize("max_rows", [1, 7])
 def test_keys_that_are_not_proved_are_asked_about_only_as_far_as_they_are_taken_too(max_rows):
     model = noise(5, sharpness=0.1)
