@@ -44,11 +44,15 @@ class VectorRows:
         *,
         norm: float,
         coded_from: int,
+        count: int,
     ) -> VectorRows:
-        """Take over rows, which may be read-only, with their codes and their largest norm."""
+        """Take over rows with their codes and their largest norm.
+
+        After the first ``count`` comes room for more, where there is any: it must be writable.
+        """
         rows = cls(vectors.shape[1], coded_from=coded_from)
         rows._vectors, rows._codes, rows.largest_norm = vectors, codes, norm
-        rows._count = len(vectors)
+        rows._count = count
         return rows
 
     def __len__(self) -> int:
@@ -69,6 +73,18 @@ class VectorRows:
     def codes(self) -> Codes | None:
         """The codes of the rows there are now."""
         return None if self._codes is None else self._codes.take(slice(0, self._count))
+
+    def with_room(self, spare: int) -> tuple[NDArray[np.float32], Codes | None]:
+        """Return the rows and codes there are with room for ``spare`` more, which holds zeros."""
+        rows = self._count + spare
+        self.reserve(rows)
+        self._vectors[self._count : rows] = 0
+        codes = self._codes
+        if codes is not None:
+            codes = codes.take(slice(0, rows))
+            for part in (codes.values, codes.scales, codes.errors):
+                part[self._count :] = 0
+        return self._vectors[:rows], codes
 
     def reserve(self, rows: int) -> None:
         """Make room for this many rows in all, so that rows that come in parts are not copied."""

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, BinaryIO, TypeVar
+from typing import Any, BinaryIO, Literal, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,6 +37,7 @@ _OWN_FILE = re.compile(
     r"|saved-[0-9a-f]{16}"
 )
 _SAVED_FOLDER = re.compile(r"saved-[0-9a-f]{16}")
+MapMode: TypeAlias = Literal["r", "c"] | None
 _ENTRY = {"file": str, "bytes": int, "dtype": str, "shape": list, "sha256": str}
 
 # A damaged .npy header can fail in any of these ways.
@@ -137,6 +138,7 @@ def load_arrays(
     version: int,
     *,
     mmap: bool = True,
+    writable: bool = False,
     verify: bool = True,
 ) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
     """Read what `save_arrays` wrote: the arrays by name, and the JSON values.
@@ -149,18 +151,21 @@ def load_arrays(
         version: the version of the kind's format this release reads.
         mmap: map the arrays read-only instead of reading them into memory. Saving over a mapped
             index is safe; truncating its files by other means ends the process on first access.
+        writable: let mapped arrays be written: pages that are written to become this process's own
+            and are not saved, all others stay shared.
         verify: check the arrays' SHA-256 too, about 0.2 s per 300 MB.
 
     Raises:
         IndexFormatError: nothing there, damaged, truncated, of another kind or another version.
     """
     folder = Path(path)
+    mode: MapMode = None if not mmap else "c" if writable else "r"
     while True:
         before = _read_bytes(folder / MANIFEST)
         try:
             manifest = _read_manifest(folder, kind, version)
             arrays = {
-                name: _read_array(folder / entry["file"], entry, mmap=mmap, verify=verify)
+                name: _read_array(folder / entry["file"], entry, mode=mode, verify=verify)
                 for name, entry in manifest["arrays"].items()
             }
         except IndexFormatError:
@@ -405,7 +410,9 @@ def _is_entry(entry: object) -> bool:
     )
 
 
-def _read_array(path: Path, entry: Mapping[str, Any], *, mmap: bool, verify: bool) -> NDArray[Any]:
+def _read_array(
+    path: Path, entry: Mapping[str, Any], *, mode: MapMode, verify: bool
+) -> NDArray[Any]:
     try:
         size = path.stat().st_size
     except OSError as error:
@@ -415,7 +422,7 @@ def _read_array(path: Path, entry: Mapping[str, Any], *, mmap: bool, verify: boo
     try:
         if verify and _file_sha256(path) != entry["sha256"]:
             raise _damage_error(path, "its checksum does not match its content")
-        array = np.load(path, mmap_mode="r" if mmap else None, allow_pickle=False)
+        array = np.load(path, mmap_mode=mode, allow_pickle=False)
     except _UNREADABLE as error:
         raise _damage_error(path, str(error)) from error
     if not isinstance(array, np.ndarray) or (

@@ -27,7 +27,9 @@ from longrag.retrieval.maxp import MaxPIndex
 from longrag.types import Granularity
 
 _KIND = "corpus cache"
-_VERSION = 1
+_VERSION = 2
+# Room for rows to come, so that who maps the cache and follows a change copies nothing.
+_SPARED, _LEAST_SPARED = 1 / 16, 1024
 _CODES = ("values", "scales", "errors")
 
 Arrays = Mapping[str, NDArray[Any]]
@@ -66,8 +68,8 @@ def load_cache(
         verify: compare checksums.
     """
     try:
-        arrays, meta = load_arrays(folder, _KIND, _VERSION, verify=verify)
-        rows = _rows_of(arrays, float(meta["largest_norm"]))
+        arrays, meta = load_arrays(folder, _KIND, _VERSION, writable=True, verify=verify)
+        rows = _rows_of(arrays, float(meta["largest_norm"]), int(meta["rows"]))
         names, places = arrays["names"], arrays["places"]
         begins, counts = places[:, 0], places[:, 1]
         if len(names) != len(places) or (begins < 0).any() or (counts < 0).any():
@@ -93,9 +95,9 @@ def save_cache(
     """Write a cache, whole or not at all; an error in writing it is ignored."""
     blocks = list({page.block.name: page.block for page in pages if len(page.block)}.values())
     number = {page: i for i, page in enumerate(pages)}
-    codes = rows.codes
+    vectors, codes = rows.with_room(max(int(_SPARED * len(rows)), _LEAST_SPARED))
     arrays: dict[str, NDArray[Any]] = {
-        "vectors": rows.vectors,
+        "vectors": vectors,
         "names": _names_of(blocks),
         "places": np.array([(b.first_row(rows), len(b)) for b in blocks], np.int64).reshape(-1, 2),
         "groups": np.array(
@@ -106,7 +108,7 @@ def save_cache(
     }
     if codes is not None:
         arrays |= {f"codes_{name}": getattr(codes, name) for name in _CODES}
-    meta = {"digest": digest, "largest_norm": rows.largest_norm}
+    meta = {"digest": digest, "largest_norm": rows.largest_norm, "rows": len(rows)}
     with suppress(OSError, IndexFormatError, StaleIndexError):
         # What an index holds is its owner's alone.
         for one in (folder.parent, folder):
@@ -146,7 +148,7 @@ def _names_of(blocks: Sequence[Block]) -> NDArray[np.uint8]:
     return np.frombuffer(joined, np.uint8).reshape(-1, 32)
 
 
-def _rows_of(arrays: Arrays, norm: float) -> VectorRows:
+def _rows_of(arrays: Arrays, norm: float, count: int) -> VectorRows:
     vectors = arrays["vectors"]
     codes = None
     if "codes_values" in arrays:
@@ -155,7 +157,9 @@ def _rows_of(arrays: Arrays, norm: float) -> VectorRows:
             raise IndexFormatError("the codes are not those of the vectors")
     if vectors.dtype != np.float32 or vectors.ndim != 2:
         raise IndexFormatError("the vectors are not rows of float32")
-    return MaxPIndex.rows_over(vectors, codes, norm)
+    if not 0 <= count <= len(vectors):
+        raise IndexFormatError("there are fewer vectors than rows")
+    return MaxPIndex.rows_over(vectors, codes, norm, count)
 
 
 def _groups_of(

@@ -138,11 +138,13 @@ class MaxPIndex:
         return VectorRows(width, coded_from=_CODED_CHUNKS)
 
     @staticmethod
-    def rows_over(vectors: NDArray[np.float32], codes: Codes | None, norm: float) -> VectorRows:
-        """Return rows that are there already, with their codes and their largest norm."""
-        if codes is None and len(vectors) >= _CODED_CHUNKS:
+    def rows_over(
+        vectors: NDArray[np.float32], codes: Codes | None, norm: float, count: int
+    ) -> VectorRows:
+        """Return rows that are there already, with their codes and largest norm, and room."""
+        if codes is None and count >= _CODED_CHUNKS:
             codes = Codes.of(vectors)
-        return VectorRows.over(vectors, codes, norm=norm, coded_from=_CODED_CHUNKS)
+        return VectorRows.over(vectors, codes, norm=norm, coded_from=_CODED_CHUNKS, count=count)
 
     @classmethod
     def of_rows(
