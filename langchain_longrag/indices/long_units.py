@@ -7,6 +7,7 @@ import copy
 import os
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
 from langchain_core.callbacks import (
@@ -33,6 +34,7 @@ from longrag.ingestion.resolving import LinkReport, LinkRule
 from longrag.integration.answering import Answerer
 from longrag.integration.keyword_sources import KeywordSource, UnitSource, refuse_texts
 from longrag.models.tokens import count_tokens
+from longrag.retrieval.approximate import ApproximateSearch, check_approximate
 from longrag.retrieval.assembly import check_token_budget, fit_budget
 from longrag.retrieval.corpus import CorpusIndex
 from longrag.retrieval.corpus_database import KIND, DatabaseCorpus
@@ -76,6 +78,10 @@ class LongRAGIndex(ChangingIndex):
         length_function: counts tokens.
         executor: reads, counts and cuts documents, some at a time, for instance a
             ``ProcessPoolExecutor``; None does it in the calling thread. The units are the same.
+        approximate: searches approximately (extra ``faiss``), for instance with
+            ``ApproximateSearch(search_settings="efSearch=64")`` of ``longrag.retrieval``; None
+            searches exactly. What FAISS needs is made by the first question, and again by the first
+            after a change. With a filter the search is exact.
 
     Raises:
         InvalidParameterError: a setting is out of range.
@@ -95,6 +101,7 @@ class LongRAGIndex(ChangingIndex):
     link_rules: Sequence[LinkRule] = ()
     length_function: Callable[[str], int] = count_tokens
     executor: SkipValidation[Executor | None] = Field(default=None, exclude=True, repr=False)
+    approximate: SkipValidation[ApproximateSearch | None] = None
     corpus: CorpusIndex | None = Field(default=None, repr=False)
     """The documents and units themselves; given, the index continues them, with their settings."""
 
@@ -107,6 +114,7 @@ class LongRAGIndex(ChangingIndex):
             super().__init__(**settings)
             check_k(self.k)
             check_token_budget(self.token_budget)
+            check_approximate(self.approximate, in_memory=True)
             DocumentFilter.of(self.filter)
             if self.corpus is None:
                 # As a field it goes along when a runnable with other settings is made of this one.
@@ -243,7 +251,9 @@ class LongRAGIndex(ChangingIndex):
         return UnitSource(self.view, self._result)
 
     def _result(self, unit: RetrievedUnit, view: CorpusView) -> Document:
-        return self.results([unit], view)[0]
+        # What is shown beside the units that a search found was found by keywords.
+        found = unit if self.approximate is None else replace(unit, exact=False)
+        return self.results([found], view)[0]
 
     @property
     def takes_vectors(self) -> bool:
@@ -287,7 +297,12 @@ class LongRAGIndex(ChangingIndex):
     ) -> Flow[list[RetrievedUnit]]:
         most = self.k if k is None else k
         found = yield from retrieve(
-            [query], view.index, k=most, vector=vector, visible=view.visible
+            [query],
+            view.index,
+            k=most,
+            vector=vector,
+            visible=view.visible,
+            approximate=self.approximate,
         )
         return fit_budget(found, self.token_budget, count_tokens=self.length_function)
 

@@ -44,6 +44,7 @@ from longrag.integration.answering import Answerer, Calls, Handler
 from longrag.integration.keyword_sources import KeywordSource, UnitSource, refuse_texts
 from longrag.integration.store_requests import StoreReader
 from longrag.models.tokens import count_tokens
+from longrag.retrieval.approximate import ApproximateSearch, check_approximate
 from longrag.retrieval.assembly import check_token_budget, fit_budget
 from longrag.retrieval.corpus_state import CorpusView
 from longrag.retrieval.filters import (
@@ -109,6 +110,9 @@ class MaxPRetriever(BaseRetriever):
         on_short: what to do when the store gave fewer units than were asked for and may hold more:
             ``"warn"`` with ``ShortResultWarning``, ``"raise"`` ``ShortResultError``, or
             ``"ignore"`` it.
+        approximate: searches ``documents`` approximately (extra ``faiss``), for instance
+            ``ApproximateSearch(search_settings="efSearch=64")`` of ``longrag.retrieval``; None
+            searches exactly. What FAISS needs is made at once. With a filter the search is exact.
         length_function: counts tokens for the budget.
 
     Raises:
@@ -135,6 +139,7 @@ class MaxPRetriever(BaseRetriever):
     search_kwargs: dict[str, Any] = Field(default_factory=dict)
     unit_filter: UnitFilter | None = None
     on_short: SkipValidation[OnShort] = "warn"
+    approximate: SkipValidation[ApproximateSearch | None] = None
     length_function: Callable[[str], int] = count_tokens
     _stored: StoredUnits = PrivateAttr()
     _metadata: MetadataIndex = PrivateAttr()
@@ -152,6 +157,7 @@ class MaxPRetriever(BaseRetriever):
         check_k(self.k)
         check_token_budget(self.token_budget)
         check_on_short(self.on_short)
+        check_approximate(self.approximate, in_memory=self.vectorstore is None)
         embedded = self.index is not None or self.documents is not None
         if embedded == (self.vectorstore is not None):
             raise InvalidParameterError(
@@ -168,7 +174,9 @@ class MaxPRetriever(BaseRetriever):
             self._embed(self.documents)
         self._metadata = MetadataIndex(self._stored.documents)
         self._views = Recent(_KEPT_VIEWS)
-        self._view()
+        view = self._view()
+        if view is not None and self.approximate is not None:
+            view.index.prepare(self.approximate)
 
     def _embed(self, documents: Sequence[Document]) -> None:
         if not any(self.unit_key in document.metadata for document in documents):
@@ -230,7 +238,9 @@ class MaxPRetriever(BaseRetriever):
         return cast("CorpusView", self._view())
 
     def _make_result(self, unit: RetrievedUnit, view: CorpusView) -> Document:
-        return self._to_documents([unit], self._stored_units(), view)[0]
+        # What is shown beside the units that a search found was found by keywords.
+        found = unit if self.approximate is None else replace(unit, exact=False)
+        return self._to_documents([found], self._stored_units(), view)[0]
 
     @property
     def takes_vectors(self) -> bool:
@@ -272,7 +282,12 @@ class MaxPRetriever(BaseRetriever):
     ) -> Flow[list[RetrievedUnit]]:
         if view is not None:
             found = yield from retrieve(
-                [query], view.index, k=k, vector=vector, visible=view.visible
+                [query],
+                view.index,
+                k=k,
+                vector=vector,
+                visible=view.visible,
+                approximate=self.approximate,
             )
         else:
             known = self.takes_vectors

@@ -56,12 +56,12 @@ _EVIDENCE_SETTINGS = (
 )
 _ANY_RETRIEVER = ("filters", "token_budget", "callback_manager", "object_map", "objects", "verbose")
 _RETRIEVER_SETTINGS = {
-    "maxp": (*_ANY_RETRIEVER, "similarity_top_k", "tokenizer"),
+    "maxp": (*_ANY_RETRIEVER, "similarity_top_k", "tokenizer", "approximate"),
     "evidence": (*_ANY_RETRIEVER, "similarity_top_k", "link_sources", *_EVIDENCE_SETTINGS),
 }
 _NOT_FOR = {
     "maxp": ("node_ids", "doc_ids", "link_sources", *_EVIDENCE_SETTINGS),
-    "evidence": ("node_ids", "doc_ids", "tokenizer"),
+    "evidence": ("node_ids", "doc_ids", "tokenizer", "approximate"),
 }
 """What would change the result if it were heeded; it must not be passed over."""
 _SYNTHESIS = {

@@ -52,6 +52,7 @@ from longrag.indexing.vectors import check_vectors
 from longrag.integration.answering import Answerer, Calls, Handler
 from longrag.integration.keyword_sources import KeywordSource, UnitSource, refuse_texts
 from longrag.integration.store_requests import StoreReader
+from longrag.retrieval.approximate import ApproximateSearch, check_approximate
 from longrag.retrieval.assembly import check_token_budget, fit_budget
 from longrag.retrieval.corpus import CorpusIndex
 from longrag.retrieval.corpus_state import CorpusView
@@ -105,6 +106,10 @@ class MaxPRetriever(BaseRetriever):
         embed_model: embeds queries and, with ``nodes``, chunks; by default the index's model, or
             ``Settings.embed_model``.
         similarity_top_k: number of units to return; all of them when there are fewer.
+        approximate: searches ``nodes`` or a ``LongRAGIndex`` approximately (extra ``faiss``), for
+            instance ``ApproximateSearch(search_settings="efSearch=64")`` of ``longrag.retrieval``;
+            None searches exactly. What FAISS needs is made at once, and again by the first
+            question after a change. With filters the search is exact.
         token_budget: most tokens to return in all, None for no limit; a unit that does not fit is
             cut down to its best documents.
         unit_key: the metadata key that names a chunk's unit. ``"ref_doc_id"`` makes every source
@@ -146,6 +151,7 @@ class MaxPRetriever(BaseRetriever):
         filters: MetadataFilters | None = None,
         tokenizer: Callable[[str], Sequence[Any]] | None = None,
         on_short: OnShort = "warn",
+        approximate: ApproximateSearch | None = None,
         vector_store_query_mode: VectorStoreQueryMode = VectorStoreQueryMode.DEFAULT,
         alpha: float | None = None,
         doc_ids: Sequence[str] | None = None,
@@ -174,6 +180,8 @@ class MaxPRetriever(BaseRetriever):
         self._wanted = to_filter(filters)
         check_on_short(on_short)
         self._on_short = on_short
+        check_approximate(approximate, in_memory=self._index is None)
+        self._approximate = approximate
         self._search_settings = SearchSettings(
             self._filters,
             VectorStoreQueryMode(vector_store_query_mode),
@@ -204,6 +212,8 @@ class MaxPRetriever(BaseRetriever):
             if nodes is not None
             else None
         )
+        if approximate is not None:
+            self._view().index.prepare(approximate)
         super().__init__(
             callback_manager=callback_manager or index_callbacks,
             object_map=object_map,
@@ -278,7 +288,9 @@ class MaxPRetriever(BaseRetriever):
     @property
     def _ranks_exactly(self) -> bool:
         """Whether every search compares the question with every chunk, as far as that is known."""
-        return self._index is None or self._profile.is_exact(self._make_query(Search("", 1)))
+        if self._index is None:
+            return self._approximate is None
+        return self._profile.is_exact(self._make_query(Search("", 1)))
 
     def _embed_units(self, nodes: Sequence[BaseNode]) -> Flow[UnitIndex]:
         kept = self._filter_nodes(nodes)
@@ -335,7 +347,14 @@ class MaxPRetriever(BaseRetriever):
             vector = check_vectors(vector, name="query embedding", one_row=True)[0].tolist()
         if self._units_index is not None or self._units is not None:
             view = self._view()
-            found = yield from retrieve(texts, view.index, k=k, vector=vector, visible=view.visible)
+            found = yield from retrieve(
+                texts,
+                view.index,
+                k=k,
+                vector=vector,
+                visible=view.visible,
+                approximate=self._approximate,
+            )
             found = [
                 _mark_incomplete(unit) if unit.unit.id in self._cut else unit for unit in found
             ]

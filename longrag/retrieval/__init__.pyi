@@ -1,4 +1,5 @@
 from .approximate import ApproximateMaxP as ApproximateMaxP
+from .approximate import ApproximateSearch as ApproximateSearch
 from .approximate import ApproximateUnits as ApproximateUnits
 from .assembly import fit_budget as fit_budget
 from .assembly import unit_of_chunks as unit_of_chunks

@@ -8,6 +8,7 @@ chunks are right; only a unit of which no chunk was found is missed.
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -24,6 +25,58 @@ _KIND, _VERSION = "approximate_maxp", 1
 _FILE = "index.faiss"
 # FAISS trains on no more than this many vectors for each list or value.
 _TRAINING_ROWS = 100_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApproximateSearch:
+    """How retrievers over vectors in memory search approximately.
+
+    Attributes:
+        description: what FAISS makes; see ``ApproximateMaxP``.
+        search_settings: how far FAISS searches; see ``ApproximateMaxP``.
+        candidates: how many chunks FAISS is asked for first; None is 32 for each unit.
+
+    Raises:
+        InvalidParameterError: ``candidates`` is not a number of at least 1.
+        MissingExtraError: the extra ``faiss`` is not installed.
+    """
+
+    description: str = "HNSW32,SQ8"
+    search_settings: str = ""
+    candidates: int | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse what could not be searched with."""
+        if self.candidates is not None:
+            check_size("candidates", self.candidates)
+        _load_faiss()
+
+    def over(self, index: MaxPIndex) -> ApproximateMaxP:
+        """Return the approximate index of the chunks of an exact one.
+
+        Raises:
+            InvalidParameterError: FAISS does not know the description or the settings.
+        """
+        return ApproximateMaxP(
+            index, description=self.description, search_settings=self.search_settings
+        )
+
+
+def check_approximate(approximate: ApproximateSearch | None, *, in_memory: bool) -> None:
+    """Check the setting of a retriever, or raise ``InvalidParameterError``.
+
+    Args:
+        approximate: the setting.
+        in_memory: whether the retriever searches vectors in memory.
+    """
+    if approximate is None:
+        return
+    if not isinstance(approximate, ApproximateSearch):
+        allowed = "an ApproximateSearch of longrag.retrieval, or None for an exact search"
+        raise InvalidParameterError("approximate", approximate, allowed)
+    if not in_memory:
+        allowed = "left out over a vector store, which searches in its own way"
+        raise InvalidParameterError("approximate", approximate, allowed)
 
 
 class ApproximateUnits(NamedTuple):

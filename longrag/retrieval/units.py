@@ -13,6 +13,8 @@ from longrag.calls import Embed, Flow, ask
 from longrag.errors import EmbeddingError, InvalidParameterError
 from longrag.indexing.vectors import check_vectors
 from longrag.ingestion.units import embedding_text
+from longrag.locks import Lock
+from longrag.retrieval.approximate import ApproximateMaxP, ApproximateSearch
 from longrag.retrieval.assembly import keep_documents, place
 from longrag.retrieval.filters import Visible
 from longrag.retrieval.maxp import MaxPIndex
@@ -67,6 +69,7 @@ class UnitIndex:
             unit_length(matrix) if normalize else matrix,
             np.array([number[chunk.unit_id] for chunk in self.chunks], dtype=np.int64),
         )
+        self._approximate = _Approximate()
 
     @classmethod
     def over(
@@ -80,23 +83,46 @@ class UnitIndex:
         """Make an index of what belongs together already, the numbers of units and chunks too."""
         made = cls.__new__(cls)
         made.units, made.chunks, made.index, made.normalize = units, chunks, index, normalize
+        made._approximate = _Approximate()
         return made
 
+    def prepare(self, approximate: ApproximateSearch) -> None:
+        """Make what approximate searches need, where there are chunks.
+
+        Raises:
+            InvalidParameterError: FAISS does not know the settings.
+        """
+        if self.index.n_chunks:
+            self._approximate.over(self.index, approximate)
+
     def search(
-        self, vector: npt.ArrayLike, k: int, *, visible: Visible | None = None
+        self,
+        vector: npt.ArrayLike,
+        k: int,
+        *,
+        visible: Visible | None = None,
+        approximate: ApproximateSearch | None = None,
     ) -> list[RetrievedUnit]:
         """Return the min(k, units) units whose best chunks have the largest inner product.
 
         Where not all is ``visible``, units are ranked by the chunks that are, and have the text of
-        the documents that are.
+        the documents that are; the search is exact then. Otherwise an ``approximate`` search may
+        miss units, and they are not ``exact``. Its index is made by the first such search.
         """
         query = check_vectors(
             np.atleast_2d(np.asarray(vector)), name="query vector", width=self.index.width or None
         )
-        index = self.index if visible is None else visible.part(self.index)
-        scores, units, chunks = index.search(unit_length(query) if self.normalize else query, k)
+        asked, exact = unit_length(query) if self.normalize else query, True
+        if approximate is not None and visible is None and self.index.n_chunks:
+            finder = self._approximate.over(self.index, approximate)
+            scores, units, chunks, exact = finder.search(
+                asked, k, candidates=approximate.candidates
+            )
+        else:
+            index = self.index if visible is None else visible.part(self.index)
+            scores, units, chunks = index.search(asked, k)
         found = [
-            RetrievedUnit(unit, float(score), place(self.chunks[int(chunk)], unit))
+            RetrievedUnit(unit, float(score), place(self.chunks[int(chunk)], unit), exact=exact)
             for score, unit, chunk in zip(
                 scores[0], (self.units[int(i)] for i in units[0]), chunks[0], strict=True
             )
@@ -105,6 +131,29 @@ class UnitIndex:
             return found
         count_tokens = visible.count_tokens
         return [keep_documents(u, visible.documents, count_tokens=count_tokens) for u in found]
+
+
+class _Approximate:
+    """The approximate index that was made last, for the settings it was made with."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._made: tuple[ApproximateSearch, ApproximateMaxP] | None = None
+
+    def __getstate__(self) -> dict[str, object]:
+        """Leave out what FAISS made, which cannot be pickled."""
+        return {}
+
+    def __setstate__(self, state: object) -> None:
+        """Begin without an index."""
+        self.__init__()  # type: ignore[misc]
+
+    def over(self, index: MaxPIndex, settings: ApproximateSearch) -> ApproximateMaxP:
+        """Return the approximate index of an exact one, made once."""
+        with self._lock:
+            if self._made is None or self._made[0] != settings:
+                self._made = settings, settings.over(index)
+            return self._made[1]
 
 
 def embed_units(
@@ -149,19 +198,20 @@ def retrieve(
     k: int,
     vector: npt.ArrayLike | None = None,
     visible: Visible | None = None,
+    approximate: ApproximateSearch | None = None,
 ) -> Flow[list[RetrievedUnit]]:
-    """Return the top ``k`` units for a query by MaxP, exactly (LongRAG §3.1).
+    """Return the top ``k`` units for a query by MaxP (LongRAG §3.1), exactly by default.
 
     ``texts`` are the query's texts, ``vector`` its embedding when the caller has it. Where nothing
     is to be searched, nothing is returned and nothing embedded. See ``UnitIndex.search`` for
-    ``visible``.
+    ``visible`` and ``approximate``.
     """
     check_k(k)
     if not index.chunks or (visible is not None and not len(visible.chunks)):
         return []
     if vector is None:
         vector = yield from embed_query(texts)
-    return index.search(vector, k, visible=visible)
+    return index.search(vector, k, visible=visible, approximate=approximate)
 
 
 def check_k(k: int, name: str = "k") -> None:
