@@ -1,9 +1,11 @@
-"""Time, memory and crashes of clustering whole trees, beside other packages' clustering.
+r"""Time, memory and crashes of clustering whole trees, beside other packages' clustering.
 
     python benchmarks/raptor_build.py
     python benchmarks/raptor_build.py --authors CHECKOUT --pack FOLDER
     python benchmarks/raptor_build.py --tight --authors CHECKOUT
     python benchmarks/raptor_build.py --scale
+    python benchmarks/raptor_build.py --vectors wikispeedia --leaves 1000 3000 9000 27000 \
+        --clusterers stable fast agglomerative merges
 
 Leaves are made-up vectors of topics within topics, 384 wide, or with --vectors wikispeedia the
 MiniLM vectors of the chunks of 1,500 articles. A summary's vector is the mean of its children's, so
@@ -39,6 +41,7 @@ for variable in ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS", "
 import numpy as np  # noqa: E402
 from numpy.typing import NDArray  # noqa: E402
 from public_data import add_data_option  # noqa: E402
+from rival_clusterers import RIVALS  # noqa: E402
 
 from longrag.indexing.tree.clusterer import Layer  # noqa: E402
 from longrag.indexing.tree.clustering import cluster_layer, clusterer  # noqa: E402
@@ -81,8 +84,8 @@ def leaves(options: argparse.Namespace, count: int) -> Vectors:
 
 
 def our_clusters(name: str) -> Cluster:
-    """Cluster with one of the package's own clusterers."""
-    chosen = clusterer(name)
+    """Cluster with one of the package's own clusterers, or one of ``rival_clusterers``."""
+    chosen = RIVALS.get(name) or clusterer(name)
 
     def cluster(vectors: Vectors) -> Groups:
         ids = tuple(f"{row:08d}" for row in range(len(vectors)))

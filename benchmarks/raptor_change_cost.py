@@ -3,19 +3,24 @@
     python benchmarks/raptor_change_cost.py
     python benchmarks/raptor_change_cost.py --sizes 1000 3000 9000 --changes 24
     python benchmarks/raptor_change_cost.py --leaves-per-document 40 --sizes 1000 3000
+    python benchmarks/raptor_change_cost.py --histories 200 --sizes 600 --clusterers stable
 
 The leaves are 2WikiMultihopQA paragraphs with their MiniLM vectors, one a document, or in the order
 of the corpus several a document; the vector of a summary is the mean of its children's. Half of the
 changes put a document in, half take one out, each from the same tree. A call is a summary that the
 tree before did not have. Clusterers that depend on the history keep the groups there are, as an
 index does. Group coherence is the mean cosine of the pairs of a group of leaves, over groups and
-over leaves. CPU seconds are those of one build.
+over leaves. CPU seconds are those of one build, peak memory is that of the process so far.
+
+With --histories, a tree over half of the leaves goes through three to six changes, each of which
+takes some documents out and puts others in, and is compared with a tree built from what is left.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
+import resource
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -87,24 +92,9 @@ def coherence(tree: Tree) -> tuple[float, float]:
 
 def measure(world: World, clusterer: str, count: int, changes: int) -> str:
     """Build a tree over some documents, change it and write one row of the table."""
-    builder = TreeBuilder(
-        clusterer=RIVALS.get(clusterer, clusterer),
-        summarizer=summarize,
-        chunk_size=1,
-        max_cluster_tokens=10**9,
-        count_tokens=lambda text: 1,
-        split_sentences=sentences,
-    )
-
-    def built(documents: list[Document], before: Tree | None = None) -> Tree:
-        kept = {document.id for document in documents} if before else set()
-        known = {doc_id for doc_id in kept if before and before.of_document(doc_id)}
-        flow = build_tree(documents, builder, before=before, unchanged=known)
-        return run(flow, world.answer)
-
     begin = time.process_time()
     base = world.documents[:count]
-    tree = built(base)
+    tree = built(world, clusterer, base)
     seconds = time.process_time() - begin
     rng = np.random.default_rng(1)
     costs: dict[str, list[int]] = {"in": [], "out": []}
@@ -114,7 +104,7 @@ def measure(world: World, clusterer: str, count: int, changes: int) -> str:
             ("in", [*base, world.documents[count + turn]]),
             ("out", base[:gone] + base[gone + 1 :]),
         ):
-            now = built(documents, tree)
+            now = built(world, clusterer, documents, tree)
             costs[name].append(len(now.nodes.keys() - tree.nodes.keys()) - new_leaves(now, tree))
     shape = tree.statistics()
     both = costs["in"] + costs["out"]
@@ -124,8 +114,45 @@ def measure(world: World, clusterer: str, count: int, changes: int) -> str:
         f" | {np.mean(costs['in']):.1f} | {np.mean(costs['out']):.1f}"
         f" | {np.mean(both) / tree.depth:.2f} | {np.percentile(both, 99):.0f} | {max(both)}"
         f" | {shape.levels[1].children:.1f} | {over_groups:.3f} / {over_leaves:.3f}"
-        f" | {seconds:.2f} |"
+        f" | {seconds:.2f} | {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024} |"
     )
+
+
+def built(
+    world: World, clusterer: str, documents: Sequence[Document], before: Tree | None = None
+) -> Tree:
+    """Build a tree over documents, or change the tree of others into it."""
+    builder = TreeBuilder(
+        clusterer=RIVALS.get(clusterer, clusterer),
+        summarizer=summarize,
+        chunk_size=1,
+        max_cluster_tokens=10**9,
+        count_tokens=lambda text: 1,
+        split_sentences=sentences,
+    )
+    known = {document.id for document in documents if before and before.of_document(document.id)}
+    return run(build_tree(documents, builder, before=before, unchanged=known), world.answer)
+
+
+def count_differences(world: World, clusterer: str, count: int, histories: int) -> str:
+    """Compare trees after histories of changes with trees built at once."""
+    rng = np.random.default_rng(2)
+    different = changes = 0
+    for _ in range(histories):
+        order = rng.permutation(len(world.documents))[:count]
+        there, outside = list(order[: count // 2]), list(order[count // 2 :])
+        tree = built(world, clusterer, [world.documents[at] for at in there])
+        for _ in range(int(rng.integers(3, 7))):
+            gone, new = rng.integers(0, 21, size=2)
+            outside, there = outside + there[:gone], there[gone:]
+            there, outside = there + outside[:new], outside[new:]
+            there = [there[at] for at in rng.permutation(len(there))]
+            tree = built(world, clusterer, [world.documents[at] for at in there], tree)
+            changes += 1
+        fresh = built(world, clusterer, [world.documents[at] for at in there])
+        same = tree.nodes == fresh.nodes and np.array_equal(tree.vectors, fresh.vectors)
+        different += not same
+    return f"{clusterer}: {different} of {histories} trees differ, after {changes} changes"
 
 
 def new_leaves(now: Tree, before: Tree) -> int:
@@ -147,10 +174,18 @@ def main() -> None:
     parser.add_argument("--leaves-per-document", type=int, default=1)
     parser.add_argument("--changes", type=int, default=24)
     parser.add_argument("--clusterers", nargs="+", default=list(CLUSTERERS))
+    parser.add_argument("--histories", type=int, help="compare trees after so many histories")
     options = parser.parse_args()
+    if options.histories:
+        world = World(options.data, options.leaves_per_document)
+        for size in options.sizes:
+            for name in options.clusterers:
+                count = size // options.leaves_per_document
+                print(count_differences(world, name, count, options.histories), flush=True)
+        return
     print(
         "| leaves | clusterer | depth | summaries | calls in | calls out | mean by depth | 99 %"
-        " | max | leaves a group | coherence: groups / leaves | CPU s |\n|" + "---|" * 12
+        " | max | leaves a group | coherence: groups / leaves | CPU s | peak MiB |\n|" + "---|" * 13
     )
     for size in options.sizes:
         for name in options.clusterers:
