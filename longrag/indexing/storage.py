@@ -160,20 +160,16 @@ def load_arrays(
     """
     folder = Path(path)
     mode: MapMode = None if not mmap else "c" if writable else "r"
-    while True:
-        before = _read_bytes(folder / MANIFEST)
-        try:
-            manifest = _read_manifest(folder, kind, version)
-            arrays = {
-                name: _read_array(folder / entry["file"], entry, mode=mode, verify=verify)
-                for name, entry in manifest["arrays"].items()
-            }
-        except IndexFormatError:
-            # A save that ended meanwhile has removed the files of the one before.
-            if _read_bytes(folder / MANIFEST) == before:
-                raise
-        else:
-            return arrays, manifest["meta"]
+
+    def read() -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
+        manifest = _read_manifest(folder, kind, version)
+        arrays = {
+            name: _read_array(folder / entry["file"], entry, mode=mode, verify=verify)
+            for name, entry in manifest["arrays"].items()
+        }
+        return arrays, manifest["meta"]
+
+    return _read_between_saves(folder, read)
 
 
 def save_folder(
@@ -215,17 +211,35 @@ def load_folder(
         IndexFormatError: nothing is there, or something else; or ``read`` raised it.
     """
     folder = Path(path)
+
+    def read_saved() -> Value:
+        name = str(_read_manifest(folder, kind, version)["meta"].get("folder"))
+        if not _SAVED_FOLDER.fullmatch(name):
+            raise _damage_error(folder / MANIFEST, "it names no folder")
+        return read(folder / name)
+
+    return _read_between_saves(folder, read_saved)
+
+
+def _read_between_saves(folder: Path, read: Callable[[], Value]) -> Value:
+    """Return what ``read`` reads of a folder, to which other processes may save at the same time.
+
+    Raises:
+        IndexFormatError: ``read`` raised it, and not because of a save.
+    """
     while True:
         before = _read_bytes(folder / MANIFEST)
         try:
-            name = str(_read_manifest(folder, kind, version)["meta"].get("folder"))
-            if not _SAVED_FOLDER.fullmatch(name):
-                raise _damage_error(folder / MANIFEST, "it names no folder")
-            return read(folder / name)
+            return read()
         except IndexFormatError:
-            # A save that ended meanwhile has removed the folder of the one before.
-            if _read_bytes(folder / MANIFEST) == before:
+            # A save that ended meanwhile has removed the files of the one before.
+            if _read_bytes(folder / MANIFEST) != before:
+                continue
+            if before is None:
                 raise
+        # The manifest may be that of another save of equal content. While none runs it is certain.
+        with only_writer(folder):
+            return read()
 
 
 @contextmanager

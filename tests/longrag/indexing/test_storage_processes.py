@@ -4,10 +4,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from longrag.calls import run
 from longrag.errors import StaleIndexError
+from longrag.indexing import storage
 from longrag.retrieval.corpus import CorpusIndex
 from longrag.types import Document
 from tests.fakes import HashEmbedder
@@ -41,6 +43,27 @@ def test_writers_wait_for_each_other_and_readers_never_see_a_part_of_a_save(tmp_
     for process in running:
         _, said = process.communicate()
         assert process.returncode == 0, said
+
+
+def test_a_save_of_equal_content_does_not_make_a_folder_look_damaged(tmp_path, monkeypatch):
+    folder = tmp_path / "saved"
+    read = storage._read_array
+
+    def save(number):
+        storage.save_arrays(folder, "numbers", 1, {"a": np.full(9, number)}, {"number": number})
+
+    def read_late(path, entry, **settings):
+        monkeypatch.undo()
+        save(2)
+        try:
+            return read(path, entry, **settings)
+        finally:
+            save(1)
+
+    save(1)
+    monkeypatch.setattr(storage, "_read_array", read_late)
+    arrays, meta = storage.load_arrays(folder, "numbers", 1)
+    assert (arrays["a"].tolist(), meta) == ([1] * 9, {"number": 1})
 
 
 def add(corpus, id_):
