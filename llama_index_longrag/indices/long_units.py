@@ -166,7 +166,7 @@ class LongRAGIndex(UpdatableIndex[LongRAGStruct]):
             count_tokens=token_counter(tokenizer),
             executor=executor,
         )
-        self.corpus = _corpus(builder, self._settings["title_key"], database)
+        self.corpus = _open_corpus(builder, self._settings["title_key"], database)
         storage_context = storage_context or StorageContext.from_defaults()
         store = vector_store_of(storage_context, saved=index_struct is not None)
         self._rows = ChunkRows(store)
@@ -364,7 +364,9 @@ def _is_stored(stored: tuple[Document, Vector] | None, document: Document, vecto
     return stored is not None and stored[0] is document and stored[1] is vector
 
 
-def _corpus(builder: UnitBuilder, title_key: str, database: IndexDatabase | None) -> CorpusIndex:
+def _open_corpus(
+    builder: UnitBuilder, title_key: str, database: IndexDatabase | None
+) -> CorpusIndex:
     if database is None:
         return CorpusIndex(builder, embedding_text=embedded_text)
     return DatabaseCorpus(

@@ -44,7 +44,7 @@ from longrag.indexing.database import IndexDatabase
 from longrag.indexing.tree.bounds import OnLong
 from longrag.indexing.tree.clusterer import Clusterer
 from longrag.indexing.tree.estimates import TreeEstimate, estimate_tree
-from longrag.indexing.tree.settings import Scope
+from longrag.indexing.tree.settings import Scope, TreeBuilder
 from longrag.indexing.tree.summaries import Summarizer
 from longrag.indexing.tree.tree import Tree, TreeStatistics
 from longrag.integration.builds import BuildReport
@@ -233,15 +233,7 @@ class RaptorIndex(UpdatableIndex[RaptorStruct]):
             texts_per_call=self._embed_model.embed_batch_size,
             executor=executor,
         )
-        self._trees = TreeIndex(builder)
-        if database is not None:
-            self._trees = DatabaseTree(
-                database,
-                builder,
-                encode=encode_document,
-                decode=partial(decode_document, title_key=self._plan.values["title_key"]),
-                settings={_PLAN: self._plan.values},
-            )
+        self._trees = _open_trees(builder, self._plan, database)
         self._scorer = TreeScorer(self._trees.tree)
         storage_context = storage_context or StorageContext.from_defaults()
         self._rows = TreeStore(storage_context.vector_store)
@@ -449,6 +441,20 @@ class RaptorIndex(UpdatableIndex[RaptorStruct]):
 
     async def _arun(self, flow: Flow[T]) -> T:
         return await self._runner.arun(flow)
+
+
+def _open_trees(
+    builder: TreeBuilder, plan: TreeSettings, database: IndexDatabase | None
+) -> TreeIndex:
+    if database is None:
+        return TreeIndex(builder)
+    return DatabaseTree(
+        database,
+        builder,
+        encode=encode_document,
+        decode=partial(decode_document, title_key=plan.values["title_key"]),
+        settings={_PLAN: plan.values},
+    )
 
 
 def _read_plan(database: IndexDatabase | None) -> RaptorStruct | None:

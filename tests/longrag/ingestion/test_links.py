@@ -5,7 +5,7 @@ import time
 from dataclasses import FrozenInstanceError, dataclass
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from longrag.errors import InvalidDocumentError, InvalidParameterError
@@ -286,6 +286,7 @@ def test_plain_text_of_five_megabytes_is_not_parsed_at_all():
 
 
 @settings(deadline=None)
+@example("[a]( b.md ) [[ c ]] <a href=' d.md '>x</a> [a](b.md)")
 @given(st.text(alphabet="[]()<>!`|#\\\"'=: \n-aé中\ud800\0", max_size=60))
 def test_no_text_makes_an_extractor_fail_or_repeat_itself(text):
     for name in ALL:

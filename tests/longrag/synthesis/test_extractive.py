@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from longrag.errors import InvalidParameterError
@@ -238,6 +238,8 @@ def test_evidence_is_always_a_verbatim_quotation_in_order_of_score(
 
 
 @settings(max_examples=200, deadline=None)
+@example("Is the mill old?", "The mill is old.")
+@example("Was it built in 1684?", "It was not built in 1684.")
 @given(texts, texts)
 def test_the_shortest_answer_is_a_substring_and_only_blank_for_a_blank_text(
     question: str, long_answer: str
