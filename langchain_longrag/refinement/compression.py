@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Final, Literal, cast, get_args
+from typing import Any, Final, get_args
 
 from langchain_core.callbacks import Callbacks
 from langchain_core.documents import BaseDocumentCompressor, Document
@@ -20,17 +20,14 @@ from longrag.calls import Flow, run
 from longrag.errors import InvalidParameterError
 from longrag.ingestion.chunking import check_size
 from longrag.integration.answering import Answerer
+from longrag.integration.compression import Method, compress_passages
 from longrag.models.hosted import check_language_model
 from longrag.models.language_model import LanguageModel
 from longrag.models.tokens import count_tokens
 from longrag.prompts import COMPRESS
-from longrag.recipes.passages import compressed_passages, summary_passages
-from longrag.refinement.compression import compress_abstractive, compress_extractive
-from longrag.refinement.pieces import Compressed, Limit
-from longrag.refinement.self_information import compress_selective
+from longrag.recipes.passages import Passage
+from longrag.refinement.pieces import Limit
 from longrag.types import Span
-
-Method = Literal["extractive", "abstractive", "selective_context"]
 
 _MODEL: Final[dict[Method, str]] = {
     "extractive": "embedding",
@@ -124,7 +121,7 @@ class CompressDocuments(CheckedModel, BaseDocumentCompressor):
         check_size("max_concurrency", self.max_concurrency)
         Limit(self.ratio, self.token_budget)
         if self.method == "abstractive":
-            run(self._summarize("?", []), lambda _: "")
+            run(self._compress("?", []), lambda _: "")
         if self.method == "selective_context":
             check_language_model(self.language_model)
 
@@ -149,35 +146,15 @@ class CompressDocuments(CheckedModel, BaseDocumentCompressor):
         )
 
     def _flow(self, documents: Sequence[Document], query: str) -> Flow[list[Document]]:
-        passages = to_passages(documents)
-        texts = [passage.text for passage in passages]
-        if self.method == "abstractive":
-            found = summary_passages(passages, (yield from self._summarize(query, texts)))
-        else:
-            found = compressed_passages(passages, (yield from self._compress(query, texts)))
-        return [from_passage(passage) for passage in found]
+        passages = yield from self._compress(query, to_passages(documents))
+        return [from_passage(passage) for passage in passages]
 
-    def _compress(self, query: str, texts: Sequence[str]) -> Flow[Compressed]:
-        limit: dict[str, Any] = {
-            "ratio": self.ratio,
-            "token_budget": self.token_budget,
-            "count_tokens": self.length_function,
-        }
-        if self.method == "extractive":
-            return compress_extractive(query, texts, **limit)
-        model = cast("LanguageModel", self.language_model)
-        return compress_selective(texts, model, split_phrases=self.split_phrases, **limit)
-
-    def _summarize(self, query: str, texts: Sequence[str]) -> Flow[Any]:
-        return compress_abstractive(
+    def _compress(self, query: str, passages: Sequence[Passage]) -> Flow[list[Passage]]:
+        slots = {"context": "context", "input": "question", "max_words": "max_words"}
+        return compress_passages(
+            self,
             query,
-            texts,
-            ratio=self.ratio,
-            max_words=self.max_words,
-            together=self.together,
-            prompt=to_prompt(
-                self.prompt,
-                COMPRESS,
-                {"context": "context", "input": "question", "max_words": "max_words"},
-            ),
+            passages,
+            make_prompt=lambda: to_prompt(self.prompt, COMPRESS, slots),
+            count_tokens=self.length_function,
         )

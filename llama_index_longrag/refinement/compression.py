@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Annotated, Any, Final, Literal, cast
+from typing import Annotated, Any, Final
 
 from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_index.core.bridge.pydantic import BeforeValidator, Field, PlainSerializer, SerializeAsAny
@@ -26,13 +26,11 @@ from longrag.calls import Flow
 from longrag.errors import InvalidParameterError
 from longrag.ingestion.chunking import check_size
 from longrag.integration.answering import Answerer
+from longrag.integration.compression import Method, compress_passages
 from longrag.models.hosted import check_language_model
 from longrag.models.language_model import LanguageModel
 from longrag.prompts import COMPRESS
-from longrag.recipes.passages import compressed_passages, summary_passages
-from longrag.refinement.compression import Summary, compress_abstractive, compress_extractive
-from longrag.refinement.pieces import Compressed, Limit
-from longrag.refinement.self_information import compress_selective
+from longrag.refinement.pieces import Limit
 from longrag.types import Span
 
 _SLOTS = {"query_str": "question", "context_str": "context", "max_words": "max_words"}
@@ -85,7 +83,7 @@ class CompressPostprocessor(CheckedPostprocessor):
     Source: Best Practices §3.7; Xu et al. 2023; Li et al. 2023.
     """
 
-    method: Literal["extractive", "abstractive", "selective_context"] = Field(
+    method: Method = Field(
         default="extractive", description='"extractive", "abstractive" or "selective_context".'
     )
     ratio: float | None = Field(
@@ -187,32 +185,16 @@ class CompressPostprocessor(CheckedPostprocessor):
     ) -> Flow[list[NodeWithScore]]:
         query = "" if self.method == "selective_context" else query_text(query_bundle)
         passages = to_passages(nodes)
-        texts = [passage.text for passage in passages]
-        if not any(text.strip() for text in texts):
+        if not any(passage.text.strip() for passage in passages):
             return list(nodes)
-        if self.method == "abstractive":
-            found = summary_passages(passages, (yield from self._summarize(query, texts)))
-        else:
-            found = compressed_passages(passages, (yield from self._compress(query, texts)))
-        return [from_passage(passage) for passage in found]
-
-    def _compress(self, query: str, texts: Sequence[str]) -> Flow[Compressed]:
-        limit: dict[str, Any] = {
-            "ratio": self.ratio,
-            "token_budget": self.token_budget,
-            "count_tokens": token_counter(self.tokenizer),
-        }
-        if self.method == "extractive":
-            return compress_extractive(query, texts, **limit)
-        model = cast("LanguageModel", self.language_model)
-        return compress_selective(texts, model, split_phrases=self.split_phrases, **limit)
-
-    def _summarize(self, query: str, texts: Sequence[str]) -> Flow[Sequence[Summary]]:
-        return compress_abstractive(
+        passages = yield from compress_passages(
+            self,
             query,
-            texts,
-            ratio=self.ratio,
-            max_words=self.max_words,
-            together=self.together,
-            prompt=to_prompt(self.compress_template, self.llm or Settings.llm, **_SLOTS),
+            passages,
+            make_prompt=self._make_prompt,
+            count_tokens=token_counter(self.tokenizer),
         )
+        return [from_passage(passage) for passage in passages]
+
+    def _make_prompt(self) -> str:
+        return to_prompt(self.compress_template, self.llm or Settings.llm, **_SLOTS)
