@@ -135,8 +135,8 @@ class RichesComponent(BaseModel):
             journal: stores what ``llm`` wrote: a path or a ``Journal``.
             config: passed to the calls of ``llm``.
             max_concurrency: the most calls of ``llm`` at the same time.
-            executor: where keys are made and tokenised, for instance a ``ProcessPoolExecutor``; by
-                default here. The index is the same.
+            executor: makes and tokenises keys, for instance a ``ProcessPoolExecutor``; None does it
+                in the calling thread. The index is the same.
             settings: the fields of this class, and the keyword arguments of ``RichesDecoder``;
                 ``key_scorer`` may be an embedding model or a cross encoder of LangChain.
 

@@ -181,8 +181,8 @@ class RichesQueryEngine(BaseQueryEngine):
             llm: writes propositions, by default ``Settings.llm``; any LlamaIndex LLM.
             journal: stores propositions: a path or a ``Journal``.
             num_workers: the most calls for propositions at the same time.
-            executor: where keys are made and tokenised, for instance a ``ProcessPoolExecutor``; by
-                default here. The index is the same.
+            executor: makes and tokenises keys, for instance a ``ProcessPoolExecutor``; None does it
+                in the calling thread. The index is the same.
             prompt: see the class.
             streaming: see the class.
             similarity_top_k: see the class.

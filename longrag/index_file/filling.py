@@ -43,8 +43,8 @@ class FillSettings:
         llm: the name of the language model that writes the summaries of the tree.
         generate: that model; None quotes sentences in place of a model.
         replace: whether a file of another folder or with other settings is filled afresh.
-        executor: where files are read, pages cut and layers of a tree clustered; by default here.
-            What is made is the same.
+        executor: reads files, cuts pages and clusters the layers of a tree; None does it in the
+            calling thread. What is made is the same.
     """
 
     embedder: str

@@ -44,7 +44,7 @@ def open_tree(
         file: the index file.
         catalog: what is in it.
         quoting: whether new summaries quote sentences; otherwise a language model writes them.
-        executor: where pages are cut and layers clustered; by default here.
+        executor: cuts pages and clusters layers; None does it in the calling thread.
     """
     summarizer = ExtractiveSummarizer() if quoting else LlmSummarizer()
     return DatabaseTree(

@@ -46,7 +46,7 @@ def read_pages(
     Args:
         path: the file or folder.
         track: sees every file pass, for instance to show progress.
-        executor: where files are read and parsed; by default here.
+        executor: reads and parses files; None does it in the calling thread.
 
     Raises:
         InvalidParameterError: nothing is there, or nothing that can be read.

@@ -32,9 +32,10 @@ class UnitBuilder:
         split_sentences: gives the spans of the sentences of a text.
         chunker: cuts a document's text into chunks by other rules, in place of sentences put
             together up to ``chunk_size`` tokens.
-        executor: where documents are read for links, counted and cut, some at a time, for instance
-            a ``ProcessPoolExecutor``; by default here. The result is the same. Grouping is always
-            done here. What goes to other processes is pickled, also ``count_tokens``.
+        executor: reads the links of documents, counts and cuts them, some at a time, for instance
+            a ``ProcessPoolExecutor``; None does it in the calling thread, where grouping is always
+            done. The result is the same. What other processes get is pickled, also
+            ``count_tokens``.
 
     Raises:
         InvalidParameterError: a setting is out of range.

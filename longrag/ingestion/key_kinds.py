@@ -28,8 +28,8 @@ def make_keys(
         documents: the corpus.
         kind: what one key is; see ``title_keys`` and its neighbours.
         with_title: put the title and headings before a paragraph or a sentence.
-        executor: where keys are made, some documents at a time; by default here. Propositions are
-            written by a model, and their calls are concurrent in any case.
+        executor: makes keys, some documents at a time; None does it in the calling thread.
+            Propositions are written by a model, and their calls are concurrent in any case.
 
     Raises:
         InvalidParameterError: an unknown kind, or one that has no title put before it.

@@ -387,7 +387,8 @@ def resolve_links(
         extractor: Reads the targets; ``DefaultLinkExtractor()`` if None.
         resolver: Names their documents; ``LinkResolver(documents)`` if None. Documents it knows
             beyond the given ones count as unresolved.
-        executor: Where targets are read, some documents at a time; by default here.
+        executor: Reads the targets, some documents at a time; None does it in the calling
+            thread.
 
     Raises:
         InvalidDocumentError: If two documents share an id, or metadata links are malformed.

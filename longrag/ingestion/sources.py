@@ -66,8 +66,8 @@ def read_documents(
 
     Args:
         path: the file or folder.
-        executor: where files are read and parsed, for instance a ``ProcessPoolExecutor``; by
-            default here. It must see the same files. The result is the same.
+        executor: reads and parses files, for instance a ``ProcessPoolExecutor``; None does it in
+            the calling thread. It must see the same files. The result is the same.
 
     Returns:
         The documents in the order of their ids.

@@ -229,7 +229,7 @@ def long_units(
         count_tokens: Counts the tokens of a text.
         split_sentences: Gives the spans of the sentences of a document.
         chunker: Cuts a document's text in place of ``chunk_spans``; see ``chunk_unit``.
-        executor: Where tokens are counted and units are cut; by default here.
+        executor: Counts tokens and cuts units; None does it in the calling thread.
 
     Returns:
         The units in the order of their first document's id, and their chunks in the order of the

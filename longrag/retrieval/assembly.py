@@ -153,7 +153,7 @@ class _Stretch:
         return self.start + len(self.text)
 
     def take(self, text: str, start: int) -> bool:
-        """Go on with the text if it agrees with what is known; False when it does not."""
+        """Continue with the text if it agrees with what is known; False when it does not."""
         at = start - self.start
         if self.text.startswith(text, at):
             return True

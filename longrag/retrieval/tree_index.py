@@ -125,7 +125,7 @@ class TreeIndex:
         return (yield from self._replace(changed, afresh=False))
 
     def rebuild(self) -> Flow[TreeChange]:
-        """Cluster afresh, so that the tree is that of one build; pay for clusters that changed."""
+        """Cluster all nodes again, for the tree of one build; pay for the clusters that changed."""
         return (yield from self._replace(dict, afresh=True))
 
     def _replace(

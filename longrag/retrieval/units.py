@@ -80,7 +80,7 @@ class UnitIndex:
         *,
         normalize: bool,
     ) -> UnitIndex:
-        """Make an index of what belongs together already, the numbers of units and chunks too."""
+        """Make an index of parts that fit one another already; nothing is checked or converted."""
         made = cls.__new__(cls)
         made.units, made.chunks, made.index, made.normalize = units, chunks, index, normalize
         made._approximate = _Approximate()
