@@ -2,9 +2,11 @@
 
     python benchmarks/grouping_scale.py
     python benchmarks/grouping_scale.py --undirected
+    python benchmarks/grouping_scale.py --documents 100000 --links 1800000 --peer
 
 The peak is that of the whole process: Python, numpy, numba, the array of links given (728 MB), the
 link matrix and the lists returned. The corpus is drawn by `power_law_corpus` of `grouping.py`.
+``--peer`` groups with networkx, dicts and sets in place of ours, as far as that ends.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ import resource
 import sys
 import time
 
-from grouping import power_law_corpus
+from grouping import networkx_graph, networkx_groups, power_law_corpus
 
 from longrag.ingestion.adjacency import link_array, link_matrix
 from longrag.ingestion.grouping import as_lists, group_documents, group_labels
@@ -26,6 +28,15 @@ def peak() -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 1e9
 
 
+def group_by_networkx(documents: int, links: int, *, directed: bool) -> None:
+    """Draw the same corpus, and build and group a graph of networkx."""
+    sizes, drawn = power_law_corpus(documents, links)
+    pairs = link_array(drawn, len(sizes), directed=directed)
+    graph = networkx_graph(len(sizes), pairs, directed)
+    groups = networkx_groups(graph, sizes.tolist(), 4096)
+    print(f"networkx: {len(groups):,} groups, peak {peak():.2f} GB")
+
+
 def main() -> None:
     """Run the stages one after the other and print each with its time and the peak so far."""
     parser = argparse.ArgumentParser(
@@ -34,8 +45,12 @@ def main() -> None:
     parser.add_argument("--documents", type=int, default=5_000_000)
     parser.add_argument("--links", type=int, default=91_000_000)
     parser.add_argument("--undirected", action="store_true")
+    parser.add_argument("--peer", action="store_true", help="group with networkx alone")
     arguments = parser.parse_args()
     directed = not arguments.undirected
+    if arguments.peer:
+        group_by_networkx(arguments.documents, arguments.links, directed=directed)
+        return
     start = time.perf_counter()
 
     def report(stage: str) -> None:

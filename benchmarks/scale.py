@@ -21,15 +21,19 @@ from collections.abc import Iterator
 from pathlib import Path
 
 HERE = Path(__file__).parent
+# Beyond these networkx takes minutes, and gigabytes.
+_PEER_DOCUMENTS = 300_000
 Command = list[str]
 
 
 def grouping(sizes: list[int]) -> Iterator[tuple[str, Command]]:
-    """Group documents with 18 links each."""
+    """Group documents with 18 links each, and the smaller corpora with networkx too."""
     for documents in sizes:
         links = str(18 * documents)
         command = ["grouping_scale.py", "--documents", str(documents), "--links", links]
         yield f"group {documents:,} documents", command
+        if documents <= _PEER_DOCUMENTS:
+            yield f"group {documents:,} documents with networkx", [*command, "--peer"]
 
 
 def maxp(sizes: list[int]) -> Iterator[tuple[str, Command]]:
@@ -63,17 +67,19 @@ def embedding(sizes: list[int]) -> Iterator[tuple[str, Command]]:
 
 
 def database(sizes: list[int]) -> Iterator[tuple[str, Command]]:
-    """Build, open, change and ask an index in SQLite, pages of 20 chunks."""
+    """Build, open, change and ask an index in SQLite, pages of 22 chunks."""
     for pages in sizes:
-        yield f"database of {20 * pages:,} chunks", ["database_index.py", "--pages", str(pages)]
+        readers = "8" if pages > 200 else "2"
+        command = ["database_index.py", "--pages", str(pages), "--readers", readers]
+        yield f"database of {22 * pages:,} chunks", command
 
 
 PARTS = {
-    "grouping": (grouping, [20_000], [100_000, 1_000_000, 5_000_000]),
+    "grouping": (grouping, [20_000], [100_000, 300_000, 1_000_000, 5_000_000]),
     "maxp": (maxp, [100_000], [300_000, 1_000_000, 5_000_000]),
     "keys": (keys, [50_000], [833_333, 2_500_000, 8_333_333]),
     "embedding": (embedding, [20_000], [100_000, 1_000_000]),
-    "database": (database, [200], [1_000, 5_000, 15_000]),
+    "database": (database, [200], [500, 5_000, 45_455]),
 }
 
 

@@ -1,5 +1,8 @@
 """Questions beside changes, in both frameworks: no error, no torn answer, no lost change.
 
+Indexes that do not change themselves (MaxP, the keys of RICHES, a corpus in a folder) are saved
+again and again in place of what the others open.
+
 Thirty-two threads, and over a database four processes too, ask each index while one thread changes
 it. A change gives every document another version at once, so an answer with two versions is torn.
 ``LONGRAG_SECONDS=60`` asks for a minute in place of a second.
@@ -13,12 +16,15 @@ import time
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from pathlib import Path
 
+import numpy as np
 import pytest
 from langchain_core.documents import Document as LangChainDocument
 from llama_index.core import Document as LlamaDocument
 
 import langchain_longrag
 import llama_index_longrag
+from longrag.indexing import KeyIndex
+from longrag.retrieval import MaxPIndex
 from tests.fakes.langchain import HashEmbeddings
 from tests.fakes.llama_index import HashEmbedding, tokenizer
 
@@ -137,6 +143,117 @@ def test_answers_beside_changes_are_whole_and_no_change_is_lost(framework, kind,
             last = writer.result()
         finally:
             # The readers ask once more after the last change.
+            mark.touch()
+        found = [reader.result() for reader in (*readers, *elsewhere)]
+    assert last >= 1
+    assert {version for _, version in found} == {last}
+    assert all(asked >= 1 for asked, _ in found)
+
+
+class SavedMaxP:
+    """An index whose vectors all are its version."""
+
+    def __init__(self, path):
+        self.path = path
+
+    def change(self, version):
+        MaxPIndex(np.full((50, 4), version, np.float32), np.arange(50)).save(self.path)
+
+    def versions(self):
+        scores, _, _ = MaxPIndex.load(self.path).search(np.full(4, 0.25, np.float32), 50)
+        return set(scores[0].tolist())
+
+
+class Characters:
+    """Characters as tokens."""
+
+    fingerprint = "characters"
+    vocab_size = 0x110000
+
+    def encode(self, text):
+        return list(map(ord, text))
+
+    def decode(self, ids):
+        return "".join(map(chr, ids))
+
+
+class SavedKeys:
+    """Keys that all begin with their version."""
+
+    def __init__(self, path):
+        self.path = path
+
+    def change(self, version):
+        keys = [[version, token] for token in range(50)]
+        KeyIndex.from_token_ids(
+            keys, vocab_size=Characters.vocab_size, tokenizer_fingerprint=Characters.fingerprint
+        ).save(self.path)
+
+    def versions(self):
+        index = KeyIndex.load(self.path, tokenizer=Characters())
+        begins = index.continuations(index.root).tolist()
+        for token in begins:
+            assert len(index.continuations(index.advance(index.root, token))) == 50
+        return set(begins)
+
+
+class SavedCorpus:
+    """A corpus of LangChain's index in a folder."""
+
+    def __init__(self, path):
+        self.path = path
+        self.index = langchain_longrag.LongRAGIndex(embedding=HashEmbeddings(), k=10)
+
+    def change(self, version):
+        self.index.upsert(
+            [LangChainDocument(id=name, page_content=text(name, version)) for name in NAMES]
+        )
+        self.index.save(self.path)
+
+    def versions(self):
+        index = langchain_longrag.LongRAGIndex.load(self.path, HashEmbeddings(), k=10)
+        found = [one.page_content for one in index.invoke("the keeper of the harbour")]
+        assert all(any(name in one for one in found) for name in NAMES)
+        return {int(version) for one in found for version in VERSION.findall(one)}
+
+
+def reopen(saved, stopped):
+    """Open and ask until it is said to stop and once more; see ``read``."""
+    asked, last = 0, -1
+    while True:
+        ended = stopped()
+        (version,) = saved.versions()
+        assert version >= last
+        last, asked = version, asked + 1
+        if ended:
+            return asked, last
+
+
+def reopen_in_process(make, path, mark):
+    return reopen(make(path), Path(mark).exists)
+
+
+@pytest.mark.parametrize("make", [SavedMaxP, SavedKeys, SavedCorpus])
+def test_what_is_saved_again_is_opened_whole(make, tmp_path):
+    path, mark = str(tmp_path / "saved"), tmp_path / "stop"
+    saved = make(path)
+    saved.change(0)
+    stop = threading.Event()
+    context = multiprocessing.get_context("forkserver")
+    with (
+        ProcessPoolExecutor(PROCESSES, mp_context=context) as processes,
+        ThreadPoolExecutor(THREADS + 1) as threads,
+    ):
+        elsewhere = [
+            processes.submit(reopen_in_process, make, path, str(mark)) for _ in range(PROCESSES)
+        ]
+        writer = threads.submit(change_until, saved, stop.is_set)
+        readers = [threads.submit(reopen_in_process, make, path, str(mark)) for _ in range(THREADS)]
+        time.sleep(SECONDS)
+        stop.set()
+        try:
+            last = writer.result()
+        finally:
             mark.touch()
         found = [reader.result() for reader in (*readers, *elsewhere)]
     assert last >= 1

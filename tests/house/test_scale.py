@@ -18,7 +18,7 @@ pytestmark = pytest.mark.skipif(
 @pytest.mark.parametrize(
     ("part", "size", "rows", "told"),
     [
-        ("grouping", "3000", 1, "3,000 documents, 54,000 links"),
+        ("grouping", "3000", 2, "3,000 documents, 54,000 links"),
         ("maxp", "20000", 15, '"part": "ask"'),
         ("keys", "5000", 1, "5,000 keys of"),
         ("embedding", "9000", 1, '"texts": 9000'),
