@@ -26,7 +26,7 @@ from longrag.synthesis.two_turn import FittedContext, ReaderDocument
 class RecipeSynthesizer(TwoTurnSynthesizer):
     """Read what a recipe has prepared, in one turn.
 
-    Documents stand in fields that their text cannot end. Where the model's window is too small,
+    Documents are put into fields that their text cannot end. Where the model's window is too small,
     whole documents are left out, the worst first, wherever the order puts them. The template is
     also replaced by ``update_prompts`` under ``answer``.
 

@@ -68,7 +68,7 @@ def embed_to_file(
         batch_size: how many texts are embedded, and are at stake, at a time.
         normalize: scale vectors to unit length, as the cosine needs; zero vectors stay zero.
         storage: the type of the matrix; float16 takes half the disk.
-        executor: where batches are embedded; by default here.
+        executor: embeds batches; None does it in the calling thread.
 
     Returns:
         The matrix, mapped read-only, shape (texts, width), as ``MaxPIndex.over`` takes it.

@@ -22,6 +22,10 @@ MISLEADING = {
     r"\b[Bb]eneath\b": "say 'below', or 'the wrapped retriever'",
     r"\bhad\s+elsewhere\b": "say 'obtained elsewhere'",
     r"\basked\s+no\s+more\b": "say 'is not called again'",
+    r"\btold\s+apart\b": "say 'distinguished'",
+    r"\b(goes|go|put|puts|stands?)\s+behind\b": "say 'after', or 'below'",
+    r"\bbehind\s+(each|the\s+(prompt|question|key|first|label|others))\b": "say 'after'",
+    r"\bby\s+default\s+here\b": "name where: 'None does it in the calling thread'",
     r"\b(at (least|most)|until there are|exactly)\s+so\s+(many|large)\b": "name the number",
     r"\bof\s+(its|their)\s+own\b": "say 'separate' or 'another', or name whose it is",
 }

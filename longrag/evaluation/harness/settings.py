@@ -47,7 +47,7 @@ class Settings:
             (RAPTOR), sentences that a constrained language model quotes from the passages found
             (RICHES).
         search: how passages, documents and long units are ranked: by vectors, by BM25, by both
-            added (``fuse``) or by the sum of reciprocal ranks; "neighbours" puts behind each of the
+            added (``fuse``) or by the sum of reciprocal ranks; "neighbours" puts after each of the
             best five of a hybrid search the documents that its title mentions link it to.
         alpha: the weight of the keywords in a hybrid search.
         embedder: the name of an embedder that ``evaluate`` is given; "given" takes the vectors of

@@ -93,7 +93,7 @@ class UnitSystem(ModularSystem):
         return [(int(id_), score) for id_, score, _ in found]
 
     def _neighbours(self, query: str, vector: Vector, depth: int) -> Ranking:
-        """Put behind each of the best five up to five that are linked to it, by the same score."""
+        """Put after each of the best five up to five that are linked to it, by the same score."""
         scores = np.zeros(len(self._units))
         count = len(self._units)
         for ranked, weight in (

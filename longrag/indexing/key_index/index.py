@@ -124,8 +124,8 @@ class KeyIndex:
             split_sentences: gives the sentences of a key where stretches may end.
             markers: what encloses a span in the model's output.
             check_sample: how many keys, evenly spaced, are tokenised between the markers too.
-            executor: where keys are tokenised and cut into sentences, some at a time; by default
-                here. The tokenizer is pickled for other processes. They are sorted here.
+            executor: tokenises keys and cuts them into sentences, some at a time; None does it in
+                the calling thread, which sorts them. The tokenizer is pickled for other processes.
 
         Raises:
             InvalidParameterError: a setting, or a key without text.

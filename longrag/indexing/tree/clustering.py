@@ -85,7 +85,7 @@ def cluster_layer(
         clusterer: A callable as described by ``Clusterer``.
         layer: The nodes.
         max_tokens: The most tokens that the texts of a group have together.
-        executor: Where the blocks of a layer are clustered; by default here.
+        executor: Clusters the blocks of a layer; None does it in the calling thread.
 
     Returns:
         Groups of at least two ascending indices, in the order of their first ones, without repeats.

@@ -24,7 +24,7 @@ _NAME_WEIGHT: Final = 2
 class KeywordSummarizer:
     """Lists the key words of a cluster, the most important first, without any model.
 
-    A word counts for the passages that hold it, and by the logarithm of how often it stands in
+    A word counts for the passages that hold it, and by the logarithm of how often it occurs in
     them; names and numbers count double, stop words not at all. Forms of one stem are one word,
     written in the form that occurs most. The abstract of abstracts is made in the same way.
     Deterministic, and independent of the order of the passages but for ties.

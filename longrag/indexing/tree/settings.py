@@ -52,10 +52,10 @@ class TreeBuilder:
         count_tokens: counts the tokens of a text.
         split_sentences: gives the spans of the sentences of a text.
         embedding_text: writes what is embedded of a leaf, from it and its document's metadata.
-        executor: where documents are cut into leaves and layers are clustered, many trees or blocks
-            at the same time, for instance a ``ProcessPoolExecutor``; by default here. It changes
-            nothing about the tree. What goes to other processes is pickled, also ``count_tokens``
-            and a clusterer of your own.
+        executor: cuts documents into leaves and clusters layers, many trees or blocks at the same
+            time, for instance a ``ProcessPoolExecutor``; None does it in the calling thread. The
+            tree is the same. What goes to other processes is pickled, also ``count_tokens`` and a
+            clusterer of your own.
 
     Raises:
         InvalidParameterError: a setting is out of range.

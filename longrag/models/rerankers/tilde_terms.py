@@ -47,7 +47,7 @@ class TermTokenizer(Protocol):
 
     @property
     def fingerprint(self) -> str:
-        """Tells tokenizers apart whose terms are not the same."""
+        """Distinguishes tokenizers whose terms are not the same."""
 
     def terms(self, text: str, /) -> list[int]:
         """Return the terms of a text in order, repeated ones included."""
