@@ -97,6 +97,7 @@ def main() -> None:
     add_data_option(parser)
     parser.add_argument("--clusterer", default="stable")
     parser.add_argument("--summaries", nargs="+", choices=SUMMARIES, default=SUMMARIES)
+    parser.add_argument("--budgets", nargs="+", type=int, default=list(BUDGETS), help="tokens")
     options = parser.parse_args()
     folder: Path = options.data / "a_multihop"
     corpus = [
@@ -129,14 +130,16 @@ def main() -> None:
         tree = run(build_tree(corpus, settings), answer)
         shape = tree.statistics()
         print(f"\n{name}: {shape.nodes} nodes by level, {len(questions)} questions")
-        print_table(tree, questions, asked)
+        print_table(tree, questions, asked, options.budgets)
 
 
-def print_table(tree: Tree, questions: Sequence[Row], asked: NDArray[np.float32]) -> None:
+def print_table(
+    tree: Tree, questions: Sequence[Row], asked: NDArray[np.float32], budgets: Sequence[int]
+) -> None:
     """Print the shares of every search by budget."""
     scorer = TreeScorer(tree)
     scores = [scorer.node_scores(vector) for vector in asked]
-    for budget in BUDGETS:
+    for budget in budgets:
         first: list[tuple[float, float]] = []
         for label, search in searches().items():
             judged = [

@@ -303,6 +303,25 @@ class TestChange:
                 tree = built(list(there.values()), before=tree, **settings)
             assert same(tree, built(list(there.values()), **settings))
 
+    def test_histories_of_hundreds_of_leaves_end_in_the_tree_of_one_build(self):
+        # Two thirds are one leaf each, which are grouped with those of other documents.
+        corpus = [story(number, 4 if number % 3 else 24) for number in range(180)]
+        random = np.random.default_rng(1)
+        for _ in range(5):
+            order = random.permutation(180).tolist()
+            there, outside = order[:120], order[120:]
+            tree = built([corpus[at] for at in there])
+            for _ in range(3):
+                gone, new = random.integers(1, 20, size=2)
+                outside, there = outside + there[:gone], there[gone:]
+                there, outside = there + outside[:new], outside[new:]
+                before = tree
+                tree = built([corpus[at] for at in there], before=before)
+                assert before.nodes.keys() & tree.nodes.keys() < tree.nodes.keys()
+            assert tree.depth >= 3
+            assert tree.statistics().nodes[0] > 250
+            assert same(tree, built([corpus[at] for at in there]))
+
 
 class TestFailure:
     def test_a_cluster_that_cannot_be_summarised_is_named_and_the_rest_is_not_paid_again(
