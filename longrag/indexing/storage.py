@@ -436,7 +436,7 @@ def _read_array(
     try:
         if verify and _file_sha256(path) != entry["sha256"]:
             raise _damage_error(path, "its checksum does not match its content")
-        array = np.load(path, mmap_mode=mode, allow_pickle=False)
+        array = _load_array(path, mode)
     except _UNREADABLE as error:
         raise _damage_error(path, str(error)) from error
     if not isinstance(array, np.ndarray) or (
@@ -444,6 +444,15 @@ def _read_array(
     ):
         raise _damage_error(path, "its type or shape is not the one that was saved")
     return np.asarray(array)
+
+
+def _load_array(path: Path, mode: MapMode) -> object:
+    try:
+        return np.load(path, mmap_mode=mode, allow_pickle=False)
+    except SystemError:
+        # NumPy reads the header as a Python literal, and CPython 3.11's parser of these sometimes
+        # fails where several threads use it at once (CPython issue 106905).
+        return np.load(path, mmap_mode=mode, allow_pickle=False)
 
 
 def _damage_error(path: Path, what: str) -> IndexFormatError:

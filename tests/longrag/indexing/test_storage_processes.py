@@ -1,5 +1,6 @@
 """Several processes that save to one folder and load from it."""
 
+import ast
 import subprocess
 import sys
 from pathlib import Path
@@ -64,6 +65,19 @@ def test_a_save_of_equal_content_does_not_make_a_folder_look_damaged(tmp_path, m
     monkeypatch.setattr(storage, "_read_array", read_late)
     arrays, meta = storage.load_arrays(folder, "numbers", 1)
     assert (arrays["a"].tolist(), meta) == ([1] * 9, {"number": 1})
+
+
+def test_a_parser_that_fails_once_between_threads_is_asked_again(tmp_path, monkeypatch):
+    storage.save_arrays(tmp_path / "saved", "numbers", 1, {"a": np.arange(3)}, {})
+    parse = ast.literal_eval
+
+    def fail_once(text):
+        monkeypatch.setattr(ast, "literal_eval", parse)
+        raise SystemError("AST constructor recursion depth mismatch (before=57, after=54)")
+
+    monkeypatch.setattr(ast, "literal_eval", fail_once)
+    arrays, _ = storage.load_arrays(tmp_path / "saved", "numbers", 1)
+    assert arrays["a"].tolist() == [0, 1, 2]
 
 
 def add(corpus, id_):
