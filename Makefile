@@ -77,7 +77,7 @@ results: $(STAMP)
 	$(BIN)/python benchmarks/results.py
 
 # Time, memory and disk against size, and questions beside changes for a minute each: the figures of
-# docs/scaling.md. It takes a quarter of an hour and 20 GB of disk.
+# docs/scaling.md. It takes half an hour and 20 GB of disk, and 5 GB of memory.
 scale: $(STAMP)
 	$(BIN)/python benchmarks/scale.py
 	OMP_NUM_THREADS=1 LONGRAG_SECONDS=60 $(BIN)/python -m pytest -q -n 0 tests/conformance/test_isolation.py
