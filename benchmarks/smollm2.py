@@ -55,6 +55,11 @@ def answer(prompt: str) -> str:
     return _generate([prompt], max_tokens=32)[0]
 
 
+def judge(prompt: str) -> str:
+    """Return a reply long enough for a list of claims, as the judge of ``results.py``."""
+    return _generate([prompt], max_tokens=96)[0]
+
+
 def _answer(batch: list[tuple[str, Future[str]]]) -> None:
     try:
         texts = _generate([prompt for prompt, _ in batch])

@@ -1,0 +1,242 @@
+"""What the tables of ``results.py`` are made with: prepared sets, MiniLM, and cells."""
+
+from __future__ import annotations
+
+import os
+import statistics
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+for variable in ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS"):
+    os.environ.setdefault(variable, "1")
+
+import numpy as np  # noqa: E402
+
+from longrag.evaluation.datasets import Dataset, read_prepared  # noqa: E402
+from longrag.evaluation.harness import (  # noqa: E402
+    Generator,
+    Pipeline,
+    Report,
+    Result,
+    evaluate,
+)
+from longrag.evaluation.harness.plots import Point, draw_lines  # noqa: E402
+from longrag.models import MiniLmEmbedder  # noqa: E402
+
+ROOT = Path(__file__).parents[1]
+IMAGES = ROOT / "docs" / "images"
+KEPT = ROOT / ".results"
+MULTI_HOP = ("hotpotqa", "musique", "2wiki")
+STORIES = {"squality": 16, "quality": 16}
+"""How many stories of a set are asked about: a hundred questions, and MiniLM on one core."""
+ARTICLES = 12
+"""SQuAD's articles that are searched."""
+PASSAGES = 400
+"""NQ-open's passages that are searched."""
+
+
+@cache
+def minilm() -> MiniLmEmbedder:
+    """Return MiniLM, loaded once."""
+    return MiniLmEmbedder()
+
+
+PREPARED: dict[str, Any] = {}
+"""Vectors made beforehand, by the text of a paragraph, for leaves of trees that are paragraphs."""
+
+
+def embed(texts: Sequence[str], role: Any) -> Any:
+    """Embed with MiniLM, which is loaded where something is neither kept nor prepared."""
+    new = [text for text in texts if text not in PREPARED]
+    made = dict(zip(new, minilm()(new, role), strict=True)) if new else {}
+    return np.stack([made[text] if text in made else PREPARED[text] for text in texts])
+
+
+@dataclass(frozen=True)
+class Bench:
+    """What every table is made with; ``model`` names the language model where there is one."""
+
+    data: Path
+    llm: Generator | None = None
+    model: str = ""
+    judge: Generator | None = None
+    smollm2: Path | None = None
+
+    def dataset(self, name: str) -> Dataset:
+        """Read a prepared set: with its vectors where it has some, SQuAD as whole articles.
+
+        Questions about a book are asked of that book alone.
+        """
+        if name in MULTI_HOP:
+            stem = str(self.data / "a_multihop" / name)
+            return read_prepared(
+                f"{stem}.corpus.jsonl.gz",
+                f"{stem}.questions.dev.jsonl.gz",
+                name=name,
+                vectors=f"{stem}.vectors.f16.npy",
+                question_vectors=f"{stem}.question_vectors.dev.f16.npy",
+            )
+        if name == "wikispeedia":
+            folder = self.data / "e_wikispeedia"
+            return read_prepared(
+                folder / "wikispeedia.corpus.jsonl.gz",
+                folder / "wikispeedia.questions.dev.jsonl.gz",
+                name=name,
+                chunks=folder / "subset1500.chunks.jsonl.gz",
+                vectors=folder / "subset1500.chunk_vectors.f16.npy",
+                question_vectors=folder / "wikispeedia.question_vectors.dev.f16.npy",
+            )
+        if name in STORIES:
+            stem = str(self.data / "c_longdoc" / name)
+            books = read_prepared(
+                f"{stem}.corpus.jsonl.gz", f"{stem}.questions.dev.jsonl.gz", name=name
+            )
+            kept = first_documents(books, STORIES[name])
+            # A title before each passage would cost tokens, and says nothing in a single story.
+            untitled = tuple(replace(one, title="") for one in kept.documents)
+            return replace(kept, documents=untitled, each_document=True)
+        stem = str(self.data / "b_singlehop" / name)
+        whole = read_prepared(
+            f"{stem}.corpus.jsonl.gz", f"{stem}.questions.dev.jsonl.gz", name=name
+        )
+        return first_documents(whole, PASSAGES if name == "nq_open" else ARTICLES)
+
+    def evaluate(
+        self,
+        name: str,
+        pipelines: Sequence[Pipeline | str],
+        questions: int | None,
+        *,
+        model: bool = False,
+        **given: Any,
+    ) -> Report:
+        """Evaluate pipelines on a set, with MiniLM, and keep the results.
+
+        The language model is there with ``model`` alone.
+        """
+        began = time.process_time()
+        dataset = self.dataset(name)
+        if dataset.given is not None and name in MULTI_HOP:
+            texts = (one.text for one in dataset.documents)
+            PREPARED.update(zip(texts, dataset.given.vectors, strict=True))
+        report = evaluate(
+            [dataset],
+            pipelines,
+            questions=questions,
+            embedders={"minilm": embed},
+            llm=self.llm if model else None,
+            folder=KEPT,
+            names={"llm": self.model} if model else {},
+            watch=show,
+            **given,
+        )
+        print(f"\r{name}: {time.process_time() - began:.0f} CPU s\033[K", file=sys.stderr)
+        return report
+
+
+def first_documents(dataset: Dataset, count: int) -> Dataset:
+    """Return the first documents of a set with their questions, for MiniLM on one core."""
+    documents = dataset.documents[:count]
+    kept = {one.id for one in documents}
+    questions = [one for one in dataset.questions if kept.issuperset(one.gold_ids)]
+    return replace(dataset, documents=documents, questions=tuple(questions))
+
+
+def show(label: str, done: int, total: int) -> None:
+    """Show how far a run is."""
+    if not total or done % 20 == 0:
+        print(f"\r{label}: {done} of {total}\033[K", end="", file=sys.stderr, flush=True)
+
+
+def column(report: Report, measure: str, *, digits: int = 2) -> dict[str, str]:
+    """Return a cell a pipeline: the mean, its interval, and an arrow where it is surely other."""
+    scored = [one for one in report.results if measure in one.measures]
+    if not scored:
+        return {one.label: "-" for one in report.results}
+    first = scored[0]
+    cells = {}
+    for one in report.results:
+        mean = report.mean(one, measure)
+        if mean is None:
+            cells[one.label] = "-"
+            continue
+        gap = report.difference(one, first, measure)
+        arrow = " ▲" if gap.low > 0 else " ▼" if gap.high < 0 else ""
+        low, high = f"{mean.low:.{digits}f}", f"{mean.high:.{digits}f}"
+        cells[one.label] = f"{mean.mean:.{digits}f} [{low}, {high}]{arrow}"
+    return cells
+
+
+def read_tokens(report: Report) -> dict[str, str]:
+    """Return the mean tokens read a question."""
+    return {
+        one.label: f"{statistics.fmean(row['tokens'] for row in one.rows):,.0f}"
+        for one in report.results
+    }
+
+
+def milliseconds(report: Report) -> dict[str, str]:
+    """Return the mean CPU milliseconds a question."""
+    return {
+        one.label: f"{1000 * statistics.fmean(row['costs']['cpu'] for row in one.rows):,.1f}"
+        for one in report.results
+    }
+
+
+def table(columns: Mapping[str, Mapping[str, str]], head: str = "") -> str:
+    """Lay out columns of cells by label as Markdown."""
+    labels = list(dict.fromkeys(label for cells in columns.values() for label in cells))
+    lines = [[head, *columns], ["---"] * (len(columns) + 1)]
+    lines += [[label, *(cells.get(label, "-") for cells in columns.values())] for label in labels]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def by_budget(report: Report, measure: str, budgets: Sequence[int]) -> dict[str, dict[str, str]]:
+    """Return a column of cells for each budget of tokens."""
+    columns = {}
+    for budget in budgets:
+        found = at_budget(report, budget)
+        cells = column(Report(tuple(found.values()), report.seed), measure)
+        columns[f"{measure}, {budget:,} tokens"] = dict(zip(found, cells.values(), strict=True))
+    return columns
+
+
+def at_budget(report: Report, budget: int) -> dict[str, Result]:
+    """Return the results within a budget by the names of their pipelines."""
+    return {
+        one.label.replace(f", token_budget={budget}", ""): one
+        for one in report.results
+        if one.settings.token_budget == budget
+    }
+
+
+def costs_of(results: Mapping[str, Result]) -> dict[str, dict[str, str]]:
+    """Return what results cost to build and to ask, as columns."""
+    return {
+        "build, CPU s": {label: f"{one.build['cpu']:.1f}" for label, one in results.items()},
+        "texts embedded": {
+            label: f"{one.build['embedded']:,.0f}" for label, one in results.items()
+        },
+        "a question, CPU ms": {
+            label: f"{1000 * statistics.fmean(row['costs']['cpu'] for row in one.rows):.1f}"
+            for label, one in results.items()
+        },
+    }
+
+
+def draw(report: Report, name: str, measure: str) -> None:
+    """Draw a measure by budget, a line a pipeline, into the page's pictures."""
+    lines: dict[str, list[Point]] = {}
+    for one in report.results:
+        mean, budget = report.mean(one, measure), one.settings.token_budget
+        if mean is not None and budget is not None:
+            label = one.label.replace(f", token_budget={budget}", "")
+            lines.setdefault(label, []).append(Point(budget, mean.mean, mean.low, mean.high))
+    title = f"{name}: {measure} within a budget of tokens, with 95 % intervals"
+    picture = draw_lines(title, "token budget", {k: v for k, v in lines.items() if len(v) > 1})
+    (IMAGES / f"results-{name}.svg").write_text(picture, encoding="utf-8")
