@@ -2,9 +2,9 @@
 
     python benchmarks/draw_trees.py
 
-Reads the tables in docs/concepts/clusterers.md, which ``raptor_change_cost.py`` and
-``raptor_build.py --scale`` measure, and writes the pictures of that page to docs/images, so
-that the pictures show the figures of the page.
+Reads the tables in docs/concepts/clusterers.md, which ``raptor_change_cost.py``,
+``raptor_build.py --scale`` and ``tree_scale.py`` measure, and writes the pictures of that page to
+docs/images, so that the pictures show the figures of the page.
 """
 
 from __future__ import annotations
@@ -21,6 +21,10 @@ CHANGE = re.compile(
     r"^\| ([\d,]+) \| (.+?) \| \d+ \| [\d,]+ \| ([\d.]+) \| ([\d.]+) \| [\d.]+ \|", re.MULTILINE
 )
 SCALE = re.compile(r"^\| ([\d,]+) \| ([\d.]+) \| (\d+) \| ([\d.]+) \| (\d+) \|$", re.MULTILINE)
+WHOLE = re.compile(
+    r"^\| `(.+?)` \| ([\d,]+) \| [\d,]+ \| \d+ \| ([\d.]+) \| ([\d.]+) \| ([\d,]+) \|$",
+    re.MULTILINE,
+)
 COLOURS = ("#0b6e4f", "#b3452c", "#33658a", "#7a5195", "#8a7a1f", "#555555", "#c06c9b")
 WIDTH, HEIGHT, LEFT, RIGHT, BOTTOM = 640, 360, 60, 150, 48
 
@@ -110,6 +114,15 @@ def build_costs(page: str) -> tuple[Lines, Lines]:
     return seconds, memory
 
 
+def whole_costs(page: str) -> Lines:
+    """Return leaves and CPU seconds of whole builds, without and with the embedder's."""
+    lines: defaultdict[str, list[tuple[int, float]]] = defaultdict(list)
+    for name, leaves, own, embedding, _ in WHOLE.findall(page):
+        lines[name].append((count(leaves), float(own)))
+        lines[f"{name}, embedder too"].append((count(leaves), float(own) + float(embedding)))
+    return dict(lines)
+
+
 def count(text: str) -> int:
     """Read a number with commas."""
     return int(text.replace(",", ""))
@@ -135,6 +148,14 @@ def main() -> None:
             "CPU seconds",
             sizes,
             2,
+            lambda leaves: leaves / 105_000,
+        ),
+        "tree-whole": Picture(
+            whole_costs(page),
+            "CPU seconds from documents to a whole tree, by number of leaves",
+            "CPU seconds",
+            sizes,
+            20,
             lambda leaves: leaves / 105_000,
         ),
         "tree-memory": Picture(
