@@ -71,7 +71,7 @@ bench: $(STAMP)
 	$(BIN)/python benchmarks/maxp.py
 	$(BIN)/python benchmarks/retriever.py
 
-# The tables and pictures of docs/results.md, from shared/data beside the checkout: 25 minutes of one
+# The tables and pictures of docs/results.md, from shared/data beside the checkout: half an hour of one
 # core at first, and what was kept in .results is not made again. LONGRAG_SMOLLM2 names the folder of
 # SmolLM2's weights; without it the tables that need a model are left as they are.
 results: $(STAMP)

@@ -2,10 +2,10 @@
 
     LONGRAG_SMOLLM2=FOLDER make results
     python benchmarks/results.py --only chunking systems
-    python benchmarks/results.py --llm my_models:gpt --only readers judged
+    python benchmarks/results.py --llm my_models:gpt --only readers swapped judged
 
 Every table is an evaluation by ``longrag.evaluation.harness``, kept in the folder ``.results``, so
-that a run which was stopped goes on and vectors are made once. The first run takes 25 minutes of
+that a run which was stopped goes on and vectors are made once. The first run takes half an hour of
 one core, most of it MiniLM and SmolLM2. Questions are drawn by a seed from the half of each set
 that is not kept apart. A cell is a mean with its 95 % interval over questions; behind it stands an
 arrow where the paired difference to the first row is sure, up where it is better.
@@ -46,7 +46,7 @@ from results_bench import (
     table,
 )
 from results_books import quality, squality
-from results_model import judged, readers, riches, with_smollm2
+from results_model import judged, readers, riches, swapped, with_smollm2
 
 from longrag.calls import Embed, Request, run
 from longrag.evaluation.harness import Pipeline, Report
@@ -273,6 +273,7 @@ SECTIONS: Mapping[str, Section] = {
 }
 WITH_A_MODEL: Mapping[str, Section] = {
     "readers": readers,
+    "swapped": swapped,
     "judged": judged,
     "riches": riches,
 }

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from results_bench import Bench, column, milliseconds, read_tokens, table
 
-from longrag.evaluation.harness import Pipeline
+from longrag.evaluation.harness import Pipeline, Report
 from longrag.evaluation.judged import JUDGED
 from longrag.index_file.models import load_generator
 
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 GGUF = "SmolLM2-135M-Instruct.Q4_1.gguf"
 READ = 20
 """Questions that a language model reads for."""
+SWAPPED = 6
+"""Questions of each row where modules are swapped."""
 SCORED = 6
 """Questions whose answers are judged, of two pipelines."""
 QUOTED = 25
@@ -53,6 +55,27 @@ def readers(bench: Bench) -> Iterator[tuple[str, str]]:
             for one in report.results
         }
     yield "readers", table(columns, "pipeline")
+
+
+def swapped(bench: Bench) -> Iterator[tuple[str, str]]:
+    """One module swapped at a time with a language model as the reader, and the recipes."""
+    given = {"chunk_size": 100, "token_budget": 300, "embedder": "minilm", "reader": "llm"}
+    base = Pipeline.named("hybrid", **given)
+    names = ("balanced efficiency", "best performance")
+    recipes = [Pipeline.named(one, **given) for one in names]
+    both = bench.evaluate("squad", [base], SWAPPED, model=True, ablate=True)
+    whole = bench.evaluate("squad", recipes, SWAPPED, model=True)
+    report = Report((*both.results, *whole.results), both.seed)
+    columns = {
+        "answer is read": column(report, "AR"),
+        f"EM, {bench.model}": column(report, "EM"),
+        f"F1, {bench.model}": column(report, "F1"),
+        "calls a question": {
+            one.label: f"{statistics.fmean(row['costs']['calls'] for row in one.rows):.1f}"
+            for one in report.results
+        },
+    }
+    yield "swapped", table(columns, "pipeline")
 
 
 def judged(bench: Bench) -> Iterator[tuple[str, str]]:
