@@ -81,6 +81,7 @@ results: $(VENV)/.minilm
 # docs/scaling.md. It takes half an hour and 20 GB of disk, and 5 GB of memory.
 scale: $(STAMP)
 	$(BIN)/python benchmarks/scale.py
+	$(BIN)/python benchmarks/tree_scale.py
 	OMP_NUM_THREADS=1 LONGRAG_SECONDS=60 $(BIN)/python -m pytest -q -n 0 tests/conformance/test_isolation.py
 
 # What is lost when trees are killed, damaged, forged, starved of disk or of answers, as a table; and

@@ -164,7 +164,8 @@ def ablation(bench: Bench) -> Iterator[tuple[str, str]]:
         ),
     ]
     both = bench.evaluate("squad", [base], 40, ablate=True)
-    scorers = {"cosine": EmbeddingScorer(embed)}
+    # Remembering nothing, so that no row saves what an earlier one has embedded.
+    scorers = {"cosine": EmbeddingScorer(embed, remember=0)}
     whole = bench.evaluate("squad", more, 40, scorers=scorers)
     report = Report((*both.results, *whole.results), both.seed)
     columns = {

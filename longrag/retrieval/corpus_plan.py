@@ -135,7 +135,9 @@ class CorpusPlan:
         rows = self.rows
         kept = [block for block in blocks if block.first_row(rows) >= 0]
         if not any(map(len, kept)):
-            rows = MaxPIndex.new_rows(next((len(b.vectors[0]) for b in blocks if b.vectors), 1))
+            # Each block is asked once: another process may take its vectors out meanwhile.
+            first = next(filter(None, (block.vectors for block in blocks)), None)
+            rows = MaxPIndex.new_rows(len(first[0]) if first else 1)
         elif len(rows) > _MOST_ROWS * sum(map(len, blocks)) + _SPARED_ROWS:
             rows = _copy_rows(rows, kept)
         self._rows = rows

@@ -207,6 +207,29 @@ def test_what_is_deleted_while_the_cache_is_made_does_not_stay_in_it(path):
     assert not Path(f"{path}.cache").exists()
 
 
+@pytest.mark.parametrize("at", [1, 2])
+def test_a_reader_follows_where_all_vectors_change_between_two_of_its_reads(path, at):
+    writer = opened(path)
+
+    class Changing(IndexDatabase):
+        fetches = 0
+
+        def fetch(self, part, keys):
+            found = super().fetch(part, keys)
+            self.fetches += 1
+            if self.fetches == at:
+                change(writer, [page(n, version=2) for n in range(PAGES)])
+            return found
+
+    database = Changing(path, name="pages", kind=KIND)
+    reader = DatabaseCorpus(database, UnitBuilder(**SIZES))
+    database.fetches = 0
+    change(writer, [page(n, version=1) for n in range(PAGES)])
+    reader.view()
+    assert database.fetches >= at
+    assert_equal(reader, built([page(n, version=2) for n in range(PAGES)]))
+
+
 def test_vectors_that_are_stored_are_not_kept_beside_the_rows(tmp_path):
     corpus = opened(tmp_path / "i.db")
     change(corpus, [page(n) for n in range(PAGES)])
