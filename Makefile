@@ -78,7 +78,7 @@ results: $(VENV)/.minilm
 	$(BIN)/python benchmarks/results.py
 
 # Time, memory and disk against size, and questions beside changes for a minute each: the figures of
-# docs/scaling.md. It takes half an hour and 20 GB of disk, and 5 GB of memory.
+# docs/scaling.md. It takes half an hour, 20 GB of disk and 12 GB of memory.
 scale: $(STAMP)
 	$(BIN)/python benchmarks/scale.py
 	$(BIN)/python benchmarks/tree_scale.py
