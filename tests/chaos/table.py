@@ -54,7 +54,9 @@ def killed_builds(framework: Framework, folder: Path, trials: int, rng: random.R
 
         def build() -> None:
             index = framework.build(PaidModel(log), journal=folder / "journal")
-            (folder / "done").write_text(state(index))
+            # A kill between the file's creation and its content would look like a lost tree.
+            (folder / "ending").write_text(state(index))
+            (folder / "ending").replace(folder / "done")
 
         while kills < trials or not finished:
             if kills < trials:
