@@ -1,4 +1,4 @@
-"""Questions about a whole book: QuALITY and SQuALITY, each question asked of its own story."""
+"""Tables of QuALITY and SQuALITY, whose questions are each asked of one story alone."""
 
 from __future__ import annotations
 

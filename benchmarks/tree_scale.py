@@ -62,7 +62,7 @@ class HashedWords:
 
 
 def articles(data: Path, leaves: int) -> list[Document]:
-    """Read the first articles that have about so many leaves."""
+    """Read articles from the first on, until they have about this many leaves."""
     found: list[Document] = []
     left = leaves * CHARACTERS
     for row in rows(data / "e_wikispeedia" / "wikispeedia.corpus.jsonl.gz"):

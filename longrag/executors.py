@@ -29,7 +29,7 @@ _TRIES = 3
 
 
 def check_executor(executor: Executor | None) -> None:
-    """Check that a value is None or has an executor's methods, or raise a typed error."""
+    """Raise ``InvalidParameterError`` unless a value is None or can be submitted work."""
     if executor is not None and not callable(getattr(executor, "submit", None)):
         raise InvalidParameterError(
             "executor", executor, "a concurrent.futures.Executor or None", "See docs/scaling.md."

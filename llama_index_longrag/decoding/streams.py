@@ -10,7 +10,7 @@ from llama_index.core.base.llms.types import CompletionResponse, CompletionRespo
 from llama_index.core.base.response.schema import AsyncStreamingResponse, StreamingResponse
 
 ReadAnswer: TypeAlias = Callable[[CompletionResponse | None], str]
-"""Reads the answer from a model's last response; the response is None without a call."""
+"""Reads the answer from the last response of a model, or from None where it was not called."""
 
 
 @dataclass

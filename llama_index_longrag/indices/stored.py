@@ -41,7 +41,7 @@ from longrag.locks import Lock
 from longrag.types import Document
 
 S = TypeVar("S", bound=VersionedStruct)
-I = TypeVar("I", bound="StoredIndex[Any]")  # noqa: E741
+IndexT = TypeVar("IndexT", bound="StoredIndex[Any]")
 
 _KIND = "llama-index storage"
 _VERSION = 1
@@ -122,12 +122,12 @@ class StoredIndex(BaseIndex[S]):
 
     @classmethod
     def from_persist_dir(
-        cls: type[I],
+        cls: type[IndexT],
         persist_dir: str,
         *,
         vector_store: BasePydanticVectorStore | None = None,
         **kwargs: Any,
-    ) -> I:
+    ) -> IndexT:
         """Load the one index of a folder that ``persist`` or ``storage_context.persist`` wrote.
 
         A ``vector_store`` that LlamaIndex does not read from there by itself is given.

@@ -26,7 +26,7 @@ from longrag.indexing.database import IndexDatabase
 
 T = TypeVar("T")
 S = TypeVar("S", bound=VersionedStruct)
-I = TypeVar("I", bound="UpdatableIndex[Any]")  # noqa: E741
+IndexT = TypeVar("IndexT", bound="UpdatableIndex[Any]")
 
 
 class UpdatableIndex(StoredIndex[S]):
@@ -46,21 +46,21 @@ class UpdatableIndex(StoredIndex[S]):
 
     @classmethod
     def from_documents(
-        cls: type[I],
+        cls: type[IndexT],
         documents: Sequence[LlamaIndexDocument],
         storage_context: StorageContext | None = None,
         show_progress: bool = False,
         callback_manager: CallbackManager | None = None,
         transformations: list[TransformComponent] | None = None,
         **kwargs: Any,
-    ) -> I:
+    ) -> IndexT:
         """Build an index over documents, whole unless ``transformations`` are given."""
         storage_context = storage_context or StorageContext.from_defaults()
         callback_manager = callback_manager or Settings.callback_manager
         transformations = transformations or [WholeDocuments()]
         documents = list(documents)
         hashes = {document.id_: document.hash for document in documents}
-        make = cast("Callable[..., I]", cls)
+        make = cast("Callable[..., IndexT]", cls)
         with (
             callback_manager.as_trace("index_construction"),
             open_span(f"{cls.__name__}.from_documents", documents=len(documents)),
@@ -80,15 +80,15 @@ class UpdatableIndex(StoredIndex[S]):
 
     @classmethod
     async def afrom_documents(
-        cls: type[I],
+        cls: type[IndexT],
         documents: Sequence[LlamaIndexDocument],
         storage_context: StorageContext | None = None,
         **kwargs: Any,
-    ) -> I:
+    ) -> IndexT:
         """Build an index over documents with the models' async calls; see ``from_documents``."""
         storage_context = storage_context or StorageContext.from_defaults()
         documents = list(documents)
-        make = cast("Callable[..., I]", cls)
+        make = cast("Callable[..., IndexT]", cls)
         with open_span(f"{cls.__name__}.afrom_documents", documents=len(documents)):
             index = await asyncio.to_thread(make, [], storage_context=storage_context, **kwargs)
             # Until the models have answered, nothing of the index may be found in the storage.
@@ -98,7 +98,7 @@ class UpdatableIndex(StoredIndex[S]):
         return index
 
     @classmethod
-    def _open(cls: type[I], database: IndexDatabase, settings: Mapping[str, Any]) -> I:
+    def _open(cls: type[IndexT], database: IndexDatabase, settings: Mapping[str, Any]) -> IndexT:
         """Return the index in a database.
 
         Raises:
@@ -107,7 +107,7 @@ class UpdatableIndex(StoredIndex[S]):
         for own in ("nodes", "index_struct", "storage_context", "database"):
             if settings.get(own) is not None:
                 raise InvalidParameterError(own, settings[own], "left out with a database")
-        make = cast("Callable[..., I]", cls)
+        make = cast("Callable[..., IndexT]", cls)
         return make([], database=database, **settings)
 
     @property

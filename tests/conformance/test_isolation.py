@@ -1,10 +1,9 @@
 """Questions beside changes, in both frameworks: no error, no torn answer, no lost change.
 
-Indexes that do not change themselves (MaxP, the keys of RICHES, a corpus in a folder) are saved
-again and again in place of what the others open.
-
 Thirty-two threads, and over a database four processes too, ask each index while one thread changes
 it. A change gives every document another version at once, so an answer with two versions is torn.
+MaxP, the keys of RICHES and a corpus in a folder do not change: they are saved again and again in
+one place, while the threads and the processes open what is there.
 ``LONGRAG_SECONDS=60`` asks for a minute in place of a second.
 """
 
