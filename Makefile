@@ -11,7 +11,7 @@ WORKERS ?= auto
 PARALLEL := -n $(WORKERS) --dist worksteal
 UNIT := tests/longrag tests/llama_index_longrag tests/langchain_longrag tests/conformance
 
-.PHONY: demo demo-riches test quick coverage lint docs pythons bench results scale chaos fmt unit floor stores agents llama-cpp clean
+.PHONY: demo demo-riches test quick coverage lint docs pythons bench results scale chaos fmt unit floor stores agents faults llama-cpp clean
 
 demo: $(STAMP)
 	$(BIN)/python examples/00_demo.py
@@ -21,7 +21,12 @@ demo-riches: $(STAMP)
 	$(BIN)/python examples/20_riches.py
 
 test: $(STAMP)
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest $(PARALLEL)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest $(PARALLEL) $(LONG_FAULTS:%=--ignore %)
+
+# Restores, failovers, stopped writers and dead networks under live processes: minutes of waiting.
+LONG_FAULTS := $(addprefix tests/faults/test_,gunicorn.py restores.py timeouts.py)
+faults: $(STAMP)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest $(PARALLEL) $(LONG_FAULTS)
 
 # What a change is most likely to have broken, in under a minute: the linters, and the tests of the
 # modules that differ from BRANCH (main by default).
@@ -85,11 +90,16 @@ scale: $(STAMP)
 	OMP_NUM_THREADS=1 LONGRAG_SECONDS=60 $(BIN)/python -m pytest -q -n 0 tests/conformance/test_isolation.py
 
 # What is lost when trees are killed, damaged, forged, starved of disk or of answers, as a table; and
-# builds, databases and journals that are killed or damaged far more often than in the tests.
+# builds, databases and journals that are killed or damaged, and folders that are odd, far more often
+# than in the tests.
 chaos: $(STAMP)
 	OMP_NUM_THREADS=1 $(BIN)/python -m tests.chaos --trials 100
 	LONGRAG_KILLS=200 $(BIN)/python -m pytest tests/longrag/indexing/tree/test_tree_kills.py tests/longrag/indexing/test_database.py
+	LONGRAG_TREES=1000 $(BIN)/python -m pytest tests/longrag/ingestion/test_files.py
 	LONGRAG_FLIPS=10000 $(BIN)/python -m pytest --timeout 0 tests/longrag/test_journal_damage.py
+	LONGRAG_FLIPS=1000 $(BIN)/python -m pytest --timeout 0 tests/formats/test_flips.py
+	LONGRAG_FILTER_PAIRS=100000 $(BIN)/python -m pytest --timeout 0 tests/properties/test_metadata_filter_properties.py
+	LONGRAG_HISTORIES=20 LONGRAG_OPENINGS=50 $(BIN)/python -m pytest --timeout 0 tests/faults
 
 # The retrievers over every vector store that runs here without a container.
 stores: .venv-stores/.installed

@@ -14,8 +14,8 @@ import time
 import numpy as np
 
 from longrag.calls import Embed, Request, run
+from longrag.indices.corpus import CorpusIndex
 from longrag.ingestion import read_documents
-from longrag.retrieval.corpus import CorpusIndex
 
 
 def answer(request: Request) -> object:

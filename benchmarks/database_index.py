@@ -24,8 +24,8 @@ from scale_memory import memory, peak
 from longrag.calls import Embed, run
 from longrag.indexing.codes import Codes
 from longrag.indexing.database import IndexDatabase
+from longrag.indices.corpus_database import KIND, DatabaseCorpus
 from longrag.ingestion.builder import UnitBuilder
-from longrag.retrieval.corpus_database import KIND, DatabaseCorpus
 from longrag.retrieval.filters import DocumentFilter
 from longrag.types import Document
 
@@ -88,13 +88,13 @@ def read_beside(path: Path) -> None:
     ask(index, None)
     opening = time.process_time() - start
     print("opened", flush=True)
-    taken, seen = [], {index.database.generation()}
+    taken, seen = [], {index.database.revision().generation}
     end = path.with_name("end")
     while not end.exists():
         start = time.process_time()
         ask(index, None)
         taken.append(time.process_time() - start)
-        seen.add(index.database.generation())
+        seen.add(index.database.revision().generation)
         time.sleep(0.05)
     shared = statistics.median(taken) * 1000
     print(f"{opening:.3f} {len(taken)} {shared:.2f} {max(taken):.3f} {len(seen)} {own_memory()}")

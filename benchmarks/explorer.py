@@ -18,9 +18,9 @@ from playwright.sync_api import sync_playwright
 from longrag.calls import run
 from longrag.explorer import explore
 from longrag.indexing import ExtractiveSummarizer, TreeBuilder
+from longrag.indices import CorpusIndex
+from longrag.indices.tree import TreeIndex
 from longrag.models import LsaEmbedder
-from longrag.retrieval import CorpusIndex
-from longrag.retrieval.tree_index import TreeIndex
 from longrag.types import Document
 
 STEPS = """

@@ -24,9 +24,9 @@ from longrag.calls import Embed, Request, run
 from longrag.indexing.tree.settings import TreeBuilder
 from longrag.indexing.tree.summaries import ExtractiveSummarizer
 from longrag.indexing.tree.tree import Tree
+from longrag.indices.tree import TreeIndex
 from longrag.models import LsaEmbedder
 from longrag.models.words import content_terms
-from longrag.retrieval.tree_index import TreeIndex
 from longrag.retrieval.tree_search import TreeScorer, collapsed
 from longrag.types import Document
 

@@ -52,9 +52,9 @@ from longrag.calls import Embed, Request, run
 from longrag.evaluation.harness import Pipeline, Report
 from longrag.index_file.models import load_generator
 from longrag.indexing import ExtractiveSummarizer, TreeBuilder
+from longrag.indices import CorpusIndex, TreeIndex
 from longrag.ingestion import UnitBuilder
 from longrag.models import EmbeddingScorer, LsaEmbedder
-from longrag.retrieval import CorpusIndex, TreeIndex
 from longrag.types import Document
 
 PAGE = ROOT / "docs" / "results.md"

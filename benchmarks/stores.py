@@ -25,7 +25,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 from llama_index.core.vector_stores.types import FilterOperator, MetadataFilter, MetadataFilters
 
 from llama_index_longrag import MaxPRetriever
-from longrag.integration.store_checks import check_rows
+from longrag.stores.checks import check_rows
 from tests.stores.made import Servers, made_for_llama_index
 
 STORES = ("pgvector", "Qdrant local", "Chroma embedded", "Chroma server")

@@ -1,5 +1,5 @@
-from .bridge.store_profiles import StoreProfile as StoreProfile
-from .bridge.store_profiles import register_store_profile as register_store_profile
+from .bridge.store_kinds import register_store as register_store
+from .bridge.stores import StoreKind as StoreKind
 from .decoding.chat_model import ChatRiches as ChatRiches
 from .decoding.retriever import RichesRetriever as RichesRetriever
 from .indices.long_units import LongRAGIndex as LongRAGIndex

@@ -1,5 +1,5 @@
-from .bridge.store_profiles import StoreProfile as StoreProfile
-from .bridge.store_profiles import register_store_profile as register_store_profile
+from .bridge.store_kinds import register_store as register_store
+from .bridge.store_queries import StoreKind as StoreKind
 from .decoding.llm import RichesLLM as RichesLLM
 from .decoding.query_engine import RichesQueryEngine as RichesQueryEngine
 from .indices.long_units import LongRAGIndex as LongRAGIndex
@@ -9,9 +9,9 @@ from .ingestion.long_units import LongUnitNodeParser as LongUnitNodeParser
 from .models.embeddings import LocalEmbedding as LocalEmbedding
 from .models.llms import ExtractiveLLM as ExtractiveLLM
 from .recipes.engine import RecipeQueryEngine as RecipeQueryEngine
+from .recipes.engine import RecipeSynthesizer as RecipeSynthesizer
 from .recipes.recipes import balanced_efficiency as balanced_efficiency
 from .recipes.recipes import best_performance as best_performance
-from .recipes.synthesizer import RecipeSynthesizer as RecipeSynthesizer
 from .refinement.compression import CompressPostprocessor as CompressPostprocessor
 from .refinement.repeats import DeduplicatePostprocessor as DeduplicatePostprocessor
 from .refinement.rerank import MonoT5Rerank as MonoT5Rerank

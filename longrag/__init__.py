@@ -5,6 +5,17 @@ what they share. Each folder is one step of text on its way from corpus to answe
 ``indexing``, ``retrieval``, ``synthesis``.
 """
 
+import sys
+
+if (
+    sys.argv[:1] == ["-m"]
+    and sys.orig_argv[-len(sys.argv)] in ("longrag", "-mlongrag")
+    and not getattr(sys.flags, "safe_path", sys.flags.isolated)
+):
+    # `python -m longrag` searches the current folder first, where documents of others may lie. What
+    # the interpreter imports before this line, and this package, it has looked for there.
+    del sys.path[0]
+
 import logging
 
 # The loggers are silent unless an application sets up logging.

@@ -8,11 +8,11 @@ import sys
 from collections.abc import Sequence
 
 from longrag import __version__
-from longrag.cli import ask, check_store, demo, evaluate, explore, index, mcp
+from longrag.cli import ask, check, check_store, demo, evaluate, explore, index, mcp
 from longrag.cli.arguments import Parser
 from longrag.errors import LongragError
 
-_COMMANDS = (index, ask, explore, evaluate, mcp, demo, check_store)
+_COMMANDS = (index, ask, explore, evaluate, mcp, demo, check, check_store)
 _INTERRUPTED = 130
 
 
@@ -30,6 +30,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     # Libraries that load weights would draw bars into what is asked to be quiet.
     os.environ.setdefault("TQDM_DISABLE", "1")
+    # numba would take these from a file in the current folder, and run the machine code it kept.
+    for name in ("NUMBA_CACHE_DIR", "NUMBA_CACHE_LOCATOR_CLASSES"):
+        os.environ.setdefault(name, "")
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             # Documents hold characters that a console may not know.

@@ -1,10 +1,10 @@
 """Claims on model calls, so that processes which share a journal do not make one call twice.
 
-A claim is a row of the journal. It is valid as long as the process that made it runs and has the
-journal open, which a journal in PostgreSQL can tell of every machine. Where that cannot be checked,
-for instance of a file from another container, it is valid for ``CLAIM_SECONDS``. A claim that is
-not valid any more is taken over. So a call may be made twice in the worst case, but no process
-waits for ever.
+A claim is a row of the journal. It is valid as long as the process that made it runs, was not
+stopped by a signal, and has the journal open. A journal in PostgreSQL can tell of every machine
+whether it is open. Where nothing of this can be checked, for instance of a file from another
+container, a claim is valid for ``CLAIM_SECONDS``. A claim that is not valid any more is taken over.
+So a call may be made twice in the worst case, but no process waits for ever.
 """
 
 from __future__ import annotations
@@ -25,6 +25,9 @@ SCHEMA: Final = (
     "CREATE TABLE IF NOT EXISTS longrag_claim (key {bytes} PRIMARY KEY, token TEXT, host TEXT,"
     " pid INTEGER, started TEXT, until DOUBLE PRECISION){options}"
 )
+
+# What /proc calls a process that a signal or a debugger has stopped.
+_STOPPED: Final = ("T", "t")
 
 # Tokens of the journals that are open in this process.
 _here: set[str] = set()
@@ -72,7 +75,7 @@ class Claimant:
             if row is not None and _is_due(row[4], now) and lives(row):
                 return False
         pid = os.getpid()
-        owner = (self.token, platform.node(), pid, _read_start(pid), now + CLAIM_SECONDS)
+        owner = (self.token, platform.node(), pid, _read_process(pid)[1], now + CLAIM_SECONDS)
         rows.executemany("DELETE FROM longrag_claim WHERE key = ?", [(key,) for key in keys])
         rows.executemany(
             "INSERT INTO longrag_claim (key, token, host, pid, started, until)"
@@ -114,7 +117,16 @@ def is_running(claim: Sequence[object]) -> bool:
         return True
     if pid == os.getpid():
         return token in _here
-    return _runs(pid, started)
+    return _runs(pid, started) and not is_stopped(claim)
+
+
+def is_stopped(claim: Sequence[object]) -> bool:
+    """Whether a signal has stopped the process of a claim; False where that cannot be checked."""
+    _, host, pid, started = claim[:4]
+    if not isinstance(pid, int) or host != platform.node():
+        return False
+    state, start = _read_process(pid)
+    return state in _STOPPED and start == started
 
 
 def _runs(pid: int, started: object) -> bool:
@@ -129,15 +141,15 @@ def _runs(pid: int, started: object) -> bool:
     except (OSError, OverflowError):
         return False
     # Another process may have been given the same number since.
-    return _read_start(pid) == started
+    return _read_process(pid)[1] == started
 
 
-def _read_start(pid: int) -> str:
-    """Return when a process was started, as text; "" if unknown or if it has ended."""
+def _read_process(pid: int) -> tuple[str, str]:
+    """Return the state of a process and when it was started; "" if unknown or if it has ended."""
     try:
         line = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
     except OSError:
-        return ""
+        return "", ""
     # The name of the program, in parentheses, may hold spaces.
     fields = line.rpartition(")")[2].split()
-    return "" if fields[0] == "Z" else fields[19]
+    return ("", "") if fields[0] == "Z" else (fields[0], fields[19])

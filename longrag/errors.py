@@ -15,8 +15,10 @@ LongragError
 ├── IndexFormatError                     a saved index that is damaged, foreign or newer
 ├── StaleIndexError                      an index that somebody else has changed meanwhile
 ├── DatabaseError                        a database that cannot be reached, is locked or is full
+│   └── DatabaseTimeoutError             a database that did not answer in time
 ├── WorkerError                          a worker of an executor that died again and again
 ├── JournalError                         a journal that cannot be read or written
+│   └── JournalTimeoutError              one beside an index whose database did not answer in time
 └── MissingExtraError (ImportError)      an optional dependency that is not installed
 
 ShortResultWarning (UserWarning)         the same as ShortResultError, as a warning
@@ -24,6 +26,10 @@ NoJournalWarning (UserWarning)           a build by a paid model that keeps no a
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from difflib import get_close_matches
+from types import MappingProxyType
 
 
 class LongragError(Exception):
@@ -38,6 +44,31 @@ class InvalidParameterError(LongragError, ValueError):
         super().__init__(f"{message}. {remedy}" if remedy else message)
         self.parameter = parameter
         self.received = received
+
+
+def check_arguments(
+    call: str,
+    given: Iterable[str],
+    allowed: Iterable[str] = (),
+    remedies: Mapping[str, str] = MappingProxyType({}),
+) -> None:
+    """Raise ``InvalidParameterError`` for the first argument that a call does not take.
+
+    What the argument was given is not told, since it may be a password or a whole corpus.
+
+    Args:
+        call: the name of what is called.
+        given: the names of the arguments.
+        allowed: the names that are known.
+        remedies: what to do instead, by name; otherwise a name that is written alike is shown.
+    """
+    known = sorted(allowed)
+    for name in given:
+        if name not in known:
+            alike = [f"Did you mean {other!r}?" for other in get_close_matches(name, known, n=1)]
+            remedy = remedies.get(name, "".join(alike))
+            expected = f"one of {known}" if known else "left out"
+            raise InvalidParameterError(f"an argument of {call}", name, expected, remedy)
 
 
 class InvalidDocumentError(LongragError, ValueError):
@@ -85,7 +116,7 @@ class SummaryError(GenerationError):
 class ModelCallError(LongragError):
     """A model could not be called, however often it was tried, or is not called any more.
 
-    ``kind`` says why, as ``longrag.integration.failures`` tells failures apart; the model's own
+    ``kind`` says why, as ``longrag.calls.failures`` tells failures apart; the model's own
     error is the cause.
     """
 
@@ -138,12 +169,20 @@ class DatabaseError(LongragError):
     """A database cannot be reached, is locked by another writer, or is full."""
 
 
+class DatabaseTimeoutError(DatabaseError):
+    """A database did not answer in time; the message names what was waited for."""
+
+
 class WorkerError(LongragError):
     """Work in an executor failed because the process that did it died, each time it was tried."""
 
 
 class JournalError(LongragError):
     """A journal cannot be opened, read or written."""
+
+
+class JournalTimeoutError(JournalError, DatabaseTimeoutError):
+    """The database that keeps paid answers beside an index did not answer in time."""
 
 
 class MissingExtraError(LongragError, ImportError):

@@ -10,7 +10,6 @@ made from it, and SQLite overwrites the freed pages with zeros.
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
@@ -21,9 +20,11 @@ from typing import Final, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from longrag import forks
 from longrag.claims import Claimant, Rows
 from longrag.errors import EmbeddingError, GenerationError, InvalidParameterError, JournalError
-from longrag.journal_storage import Server, Storage, open_storage
+from longrag.journal_storage import IndexFile, Server, Storage, open_storage
+from longrag.locks import Lock
 from longrag.types import LARGEST_VALUE, stable_id
 
 Vector: TypeAlias = NDArray[np.float32]
@@ -41,7 +42,8 @@ class Journal:
 
     One journal may hold several models, and several threads and processes may use it at once: a
     call that one of them has *claimed* is not made by the others, who take its answer. A file is
-    created with mode 0600. A closed journal raises ``JournalError``.
+    created with mode 0600. A closed journal raises ``JournalError``. A process that is forked goes
+    on with a new connection.
 
     Args:
         path: the file; it is created when it is missing or empty. That of an index in a database
@@ -62,7 +64,7 @@ class Journal:
 
     def __init__(
         self,
-        path: str | os.PathLike[str] | Server,
+        path: str | os.PathLike[str] | IndexFile | Server,
         *,
         model: str = "",
         embed_model: str = "",
@@ -74,14 +76,17 @@ class Journal:
         self._embed_model = embed_model
         self._max_bytes = max_bytes
         self._index = index
-        self._lock = threading.Lock()
+        self._lock = Lock()
         self._claimant = Claimant()
         self._storage: Storage | None = None
-        try:
-            self._storage = open_storage(path, self._claimant.token)
-        except JournalError:
-            self._claimant.forget()
-            raise
+        # A fork in between would let the child inherit a connection that nobody closes.
+        with forks.inside:
+            try:
+                self._storage = open_storage(path, self._claimant.token)
+            except JournalError:
+                self._claimant.forget()
+                raise
+            forks.join(self)
         self._place = self._storage.place
 
     def get(self, prompt: str) -> str | None:
@@ -153,7 +158,7 @@ class Journal:
         sources: Sequence[Iterable[str]],
     ) -> None:
         entries = [
-            (key, kind, content, _checksum(kind, key, content), self._index)
+            (key, kind, content, entry_checksum(kind, key, content), self._index)
             for key, content in zip(keys, contents, strict=True)
         ]
         named = [
@@ -259,6 +264,17 @@ class Journal:
                 self._claimant.leave(rows)
             storage.close()
 
+    def before_fork(self) -> None:
+        """Close the connection where two processes cannot share it."""
+        if self._storage is not None:
+            self._storage.before_fork()
+
+    def after_fork(self) -> None:
+        """Use a connection and claims of this process alone."""
+        self._claimant = Claimant()
+        if self._storage is not None:
+            self._storage.after_fork(self._claimant.token)
+
     def __enter__(self) -> Journal:
         return self
 
@@ -278,7 +294,7 @@ class Journal:
         if row is None:
             return None
         content, checksum = row
-        if not isinstance(content, bytes) or checksum != _checksum(kind, key, content):
+        if not isinstance(content, bytes) or checksum != entry_checksum(kind, key, content):
             raise self._damage_error()
         return content
 
@@ -331,7 +347,8 @@ def _encode(text: str) -> bytes:
     return text.encode("utf-8", "surrogatepass")
 
 
-def _checksum(kind: int, key: bytes, content: bytes) -> bytes:
+def entry_checksum(kind: int, key: bytes, content: bytes) -> bytes:
+    """Return the checksum that is stored beside an entry."""
     return sha256(bytes((kind,)) + key + content).digest()[:16]
 
 

@@ -9,17 +9,23 @@ from __future__ import annotations
 import os
 import sqlite3
 import stat
-import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import AbstractContextManager, contextmanager, suppress
+from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from longrag import claims
+from longrag import claims, forks
 from longrag.claims import Rows
-from longrag.errors import JournalError
+from longrag.errors import (
+    DatabaseError,
+    DatabaseTimeoutError,
+    IndexFormatError,
+    JournalError,
+    JournalTimeoutError,
+)
+from longrag.locks import Lock
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
@@ -54,7 +60,20 @@ _POSTGRESQL: Final = {
 }
 
 # Locked while this process creates or opens a journal.
-_opening = threading.Lock()
+_opening = Lock()
+
+
+@dataclass(frozen=True, slots=True)
+class IndexFile:
+    """The SQLite file of an index, which keeps paid answers too.
+
+    Attributes:
+        path: the file.
+        timeout: seconds to wait for another process that writes.
+    """
+
+    path: Path
+    timeout: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,10 +83,12 @@ class Server:
     Attributes:
         place: names the database in errors, without a password.
         connect: returns a new connection of SQLAlchemy.
+        typed_errors: runs a block whose errors of the driver become ``DatabaseError``.
     """
 
     place: str
-    connect: Callable[[], Connection]
+    connect: Callable[[], Connection] = field(repr=False)
+    typed_errors: Callable[[], AbstractContextManager[None]] = field(repr=False)
 
 
 class Storage(Protocol):
@@ -96,6 +117,12 @@ class Storage(Protocol):
     def lives(self, rows: Rows, claim: Sequence[object]) -> bool:
         """Return whether the claimant of a row of claims has its journal open."""
 
+    def before_fork(self) -> None:
+        """Close what two processes cannot share, unless it is in use."""
+
+    def after_fork(self, token: str) -> None:
+        """Leave to the parent, in its child, what is still open; ``token`` names the child."""
+
     def close(self) -> None:
         """Close the connection."""
 
@@ -103,15 +130,25 @@ class Storage(Protocol):
 class FileStorage:
     """A SQLite file: one made for a journal, or that of an index."""
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
+    def __init__(self, path: str | os.PathLike[str], timeout: float = _WAIT_SECONDS) -> None:
         self.place = os.fspath(path)
+        self._timeout = timeout
         self._in_index = False
+        self._used = False
+        self._connection: sqlite3.Connection | None = self._open()
+
+    def _open(self) -> sqlite3.Connection:
         connection: sqlite3.Connection | None = None
         try:
             with _opening:
                 self._create()
+                if forks.is_inherited(os.stat(self.place)):
+                    raise JournalError(
+                        f"the journal {self.place} was in use when this process was forked. Open it"
+                        " after the fork."
+                    )
                 connection = sqlite3.connect(
-                    self.place, timeout=_WAIT_SECONDS, check_same_thread=False
+                    self.place, timeout=self._timeout, check_same_thread=False
                 )
                 self._prepare(connection)
         except (OSError, sqlite3.Error, UnicodeError, JournalError) as error:
@@ -119,8 +156,8 @@ class FileStorage:
                 connection.close()
             if isinstance(error, JournalError):
                 raise
-            raise JournalError(f"cannot open the journal {self.place}: {error}") from error
-        self._connection = connection
+            raise self._failed("cannot be opened", error) from error
+        return connection
 
     def _create(self) -> None:
         """Make the file with its mode, before SQLite would under the caller's umask."""
@@ -168,15 +205,37 @@ class FileStorage:
     @contextmanager
     def rows(self, *, write: bool = False) -> Iterator[Rows]:
         """Give the connection, in a transaction when writing."""
+        if self._connection is None:
+            self._connection = self._open()
+        connection, process = self._connection, os.getpid()
+        self._used = True
         try:
-            if not write:
-                yield self._connection
-                return
-            self._connection.execute("BEGIN IMMEDIATE")
-            with self._connection:
-                yield self._connection
-        except (sqlite3.Error, UnicodeError) as error:
-            raise JournalError(f"the journal {self.place} failed: {error}") from error
+            if write:
+                connection.execute("BEGIN IMMEDIATE")
+            yield connection
+            if os.getpid() != process:
+                raise JournalError(
+                    f"the journal {self.place}: this process was forked while it was written, which"
+                    " its parent goes on with"
+                )
+            connection.commit()
+        except BaseException as error:
+            if os.getpid() == process:
+                with suppress(sqlite3.Error):
+                    connection.rollback()
+            if isinstance(error, sqlite3.Error | UnicodeError):
+                raise self._failed("failed", error) from error
+            raise
+        finally:
+            self._used = False
+
+    def _failed(self, how: str, error: BaseException) -> JournalError:
+        if "database is locked" in str(error):
+            return JournalTimeoutError(
+                f"the journal {self.place}: waited {self._timeout:g} s for another process that is"
+                " writing to it. Try again."
+            )
+        return JournalError(f"the journal {self.place} {how}: {error}")
 
     def check_sources(self, rows: Rows) -> bool:
         """Let SQLite compare the table with its index by key, which holds every row again."""
@@ -205,9 +264,22 @@ class FileStorage:
         """Look the claimant up among the processes of this machine."""
         return claims.is_running(claim)
 
+    def before_fork(self) -> None:
+        """Close the file, unless the thread that forks is using it."""
+        if self._connection is not None and not self._used:
+            self._connection.close()
+            self._connection = None
+
+    def after_fork(self, token: str) -> None:
+        """Never use a file again that was in use."""
+        if self._connection is not None:
+            forks.keep_away(self.place, self._connection)
+            self._connection = None
+
     def close(self) -> None:
         """Close the file."""
-        self._connection.close()
+        if self._connection is not None:
+            self._connection.close()
 
 
 class ServerStorage:
@@ -238,17 +310,19 @@ class ServerStorage:
         from sqlalchemy.exc import SQLAlchemyError
 
         try:
-            connection = self._connected()
-            with connection.begin():
-                rows = _ServerRows(connection)
-                if write:
-                    rows.execute(f"SELECT pg_advisory_xact_lock({_WRITING})")
-                yield rows
-        except (SQLAlchemyError, OSError, UnicodeError) as error:
+            with self._server.typed_errors():
+                connection = self._connected()
+                with connection.begin():
+                    rows = _ServerRows(connection)
+                    if write:
+                        rows.execute(f"SELECT pg_advisory_xact_lock({_WRITING})")
+                    yield rows
+        except (DatabaseError, IndexFormatError, SQLAlchemyError, UnicodeError) as error:
             if self._connection is not None and self._connection.invalidated:
                 self.close()
-            said = getattr(error, "orig", None) or error
-            raise JournalError(f"the paid answers in {self.place} failed: {said}") from error
+            timed_out = isinstance(error, DatabaseTimeoutError)
+            raised = JournalTimeoutError if timed_out else JournalError
+            raise raised(f"the paid answers cannot be used: {error}") from error
 
     def _connected(self) -> Connection:
         """Return the connection; one that was lost while a model was asked is made again."""
@@ -275,7 +349,6 @@ class ServerStorage:
             self._connection = connection
             with connection.begin():
                 rows = _ServerRows(connection)
-                rows.execute(f"SET lock_timeout = '{_WAIT_SECONDS}s'")
                 rows.execute("SELECT pg_advisory_lock(?)", (_lock_number(self._token),))
         return self._connection
 
@@ -302,7 +375,17 @@ class ServerStorage:
             return True
         number = _lock_number(str(claim[0]))
         free = rows.execute("SELECT pg_try_advisory_xact_lock(?)", (number,)).fetchone()
-        return not free[0]
+        return not free[0] and not claims.is_stopped(claim)
+
+    def before_fork(self) -> None:
+        """Keep the session, whose lock tells others that this process runs."""
+
+    def after_fork(self, token: str) -> None:
+        """Leave the session to the parent."""
+        self._token = token
+        if self._connection is not None:
+            forks.leave(self._connection)
+            self._connection = None
 
     def close(self) -> None:
         """End the session."""
@@ -333,7 +416,7 @@ class _ServerRows:
         return self._connection.execute(text((first + marked).replace("::", r"\:\:")), values)
 
 
-def open_storage(place: str | os.PathLike[str] | Server, token: str) -> Storage:
+def open_storage(place: str | os.PathLike[str] | IndexFile | Server, token: str) -> Storage:
     """Open the tables of a journal, and make them where they are missing.
 
     Raises:
@@ -342,6 +425,8 @@ def open_storage(place: str | os.PathLike[str] | Server, token: str) -> Storage:
     """
     if isinstance(place, Server):
         return ServerStorage(place, token)
+    if isinstance(place, IndexFile):
+        return FileStorage(place.path, place.timeout)
     return FileStorage(place)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copyreg
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import Enum
 from hashlib import sha256
 from itertools import groupby
 from types import MappingProxyType
@@ -258,6 +259,9 @@ def comparable(value: object) -> Hashable:
     plain = value.item() if isinstance(value, np.generic) else value
     if not isinstance(plain, SCALARS) or plain != plain:  # noqa: PLR0124 - not a number
         return _NoValue()
+    if isinstance(plain, Enum):
+        # Equal to its value, but hashed by its name.
+        plain = plain.value
     return (isinstance(plain, bool), plain)
 
 

@@ -1,96 +1,136 @@
-"""How LangChain's models answer the core's requests."""
+"""How LangChain's models answer the core's requests, and its prompt templates as the core's."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import partial
-from typing import TYPE_CHECKING, Any
+from collections.abc import Awaitable, Mapping, Sequence
+from typing import Any
 
-from langchain_core.callbacks import Callbacks
+from langchain_core.callbacks import (
+    AsyncCallbackManagerForRetrieverRun,
+    BaseCallbackManager,
+    CallbackManagerForRetrieverRun,
+    Callbacks,
+)
 from langchain_core.cross_encoders import BaseCrossEncoder
 from langchain_core.embeddings import Embeddings
 from langchain_core.language_models import LanguageModelLike
+from langchain_core.prompts import BasePromptTemplate
 from langchain_core.runnables import RunnableConfig, ensure_config
 
 from langchain_longrag.bridge.replies import reply_text
-from langchain_longrag.bridge.traces import traced
-from longrag.calls import CallLimit, Embed, Generate
+from langchain_longrag.bridge.traces import RunType, StepRuns
+from longrag.calls import Embed, Generate
+from longrag.calls.flows import async_method
 from longrag.errors import InvalidParameterError
-from longrag.integration.answering import Answerer, Calls, Handler, MethodCall
+from longrag.models.replies import PromptEcho
 from longrag.models.rerankers.scorers import Scorer
 
-if TYPE_CHECKING:
-    from longrag.journal import Journal
 
-
-def embed(model: Embeddings, request: Embed, config: RunnableConfig | None = None) -> Calls[Any]:
-    """Embed by the model's methods for documents and queries, in a run below that of a config."""
-    documents = request.role == "document"
-    calls = _embed_documents if documents else _embed_queries
-    return traced(
-        config,
-        f"{type(model).__name__}.{'embed_documents' if documents else 'embed_query'}",
-        {"texts": list(request.texts)},
-        calls(model, request.texts),
-        run_type="embedding",
-    )
-
-
-def _embed_documents(model: Embeddings, texts: Sequence[str]) -> Calls[Any]:
-    return (yield MethodCall(model, "embed_documents", (list(texts),)))
-
-
-def _embed_queries(model: Embeddings, texts: Sequence[str]) -> Calls[Any]:
-    # A comprehension cannot yield.
-    vectors = []
-    for text in texts:
-        vector = yield MethodCall(model, "embed_query", (text,))
-        vectors.append(vector)
-    return vectors
-
-
-def generate(llm: LanguageModelLike, config: RunnableConfig, request: Generate) -> Calls[Any]:
-    """Ask a model by ``invoke``, so that callbacks, retries and rate limiters see the call."""
-    return reply_text((yield MethodCall(llm, "invoke", (request.prompt, config))))
-
-
-def model_handlers(
-    *,
-    llm: LanguageModelLike | None = None,
-    embedding: Embeddings | None = None,
-    config: RunnableConfig | None = None,
-) -> dict[type, Handler]:
-    """Return the handlers of the models that are given.
+class ModelAnswers:
+    """Answers requests by the models that are given.
 
     Args:
-        llm: answers ``Generate``.
+        llm: answers ``Generate``, by ``invoke``, so that callbacks, retries and rate limiters see
+            the call.
         embedding: answers ``Embed``.
         config: passed to every call of ``llm``; embeddings are runs below its run.
     """
-    handlers: dict[type, Handler] = {}
-    if llm is not None:
-        handlers[Generate] = partial(generate, llm, call_config(config))
-    if embedding is not None:
-        handlers[Embed] = partial(embed, embedding, config=config)
-    return handlers
+
+    def __init__(
+        self,
+        *,
+        llm: LanguageModelLike | None = None,
+        embedding: Embeddings | None = None,
+        config: RunnableConfig | None = None,
+    ) -> None:
+        self._llm = llm
+        self._embedding = embedding
+        self._config = config
+        self._llm_config = None if llm is None else call_config(config)
+
+    def answer(self, request: Any) -> Any:
+        """Return a model's answer.
+
+        Raises:
+            NotImplementedError: no model was given that answers such a request.
+        """
+        if isinstance(request, Embed) and self._embedding is not None:
+            return embed(self._embedding, request, self._config)
+        if isinstance(request, Generate) and self._llm is not None:
+            return reply_text(self._llm.invoke(request.prompt, self._llm_config))
+        raise NotImplementedError(type(request).__name__)
+
+    def aanswer(self, request: Any) -> Awaitable[Any]:
+        """Ask a model by its async methods."""
+        if isinstance(request, Embed) and self._embedding is not None:
+            return aembed(self._embedding, request, self._config)
+        if isinstance(request, Generate) and self._llm is not None:
+            return agenerate(self._llm, request, self._llm_config)
+        raise NotImplementedError(type(request).__name__)
 
 
-def model_answerer(
-    *,
-    llm: LanguageModelLike | None = None,
-    embedding: Embeddings | None = None,
-    config: RunnableConfig | None = None,
-    max_concurrency: int = 1,
-    limit: CallLimit | None = None,
-    journal: Journal | None = None,
-) -> Answerer:
-    """Make an answerer of models; see ``model_handlers`` and ``Answerer``."""
-    return Answerer(
-        model_handlers(llm=llm, embedding=embedding, config=config),
-        max_in_flight=max_concurrency,
-        limit=limit,
-        journal=journal,
-    )
+def embed(model: Embeddings, request: Embed, config: RunnableConfig | None = None) -> Any:
+    """Embed by the model's methods for documents and queries, in a run below that of a config."""
+    with _embedding_run(model, request, config):
+        if request.role == "document":
+            return model.embed_documents(list(request.texts))
+        return list(map(model.embed_query, request.texts))
+
+
+async def aembed(model: Embeddings, request: Embed, config: RunnableConfig | None = None) -> Any:
+    """Embed as ``embed`` does, by the model's async methods."""
+    async with _embedding_run(model, request, config):
+        if request.role == "document":
+            return await async_method(model, "embed_documents")(list(request.texts))
+        vectors: list[Any] = []
+        embed_query = async_method(model, "embed_query")
+        for text in request.texts:
+            vectors += [await embed_query(text)]
+        return vectors
+
+
+async def agenerate(
+    llm: LanguageModelLike, request: Generate, config: RunnableConfig | None
+) -> object:
+    """Return the text of a model's answer."""
+    return reply_text(await llm.ainvoke(request.prompt, config))
+
+
+def _embedding_run(model: Embeddings, request: Embed, config: RunnableConfig | None) -> CallRun:
+    method = "embed_documents" if request.role == "document" else "embed_query"
+    texts = {"texts": list(request.texts)}
+    return CallRun(config, f"{type(model).__name__}.{method}", texts, "embedding")
+
+
+class CallRun:
+    """A run around calls that LangChain has no callbacks for, below that of a config.
+
+    A context manager, sync and async; where nobody listens it does nothing.
+    """
+
+    def __init__(
+        self, config: RunnableConfig | None, name: str, inputs: dict[str, Any], run_type: RunType
+    ) -> None:
+        callbacks = None if config is None else config.get("callbacks")
+        unheard = isinstance(callbacks, BaseCallbackManager) and not callbacks.handlers
+        self._runs = None if config is None or unheard else StepRuns(config)
+        self._shown = (name, inputs, run_type)
+
+    def __enter__(self) -> None:
+        if self._runs is not None:
+            self._runs.begin(*self._shown)
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if self._runs is not None and isinstance(error, Exception | None):
+            self._runs.end(error)
+
+    async def __aenter__(self) -> None:
+        if self._runs is not None:
+            await self._runs.abegin(*self._shown)
+
+    async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if self._runs is not None and isinstance(error, Exception | None):
+            await self._runs.aend(error)
 
 
 def call_config(config: RunnableConfig | None) -> RunnableConfig:
@@ -100,6 +140,13 @@ def call_config(config: RunnableConfig | None) -> RunnableConfig:
     own.pop("run_id", None)
     own.pop("run_name", None)
     return own
+
+
+def retriever_config(
+    run_manager: CallbackManagerForRetrieverRun | AsyncCallbackManagerForRetrieverRun,
+) -> RunnableConfig:
+    """Return the config for what is called below the run of a retriever."""
+    return RunnableConfig(callbacks=run_manager.get_child())
 
 
 def with_callbacks(callbacks: Callbacks) -> RunnableConfig | None:
@@ -130,3 +177,39 @@ class _PairScorer:
 
     def __call__(self, query: str, texts: Sequence[str], /) -> Any:
         return self._encoder.score([(query, text) for text in texts])
+
+
+def to_prompt(
+    template: BasePromptTemplate[Any] | str | None, default: str, slots: Mapping[str, str]
+) -> str:
+    """Return a template as the core's prompts are written, where a slot is ``{question}``.
+
+    ``slots`` are the names of the core's slots by LangChain's, the one that is needed first.
+
+    Raises:
+        InvalidParameterError: the template lacks that one, or has others.
+    """
+    if template is None:
+        return default
+    if isinstance(template, str):
+        return template
+    needed, variables = next(iter(slots)), set(template.input_variables)
+    if needed not in variables or not variables <= set(slots):
+        raise InvalidParameterError(
+            "prompt",
+            sorted(variables),
+            f"a template with the variable {needed}, and no others than {', '.join(slots)}",
+            "Fill other variables with its partial().",
+        )
+    # The core fills its slots by their names in braces and leaves other braces alone.
+    return template.format_prompt(**{v: f"{{{slots[v]}}}" for v in variables}).to_string()
+
+
+def prompt_echo(
+    prompt: BasePromptTemplate[Any], values: Mapping[str, Any], question: str
+) -> PromptEcho:
+    """Return what is no answer to a prompt: its words without the texts put into it."""
+    empty = dict.fromkeys(("context", "input", "long_answer"), "")
+    given = {name: {**values, **empty}[name] for name in prompt.input_variables}
+    messages = prompt.format_prompt(**given).to_messages()
+    return PromptEcho.of("\n".join(str(message.text) for message in messages), question)

@@ -10,20 +10,21 @@ from __future__ import annotations
 
 import copy
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final, cast
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final
 
 from langchain_core.documents import Document
 from langchain_core.runnables import RunnableConfig
-from langchain_core.stores import BaseStore
 from langchain_core.vectorstores import VectorStore
 
-from langchain_longrag.bridge.traces import traced
+from langchain_longrag.bridge.answering import CallRun
 from longrag import types as core
+from longrag.calls.flows import async_method
 from longrag.errors import InvalidDocumentError, StoreError
-from longrag.integration import records
-from longrag.integration.answering import Calls, MethodCall
-from longrag.integration.records import (
+from longrag.retrieval import records
+from longrag.retrieval.assembly import unit_of_chunks
+from longrag.retrieval.records import (
+    documents_metadata,
     read_number,
     read_offset,
     read_result,
@@ -31,8 +32,8 @@ from longrag.integration.records import (
     read_unit,
     result_record,
     unit_record,
+    unproven_ids,
 )
-from longrag.retrieval.assembly import unit_of_chunks
 from longrag.retrieval.units import Hit
 
 BY_VECTOR: Final = "similarity_search_with_score_by_vector"
@@ -42,6 +43,7 @@ DESCRIBED: Final = "text"
 """The metadata key of a text before which something was put."""
 
 _CHUNK_KEYS = ("doc_id", "start_index")
+_PLACE_KEYS = (*_CHUNK_KEYS, "end_index")
 
 
 def to_core(
@@ -68,8 +70,13 @@ def to_core(
 
 def from_unit(unit: core.LongUnit, sources: Mapping[str, core.Document]) -> Document:
     """Convert a unit; it keeps the metadata on which all its documents agree."""
-    shared = core.shared_metadata(sources[doc_id].metadata for doc_id in unit.doc_ids)
+    shared = members_metadata(unit, sources)
     return Document(id=unit.id, page_content=unit.text, metadata={**shared, **unit_record(unit)})
+
+
+def members_metadata(unit: core.LongUnit, documents: Mapping[str, core.Document]) -> dict[str, Any]:
+    """Return what the documents of a unit agree on, without their places in other documents."""
+    return documents_metadata((documents[id_].metadata for id_ in unit.doc_ids), _PLACE_KEYS)
 
 
 def from_chunk(chunk: core.Chunk, source: core.Document | None) -> Document:
@@ -82,7 +89,8 @@ def from_chunk(chunk: core.Chunk, source: core.Document | None) -> Document:
         own["start_index"] = chunk.doc_start
     if chunk.title:
         own["title"] = chunk.title
-    kept = dict(source.metadata) if source else {}
+    known = source.metadata if source else {}
+    kept = {key: value for key, value in known.items() if key not in _CHUNK_KEYS}
     if records.is_unit(kept, None):
         # The source is a unit that is grouped again, and its chunks are not units.
         kept = {key: value for key, value in kept.items() if key not in records.UNIT_KEYS}
@@ -131,6 +139,12 @@ def to_chunk(document: Document, unit_id: str, at: int = 0) -> core.Chunk:
     )
 
 
+def to_row(document: Document) -> core.LongUnit | core.Chunk:
+    """Convert a document of a store, a unit or a chunk."""
+    own = str(document.id or "")
+    return to_unit(document) if is_unit(document) else to_chunk(document, own)
+
+
 def is_described(document: Document) -> bool:
     """Whether ``ChunkMetadataTransformer`` put something before the text.
 
@@ -154,6 +168,8 @@ class StoredUnits:
         self._chunks: dict[str, core.Chunk] = {}
         self._ends: Counter[str] = Counter()
         self._metadata: dict[str, dict[str, Any]] = {}
+        self.unproven: set[str] = set()
+        """The documents that rows name in their metadata, without a proof."""
         self.documents: dict[str, core.Document] = {}
         """What is known of the documents that chunks begin in: what all their chunks agree on."""
 
@@ -185,6 +201,7 @@ class StoredUnits:
         unit_id = self.read_unit_id(document)
         chunk = to_chunk(document, unit_id, self._ends[unit_id])
         if chunk.id not in self._chunks:
+            self.unproven.update(set(unproven_ids(chunk)) - {document.id})
             self._chunks[chunk.id] = chunk
             self._ends[unit_id] = max(self._ends[unit_id], chunk.end) + 1
             own = {k: v for k, v in document.metadata.items() if k not in _CHUNK_KEYS}
@@ -224,7 +241,19 @@ class StoredUnits:
     def to_unit(self, unit_id: str, document: Document) -> core.LongUnit:
         """Convert a whole unit, which knows its metadata better than its chunks."""
         self._metadata[unit_id] = document.metadata
-        return to_unit(document.model_copy(update={"id": unit_id}))
+        unit = to_unit(document.model_copy(update={"id": unit_id}))
+        self.unproven.update(set(unproven_ids(unit)) - {document.id})
+        return unit
+
+    def to_units(
+        self, unit_ids: Sequence[str], documents: Sequence[Document | None]
+    ) -> dict[str, core.LongUnit]:
+        """Convert the documents that a store of whole units has given, without those not found."""
+        return {
+            unit_id: self.to_unit(unit_id, document)
+            for unit_id, document in zip(unit_ids, documents, strict=False)
+            if document is not None
+        }
 
     def metadata_of(self, unit_id: str) -> dict[str, Any]:
         """Return the metadata of a unit, or what all its chunks seen agree on."""
@@ -286,16 +315,20 @@ def _convert_chunks(documents: Sequence[Document], stored: StoredUnits) -> Itera
 
 
 def from_result(
-    found: core.RetrievedUnit, metadata: Mapping[str, Any], unit_key: str = "unit_id"
+    found: core.RetrievedUnit,
+    metadata: Mapping[str, Any],
+    unit_key: str = "unit_id",
+    *,
+    unproven: Collection[str] = (),
 ) -> Document:
-    """Convert a retrieved unit with the metadata known of it."""
+    """Convert a retrieved unit with the metadata known of it; see ``StoredUnits.unproven``."""
     return Document(
         id=found.unit.id,
         page_content=found.unit.text,
         metadata={
             unit_key: found.unit.id,
-            **metadata,
-            **result_record(found),
+            **documents_metadata([metadata]),
+            **result_record(found, unproven),
             "score": read_number(found.score),
         },
     )
@@ -316,45 +349,45 @@ def to_retrieved(document: Document) -> core.RetrievedUnit:
     return read_result(unit, metadata, score=read_number(metadata.get("score")), otherwise=chunk)
 
 
-def search_store(
+def find_rows(
     store: VectorStore,
     query: str,
     vector: Sequence[float] | None,
     kwargs: Mapping[str, Any],
     config: RunnableConfig | None = None,
-) -> Calls[Sequence[tuple[Document, float | None]]]:
+) -> Sequence[tuple[Document, float | None]]:
     """Search a store by a query's vector, when it is given, or by the query.
 
     A store that has no scores gives None for each. The search is a run below that of the config.
     """
-    calls = _search_store(store, query, vector, kwargs)
-    name = f"{type(store).__name__}.search"
-    return traced(config, name, {"query": query}, calls, run_type="retriever")
+    with CallRun(config, f"{type(store).__name__}.search", {"query": query}, "retriever"):
+        if vector is not None:
+            rows: list[tuple[Document, float | None]] = getattr(store, BY_VECTOR)(
+                list(vector), **kwargs
+            )
+            return rows
+        try:
+            return store.similarity_search_with_score(query, **kwargs)
+        except NotImplementedError:
+            return [(document, None) for document in store.similarity_search(query, **kwargs)]
 
 
-def _search_store(
-    store: VectorStore, query: str, vector: Sequence[float] | None, kwargs: Mapping[str, Any]
-) -> Calls[Sequence[tuple[Document, float | None]]]:
-    if vector is not None:
-        rows = yield MethodCall(store, BY_VECTOR, (list(vector),), kwargs)
-        return cast("list[tuple[Document, float | None]]", rows)
-    try:
-        rows = yield MethodCall(store, "similarity_search_with_score", (query,), kwargs)
-    except NotImplementedError:
-        documents = yield MethodCall(store, "similarity_search", (query,), kwargs)
-        return [(document, None) for document in documents]
-    return cast("list[tuple[Document, float | None]]", rows)
-
-
-def fetch_units(
-    docstore: BaseStore[str, Document] | None, unit_ids: Sequence[str], stored: StoredUnits
-) -> Calls[dict[str, core.LongUnit]]:
-    """Get whole units from a document store, without those it does not hold."""
-    if docstore is None:
-        return {}
-    documents = yield MethodCall(docstore, "mget", (list(unit_ids),))
-    return {
-        unit_id: stored.to_unit(unit_id, document)
-        for unit_id, document in zip(unit_ids, documents, strict=True)
-        if document is not None
-    }
+async def afind_rows(
+    store: VectorStore,
+    query: str,
+    vector: Sequence[float] | None,
+    kwargs: Mapping[str, Any],
+    config: RunnableConfig | None = None,
+) -> Sequence[tuple[Document, float | None]]:
+    """Search a store as ``find_rows`` does, by its async methods."""
+    async with CallRun(config, f"{type(store).__name__}.search", {"query": query}, "retriever"):
+        if vector is not None:
+            rows: list[tuple[Document, float | None]] = await async_method(store, BY_VECTOR)(
+                list(vector), **kwargs
+            )
+            return rows
+        try:
+            return await store.asimilarity_search_with_score(query, **kwargs)
+        except NotImplementedError:
+            found = await store.asimilarity_search(query, **kwargs)
+            return [(document, None) for document in found]

@@ -47,6 +47,14 @@ def _add_filter(inputs: Any, *, filter: MetadataFilter | None = None) -> Any:
     return given if wanted is None else {**given, FILTER: wanted}
 
 
+def pass_inputs(inputs: Any) -> Any:
+    """Be the first step of a chain whose calls take no arguments, and refuse those that come.
+
+    Only the first step is given the arguments of a call, and ``assign`` would pass them over.
+    """
+    return inputs
+
+
 def drop_keys(*names: str) -> Runnable[dict[str, Any], dict[str, Any]]:
     """Make a step that leaves out what the steps hand on among themselves, while it streams."""
 

@@ -18,10 +18,10 @@ from langchain_core.messages import BaseMessage, HumanMessage
 from langchain_core.runnables import Runnable, RunnableConfig, RunnableLambda
 
 from langchain_longrag.bridge.replies import reply_text
+from longrag.calls.flows import async_method
 from longrag.errors import InvalidParameterError
-from longrag.integration.answering import Calls, MethodCall
-from longrag.integration.media import no_image
-from longrag.retrieval.media_store import MediaItem, Wanted
+from longrag.indexing.media_store import MediaItem, Wanted
+from longrag.retrieval.media import no_image
 from longrag.retrieval.multimodal import EmbedMedia, GenerateMedia
 from longrag.types import stable_id
 
@@ -97,18 +97,21 @@ def to_item(document: Document, number: int, image_key: str) -> MediaItem:
     return MediaItem(id_, image, caption, generated, metadata)
 
 
-def embed_media(embedding: ImageTextEmbeddings, request: EmbedMedia) -> Calls[Any]:
+def embed_media(embedding: ImageTextEmbeddings, request: EmbedMedia) -> Any:
     """Embed by the embeddings' own methods, which take images as files."""
     if request.kind == "text":
-        # A comprehension cannot yield.
-        vectors = []
-        for text in request.inputs:
-            vector = yield MethodCall(embedding, "embed_query", (text,))
-            vectors.append(vector)
-        return vectors
+        return [embedding.embed_query(text) for text in request.inputs]
+    with TemporaryDirectory() as folder:
+        return embedding.embed_image(_write_files(request.inputs, Path(folder)))
+
+
+async def aembed_media(embedding: ImageTextEmbeddings, request: EmbedMedia) -> Any:
+    """Embed by the embeddings' async methods, where there are any."""
+    if request.kind == "text":
+        return [await async_method(embedding, "embed_query")(text) for text in request.inputs]
     with TemporaryDirectory() as folder:
         uris = _write_files(request.inputs, Path(folder))
-        return (yield MethodCall(embedding, "embed_image", (uris,)))
+        return await async_method(embedding, "embed_image")(uris)
 
 
 def as_runnable(name: str, generator: MediaGenerator | None) -> Runnable[Any, Any] | None:
@@ -126,18 +129,34 @@ def as_runnable(name: str, generator: MediaGenerator | None) -> Runnable[Any, An
 
 def generate_media(
     generator: Runnable[Any, Any], request: GenerateMedia, prompt: str, config: RunnableConfig
-) -> Calls[Any]:
+) -> Any:
     """Make an image of a text, or a caption of an image.
 
     Raises:
         GenerationError: what was made is no image.
     """
-    asked: Any = request.query
-    if request.wanted == "caption":
-        asked = _to_block(request.query)
-        if not isinstance(generator, _FunctionGenerator):
-            asked = [HumanMessage(content=[{"type": "text", "text": prompt}, asked])]
-    made = yield MethodCall(generator, "invoke", (asked, config))
+    asked = _generator_input(generator, request, prompt)
+    return _read_made(request, generator.invoke(asked, config))
+
+
+async def agenerate_media(
+    generator: Runnable[Any, Any], request: GenerateMedia, prompt: str, config: RunnableConfig
+) -> Any:
+    """Make what ``generate_media`` does."""
+    asked = _generator_input(generator, request, prompt)
+    return _read_made(request, await generator.ainvoke(asked, config))
+
+
+def _generator_input(generator: Runnable[Any, Any], request: GenerateMedia, prompt: str) -> Any:
+    if request.wanted != "caption":
+        return request.query
+    block = _to_block(request.query)
+    if isinstance(generator, _FunctionGenerator):
+        return block
+    return [HumanMessage(content=[{"type": "text", "text": prompt}, block])]
+
+
+def _read_made(request: GenerateMedia, made: Any) -> Any:
     if request.wanted == "caption":
         return reply_text(made)
     image = _read_image(made)

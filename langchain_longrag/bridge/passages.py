@@ -9,15 +9,15 @@ from typing import Any
 from langchain_core.documents import Document
 
 from langchain_longrag.bridge.documents import is_described, is_unit, to_chunk, to_unit
-from longrag.integration.passages import (
+from longrag.recipes.passages import (
+    Passage,
     rewrite_metadata,
     summary_metadata,
     summary_passage,
     text_passage,
     unit_passage,
 )
-from longrag.integration.records import read_number
-from longrag.recipes.passages import Passage
+from longrag.retrieval.records import read_number
 from longrag.types import stable_id
 
 

@@ -6,16 +6,13 @@ and the modules of a recipe. Each is shown as a run below the run it is made in.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 
 from langchain_core.callbacks import (
     AsyncCallbackManager,
     AsyncCallbackManagerForChainRun,
-    AsyncCallbackManagerForRetrieverRun,
-    BaseCallbackManager,
     CallbackManager,
     CallbackManagerForChainRun,
-    CallbackManagerForRetrieverRun,
 )
 from langchain_core.runnables import RunnableConfig
 from langchain_core.runnables.config import (
@@ -24,13 +21,8 @@ from langchain_core.runnables.config import (
     patch_config,
 )
 
-from longrag.integration.answering import Calls, MethodCall
-
 if TYPE_CHECKING:
     from longrag.indexing.tree.events import LayerPlan
-
-T = TypeVar("T")
-
 
 RunType: TypeAlias = Literal["chain", "embedding", "retriever"]
 
@@ -98,37 +90,6 @@ class LayerRuns(StepRuns):
     async def abegin_layer(self, layer: LayerPlan) -> None:
         """Begin a layer as ``begin_layer`` does."""
         await self.abegin(_name(layer), _describe(layer))
-
-
-def traced(
-    config: RunnableConfig | None,
-    name: str,
-    inputs: dict[str, Any],
-    calls: Calls[T],
-    *,
-    run_type: RunType,
-) -> Calls[T]:
-    """Make calls in a run, below that of the config; in none where nobody listens."""
-    callbacks = None if config is None else config.get("callbacks")
-    unheard = isinstance(callbacks, BaseCallbackManager) and not callbacks.handlers
-    if config is None or unheard:
-        return (yield from calls)
-    runs = StepRuns(config)
-    yield MethodCall(runs, "begin", (name, inputs, run_type))
-    try:
-        value = yield from calls
-    except Exception as error:
-        yield MethodCall(runs, "end", (error,))
-        raise
-    yield MethodCall(runs, "end")
-    return value
-
-
-def retriever_config(
-    run_manager: CallbackManagerForRetrieverRun | AsyncCallbackManagerForRetrieverRun,
-) -> RunnableConfig:
-    """Return the config for what is called below the run of a retriever."""
-    return RunnableConfig(callbacks=run_manager.get_child())
 
 
 def _name(layer: LayerPlan) -> str:

@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Collection, Mapping, Sequence
-from typing import Any, Final, TypeAlias
+from collections.abc import Awaitable, Collection, Mapping, Sequence
+from typing import Any, Final, TypeAlias, cast
 
 from langchain_core.documents import Document
+from langchain_core.embeddings import Embeddings
 from langchain_core.runnables import RunnableConfig
 from langchain_core.vectorstores import VectorStore
 
-from langchain_longrag.bridge.answering import embed
-from langchain_longrag.bridge.documents import BY_VECTOR, search_store
+from langchain_longrag.bridge.answering import aembed, embed
+from langchain_longrag.bridge.documents import BY_VECTOR, afind_rows, find_rows
 from longrag import types as core
-from longrag.calls import Embed
+from longrag.calls import Embed, Flow, Search, ask
 from longrag.errors import StoreError
 from longrag.indexing.tree.tree import Tree
-from longrag.integration.answering import Calls
-from longrag.integration.records import leaf_records, read_number
+from longrag.retrieval.records import DocIds, documents_metadata, leaf_records, read_number
 
 Snapshot: TypeAlias = tuple[Mapping[str, core.Document], Tree]
 
@@ -42,7 +42,7 @@ def from_node(found: core.RetrievedNode, documents: Mapping[str, core.Document])
         "level": node.level,
         "tokens": node.tokens,
         "children": list(node.children),
-        "doc_ids": list(node.doc_ids),
+        "doc_ids": DocIds(node.doc_ids),
         "leaves": leaf_records(found.leaves),
         "score": read_number(found.score),
     }
@@ -53,9 +53,8 @@ def from_node(found: core.RetrievedNode, documents: Mapping[str, core.Document])
 
 
 def _agreed_metadata(node: core.TreeNode, documents: Mapping[str, core.Document]) -> dict[str, Any]:
-    shared = core.shared_metadata(documents[doc_id].metadata for doc_id in node.doc_ids)
     # Chunks that become documents bring their own places, which are not those of the node.
-    return {key: value for key, value in shared.items() if key not in _OWN}
+    return documents_metadata((documents[doc_id].metadata for doc_id in node.doc_ids), _OWN)
 
 
 def make_row_metadata(
@@ -88,35 +87,61 @@ def fill_missing_keys(rows: Mapping[str, dict[str, Any]]) -> dict[str, dict[str,
     return {id_: {key: row.get(key, empty[key]) for key in ordered} for id_, row in rows.items()}
 
 
-def search_rows(
-    store: VectorStore,
-    query: str,
-    *,
-    k: int | None,
-    token_budget: int | None,
-    levels: Collection[int] | None,
-    kwargs: Mapping[str, Any],
-    config: RunnableConfig | None = None,
-) -> Calls[list[Document]]:
-    """Take the best rows within a token budget, in the store's own order (RAPTOR, collapsed tree).
+class RowSearch:
+    """A search for the best rows within a token budget, in the store's order (collapsed tree).
 
     The store is asked for more rows until the budget is full or it has no more. One that is over
     the remaining budget is passed over and the search goes on.
 
-    Raises:
-        StoreError: a row has no level or no number of tokens.
+    Source: RAPTOR §3.
     """
-    vector = None
-    if hasattr(store, BY_VECTOR) and store.embeddings is not None:
-        # Otherwise the store would embed the query again for every search.
-        (vector,) = yield from embed(store.embeddings, Embed((query,), "query"), config)
-    asked, seen = max(k or 0, _FIRST_ROWS), -1
-    while True:
-        rows = yield from search_store(store, query, vector, {**kwargs, "k": asked}, config)
-        found, full = _fit(rows, k, token_budget, levels)
-        if full or len(rows) < asked or len(rows) <= seen:
-            return found
-        asked, seen = asked * _MORE, len(rows)
+
+    def __init__(
+        self,
+        store: VectorStore,
+        *,
+        k: int | None,
+        token_budget: int | None,
+        levels: Collection[int] | None,
+        kwargs: Mapping[str, Any],
+        config: RunnableConfig | None = None,
+    ) -> None:
+        self._store = store
+        self._kwargs = kwargs
+        self._config = config
+        self._limits = k, token_budget, levels
+
+    def flow(self, query: str) -> Flow[list[Document]]:
+        """Return the rows for a query.
+
+        Raises:
+            StoreError: a row has no level or no number of tokens.
+        """
+        vector = None
+        if hasattr(self._store, BY_VECTOR) and self._store.embeddings is not None:
+            # Otherwise the store would embed the query again for every search.
+            (vector,) = yield from ask(Embed((query,), "query"))
+        asked, seen = max(self._limits[0] or 0, _FIRST_ROWS), -1
+        while True:
+            rows = yield from ask(Search(query, asked, vector))
+            found, full = _fit(rows, *self._limits)
+            if full or len(rows) < asked or len(rows) <= seen:
+                return found
+            asked, seen = asked * _MORE, len(rows)
+
+    def answer(self, request: Any) -> Any:
+        """Ask the store, or its embedding model."""
+        if isinstance(request, Embed):
+            return embed(cast("Embeddings", self._store.embeddings), request, self._config)
+        kwargs = {**self._kwargs, "k": request.top_k}
+        return find_rows(self._store, request.query, request.vector, kwargs, self._config)
+
+    def aanswer(self, request: Any) -> Awaitable[Any]:
+        """Ask by the async methods."""
+        if isinstance(request, Embed):
+            return aembed(cast("Embeddings", self._store.embeddings), request, self._config)
+        kwargs = {**self._kwargs, "k": request.top_k}
+        return afind_rows(self._store, request.query, request.vector, kwargs, self._config)
 
 
 def _fit(

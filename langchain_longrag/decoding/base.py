@@ -16,11 +16,11 @@ from langchain_longrag.decoding.building import DecoderBuilder
 from langchain_longrag.decoding.candidates import find, read_source
 from langchain_longrag.decoding.citations import CitedCorpus
 from longrag import explorer
+from longrag.decoding.conversation import Message, build_prompt
 from longrag.decoding.decoder import RichesDecoder
+from longrag.decoding.quote_candidates import CANDIDATE_K, CandidateSource
 from longrag.indexing.key_index.parts import Mode
 from longrag.ingestion import KeyKind
-from longrag.integration.chat_prompts import Message, build_prompt
-from longrag.integration.quote_candidates import CANDIDATE_K, CandidateSource
 from longrag.journal import Journal
 from longrag.models.language_model import LanguageModel
 from longrag.prompts import RICHES_STOP

@@ -10,17 +10,17 @@ from typing import Any
 from langchain_core.language_models import LanguageModelLike
 from langchain_core.runnables import Runnable, RunnableConfig
 
-from langchain_longrag.bridge.answering import call_config, model_answerer
+from langchain_longrag.bridge.answering import ModelAnswers, call_config
 from langchain_longrag.decoding.candidates import to_key_scorer
 from langchain_longrag.models.identity import llm_identity
 from longrag import types as core
+from longrag.calls import arun, run
 from longrag.decoding.building import build_decoder
 from longrag.decoding.decoder import RichesDecoder
 from longrag.errors import InvalidParameterError
 from longrag.indexing.key_index.parts import Mode
+from longrag.indices.journals import aopen_journal, check_journal, open_journal
 from longrag.ingestion import KeyKind
-from longrag.integration.answering import Answerer
-from longrag.integration.journals import aopen_journal, check_journal, open_journal
 from longrag.journal import Journal
 from longrag.models.language_model import LanguageModel
 
@@ -79,24 +79,27 @@ class DecoderBuilder:
         )
         self._llm, self._journal, self._max_concurrency = llm, journal, max_concurrency
         self._config = call_config(config)
+        self._models = ModelAnswers(llm=llm, config=self._config)
 
     def run(self) -> RichesDecoder:
         """Make the keys and the decoder."""
         with open_journal(self._journal, self._model_names) as journal:
-            return self._answerer(journal).run(self._flow)
+            return run(
+                self._flow,
+                self._models.answer,
+                max_in_flight=self._max_concurrency,
+                journal=journal,
+            )
 
     async def arun(self) -> RichesDecoder:
         """Make the keys and the decoder, off the event loop."""
         async with aopen_journal(self._journal, self._model_names) as journal:
-            return await self._answerer(journal).arun(self._flow)
-
-    def _answerer(self, journal: Journal | None) -> Answerer:
-        return model_answerer(
-            llm=self._llm,
-            config=self._config,
-            max_concurrency=self._max_concurrency,
-            journal=journal,
-        )
+            return await arun(
+                self._flow,
+                self._models.aanswer,
+                max_in_flight=self._max_concurrency,
+                journal=journal,
+            )
 
     def _model_names(self) -> dict[str, str]:
         return {"model": llm_identity(self._llm, self._config)}

@@ -13,15 +13,16 @@ from langchain_core.embeddings import Embeddings
 from langchain_core.retrievers import BaseRetriever
 
 from langchain_longrag.bridge.answering import as_scorer
-from langchain_longrag.bridge.documents import to_core
+from langchain_longrag.bridge.documents import to_core, to_row
 from langchain_longrag.models.identity import embedder_identity
 from longrag import types as core
 from longrag.decoding.candidates import Candidates, CandidatesFor
-from longrag.integration.quote_candidates import CandidateSource, Found, candidate_source
+from longrag.decoding.quote_candidates import CandidateSource, Found, candidate_source
 from longrag.models.embedder import Role, Vectors
 from longrag.models.rerankers.embedding_scorer import EmbeddingScorer
 from longrag.models.rerankers.scorers import Scorer
 from longrag.retrieval.filters import DocumentFilter
+from longrag.retrieval.records import known_ids
 
 
 def read_source(
@@ -51,7 +52,7 @@ def _is_filter(candidates: Any) -> bool:
 def find(source: CandidateSource | None, question: str) -> Candidates | CandidatesFor | None:
     """Return the candidates for a question."""
     if source is None or source.retriever is None:
-        return None if source is None else source.fixed
+        return None if source is None else source.known()
 
     def ask(text: str) -> Candidates:
         return source.of_results(_read_ids(source.retriever.invoke(text)))
@@ -65,8 +66,10 @@ async def afind(source: CandidateSource | None, question: str) -> Candidates | C
     A retriever that is called before each quote runs in the current event loop, and the thread that
     decodes waits for it.
     """
-    if source is None or source.retriever is None:
-        return find(source, question)
+    if source is None:
+        return None
+    if source.retriever is None:
+        return await asyncio.to_thread(source.known)
     if not source.per_thought:
         return source.of_results(_read_ids(await source.retriever.ainvoke(question)))
     loop = asyncio.get_running_loop()
@@ -99,12 +102,8 @@ def to_key_scorer(given: Embeddings | BaseCrossEncoder | Scorer | None) -> Score
 
 def _read_ids(results: Iterable[Document]) -> Iterator[Found]:
     for result in results:
-        metadata = result.metadata
-        members = metadata.get("doc_ids")
-        named = [result.id, metadata.get("doc_id"), *(members if isinstance(members, list) else ())]
-        ids = [id_ for id_ in named if isinstance(id_, str)]
-        if not ids:
-            # The id that the corpus gives to a document without one.
-            ids = [own.id for own in to_core([result], "title")]
-        score = metadata.get("score")
+        # The id is the store's, or the one that the corpus gives to a document without one.
+        own = [document.id for document in to_core([result], "title")]
+        ids = known_ids(own, result.metadata, to_row(result))
+        score = result.metadata.get("score")
         yield ids, float(score) if isinstance(score, int | float) else None

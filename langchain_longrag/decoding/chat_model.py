@@ -19,17 +19,17 @@ from langchain_longrag.decoding.conversation import OUTPUT, to_messages
 from longrag.decoding.answers import parse_answer
 from longrag.decoding.attribution import MAX_CITED
 from longrag.decoding.candidates import Candidates, CandidatesFor
-from longrag.decoding.generation import Delta, Generation, RetrievedSpan
-from longrag.decoding.settings import check_stop, check_strings
-from longrag.decoding.threads import in_one_thread
-from longrag.errors import GenerationError, InvalidParameterError
-from longrag.integration.chat_prompts import (
+from longrag.decoding.conversation import (
     DecodingPrompt,
     Message,
     build_prompt,
     check_template,
     render_message,
 )
+from longrag.decoding.generation import Delta, Generation, RetrievedSpan
+from longrag.decoding.settings import check_stop, check_strings
+from longrag.decoding.threads import in_one_thread
+from longrag.errors import GenerationError, InvalidParameterError, check_arguments
 from longrag.prompts import RICHES_SINGLE_HOP, RICHES_STOP
 from longrag.retrieval.units import check_k
 from longrag.synthesis.two_turn import EMPTY_ANSWER
@@ -280,10 +280,7 @@ class ChatRiches(RichesComponent, BaseChatModel):
 
     def _check_call(self, kwargs: dict[str, Any]) -> float | None:
         """Check the keywords of a call, and return its timeout."""
-        for name in kwargs:
-            if name not in _AT_CALL:
-                allowed = f"one of {', '.join(_AT_CALL)}"
-                raise InvalidParameterError("a parameter of the call", name, allowed)
+        check_arguments("the call", kwargs, _AT_CALL)
         own = self.decoder.language_model.name
         if kwargs.get("model", own) != own:
             raise InvalidParameterError("model", kwargs["model"], f"{own!r}, which is loaded")

@@ -7,8 +7,8 @@ from typing import Final
 
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, SystemMessage
 
+from longrag.decoding.conversation import Message
 from longrag.errors import InvalidParameterError
-from longrag.integration.chat_prompts import Message
 
 OUTPUT: Final = "output"
 """The key of a response's metadata that holds the whole decoded text."""

@@ -13,11 +13,11 @@ from pydantic import ConfigDict, SkipValidation
 from langchain_longrag.decoding.base import RichesComponent
 from langchain_longrag.decoding.candidates import afind, find
 from longrag.decoding.candidates import Candidates, CandidatesFor
+from longrag.decoding.conversation import check_template
 from longrag.decoding.decoder import RichesDecoder
 from longrag.decoding.retrieving import retrieve
 from longrag.decoding.threads import in_thread
 from longrag.errors import InvalidParameterError
-from longrag.integration.chat_prompts import check_template
 from longrag.prompts import RICHES_SINGLE_HOP
 from longrag.retrieval.units import check_k
 

@@ -6,18 +6,21 @@ import asyncio
 import copy
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from langchain_core.documents import Document
 from langchain_core.embeddings import Embeddings
 from langchain_core.indexing import DeleteResponse, DocumentIndex, UpsertResponse
 from langchain_core.retrievers import LangSmithRetrieverParams
+from langchain_core.runnables import RunnableConfig
 from pydantic import ConfigDict
 from typing_extensions import Self
 
 from langchain_longrag.bridge.documents import to_core
 from longrag import types as core
-from longrag.errors import InvalidDocumentError, InvalidParameterError
+from longrag.errors import InvalidDocumentError, InvalidParameterError, check_arguments
+
+_OF_A_CHANGE: Final = ("config",)
 
 
 class ChangingIndex(DocumentIndex):
@@ -58,26 +61,31 @@ class ChangingIndex(DocumentIndex):
             InvalidDocumentError: two documents have one id, or one cannot be ingested.
             EmbeddingError: the embedding model returned unusable vectors.
         """
+        check_arguments("upsert", kwargs, _OF_A_CHANGE)
         documents = self._to_core(items)
         self._change(documents, (), **kwargs)
         return UpsertResponse(succeeded=[document.id for document in documents], failed=[])
 
     async def aupsert(self, items: Sequence[Document], /, **kwargs: Any) -> UpsertResponse:
         """Put documents in, as ``upsert`` does."""
+        check_arguments("aupsert", kwargs, _OF_A_CHANGE)
         documents = await asyncio.to_thread(self._to_core, items)
         await self._achange(documents, (), **kwargs)
         return UpsertResponse(succeeded=[document.id for document in documents], failed=[])
 
     def delete(self, ids: list[str] | None = None, **kwargs: Any) -> DeleteResponse:
         """Take documents out with all that was derived from them; ids not there are passed over."""
+        check_arguments("delete", kwargs, _OF_A_CHANGE)
         return _to_response(self._change((), _check_ids(ids), **kwargs))
 
     async def adelete(self, ids: list[str] | None = None, **kwargs: Any) -> DeleteResponse:
         """Take documents out, as ``delete`` does."""
+        check_arguments("adelete", kwargs, _OF_A_CHANGE)
         return _to_response(await self._achange((), _check_ids(ids), **kwargs))
 
     def get(self, ids: Sequence[str], /, **kwargs: Any) -> list[Document]:
         """Return copies of the documents with these ids, without those that are not there."""
+        check_arguments("get", kwargs)
         if isinstance(ids, str):
             raise InvalidParameterError("ids", ids, "a list of document ids")
         known = self.documents_by_id()
@@ -97,13 +105,21 @@ class ChangingIndex(DocumentIndex):
 
     @abstractmethod
     def _change(
-        self, upsert: Sequence[core.Document], delete: Sequence[str], **kwargs: Any
+        self,
+        upsert: Sequence[core.Document],
+        delete: Sequence[str],
+        *,
+        config: RunnableConfig | None = None,
     ) -> Sequence[str]:
         """Make a change and return the ids of the documents that were taken out."""
 
     @abstractmethod
     async def _achange(
-        self, upsert: Sequence[core.Document], delete: Sequence[str], **kwargs: Any
+        self,
+        upsert: Sequence[core.Document],
+        delete: Sequence[str],
+        *,
+        config: RunnableConfig | None = None,
     ) -> Sequence[str]:
         """Make a change, as ``_change`` does."""
 

@@ -19,27 +19,25 @@ from langchain_core.embeddings import Embeddings
 from langchain_core.runnables import RunnableConfig, RunnableLambda
 from pydantic import Field, PrivateAttr, SkipValidation
 
-from langchain_longrag.bridge.answering import model_answerer
-from langchain_longrag.bridge.documents import from_result
-from langchain_longrag.bridge.traces import retriever_config
+from langchain_longrag.bridge.answering import ModelAnswers, retriever_config
+from langchain_longrag.bridge.documents import from_result, members_metadata
 from langchain_longrag.indices.changing import ChangingIndex
 from longrag import explorer
 from longrag import types as core
-from longrag.calls import Flow
-from longrag.errors import InvalidParameterError
+from longrag.calls import Flow, arun, run
+from longrag.errors import InvalidParameterError, check_arguments
 from longrag.indexing.database import IndexDatabase
+from longrag.indices.corpus import CorpusIndex
+from longrag.indices.corpus_database import KIND, DatabaseCorpus
+from longrag.indices.corpus_records import SETTINGS
+from longrag.indices.corpus_state import CorpusView
+from longrag.indices.keyword_sources import KeywordSource, UnitSource, refuse_texts
 from longrag.ingestion.builder import UnitBuilder
 from longrag.ingestion.links import LinkExtractor
 from longrag.ingestion.resolving import LinkReport, LinkRule
-from longrag.integration.answering import Answerer
-from longrag.integration.keyword_sources import KeywordSource, UnitSource, refuse_texts
 from longrag.models.tokens import count_tokens
 from longrag.retrieval.approximate import ApproximateSearch, check_approximate
 from longrag.retrieval.assembly import check_token_budget, fit_budget
-from longrag.retrieval.corpus import CorpusIndex
-from longrag.retrieval.corpus_database import KIND, DatabaseCorpus
-from longrag.retrieval.corpus_records import SETTINGS
-from longrag.retrieval.corpus_state import CorpusView
 from longrag.retrieval.filters import DocumentFilter, MetadataFilter, both
 from longrag.retrieval.units import check_k, retrieve
 from longrag.types import RetrievedUnit
@@ -127,23 +125,31 @@ class LongRAGIndex(ChangingIndex):
         return self._corpus.snapshot()[0]
 
     def _change(
-        self, upsert: Sequence[core.Document], delete: Sequence[str], **kwargs: Any
+        self,
+        upsert: Sequence[core.Document],
+        delete: Sequence[str],
+        *,
+        config: RunnableConfig | None = None,
     ) -> Sequence[str]:
         def change(shown: dict[str, Any], config: RunnableConfig) -> Sequence[str]:
             flow = self._corpus.change(upsert=upsert, delete=delete)
-            return self._answerer(config).run(flow).deleted
+            return run(flow, self._models(config).answer).deleted
 
-        return RunnableLambda(change, name=_run_name(upsert)).invoke({}, kwargs.get("config"))
+        return RunnableLambda(change, name=_run_name(upsert)).invoke({}, config)
 
     async def _achange(
-        self, upsert: Sequence[core.Document], delete: Sequence[str], **kwargs: Any
+        self,
+        upsert: Sequence[core.Document],
+        delete: Sequence[str],
+        *,
+        config: RunnableConfig | None = None,
     ) -> Sequence[str]:
         async def change(shown: dict[str, Any], config: RunnableConfig) -> Sequence[str]:
             flow = self._corpus.change(upsert=upsert, delete=delete)
-            return (await self._answerer(config).arun(flow)).deleted
+            return (await arun(flow, self._models(config).aanswer)).deleted
 
-        run = RunnableLambda(change, name=_run_name(upsert))
-        return cast("Sequence[str]", await run.ainvoke({}, kwargs.get("config")))
+        shown_run = RunnableLambda(change, name=_run_name(upsert))
+        return cast("Sequence[str]", await shown_run.ainvoke({}, config))
 
     def link_report(self) -> LinkReport:
         """Find and resolve the links there are; the report names what was not resolved."""
@@ -173,7 +179,7 @@ class LongRAGIndex(ChangingIndex):
             k=k,
             title=type(self).__name__,
         )
-        return self._answerer().run(flow)
+        return run(flow, self._models().answer)
 
     def _repr_html_(self) -> str:
         return explorer.summary_html(type(self).__name__, explorer.count_units(self._corpus))
@@ -184,6 +190,8 @@ class LongRAGIndex(ChangingIndex):
         Raises:
             InvalidDocumentError: a document's metadata is not JSON.
             IndexFormatError: the folder holds something else; it is left as it was.
+            StaleIndexError: another process has saved to the folder since this index was loaded
+                from it or saved to it; it is left as it was.
         """
         self._corpus.save(path)
 
@@ -195,6 +203,8 @@ class LongRAGIndex(ChangingIndex):
         *,
         name: str = "longrag",
         cache: str | os.PathLike[str] | None = None,
+        timeout: float = 30.0,
+        read_only: bool = False,
         **settings: Any,
     ) -> LongRAGIndex:
         """Open an index that lives in a database, or make it there.
@@ -209,6 +219,9 @@ class LongRAGIndex(ChangingIndex):
             name: the name of the index; a database may hold several.
             cache: the folder of the cache that makes the next opening fast. By default it is beside
                 a SQLite file; for a server none is kept. It can be deleted at any time.
+            timeout: seconds to wait for a connection, another writer, a statement or the network.
+            read_only: never write to the database; an index that is missing is not made. Neither
+                write access to the file and its folder nor more than SELECT is needed.
             settings: the settings of the class. Those of the units that are left out are the ones
                 the index was made with; its callables are not saved, so give the same.
 
@@ -217,9 +230,13 @@ class LongRAGIndex(ChangingIndex):
             IndexFormatError: the file is damaged, of another kind or version, or the index was made
                 with other callables; it is left as it was.
             DatabaseError: the database cannot be reached or written.
+            DatabaseTimeoutError: it did not answer in time.
             MissingExtraError: the extra ``database`` is not installed.
         """
-        saved = IndexDatabase(database, name=name, kind=KIND, cache=cache)
+        check_arguments("open", settings, cls.model_fields)
+        saved = IndexDatabase(
+            database, name=name, kind=KIND, cache=cache, timeout=timeout, read_only=read_only
+        )
         known = {key: value for key, value in saved.saved_settings().items() if key in SETTINGS}
         index = cls(embedding=embedding, **{**known, **settings})
         index.corpus = index._corpus = DatabaseCorpus(saved, index._make_builder())
@@ -270,8 +287,9 @@ class LongRAGIndex(ChangingIndex):
         filter: MetadataFilter | None = None,
     ) -> list[Document]:
         view = self.view(filter)
-        answerer = self._answerer(retriever_config(run_manager))
-        return self.results(answerer.run(self._flow(query, k, vector, view)), view)
+        flow = self._flow(query, k, vector, view)
+        models = self._models(retriever_config(run_manager))
+        return self.results(run(flow, models.answer), view)
 
     async def _aget_relevant_documents(
         self,
@@ -285,8 +303,8 @@ class LongRAGIndex(ChangingIndex):
         # Another process may have changed the index: to catch up may take time.
         view = await asyncio.to_thread(self.view, filter)
         flow = self._flow(query, k, vector, view)
-        answerer = self._answerer(retriever_config(run_manager))
-        return self.results(await answerer.arun(flow), view)
+        models = self._models(retriever_config(run_manager))
+        return self.results(await arun(flow, models.aanswer), view)
 
     def view(self, filter: MetadataFilter | DocumentFilter | None = None) -> CorpusView:
         """Return what passes the filter of the index and ``filter``, of one moment."""
@@ -311,9 +329,7 @@ class LongRAGIndex(ChangingIndex):
         return [
             from_result(
                 unit,
-                copy.deepcopy(
-                    core.shared_metadata(view.documents[id_].metadata for id_ in unit.unit.doc_ids)
-                ),
+                copy.deepcopy(members_metadata(unit.unit, view.documents)),
                 "unit_id",
             )
             for unit in found
@@ -332,8 +348,8 @@ class LongRAGIndex(ChangingIndex):
             executor=self.executor,
         )
 
-    def _answerer(self, config: RunnableConfig | None = None) -> Answerer:
-        return model_answerer(embedding=self.embedding, config=config)
+    def _models(self, config: RunnableConfig | None = None) -> ModelAnswers:
+        return ModelAnswers(embedding=self.embedding, config=config)
 
 
 def _run_name(upsert: Sequence[core.Document]) -> str:

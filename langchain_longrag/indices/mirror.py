@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
-from typing import Final
+from dataclasses import dataclass, field
+from typing import Any, Final, cast
 
 from langchain_core.documents import Document
 from langchain_core.vectorstores import VectorStore
 
-from langchain_longrag.bridge.store_profiles import profile_of
+from langchain_longrag.bridge.store_kinds import kind_of
 from langchain_longrag.bridge.tree_nodes import Snapshot, fill_missing_keys, make_row_metadata
 from longrag import types as core
+from longrag.calls import Flow, Request, ask
+from longrag.calls.flows import async_method
 from longrag.errors import StoreError
 from longrag.indexing.tree.tree import Tree
-from longrag.integration.answering import Calls, MethodCall
 from longrag.locks import Lock
 
 # Rows that one call puts into a store or takes out of it.
@@ -36,37 +38,46 @@ class StoreMirror:
     """
 
     def __init__(self, store: VectorStore, *, filled: bool) -> None:
-        profile = profile_of(store)
-        profile.check_writable(store)
+        kind = kind_of(store)
+        kind.check_writable(store)
         self._store = store
-        self._equal_keys = profile.needs_equal_keys(store)
+        self._equal_keys = kind.equal_keys(store)
         self._filled = filled
         self._turn = _FairLock()
         self._held: dict[str, Document] = {}
         # Rows of calls that failed or were cancelled, which may be there or not.
         self._unsure: dict[str, Document] = {}
 
-    def follow(self, snapshot: Callable[[], Snapshot]) -> Calls[None]:
+    def follow(self, snapshot: Callable[[], Snapshot]) -> Flow[None]:
         """Put in and take out rows until they are those of a tree's nodes.
-
-        Close the generator when it is not run to its end, or no other call gets its turn.
 
         Raises:
             StoreError: the store says that it did not delete rows.
         """
-        yield MethodCall(self._turn, "claim")
+        yield from _ask(_Turn())
         try:
             written, documents, tree = True, None, None
             while written:
                 seen, (documents, tree) = (documents, tree), snapshot()
                 if seen[0] is not documents or seen[1] is not tree:
-                    # As a call it is made in a thread where there is an event loop.
-                    wanted = yield MethodCall(self, "make_rows", (documents, tree))
+                    wanted = self._make_rows(documents, tree)
                 written = yield from self._write_changes(wanted)
         finally:
             self._turn.release()
 
-    def _write_changes(self, wanted: Mapping[str, Document]) -> Calls[bool]:
+    def answer(self, request: Any) -> Any:
+        """Wait for the turn, or call the store."""
+        if isinstance(request, _Turn):
+            return self._turn.claim()
+        return getattr(self._store, request.name)(*request.args, **request.kwargs)
+
+    def aanswer(self, request: Any) -> Awaitable[Any]:
+        """Wait for the turn, or call the store by its async method."""
+        if isinstance(request, _Turn):
+            return self._turn.aclaim()
+        return async_method(self._store, request.name)(*request.args, **request.kwargs)
+
+    def _write_changes(self, wanted: Mapping[str, Document]) -> Flow[bool]:
         """Write what differs, and tell whether anything did."""
         yield from self._find_rows(wanted)
         missing = [row for id_, row in wanted.items() if id_ not in self._held]
@@ -78,7 +89,7 @@ class StoreMirror:
             yield from self._delete(rows)
         return bool(missing or gone)
 
-    def make_rows(self, documents: Mapping[str, core.Document], tree: Tree) -> dict[str, Document]:
+    def _make_rows(self, documents: Mapping[str, core.Document], tree: Tree) -> dict[str, Document]:
         """Return the row of each node."""
         metadata = {id_: make_row_metadata(node, documents) for id_, node in tree.nodes.items()}
         if self._equal_keys:
@@ -88,18 +99,18 @@ class StoreMirror:
             for id_, node in tree.nodes.items()
         }
 
-    def _add(self, rows: Sequence[Document]) -> Calls[None]:
+    def _add(self, rows: Sequence[Document]) -> Flow[None]:
         own = _key_by_id(rows)
         self._unsure |= own
         copies = [row.model_copy(update={"metadata": dict(row.metadata)}) for row in rows]
-        yield MethodCall(self._store, "add_documents", (copies,), {"ids": list(own)})
+        yield from _ask(_StoreCall("add_documents", (copies,), {"ids": list(own)}))
         self._settle(own)
         self._held |= own
 
-    def _delete(self, rows: Sequence[Document]) -> Calls[None]:
+    def _delete(self, rows: Sequence[Document]) -> Flow[None]:
         own = _key_by_id(rows)
         self._unsure |= own
-        if (yield MethodCall(self._store, "delete", (list(own),))) is False:
+        if (yield from _ask(_StoreCall("delete", (list(own),)))) is False:
             raise StoreError(f"the vector store did not delete {len(own)} rows")
         self._settle(own)
         for id_ in own:
@@ -109,14 +120,14 @@ class StoreMirror:
         for id_ in ids:
             del self._unsure[id_]
 
-    def _find_rows(self, wanted: Mapping[str, Document]) -> Calls[None]:
+    def _find_rows(self, wanted: Mapping[str, Document]) -> Flow[None]:
         """Find out which rows are there, of those that are not known to be."""
         new = {id_: row for id_, row in wanted.items() if id_ not in self._held}
         asked = new | self._unsure
         found: dict[str, Document] = {}
         try:
             for rows in _split_batches(list(asked.values())):
-                there = yield MethodCall(self._store, "get_by_ids", ([row.id for row in rows],))
+                there = yield from _ask(_StoreCall("get_by_ids", ([row.id for row in rows],)))
                 found |= {id_: row for id_, row in _key_by_id(there).items() if id_ in asked}
         except NotImplementedError:
             # A row that is wanted as it was is put in once more, any other is taken out.
@@ -128,6 +139,25 @@ class StoreMirror:
             node = wanted.get(id_)
             self._held[id_] = node if node is not None and _holds_node(row, node) else row
         self._unsure, self._filled = {}, False
+
+
+@dataclass(frozen=True, slots=True)
+class _Turn:
+    """Wait until no other call writes."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _StoreCall:
+    """Call a method of the store, by its sync name."""
+
+    name: str
+    args: tuple[Any, ...]
+    kwargs: Mapping[str, Any] = field(default_factory=dict)
+
+
+def _ask(request: _Turn | _StoreCall) -> Flow[Any]:
+    # The drivers pass on requests of other classes than theirs.
+    return ask(cast("Request", request))
 
 
 def _holds_node(row: Document, wanted: Document) -> bool:

@@ -16,7 +16,7 @@ from langchain_core.runnables import Runnable, RunnableConfig
 from langchain_core.vectorstores import VectorStore
 from pydantic import Field, PrivateAttr, SkipValidation
 
-from langchain_longrag.bridge.answering import model_answerer
+from langchain_longrag.bridge.answering import ModelAnswers
 from langchain_longrag.bridge.tree_nodes import Snapshot
 from langchain_longrag.indices.changing import ChangingIndex
 from langchain_longrag.indices.mirror import StoreMirror
@@ -27,25 +27,24 @@ from langchain_longrag.retrieval.raptor import RaptorRetriever
 from langchain_longrag.retrieval.tree_search import TreeSearch
 from longrag import explorer
 from longrag import types as core
-from longrag.calls import CallLimit, Flow
-from longrag.errors import InvalidParameterError
+from longrag.calls import CallLimit, Flow, arun, run
+from longrag.calls.retries import check_retry, choose_rate_limit, choose_retry
+from longrag.calls.settings import RateLimit, RetryLike
+from longrag.errors import InvalidParameterError, check_arguments
 from longrag.indexing.database import IndexDatabase
 from longrag.indexing.tree.bounds import OnLong
 from longrag.indexing.tree.clusterer import Clusterer
 from longrag.indexing.tree.estimates import TreeEstimate, estimate_tree
 from longrag.indexing.tree.settings import Scope, TreeBuilder
 from longrag.indexing.tree.summaries import LlmSummarizer, Summarizer
+from longrag.indexing.tree.summarizers import asks_no_model, choose_summarizer
 from longrag.indexing.tree.tree import Tree, TreeStatistics
-from longrag.integration.answering import Calls, perform
-from longrag.integration.builds import BuildReport, JournalAdvice
-from longrag.integration.journals import StaleSources, check_journal
-from longrag.integration.retries import check_retry, choose_rate_limit, choose_retry
-from longrag.integration.summarizers import asks_no_model, choose_summarizer
+from longrag.indices.builds import BuildReport, JournalAdvice
+from longrag.indices.journals import StaleSources, check_journal
+from longrag.indices.tree import TreeChange, TreeIndex
+from longrag.indices.tree_database import KIND, DatabaseTree
 from longrag.journal import Journal
-from longrag.models.call_settings import RateLimit, RetryLike
 from longrag.models.tokens import count_tokens
-from longrag.retrieval.tree_database import KIND, DatabaseTree
-from longrag.retrieval.tree_index import TreeChange, TreeIndex
 from longrag.retrieval.tree_search import TreeScorer
 from longrag.retrieval.units import check_k
 
@@ -95,7 +94,8 @@ class RaptorIndex(TreeSearch, ChangingIndex):
             ``max_words``.
         scope: what becomes one tree: the "corpus", each "document", as in the paper, or a metadata
             key such as "tenant": one tree for the documents of each value, so that a search
-            filtered by it keeps its summaries.
+            filtered by it keeps its summaries. A document without one string, number or bool there
+            is refused.
         chunk_size: the largest size of a leaf, in tokens; None makes each document one leaf.
         max_cluster_tokens: the most tokens that one summary is made from.
         max_levels: the most levels above the leaves; None goes on until one node is left.
@@ -226,7 +226,7 @@ class RaptorIndex(TreeSearch, ChangingIndex):
             k=k,
             title=type(self).__name__,
         )
-        return model_answerer(embedding=self.embedding).run(flow)
+        return run(flow, ModelAnswers(embedding=self.embedding).answer)
 
     def _repr_html_(self) -> str:
         return explorer.summary_html(type(self).__name__, explorer.count_nodes(self._index))
@@ -250,6 +250,8 @@ class RaptorIndex(TreeSearch, ChangingIndex):
         Raises:
             InvalidDocumentError: a document's metadata is not JSON.
             IndexFormatError: the folder holds something else; it is left as it was.
+            StaleIndexError: another process has saved to the folder since this index was loaded
+                from it or saved to it; it is left as it was.
         """
         self._index.save(path)
 
@@ -269,7 +271,7 @@ class RaptorIndex(TreeSearch, ChangingIndex):
         """
         index = cls(embedding=embedding, **settings)
         index._attach(TreeIndex.load(path, builder=index._make_builder()))
-        perform(index._update_store())
+        index._update_store()
         return index
 
     @classmethod
@@ -279,6 +281,8 @@ class RaptorIndex(TreeSearch, ChangingIndex):
         embedding: Embeddings,
         *,
         name: str = "raptor",
+        timeout: float = 30.0,
+        read_only: bool = False,
         **settings: Any,
     ) -> RaptorIndex:
         """Open an index that lives in a database, or make it there.
@@ -292,6 +296,9 @@ class RaptorIndex(TreeSearch, ChangingIndex):
                 ``postgresql+psycopg://user:password@host/name``.
             embedding: embeds nodes and queries; the model the index was made with.
             name: the name of the index; a database may hold several.
+            timeout: seconds to wait for a connection, another writer, a statement or the network.
+            read_only: never write to the database; an index that is missing is not made. Neither
+                write access to the file and its folder nor more than SELECT is needed.
             settings: the settings of the class. Those of the tree that are left out are the ones
                 the index was made with; its callables are not saved, so give the same.
 
@@ -300,15 +307,17 @@ class RaptorIndex(TreeSearch, ChangingIndex):
             IndexFormatError: the file is damaged, of another kind or version, or the index was made
                 with another tokenizer; it is left as it was.
             DatabaseError: the database cannot be reached or written.
+            DatabaseTimeoutError: it did not answer in time.
             MissingExtraError: the extra ``database`` is not installed.
         """
-        saved = IndexDatabase(database, name=name, kind=KIND)
+        check_arguments("open", settings, cls.model_fields)
+        saved = IndexDatabase(database, name=name, kind=KIND, timeout=timeout, read_only=read_only)
         known = saved.saved_settings()
         if "." in known.get("clusterer", ""):
             del known["clusterer"]  # an object, which is given again
         index = cls(embedding=embedding, **{"journal": saved, **known, **settings})
         index._attach(DatabaseTree(saved, index._make_builder()))
-        perform(index._update_store())
+        index._update_store()
         return index
 
     def candidates_retriever(self) -> RaptorRetriever:
@@ -326,7 +335,6 @@ class RaptorIndex(TreeSearch, ChangingIndex):
         delete: Sequence[str],
         *,
         config: RunnableConfig | None = None,
-        **kwargs: Any,
     ) -> Sequence[str]:
         name = "upsert" if upsert else "delete"
         flow = self._index.change(upsert=upsert, delete=delete)
@@ -338,7 +346,6 @@ class RaptorIndex(TreeSearch, ChangingIndex):
         delete: Sequence[str],
         *,
         config: RunnableConfig | None = None,
-        **kwargs: Any,
     ) -> Sequence[str]:
         name = "upsert" if upsert else "delete"
         flow = self._index.change(upsert=upsert, delete=delete)
@@ -358,7 +365,7 @@ class RaptorIndex(TreeSearch, ChangingIndex):
     ) -> TreeChange:
         runner = self._make_runner()
         try:
-            return await runner.arun(f"RaptorIndex.{name}", flow, self._finish_change, config)
+            return await runner.arun(f"RaptorIndex.{name}", flow, self._afinish_change, config)
         finally:
             self._report = runner.report
 
@@ -388,15 +395,23 @@ class RaptorIndex(TreeSearch, ChangingIndex):
             show_progress=self.show_progress,
         )
 
-    def _finish_change(self, change: TreeChange) -> Calls[None]:
+    def _finish_change(self, change: TreeChange) -> None:
+        self._note_change(change)
+        self._update_store()
+
+    async def _afinish_change(self, change: TreeChange) -> None:
+        self._note_change(change)
+        if self._mirror is not None:
+            await arun(self._mirror.follow(self._index.snapshot), self._mirror.aanswer)
+
+    def _note_change(self, change: TreeChange) -> None:
         self._stale.add(change.stale)
         # It would keep the texts of the tree there was.
         self._scorer = None
-        yield from self._update_store()
 
-    def _update_store(self) -> Calls[None]:
+    def _update_store(self) -> None:
         if self._mirror is not None:
-            yield from self._mirror.follow(self._index.snapshot)
+            run(self._mirror.follow(self._index.snapshot), self._mirror.answer)
 
     def _make_builder(self) -> TreeBuilder:
         return TreeBuilder(

@@ -11,14 +11,15 @@ from langchain_core.language_models import LanguageModelLike
 from langchain_core.prompt_values import PromptValue
 from langchain_core.prompts import BasePromptTemplate
 
+from langchain_longrag.bridge.answering import aembed, embed
 from langchain_longrag.bridge.models import blocks_in_async
 from langchain_longrag.bridge.replies import reply_text
 from langchain_longrag.bridge.traces import LayerRuns
-from longrag.calls import Flow, Generate, ask
+from longrag.calls import Embed, Flow, Generate, ask
+from longrag.calls.flows import in_thread
 from longrag.errors import InvalidParameterError
 from longrag.indexing.tree.bounds import OnLong, SummaryBounds, check_summary
 from longrag.indexing.tree.summaries import LlmSummarizer, Passage
-from longrag.integration.answering import Calls, MethodCall
 from longrag.models.tokens import count_tokens
 from longrag.types import TokenCounter
 
@@ -88,27 +89,49 @@ def texts_per_call(embedding: Embeddings) -> int:
     return next((size for size in sizes if type(size) is int and size > 0), 32)
 
 
-def write_summary(
-    llm: LanguageModelLike | None,
-    bounds: SummaryBounds | None,
-    runs: LayerRuns,
-    request: Generate,
-) -> Calls[str]:
-    """Ask for a summary, in the run of the layer at hand.
+@dataclass(frozen=True, slots=True)
+class TreeAnswers:
+    """Answers the requests of a tree, in the run of the layer at hand.
 
     A reply that is not a summary raises here, before a journal stores it; without ``bounds`` only
     an empty one does.
     """
-    if llm is None:
-        raise InvalidParameterError(
-            "llm", None, "a language model", 'Or pass summarizer="extractive".'
+
+    llm: LanguageModelLike | None
+    embedding: Embeddings
+    bounds: SummaryBounds | None
+    runs: LayerRuns
+
+    def answer(self, request: Any) -> Any:
+        """Embed texts, or ask for a summary."""
+        if isinstance(request, Embed):
+            return embed(self.embedding, request, self.runs.config)
+        llm, value = self._prompted(request)
+        return self._check(request, llm.invoke(value, self.runs.config))
+
+    async def aanswer(self, request: Any) -> Any:
+        """Embed texts, or ask for a summary."""
+        if isinstance(request, Embed):
+            return await aembed(self.embedding, request, self.runs.config)
+        llm, value = self._prompted(request)
+        if blocks_in_async(llm):
+            # The framework's own threads for models without async calls are few.
+            reply = await in_thread(llm.invoke, value, self.runs.config)
+        else:
+            reply = await llm.ainvoke(value, self.runs.config)
+        # A tokenizer may be slow, and must not hold up an event loop.
+        return await in_thread(self._check, request, reply)
+
+    def _prompted(self, request: Generate) -> tuple[LanguageModelLike, Any]:
+        if self.llm is None:
+            raise InvalidParameterError(
+                "llm", None, "a language model", 'Or pass summarizer="extractive".'
+            )
+        value = request.value if isinstance(request, GenerateFromPrompt) else request.prompt
+        return self.llm, value
+
+    def _check(self, request: Generate, reply: object) -> str:
+        text = reply_text(reply)
+        return (
+            check_summary(text) if self.bounds is None else self.bounds.check(text, request.prompt)
         )
-    value = request.value if isinstance(request, GenerateFromPrompt) else request.prompt
-    # The framework's own threads for models without async calls are few.
-    blocking = blocks_in_async(llm)
-    reply = reply_text((yield MethodCall(llm, "invoke", (value, runs.config), blocking=blocking)))
-    if bounds is None:
-        return check_summary(reply)
-    # A tokenizer may be slow, and must not hold up an event loop.
-    checked: str = yield MethodCall(bounds, "check", (reply, request.prompt), blocking=True)
-    return checked

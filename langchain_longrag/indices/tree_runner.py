@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TypeVar, cast
@@ -11,19 +11,18 @@ from langchain_core.embeddings import Embeddings
 from langchain_core.language_models import LanguageModelLike
 from langchain_core.runnables import RunnableConfig, RunnableLambda
 
-from langchain_longrag.bridge.answering import embed
 from langchain_longrag.bridge.traces import LayerRuns
-from langchain_longrag.indices.summarizing import write_summary
+from langchain_longrag.indices.summarizing import TreeAnswers
 from langchain_longrag.models.call_settings import limit_tokens, own_limiter, own_retry
 from langchain_longrag.models.identity import embedder_identity, llm_identity
 from longrag.calls import CallLimit, Embed, Flow, Generate
+from longrag.calls.request_driver import RequestDriver
+from longrag.calls.retries import CallGuard, choose_rate_limit, choose_retry
+from longrag.calls.settings import RateLimit, RetryLike
 from longrag.indexing.tree.bounds import SummaryBounds
-from longrag.integration.answering import Answerer, Calls, Handler, aperform, perform
-from longrag.integration.builds import BuildReport, BuildWatch, JournalAdvice
-from longrag.integration.journals import JournalLike, StaleSources, aopen_journal, open_journal
-from longrag.integration.retries import CallGuard, choose_rate_limit, choose_retry
+from longrag.indices.builds import BuildReport, BuildWatch, JournalAdvice
+from longrag.indices.journals import JournalLike, StaleSources, aopen_journal, open_journal
 from longrag.journal import Journal
-from longrag.models.call_settings import RateLimit, RetryLike
 from longrag.types import TokenCounter
 
 T = TypeVar("T")
@@ -34,7 +33,7 @@ class TreeRunner:
     """Runs one flow of a tree, as one run of the framework's callbacks.
 
     ``llm`` writes at most the tokens of a summary where it can be told so; ``finish`` is called
-    with the flow's result while the journal is still open, and what it returns is performed.
+    with the flow's result while the journal is still open.
     ``report`` is there after the run, also of one that failed.
     """
 
@@ -64,7 +63,7 @@ class TreeRunner:
         self,
         name: str,
         flow: Flow[T],
-        finish: Callable[[T], Calls[None]],
+        finish: Callable[[T], None],
         config: RunnableConfig | None,
     ) -> T:
         """Drive a flow by the models' sync calls."""
@@ -77,7 +76,7 @@ class TreeRunner:
                 runs, watch = LayerRuns(config), None
                 try:
                     watch = self._watch(runs)
-                    result = self._answerer(journal, watch, runs).run(flow)
+                    result = self._driver(journal, watch, runs).run(flow)
                     watch.finish()
                 except BaseException as error:
                     runs.end(error)
@@ -85,7 +84,7 @@ class TreeRunner:
                 finally:
                     self._close(watch)
                 runs.end()
-                perform(finish(result))
+                finish(result)
             return result
 
         return RunnableLambda(build, name=name).invoke({}, config)
@@ -94,7 +93,7 @@ class TreeRunner:
         self,
         name: str,
         flow: Flow[T],
-        finish: Callable[[T], Calls[None]],
+        finish: Callable[[T], Awaitable[None]],
         config: RunnableConfig | None,
     ) -> T:
         """Drive a flow by the models' async calls."""
@@ -107,7 +106,7 @@ class TreeRunner:
                 runs, watch = LayerRuns(config), None
                 try:
                     watch = self._watch(runs)
-                    result = await self._answerer(journal, watch, runs).arun(flow)
+                    result = await self._driver(journal, watch, runs).arun(flow)
                     watch.finish()
                 except BaseException as error:
                     await runs.aend(error)
@@ -115,7 +114,7 @@ class TreeRunner:
                 finally:
                     self._close(watch)
                 await runs.aend()
-                await aperform(finish(result))
+                await finish(result)
             return result
 
         return cast("T", await RunnableLambda(build, name=name).ainvoke({}, config))
@@ -133,13 +132,9 @@ class TreeRunner:
             watch.close()
             self.report = watch.report()
 
-    def _answerer(self, journal: Journal | None, watch: BuildWatch, runs: LayerRuns) -> Answerer:
-        handlers: dict[type, Handler] = {
-            Embed: lambda request: embed(self.embedding, request, runs.config),
-            Generate: partial(write_summary, self.llm, self.bounds, runs),
-        }
-        return Answerer(
-            watch.watched(handlers),
+    def _driver(self, journal: Journal | None, watch: BuildWatch, runs: LayerRuns) -> RequestDriver:
+        return RequestDriver(
+            watch.watched(TreeAnswers(self.llm, self.embedding, self.bounds, runs)),
             max_in_flight=self.max_concurrency,
             limit=CallLimit(self.max_llm_calls),
             journal=journal,

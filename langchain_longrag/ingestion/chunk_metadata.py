@@ -13,16 +13,16 @@ from langchain_core.language_models import LanguageModelLike
 from langchain_core.prompts import BasePromptTemplate
 from langchain_core.runnables import RunnableConfig
 
-from langchain_longrag.bridge.answering import model_answerer
+from langchain_longrag.bridge.answering import ModelAnswers, to_prompt
 from langchain_longrag.bridge.documents import DESCRIBED, is_unit, to_chunk
 from langchain_longrag.bridge.passages import identity
-from langchain_longrag.bridge.prompts import to_prompt
 from langchain_longrag.models.identity import llm_identity
 from longrag.calls import CallLimit, Flow
+from longrag.calls.request_driver import RequestDriver
+from longrag.errors import check_arguments
+from longrag.indices.journals import aopen_journal, check_journal, open_journal
 from longrag.ingestion.chunking import check_size
 from longrag.ingestion.metadata import ChunkMetadata, describe_chunks, described_text
-from longrag.integration.answering import Answerer
-from longrag.integration.journals import aopen_journal, check_journal, open_journal
 from longrag.journal import Journal
 from longrag.prompts import CHUNK_METADATA
 from longrag.types import Chunk
@@ -103,21 +103,22 @@ class ChunkMetadataTransformer(BaseDocumentTransformer):
         self, documents: Sequence[Document], **kwargs: Any
     ) -> Sequence[Document]:
         """Return copies of the documents with what the model wrote."""
+        check_arguments("transform_documents", kwargs)
         with open_journal(self._journal, self._model_names) as journal:
-            return self._answerer(journal).run(self._flow(documents))
+            return self._driver(journal).run(self._flow(documents))
 
     async def atransform_documents(
         self, documents: Sequence[Document], **kwargs: Any
     ) -> Sequence[Document]:
         """Return what ``transform_documents`` does, with the model's async calls."""
+        check_arguments("atransform_documents", kwargs)
         async with aopen_journal(self._journal, self._model_names) as journal:
-            return await self._answerer(journal).arun(self._flow(documents))
+            return await self._driver(journal).arun(self._flow(documents))
 
-    def _answerer(self, journal: Journal | None) -> Answerer:
-        return model_answerer(
-            llm=self._llm,
-            config=self._config,
-            max_concurrency=self._max_concurrency,
+    def _driver(self, journal: Journal | None) -> RequestDriver:
+        return RequestDriver(
+            ModelAnswers(llm=self._llm, config=self._config),
+            max_in_flight=self._max_concurrency,
             limit=CallLimit(self._max_llm_calls),
             journal=journal,
         )

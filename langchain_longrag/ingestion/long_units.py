@@ -11,6 +11,7 @@ from langchain_core.documents import BaseDocumentTransformer, Document
 
 from langchain_longrag.bridge.documents import from_chunk, from_unit, to_core
 from longrag import types as core
+from longrag.errors import check_arguments
 from longrag.ingestion.builder import UnitBuilder
 from longrag.ingestion.links import LinkExtractor
 from longrag.ingestion.resolving import LinkReport
@@ -80,6 +81,7 @@ class LongUnitTransformer(BaseDocumentTransformer):
         self, documents: Sequence[Document], **kwargs: Any
     ) -> Sequence[Document]:
         """Return the long units of a corpus, then their chunks; ``documents`` are not changed."""
+        check_arguments("transform_documents", kwargs)
         units, chunks, sources = self.units_and_chunks(documents)
         whole = self._builder.granularity == "unit"
         return [

@@ -13,9 +13,9 @@ from pydantic import ConfigDict, SkipValidation
 
 from langchain_longrag.bridge.documents import to_core
 from langchain_longrag.bridge.settings import CheckedModel
-from longrag.errors import InvalidParameterError
+from longrag.errors import InvalidParameterError, check_arguments
 from longrag.ingestion.sentences import SentenceSplitter, split_sentences, strip_span
-from longrag.integration.records import read_offset
+from longrag.retrieval.records import read_offset
 from longrag.types import Span, stable_id
 
 WINDOW = "window"
@@ -60,6 +60,7 @@ class SentenceWindowTransformer(BaseDocumentTransformer):
         self, documents: Sequence[Document], **kwargs: Any
     ) -> Sequence[Document]:
         """Return the sentences of all documents, in their order."""
+        check_arguments("transform_documents", kwargs)
         found = []
         for document, source in zip(documents, to_core(documents, self._title_key), strict=True):
             found += self._split_document(document, source.id)

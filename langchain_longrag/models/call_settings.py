@@ -10,7 +10,7 @@ from langchain_core.runnables.base import RunnableBindingBase
 from langchain_core.runnables.configurable import DynamicRunnable
 
 from langchain_longrag.bridge.models import leaves, members
-from longrag.integration.model_limits import limit_setting
+from longrag.models.limits import limit_setting
 
 _LIMITS: Final = {
     "langchain_anthropic": "max_tokens",

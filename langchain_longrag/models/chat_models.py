@@ -20,7 +20,8 @@ class ExtractiveChatModel(BaseChatModel):
 
     It takes the place of a language model in tests, demos and offline work. It writes nothing
     new, and names itself extractive. Deterministic. Reads the text of all messages as one prompt.
-    Usage is counted by the package's token counter, or by ``custom_get_token_ids``.
+    Usage is counted by the package's token counter, or by ``custom_get_token_ids``. Settings
+    and arguments of a call that other models take, such as ``temperature``, are passed over.
     """
 
     @property

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from langchain_core.documents import Document
 
 from langchain_longrag.bridge.passages import to_passage
-from longrag.integration.keyword_sources import Keywords
+from longrag.indices.keyword_sources import Keywords
 from longrag.recipes.passages import Passage
 
 

@@ -24,10 +24,10 @@ from langchain_core.runnables import (
 from langchain_core.vectorstores import VectorStore
 from typing_extensions import TypedDict, Unpack
 
+from langchain_longrag.bridge.answering import prompt_echo
 from langchain_longrag.bridge.filters import FILTER, drop_keys, read_filter
 from langchain_longrag.bridge.models import require_text
 from langchain_longrag.bridge.passages import from_passage
-from langchain_longrag.bridge.prompts import prompt_echo
 from langchain_longrag.recipes.runs import RecipeModules, to_documents, to_refined
 from langchain_longrag.recipes.streams import tell_trace
 from langchain_longrag.refinement.rerank import RepackDocuments, ScorerRerank
@@ -38,14 +38,13 @@ from langchain_longrag.retrieval.query_transforms import TransformName, to_trans
 from langchain_longrag.synthesis.two_turn import ChainInput, clean_stream
 from longrag.errors import InvalidParameterError
 from longrag.ingestion.chunking import check_size
-from longrag.integration.recipe_runs import PendingAnswer, gate_by, refine_by
 from longrag.models.rerankers.scorers import Scorer
 from longrag.models.tokens import count_tokens
 from longrag.prompts import quote
 from longrag.recipes import Passage, QueryTransform, Recipe, Refiner, Repacker, compressing
+from longrag.recipes.runs import PendingAnswer, gate_by, refine_by
 from longrag.recipes.workflow import TOP_K
-from longrag.refinement.repacking import RepackOrder
-from longrag.refinement.reranking import PAPER_CANDIDATES, OnError
+from longrag.refinement.reranking import PAPER_CANDIDATES, OnError, RepackOrder
 from longrag.retrieval.fusion import PAPER_ALPHA
 from longrag.retrieval.query_classifier import Gate
 from longrag.retrieval.units import check_k

@@ -1,29 +1,30 @@
-"""How one run of a recipe is answered by LangChain's own parts."""
+"""One run of a recipe, answered by LangChain's parts, and the calls of models that they make."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
+from langchain_core.callbacks import BaseCallbackHandler
 from langchain_core.documents import Document
 from langchain_core.embeddings import Embeddings
 from langchain_core.language_models import LanguageModelLike
+from langchain_core.messages import BaseMessage
+from langchain_core.outputs import LLMResult
 from langchain_core.runnables import RunnableConfig
+from langchain_core.runnables.config import merge_configs
 
-from langchain_longrag.bridge.answering import call_config, embed, generate
-from langchain_longrag.bridge.observed import observe
+from langchain_longrag.bridge.answering import ModelAnswers, call_config
 from langchain_longrag.bridge.passages import from_passage, identity, to_passage
 from langchain_longrag.bridge.traces import StepRuns
 from langchain_longrag.recipes.keyword_passages import KeywordPassages
-from langchain_longrag.retrieval.base_retrievers import WrappedRetriever
+from langchain_longrag.retrieval.base_retrievers import Rows, WrappedRetriever
 from langchain_longrag.retrieval.hybrid import HybridRetriever, find_result_id
-from longrag.calls import Announce, Embed, Flow, Generate, Search, ask
+from longrag.calls import Announce, Flow, Search, arun, ask, run
 from longrag.errors import StoreError
-from longrag.integration.answering import Answerer, Calls, Handler, MethodCall
-from longrag.integration.keyword_sources import Keywords
-from longrag.integration.recipe_runs import GenerateBy, PendingAnswer, RefineBy, SearchBy
+from longrag.indices.keyword_sources import Keywords
 from longrag.recipes import (
     Hybrid,
     Passage,
@@ -33,6 +34,7 @@ from longrag.recipes import (
     search_by_vector,
     search_each,
 )
+from longrag.recipes.runs import GenerateBy, PendingAnswer, RefineBy, SearchBy
 from longrag.recipes.trace import ModuleBegan, ModuleEnded, Observed
 from longrag.retrieval.filters import DocumentFilter
 from longrag.retrieval.queries import QueryTexts
@@ -75,20 +77,23 @@ class RecipeModules:
 
     def prepare(self, query: str, config: RunnableConfig) -> PendingAnswer:
         """Do all modules but the generation."""
-        run = _Run(self, config)
+        made = _Run(self, config)
         try:
-            return PendingAnswer(self.recipe, run.answerer().run(run.flow(query)))
+            flow, most = made.flow(query), self.max_concurrency
+            return PendingAnswer(self.recipe, run(flow, made.answer, max_in_flight=most))
         except BaseException as error:
-            run.runs.end(error)
+            made.runs.end(error)
             raise
 
     async def aprepare(self, query: str, config: RunnableConfig) -> PendingAnswer:
         """Do all modules but the generation, with their async calls."""
-        run = _Run(self, config)
+        made = _Run(self, config)
         try:
-            return PendingAnswer(self.recipe, await run.answerer().arun(run.flow(query)))
+            flow, most = made.flow(query), self.max_concurrency
+            prepared = await arun(flow, made.aanswer, max_in_flight=most)
+            return PendingAnswer(self.recipe, prepared)
         except BaseException as error:
-            await run.runs.aend(error)
+            await made.runs.aend(error)
             raise
 
 
@@ -96,7 +101,7 @@ class _Run:
     """One run: answers the requests of its modules."""
 
     def __init__(self, modules: RecipeModules, config: RunnableConfig) -> None:
-        self.runs = StepRuns(call_config(config))
+        self.runs = _ModuleRuns(call_config(config))
         self._modules = modules
         self._keywords: Keywords[Document] | None = None
 
@@ -125,45 +130,47 @@ class _Run:
         # A separate generator, since keywords may have to be read before the first request.
         return (yield from recipe.prepare(query))
 
-    def answerer(self) -> Answerer:
-        modules = self._modules
-        handlers: dict[type, Handler] = {
-            Announce: self._show,
-            Generate: lambda request: generate(modules.llm, self.runs.config, request),
-            Search: lambda request: self._search(modules.wrapped, request),
-            SearchBy: lambda request: self._search(request.retriever, request),
-            GenerateBy: self._generate,
-            RefineBy: self._refine,
-        }
-        if (model := modules.embedding) is not None:
-            handlers[Embed] = lambda request: embed(model, request, self.runs.config)
-        return Answerer(handlers, max_in_flight=modules.max_concurrency)
+    def answer(self, request: Any) -> Any:
+        """Answer by a part of the framework, in the run of the module at hand."""
+        config = self.runs.config
+        match request:
+            case Announce(event=event):
+                return self.runs.show(event)
+            case Search():
+                return observe(config, partial(self._search, request))
+            case RefineBy():
+                return observe(config, partial(_refine, request))
+        return self._models(request, config).answer(request)
 
-    def _show(self, request: Announce) -> Calls[None]:
-        """Show a module as a run, below which its calls are made."""
-        match request.event:
-            case ModuleBegan(name=name, input=given):
-                shown = {"input": [one.text for one in given.first]}
-                yield MethodCall(self.runs, "begin", (f"module {name}", shown))
-            case ModuleEnded(step=step, error=error):
-                output = step.output
-                made: dict[str, Any] = {"output": [one.text for one in output.first]}
-                if output.decision is not None:
-                    made = {"decision": output.decision, "reason": output.reason}
-                yield MethodCall(self.runs, "end", (error, made))
+    async def aanswer(self, request: Any) -> Any:
+        """Answer by the async methods of a part of the framework."""
+        config = self.runs.config
+        match request:
+            case Announce(event=event):
+                return await self.runs.ashow(event)
+            case Search():
+                return await aobserve(config, partial(self._asearch, request))
+            case RefineBy():
+                return await aobserve(config, partial(_arefine, request))
+        return await self._models(request, config).aanswer(request)
 
-    def _generate(self, request: GenerateBy) -> Calls[Any]:
-        return generate(request.llm, self.runs.config, request)
+    def _models(self, request: Any, config: RunnableConfig) -> ModelAnswers:
+        llm = request.llm if isinstance(request, GenerateBy) else self._modules.llm
+        return ModelAnswers(llm=llm, embedding=self._modules.embedding, config=config)
 
-    def _search(self, wrapped: WrappedRetriever, request: Search) -> Calls[Observed]:
-        return observe(self.runs.config, lambda config: self._find(wrapped, request, config))
+    def _search(self, request: Search, config: RunnableConfig) -> list[Passage]:
+        wrapped = self._searched(request)
+        return self._to_passages(wrapped, wrapped.search(request, config))
 
-    def _find(
-        self, wrapped: WrappedRetriever, request: Search, config: RunnableConfig
-    ) -> Calls[list[Passage]]:
-        rows = yield from wrapped.search(
-            request.query, request.top_k, vector=request.vector, config=config
-        )
+    async def _asearch(self, request: Search, config: RunnableConfig) -> list[Passage]:
+        wrapped = self._searched(request)
+        return self._to_passages(wrapped, await wrapped.asearch(request, config))
+
+    def _searched(self, request: Search) -> WrappedRetriever:
+        other = request.retriever if isinstance(request, SearchBy) else self._modules.wrapped
+        return cast("WrappedRetriever", other)
+
+    def _to_passages(self, wrapped: WrappedRetriever, rows: Rows) -> list[Passage]:
         if self._keywords is None:
             return [replace(to_passage(document), score=score) for document, score in rows]
         keywords = self._keywords
@@ -172,14 +179,48 @@ class _Run:
             for (document, _), score in zip(rows, wrapped.to_similarities(rows), strict=True)
         ]
 
-    def _refine(self, request: RefineBy) -> Calls[Observed]:
-        return observe(self.runs.config, lambda config: self._compress(request, config))
 
-    def _compress(self, request: RefineBy, config: RunnableConfig) -> Calls[list[Passage]]:
-        documents, before = to_documents(request.passages)
-        args = (documents, request.query, config.get("callbacks"))
-        found = yield MethodCall(request.module, "compress_documents", args)
-        return [to_refined(document, before) for document in found]
+class _ModuleRuns(StepRuns):
+    """Shows each module as a run, below which its calls are made."""
+
+    def show(self, event: object) -> None:
+        """Begin or end a run."""
+        if isinstance(event, ModuleBegan):
+            self.begin(*_began(event))
+        elif isinstance(event, ModuleEnded):
+            self.end(event.error, _made(event))
+
+    async def ashow(self, event: object) -> None:
+        """Begin or end a run, as ``show`` does."""
+        if isinstance(event, ModuleBegan):
+            await self.abegin(*_began(event))
+        elif isinstance(event, ModuleEnded):
+            await self.aend(event.error, _made(event))
+
+
+def _began(event: ModuleBegan) -> tuple[str, dict[str, Any]]:
+    return f"module {event.name}", {"input": [one.text for one in event.input.first]}
+
+
+def _made(event: ModuleEnded) -> dict[str, Any]:
+    output = event.step.output
+    if output.decision is not None:
+        return {"decision": output.decision, "reason": output.reason}
+    return {"output": [one.text for one in output.first]}
+
+
+def _refine(request: RefineBy, config: RunnableConfig) -> list[Passage]:
+    documents, before = to_documents(request.passages)
+    callbacks = config.get("callbacks")
+    found = request.module.compress_documents(documents, request.query, callbacks)
+    return [to_refined(document, before) for document in found]
+
+
+async def _arefine(request: RefineBy, config: RunnableConfig) -> list[Passage]:
+    documents, before = to_documents(request.passages)
+    callbacks = config.get("callbacks")
+    found = await request.module.acompress_documents(documents, request.query, callbacks)
+    return [to_refined(document, before) for document in found]
 
 
 def _search_other(
@@ -217,3 +258,49 @@ def to_refined(document: object, passages: Mapping[str, Passage]) -> Passage:
         return after
     # Where its words come from is known to whoever wrote them.
     return replace(after, members=(), parts=(), doc_ids=before.doc_ids)
+
+
+class _ModelCallHandler(BaseCallbackHandler):
+    """Notes the texts of the calls of language models."""
+
+    # In the thread of the call, so that all is noted when the call returns.
+    run_inline = True
+
+    def __init__(self) -> None:
+        self.prompts: list[str] = []
+        self.replies: list[str] = []
+
+    def on_llm_start(self, serialized: dict[str, Any], prompts: list[str], **kwargs: Any) -> None:
+        self.prompts.extend(prompts)
+
+    def on_chat_model_start(
+        self, serialized: dict[str, Any], messages: list[list[BaseMessage]], **kwargs: Any
+    ) -> None:
+        self.prompts.extend("\n".join(one.text for one in chat) for chat in messages)
+
+    def on_llm_end(self, response: LLMResult, **kwargs: Any) -> None:
+        self.replies.extend(one[0].text for one in response.generations if one)
+
+    def observed(self, outcome: object) -> Observed:
+        """Return the calls so far, beside the outcome of what made them."""
+        return Observed(outcome, tuple(self.prompts), tuple(self.replies))
+
+
+def observe(config: RunnableConfig, work: Callable[[RunnableConfig], Any]) -> Observed:
+    """Do work whose calls take a config, and return its value or error with the models' calls."""
+    seen = _ModelCallHandler()
+    try:
+        return seen.observed(work(merge_configs(config, {"callbacks": [seen]})))
+    except Exception as error:  # noqa: BLE001 - an outcome is a value or an exception
+        return seen.observed(error)
+
+
+async def aobserve(
+    config: RunnableConfig, work: Callable[[RunnableConfig], Awaitable[Any]]
+) -> Observed:
+    """Do work as ``observe`` does."""
+    seen = _ModelCallHandler()
+    try:
+        return seen.observed(await work(merge_configs(config, {"callbacks": [seen]})))
+    except Exception as error:  # noqa: BLE001 - an outcome is a value or an exception
+        return seen.observed(error)

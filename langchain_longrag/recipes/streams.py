@@ -8,7 +8,7 @@ from typing import Any, Final, cast
 from langchain_core.callbacks import adispatch_custom_event, dispatch_custom_event
 from langchain_core.runnables import Runnable, RunnableConfig, RunnableGenerator
 
-from longrag.integration.recipe_runs import PendingAnswer
+from longrag.recipes.runs import PendingAnswer
 
 TRACE_EVENT: Final = "longrag_trace"
 

@@ -12,20 +12,17 @@ from langchain_core.language_models import LanguageModelLike
 from langchain_core.prompts import BasePromptTemplate
 from pydantic import ConfigDict, SkipValidation
 
-from langchain_longrag.bridge.answering import model_answerer, with_callbacks
+from langchain_longrag.bridge.answering import ModelAnswers, to_prompt, with_callbacks
 from langchain_longrag.bridge.passages import from_passage, to_passages
-from langchain_longrag.bridge.prompts import to_prompt
 from langchain_longrag.bridge.settings import CheckedModel
-from longrag.calls import Flow, run
+from longrag.calls import Flow, arun, run
 from longrag.errors import InvalidParameterError
 from longrag.ingestion.chunking import check_size
-from longrag.integration.answering import Answerer
-from longrag.integration.compression import Method, compress_passages
 from longrag.models.hosted import check_language_model
 from longrag.models.language_model import LanguageModel
 from longrag.models.tokens import count_tokens
 from longrag.prompts import COMPRESS
-from longrag.recipes.passages import Passage
+from longrag.recipes.passages import Method, Passage, compress_passages
 from longrag.refinement.pieces import Limit
 from longrag.types import Span
 
@@ -129,20 +126,29 @@ class CompressDocuments(CheckedModel, BaseDocumentCompressor):
         self, documents: Sequence[Document], query: str, callbacks: Callbacks | None = None
     ) -> Sequence[Document]:
         """Return what is left of the documents."""
-        return self._answerer(callbacks).run(self._flow(documents, query))
+        return run(
+            self._flow(documents, query),
+            self._models(callbacks).answer,
+            max_in_flight=self._most_calls,
+        )
 
     async def acompress_documents(
         self, documents: Sequence[Document], query: str, callbacks: Callbacks | None = None
     ) -> Sequence[Document]:
         """Return what ``compress_documents`` does, with the models' async calls."""
-        return await self._answerer(callbacks).arun(self._flow(documents, query))
+        return await arun(
+            self._flow(documents, query),
+            self._models(callbacks).aanswer,
+            max_in_flight=self._most_calls,
+        )
 
-    def _answerer(self, callbacks: Callbacks | None) -> Answerer:
-        return model_answerer(
-            llm=self.llm,
-            embedding=self.embedding,
-            config=with_callbacks(callbacks),
-            max_concurrency=self.max_concurrency if self.method == "abstractive" else 1,
+    @property
+    def _most_calls(self) -> int:
+        return self.max_concurrency if self.method == "abstractive" else 1
+
+    def _models(self, callbacks: Callbacks | None) -> ModelAnswers:
+        return ModelAnswers(
+            llm=self.llm, embedding=self.embedding, config=with_callbacks(callbacks)
         )
 
     def _flow(self, documents: Sequence[Document], query: str) -> Flow[list[Document]]:

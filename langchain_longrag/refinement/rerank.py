@@ -18,15 +18,14 @@ from langchain_longrag.bridge.passages import from_passage, identity, to_passage
 from langchain_longrag.bridge.settings import CheckedModel
 from longrag.errors import InvalidParameterError
 from longrag.indexing.tilde_index import TildeIndex, TildeScorer
-from longrag.integration.records import read_title
-from longrag.integration.rerank_settings import RerankSettings
 from longrag.models.rerankers.monot5 import MonoT5Scorer
 from longrag.models.rerankers.scorers import Scorer
 from longrag.models.rerankers.tilde_terms import TermTokenizer, TermWeigher
 from longrag.models.tokens import count_tokens
 from longrag.recipes.passages import Passage
-from longrag.refinement.repacking import RepackOrder, repack
-from longrag.refinement.reranking import Reranked, rerank, scored_pieces
+from longrag.refinement.rerank_settings import RerankSettings
+from longrag.refinement.reranking import RepackOrder, Reranked, repack, rerank, scored_pieces
+from longrag.retrieval.records import read_title
 
 _Tilde = TypeVar("_Tilde", bound="TildeRerank")
 

@@ -14,14 +14,13 @@ from langchain_core.retrievers import BaseRetriever
 from langchain_core.runnables import RunnableConfig
 from langchain_core.vectorstores import VectorStore, VectorStoreRetriever
 
-from langchain_longrag.bridge.documents import BY_VECTOR, search_store
+from langchain_longrag.bridge.documents import BY_VECTOR, afind_rows, find_rows
 from langchain_longrag.bridge.filters import narrow
 from langchain_longrag.bridge.models import is_retriever
 from longrag.calls import Search
 from longrag.errors import InvalidParameterError, StoreError
-from longrag.integration.answering import Calls, MethodCall
-from longrag.integration.records import read_number
 from longrag.retrieval.filters import DocumentFilter, both
+from longrag.retrieval.records import read_number
 
 Rows: TypeAlias = Sequence[tuple[Document, float | None]]
 
@@ -111,34 +110,37 @@ class WrappedRetriever:
             return plain and bool(getattr(self.retriever, "takes_vectors", False))
         return hasattr(store, BY_VECTOR) and store.embeddings is not None
 
-    def answer(self, config: RunnableConfig, request: Search) -> Calls[Rows]:
-        """Answer a request for a search; see ``search``."""
-        return self.search(request.query, request.top_k, vector=request.vector, config=config)
-
-    def search(
-        self,
-        query: str,
-        k: int,
-        *,
-        vector: Sequence[float] | None = None,
-        config: RunnableConfig,
-    ) -> Calls[Rows]:
+    def search(self, request: Search, config: RunnableConfig) -> Rows:
         """Return documents, best first, with their scores where there are any.
 
-        A retriever that takes ``k`` returns ``k`` documents; any other its own number.
+        A retriever that takes ``k`` returns ``top_k`` documents; any other its own number.
 
         Raises:
             StoreError: the retriever returned something other than documents.
         """
+        query, vector = request.query, request.vector
         if self.store is not None:
-            kwargs = {**self.search_kwargs, "k": k}
-            rows: Rows = yield from search_store(self.store, query, vector, kwargs, config)
-            return rows[:k]
-        arguments: dict[str, Any] = {"k": k} if _takes_k(self.retriever) else {}
-        if vector is not None:
-            arguments["vector"] = vector
-        retriever = narrow(self.retriever, self.filter)
-        found = yield MethodCall(retriever, "invoke", (query, config), arguments)
+            kwargs = {**self.search_kwargs, "k": request.top_k}
+            return find_rows(self.store, query, vector, kwargs, config)[: request.top_k]
+        retriever, arguments = self._call(request)
+        return self._to_rows(retriever.invoke(query, config, **arguments), request.top_k)
+
+    async def asearch(self, request: Search, config: RunnableConfig) -> Rows:
+        """Return what ``search`` does, by async methods."""
+        query, vector = request.query, request.vector
+        if self.store is not None:
+            kwargs = {**self.search_kwargs, "k": request.top_k}
+            return (await afind_rows(self.store, query, vector, kwargs, config))[: request.top_k]
+        retriever, arguments = self._call(request)
+        return self._to_rows(await retriever.ainvoke(query, config, **arguments), request.top_k)
+
+    def _call(self, request: Search) -> tuple[Any, dict[str, Any]]:
+        arguments: dict[str, Any] = {"k": request.top_k} if _takes_k(self.retriever) else {}
+        if request.vector is not None:
+            arguments["vector"] = request.vector
+        return narrow(self.retriever, self.filter), arguments
+
+    def _to_rows(self, found: object, k: int) -> Rows:
         if not isinstance(found, list | tuple) or not all(
             isinstance(document, Document) for document in found
         ):

@@ -14,18 +14,16 @@ from langchain_core.documents import Document
 from langchain_core.embeddings import Embeddings
 from langchain_core.retrievers import BaseRetriever
 from langchain_core.runnables import RunnableConfig
-from pydantic import ConfigDict, Field, PrivateAttr, SkipValidation
+from pydantic import ConfigDict, PrivateAttr, SkipValidation
 
-from langchain_longrag.bridge.answering import model_answerer
-from langchain_longrag.bridge.traces import retriever_config
-from longrag.calls import Flow
+from langchain_longrag.bridge.answering import ModelAnswers, retriever_config
+from longrag.calls import Flow, arun, run
 from longrag.errors import InvalidParameterError
+from longrag.indices.corpus import CorpusIndex
+from longrag.indices.corpus_order import LINK_SOURCES, CorpusOrder, order_of
+from longrag.indices.corpus_state import CorpusView
 from longrag.ingestion.relations import LinkSource
-from longrag.integration.answering import Answerer
 from longrag.retrieval.assembly import check_token_budget
-from longrag.retrieval.corpus import CorpusIndex
-from longrag.retrieval.corpus_evidence import LINK_SOURCES, CorpusEvidence, evidence_of
-from longrag.retrieval.corpus_state import CorpusView
 from longrag.retrieval.filters import DocumentFilter, MetadataFilter, both
 from longrag.retrieval.units import check_k
 from longrag.types import RetrievedUnit
@@ -49,10 +47,10 @@ class UnitsIndex(Protocol):
 class EvidenceRetriever(BaseRetriever):
     """Retrieve what a question needs within a token budget: its best passages and where they lead.
 
-    From the best passages it follows links and shared rare terms to others, and returns as many as
-    fit, best first. No model is asked but the embedder, for the question. Meant for questions whose
-    evidence is spread over several documents, and for corpora without hyperlinks; see
-    ``EvidenceIndex`` for the formula and ``docs/concepts/no-links.md`` for what it finds.
+    It takes the best passage, lets the words of the question that it holds count less, follows its
+    names and links to others, and goes on until the budget is full. No model is asked but the
+    embedder, for the question. See ``PassageOrder`` for the formula and
+    ``docs/concepts/no-links.md`` for what it finds.
 
     Each document is a passage with its title; its metadata is that of ``MaxPRetriever``.
 
@@ -65,11 +63,9 @@ class EvidenceRetriever(BaseRetriever):
         filter: the documents that may be seen, beside the index's own filter, as of
             ``LongRAGIndex``; also per call. Others are neither searched nor followed, and scores
             are those of an index of the documents that pass.
-        settings: the keyword arguments of ``EvidenceIndex``, such as ``hits``.
 
     Raises:
-        InvalidParameterError: a setting is out of range.
-        TypeError: one of ``settings`` is unknown.
+        InvalidParameterError: a setting is unknown or out of range.
     """
 
     model_config = ConfigDict(arbitrary_types_allowed=True, extra="forbid")
@@ -79,8 +75,7 @@ class EvidenceRetriever(BaseRetriever):
     token_budget: SkipValidation[int | None] = 2200
     link_sources: SkipValidation[Sequence[LinkSource]] = LINK_SOURCES
     filter: SkipValidation[MetadataFilter | None] = None
-    settings: dict[str, Any] = Field(default_factory=dict)
-    _evidence: CorpusEvidence = PrivateAttr()
+    _order: CorpusOrder = PrivateAttr()
 
     if not TYPE_CHECKING:
         # Pydantic would wrap what model_post_init raises into another error; type checkers
@@ -94,8 +89,7 @@ class EvidenceRetriever(BaseRetriever):
             corpus = getattr(self.index, "corpus", None)
             if corpus is None or not isinstance(self.index, UnitsIndex):
                 raise InvalidParameterError("index", type(self.index).__name__, "a LongRAGIndex")
-            own = {"count_tokens": self.index.length_function, **self.settings}
-            self._evidence = evidence_of(corpus, self.link_sources, own)
+            self._order = order_of(corpus, self.link_sources, self.index.length_function)
 
     def _get_relevant_documents(
         self,
@@ -106,8 +100,8 @@ class EvidenceRetriever(BaseRetriever):
         filter: MetadataFilter | None = None,
     ) -> list[Document]:
         view = self._view(filter)
-        answerer = self._answerer(retriever_config(run_manager))
-        return self.index.results(answerer.run(self._flow(query, k, view)), view)
+        models = self._models(retriever_config(run_manager))
+        return self.index.results(run(self._flow(query, k, view), models.answer), view)
 
     async def _aget_relevant_documents(
         self,
@@ -118,17 +112,17 @@ class EvidenceRetriever(BaseRetriever):
         filter: MetadataFilter | None = None,
     ) -> list[Document]:
         view = await asyncio.to_thread(self._view, filter)
-        answerer = self._answerer(retriever_config(run_manager))
-        found = await answerer.arun(self._flow(query, k, view))
+        models = self._models(retriever_config(run_manager))
+        found = await arun(self._flow(query, k, view), models.aanswer)
         return self.index.results(found, view)
 
     def _view(self, filter: MetadataFilter | None) -> CorpusView:
         own = both(DocumentFilter.of(self.filter), DocumentFilter.of(filter))
         return self.index.view(own)
 
-    def _answerer(self, config: RunnableConfig) -> Answerer:
-        return model_answerer(embedding=self.index.embedding, config=config)
+    def _models(self, config: RunnableConfig) -> ModelAnswers:
+        return ModelAnswers(embedding=self.index.embedding, config=config)
 
     def _flow(self, query: str, k: int | None, view: CorpusView) -> Flow[list[RetrievedUnit]]:
         wanted = self.k if k is None else k
-        return self._evidence.retrieve([query], token_budget=self.token_budget, k=wanted, view=view)
+        return self._order.retrieve([query], token_budget=self.token_budget, k=wanted, view=view)

@@ -19,9 +19,9 @@ from langchain_core.runnables import (
     RunnablePassthrough,
 )
 
-from langchain_longrag.bridge.answering import model_answerer
+from langchain_longrag.bridge.answering import ModelAnswers, to_prompt
 from langchain_longrag.bridge.models import leaves, require_text
-from langchain_longrag.bridge.prompts import to_prompt
+from longrag.calls import arun, run
 from longrag.errors import InvalidParameterError
 from longrag.prompts import CLASSIFY_QUERY
 from longrag.retrieval.query_classifier import Gate, QueryClassifier
@@ -85,10 +85,17 @@ def answer_alone(
     """
     question: Runnable[Any, str] = RunnableLambda(lambda inputs: read_query(inputs, input_key))
     answer: Runnable[Any, str] = question | llm | require_text() | StrOutputParser()
-    chain: Runnable[dict[str, Any], dict[str, Any]] = RunnablePassthrough.assign(
-        context=RunnableLambda(lambda _: [])
-    ) | RunnablePassthrough.assign(answer=answer)
+    chain: Runnable[dict[str, Any], dict[str, Any]] = (
+        RunnableLambda(_pass_inputs)
+        | RunnablePassthrough.assign(context=RunnableLambda(lambda _: []))
+        | RunnablePassthrough.assign(answer=answer)
+    )
     return chain.with_config(run_name="answer_alone")
+
+
+def _pass_inputs(inputs: Any, *, filter: Any = None) -> Any:
+    # A gate hands on the filter of a call to either branch; here no document is shown.
+    return inputs
 
 
 def _is_model(runnable: object) -> bool:
@@ -98,7 +105,11 @@ def _is_model(runnable: object) -> bool:
 
 def _ask_alone(llm: Runnable[Any, Any], input_key: str) -> Callable[[Any], Any]:
     alone = answer_alone(llm, input_key=input_key)
-    return lambda inputs: alone if isinstance(inputs, Mapping) else llm
+
+    def ask(inputs: Any, *, filter: Any = None) -> Any:
+        return alone if isinstance(inputs, Mapping) else llm
+
+    return ask
 
 
 class _Decider:
@@ -119,14 +130,14 @@ class _Decider:
         if self._gate is not None:
             return self._gate.needs_retrieval(query)
         flow = classify_query(query, prompt=self._prompt)
-        return model_answerer(llm=self._llm, config=config).run(flow)
+        return run(flow, ModelAnswers(llm=self._llm, config=config).answer)
 
     async def adecide(self, inputs: Any, config: RunnableConfig) -> bool:
         query = read_query(inputs, self._input_key)
         if self._gate is not None:
             return await asyncio.to_thread(self._gate.needs_retrieval, query)
         flow = classify_query(query, prompt=self._prompt)
-        return await model_answerer(llm=self._llm, config=config).arun(flow)
+        return await arun(flow, ModelAnswers(llm=self._llm, config=config).aanswer)
 
 
 def split_gate(

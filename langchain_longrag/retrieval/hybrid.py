@@ -18,17 +18,16 @@ from langchain_core.runnables import RunnableConfig
 from langchain_core.vectorstores import VectorStore
 from pydantic import ConfigDict, Field, PrivateAttr, SkipValidation
 
-from langchain_longrag.bridge.answering import call_config
+from langchain_longrag.bridge.answering import call_config, retriever_config
 from langchain_longrag.bridge.documents import to_chunk, with_score
 from langchain_longrag.bridge.settings import CheckedModel
-from langchain_longrag.retrieval.base_retrievers import WrappedRetriever
+from langchain_longrag.retrieval.base_retrievers import Rows, WrappedRetriever
 from langchain_longrag.retrieval.keyword_sources import find_keyword_source
-from longrag.calls import Flow, Search, ask
+from longrag.calls import Flow, Search, arun, ask, run
 from longrag.errors import InvalidParameterError
 from longrag.indexing.keywords import Tokenizer
-from longrag.integration.answering import Answerer, Calls, Handler
-from longrag.integration.keyword_sources import CurrentKeywords, Keywords
-from longrag.integration.recipe_runs import SearchBy
+from longrag.indices.keyword_sources import CurrentKeywords, Keywords
+from longrag.recipes.runs import SearchBy
 from longrag.retrieval.filters import DocumentFilter, MetadataFilter, Recent, both
 from longrag.retrieval.fusion import FusionMethod, check_weights, keyword_weight
 from longrag.retrieval.hybrid import Found, HybridHit, hybrid
@@ -129,9 +128,8 @@ class HybridRetriever(CheckedModel, BaseRetriever):
         if filter is not None:
             narrowed = self.narrow(filter)
             return narrowed._get_relevant_documents(query, run_manager=run_manager, k=k)
-        call = _Retrieval(call_config(RunnableConfig(callbacks=run_manager.get_child())))
-        flow = self._flow(query, self.k if k is None else k, call)
-        return self._answerer(call).run(flow)
+        call = _Retrieval(self._wrapped, call_config(retriever_config(run_manager)))
+        return run(self._flow(query, self.k if k is None else k, call), call.answer)
 
     async def _aget_relevant_documents(
         self,
@@ -144,9 +142,9 @@ class HybridRetriever(CheckedModel, BaseRetriever):
         if filter is not None:
             narrowed = await asyncio.to_thread(self.narrow, filter)
             return await narrowed._aget_relevant_documents(query, run_manager=run_manager, k=k)
-        call = _Retrieval(call_config(RunnableConfig(callbacks=run_manager.get_child())))
+        call = _Retrieval(self._wrapped, call_config(retriever_config(run_manager)))
         flow = self._flow(query, self.k if k is None else k, call)
-        return await self._answerer(call, 1 + len(self._others)).arun(flow)
+        return await arun(flow, call.aanswer, max_in_flight=1 + len(self._others))
 
     def narrow(self, filter: MetadataFilter | DocumentFilter) -> HybridRetriever:
         """Return this retriever over what passes a filter as well; the last few are kept.
@@ -190,25 +188,6 @@ class HybridRetriever(CheckedModel, BaseRetriever):
             fusion=self.fusion,
         )
         return [_to_document(hit, keywords, call.found) for hit in hits]
-
-    def _answerer(self, call: _Retrieval, max_in_flight: int = 1) -> Answerer:
-        handlers: dict[type, Handler] = {
-            Search: lambda request: self._search(call, self._wrapped, request),
-            SearchBy: lambda request: self._search(call, request.retriever, request),
-        }
-        return Answerer(handlers, max_in_flight=max_in_flight)
-
-    def _search(
-        self, call: _Retrieval, wrapped: WrappedRetriever, request: Search
-    ) -> Calls[list[Hit]]:
-        keywords = cast("Keywords[Document]", call.keywords)
-        rows = yield from wrapped.search(request.query, request.top_k, config=call.config)
-        hits = []
-        for (document, _), score in zip(rows, wrapped.to_similarities(rows), strict=True):
-            id_ = find_result_id(keywords, document)
-            call.found.setdefault(id_, document)
-            hits.append(Hit(id_, replace(to_chunk(document, id_), id=id_), score))
-        return hits
 
     def count_candidates(self, k: int) -> int:
         """Return how many results each ranking gives for ``k`` of both."""
@@ -257,11 +236,33 @@ def _ask_other(retriever: WrappedRetriever, query: str, wanted: int) -> Flow[Seq
 
 @dataclass
 class _Retrieval:
-    """One retrieval: its calls' config, and what the wrapped retriever found, by id."""
+    """One retrieval: answers its searches, and keeps what they found, by id."""
 
+    wrapped: WrappedRetriever
     config: RunnableConfig
     keywords: Keywords[Document] | None = None
     found: dict[str, Document] = field(default_factory=dict)
+
+    def answer(self, request: Any) -> list[Hit]:
+        wrapped = self._searched(request)
+        return self._to_hits(wrapped, wrapped.search(request, self.config))
+
+    async def aanswer(self, request: Any) -> list[Hit]:
+        wrapped = self._searched(request)
+        return self._to_hits(wrapped, await wrapped.asearch(request, self.config))
+
+    def _searched(self, request: Search) -> WrappedRetriever:
+        other = request.retriever if isinstance(request, SearchBy) else self.wrapped
+        return cast("WrappedRetriever", other)
+
+    def _to_hits(self, wrapped: WrappedRetriever, rows: Rows) -> list[Hit]:
+        keywords = cast("Keywords[Document]", self.keywords)
+        hits = []
+        for (document, _), score in zip(rows, wrapped.to_similarities(rows), strict=True):
+            id_ = find_result_id(keywords, document)
+            self.found.setdefault(id_, document)
+            hits.append(Hit(id_, replace(to_chunk(document, id_), id=id_), score))
+        return hits
 
 
 def find_result_id(keywords: Keywords[Document], document: Document) -> str:

@@ -16,14 +16,14 @@ from langchain_core.vectorstores import InMemoryVectorStore, VectorStore
 from langchain_longrag.bridge.documents import StoredUnits, from_result, to_core, units_of_documents
 from longrag.errors import InvalidDocumentError, InvalidParameterError
 from longrag.indexing.keywords import KeywordIndex, Tokenizer
-from longrag.ingestion.units import embedding_text, titled_text
-from longrag.integration.keyword_sources import (
+from longrag.indices.keyword_sources import (
     Keywords,
     KeywordSource,
     OffersKeywords,
     index_units,
     with_first_chunk,
 )
+from longrag.ingestion.units import embedding_text, titled_text
 from longrag.models.tokens import count_tokens
 from longrag.types import RetrievedUnit, stable_id
 
@@ -88,7 +88,7 @@ class GivenUnits:
 
         def make_unit(unit: RetrievedUnit) -> Document:
             known = copy.deepcopy(stored.metadata_of(unit.unit.id))
-            return from_result(unit, known, self._unit_key)
+            return from_result(unit, known, self._unit_key, unproven=stored.unproven)
 
         texts = [embedding_text(chunk) for chunk in chunks]
         return index_units(with_first_chunk(units, chunks), chunks, texts, make_unit, tokenizer)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Sequence
-from dataclasses import replace
-from functools import partial
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
@@ -21,32 +20,24 @@ from langchain_core.stores import BaseStore
 from langchain_core.vectorstores import VectorStore
 from pydantic import ConfigDict, Field, PrivateAttr, SkipValidation
 
-from langchain_longrag.bridge.answering import embed
+from langchain_longrag.bridge.answering import CallRun, ModelAnswers, retriever_config
 from langchain_longrag.bridge.documents import (
     StoredUnits,
-    fetch_units,
     from_result,
+    members_metadata,
     units_of_documents,
 )
-from langchain_longrag.bridge.store_profiles import (
-    DocumentQuery,
-    FilteredProfile,
-    StoreProfile,
-    UnitFilter,
-    profile_of,
-)
-from langchain_longrag.bridge.traces import retriever_config, traced
+from langchain_longrag.bridge.store_kinds import kind_of
+from langchain_longrag.bridge.stores import StoreKind, StoreQuery, UnitFilter
 from langchain_longrag.ingestion.long_units import LongUnitTransformer
 from langchain_longrag.retrieval.keyword_sources import GivenUnits
-from longrag.calls import Embed, Fetch, Flow, HasOther, ListChunks, Search
+from longrag.calls import Answerer, Embed, Fetch, Flow, Search, arun, run
 from longrag.errors import InvalidParameterError
-from longrag.integration.answering import Answerer, Calls, Handler
-from longrag.integration.keyword_sources import KeywordSource, UnitSource, refuse_texts
-from longrag.integration.store_requests import StoreReader
+from longrag.indices.corpus_state import CorpusView
+from longrag.indices.keyword_sources import KeywordSource, UnitSource, refuse_texts
 from longrag.models.tokens import count_tokens
 from longrag.retrieval.approximate import ApproximateSearch, check_approximate
 from longrag.retrieval.assembly import check_token_budget, fit_budget
-from longrag.retrieval.corpus_state import CorpusView
 from longrag.retrieval.filters import (
     DocumentFilter,
     MetadataFilter,
@@ -56,7 +47,6 @@ from longrag.retrieval.filters import (
     Visible,
     both,
 )
-from longrag.retrieval.store_search import OnShort, check_on_short, retrieve_from_store
 from longrag.retrieval.units import (
     UnitIndex,
     check_k,
@@ -64,7 +54,9 @@ from longrag.retrieval.units import (
     embed_units,
     retrieve,
 )
-from longrag.types import Chunk, LongUnit, RetrievedUnit, shared_metadata
+from longrag.stores.kinds import StoreAnswers
+from longrag.stores.search import OnShort, check_on_short, retrieve_from_store
+from longrag.types import Chunk, LongUnit, RetrievedUnit
 
 _KEPT_VIEWS = 64
 
@@ -102,7 +94,7 @@ class MaxPRetriever(BaseRetriever):
             its own kind of filter, in ``search_kwargs``.
         docstore: holds whole units by id; without it units are put together from their chunks.
         search_kwargs: passed to every search of the store, for instance a ``filter``.
-        unit_filter: for stores that this package has no profile for and that filter by metadata:
+        unit_filter: for stores that this package does not know and that filter by metadata:
             makes the arguments of every search from the units to leave out, which may be none, and
             the one unit to keep to, or None; both are the values under ``unit_key`` as the store
             gave them. A filter of your own belongs in them, too: an argument also in
@@ -184,7 +176,8 @@ class MaxPRetriever(BaseRetriever):
             documents = self.documents = transformer.transform_documents(documents)
         units, chunks = units_of_documents(documents, self._stored, self.length_function)
         if self.index is None:
-            self.index = self._answerer(self._stored).run(embed_units(units, chunks))
+            models = ModelAnswers(embedding=self.embedding)
+            self.index = run(embed_units(units, chunks), models.answer)
 
     def keyword_source(
         self, documents: Sequence[Document] | None = None
@@ -205,7 +198,9 @@ class MaxPRetriever(BaseRetriever):
 
     def _view(self, filter: MetadataFilter | DocumentFilter | None = None) -> CorpusView | None:
         """Return what passes the filter of the retriever and ``filter``; None over a store."""
-        wanted = both(DocumentFilter.of(self.filter), DocumentFilter.of(filter))
+        wanted = None
+        if filter is not None or self.filter is not None:
+            wanted = both(DocumentFilter.of(self.filter), DocumentFilter.of(filter))
         if wanted is not None and self.documents is None:
             raise InvalidParameterError(
                 "filter",
@@ -247,7 +242,7 @@ class MaxPRetriever(BaseRetriever):
         """Whether it can be searched by a vector, and gives scores."""
         if self.vectorstore is None:
             return True
-        return self._profile.takes_vector(self.vectorstore) and self._find_embedding() is not None
+        return self._kind.by_vector(self.vectorstore) and self._find_embedding() is not None
 
     def _get_relevant_documents(
         self,
@@ -260,8 +255,8 @@ class MaxPRetriever(BaseRetriever):
     ) -> list[Document]:
         view, stored = self._view(filter), self._stored_units()
         flow = self._flow(query, self.k if k is None else k, vector, view)
-        answerer = self._answerer(stored, retriever_config(run_manager))
-        return self._to_documents(answerer.run(flow), stored, view)
+        answers = self._answers(stored, retriever_config(run_manager))
+        return self._to_documents(run(flow, answers.answer), stored, view)
 
     async def _aget_relevant_documents(
         self,
@@ -274,8 +269,8 @@ class MaxPRetriever(BaseRetriever):
     ) -> list[Document]:
         view, stored = self._view(filter), self._stored_units()
         flow = self._flow(query, self.k if k is None else k, vector, view)
-        answerer = self._answerer(stored, retriever_config(run_manager))
-        return self._to_documents(await answerer.arun(flow), stored, view)
+        answers = self._answers(stored, retriever_config(run_manager))
+        return self._to_documents(await arun(flow, answers.aanswer), stored, view)
 
     def _flow(
         self, query: str, k: int, vector: Sequence[float] | None, view: CorpusView | None
@@ -306,55 +301,29 @@ class MaxPRetriever(BaseRetriever):
     def _stored_units(self) -> StoredUnits:
         return self._stored if self.vectorstore is None else StoredUnits(self.unit_key)
 
-    def _answerer(self, stored: StoredUnits, config: RunnableConfig | None = None) -> Answerer:
-        handlers: dict[type, Handler] = {Fetch: partial(self._fetch, stored)}
-        if (model := self._find_embedding()) is not None:
-            handlers[Embed] = partial(embed, model, config=config)
-        if self.vectorstore is not None:
-            store = StoreReader(self._profile, stored, self._make_query)
-            handlers[Search] = self._traced(config, "search", store.search)
-            handlers[ListChunks] = self._traced(config, "list", store.list_chunks)
-            handlers[HasOther] = self._traced(config, "list", store.has_other)
-        return Answerer(handlers)
-
-    def _traced(self, config: RunnableConfig | None, what: str, handler: Handler) -> Handler:
-        """Answer requests in runs that are named by the store and what is done with it."""
-        name = f"{type(self.vectorstore).__name__}.{what}"
-
-        def answer(request: Any) -> Calls[Any]:
-            query = getattr(request, "query", "")
-            calls = handler(request)
-            return traced(config, name, {"query": query}, calls, run_type="retriever")
-
-        return answer
-
-    def _fetch(self, stored: StoredUnits, request: Fetch) -> Calls[dict[str, LongUnit]]:
-        if self._may_hide_chunks:
-            # Only the store knows which chunks pass: a whole unit would show the others.
-            return {}
-        return (yield from fetch_units(self.docstore, request.unit_ids, stored))
+    def _answers(self, stored: StoredUnits, config: RunnableConfig | None = None) -> Answerer:
+        models = ModelAnswers(embedding=self._find_embedding(), config=config)
+        if self.vectorstore is None:
+            return models
+        store = StoreAnswers(self._kind, self._query, stored)
+        # Only the store may know which chunks pass: a whole unit would show the others.
+        docstore = None if self._may_hide_chunks else self.docstore
+        name = type(self.vectorstore).__name__
+        return _Answers(models, store, docstore, stored, name, config)
 
     @property
-    def _profile(self) -> StoreProfile:
-        known = profile_of(self.vectorstore)
-        return known if self.unit_filter is None else FilteredProfile(known, self._make_filter)
+    def _kind(self) -> StoreKind:
+        known = kind_of(self.vectorstore)
+        return known if self.unit_filter is None else known.filtered(self._make_filter)
+
+    @property
+    def _query(self) -> StoreQuery:
+        return StoreQuery(unit_key=self.unit_key, store=self.vectorstore, kwargs=self.search_kwargs)
 
     @property
     def _may_hide_chunks(self) -> bool:
         """Whether there may be chunks that the user's search arguments leave out."""
-        return self.vectorstore is not None and self._profile.hides(self.search_kwargs)
-
-    def _make_query(self, request: Search, exclude: tuple[Any, ...]) -> DocumentQuery:
-        return DocumentQuery(
-            self.vectorstore,
-            self.unit_key,
-            self.search_kwargs,
-            request.query,
-            request.vector,
-            request.top_k,
-            exclude,
-            request.depth,
-        )
+        return self.vectorstore is not None and self._kind.hides(self._query)
 
     def _make_filter(self, exclude: Sequence[Any], only: Any) -> dict[str, Any]:
         made: dict[str, Any] = self.unit_filter(exclude, only) if self.unit_filter else {}
@@ -385,11 +354,13 @@ class MaxPRetriever(BaseRetriever):
             if view is None or view.visible is None:
                 return stored.metadata_of(unit.id)
             # Of a unit that is shown in part, the others' metadata are not shown either.
-            return shared_metadata(view.documents[id_].metadata for id_ in unit.doc_ids)
+            return members_metadata(unit, view.documents)
 
         return [
             # What the caller does to a result must not reach the documents or the store.
-            from_result(one, copy.deepcopy(metadata(one.unit)), self.unit_key)
+            from_result(
+                one, copy.deepcopy(metadata(one.unit)), self.unit_key, unproven=stored.unproven
+            )
             for one in found
         ]
 
@@ -400,6 +371,44 @@ class MaxPRetriever(BaseRetriever):
         if (model := self._find_embedding()) is not None:
             params["ls_embedding_provider"] = type(model).__name__
         return params
+
+
+@dataclass(frozen=True)
+class _Answers:
+    """Answers by models, a store of whole units and a vector store, the last in separate runs."""
+
+    models: ModelAnswers
+    store: StoreAnswers
+    docstore: BaseStore[str, Document] | None
+    stored: StoredUnits
+    name: str
+    config: RunnableConfig | None
+
+    def answer(self, request: Any) -> Any:
+        match request:
+            case Embed():
+                return self.models.answer(request)
+            case Fetch(ids):
+                documents = () if self.docstore is None else self.docstore.mget(ids)
+                return self.stored.to_units(ids, documents)
+        with self._run(request):
+            return self.store.answer(request)
+
+    async def aanswer(self, request: Any) -> Any:
+        match request:
+            case Embed():
+                return await self.models.aanswer(request)
+            case Fetch(ids):
+                documents = () if self.docstore is None else await self.docstore.amget(ids)
+                return self.stored.to_units(ids, documents)
+        async with self._run(request):
+            return await self.store.aanswer(request)
+
+    def _run(self, request: Any) -> CallRun:
+        """Return a run that is named by the store and what is done with it."""
+        what = "search" if isinstance(request, Search) else "list"
+        query = {"query": getattr(request, "query", "")}
+        return CallRun(self.config, f"{self.name}.{what}", query, "retriever")
 
 
 def _documents_of(chunk: Chunk, members: Sequence[str]) -> Sequence[str]:

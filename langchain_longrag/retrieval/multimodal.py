@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
-from functools import partial
+from collections.abc import Awaitable, Sequence
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from langchain_core.callbacks import AsyncCallbackManagerForChainRun, CallbackManagerForChainRun
@@ -15,21 +15,21 @@ from langchain_longrag.bridge.answering import call_config
 from langchain_longrag.bridge.media import (
     ImageTextEmbeddings,
     MediaGenerator,
+    aembed_media,
+    agenerate_media,
     as_runnable,
     embed_media,
     generate_media,
     read_request,
     to_item,
 )
-from longrag.calls import Flow
+from longrag.calls import Flow, arun, run
 from longrag.errors import InvalidParameterError
-from longrag.integration.answering import Answerer, Calls
-from longrag.integration.media import MediaSettings, found_item
+from longrag.indexing.media_store import MediaStore
 from longrag.prompts import CAPTION
-from longrag.retrieval.media_store import MediaStore
+from longrag.retrieval.media import MediaSettings, found_item
 from longrag.retrieval.multimodal import (
     EmbedMedia,
-    GenerateMedia,
     add_media,
     nearest_media,
 )
@@ -137,6 +137,8 @@ class MediaFinder(Runnable[Any, Document]):
         Raises:
             InvalidParameterError: the metadata are not JSON; nothing was written.
             IndexFormatError: the folder holds something else; it is left as it was.
+            StaleIndexError: another process has saved to the folder since this finder was loaded
+                from it or saved to it; it is left as it was.
             OSError: the disk is full or cannot be written.
         """
         self._store.save(path)
@@ -148,11 +150,11 @@ class MediaFinder(Runnable[Any, Document]):
             InvalidParameterError: a document has no image, or the id of another document.
             EmbeddingError: the embedding model returned unusable vectors.
         """
-        self._answerer(None).run(self._add(documents))
+        run(self._add(documents), self._answers(None).answer)
 
     async def aadd_documents(self, documents: Sequence[Document]) -> None:
         """Store what ``add_documents`` does."""
-        await self._answerer(None).arun(self._add(documents))
+        await arun(self._add(documents), self._answers(None).aanswer)
 
     def invoke(self, input: Any, config: RunnableConfig | None = None, **kwargs: Any) -> Document:
         """Return an image for a text, or a caption for an image, as a document."""
@@ -167,12 +169,12 @@ class MediaFinder(Runnable[Any, Document]):
     def _run_flow(
         self, inputs: Any, run_manager: CallbackManagerForChainRun, config: RunnableConfig
     ) -> Document:
-        return self._answerer(config).run(self._flow(inputs))
+        return run(self._flow(inputs), self._answers(config).answer)
 
     async def _arun_flow(
         self, inputs: Any, run_manager: AsyncCallbackManagerForChainRun, config: RunnableConfig
     ) -> Document:
-        return await self._answerer(config).arun(self._flow(inputs))
+        return await arun(self._flow(inputs), self._answers(config).aanswer)
 
     def _add(self, documents: Sequence[Document]) -> Flow[None]:
         start = len(self._store)
@@ -190,14 +192,27 @@ class MediaFinder(Runnable[Any, Document]):
         metadata = {**item.metadata, self._image_key: item.image, **own}
         return Document(item.caption, id=item.id or None, metadata=metadata)
 
-    def _answerer(self, config: RunnableConfig | None) -> Answerer:
-        return Answerer(
-            {
-                EmbedMedia: partial(embed_media, self._embedding),
-                GenerateMedia: partial(self._generate, call_config(config)),
-            }
-        )
+    def _answers(self, config: RunnableConfig | None) -> _Answers:
+        return _Answers(self._embedding, self._settings, self._prompt, call_config(config))
 
-    def _generate(self, config: RunnableConfig, request: GenerateMedia) -> Calls[Any]:
-        generator = self._settings.generator(request.wanted)
-        return generate_media(generator, request, self._prompt, config)
+
+@dataclass(frozen=True)
+class _Answers:
+    """Answers by the embeddings and the generators."""
+
+    embedding: ImageTextEmbeddings
+    settings: MediaSettings[Any]
+    prompt: str
+    config: RunnableConfig
+
+    def answer(self, request: Any) -> Any:
+        if isinstance(request, EmbedMedia):
+            return embed_media(self.embedding, request)
+        generator = self.settings.generator(request.wanted)
+        return generate_media(generator, request, self.prompt, self.config)
+
+    def aanswer(self, request: Any) -> Awaitable[Any]:
+        if isinstance(request, EmbedMedia):
+            return aembed_media(self.embedding, request)
+        generator = self.settings.generator(request.wanted)
+        return agenerate_media(generator, request, self.prompt, self.config)

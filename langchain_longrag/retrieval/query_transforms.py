@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Literal, TypeAlias, get_args
@@ -18,16 +19,14 @@ from langchain_core.runnables import RunnableConfig
 from langchain_core.vectorstores import VectorStore
 from pydantic import ConfigDict, Field, PrivateAttr, SkipValidation
 
-from langchain_longrag.bridge.answering import call_config, model_handlers
+from langchain_longrag.bridge.answering import ModelAnswers, call_config, to_prompt
 from langchain_longrag.bridge.documents import with_score
 from langchain_longrag.bridge.passages import identity
-from langchain_longrag.bridge.prompts import to_prompt
 from langchain_longrag.bridge.settings import CheckedModel
 from langchain_longrag.retrieval.base_retrievers import WrappedRetriever
-from longrag.calls import Flow, Search, ask, together
+from longrag.calls import Flow, Search, arun, ask, run, together
 from longrag.errors import InvalidParameterError
 from longrag.ingestion.chunking import check_size
-from longrag.integration.answering import Answerer
 from longrag.prompts import DECOMPOSE_QUERY, HYDE, REWRITE_QUERY
 from longrag.recipes.modules import QueryTransform
 from longrag.retrieval.filters import DocumentFilter, MetadataFilter
@@ -116,8 +115,9 @@ class QueryTransformRetriever(CheckedModel, BaseRetriever):
         filter: MetadataFilter | None = None,
     ) -> list[Document]:
         config = RunnableConfig(callbacks=run_manager.get_child())
-        answerer = self._answerer(config, DocumentFilter.of(filter))
-        return answerer.run(self._flow(query, self.k if k is None else k))
+        answers = self._answers(config, DocumentFilter.of(filter))
+        flow = self._flow(query, self.k if k is None else k)
+        return run(flow, answers.answer, max_in_flight=self.max_concurrency)
 
     async def _aget_relevant_documents(
         self,
@@ -128,13 +128,14 @@ class QueryTransformRetriever(CheckedModel, BaseRetriever):
         filter: MetadataFilter | None = None,
     ) -> list[Document]:
         config = RunnableConfig(callbacks=run_manager.get_child())
-        answerer = self._answerer(config, DocumentFilter.of(filter))
-        return await answerer.arun(self._flow(query, self.k if k is None else k))
+        answers = self._answers(config, DocumentFilter.of(filter))
+        flow = self._flow(query, self.k if k is None else k)
+        return await arun(flow, answers.aanswer, max_in_flight=self.max_concurrency)
 
-    def _answerer(self, config: RunnableConfig, wanted: DocumentFilter | None) -> Answerer:
-        handlers = model_handlers(llm=self.llm, embedding=self._wrapped.embedding, config=config)
-        handlers[Search] = partial(self._wrapped.narrow(wanted).answer, call_config(config))
-        return Answerer(handlers, max_in_flight=self.max_concurrency)
+    def _answers(self, config: RunnableConfig, wanted: DocumentFilter | None) -> _Answers:
+        wrapped = self._wrapped.narrow(wanted)
+        models = ModelAnswers(llm=self.llm, embedding=wrapped.embedding, config=config)
+        return _Answers(models, wrapped, call_config(config))
 
     def _flow(self, query: str, k: int) -> Flow[list[Document]]:
         check_k(k)
@@ -168,6 +169,25 @@ class QueryTransformRetriever(CheckedModel, BaseRetriever):
         if (model := self._wrapped.embedding) is not None:
             params["ls_embedding_provider"] = type(model).__name__
         return params
+
+
+@dataclass(frozen=True)
+class _Answers:
+    """Answers a search by the wrapped retriever, and the rest by the models."""
+
+    models: ModelAnswers
+    wrapped: WrappedRetriever
+    config: RunnableConfig
+
+    def answer(self, request: Any) -> Any:
+        if isinstance(request, Search):
+            return self.wrapped.search(request, self.config)
+        return self.models.answer(request)
+
+    def aanswer(self, request: Any) -> Awaitable[Any]:
+        if isinstance(request, Search):
+            return self.wrapped.asearch(request, self.config)
+        return self.models.aanswer(request)
 
 
 @dataclass(frozen=True)

@@ -16,12 +16,12 @@ from langchain_core.runnables import RunnableConfig
 from langchain_core.vectorstores import VectorStore
 from pydantic import Field
 
-from langchain_longrag.bridge.traces import retriever_config
-from langchain_longrag.bridge.tree_nodes import Snapshot, search_rows
+from langchain_longrag.bridge.answering import retriever_config
+from langchain_longrag.bridge.tree_nodes import RowSearch, Snapshot
 from langchain_longrag.retrieval.tree_search import TreeSearch
+from longrag.calls import arun, run
 from longrag.errors import InvalidParameterError
-from longrag.integration.answering import Calls, aperform, perform
-from longrag.integration.keyword_sources import KeywordSource
+from longrag.indices.keyword_sources import KeywordSource
 from longrag.retrieval.filters import DocumentFilter, MetadataFilter, both
 from longrag.retrieval.tree_search import TreeScorer
 from longrag.retrieval.units import check_k
@@ -130,8 +130,8 @@ class RaptorRetriever(TreeSearch):
         filter: MetadataFilter | None = None,
     ) -> list[Document]:
         if self.vectorstore is not None:
-            config = retriever_config(run_manager)
-            return perform(self._search_store(self.vectorstore, query, k, filter, config))
+            search = self._row_search(self.vectorstore, k, filter, retriever_config(run_manager))
+            return run(search.flow(query), search.answer)
         return super()._get_relevant_documents(query, run_manager=run_manager, k=k, filter=filter)
 
     async def _aget_relevant_documents(
@@ -143,28 +143,26 @@ class RaptorRetriever(TreeSearch):
         filter: MetadataFilter | None = None,
     ) -> list[Document]:
         if self.vectorstore is not None:
-            config = retriever_config(run_manager)
-            return await aperform(self._search_store(self.vectorstore, query, k, filter, config))
+            search = self._row_search(self.vectorstore, k, filter, retriever_config(run_manager))
+            return await arun(search.flow(query), search.aanswer)
         return await super()._aget_relevant_documents(
             query, run_manager=run_manager, k=k, filter=filter
         )
 
-    def _search_store(
+    def _row_search(
         self,
         store: VectorStore,
-        query: str,
         k: int | None,
         filter: MetadataFilter | None,
         config: RunnableConfig,
-    ) -> Calls[list[Document]]:
+    ) -> RowSearch:
         if filter is not None:
             raise _no_filter(filter)
         k = self.k if k is None else k
         if k is not None:
             check_k(k)
-        return search_rows(
+        return RowSearch(
             store,
-            query,
             k=k,
             token_budget=self.token_budget,
             levels=self.levels,

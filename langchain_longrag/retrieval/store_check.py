@@ -10,8 +10,7 @@ from langchain_core.embeddings import Embeddings
 from langchain_core.vectorstores import InMemoryVectorStore, VectorStore
 
 from langchain_longrag.retrieval.maxp import MaxPRetriever
-from longrag.integration.store_checks import CheckFound, CheckRow, question_vector
-from longrag.integration.store_command import wrap_unless_ready
+from longrag.stores.checks import CheckFound, CheckRow, question_vector, wrap_unless_ready
 
 Even = Callable[[int], Any]
 

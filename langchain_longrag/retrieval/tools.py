@@ -84,7 +84,9 @@ class _BudgetRetriever(BaseRetriever):
             documents[place]
             if unit.unit.text == documents[place].page_content
             else from_result(
-                _rename(unit, found[place].unit.id), documents[place].metadata, "unit_id"
+                _rename(unit, found[place].unit.id),
+                documents[place].metadata,
+                unproven=unit.unit.doc_ids,
             )
             for place, unit in zip(places, fitted, strict=True)
         ]

@@ -19,13 +19,12 @@ from langchain_core.retrievers import BaseRetriever
 from numpy.typing import NDArray
 from pydantic import ConfigDict, SkipValidation
 
-from langchain_longrag.bridge.answering import model_answerer
-from langchain_longrag.bridge.traces import retriever_config
+from langchain_longrag.bridge.answering import ModelAnswers, retriever_config
 from langchain_longrag.bridge.tree_nodes import Snapshot, from_node
-from longrag.calls import Flow
+from longrag.calls import Flow, arun, run
 from longrag.errors import InvalidParameterError
 from longrag.indexing.tree.tree import Tree
-from longrag.integration.keyword_sources import KeywordSource, TreeSource, refuse_texts
+from longrag.indices.keyword_sources import KeywordSource, TreeSource, refuse_texts
 from longrag.retrieval.filters import DocumentFilter, MetadataFilter, both
 from longrag.retrieval.tree_search import Compare, TreeScorer, collapsed, traverse
 from longrag.retrieval.units import embed_query
@@ -101,7 +100,7 @@ class TreeSearch(BaseRetriever):
         snapshot, scorer, embedding = self._read_visible(filter)
         flow = self._flow(query, k, snapshot, scorer)
         config = retriever_config(run_manager)
-        return model_answerer(embedding=embedding, config=config).run(flow)
+        return run(flow, ModelAnswers(embedding=embedding, config=config).answer)
 
     async def _aget_relevant_documents(
         self,
@@ -115,7 +114,7 @@ class TreeSearch(BaseRetriever):
         snapshot, scorer, embedding = await asyncio.to_thread(self._read_visible, filter)
         flow = self._flow(query, k, snapshot, scorer)
         config = retriever_config(run_manager)
-        return await model_answerer(embedding=embedding, config=config).arun(flow)
+        return await arun(flow, ModelAnswers(embedding=embedding, config=config).aanswer)
 
     @property
     def counts_by_layer(self) -> bool:

@@ -19,10 +19,10 @@ from langchain_core.runnables import (
 )
 from typing_extensions import TypedDict, Unpack
 
+from langchain_longrag.bridge.answering import prompt_echo
 from langchain_longrag.bridge.documents import to_retrieved
-from langchain_longrag.bridge.filters import FILTER, drop_keys, narrow, read_filter
+from langchain_longrag.bridge.filters import FILTER, drop_keys, narrow, pass_inputs, read_filter
 from langchain_longrag.bridge.models import is_retriever, require_text
-from langchain_longrag.bridge.prompts import prompt_echo
 from longrag.errors import InvalidParameterError
 from longrag.models.replies import PromptEcho
 from longrag.models.tokens import count_tokens
@@ -100,7 +100,8 @@ def create_two_turn_reader(
 
     Source: LongRAG §3.2 and Appendix 6.1.
     """
-    reader: Runnable[dict[str, Any], str] = _Reader(llm, **settings).build_runnable().pick("answer")
+    reading = _Reader(llm, **settings).build_runnable()
+    reader: Runnable[dict[str, Any], str] = RunnableLambda(pass_inputs) | reading.pick("answer")
     typed = reader.with_types(input_type=cast("type[dict[str, Any]]", ReaderInput), output_type=str)
     return typed.with_config(run_name="two_turn_reader")
 

@@ -1,10 +1,9 @@
-"""How LlamaIndex's models answer the core's requests."""
+"""How LlamaIndex's models answer the core's requests, and its prompt templates as the core's."""
 
 from __future__ import annotations
 
-from functools import partial
 from inspect import getattr_static
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_index.core.llms.custom import CustomLLM
@@ -14,60 +13,63 @@ from llama_index.core.schema import QueryBundle
 from llama_index.core.settings import Settings
 
 from longrag.calls import Embed, Generate
+from longrag.calls.flows import in_thread
 from longrag.errors import InvalidParameterError
-from longrag.integration.answering import Answerer, Calls, Handler, MethodCall
-
-if TYPE_CHECKING:
-    from longrag.journal import Journal
 
 _VERBATIM = PromptTemplate("{text}")
 
 
-def embed(model: BaseEmbedding | None, request: Embed) -> Calls[Any]:
-    """Embed by the model's own batching, callbacks and rate limiter; None is the global model."""
-    model = model or Settings.embed_model
-    if request.role == "document":
-        return (yield MethodCall(model, "get_text_embedding_batch", (list(request.texts),)))
-    # A comprehension cannot yield.
-    vectors = []
-    for text in request.texts:
-        vector = yield MethodCall(model, "get_query_embedding", (text,))
-        vectors.append(vector)
-    return vectors
+class ModelAnswers:
+    """Answers requests by models.
 
-
-def generate(llm: LLM | None, request: Generate) -> Calls[str]:
-    """Ask a model for the text of a prompt; None is the global model."""
-    return predict(llm or Settings.llm, _VERBATIM, text=request.prompt)
-
-
-def predict(llm: LLM, template: BasePromptTemplate, **slots: str) -> Calls[str]:
-    """Ask by the model's own prompt wrapping, callbacks, events, retries and rate limiter."""
-    blocking = blocks_in_async(llm)
-    reply: str = yield MethodCall(llm, "predict", (template,), slots, blocking=blocking)
-    return reply
-
-
-def model_answerer(
-    *,
-    llm: LLM | None = None,
-    embed_model: BaseEmbedding | None = None,
-    num_workers: int = 1,
-    journal: Journal | None = None,
-) -> Answerer:
-    """Make an answerer of models; a model that is None is looked up in ``Settings`` when asked.
+    A model that is not given is the one in ``Settings`` at the time of the request.
 
     Args:
-        llm: answers ``Generate``.
-        embed_model: answers ``Embed``.
-        num_workers: the most calls in flight at a time.
-        journal: keeps the answers.
+        llm: answers ``Generate``, by its own prompt wrapping, callbacks, events, retries and rate
+            limiter.
+        embed_model: answers ``Embed``, by its own batching, callbacks and rate limiter.
     """
-    handlers: dict[type, Handler] = {
-        Embed: partial(embed, embed_model),
-        Generate: partial(generate, llm),
-    }
-    return Answerer(handlers, max_in_flight=num_workers, journal=journal)
+
+    def __init__(self, *, llm: LLM | None = None, embed_model: BaseEmbedding | None = None) -> None:
+        self._llm = llm
+        self._embed_model = embed_model
+
+    def answer(self, request: Any) -> Any:
+        """Ask a model, or raise ``NotImplementedError`` where none answers such a request."""
+        if isinstance(request, Embed):
+            model = self._embed_model or Settings.embed_model
+            if request.role == "document":
+                return model.get_text_embedding_batch(list(request.texts))
+            return list(map(model.get_query_embedding, request.texts))
+        if isinstance(request, Generate):
+            return predict(self._llm or Settings.llm, _VERBATIM, text=request.prompt)
+        raise NotImplementedError(type(request).__name__)
+
+    async def aanswer(self, request: Any) -> Any:
+        """Ask a model by its async methods."""
+        if isinstance(request, Embed):
+            model = self._embed_model or Settings.embed_model
+            if request.role == "document":
+                return await model.aget_text_embedding_batch(list(request.texts))
+            vectors: list[Any] = []
+            for text in request.texts:
+                vectors += [await model.aget_query_embedding(text)]
+            return vectors
+        if isinstance(request, Generate):
+            return await apredict(self._llm or Settings.llm, _VERBATIM, text=request.prompt)
+        raise NotImplementedError(type(request).__name__)
+
+
+def predict(llm: LLM, template: BasePromptTemplate, **slots: str) -> str:
+    """Ask a model for the text of a template."""
+    return llm.predict(template, **slots)
+
+
+async def apredict(llm: LLM, template: BasePromptTemplate, **slots: str) -> str:
+    """Ask as ``predict`` does; a model that is sync alone is asked in a thread."""
+    if blocks_in_async(llm):
+        return await in_thread(llm.predict, template, **slots)
+    return await llm.apredict(template, **slots)
 
 
 def blocks_in_async(llm: LLM) -> bool:
@@ -88,3 +90,32 @@ def query_text(query_bundle: QueryBundle | None) -> str:
             "query_bundle", None, "given", "What is done to the nodes depends on the question."
         )
     return query_bundle.query_str
+
+
+_MARK = "\0"
+
+
+def to_template(prompt: str, **slots: str) -> PromptTemplate:
+    """Make a template of one of the core's prompts, with the framework's names for its slots."""
+    for own, name in slots.items():
+        prompt = prompt.replace(f"{{{own}}}", f"{{{name}}}")
+    return PromptTemplate(prompt)
+
+
+def to_prompt(template: BasePromptTemplate, llm: LLM | None, **slots: str) -> str:
+    """Return a template as the core's prompts are written.
+
+    A slot keeps its braces, as ``{question}``; the core puts the text there. Several slots may
+    fill one of the core's.
+
+    Raises:
+        InvalidParameterError: no slot fills the first of the core's.
+    """
+    marks = {name: f"{_MARK}{number}{_MARK}" for number, name in enumerate(slots)}
+    prompt = template.format(llm=llm, **marks)
+    first, needed = next(iter(slots.items()))
+    if not any(marks[name] in prompt for name, own in slots.items() if own == needed):
+        raise InvalidParameterError("template", prompt, f"one with the slot {{{first}}}")
+    for name, own in slots.items():
+        prompt = prompt.replace(marks[name], f"{{{own}}}")
+    return prompt

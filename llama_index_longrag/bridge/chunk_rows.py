@@ -11,7 +11,8 @@ from llama_index.core.vector_stores.types import BasePydanticVectorStore
 
 from llama_index_longrag.bridge.documents import node_of
 from llama_index_longrag.bridge.nodes import display_settings
-from llama_index_longrag.bridge.store_profiles import profile_of
+from llama_index_longrag.bridge.store_kinds import kind_of
+from llama_index_longrag.bridge.store_queries import StoreKind
 from longrag.errors import StoreError
 from longrag.retrieval.units import Vector
 from longrag.types import Chunk, Document
@@ -33,8 +34,12 @@ class ChunkRows:
 
     def __init__(self, store: BasePydanticVectorStore) -> None:
         self._store = store
-        self._profile = profile_of(store)
         self._checked = False
+
+    @property
+    def _kind(self) -> StoreKind:
+        # No attribute: a ``StoreKind`` holds functions, which cannot be pickled.
+        return kind_of(self._store)
 
     def read(self, chunk_ids: Sequence[str]) -> dict[str, Vector]:
         """Return the vectors of the chunks that the store holds.
@@ -43,10 +48,10 @@ class ChunkRows:
             StoreError: it gives no vectors back.
         """
         found: dict[str, Vector] = {}
-        if not self._profile.is_made(self._store):
+        if not self._kind.is_made(self._store):
             return found
         for batch in iter_batch(list(chunk_ids), _ASKED):
-            for id_, vector in self._profile.read_vectors(self._store, batch).items():
+            for id_, vector in self._kind.read_vectors(self._store, batch).items():
                 if vector is None:
                     raise StoreError(
                         f"{type(self._store).__name__} gives rows back without their vectors, so"
@@ -70,9 +75,9 @@ class ChunkRows:
         Raises:
             StoreError: the store gives no vectors back.
         """
-        stale = sorted({*gone, *new}) if self._profile.is_made(self._store) else []
+        stale = sorted({*gone, *new}) if self._kind.is_made(self._store) else []
         for batch in iter_batch(stale, _ASKED):
-            self._profile.delete_nodes(self._store, batch)
+            self._kind.delete_nodes(self._store, batch)
         for pairs in iter_batch(list(new.values()), _BATCH):
             self._store.add([_to_row(c, vector, documents[c.doc_id]) for c, vector in pairs])
         if new and not self._checked:

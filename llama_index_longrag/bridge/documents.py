@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, cast
 
 from llama_index.core.schema import (
@@ -20,9 +20,9 @@ from llama_index.core.storage.docstore.utils import doc_to_json, json_to_doc
 
 from llama_index_longrag.bridge.nodes import display_settings
 from longrag import types as core
-from longrag.errors import InvalidDocumentError
-from longrag.integration.records import read_title
-from longrag.retrieval.corpus_records import is_json
+from longrag.errors import InvalidDocumentError, check_arguments
+from longrag.indices.corpus_records import is_json
+from longrag.retrieval.records import read_title
 from longrag.types import Chunk, stable_id
 
 
@@ -36,6 +36,8 @@ class WholeDocuments(TransformComponent):
 
     def __call__(self, nodes: Sequence[BaseNode], **kwargs: Any) -> list[BaseNode]:
         """Return a node for each document; other nodes pass through."""
+        # An index passes on what a caller adds to a change, for the transformations it was given.
+        check_arguments("the transformation WholeDocuments", kwargs)
         return [_to_whole_node(n) if isinstance(n, Document) else n for n in nodes]
 
 
@@ -68,6 +70,11 @@ def copy_node(node: BaseNode) -> BaseNode:
 def node_of(document: core.Document) -> BaseNode:
     """Return the node a document of the corpus was made from."""
     return cast("NodeMetadata", document.metadata).node
+
+
+def nodes_of(documents: Mapping[str, core.Document], doc_ids: Iterable[str]) -> list[BaseNode]:
+    """Return copies of the nodes that some documents of the corpus were made from."""
+    return [copy_node(node_of(documents[doc_id])) for doc_id in doc_ids]
 
 
 def embedded_text(chunk: Chunk, metadata: Mapping[str, object]) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from typing import Any, Protocol, runtime_checkable
 
 from llama_index.core.base.base_retriever import BaseRetriever
@@ -16,9 +16,10 @@ from llama_index.core.vector_stores.types import (
 )
 from llama_index.core.vector_stores.utils import build_metadata_filter_fn
 
-from llama_index_longrag.bridge.store_profiles.base import combine_filters
+from llama_index_longrag.bridge.store_queries import combine_filters
 from longrag.errors import InvalidParameterError
 from longrag.retrieval.filters import DocumentFilter
+from longrag.types import SCALARS, comparable
 
 _OF_LISTS = (FilterOperator.IN, FilterOperator.NIN, FilterOperator.ANY, FilterOperator.ALL)
 
@@ -105,25 +106,27 @@ def _is_lookup(one: MetadataFilter, known: Mapping[str, Any]) -> bool:
         return False
     if one.operator == FilterOperator.EQ:
         return not isinstance(one.value, list)
-    return one.operator == FilterOperator.IN and isinstance(one.value, list)
+    # A document without a value passes no condition of LlamaIndex's but the negated ones.
+    values: Any = one.value
+    return one.operator == FilterOperator.IN and isinstance(values, list) and None not in values
 
 
 class _FilterTest:
-    """Filters as a test; equal filters are equal tests."""
+    """Filters as a test; filters of equal types and values are equal tests."""
 
     def __init__(self, filters: MetadataFilters) -> None:
         self._filters = filters
-        self._name = filters.model_dump_json()
+        self._key = _key_of(filters)
 
     @classmethod
     def filter_of(cls, filters: MetadataFilters) -> DocumentFilter:
         return DocumentFilter(tests=(cls(filters),), constant=True)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, _FilterTest) and other._name == self._name
+        return isinstance(other, _FilterTest) and other._key == self._key
 
     def __hash__(self) -> int:
-        return hash(self._name)
+        return hash(self._key)
 
     def __call__(self, metadata: Mapping[str, Any]) -> bool:
         try:
@@ -131,6 +134,23 @@ class _FilterTest:
         except TypeError:
             # Of values that cannot be compared, neither a condition nor its opposite holds.
             return False
+
+
+def _key_of(part: object) -> Hashable:
+    """Return a key that only filters, or values of filters, of the same types and values share."""
+    match part:
+        case MetadataFilters():
+            return (MetadataFilters, part.condition, tuple(map(_key_of, part.filters)))
+        case MetadataFilter():
+            return (MetadataFilter, part.key, part.operator, _key_of(part.value))
+        case list():
+            return (list, tuple(map(_key_of, part)))
+        case float():
+            # Not a number equals nothing, and 0.0 equals -0.0.
+            return (type(part), part.hex())
+        case str() | int() | None:
+            return (type(part), part)
+    return object()
 
 
 def _passes(filters: MetadataFilters, metadata: Mapping[str, Any]) -> bool:
@@ -148,5 +168,13 @@ def _passes(filters: MetadataFilters, metadata: Mapping[str, Any]) -> bool:
 
 
 def _matches(one: MetadataFilter, metadata: Mapping[str, Any]) -> bool:
+    value = metadata.get(one.key)
+    negated = one.operator in (FilterOperator.NE, FilterOperator.NIN)
+    equates = negated or one.operator in (FilterOperator.EQ, FilterOperator.IN)
+    listed = isinstance(one.value, list)
+    if equates and isinstance(value, SCALARS) and listed == (one.operator in _OF_LISTS):
+        allowed = one.value if isinstance(one.value, list) else [one.value]
+        if value is not None:
+            return (comparable(value) in set(map(comparable, allowed))) != negated
     single = MetadataFilters(filters=[one])
     return bool(build_metadata_filter_fn(lambda _: metadata, single)(""))

@@ -24,10 +24,10 @@ from llama_index.core.schema import (
 
 from llama_index_longrag.bridge.answering import blocks_in_async
 from llama_index_longrag.bridge.documents import copy_node
+from longrag.calls.flows import in_thread
 from longrag.errors import GenerationError, InvalidParameterError
-from longrag.integration.answering import Calls, MethodCall
-from longrag.integration.media import found_item, no_image
-from longrag.retrieval.media_store import MediaItem, Wanted
+from longrag.indexing.media_store import MediaItem, Wanted
+from longrag.retrieval.media import found_item, no_image
 from longrag.retrieval.multimodal import (
     EmbedMedia,
     FoundMedia,
@@ -132,69 +132,91 @@ def from_saved(item: MediaItem) -> MediaItem:
     return replace(item, image=ImageNode.from_json(item.image, metadata=dict(item.metadata)))
 
 
-def embed_media(model: MultiModalEmbedding, request: EmbedMedia) -> Calls[Any]:
+def embed_media(model: MultiModalEmbedding, request: EmbedMedia) -> list[Any]:
     """Embed by the model's own methods; nodes that have an embedding keep it."""
-    vectors: list[Any] = []
     if request.kind == "text":
-        # A comprehension cannot yield.
-        for text in request.inputs:
-            vector = yield MethodCall(model, "get_query_embedding", (text,))
-            vectors.append(vector)
-        return vectors
-    nodes: tuple[ImageNode, ...] = request.inputs
-    missing = [node for node in nodes if node.embedding is None]
-    if missing:
-        images = yield MethodCall(_Images(missing), "resolve")
-        vectors = yield MethodCall(model, "get_image_embedding_batch", (images,))
-        if len(vectors) != len(missing):
-            return vectors
-    made = iter(vectors)
-    return [next(made) if node.embedding is None else node.embedding for node in nodes]
+        return [model.get_query_embedding(text) for text in request.inputs]
+    missing = _without_embedding(request)
+    if not missing:
+        return _join_vectors(request, [])
+    return _join_vectors(request, model.get_image_embedding_batch(_resolve_images(missing)))
 
 
-class _Images:
-    """Images of nodes, some of which are downloaded."""
+async def aembed_media(model: MultiModalEmbedding, request: EmbedMedia) -> list[Any]:
+    """Embed as ``embed_media`` does, by the model's async methods."""
+    if request.kind == "text":
+        return [await model.aget_query_embedding(text) for text in request.inputs]
+    missing = _without_embedding(request)
+    if not missing:
+        return _join_vectors(request, [])
+    # Some are downloaded.
+    images = await in_thread(_resolve_images, missing)
+    return _join_vectors(request, await model.aget_image_embedding_batch(images))
 
-    def __init__(self, nodes: Sequence[ImageNode]) -> None:
-        self._nodes = nodes
 
-    def resolve(self) -> list[Any]:
-        return [node.resolve_image() for node in self._nodes]
+def _without_embedding(request: EmbedMedia) -> list[ImageNode]:
+    return [node for node in request.inputs if node.embedding is None]
 
 
-def generate_media(
-    generator: MediaGenerator, request: GenerateMedia, caption_prompt: str
-) -> Calls[Any]:
+def _resolve_images(nodes: Sequence[ImageNode]) -> list[Any]:
+    return [node.resolve_image() for node in nodes]
+
+
+def _join_vectors(request: EmbedMedia, made: list[Any]) -> list[Any]:
+    if len(made) != len(_without_embedding(request)):
+        return made
+    vectors = iter(made)
+    return [next(vectors) if n.embedding is None else n.embedding for n in request.inputs]
+
+
+def generate_media(generator: MediaGenerator, request: GenerateMedia, caption_prompt: str) -> Any:
     """Make an image node of a text, or a caption of an image node.
 
     Raises:
         GenerationError: what was made is no image.
     """
-    made: Any
     if isinstance(generator, LLM):
-        made = yield from _ask_llm(generator, request, caption_prompt)
-    else:
-        made = yield MethodCall(GeneratorFunction(generator), "make", (request.query,))
-    if request.wanted == "image" and made is not None:
-        return _as_image(made, request.query)
-    return made
+        response = generator.chat([_to_message(request, caption_prompt)])
+        return _read_made(request, _read_reply(request, response.message))
+    return _read_made(request, GeneratorFunction(generator).make(request.query))
 
 
-def _ask_llm(llm: LLM, request: GenerateMedia, caption_prompt: str) -> Calls[Any]:
+async def agenerate_media(
+    generator: MediaGenerator, request: GenerateMedia, caption_prompt: str
+) -> Any:
+    """Make what ``generate_media`` does."""
+    if isinstance(generator, LLM):
+        messages = [_to_message(request, caption_prompt)]
+        if blocks_in_async(generator):
+            response = await in_thread(generator.chat, messages)
+        else:
+            response = await generator.achat(messages)
+        return _read_made(request, _read_reply(request, response.message))
+    return _read_made(request, await GeneratorFunction(generator).amake(request.query))
+
+
+def _to_message(request: GenerateMedia, caption_prompt: str) -> ChatMessage:
     content: list[ImageBlock | TextBlock]
     if request.wanted == "caption":
         content = [image_node_to_image_block(request.query), TextBlock(text=caption_prompt)]
     else:
         content = [TextBlock(text=request.query)]
-    message = ChatMessage(role="user", blocks=content)
-    response = yield MethodCall(llm, "chat", ([message],), blocking=blocks_in_async(llm))
-    reply: ChatMessage = response.message
+    return ChatMessage(role="user", blocks=content)
+
+
+def _read_reply(request: GenerateMedia, reply: ChatMessage) -> Any:
     if request.wanted == "caption":
         return reply.content
     images = [block for block in reply.blocks if isinstance(block, ImageBlock)]
     if not images:
         raise GenerationError(f"the model answered {reply.content!r:.80}, which is no image")
     return images[0]
+
+
+def _read_made(request: GenerateMedia, made: Any) -> Any:
+    if request.wanted == "image" and made is not None:
+        return _as_image(made, request.query)
+    return made
 
 
 def _as_image(made: Any, text: str) -> ImageNode:

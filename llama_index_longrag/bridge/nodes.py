@@ -10,7 +10,7 @@ in documents are negative where they are not known: see ``longrag.types.Member``
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from hashlib import sha256
 from typing import Any
@@ -25,27 +25,26 @@ from llama_index.core.schema import (
     TextNode,
 )
 
-from llama_index_longrag.bridge.strings import UnitContent
 from longrag.errors import InvalidParameterError, StoreError
-from longrag.integration import records
-from longrag.integration.records import (
+from longrag.retrieval import records
+from longrag.retrieval.assembly import unit_of_chunks
+from longrag.retrieval.records import (
     RESULT_KEYS,
     UNIT_KEYS,
-    read_pieces,
+    documents_metadata,
     read_result,
     read_title,
     read_unit,
     result_record,
     unit_record,
+    unproven_ids,
 )
-from longrag.retrieval.assembly import unit_of_chunks
 from longrag.types import (
     Chunk,
     Document,
     LongUnit,
     RetrievedUnit,
     TokenCounter,
-    shared_metadata,
 )
 
 CHUNK_KEYS = ("unit_id", "member_id", "member_title")
@@ -78,7 +77,7 @@ def shared_fields(nodes: Iterable[BaseNode]) -> dict[str, Any]:
     embed = [key for node in nodes for key in node.excluded_embed_metadata_keys]
     llm = [key for node in nodes for key in node.excluded_llm_metadata_keys]
     return {
-        "metadata": shared_metadata(node.metadata for node in nodes),
+        "metadata": documents_metadata(node.metadata for node in nodes),
         "excluded_embed_metadata_keys": list(dict.fromkeys(embed)),
         "excluded_llm_metadata_keys": list(dict.fromkeys(llm)),
     }
@@ -111,9 +110,10 @@ def to_chunk_node(
         node_fields |= display_settings(source)
         if chunk.member().placed:
             node_fields |= {"start_char_idx": chunk.doc_start, "end_char_idx": chunk.doc_end}
-        if source.source_node is not None:
+        # The framework adds what else the document's metadata has.
+        if source.source_node is not None or "member_id" in source.metadata:
             node_fields["metadata"]["member_id"] = chunk.doc_id
-        if chunk.title != _title(source):
+        if chunk.title != _title(source) or "member_title" in source.metadata:
             node_fields["metadata"]["member_title"] = chunk.title
     elif unit is not None:
         kept = {k: v for k, v in unit.metadata.items() if k not in ("doc_ids", "members")}
@@ -187,11 +187,29 @@ def to_chunk(node: BaseNode, unit_id: str, at: int = 0) -> Chunk:
     )
 
 
+def to_row(node: BaseNode) -> LongUnit | Chunk:
+    """Convert a node of a store, a unit or a chunk."""
+    return to_unit(node) if is_unit(node) else to_chunk(node, node.node_id)
+
+
+def unproven_nodes(nodes: Iterable[BaseNode]) -> set[str]:
+    """Return the documents that nodes of a store name in their metadata, without a proof."""
+    return {
+        doc_id
+        for node in nodes
+        for doc_id in unproven_ids(to_row(node))
+        if doc_id not in (node.node_id, node.ref_doc_id)
+    }
+
+
 def document_start(node: BaseNode) -> int:
     """Return the character of its document at which a node's text began when it was retrieved.
 
     That is 0 for a whole document, and -1 where it is not known.
     """
+    # Only what was compressed needs the refinement package.
+    from longrag.refinement.pieces import read_pieces
+
     text = node.get_content(metadata_mode=MetadataMode.NONE)
     doc_start = to_chunk(node, node.node_id).doc_start
     if doc_start < 0 and not _is_in_parent(node) and read_pieces(node.metadata, text):
@@ -395,16 +413,58 @@ def _prepend_head(found: RetrievedUnit, head: str) -> RetrievedUnit:
     )
 
 
-def to_result(found: RetrievedUnit, known: Sequence[BaseNode] = ()) -> NodeWithScore:
+def to_result(
+    found: RetrievedUnit, known: Sequence[BaseNode] = (), *, unproven: Collection[str] = ()
+) -> NodeWithScore:
     """Convert a retrieved unit with what is known of it: its node, or else those of its chunks.
 
-    The metadata on which these agree is kept.
+    The metadata on which these agree is kept. ``unproven`` are documents that only metadata name.
     """
     node_fields = shared_fields(known or [TextNode()])
-    node_fields["metadata"] |= result_record(found)
+    node_fields["metadata"] |= result_record(found, unproven)
     node = RetrievedUnitNode(
         id_=found.unit.id,
         text=found.unit.text,
         **exclude_metadata(node_fields, [*UNIT_KEYS, *RESULT_KEYS]),
     )
     return NodeWithScore(node=node, score=found.score)
+
+
+class UnitContent(str):
+    """The text of a unit as a model is shown it, with the unit it was written from.
+
+    It lets the two-turn reader see titles and document boundaries, where other synthesizers read
+    text. ``metadata_str`` is the metadata a model is shown, without the title of its documents.
+    """
+
+    __slots__ = ("metadata_str", "retrieved")
+    metadata_str: str
+    retrieved: RetrievedUnit
+
+
+class Answer(str):
+    """A short answer with the notes for the response's metadata."""
+
+    __slots__ = ("notes",)
+    notes: dict[str, Any]
+
+    @classmethod
+    def with_notes(cls, text: str, notes: dict[str, Any]) -> Answer:
+        """Make an answer with its notes."""
+        answer = cls(text)
+        answer.notes = notes
+        return answer
+
+
+class SourceName(str):
+    """Names a text whose node is not known yet, since synthesizers get texts and not nodes."""
+
+    __slots__ = ("position",)
+    position: int
+
+    @classmethod
+    def of_position(cls, position: int) -> SourceName:
+        """Name the text with this position among those that are read, from 0."""
+        name = cls(f"source {position + 1}")
+        name.position = position
+        return name

@@ -23,15 +23,15 @@ from llama_index_longrag.bridge.nodes import (
     to_chunk,
     to_unit,
 )
-from longrag.integration.passages import (
+from longrag.recipes.passages import (
     SUMMARY_KEYS,
+    Passage,
     rewrite_metadata,
     summary_metadata,
     summary_passage,
     text_passage,
     unit_passage,
 )
-from longrag.recipes.passages import Passage
 
 
 def to_passage(result: NodeWithScore) -> Passage:

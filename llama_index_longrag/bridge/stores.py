@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
+from itertools import chain
 from typing import Any
 
 from llama_index.core.schema import BaseNode, NodeWithScore
@@ -19,10 +21,9 @@ from llama_index_longrag.bridge.nodes import (
     to_unit,
 )
 from longrag.errors import StoreError
-from longrag.integration.answering import Calls, MethodCall, Together
 from longrag.retrieval.assembly import unit_of_chunks
 from longrag.retrieval.units import Hit
-from longrag.types import Chunk, TokenCounter
+from longrag.types import Chunk, LongUnit, TokenCounter
 
 
 class StoredUnits:
@@ -87,26 +88,47 @@ class StoredUnits:
                 chunks[chunk.unit_id].append(chunk)
         return chunks
 
-    def fetch(self, docstore: BaseDocumentStore, unit_ids: Sequence[str]) -> Calls[Any]:
+    def fetch(self, docstore: BaseDocumentStore, unit_ids: Sequence[str]) -> dict[str, LongUnit]:
         """Get whole units: as separate nodes, or by the nodes of the source they name."""
-        get_nodes = partial(MethodCall, docstore, "get_nodes", kwargs={"raise_error": False})
-        units = {}
-        for node in (yield get_nodes((list(unit_ids),))):
-            if self._names.contradicts(node, node.node_id):
-                continue
-            units[node.node_id] = to_unit(node)
-            self.add_unit_node(node)
+        units = self._whole(docstore.get_nodes(list(unit_ids), raise_error=False))
         missing = [unit_id for unit_id in unit_ids if unit_id not in units]
-        asked = [MethodCall(docstore, "get_ref_doc_info", (unit_id,)) for unit_id in missing]
-        infos = yield Together(tuple(asked))
+        infos = [docstore.get_ref_doc_info(unit_id) for unit_id in missing]
         known = {u: info.node_ids for u, info in zip(missing, infos, strict=True) if info}
-        ids = [node_id for node_ids in known.values() for node_id in node_ids]
-        found = {node.node_id: node for node in ((yield get_nodes((ids,))) if ids else ())}
+        ids = list(chain.from_iterable(known.values()))
+        nodes = docstore.get_nodes(ids, raise_error=False) if ids else []
+        return units | self._of_sources(known, nodes)
+
+    async def afetch(
+        self, docstore: BaseDocumentStore, unit_ids: Sequence[str]
+    ) -> dict[str, LongUnit]:
+        """Get whole units as ``fetch`` does."""
+        units = self._whole(await docstore.aget_nodes(list(unit_ids), raise_error=False))
+        missing = [unit_id for unit_id in unit_ids if unit_id not in units]
+        infos = await asyncio.gather(*map(docstore.aget_ref_doc_info, missing))
+        known = {u: info.node_ids for u, info in zip(missing, infos, strict=True) if info}
+        ids = list(chain.from_iterable(known.values()))
+        nodes = await docstore.aget_nodes(ids, raise_error=False) if ids else []
+        return units | self._of_sources(known, nodes)
+
+    def _whole(self, nodes: Iterable[BaseNode]) -> dict[str, LongUnit]:
+        """Convert the nodes that are units themselves."""
+        units = {}
+        for node in nodes:
+            if not self._names.contradicts(node, node.node_id):
+                units[node.node_id] = to_unit(node)
+                self.add_unit_node(node)
+        return units
+
+    def _of_sources(
+        self, known: Mapping[str, Sequence[str]], nodes: Iterable[BaseNode]
+    ) -> dict[str, LongUnit]:
+        """Put units together from the nodes of the sources they name."""
+        found, units = {node.node_id: node for node in nodes}, {}
         for unit_id, node_ids in known.items():
-            nodes = [found[node_id] for node_id in node_ids if node_id in found]
+            own = [found[node_id] for node_id in node_ids if node_id in found]
             # Parents hold their children's text, and alone know its place in the document.
-            pieces = [node for node in nodes if parent_id(node) is None] or nodes
-            if pieces and not any(self._names.contradicts(node, unit_id) for node in nodes):
+            pieces = [node for node in own if parent_id(node) is None] or own
+            if pieces and not any(self._names.contradicts(node, unit_id) for node in own):
                 units[unit_id] = unit_of_chunks(unit_id, to_chunks(pieces, unit_id))
                 self._nodes[unit_id] = pieces
         return units

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -16,8 +16,6 @@ from llama_index.core.instrumentation.events.span import (  # type: ignore[attr-
     SpanDropEvent,
 )
 from llama_index.core.instrumentation.span import active_span_id
-
-from longrag.integration.answering import Calls, Handler
 
 if TYPE_CHECKING:
     from longrag.indexing.tree.events import LayerPlan
@@ -108,15 +106,6 @@ class StepSpans:
         with self._step.inside():
             yield
 
-    def within(self, handler: Handler) -> Handler:
-        """Return a handler whose calls are made inside the open span."""
-
-        def answer(request: Any) -> Calls[Any]:
-            with self.inside():
-                return (yield from handler(request))
-
-        return answer
-
 
 class BuildTrace(StepSpans):
     """The spans of one build: one of the whole, one a layer, and the calls of models in these."""
@@ -140,19 +129,3 @@ class BuildTrace(StepSpans):
         """Close the span of a layer and open that of the next one."""
         name = f"{self._name}.layer_{layer.level}"
         self.begin(name, nodes=layer.nodes, missing=layer.missing)
-
-
-def traced(name: str, handler: Handler, shown: Callable[[Any], dict[str, Any]]) -> Handler:
-    """Return a handler that answers each request in a span of this name.
-
-    Args:
-        name: the name of the span, such as "SimpleVectorStore.query".
-        handler: answers the requests.
-        shown: what is recorded of a request.
-    """
-
-    def answer(request: Any) -> Calls[Any]:
-        with open_span(name, **shown(request)):
-            return (yield from handler(request))
-
-    return answer

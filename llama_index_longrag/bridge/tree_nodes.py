@@ -24,10 +24,10 @@ from llama_index_longrag.bridge.nodes import (
     parent_id,
     shared_fields,
 )
-from llama_index_longrag.bridge.store_profiles import profile_of
+from llama_index_longrag.bridge.store_kinds import kind_of
 from longrag.errors import StoreError
 from longrag.indexing.tree.tree import Tree
-from longrag.integration.records import TREE_KEYS, leaf_records
+from longrag.retrieval.records import TREE_KEYS, DocIds, leaf_records
 from longrag.types import Document, RetrievedNode, TreeNode
 
 # As many as the framework's own index adds at once.
@@ -56,7 +56,7 @@ def to_tree_result(found: RetrievedNode, documents: Mapping[str, Document]) -> N
     node = to_text_node(found.node, documents)
     node.metadata |= {
         "children": list(found.node.children),
-        "doc_ids": list(found.node.doc_ids),
+        "doc_ids": DocIds(found.node.doc_ids),
         "leaves": leaf_records(found.leaves),
     }
     return NodeWithScore(node=node, score=found.score)
@@ -165,7 +165,7 @@ class TreeStore:
             return
         try:
             if self._deletes_nodes:
-                profile_of(self._store).delete_nodes(self._store, node_ids)
+                kind_of(self._store).delete_nodes(self._store, node_ids)
                 return
             for node_id in node_ids:
                 self._store.delete(node_id)

@@ -13,12 +13,14 @@ from llama_index.core.schema import NodeWithScore
 from llama_index.core.vector_stores.types import MetadataFilters
 
 from llama_index_longrag.bridge.filters import to_filter
+from llama_index_longrag.bridge.nodes import to_row
 from llama_index_longrag.models.identity import embed_identity
 from longrag.decoding.candidates import Candidates, CandidatesFor
-from longrag.integration.quote_candidates import CandidateSource, Found, candidate_source
+from longrag.decoding.quote_candidates import CandidateSource, Found, candidate_source
 from longrag.models.embedder import Role, Vectors
 from longrag.models.rerankers.embedding_scorer import EmbeddingScorer
 from longrag.models.rerankers.scorers import Scorer
+from longrag.retrieval.records import known_ids
 from longrag.types import Document
 
 
@@ -42,7 +44,7 @@ def find_candidates(
 ) -> Candidates | CandidatesFor | None:
     """Return the candidates for a question."""
     if source is None or source.retriever is None:
-        return None if source is None else source.fixed
+        return None if source is None else source.known()
 
     def ask(text: str) -> Candidates:
         return source.of_results(_to_found(source.retriever.retrieve(text)))
@@ -58,8 +60,10 @@ async def afind_candidates(
     A retriever that is called before each quote runs in the current event loop, and the thread that
     decodes waits for it.
     """
-    if source is None or source.retriever is None:
-        return find_candidates(source, question)
+    if source is None:
+        return None
+    if source.retriever is None:
+        return await asyncio.to_thread(source.known)
     if not source.per_thought:
         return source.of_results(_to_found(await source.retriever.aretrieve(question)))
     loop = asyncio.get_running_loop()
@@ -87,9 +91,5 @@ def to_key_scorer(given: BaseEmbedding | Scorer | None) -> Scorer | None:
 def _to_found(results: Iterable[NodeWithScore]) -> Iterator[Found]:
     for result in results:
         node = result.node
-        members = node.metadata.get("doc_ids")
-        others = (
-            [id_ for id_ in members if isinstance(id_, str)] if isinstance(members, list) else []
-        )
         own = [node.node_id] if node.ref_doc_id is None else [node.node_id, node.ref_doc_id]
-        yield [*own, *others], result.score
+        yield known_ids(own, node.metadata, to_row(node)), result.score

@@ -8,8 +8,8 @@ from typing import Final
 
 from llama_index.core.base.llms.types import ChatMessage, MessageRole, TextBlock
 
+from longrag.decoding.conversation import DecodingPrompt, Message, Role, build_prompt
 from longrag.errors import InvalidParameterError
-from longrag.integration.chat_prompts import DecodingPrompt, Message, Role, build_prompt
 from longrag.prompts import RICHES_SINGLE_HOP
 
 _ROLES: Final[dict[MessageRole, Role]] = {

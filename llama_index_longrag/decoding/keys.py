@@ -8,14 +8,13 @@ from llama_index.core.llms.llm import LLM
 from llama_index.core.llms.utils import LLMType, resolve_llm
 from llama_index.core.settings import Settings
 
-from llama_index_longrag.bridge.answering import model_answerer
+from llama_index_longrag.bridge.answering import ModelAnswers
 from llama_index_longrag.models.identity import llm_identity
-from longrag.calls import Flow
+from longrag.calls import Flow, run
 from longrag.errors import InvalidParameterError
+from longrag.indices.journals import JournalLike, check_journal, open_journal
 from longrag.ingestion.chunking import check_size
 from longrag.ingestion.key_kinds import KeyKind
-from longrag.integration.answering import Answerer
-from longrag.integration.journals import JournalLike, check_journal, open_journal
 
 T = TypeVar("T")
 
@@ -42,12 +41,14 @@ def build(
         writer = _resolve_llm(llm)
         check_journal(journal)
         with open_journal(journal, lambda: {"model": llm_identity(writer)}) as kept:
-            return model_answerer(llm=writer, num_workers=num_workers, journal=kept).run(flow)
+            return run(
+                flow, ModelAnswers(llm=writer).answer, max_in_flight=num_workers, journal=kept
+            )
     for name, value in (("llm", llm), ("journal", journal)):
         if value is not None:
             allowed = 'left out unless keys="proposition"'
             raise InvalidParameterError(name, type(value).__name__, allowed)
-    return Answerer({}).run(flow)
+    return run(flow, ModelAnswers().answer)
 
 
 def _resolve_llm(llm: LLMType | None) -> LLM:

@@ -20,7 +20,7 @@ from llama_index.core.base.llms.types import (
     MessageRole,
     TextBlock,
 )
-from llama_index.core.bridge.pydantic import Field, PlainSerializer, PrivateAttr
+from llama_index.core.bridge.pydantic import ConfigDict, Field, PlainSerializer, PrivateAttr
 from llama_index.core.constants import DEFAULT_CONTEXT_WINDOW
 from llama_index.core.llms.callbacks import llm_chat_callback, llm_completion_callback
 from llama_index.core.llms.custom import CustomLLM
@@ -50,10 +50,10 @@ from longrag.decoding import (
 )
 from longrag.decoding.attribution import MAX_CITED
 from longrag.decoding.candidates import Candidates, CandidatesFor
+from longrag.decoding.quote_candidates import CANDIDATE_K, CandidateSource
 from longrag.decoding.threads import in_one_thread, in_thread
-from longrag.errors import InvalidParameterError
+from longrag.errors import check_arguments
 from longrag.indexing import KeyIndex
-from longrag.integration.quote_candidates import CANDIDATE_K, CandidateSource
 from longrag.models.language_model import LanguageModel
 from longrag.prompts import RICHES_STOP
 from longrag.retrieval.units import check_k
@@ -111,6 +111,8 @@ class RichesLLM(CustomLLM):
 
     Source: RICHES §3.
     """
+
+    model_config = ConfigDict(extra="forbid")
 
     decoder: Annotated[RichesDecoder, PlainSerializer(decoder_settings)]
     title_key: str = "title"
@@ -380,10 +382,7 @@ def _last_question(messages: Sequence[ChatMessage]) -> str:
 
 
 def _settings(kwargs: dict[str, Any]) -> dict[str, Any]:
-    for name, value in kwargs.items():
-        if name not in _KWARGS:
-            allowed = f"omitted: the keywords of a call are {', '.join(_KWARGS)}"
-            raise InvalidParameterError(name, value, allowed)
+    check_arguments("the call", kwargs, _KWARGS)
     return {
         "query": kwargs.get("query") or "",
         "prior_prompt": kwargs.get("prior_prompt") or "",

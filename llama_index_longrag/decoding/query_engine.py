@@ -46,11 +46,11 @@ from longrag.decoding import (
     riches_prompt,
 )
 from longrag.decoding.attribution import MAX_CITED
+from longrag.decoding.quote_candidates import CANDIDATE_K
 from longrag.decoding.threads import in_thread
 from longrag.errors import InvalidParameterError
 from longrag.indexing.key_index.parts import Mode
 from longrag.ingestion.key_kinds import KeyKind
-from longrag.integration.quote_candidates import CANDIDATE_K
 from longrag.journal import Journal
 from longrag.models.language_model import LanguageModel
 from longrag.prompts import RICHES_SINGLE_HOP, RICHES_STOP

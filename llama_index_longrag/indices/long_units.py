@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
 from functools import partial
+from inspect import signature
 from typing import Any, TypeVar
 
 from llama_index.core.base.base_query_engine import BaseQueryEngine
@@ -18,10 +19,11 @@ from llama_index.core.schema import BaseNode, IndexNode, TransformComponent
 from llama_index.core.settings import Settings
 from llama_index.core.storage.storage_context import StorageContext
 
-from llama_index_longrag.bridge.answering import model_answerer
+from llama_index_longrag.bridge.answering import ModelAnswers
 from llama_index_longrag.bridge.chunk_rows import ChunkRows
 from llama_index_longrag.bridge.documents import decode_document, embedded_text, encode_document
 from llama_index_longrag.bridge.stores import token_counter
+from llama_index_longrag.indices.retriever_settings import retriever_settings
 from llama_index_longrag.indices.stored import doc_ids, register_class
 from llama_index_longrag.indices.struct import LongRAGStruct, unit_settings, vector_store_of
 from llama_index_longrag.indices.updatable import UpdatableIndex
@@ -29,14 +31,14 @@ from llama_index_longrag.retrieval.evidence import EvidenceRetriever
 from llama_index_longrag.retrieval.maxp import MaxPRetriever
 from llama_index_longrag.synthesis.two_turn import TwoTurnSynthesizer
 from longrag import explorer
-from longrag.calls import Flow
-from longrag.errors import InvalidParameterError
+from longrag.calls import Flow, arun, run
+from longrag.errors import InvalidParameterError, check_arguments
 from longrag.indexing.database import IndexDatabase
+from longrag.indices.corpus import CorpusIndex
+from longrag.indices.corpus_database import DatabaseCorpus
 from longrag.ingestion.builder import UnitBuilder
 from longrag.ingestion.links import LinkExtractor
 from longrag.ingestion.resolving import LinkReport, LinkRule
-from longrag.retrieval.corpus import CorpusIndex
-from longrag.retrieval.corpus_database import DatabaseCorpus
 from longrag.retrieval.units import Vector
 from longrag.types import Chunk, Document, Granularity
 
@@ -45,25 +47,11 @@ T = TypeVar("T")
 _IN_DATABASE = "llama-index corpus"
 """The kind of an index in a database; what it keeps are LlamaIndex's nodes."""
 
-_EVIDENCE_SETTINGS = (
-    "hits",
-    "lexical_weight",
-    "title_weight",
-    "link_weight",
-    "related_weight",
-    "term_weight",
-    "count_tokens",
-)
 _ANY_RETRIEVER = ("filters", "token_budget", "callback_manager", "object_map", "objects", "verbose")
 _RETRIEVER_SETTINGS = {
     "maxp": (*_ANY_RETRIEVER, "similarity_top_k", "tokenizer", "approximate"),
-    "evidence": (*_ANY_RETRIEVER, "similarity_top_k", "link_sources", *_EVIDENCE_SETTINGS),
+    "evidence": (*_ANY_RETRIEVER, "similarity_top_k", "link_sources"),
 }
-_NOT_FOR = {
-    "maxp": ("node_ids", "doc_ids", "link_sources", *_EVIDENCE_SETTINGS),
-    "evidence": ("node_ids", "doc_ids", "tokenizer", "approximate"),
-}
-"""What would change the result if it were heeded; it must not be passed over."""
 _SYNTHESIS = {
     "response_synthesizer",
     "response_mode",
@@ -191,6 +179,8 @@ class LongRAGIndex(UpdatableIndex[LongRAGStruct]):
         *,
         name: str = "longrag",
         cache: str | os.PathLike[str] | None = None,
+        timeout: float = 30.0,
+        read_only: bool = False,
         **settings: Any,
     ) -> LongRAGIndex:
         """Open an index that lives in a database, or make it there.
@@ -205,6 +195,9 @@ class LongRAGIndex(UpdatableIndex[LongRAGStruct]):
             name: the name of the index; a database may hold several.
             cache: the folder of the cache that makes the next opening fast. By default it is beside
                 a SQLite file; for a server none is kept. It can be deleted at any time.
+            timeout: seconds to wait for a connection, another writer, a statement or the network.
+            read_only: never write to the database; an index that is missing is not made. Neither
+                write access to the file and its folder nor more than SELECT is needed.
             settings: the settings of the class, but for ``nodes``, ``index_struct`` and
                 ``storage_context``. Those of the units that are left out are the ones the index was
                 made with; its callables are not saved, so give the same.
@@ -215,10 +208,20 @@ class LongRAGIndex(UpdatableIndex[LongRAGStruct]):
             IndexFormatError: the file is damaged, of another kind or version, or the index was made
                 with other callables; it is left as it was.
             DatabaseError: the database cannot be reached or written.
+            DatabaseTimeoutError: it did not answer in time.
             MissingExtraError: the extra ``database`` is not installed.
         """
+        check_arguments("open", settings, signature(cls).parameters)
         return cls._open(
-            IndexDatabase(database, name=name, kind=_IN_DATABASE, cache=cache), settings
+            IndexDatabase(
+                database,
+                name=name,
+                kind=_IN_DATABASE,
+                cache=cache,
+                timeout=timeout,
+                read_only=read_only,
+            ),
+            settings,
         )
 
     @property
@@ -255,7 +258,7 @@ class LongRAGIndex(UpdatableIndex[LongRAGStruct]):
             k=similarity_top_k,
             title=type(self).__name__,
         )
-        return model_answerer(embed_model=self._embed_model).run(flow)
+        return run(flow, ModelAnswers(embed_model=self._embed_model).answer)
 
     def _repr_html_(self) -> str:
         return explorer.summary_html(type(self).__name__, explorer.count_units(self.corpus))
@@ -267,18 +270,16 @@ class LongRAGIndex(UpdatableIndex[LongRAGStruct]):
         Both take ``filters``, which documents must pass to be seen. A retriever is cheap: make one
         for each request whose filters differ.
 
-        The framework passes a query engine's settings through here, so others are passed over.
+        The framework passes the settings of its query and chat engines through here; these are
+        passed over, and any other name is refused.
 
         Raises:
-            InvalidParameterError: a setting of retrieval is given that the mode does not have.
+            InvalidParameterError: a setting is neither one of the mode nor one of an engine.
         """
         mode = kwargs.get("retriever_mode", "maxp")
         if mode not in _RETRIEVER_SETTINGS:
             raise InvalidParameterError("retriever_mode", mode, f"one of {[*_RETRIEVER_SETTINGS]}")
-        for name in _NOT_FOR[mode]:
-            if kwargs.get(name) is not None:
-                raise InvalidParameterError(name, kwargs[name], f"left out in mode {mode!r}")
-        own = {name: kwargs[name] for name in _RETRIEVER_SETTINGS[mode] if name in kwargs}
+        own = retriever_settings(kwargs, _RETRIEVER_SETTINGS[mode], mode=mode)
         if mode == "evidence":
             return EvidenceRetriever(index=self, **own)
         return MaxPRetriever(index=self, embed_model=self._embed_model, **own)
@@ -354,10 +355,10 @@ class LongRAGIndex(UpdatableIndex[LongRAGStruct]):
         }
 
     def _run(self, flow: Flow[T]) -> T:
-        return model_answerer(embed_model=self._embed_model).run(flow)
+        return run(flow, ModelAnswers(embed_model=self._embed_model).answer)
 
     async def _arun(self, flow: Flow[T]) -> T:
-        return await model_answerer(embed_model=self._embed_model).arun(flow)
+        return await arun(flow, ModelAnswers(embed_model=self._embed_model).aanswer)
 
 
 def _is_stored(stored: tuple[Document, Vector] | None, document: Document, vector: Vector) -> bool:

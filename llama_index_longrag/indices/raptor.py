@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import replace
 from functools import partial
+from inspect import signature
 from typing import Any, TypeVar
 
 from llama_index.core.base.base_retriever import BaseRetriever
@@ -22,7 +23,7 @@ from llama_index.core.schema import Document as LlamaIndexDocument
 from llama_index.core.settings import Settings
 from llama_index.core.storage.storage_context import StorageContext
 
-from llama_index_longrag.bridge.answering import model_answerer
+from llama_index_longrag.bridge.answering import ModelAnswers
 from llama_index_longrag.bridge.documents import (
     WholeDocuments,
     core_documents,
@@ -33,13 +34,15 @@ from llama_index_longrag.bridge.settings import UNSET
 from llama_index_longrag.bridge.tree_nodes import TreeStore
 from llama_index_longrag.indices.raptor_settings import GIVEN, TreeSettings
 from llama_index_longrag.indices.raptor_struct import RaptorStruct
+from llama_index_longrag.indices.retriever_settings import retriever_settings
 from llama_index_longrag.indices.stored import doc_ids, register_class
 from llama_index_longrag.indices.tree_runner import TreeRunner
 from llama_index_longrag.indices.updatable import UpdatableIndex
 from llama_index_longrag.retrieval.raptor import Mode, RaptorRetriever
 from longrag import explorer
-from longrag.calls import Flow
-from longrag.errors import InvalidParameterError
+from longrag.calls import Flow, run
+from longrag.calls.settings import RateLimit, RetryLike
+from longrag.errors import check_arguments
 from longrag.indexing.database import IndexDatabase
 from longrag.indexing.tree.bounds import OnLong
 from longrag.indexing.tree.clusterer import Clusterer
@@ -47,17 +50,17 @@ from longrag.indexing.tree.estimates import TreeEstimate, estimate_tree
 from longrag.indexing.tree.settings import Scope, TreeBuilder
 from longrag.indexing.tree.summaries import Summarizer
 from longrag.indexing.tree.tree import Tree, TreeStatistics
-from longrag.integration.builds import BuildReport
+from longrag.indices.builds import BuildReport
+from longrag.indices.tree import TreeChange, TreeIndex
+from longrag.indices.tree_database import DatabaseTree
 from longrag.journal import Journal
-from longrag.models.call_settings import RateLimit, RetryLike
-from longrag.retrieval.tree_database import DatabaseTree
-from longrag.retrieval.tree_index import TreeChange, TreeIndex
 from longrag.retrieval.tree_search import TreeScorer
 from longrag.types import Document
 
 T = TypeVar("T")
 
 _RETRIEVER_SETTINGS = (
+    "mode",
     "token_budget",
     "similarity_top_k",
     "levels",
@@ -76,7 +79,6 @@ _IN_DATABASE = "llama-index tree"
 """The kind of an index in a database; what it keeps are LlamaIndex's nodes."""
 
 _PLAN = "plan"
-_NOT_FOR_A_TREE = ("node_ids", "doc_ids")
 _NOT_OF_A_TREE = (
     "executor",
     "llm",
@@ -133,7 +135,7 @@ class RaptorIndex(UpdatableIndex[RaptorStruct]):
             ``max_words``.
         scope: what becomes one tree: "corpus" (the default), "document", or a metadata key such as
             "tenant": one tree for the documents of each value, so that a search filtered by it
-            keeps its summaries.
+            keeps its summaries. A document without one string, number or bool there is refused.
         chunk_size: the largest size of a leaf, in tokens (100); None makes each node one leaf.
         max_cluster_tokens: the most tokens a summary is made from (3500).
         max_levels: the most levels above the leaves; None (the default) for no limit.
@@ -253,7 +255,13 @@ class RaptorIndex(UpdatableIndex[RaptorStruct]):
 
     @classmethod
     def open(
-        cls, database: str | os.PathLike[str], *, name: str = "raptor", **settings: Any
+        cls,
+        database: str | os.PathLike[str],
+        *,
+        name: str = "raptor",
+        timeout: float = 30.0,
+        read_only: bool = False,
+        **settings: Any,
     ) -> RaptorIndex:
         """Open an index that lives in a database, or make it there.
 
@@ -266,6 +274,9 @@ class RaptorIndex(UpdatableIndex[RaptorStruct]):
             database: the path of a SQLite file, or a URL such as
                 ``postgresql+psycopg://user:password@host/name``.
             name: the name of the index; a database may hold several.
+            timeout: seconds to wait for a connection, another writer, a statement or the network.
+            read_only: never write to the database; an index that is missing is not made. Neither
+                write access to the file and its folder nor more than SELECT is needed.
             settings: the settings of the class, but for ``nodes``, ``index_struct`` and
                 ``storage_context``. Those of the tree that are left out are the ones the index was
                 made with; its callables are not saved, so give the same.
@@ -276,9 +287,13 @@ class RaptorIndex(UpdatableIndex[RaptorStruct]):
             IndexFormatError: the file is damaged, of another kind or version, or the index was made
                 with another tokenizer; it is left as it was.
             DatabaseError: the database cannot be reached or written.
+            DatabaseTimeoutError: it did not answer in time.
             MissingExtraError: the extra ``database`` is not installed.
         """
-        opened = IndexDatabase(database, name=name, kind=_IN_DATABASE)
+        check_arguments("open", settings, signature(cls).parameters)
+        opened = IndexDatabase(
+            database, name=name, kind=_IN_DATABASE, timeout=timeout, read_only=read_only
+        )
         return cls._open(opened, {"journal": opened, **settings})
 
     @classmethod
@@ -293,12 +308,9 @@ class RaptorIndex(UpdatableIndex[RaptorStruct]):
         See ``longrag.indexing.estimate_tree``. Settings that do not change the count are allowed.
 
         Raises:
-            InvalidParameterError: a setting is out of range.
-            TypeError: a setting is unknown.
+            InvalidParameterError: a setting is unknown or out of range.
         """
-        unknown = settings.keys() - {*GIVEN, *_NOT_OF_A_TREE}
-        if unknown:
-            raise TypeError(f"unknown settings: {sorted(unknown)}")
+        check_arguments("estimate", settings, (*GIVEN, *_NOT_OF_A_TREE))
         given = {name: value for name, value in settings.items() if name in GIVEN}
         plan = TreeSettings(given, None)
         nodes = run_transformations(documents, transformations or [WholeDocuments()])
@@ -372,7 +384,7 @@ class RaptorIndex(UpdatableIndex[RaptorStruct]):
             k=similarity_top_k,
             title=type(self).__name__,
         )
-        return model_answerer(embed_model=self._embed_model).run(flow)
+        return run(flow, ModelAnswers(embed_model=self._embed_model).answer)
 
     def _repr_html_(self) -> str:
         return explorer.summary_html(type(self).__name__, explorer.count_nodes(self._trees))
@@ -380,19 +392,17 @@ class RaptorIndex(UpdatableIndex[RaptorStruct]):
     def as_retriever(self, **kwargs: Any) -> BaseRetriever:
         """Return a ``RaptorRetriever`` that follows the index, and takes its settings.
 
-        ``retriever_mode`` (or ``mode``) is "collapsed" or "traversal". The framework passes a query
-        engine's settings through here, so others are passed over.
+        ``retriever_mode`` (or ``mode``) is "collapsed" or "traversal". The framework passes the
+        settings of its query and chat engines through here; these are passed over, and any other
+        name is refused.
 
         Raises:
-            InvalidParameterError: a setting of retrieval is given that a tree does not have.
+            InvalidParameterError: a setting is neither one of the retriever nor one of an engine.
         """
-        for name in _NOT_FOR_A_TREE:
-            if kwargs.get(name) is not None:
-                raise InvalidParameterError(name, kwargs[name], "left out with a RaptorIndex")
         mode: Mode = kwargs.get("retriever_mode") or kwargs.get("mode") or "collapsed"
-        own = {name: kwargs[name] for name in _RETRIEVER_SETTINGS if name in kwargs}
-        own["object_map"] = {**self._object_map, **(own.get("object_map") or {})}
-        return RaptorRetriever(index=self, mode=mode, **own)
+        own = retriever_settings(kwargs, _RETRIEVER_SETTINGS, mode=mode)
+        own |= {"mode": mode, "object_map": {**self._object_map, **(own.get("object_map") or {})}}
+        return RaptorRetriever(index=self, **own)
 
     def _new_struct(self) -> RaptorStruct:
         return RaptorStruct(settings=self._plan.values)
@@ -428,8 +438,8 @@ class RaptorIndex(UpdatableIndex[RaptorStruct]):
         self._stale_sources.extend(change.stale)
         return change
 
-    def _write_stores(self, hashes: Mapping[str, str] | None = None, **insert_kwargs: Any) -> None:
-        super()._write_stores(hashes, **insert_kwargs)
+    def _write_stores(self, hashes: Mapping[str, str] | None = None) -> None:
+        super()._write_stores(hashes)
         with self._store_lock:
             stale = list(self._stale_sources)
             if stale:

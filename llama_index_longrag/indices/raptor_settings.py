@@ -14,7 +14,7 @@ from llama_index_longrag.indices.summarizing import SUMMARY_TEMPLATE, TemplateSu
 from longrag.errors import InvalidParameterError
 from longrag.indexing.tree.settings import TreeBuilder
 from longrag.indexing.tree.summaries import LlmSummarizer, Summarizer
-from longrag.integration.summarizers import choose_summarizer
+from longrag.indexing.tree.summarizers import choose_summarizer
 from longrag.types import TreeNode
 
 _DEFAULTS: Final[Mapping[str, Any]] = {

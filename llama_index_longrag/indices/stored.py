@@ -7,7 +7,6 @@ from abc import abstractmethod
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, Protocol, TypeVar, cast
 
 from llama_index.core.callbacks.base import CallbackManager
@@ -28,6 +27,12 @@ from llama_index_longrag.bridge.documents import (
     core_documents,
     node_of,
 )
+from llama_index_longrag.indices.folders import (
+    guard,
+    in_database_error,
+    read_folder,
+    write_folder,
+)
 from llama_index_longrag.indices.struct import VersionedStruct
 from longrag.calls import Flow
 from longrag.errors import (
@@ -36,15 +41,11 @@ from longrag.errors import (
     InvalidParameterError,
     StaleIndexError,
 )
-from longrag.indexing.storage import MANIFEST, load_folder, save_folder
 from longrag.locks import Lock
 from longrag.types import Document
 
 S = TypeVar("S", bound=VersionedStruct)
 IndexT = TypeVar("IndexT", bound="StoredIndex[Any]")
-
-_KIND = "llama-index storage"
-_VERSION = 1
 
 
 class UpdatableCorpus(Protocol):
@@ -107,6 +108,11 @@ class StoredIndex(BaseIndex[S]):
             show_progress=show_progress,
         )
         self._storage_context = storage_context
+        guard(
+            storage_context,
+            in_database=corpus.in_database,
+            loaded=self._index_struct is index_struct,
+        )
 
     @abstractmethod
     def _restore(self, struct: S, documents: Sequence[Document]) -> None:
@@ -137,7 +143,7 @@ class StoredIndex(BaseIndex[S]):
             InvalidParameterError: the folder holds an index of another class, or was built with
                 other settings.
         """
-        storage_context, saved = _read_folder(persist_dir, vector_store)
+        storage_context, saved = read_folder(persist_dir, vector_store)
         if "index_id" not in kwargs and len(saved) != 1:
             raise IndexFormatError(f"{persist_dir!r} holds {len(saved)} indexes: pass index_id")
         if "index_id" in kwargs and kwargs["index_id"] not in [one.index_id for one in saved]:
@@ -156,31 +162,21 @@ class StoredIndex(BaseIndex[S]):
         ``storage_context.persist`` may leave a part of each; saves wait for one another.
 
         Raises:
+            StaleIndexError: another process has saved to the folder since this index was loaded
+                from it or saved to it; it is left as it was.
             InvalidParameterError: the index lives in a database, which keeps every change.
             IndexFormatError: the folder holds something else; it is left as it was.
             OSError: the disk is full or cannot be written.
         """
         if self._corpus.in_database:
-            raise InvalidParameterError(
-                "persist_dir", str(persist_dir), "left out: the database keeps every change"
-            )
+            raise in_database_error(persist_dir)
         with self._store_lock:
-            save_folder(
-                persist_dir,
-                _KIND,
-                _VERSION,
-                lambda folder: self._storage_context.persist(persist_dir=str(folder)),
-            )
+            write_folder(self._storage_context, persist_dir)
 
     @property
     def callback_manager(self) -> CallbackManager:
         """Receives the events of the index."""
         return self._callback_manager
-
-    def source_nodes(self, doc_ids: Sequence[str]) -> list[BaseNode]:
-        """Return copies of the nodes of member documents, without those deleted since."""
-        documents = self._corpus.documents
-        return [copy_node(node_of(documents[doc_id])) for doc_id in doc_ids if doc_id in documents]
 
     def _build_index_from_nodes(self, nodes: Sequence[BaseNode], **build_kwargs: Any) -> S:
         struct = self._new_struct()
@@ -196,7 +192,7 @@ class StoredIndex(BaseIndex[S]):
     def _delete_node(self, node_id: str, **delete_kwargs: Any) -> None:
         self._index_struct.documents.pop(node_id, None)
 
-    def _write_stores(self, hashes: Mapping[str, str] | None = None, **insert_kwargs: Any) -> None:
+    def _write_stores(self, hashes: Mapping[str, str] | None = None) -> None:
         """Bring the stores up to the corpus, with all that a change cut short left undone."""
         with self._store_lock, self._next_version():
             current, stored = self._corpus.documents, self._stored_documents
@@ -213,7 +209,7 @@ class StoredIndex(BaseIndex[S]):
             for node in stale:
                 if (node.ref_doc_id or node.node_id) in replaced:
                     self._forget_metadata(node)
-            super().insert_nodes(nodes, **insert_kwargs)
+            super().insert_nodes(nodes)
             gone = {*(node.node_id for node in stale), *self._index_struct.deleting}
             self._delete_from_stores(gone - {node.node_id for node in nodes})
             self._stored_documents = current
@@ -341,25 +337,6 @@ class StoredIndex(BaseIndex[S]):
                     f"two nodes are document {document.id!r}: delete one first"
                 )
         return documents
-
-
-def _read_folder(
-    persist_dir: str, vector_store: BasePydanticVectorStore | None
-) -> tuple[StorageContext, list[IndexStruct]]:
-    """Return the storage in a folder that either ``persist`` wrote, and the indexes in it."""
-
-    def read(folder: Path) -> tuple[StorageContext, list[IndexStruct]]:
-        try:
-            context = StorageContext.from_defaults(
-                persist_dir=str(folder), vector_store=vector_store
-            )
-            return context, context.index_store.index_structs()
-        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-            raise IndexFormatError(f"no index can be read from {persist_dir!r}: {error}") from error
-
-    if (Path(persist_dir) / MANIFEST).exists():
-        return load_folder(persist_dir, _KIND, _VERSION, read)
-    return read(Path(persist_dir))
 
 
 def doc_ids(documents: Mapping[str, Document]) -> dict[str, str]:

@@ -11,7 +11,7 @@ from llama_index.core.storage.storage_context import StorageContext
 from llama_index.core.vector_stores.simple import DEFAULT_VECTOR_STORE
 from llama_index.core.vector_stores.types import BasePydanticVectorStore
 
-from llama_index_longrag.bridge.store_profiles import profile_of
+from llama_index_longrag.bridge.store_kinds import kind_of
 from longrag.errors import IndexFormatError, InvalidParameterError
 from longrag.ingestion.builder import UnitBuilder
 
@@ -57,7 +57,7 @@ def vector_store_of(storage_context: StorageContext, *, saved: bool) -> BasePyda
     store = storage_context.vector_stores.get(DEFAULT_VECTOR_STORE)
     if store is None and saved:
         raise IndexFormatError("the vector store of the index is missing")
-    if store is None or not profile_of(store).gives_vectors(store):
+    if store is None or not kind_of(store).gives_vectors(store):
         raise InvalidParameterError(
             "storage_context.vector_store",
             type(store).__name__,

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from llama_index.core.llms.llm import LLM
 from llama_index.core.prompts import BasePromptTemplate, PromptTemplate, PromptType
 
-from llama_index_longrag.bridge.answering import generate, predict
+from llama_index_longrag.bridge.answering import ModelAnswers, apredict, predict
 from longrag.calls import Flow, Generate, ask
+from longrag.calls.flows import in_thread
 from longrag.errors import InvalidParameterError
 from longrag.indexing.tree.bounds import OnLong, SummaryBounds, check_summary
 from longrag.indexing.tree.summaries import LlmSummarizer, Passage
-from longrag.integration.answering import Calls, MethodCall
 from longrag.prompts import SUMMARIZE
 from longrag.types import TokenCounter
 
@@ -28,6 +28,10 @@ class Summarize(Generate):
 
     context: str = ""
     max_words: str = ""
+
+    def slots(self) -> dict[str, str]:
+        """Return what fills the template."""
+        return {"context_str": self.context, "max_words": self.max_words}
 
 
 class TemplateSummarizer:
@@ -81,21 +85,35 @@ def _has_slot(template: BasePromptTemplate) -> bool:
     return any("context_str" in (names or ()) for names in given)
 
 
-def write_summary(
-    llm: LLM, template: BasePromptTemplate, bounds: SummaryBounds | None, request: Generate
-) -> Calls[str]:
-    """Ask for a summary, by the template where the request has its slots.
+@dataclass(frozen=True, slots=True)
+class SummaryWriter:
+    """Asks for summaries, by the template where a request has its slots.
 
     A reply that is not a summary raises here, before a journal stores it; without ``bounds`` only
     an empty one does.
     """
-    if isinstance(request, Summarize):
-        slots = {"context_str": request.context, "max_words": request.max_words}
-        reply = yield from predict(llm, template, **slots)
-    else:
-        reply = yield from generate(llm, request)
-    if bounds is None:
-        return check_summary(reply)
-    # A tokenizer may be slow, and must not hold up an event loop.
-    checked: str = yield MethodCall(bounds, "check", (reply, request.prompt), blocking=True)
-    return checked
+
+    llm: LLM
+    template: BasePromptTemplate
+    bounds: SummaryBounds | None
+
+    def answer(self, request: Generate) -> str:
+        """Ask for a summary."""
+        if isinstance(request, Summarize):
+            reply = predict(self.llm, self.template, **request.slots())
+        else:
+            reply = ModelAnswers(llm=self.llm).answer(request)
+        return self._check(request, reply)
+
+    async def aanswer(self, request: Generate) -> str:
+        """Ask for a summary."""
+        if isinstance(request, Summarize):
+            reply = await apredict(self.llm, self.template, **request.slots())
+        else:
+            reply = await ModelAnswers(llm=self.llm).aanswer(request)
+        # A tokenizer may be slow, and must not hold up an event loop.
+        return await in_thread(self._check, request, reply)
+
+    def _check(self, request: Generate, reply: str) -> str:
+        bounds = self.bounds
+        return check_summary(reply) if bounds is None else bounds.check(reply, request.prompt)

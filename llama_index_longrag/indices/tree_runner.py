@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, TypeVar
 
@@ -10,29 +10,29 @@ from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_index.core.llms.llm import LLM
 from llama_index.core.settings import Settings
 
-from llama_index_longrag.bridge.answering import embed
+from llama_index_longrag.bridge.answering import ModelAnswers
 from llama_index_longrag.bridge.traces import BuildTrace
 from llama_index_longrag.indices.raptor_settings import TreeSettings
-from llama_index_longrag.indices.summarizing import write_summary
+from llama_index_longrag.indices.summarizing import SummaryWriter
 from llama_index_longrag.models.call_settings import limit_tokens, own_limiter, own_retry
 from llama_index_longrag.models.identity import embed_identity, llm_identity
-from longrag.calls import CallLimit, Embed, Flow, Generate
+from longrag.calls import Answerer, CallLimit, Embed, Flow, Generate
+from longrag.calls.request_driver import RequestDriver
+from longrag.calls.retries import CallGuard, check_retry, choose_rate_limit, choose_retry
+from longrag.calls.settings import RateLimit, RetryLike
 from longrag.errors import InvalidParameterError
-from longrag.ingestion.chunking import check_size
-from longrag.integration.answering import Answerer, Calls, Handler
-from longrag.integration.builds import BuildReport, BuildWatch, JournalAdvice
-from longrag.integration.journals import (
+from longrag.indexing.tree.summarizers import asks_no_model
+from longrag.indices.builds import BuildReport, BuildWatch, JournalAdvice
+from longrag.indices.journals import (
     JournalLike,
     aopen_journal,
     check_journal,
     open_journal,
     purge_journal,
 )
-from longrag.integration.retries import CallGuard, check_retry, choose_rate_limit, choose_retry
-from longrag.integration.summarizers import asks_no_model
+from longrag.ingestion.chunking import check_size
 from longrag.journal import Journal
 from longrag.locks import Lock
-from longrag.models.call_settings import RateLimit, RetryLike
 
 T = TypeVar("T")
 
@@ -87,7 +87,7 @@ class TreeRunner:
             open_journal(self._journal, self._names, max_bytes=self._journal_bytes) as journal,
             self._watched() as (watch, trace),
         ):
-            result = self._answerer(journal, watch, trace).run(flow)
+            result = self._driver(journal, watch, trace).run(flow)
             watch.finish()
             return result
 
@@ -97,7 +97,7 @@ class TreeRunner:
             self._journal, self._names, max_bytes=self._journal_bytes
         ) as journal:
             with self._watched() as (watch, trace):
-                result = await self._answerer(journal, watch, trace).arun(flow)
+                result = await self._driver(journal, watch, trace).arun(flow)
                 watch.finish()
                 return result
 
@@ -124,13 +124,11 @@ class TreeRunner:
             watch.close()
             self.report = watch.report()
 
-    def _answerer(self, journal: Journal | None, watch: BuildWatch, trace: BuildTrace) -> Answerer:
-        handlers: Mapping[type, Handler] = {
-            Embed: trace.within(self._embed),
-            Generate: trace.within(self._generate),
-        }
-        return Answerer(
-            watch.watched(handlers),
+    def _driver(
+        self, journal: Journal | None, watch: BuildWatch, trace: BuildTrace
+    ) -> RequestDriver:
+        return RequestDriver(
+            watch.watched(_Answers(self, trace)),
             max_in_flight=self._num_workers,
             limit=CallLimit(self._max_llm_calls),
             journal=journal,
@@ -156,14 +154,14 @@ class TreeRunner:
             )
         return guards
 
-    def _embed(self, request: Embed) -> Calls[Any]:
+    def answerer_of(self, request: Embed | Generate) -> Answerer:
+        """Return what answers a request of the tree."""
+        if isinstance(request, Generate):
+            return SummaryWriter(self._limited_llm(), self._plan.template, self._plan.bounds)
         if self._plan.asks_llm:
             # Without a language model nothing is to be paid for.
             self._resolve_llm()
-        return embed(self._embed_model, request)
-
-    def _generate(self, request: Generate) -> Calls[str]:
-        return write_summary(self._limited_llm(), self._plan.template, self._plan.bounds, request)
+        return ModelAnswers(embed_model=self._embed_model)
 
     def _names(self) -> dict[str, str]:
         llm = self._limited_llm() if self._plan.asks_llm else self.llm
@@ -198,3 +196,19 @@ class TreeRunner:
                 "given, or set in Settings.llm",
                 'Or pass summarizer="extractive", which asks no language model.',
             ) from error
+
+
+class _Answers:
+    """Answers the requests of a tree inside the span of the layer at hand."""
+
+    def __init__(self, runner: TreeRunner, trace: BuildTrace) -> None:
+        self._runner = runner
+        self._trace = trace
+
+    def answer(self, request: Any) -> Any:
+        with self._trace.inside():
+            return self._runner.answerer_of(request).answer(request)
+
+    async def aanswer(self, request: Any) -> Any:
+        with self._trace.inside():
+            return await self._runner.answerer_of(request).aanswer(request)

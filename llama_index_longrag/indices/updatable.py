@@ -6,7 +6,7 @@ import asyncio
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, TypeVar, cast
+from typing import Any, Final, TypeVar, cast
 
 from llama_index.core.callbacks.base import CallbackManager
 from llama_index.core.ingestion.pipeline import arun_transformations, run_transformations
@@ -16,16 +16,18 @@ from llama_index.core.settings import Settings
 from llama_index.core.storage.docstore.types import RefDocInfo
 from llama_index.core.storage.storage_context import StorageContext
 
-from llama_index_longrag.bridge.documents import WholeDocuments
+from llama_index_longrag.bridge.documents import WholeDocuments, nodes_of
 from llama_index_longrag.bridge.traces import open_span
 from llama_index_longrag.indices.stored import StoredIndex, doc_ids
 from llama_index_longrag.indices.struct import VersionedStruct
 from longrag.calls import Flow
-from longrag.errors import InvalidParameterError
+from longrag.errors import InvalidParameterError, check_arguments
 from longrag.indexing.database import IndexDatabase
 
 T = TypeVar("T")
 S = TypeVar("S", bound=VersionedStruct)
+_OF_A_REFRESH: Final = ("update_kwargs",)
+_OF_A_DELETION: Final = ("delete_from_docstore",)
 IndexT = TypeVar("IndexT", bound="UpdatableIndex[Any]")
 
 
@@ -115,17 +117,19 @@ class UpdatableIndex(StoredIndex[S]):
         """The nodes of every document in the index."""
         self._sync_stores()
         infos: dict[str, RefDocInfo] = {}
-        for node in self.source_nodes(list(self._corpus.documents)):
+        documents = self._corpus.documents
+        for node in nodes_of(documents, documents):
             new = RefDocInfo(node_ids=[], metadata=dict(node.metadata))
             infos.setdefault(node.ref_doc_id or node.node_id, new).node_ids.append(node.node_id)
         return infos
 
     def build_index_from_nodes(self, nodes: Sequence[BaseNode], **build_kwargs: Any) -> S:
         """Build the index; the stores are written only after all calls of models."""
+        check_arguments("build_index_from_nodes", build_kwargs, ("nodes",))
         nodes = list(nodes)
         self._update_corpus(nodes)
         nodes = [self._to_storable(node) for node in nodes]
-        return super().build_index_from_nodes(nodes, **build_kwargs)
+        return super().build_index_from_nodes(nodes)
 
     def _to_storable(self, node: BaseNode) -> BaseNode:
         """Return a node that a docstore takes; the index remembers what a node stands for."""
@@ -140,23 +144,42 @@ class UpdatableIndex(StoredIndex[S]):
 
     def insert_nodes(self, nodes: Sequence[BaseNode], **insert_kwargs: Any) -> None:
         """Insert nodes; one that is there is replaced. If a model fails, nothing has changed."""
+        check_arguments("insert_nodes", insert_kwargs, ("nodes",))
         self._update_corpus(nodes)
-        self._write_stores(**insert_kwargs)
+        self._write_stores()
 
     async def ainsert_nodes(self, nodes: Sequence[BaseNode], **insert_kwargs: Any) -> None:
         """Insert nodes as ``insert_nodes`` does, with the models' async calls."""
+        check_arguments("ainsert_nodes", insert_kwargs, ("nodes",))
         await self._aupdate_corpus(nodes)
-        await asyncio.to_thread(self._write_stores, **insert_kwargs)
+        await asyncio.to_thread(self._write_stores)
 
     def insert(self, document: LlamaIndexDocument, **insert_kwargs: Any) -> None:
-        """Insert a document; one that is there is replaced."""
+        """Insert a document; one that is there is replaced.
+
+        ``insert_kwargs`` are given to the index's transformations.
+        """
         with self._operation("insert"):
-            super().insert(document, **insert_kwargs)
+            nodes = run_transformations(
+                [document],
+                self._transformations,
+                show_progress=self._show_progress,
+                **insert_kwargs,
+            )
+            self.insert_nodes(nodes)
+            self.docstore.set_document_hash(document.id_, document.hash)
 
     async def ainsert(self, document: LlamaIndexDocument, **insert_kwargs: Any) -> None:
         """Insert a document as ``insert`` does, with the models' async calls."""
         with self._operation("ainsert"):
-            await super().ainsert(document, **insert_kwargs)
+            nodes = await arun_transformations(
+                [document],
+                self._transformations,
+                show_progress=self._show_progress,
+                **insert_kwargs,
+            )
+            await self.ainsert_nodes(nodes)
+            await self.docstore.aset_document_hash(document.id_, document.hash)
 
     @contextmanager
     def _operation(self, name: str) -> Iterator[None]:
@@ -182,6 +205,7 @@ class UpdatableIndex(StoredIndex[S]):
     ) -> list[bool]:
         """Insert new documents and replace changed ones, in one step; tell which these were."""
         documents = list(documents)
+        check_arguments("refresh_ref_docs", update_kwargs, _OF_A_REFRESH)
         with self._operation("refresh_ref_docs"):
             changed = self._find_changed(documents)
             self._replace(
@@ -194,6 +218,7 @@ class UpdatableIndex(StoredIndex[S]):
     ) -> list[bool]:
         """Insert new documents and replace changed ones, as ``refresh_ref_docs`` does."""
         documents = list(documents)
+        check_arguments("arefresh_ref_docs", update_kwargs, _OF_A_REFRESH)
         with self._operation("arefresh_ref_docs"):
             changed = await asyncio.to_thread(self._find_changed, documents)
             new = _select_changed(documents, changed)
@@ -207,6 +232,7 @@ class UpdatableIndex(StoredIndex[S]):
 
         Ids of nodes that are not in the index are passed over.
         """
+        check_arguments("delete_nodes", delete_kwargs, _OF_A_DELETION)
         self._update_corpus([], node_ids)
         self._write_stores()
 
@@ -214,6 +240,7 @@ class UpdatableIndex(StoredIndex[S]):
         self, node_ids: list[str], delete_from_docstore: bool = True, **delete_kwargs: Any
     ) -> None:
         """Delete nodes as ``delete_nodes`` does, with the models' async calls."""
+        check_arguments("adelete_nodes", delete_kwargs, _OF_A_DELETION)
         await self._aupdate_corpus([], node_ids)
         await asyncio.to_thread(self._write_stores)
 
@@ -221,20 +248,22 @@ class UpdatableIndex(StoredIndex[S]):
         self, ref_doc_id: str, delete_from_docstore: bool = True, **delete_kwargs: Any
     ) -> None:
         """Delete a document with all that was derived from it, from the docstore in every case."""
+        check_arguments("delete_ref_doc", delete_kwargs, _OF_A_DELETION)
         if self._has_no_source(ref_doc_id):
-            self.delete_nodes([ref_doc_id], **delete_kwargs)
+            self.delete_nodes([ref_doc_id])
             return
         # The nodes take the document with them; those of another index in one docstore stay.
-        super().delete_ref_doc(ref_doc_id, delete_from_docstore=False, **delete_kwargs)
+        super().delete_ref_doc(ref_doc_id, delete_from_docstore=False)
 
     async def adelete_ref_doc(
         self, ref_doc_id: str, delete_from_docstore: bool = True, **delete_kwargs: Any
     ) -> None:
         """Delete a document as ``delete_ref_doc`` does."""
+        check_arguments("adelete_ref_doc", delete_kwargs, _OF_A_DELETION)
         if await asyncio.to_thread(self._has_no_source, ref_doc_id):
-            await self.adelete_nodes([ref_doc_id], **delete_kwargs)
+            await self.adelete_nodes([ref_doc_id])
             return
-        await super().adelete_ref_doc(ref_doc_id, delete_from_docstore=False, **delete_kwargs)
+        await super().adelete_ref_doc(ref_doc_id, delete_from_docstore=False)
 
     def _has_no_source(self, ref_doc_id: str) -> bool:
         """Whether this is a node without a source, which ``ref_doc_info`` has as its own."""
@@ -259,30 +288,20 @@ class UpdatableIndex(StoredIndex[S]):
             return None  # another index in the same docstore knows the document
         return self.docstore.get_document_hash(doc_id)
 
-    def _replace(
-        self,
-        documents: Sequence[LlamaIndexDocument],
-        *,
-        insert_kwargs: Mapping[str, Any] | None = None,
-        delete_kwargs: Mapping[str, Any] | None = None,
-    ) -> None:
+    def _replace(self, documents: Sequence[LlamaIndexDocument], **update_kwargs: Any) -> None:
+        transforming = _of_transformations(update_kwargs)
         hashes = {document.id_: document.hash for document in documents}
-        nodes = run_transformations(documents, self._transformations, **(insert_kwargs or {}))
+        nodes = run_transformations(documents, self._transformations, **transforming)
         stale = self._find_stale(hashes, nodes)
         self._update_corpus(nodes, stale)
         self._write_stores(hashes)
 
     async def _areplace(
-        self,
-        documents: Sequence[LlamaIndexDocument],
-        *,
-        insert_kwargs: Mapping[str, Any] | None = None,
-        delete_kwargs: Mapping[str, Any] | None = None,
+        self, documents: Sequence[LlamaIndexDocument], **update_kwargs: Any
     ) -> None:
+        transforming = _of_transformations(update_kwargs)
         hashes = {document.id_: document.hash for document in documents}
-        nodes = await arun_transformations(
-            documents, self._transformations, **(insert_kwargs or {})
-        )
+        nodes = await arun_transformations(documents, self._transformations, **transforming)
         stale = await asyncio.to_thread(self._find_stale, hashes, nodes)
         await self._aupdate_corpus(nodes, stale)
         await asyncio.to_thread(self._write_stores, hashes)
@@ -310,6 +329,13 @@ class UpdatableIndex(StoredIndex[S]):
         known = doc_ids(self._corpus.documents) if gone else {}
         stale = [known[node_id] for node_id in gone if node_id in known]
         return self._corpus.change(upsert=self._documents(nodes), delete=stale)
+
+
+def _of_transformations(update_kwargs: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return what an update gives to the transformations; refuse what it does not know."""
+    check_arguments("an update", update_kwargs, ("insert_kwargs", "delete_kwargs"))
+    check_arguments("delete_kwargs", update_kwargs.get("delete_kwargs") or {}, _OF_A_DELETION)
+    return update_kwargs.get("insert_kwargs") or {}
 
 
 def _select_changed(

@@ -13,12 +13,13 @@ from llama_index.core.settings import Settings
 from pydantic import ValidationError
 from typing_extensions import Self
 
-from llama_index_longrag.bridge.answering import model_answerer
+from llama_index_longrag.bridge.answering import ModelAnswers
 from llama_index_longrag.bridge.nodes import to_chunk
 from llama_index_longrag.bridge.settings import LIVE, refusal
 from llama_index_longrag.models.identity import llm_identity
+from longrag.calls import arun
+from longrag.indices.journals import aopen_journal
 from longrag.ingestion.metadata import ChunkMetadata, describe_chunks
-from longrag.integration.journals import aopen_journal
 from longrag.prompts import CHUNK_METADATA
 
 
@@ -96,8 +97,12 @@ class ChunkMetadataExtractor(BaseExtractor):
         llm = self.llm or Settings.llm
         names = {"model": llm_identity(llm)}
         async with aopen_journal(self.journal or None, lambda: names) as journal:
-            answerer = model_answerer(llm=llm, num_workers=self.num_workers, journal=journal)
-            described = await answerer.arun(flow)
+            described = await arun(
+                flow,
+                ModelAnswers(llm=llm).aanswer,
+                max_in_flight=self.num_workers,
+                journal=journal,
+            )
         known = {id(node): found for node, found in zip(texts, described.metadata, strict=True)}
         return [_to_metadata(known.get(id(node), ChunkMetadata())) for node in nodes]
 

@@ -6,7 +6,7 @@ from typing import Final
 
 from llama_index.core.llms.llm import LLM
 
-from longrag.integration.model_limits import limit_setting
+from longrag.models.limits import limit_setting
 
 _LIMITS: Final = {
     "llama_index.llms.anthropic": "max_tokens",

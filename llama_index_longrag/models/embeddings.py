@@ -20,7 +20,7 @@ class LocalEmbedding(BaseEmbedding):
     to read it back, pass the embedder: ``LocalEmbedding.from_dict(written, embedder=...)``.
     """
 
-    model_config = ConfigDict(arbitrary_types_allowed=True)
+    model_config = ConfigDict(arbitrary_types_allowed=True, extra="forbid")
 
     embedder: Annotated[Embedder, LIVE, PlainSerializer(identify)]
     model_name: str = "local"

@@ -21,6 +21,7 @@ from llama_index.core.base.llms.types import (
     CompletionResponseGen,
     LLMMetadata,
 )
+from llama_index.core.bridge.pydantic import ConfigDict
 from llama_index.core.llms.callbacks import llm_chat_callback, llm_completion_callback
 from llama_index.core.llms.custom import CustomLLM
 from llama_index.core.utils import get_tokenizer
@@ -32,8 +33,11 @@ class ExtractiveLLM(CustomLLM):
     """Answer prompts by quoting them: the best sentences of a context, then the shortest span.
 
     It takes the place of a language model in tests, demos and offline work. It writes nothing
-    new, and names itself extractive. Deterministic.
+    new, and names itself extractive. Deterministic. Arguments of a call that other models take,
+    such as ``temperature``, are passed over.
     """
+
+    model_config = ConfigDict(extra="forbid")
 
     context_window: int = 1_000_000
 

@@ -21,7 +21,7 @@ from llama_index_longrag.retrieval.hybrid import HybridRetriever
 from llama_index_longrag.retrieval.query_transforms import HydeTransform
 from longrag.errors import InvalidParameterError
 from longrag.models.rerankers.scorers import Scorer
-from longrag.refinement.repacking import RepackOrder
+from longrag.refinement.reranking import RepackOrder
 from longrag.retrieval.fusion import PAPER_ALPHA
 from longrag.retrieval.query_classifier import Gate
 

@@ -1,11 +1,17 @@
-"""One run of a recipe: its modules are parts of the framework, asked for by the core's workflow."""
+"""One run of a recipe, and the calls of models that its modules make.
+
+The modules are parts of the framework, asked for by the core's workflow. The calls that parts of
+the framework make by themselves are seen by its events.
+"""
 
 from __future__ import annotations
 
 import copy
-from collections.abc import AsyncGenerator, Generator, Iterator, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterator, Sequence
 from contextlib import aclosing, closing, contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from contextvars import ContextVar
+from dataclasses import dataclass, field, replace
+from functools import cache, partial
 from typing import Any, Final, TypeVar, cast
 
 from llama_index.core.base.base_retriever import BaseRetriever
@@ -15,20 +21,32 @@ from llama_index.core.base.response.schema import (
     StreamingResponse,
 )
 from llama_index.core.indices.query.query_transform.base import BaseQueryTransform
+from llama_index.core.instrumentation import get_dispatcher  # type: ignore[attr-defined]
+from llama_index.core.instrumentation.event_handlers import (
+    BaseEventHandler,
+)
+from llama_index.core.instrumentation.events.embedding import EmbeddingEndEvent
+from llama_index.core.instrumentation.events.llm import (
+    LLMChatEndEvent,
+    LLMChatStartEvent,
+    LLMCompletionEndEvent,
+    LLMCompletionStartEvent,
+    LLMPredictEndEvent,
+    LLMPredictStartEvent,
+)
 from llama_index.core.postprocessor.types import BaseNodePostprocessor
 from llama_index.core.schema import QueryBundle
 
-from llama_index_longrag.bridge.answering import generate
-from llama_index_longrag.bridge.observed import ModelCalls, observe
+from llama_index_longrag.bridge.answering import ModelAnswers
 from llama_index_longrag.bridge.passages import from_passage, to_passages
 from llama_index_longrag.bridge.traces import StepSpans
 from llama_index_longrag.retrieval.gates import GateByModel, add_notes
 from llama_index_longrag.retrieval.hybrid import CANDIDATES, HybridRetriever, with_top_k
 from llama_index_longrag.synthesis.streams import AnswerTokens, AsyncAnswerTokens
-from longrag.calls import Announce, Flow, Request, Search, ask
-from longrag.integration.answering import Answerer, Calls, Handler, MethodCall
-from longrag.integration.recipe_runs import GenerateBy, PendingAnswer, RefineBy, refine_by
+from longrag.calls import Announce, Flow, Request, Search, arun, ask, run
+from longrag.calls.flows import async_method
 from longrag.recipes.passages import Passage
+from longrag.recipes.runs import GenerateBy, PendingAnswer, RefineBy, refine_by
 from longrag.recipes.trace import ModuleBegan, ModuleEnded, Observed
 from longrag.recipes.workflow import Prepared, Recipe
 from longrag.retrieval.queries import QueryTexts
@@ -96,7 +114,7 @@ class Run:
     def prepare(self) -> PendingAnswer:
         """Do all modules but the generation."""
         try:
-            return PendingAnswer(self._recipe, self._answerer().run(self._flow()))
+            return PendingAnswer(self._recipe, run(self._flow(), self.answer))
         except BaseException as error:
             self._spans.end(error)
             raise
@@ -104,7 +122,7 @@ class Run:
     async def aprepare(self) -> PendingAnswer:
         """Do all modules but the generation, with their async calls."""
         try:
-            return PendingAnswer(self._recipe, await self._answerer().arun(self._flow()))
+            return PendingAnswer(self._recipe, await arun(self._flow(), self.aanswer))
         except BaseException as error:
             self._spans.end(error)
             raise
@@ -112,21 +130,36 @@ class Run:
     def _flow(self) -> Flow[Prepared]:
         return self._recipe.prepare(self._query.query_str)
 
-    def _answerer(self) -> Answerer:
-        handlers: dict[type, Handler] = {
-            GenerateBy: _generate,
-            Transform: self._run_transform,
-            Search: self._search,
-            Fuse: self._fuse,
-            RefineBy: self._refine,
-        }
-        within = {kind: self._spans.within(handler) for kind, handler in handlers.items()}
-        return Answerer({**within, Announce: self._show})
+    def answer(self, request: Any) -> Any:
+        """Answer by a part of the framework, inside the span of the module at hand."""
+        if isinstance(request, Announce):
+            return self._show(request.event)
+        with self._spans.inside():
+            if isinstance(request, GenerateBy):
+                return ModelAnswers(llm=request.llm).answer(request)
+            if isinstance(request, Transform):
+                run_transform = cast("BaseQueryTransform", self._modules.transform).run
+                return observe(partial(run_transform, request.bundle))
+            part, name, args = self._call(request)
+            return _to_passages(observe(partial(getattr(part, name), *args)))
 
-    def _show(self, request: Announce) -> Calls[None]:
+    async def aanswer(self, request: Any) -> Any:
+        """Answer by the async methods of a part of the framework."""
+        if isinstance(request, Announce):
+            return self._show(request.event)
+        with self._spans.inside():
+            if isinstance(request, GenerateBy):
+                return await ModelAnswers(llm=request.llm).aanswer(request)
+            if isinstance(request, Transform):
+                # The framework's own have no async method.
+                run_transform = async_method(self._modules.transform, "run")
+                return await aobserve(partial(run_transform, request.bundle))
+            part, name, args = self._call(request)
+            return _to_passages(await aobserve(partial(async_method(part, name), *args)))
+
+    def _show(self, event: object) -> None:
         """Show a module as a span, in which its calls are made."""
-        yield from ()  # nothing of the framework is called
-        match request.event:
+        match event:
             case ModuleBegan(name=name, input=given):
                 shown = [one.text for one in given.first]
                 self._spans.begin(f"{_ENGINE}.{name}", input=shown)
@@ -137,32 +170,26 @@ class Run:
         self._bundle = yield from _ask(Transform(self._query))
         return QueryTexts(tuple(self._bundle.embedding_strs) or (query,))
 
-    def _run_transform(self, request: Transform) -> Calls[Observed]:
-        return observe(MethodCall(self._modules.transform, "run", (request.bundle,)))
-
     def _retrieve(self, texts: QueryTexts, top_k: int) -> Flow[Sequence[Passage]]:
         found: list[Passage] = yield from ask(Search(texts.joined, top_k))
         return found
 
-    def _search(self, request: Search) -> Calls[Observed]:
+    def _call(self, request: Search | Fuse | RefineBy) -> tuple[Any, str, tuple[Any, ...]]:
+        """Return a part of the framework, and its method and arguments for a request."""
         retriever = self._modules.retriever
+        if isinstance(request, RefineBy):
+            nodes = [from_passage(passage) for passage in request.passages]
+            return request.module, "postprocess_nodes", (nodes, self._query)
+        if isinstance(request, Fuse):
+            dense = [from_passage(passage) for passage in request.dense]
+            hybrid = cast("HybridRetriever", retriever)
+            return hybrid.with_dense_results(dense, request.top_k), "retrieve", (self._bundle,)
         if isinstance(retriever, HybridRetriever):
             retriever = retriever.dense_retriever(request.top_k)
         else:
             retriever = with_top_k(retriever, request.top_k)
         # A retriever keeps the vector of its model in the bundle, which others may be given later.
-        return _observe_nodes(MethodCall(retriever, "retrieve", (copy.copy(self._bundle),)))
-
-    def _fuse(self, request: Fuse) -> Calls[Observed]:
-        hybrid = cast("HybridRetriever", self._modules.retriever)
-        dense = [from_passage(passage) for passage in request.dense]
-        retriever = hybrid.with_dense_results(dense, request.top_k)
-        return _observe_nodes(MethodCall(retriever, "retrieve", (self._bundle,)))
-
-    def _refine(self, request: RefineBy) -> Calls[Observed]:
-        nodes = [from_passage(passage) for passage in request.passages]
-        args = (nodes, self._query)
-        return _observe_nodes(MethodCall(request.module, "postprocess_nodes", args))
+        return retriever, "retrieve", (copy.copy(self._bundle),)
 
     def _repack(self, passages: Sequence[Passage]) -> Sequence[Passage]:
         part = cast("BaseNodePostprocessor", self._modules.repacker)
@@ -188,16 +215,10 @@ def _ask(request: Transform | Fuse) -> Flow[Any]:
     return ask(cast("Request", request))
 
 
-def _observe_nodes(call: MethodCall) -> Calls[Observed]:
-    """Make a call that returns nodes, and return them as passages with the calls of models."""
-    seen = yield from observe(call)
+def _to_passages(seen: Observed) -> Observed:
     if isinstance(seen.outcome, Exception):
         return seen
     return replace(seen, outcome=to_passages(seen.outcome))
-
-
-def _generate(request: GenerateBy) -> Calls[str]:
-    return generate(request.llm, request)
 
 
 def add_trace(response: RESPONSE_TYPE, pending: PendingAnswer, calls: ModelCalls) -> None:
@@ -283,3 +304,96 @@ def _answer_part(token: object) -> str:
     if not isinstance(token, tuple):
         return str(token)
     return str(token[1]) if token[0] == "answer" else ""
+
+
+@dataclass(slots=True)
+class ModelCalls:
+    """The calls of models inside ``counting``, with their texts.
+
+    A language model sends an event when it is asked for a prediction, and another when its chat or
+    completion is called, if its class is decorated as the framework wants it. The second has the
+    whole prompt; the first is used where there is no second.
+    """
+
+    _predicted: tuple[list[str], list[str]] = field(default_factory=lambda: ([], []))
+    _called: tuple[list[str], list[str]] = field(default_factory=lambda: ([], []))
+    _embedded: list[tuple[str, ...]] = field(default_factory=list)
+
+    @contextmanager
+    def counting(self) -> Iterator[None]:
+        """Count the calls made inside, in this context and in those copied from it."""
+        _watch_events()
+        token = _current.set(self)
+        try:
+            yield
+        finally:
+            _current.reset(token)
+
+    def observed(self, outcome: object = None) -> Observed:
+        """Return the calls so far, beside the outcome of what made them."""
+        whole = len(self._called[0]) >= len(self._predicted[0])
+        prompts, replies = self._called if whole else self._predicted
+        return Observed(outcome, tuple(prompts), tuple(replies), tuple(self._embedded))
+
+    def add(self, event: object) -> None:
+        """Note what an event tells of a call."""
+        match event:
+            case LLMPredictStartEvent(template=template, template_args=args):
+                self._predicted[0].append(template.format(**(args or {})))
+            case LLMPredictEndEvent(output=output):
+                self._predicted[1].append(str(output))
+            case LLMCompletionStartEvent(prompt=prompt):
+                self._called[0].append(prompt)
+            case LLMCompletionEndEvent(response=response) if response is not None:
+                self._called[1].append(response.text)
+            case LLMChatStartEvent(messages=messages):
+                self._called[0].append("\n".join(str(one.content or "") for one in messages))
+            case LLMChatEndEvent(response=response) if response is not None:
+                self._called[1].append(str(response.message.content or ""))
+            case EmbeddingEndEvent(chunks=chunks):
+                self._embedded.append(tuple(chunks))
+            case _:
+                pass
+
+
+_current: ContextVar[ModelCalls | None] = ContextVar("longrag_model_calls", default=None)
+
+
+class _ModelCallHandler(BaseEventHandler):
+    """Passes events on to the ``ModelCalls`` that counts in the present context."""
+
+    @classmethod
+    def class_name(cls) -> str:
+        return "LongragModelCallHandler"
+
+    def handle(self, event: Any, **kwargs: Any) -> None:
+        calls = _current.get()
+        if calls is not None:
+            calls.add(event)
+
+
+@cache
+def _watch_events() -> None:
+    get_dispatcher().add_event_handler(_ModelCallHandler())
+
+
+def observe(work: Callable[[], Any]) -> Observed:
+    """Do work, and return its value or its error with the calls of models inside it."""
+    calls = ModelCalls()
+    with calls.counting():
+        try:
+            outcome = work()
+        except Exception as error:  # noqa: BLE001 - an outcome is a value or an exception
+            outcome = error
+    return calls.observed(outcome)
+
+
+async def aobserve(work: Callable[[], Awaitable[Any]]) -> Observed:
+    """Do work as ``observe`` does."""
+    calls = ModelCalls()
+    with calls.counting():
+        try:
+            outcome = await work()
+        except Exception as error:  # noqa: BLE001 - an outcome is a value or an exception
+            outcome = error
+    return calls.observed(outcome)

@@ -14,22 +14,20 @@ from llama_index.core.schema import NodeWithScore, QueryBundle
 from llama_index.core.settings import Settings
 from pydantic import SkipValidation
 
-from llama_index_longrag.bridge.answering import model_answerer, query_text
+from llama_index_longrag.bridge.answering import ModelAnswers, query_text, to_prompt, to_template
 from llama_index_longrag.bridge.passages import from_passage, to_passages
-from llama_index_longrag.bridge.prompts import to_prompt, to_template
 from llama_index_longrag.bridge.settings import LIVE, identify, read_template
 from llama_index_longrag.bridge.stores import token_counter
 from llama_index_longrag.bridge.traces import open_span
 from llama_index_longrag.models.identity import embed_identity, llm_identity
 from llama_index_longrag.refinement.rerank import CheckedPostprocessor
-from longrag.calls import Flow
+from longrag.calls import Flow, arun, run
 from longrag.errors import InvalidParameterError
 from longrag.ingestion.chunking import check_size
-from longrag.integration.answering import Answerer
-from longrag.integration.compression import Method, compress_passages
 from longrag.models.hosted import check_language_model
 from longrag.models.language_model import LanguageModel
 from longrag.prompts import COMPRESS
+from longrag.recipes.passages import Method, compress_passages
 from longrag.refinement.pieces import Limit
 from longrag.types import Span
 
@@ -167,18 +165,23 @@ class CompressPostprocessor(CheckedPostprocessor):
     def _postprocess_nodes(
         self, nodes: list[NodeWithScore], query_bundle: QueryBundle | None = None
     ) -> list[NodeWithScore]:
-        return self._answerer().run(self._flow(nodes, query_bundle))
+        flow = self._flow(nodes, query_bundle)
+        return run(flow, self._models().answer, max_in_flight=self._most_calls)
 
     async def _apostprocess_nodes(
         self, nodes: list[NodeWithScore], query_bundle: QueryBundle | None = None
     ) -> list[NodeWithScore]:
         # The framework opens a span around the sync method alone.
         with open_span(f"{type(self).__name__}._apostprocess_nodes"):
-            return await self._answerer().arun(self._flow(nodes, query_bundle))
+            flow = self._flow(nodes, query_bundle)
+            return await arun(flow, self._models().aanswer, max_in_flight=self._most_calls)
 
-    def _answerer(self) -> Answerer:
-        workers = self.num_workers if self.method == "abstractive" else 1
-        return model_answerer(llm=self.llm, embed_model=self.embed_model, num_workers=workers)
+    @property
+    def _most_calls(self) -> int:
+        return self.num_workers if self.method == "abstractive" else 1
+
+    def _models(self) -> ModelAnswers:
+        return ModelAnswers(llm=self.llm, embed_model=self.embed_model)
 
     def _flow(
         self, nodes: Sequence[NodeWithScore], query_bundle: QueryBundle | None

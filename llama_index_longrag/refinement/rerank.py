@@ -21,12 +21,11 @@ from llama_index_longrag.bridge.settings import LIVE, identify, refusal
 from llama_index_longrag.bridge.stores import token_counter
 from longrag.errors import InvalidParameterError
 from longrag.indexing.tilde_index import TildeIndex, TildeScorer
-from longrag.integration.rerank_settings import RerankSettings
 from longrag.models.rerankers.monot5 import MonoT5Scorer
 from longrag.models.rerankers.scorers import Scorer
 from longrag.models.rerankers.tilde_terms import TermTokenizer, TermWeigher
-from longrag.refinement.repacking import RepackOrder, repack
-from longrag.refinement.reranking import Reranked, rerank, scored_pieces
+from longrag.refinement.rerank_settings import RerankSettings
+from longrag.refinement.reranking import RepackOrder, Reranked, repack, rerank, scored_pieces
 from longrag.types import TokenCounter
 
 dispatcher = instrument.get_dispatcher(__name__)  # type: ignore[attr-defined]

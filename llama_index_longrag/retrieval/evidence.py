@@ -11,27 +11,26 @@ from llama_index.core.callbacks.base import CallbackManager
 from llama_index.core.schema import IndexNode, NodeWithScore, QueryBundle
 from llama_index.core.vector_stores.types import MetadataFilters
 
-from llama_index_longrag.bridge.answering import model_answerer
+from llama_index_longrag.bridge.answering import ModelAnswers
+from llama_index_longrag.bridge.documents import nodes_of
 from llama_index_longrag.bridge.filters import to_filter
 from llama_index_longrag.bridge.nodes import to_result
 from llama_index_longrag.retrieval.maxp import UnitsIndex
-from longrag.calls import Flow
+from longrag.calls import Flow, arun, run
+from longrag.indices.corpus_order import LINK_SOURCES, order_of
 from longrag.ingestion.relations import LinkSource
-from longrag.integration.answering import Answerer
 from longrag.retrieval.assembly import check_token_budget
-from longrag.retrieval.corpus_evidence import LINK_SOURCES, evidence_of
 from longrag.retrieval.filters import both
 from longrag.retrieval.units import check_k
-from longrag.types import RetrievedUnit
 
 
 class EvidenceRetriever(BaseRetriever):
     """Retrieve what a question needs within a token budget: its best passages and where they lead.
 
-    From the best passages it follows links and shared rare terms to others, and returns as many as
-    fit, best first. No model is asked but the embedder, for the question. Meant for questions whose
-    evidence is spread over several documents, and for corpora without hyperlinks; see
-    ``EvidenceIndex`` for the formula and ``docs/concepts/no-links.md`` for what it finds.
+    It takes the best passage, lets the words of the question that it holds count less, follows its
+    names and links to others, and goes on until the budget is full. No model is asked but the
+    embedder, for the question. See ``PassageOrder`` for the formula and
+    ``docs/concepts/no-links.md`` for what it finds.
 
     Each node is a passage with its title; its metadata is that of ``MaxPRetriever``.
 
@@ -42,11 +41,9 @@ class EvidenceRetriever(BaseRetriever):
         link_sources: find links between documents beside the index's own.
         filters: metadata filters that documents must pass. Others are neither searched nor
             followed, and scores are those of an index of the documents that pass.
-        settings: the keyword arguments of ``EvidenceIndex``, such as ``hits``.
 
     Raises:
         InvalidParameterError: a setting is out of range.
-        TypeError: a setting is unknown.
     """
 
     def __init__(
@@ -61,15 +58,13 @@ class EvidenceRetriever(BaseRetriever):
         object_map: dict[str, Any] | None = None,
         objects: list[IndexNode] | None = None,
         verbose: bool = False,
-        **settings: Any,
     ) -> None:
         check_token_budget(token_budget)
         self._index = index
         self.similarity_top_k = similarity_top_k
         self._token_budget = token_budget
         self._wanted = to_filter(filters)
-        settings.setdefault("count_tokens", index.corpus.builder.count_tokens)
-        self._evidence = evidence_of(index.corpus, link_sources, settings)
+        self._order = order_of(index.corpus, link_sources, index.corpus.builder.count_tokens)
         super().__init__(
             callback_manager=callback_manager or index.callback_manager,
             object_map=object_map,
@@ -95,24 +90,21 @@ class EvidenceRetriever(BaseRetriever):
         self._similarity_top_k = similarity_top_k
 
     def _retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
-        flow = self._flow(query_bundle)
-        return self._results(self._answerer().run(flow))
+        return run(self._flow(query_bundle), self._models().answer)
 
     async def _aretrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
-        flow = self._flow(query_bundle)
-        return self._results(await self._answerer().arun(flow))
+        return await arun(self._flow(query_bundle), self._models().aanswer)
 
-    def _flow(self, bundle: QueryBundle) -> Flow[list[RetrievedUnit]]:
-        return self._evidence.retrieve(
+    def _flow(self, bundle: QueryBundle) -> Flow[list[NodeWithScore]]:
+        view = self._index.corpus.view(self._wanted)
+        found = yield from self._order.retrieve(
             bundle.embedding_strs,
             token_budget=self._token_budget,
             k=self._similarity_top_k,
             vector=bundle.embedding,
-            view=self._index.corpus.view(self._wanted),
+            view=view,
         )
+        return [to_result(unit, nodes_of(view.documents, unit.unit.doc_ids)) for unit in found]
 
-    def _answerer(self) -> Answerer:
-        return model_answerer(embed_model=self._index.embed_model)
-
-    def _results(self, found: Sequence[RetrievedUnit]) -> list[NodeWithScore]:
-        return [to_result(unit, self._index.source_nodes(unit.unit.doc_ids)) for unit in found]
+    def _models(self) -> ModelAnswers:
+        return ModelAnswers(embed_model=self._index.embed_model)

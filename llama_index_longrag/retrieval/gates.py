@@ -18,12 +18,11 @@ from llama_index.core.response_synthesizers.generation import Generation
 from llama_index.core.schema import NodeWithScore, QueryBundle
 from llama_index.core.settings import Settings
 
-from llama_index_longrag.bridge.answering import model_answerer
-from llama_index_longrag.bridge.prompts import to_prompt, to_template
-from longrag.calls import Flow
+from llama_index_longrag.bridge.answering import ModelAnswers, to_prompt, to_template
+from longrag.calls import Flow, arun, run
 from longrag.errors import InvalidParameterError
-from longrag.integration.recipe_runs import GenerateBy
 from longrag.prompts import CLASSIFY_QUERY
+from longrag.recipes.runs import GenerateBy
 from longrag.retrieval.query_classifier import Decision, Gate, QueryClassifier
 from longrag.retrieval.query_gates import judge_query
 
@@ -37,17 +36,17 @@ class GateByModel:
     """
 
     def __init__(self, llm: LLM, template: BasePromptTemplate | None = None) -> None:
-        self._answerer = model_answerer(llm=llm)
+        self._models = ModelAnswers(llm=llm)
         self._llm = llm
         self.template = template or to_template(CLASSIFY_QUERY, query="query_str")
 
     def needs_retrieval(self, query: str) -> bool:
         """Ask once; an answer that is neither yes nor no retrieves."""
-        return self._answerer.run(self.decide(query)).needs_retrieval
+        return run(self.decide(query), self._models.answer).needs_retrieval
 
     async def aneeds_retrieval(self, query: str) -> bool:
         """Ask once, with the model's async call."""
-        return (await self._answerer.arun(self.decide(query))).needs_retrieval
+        return (await arun(self.decide(query), self._models.aanswer)).needs_retrieval
 
     def decide(self, query: str) -> Flow[Decision]:
         """Decide as a flow, whose one request names the model."""

@@ -16,14 +16,13 @@ from llama_index.core.vector_stores.types import MetadataFilters
 
 from llama_index_longrag.bridge.filters import narrow, to_filter
 from llama_index_longrag.bridge.nodes import to_chunk
-from llama_index_longrag.bridge.store_profiles.base import combine_filters
+from llama_index_longrag.bridge.store_queries import combine_filters
 from llama_index_longrag.retrieval.keyword_sources import find_keyword_source
-from longrag.calls import Flow, Search, ask
+from longrag.calls import Flow, Search, arun, ask, run
 from longrag.errors import InvalidParameterError
 from longrag.indexing.keywords import Tokenizer
-from longrag.integration.answering import Answerer, Calls, Handler, MethodCall
-from longrag.integration.keyword_sources import CurrentKeywords, Keywords
-from longrag.integration.recipe_runs import SearchBy
+from longrag.indices.keyword_sources import CurrentKeywords, Keywords
+from longrag.recipes.runs import SearchBy
 from longrag.retrieval.filters import DocumentFilter, Recent
 from longrag.retrieval.fusion import FusionMethod, check_weights, keyword_weight
 from longrag.retrieval.hybrid import Found, HybridHit, hybrid
@@ -175,15 +174,13 @@ class HybridRetriever(BaseRetriever):
         return {"retriever": self._retriever, **others}
 
     def _retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
-        found: dict[str, NodeWithScore] = {}
-        flow = self._flow(query_bundle, found)
-        return self._answerer(query_bundle, found).run(flow)
+        call = _Retrieval(self, query_bundle)
+        return run(self._flow(query_bundle, call.found), call.answer)
 
     async def _aretrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
-        found: dict[str, NodeWithScore] = {}
-        flow = self._flow(query_bundle, found)
-        in_flight = 1 + len(self._others)
-        return await self._answerer(query_bundle, found, in_flight).arun(flow)
+        call = _Retrieval(self, query_bundle)
+        flow, most = self._flow(query_bundle, call.found), 1 + len(self._others)
+        return await arun(flow, call.aanswer, max_in_flight=most)
 
     def _flow(
         self, bundle: QueryBundle, found: dict[str, NodeWithScore]
@@ -201,30 +198,19 @@ class HybridRetriever(BaseRetriever):
         )
         return [_to_result(hit, keywords, found) for hit in hits]
 
-    def _answerer(
-        self, bundle: QueryBundle, found: dict[str, NodeWithScore], max_in_flight: int = 1
-    ) -> Answerer:
-        handlers: dict[type, Handler] = {
-            Search: partial(self._search, bundle, found),
-            SearchBy: partial(_search_other, bundle, found),
-        }
-        return Answerer(handlers, max_in_flight=max_in_flight)
-
-    def _search(
-        self, bundle: QueryBundle, found: dict[str, NodeWithScore], request: Search
-    ) -> Calls[list[Hit]]:
-        rows = self._dense
-        if rows is None:
-            args = (copy.copy(bundle),)
-            rows = yield MethodCall(self.dense_retriever(request.top_k), "retrieve", args)
-        return _note_hits(rows, found)
+    @property
+    def dense_results(self) -> Sequence[NodeWithScore] | None:
+        """What was found beside the keywords already, None where that is still to be searched."""
+        return self._dense
 
     def dense_retriever(self, wanted: int) -> BaseRetriever:
         """Return the retriever beside the keywords, which is asked for as many nodes if it can."""
         # The framework's own retrievers do not follow their index.
         dense = self._retriever
         if self._index is not None:
-            dense = narrow(_resolve_retriever(None, self._index), self._filters)
+            dense = _resolve_retriever(None, self._index)
+            if self._filters is not None:
+                dense = narrow(dense, self._filters)
         retriever = with_top_k(dense, self._candidates or wanted)
         if self._resolves and retriever.object_map:
             retriever = copy.copy(retriever)
@@ -246,14 +232,34 @@ def _ask_other(retriever: BaseRetriever, query: str, wanted: int) -> Flow[Sequen
     return hits
 
 
-def _search_other(
-    bundle: QueryBundle, found: dict[str, NodeWithScore], request: SearchBy
-) -> Calls[list[Hit]]:
-    retriever = with_top_k(request.retriever, request.top_k)
-    # The framework's retrievers keep the query's vector in the bundle: another's model made it.
-    args = (copy.copy(bundle),)
-    rows: list[NodeWithScore] = yield MethodCall(retriever, "retrieve", args)
-    return _note_hits(rows, found)
+class _Retrieval:
+    """One retrieval: answers its searches, and keeps what they found, by id."""
+
+    def __init__(self, retriever: HybridRetriever, bundle: QueryBundle) -> None:
+        self._retriever = retriever
+        self._bundle = bundle
+        self.found: dict[str, NodeWithScore] = {}
+
+    def answer(self, request: Any) -> list[Hit]:
+        rows = self._known(request)
+        if rows is None:
+            rows = self._searched(request).retrieve(copy.copy(self._bundle))
+        return _note_hits(rows, self.found)
+
+    async def aanswer(self, request: Any) -> list[Hit]:
+        rows = self._known(request)
+        if rows is None:
+            rows = await self._searched(request).aretrieve(copy.copy(self._bundle))
+        return _note_hits(rows, self.found)
+
+    def _known(self, request: Search) -> Sequence[NodeWithScore] | None:
+        return None if isinstance(request, SearchBy) else self._retriever.dense_results
+
+    def _searched(self, request: Search) -> BaseRetriever:
+        # The framework's retrievers keep the query's vector in a bundle: another's model made it.
+        if isinstance(request, SearchBy):
+            return with_top_k(request.retriever, request.top_k)
+        return self._retriever.dense_retriever(request.top_k)
 
 
 def _note_hits(rows: Sequence[NodeWithScore], found: dict[str, NodeWithScore]) -> list[Hit]:

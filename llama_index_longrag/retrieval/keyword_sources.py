@@ -19,7 +19,7 @@ from llama_index_longrag.bridge.nodes import holds_chunks, unit_of, units_of_nod
 from llama_index_longrag.bridge.stores import StoredUnits
 from longrag.errors import InvalidParameterError
 from longrag.indexing.keywords import KeywordIndex, Tokenizer
-from longrag.integration.keyword_sources import (
+from longrag.indices.keyword_sources import (
     Keywords,
     KeywordSource,
     OffersKeywords,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
-from functools import partial
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -21,54 +21,56 @@ from llama_index.core.schema import (
     QueryBundle,
 )
 from llama_index.core.settings import Settings
+from llama_index.core.storage.docstore.types import BaseDocumentStore
 from llama_index.core.vector_stores.types import MetadataFilters, VectorStoreQueryMode
 from llama_index.core.vector_stores.utils import build_metadata_filter_fn
 
-from llama_index_longrag.bridge.answering import embed
+from llama_index_longrag.bridge.answering import ModelAnswers
+from llama_index_longrag.bridge.documents import nodes_of
 from llama_index_longrag.bridge.filters import to_filter
 from llama_index_longrag.bridge.nodes import (
     holds_chunks,
     to_result,
     unit_of,
     units_of_nodes,
+    unproven_nodes,
 )
-from llama_index_longrag.bridge.store_profiles import (
+from llama_index_longrag.bridge.store_kinds import kind_of
+from llama_index_longrag.bridge.store_queries import (
     WITHOUT_VECTOR,
-    NodeQuery,
     SearchSettings,
-    StoreProfile,
-    profile_of,
+    StoreKind,
+    StoreQuery,
+    combine_filters,
 )
-from llama_index_longrag.bridge.store_profiles.base import combine_filters
 from llama_index_longrag.bridge.stores import (
     StoredUnits,
     token_counter,
 )
-from llama_index_longrag.bridge.traces import traced
+from llama_index_longrag.bridge.traces import open_span
 from llama_index_longrag.retrieval.keyword_sources import StoredUnitSource
-from longrag.calls import Embed, Fetch, Flow, HasOther, ListChunks, Search, ask
+from longrag.calls import Answerer, Embed, Fetch, Flow, Search, arun, ask, run
 from longrag.errors import EmbeddingError, InvalidParameterError
 from longrag.indexing.vectors import check_vectors
-from longrag.integration.answering import Answerer, Calls, Handler
-from longrag.integration.keyword_sources import KeywordSource, UnitSource, refuse_texts
-from longrag.integration.store_requests import StoreReader
+from longrag.indices.corpus import CorpusIndex
+from longrag.indices.corpus_state import CorpusView
+from longrag.indices.keyword_sources import KeywordSource, UnitSource, refuse_texts
 from longrag.retrieval.approximate import ApproximateSearch, check_approximate
 from longrag.retrieval.assembly import check_token_budget, fit_budget
-from longrag.retrieval.corpus import CorpusIndex
-from longrag.retrieval.corpus_state import CorpusView
 from longrag.retrieval.filters import both
-from longrag.retrieval.store_search import OnShort, check_on_short, retrieve_from_store
 from longrag.retrieval.units import (
     UnitIndex,
     check_k,
     embed_query,
     retrieve,
 )
+from longrag.stores.kinds import StoreAnswers
+from longrag.stores.search import OnShort, check_on_short, retrieve_from_store
 from longrag.types import RetrievedUnit
 
 
 class UnitsIndex(Protocol):
-    """A ``LongRAGIndex``: units that change, and the nodes of their documents."""
+    """A ``LongRAGIndex``: units that change."""
 
     corpus: CorpusIndex
 
@@ -79,9 +81,6 @@ class UnitsIndex(Protocol):
     @property
     def callback_manager(self) -> CallbackManager:
         """Receives the events of the index."""
-
-    def source_nodes(self, doc_ids: Sequence[str]) -> list[BaseNode]:
-        """Return the nodes of member documents."""
 
 
 class MaxPRetriever(BaseRetriever):
@@ -208,7 +207,7 @@ class MaxPRetriever(BaseRetriever):
         index_model, index_callbacks = _context_of(index)
         self._embed_model: BaseEmbedding = embed_model or index_model or Settings.embed_model
         self._units = (
-            self._answerer(StoredUnits(unit_key)).run(self._embed_units(nodes))
+            run(self._embed_units(nodes), ModelAnswers(embed_model=self._embed_model).answer)
             if nodes is not None
             else None
         )
@@ -274,23 +273,22 @@ class MaxPRetriever(BaseRetriever):
                 nodes, self._index, self._filters, self._unit_key, self._to_result_by_keywords
             )
         refuse_texts("nodes", nodes)
-        return UnitSource(self._view, self._to_result_in_memory)
+        return UnitSource(self._view, self._to_result_by_keywords)
 
-    def _to_result_in_memory(self, unit: RetrievedUnit, _: CorpusView) -> NodeWithScore:
-        return self._to_result_by_keywords(unit, StoredUnits(self._unit_key))
-
-    def _to_result_by_keywords(self, unit: RetrievedUnit, stored: StoredUnits) -> NodeWithScore:
+    def _to_result_by_keywords(
+        self, unit: RetrievedUnit, known: CorpusView | StoredUnits
+    ) -> NodeWithScore:
         whole = self._index is None or self._filters is None
         complete = unit.complete and whole and unit.unit.id not in self._cut
         found = replace(unit, exact=self._ranks_exactly, complete=complete)
-        return self._results([found], stored)[0]
+        return self._to_result(found, known)
 
     @property
     def _ranks_exactly(self) -> bool:
         """Whether every search compares the question with every chunk, as far as that is known."""
         if self._index is None:
             return self._approximate is None
-        return self._profile.is_exact(self._make_query(Search("", 1)))
+        return self._kind.is_exact(self._query)
 
     def _embed_units(self, nodes: Sequence[BaseNode]) -> Flow[UnitIndex]:
         kept = self._filter_nodes(nodes)
@@ -334,19 +332,18 @@ class MaxPRetriever(BaseRetriever):
 
     def _retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
         stored = StoredUnits(self._unit_key)
-        return self._results(self._answerer(stored).run(self._flow(query_bundle)), stored)
+        return run(self._flow(query_bundle, stored), self._answers(stored).answer)
 
     async def _aretrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
         stored = StoredUnits(self._unit_key)
-        found = await self._answerer(stored).arun(self._flow(query_bundle))
-        return self._results(found, stored)
+        return await arun(self._flow(query_bundle, stored), self._answers(stored).aanswer)
 
-    def _flow(self, bundle: QueryBundle) -> Flow[list[RetrievedUnit]]:
+    def _flow(self, bundle: QueryBundle, stored: StoredUnits) -> Flow[list[NodeWithScore]]:
         texts, k, vector = bundle.embedding_strs, self._similarity_top_k, bundle.embedding
         if vector is not None:
             vector = check_vectors(vector, name="query embedding", one_row=True)[0].tolist()
         if self._units_index is not None or self._units is not None:
-            view = self._view()
+            known: CorpusView | StoredUnits = (view := self._view())
             found = yield from retrieve(
                 texts,
                 view.index,
@@ -359,48 +356,42 @@ class MaxPRetriever(BaseRetriever):
                 _mark_incomplete(unit) if unit.unit.id in self._cut else unit for unit in found
             ]
         else:
+            known = stored
             if vector is None and self._needs_embedding:
                 vector = (yield from embed_query(texts)).tolist()
             search = Search(bundle.query_str, k, vector)
             found = yield from retrieve_from_store(search, on_short=self._on_short)
-            if self._profile.hides(self._search_settings):
+            if self._kind.hides(self._query):
                 found = [_mark_incomplete(unit) for unit in found]
-        return fit_budget(found, self._token_budget, count_tokens=self._count_tokens)
+        kept = fit_budget(found, self._token_budget, count_tokens=self._count_tokens)
+        return [self._to_result(unit, known) for unit in kept]
 
-    def _results(self, found: Sequence[RetrievedUnit], stored: StoredUnits) -> list[NodeWithScore]:
-        results = []
-        for unit in found:
-            if self._units_index is not None:
-                known: Sequence[BaseNode] = self._units_index.source_nodes(unit.unit.doc_ids)
-            else:
-                known = self._known.get(unit.unit.id) or stored.nodes(unit.unit.id)
-            result = to_result(unit, known)
-            if unit.unit.id in self.object_map:
-                node = IndexNode(**result.node.to_dict(), index_id=unit.unit.id)
-                result = NodeWithScore(node=node, score=unit.score)
-            results.append(result)
-        return results
+    def _to_result(self, unit: RetrievedUnit, known: CorpusView | StoredUnits) -> NodeWithScore:
+        """Convert a unit with the nodes of the view, or the rows of the store, it was found in."""
+        unit_id = unit.unit.id
+        rows = known.nodes(unit_id) if isinstance(known, StoredUnits) else self._known.get(unit_id)
+        if rows is None and isinstance(known, CorpusView):
+            result = to_result(unit, nodes_of(known.documents, unit.unit.doc_ids))
+        else:
+            result = to_result(unit, rows or (), unproven=unproven_nodes(rows or ()))
+        if unit_id in self.object_map:
+            node_fields = result.node.to_dict() | {"metadata": result.node.metadata}
+            node = IndexNode(**node_fields, index_id=unit_id)
+            result = NodeWithScore(node=node, score=unit.score)
+        return result
 
-    def _answerer(self, stored: StoredUnits) -> Answerer:
-        handlers: dict[type, Handler] = {Embed: partial(embed, self._embed_model)}
-        if self._index is not None:
-            name = type(self._index.vector_store).__name__
-            store = StoreReader(self._profile, stored, self._make_query)
-            handlers[Search] = traced(f"{name}.query", store.search, _show_search)
-            handlers[ListChunks] = traced(f"{name}.list", store.list_chunks, _show_units)
-            handlers[HasOther] = traced(f"{name}.list", store.has_other, _show_units)
-            handlers[Fetch] = partial(self._fetch, self._index, stored)
-        return Answerer(handlers)
-
-    def _fetch(self, index: VectorStoreIndex, stored: StoredUnits, request: Fetch) -> Calls[Any]:
-        if self._profile.hides(self._search_settings):
-            # Only the store knows which chunks pass: a whole unit would show the others.
-            return {}
-        return (yield from stored.fetch(index.docstore, request.unit_ids))
+    def _answers(self, stored: StoredUnits) -> Answerer:
+        models = ModelAnswers(embed_model=self._embed_model)
+        if self._index is None:
+            return models
+        store = StoreAnswers(self._kind, self._query, stored)
+        # Only the store may know which chunks pass: a whole unit would show the others.
+        docstore = None if self._kind.hides(self._query) else self._index.docstore
+        return _Answers(models, store, docstore, stored, type(self._index.vector_store).__name__)
 
     @property
-    def _profile(self) -> StoreProfile:
-        return profile_of(self._store_index.vector_store)
+    def _kind(self) -> StoreKind:
+        return kind_of(self._store_index.vector_store)
 
     @property
     def _store_index(self) -> VectorStoreIndex:
@@ -408,17 +399,14 @@ class MaxPRetriever(BaseRetriever):
             raise NotImplementedError("there is no vector store")
         return self._index
 
-    def _make_query(self, request: Search, exclude: tuple[Any, ...] = ()) -> NodeQuery:
-        return NodeQuery(
-            self._store_index,
-            self._embed_model,
-            self._unit_key,
-            self._search_settings,
-            request.query,
-            request.vector,
-            request.top_k,
-            exclude,
-            request.depth,
+    @property
+    def _query(self) -> StoreQuery:
+        return StoreQuery(
+            unit_key=self._unit_key,
+            index=self._store_index,
+            embed_model=self._embed_model,
+            settings=self._search_settings,
+            store=self._store_index.vector_store,
         )
 
 
@@ -450,9 +438,38 @@ def _mark_incomplete(found: RetrievedUnit) -> RetrievedUnit:
     return replace(found, complete=False)
 
 
-def _show_search(request: Search) -> dict[str, Any]:
-    return {"query": request.query, "top_k": request.top_k, "excluded": len(request.exclude)}
+@dataclass(frozen=True)
+class _Answers:
+    """Answers by models, a docstore of whole units and a vector store, the last in own spans."""
 
+    models: ModelAnswers
+    store: StoreAnswers
+    docstore: BaseDocumentStore | None
+    stored: StoredUnits
+    name: str
 
-def _show_units(request: ListChunks | HasOther) -> dict[str, Any]:
-    return {"units": len(request.unit_ids)}
+    def answer(self, request: Any) -> Any:
+        match request:
+            case Embed():
+                return self.models.answer(request)
+            case Fetch(ids):
+                return {} if self.docstore is None else self.stored.fetch(self.docstore, ids)
+        with self._span(request):
+            return self.store.answer(request)
+
+    async def aanswer(self, request: Any) -> Any:
+        match request:
+            case Embed():
+                return await self.models.aanswer(request)
+            case Fetch(ids):
+                return {} if self.docstore is None else await self.stored.afetch(self.docstore, ids)
+        with self._span(request):
+            return await self.store.aanswer(request)
+
+    def _span(self, request: Any) -> AbstractContextManager[None]:
+        """Return a span that is named by the store and what is done with it."""
+        if isinstance(request, Search):
+            excluded = len(request.exclude)
+            shown = {"query": request.query, "top_k": request.top_k, "excluded": excluded}
+            return open_span(f"{self.name}.query", **shown)
+        return open_span(f"{self.name}.list", units=len(request.unit_ids))

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from math import isfinite
 from typing import Any, TypeVar
 
@@ -14,6 +13,7 @@ from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_index.core.base.response.schema import RESPONSE_TYPE, Response
 from llama_index.core.callbacks.base import CallbackManager
 from llama_index.core.callbacks.schema import CBEventType, EventPayload
+from llama_index.core.embeddings.multi_modal_base import MultiModalEmbedding
 from llama_index.core.prompts import BasePromptTemplate, PromptTemplate
 from llama_index.core.prompts.mixin import PromptDictType, PromptMixinType
 from llama_index.core.schema import BaseNode, ImageNode, NodeWithScore, QueryBundle
@@ -21,6 +21,8 @@ from llama_index.core.settings import Settings
 
 from llama_index_longrag.bridge.media import (
     MediaGenerator,
+    aembed_media,
+    agenerate_media,
     check_generators,
     embed_media,
     from_saved,
@@ -32,14 +34,13 @@ from llama_index_longrag.bridge.media import (
     to_response,
     to_saved,
 )
-from longrag.calls import Flow, ask
+from longrag.calls import Flow, arun, ask, run
+from longrag.calls.flows import async_method
 from longrag.errors import InvalidParameterError, StoreError
-from longrag.integration.answering import Answerer, Calls, Handler, MethodCall
-from longrag.integration.media import MediaSettings
+from longrag.indexing.media_store import MediaStore, Nearest, Wanted
 from longrag.prompts import CAPTION
-from longrag.retrieval.media_store import MediaStore, Nearest, Wanted
+from longrag.retrieval.media import MediaSettings
 from longrag.retrieval.multimodal import (
-    EmbedMedia,
     GenerateMedia,
     add_media,
     found_media,
@@ -143,6 +144,8 @@ class MediaQueryEngine(BaseQueryEngine):
         Raises:
             InvalidParameterError: the metadata are not JSON, or the images are a retriever's.
             IndexFormatError: the folder holds something else; it is left as it was.
+            StaleIndexError: another process has saved to the folder since this engine was loaded
+                from it or saved to it; it is left as it was.
             OSError: the disk is full or cannot be written.
         """
         self._own().save(persist_dir, convert=to_saved)
@@ -154,19 +157,21 @@ class MediaQueryEngine(BaseQueryEngine):
             InvalidParameterError: a node has no image, or the id of another node.
             EmbeddingError: the embedding model returned unusable vectors.
         """
-        self._answerer().run(add_media([to_item(node) for node in nodes], self._own()))
+        items = [to_item(node) for node in nodes]
+        run(add_media(items, self._own()), self._answers().answer)
 
     async def ainsert_nodes(self, nodes: Sequence[BaseNode]) -> None:
         """Store what ``insert_nodes`` does, with the model's async calls."""
-        await self._answerer().arun(add_media([to_item(node) for node in nodes], self._own()))
+        items = [to_item(node) for node in nodes]
+        await arun(add_media(items, self._own()), self._answers().aanswer)
 
     def retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
         """Return the nearest image where it is near enough, and generate nothing."""
-        return self._answerer().run(self._retrieval(query_bundle))
+        return run(self._retrieval(query_bundle), self._answers().answer)
 
     async def aretrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
         """Return what ``retrieve`` does."""
-        return await self._answerer().arun(self._retrieval(query_bundle))
+        return await arun(self._retrieval(query_bundle), self._answers().aanswer)
 
     def _get_prompts(self) -> PromptDictType:
         return {"caption": self._template}
@@ -180,14 +185,14 @@ class MediaQueryEngine(BaseQueryEngine):
     def _query(self, query_bundle: QueryBundle) -> RESPONSE_TYPE:
         payload: dict[str, Any] = {EventPayload.QUERY_STR: query_bundle.query_str}
         with self.callback_manager.event(CBEventType.QUERY, payload=payload) as event:
-            response = self._answerer().run(self._flow(query_bundle))
+            response = run(self._flow(query_bundle), self._answers().answer)
             event.on_end(payload={EventPayload.RESPONSE: response})
         return response
 
     async def _aquery(self, query_bundle: QueryBundle) -> RESPONSE_TYPE:
         payload: dict[str, Any] = {EventPayload.QUERY_STR: query_bundle.query_str}
         with self.callback_manager.event(CBEventType.QUERY, payload=payload) as event:
-            response = await self._answerer().arun(self._flow(query_bundle))
+            response = await arun(self._flow(query_bundle), self._answers().aanswer)
             event.on_end(payload={EventPayload.RESPONSE: response})
         return response
 
@@ -226,17 +231,9 @@ class MediaQueryEngine(BaseQueryEngine):
             raise InvalidParameterError("retriever", self._retriever, "None for this", remedy)
         return self._store
 
-    def _answerer(self) -> Answerer:
-        handlers: dict[type, Handler] = {GenerateMedia: self._generate}
-        if self._retriever is None:
-            handlers[EmbedMedia] = partial(embed_media, self._embed_model)
-        else:
-            handlers[_SearchMedia] = partial(_search, self._retriever)
-        return Answerer(handlers)
-
-    def _generate(self, request: GenerateMedia) -> Calls[Any]:
-        generator = self._settings.generator(request.wanted)
-        return generate_media(generator, request, self._template.format())
+    def _answers(self) -> _Answers:
+        model = None if self._retriever is not None else self._embed_model
+        return _Answers(model, self._retriever, self._settings, self._template.format())
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -246,10 +243,36 @@ class _SearchMedia:
     query: Any
     wanted: Wanted
 
+    def method(self) -> tuple[str, Any]:
+        """Return the name of the retriever's method and what it is given."""
+        if self.wanted == "caption":
+            return "image_to_image_retrieve", QueryBundle("", image_path=self.query.image_path)
+        return "text_to_image_retrieve", self.query
 
-def _search(retriever: MultiModalRetriever, request: _SearchMedia) -> Calls[list[NodeWithScore]]:
-    name, query = "text_to_image_retrieve", request.query
-    if request.wanted == "caption":
-        name, query = "image_to_image_retrieve", QueryBundle("", image_path=query.image_path)
-    found: list[NodeWithScore] = yield MethodCall(retriever, name, (query,))
-    return found
+
+@dataclass(frozen=True)
+class _Answers:
+    """Answers by the generators, and by the embedding model or else the retriever."""
+
+    model: MultiModalEmbedding | None
+    retriever: MultiModalRetriever | None
+    settings: MediaSettings[Any]
+    caption_prompt: str
+
+    def answer(self, request: Any) -> Any:
+        if isinstance(request, GenerateMedia):
+            generator = self.settings.generator(request.wanted)
+            return generate_media(generator, request, self.caption_prompt)
+        if self.model is not None:
+            return embed_media(self.model, request)
+        name, query = request.method()
+        return getattr(self.retriever, name)(query)
+
+    def aanswer(self, request: Any) -> Awaitable[Any]:
+        if isinstance(request, GenerateMedia):
+            generator = self.settings.generator(request.wanted)
+            return agenerate_media(generator, request, self.caption_prompt)
+        if self.model is not None:
+            return aembed_media(self.model, request)
+        name, query = request.method()
+        return async_method(self.retriever, name)(query)

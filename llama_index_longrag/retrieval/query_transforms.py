@@ -13,10 +13,9 @@ from llama_index.core.retrievers.transform_retriever import TransformRetriever
 from llama_index.core.schema import NodeWithScore, QueryBundle, QueryType
 from llama_index.core.settings import Settings
 
-from llama_index_longrag.bridge.answering import model_answerer
-from llama_index_longrag.bridge.prompts import to_prompt, to_template
+from llama_index_longrag.bridge.answering import ModelAnswers, to_prompt, to_template
 from llama_index_longrag.bridge.traces import open_span
-from longrag.calls import Flow
+from longrag.calls import Flow, arun, run
 from longrag.ingestion.chunking import check_size
 from longrag.prompts import HYDE
 from longrag.retrieval.queries import QueryTexts, hyde
@@ -63,7 +62,8 @@ class HydeTransform(BaseQueryTransform):
         self._n = n
         self._include_original = include_original
         self._template = hyde_prompt or to_template(HYDE, question="query_str")
-        self._answerer = model_answerer(llm=self._llm, num_workers=num_workers)
+        self._models = ModelAnswers(llm=self._llm)
+        self._num_workers = num_workers
 
     def _get_prompts(self) -> PromptDictType:
         return {"hyde_prompt": self._template}
@@ -73,7 +73,8 @@ class HydeTransform(BaseQueryTransform):
             self._template = prompts["hyde_prompt"]
 
     def _run(self, query_bundle: QueryBundle, metadata: dict[str, Any]) -> QueryBundle:
-        return _replace_texts(query_bundle, self._answerer.run(self._flow(query_bundle)))
+        texts = run(self._flow(query_bundle), self._models.answer, max_in_flight=self._num_workers)
+        return _replace_texts(query_bundle, texts)
 
     async def arun(
         self, query_bundle_or_str: QueryType, metadata: dict[str, Any] | None = None
@@ -84,7 +85,10 @@ class HydeTransform(BaseQueryTransform):
             bundle = QueryBundle(bundle)
         # The framework opens a span around the sync method alone.
         with open_span(f"{type(self).__name__}._arun"):
-            return _replace_texts(bundle, await self._answerer.arun(self._flow(bundle)))
+            texts = await arun(
+                self._flow(bundle), self._models.aanswer, max_in_flight=self._num_workers
+            )
+            return _replace_texts(bundle, texts)
 
     def _flow(self, bundle: QueryBundle) -> Flow[QueryTexts]:
         return hyde(

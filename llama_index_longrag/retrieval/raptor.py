@@ -14,15 +14,15 @@ from llama_index.core.schema import BaseNode, IndexNode, NodeWithScore, QueryBun
 from llama_index.core.vector_stores.types import MetadataFilters
 from numpy.typing import NDArray
 
-from llama_index_longrag.bridge.answering import model_answerer
+from llama_index_longrag.bridge.answering import ModelAnswers
 from llama_index_longrag.bridge.documents import node_of
 from llama_index_longrag.bridge.filters import to_filter
 from llama_index_longrag.bridge.settings import UNSET
 from llama_index_longrag.bridge.tree_nodes import to_tree_result
-from longrag.calls import Flow
+from longrag.calls import Flow, arun, run
 from longrag.errors import InvalidParameterError
 from longrag.indexing.tree.tree import Tree
-from longrag.integration.keyword_sources import KeywordSource, TreeSource, refuse_texts
+from longrag.indices.keyword_sources import KeywordSource, TreeSource, refuse_texts
 from longrag.retrieval.filters import both
 from longrag.retrieval.tree_search import Compare, TreeScorer, collapsed, traverse
 from longrag.retrieval.units import check_k, embed_query
@@ -167,11 +167,12 @@ class RaptorRetriever(BaseRetriever):
         return other
 
     def _retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
-        return model_answerer(embed_model=self._embed_model).run(self._flow(query_bundle))
+        models = ModelAnswers(embed_model=self._embed_model)
+        return run(self._flow(query_bundle), models.answer)
 
     async def _aretrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
-        answerer = model_answerer(embed_model=self._embed_model)
-        return await answerer.arun(self._flow(query_bundle))
+        models = ModelAnswers(embed_model=self._embed_model)
+        return await arun(self._flow(query_bundle), models.aanswer)
 
     @property
     def counts_by_layer(self) -> bool:

@@ -21,8 +21,7 @@ from llama_index.core.vector_stores.types import (
 )
 
 from llama_index_longrag.retrieval.maxp import MaxPRetriever
-from longrag.integration.store_checks import CheckFound, CheckRow, question_vector
-from longrag.integration.store_command import wrap_unless_ready
+from longrag.stores.checks import CheckFound, CheckRow, question_vector, wrap_unless_ready
 
 
 class CheckedStore:
@@ -69,10 +68,10 @@ class CheckedStore:
 
     def delete(self, row_ids: Sequence[str]) -> bool:
         """Take rows out."""
-        from llama_index_longrag.bridge.store_profiles import profile_of
+        from llama_index_longrag.bridge.store_kinds import kind_of
 
         try:
-            profile_of(self._store).delete_nodes(self._store, row_ids)
+            kind_of(self._store).delete_nodes(self._store, row_ids)
         except NotImplementedError:
             return False
         return True

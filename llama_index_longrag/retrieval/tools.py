@@ -14,7 +14,6 @@ from llama_index.core.tools.types import ToolMetadata, ToolOutput
 from llama_index_longrag.bridge.nodes import to_result, to_retrieved
 from llama_index_longrag.bridge.stores import token_counter
 from longrag.errors import InvalidParameterError
-from longrag.integration.answering import Calls, MethodCall, aperform, perform
 from longrag.retrieval.assembly import check_token_budget, fit_budget
 from longrag.types import RetrievedUnit
 
@@ -61,18 +60,21 @@ class LongUnitTool(RetrieverTool):
 
     def call(self, *args: Any, **kwargs: Any) -> ToolOutput:
         """Search for the one argument, whatever its name."""
-        return perform(self._search(_question(args, kwargs)))
+        query = QueryBundle(_question(args, kwargs))
+        nodes = self._retriever.retrieve(query)
+        for postprocessor in self._node_postprocessors:
+            nodes = postprocessor.postprocess_nodes(nodes, query_bundle=query)
+        return self._to_output(query.query_str, nodes)
 
     async def acall(self, *args: Any, **kwargs: Any) -> ToolOutput:
         """Search for the one argument, whatever its name."""
-        return await aperform(self._search(_question(args, kwargs)))
-
-    def _search(self, question: str) -> Calls[ToolOutput]:
-        query = QueryBundle(question)
-        nodes: list[NodeWithScore] = yield MethodCall(self._retriever, "retrieve", (query,))
+        query = QueryBundle(_question(args, kwargs))
+        nodes = await self._retriever.aretrieve(query)
         for postprocessor in self._node_postprocessors:
-            kwargs = {"query_bundle": query}
-            nodes = yield MethodCall(postprocessor, "postprocess_nodes", (nodes,), kwargs)
+            nodes = await postprocessor.apostprocess_nodes(nodes, query_bundle=query)
+        return self._to_output(query.query_str, nodes)
+
+    def _to_output(self, question: str, nodes: Sequence[NodeWithScore]) -> ToolOutput:
         found = [to_retrieved(node) for node in nodes]
         known = {unit.unit.id: (unit, node) for unit, node in zip(found, nodes, strict=True)}
         fitted = fit_budget(found, self._token_budget, count_tokens=self._count_tokens)
@@ -91,7 +93,7 @@ def _shorten_node(
         return node
     # Its text begins with the metadata that models are shown, where there was room.
     hidden = {"excluded_llm_metadata_keys": list(node.metadata)}
-    return to_result(fitted, [node.node.model_copy(update=hidden)])
+    return to_result(fitted, [node.node.model_copy(update=hidden)], unproven=fitted.unit.doc_ids)
 
 
 def _question(args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:

@@ -27,8 +27,8 @@ from llama_index.core.response_synthesizers.base import BaseSynthesizer
 from llama_index.core.schema import NodeWithScore
 from llama_index.core.types import RESPONSE_TEXT_TYPE
 
+from llama_index_longrag.bridge.nodes import Answer, SourceName, UnitContent
 from llama_index_longrag.bridge.stores import token_counter
-from llama_index_longrag.bridge.strings import Answer, SourceName, UnitContent
 from llama_index_longrag.synthesis.streams import (
     AnswerTokens,
     AsyncAnswerTokens,
@@ -36,7 +36,6 @@ from llama_index_longrag.synthesis.streams import (
     TwoTurnStreamingResponse,
 )
 from longrag.errors import InvalidParameterError
-from longrag.integration.answering import Calls, MethodCall, aperform, perform
 from longrag.models.replies import PromptEcho
 from longrag.prompts import EXTRACT_ANSWER, LONG_ANSWER, SHORT_ANSWER, quote, unquote
 from longrag.synthesis.two_turn import (
@@ -142,7 +141,7 @@ class TwoTurnSynthesizer(BaseSynthesizer):
         if self._streaming:
             response = AnswerTokens(self._stream(turns), notes)
         else:
-            response = Answer.with_notes(perform(self._predict(turns)), notes)
+            response = Answer.with_notes(self._predict(turns), notes)
         _dispatcher.event(GetResponseEndEvent())
         return response
 
@@ -159,7 +158,7 @@ class TwoTurnSynthesizer(BaseSynthesizer):
         if self._streaming:
             response = AsyncAnswerTokens(self._astream(turns), notes)
         else:
-            response = Answer.with_notes(await aperform(self._predict(turns)), notes)
+            response = Answer.with_notes(await self._apredict(turns), notes)
         _dispatcher.event(GetResponseEndEvent())
         return response
 
@@ -208,14 +207,24 @@ class TwoTurnSynthesizer(BaseSynthesizer):
     def _documents(self, texts: Sequence[str]) -> list[ReaderDocument]:
         return documents_of(texts)
 
-    def _predict(self, turns: Turns) -> Calls[str]:
+    def _predict(self, turns: Turns) -> str:
         reply = None
         while True:
             try:
                 turn = turns.send(reply)
             except StopIteration as stop:
                 return str(stop.value)
-            reply = yield MethodCall(turn.llm, "predict", (turn.template,), turn.args)
+            reply = turn.llm.predict(turn.template, **turn.args)
+            reply = clean_answer(reply, echo=turn.echo())
+
+    async def _apredict(self, turns: Turns) -> str:
+        reply = None
+        while True:
+            try:
+                turn = turns.send(reply)
+            except StopIteration as stop:
+                return str(stop.value)
+            reply = await turn.llm.apredict(turn.template, **turn.args)
             reply = clean_answer(reply, echo=turn.echo())
 
     def _stream(self, turns: Turns) -> Generator[tuple[str, str], None, None]:

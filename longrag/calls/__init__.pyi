@@ -1,13 +1,14 @@
-from .driving import arun as arun
 from .driving import arun_all as arun_all
-from .driving import run as run
 from .driving import run_all as run_all
 from .flows import announce as announce
+from .flows import arun as arun
 from .flows import ask as ask
+from .flows import run as run
 from .flows import together as together
 from .limit import CallLimit as CallLimit
 from .requests import Announce as Announce
 from .requests import Answer as Answer
+from .requests import Answerer as Answerer
 from .requests import AsyncAnswer as AsyncAnswer
 from .requests import Compute as Compute
 from .requests import Embed as Embed
@@ -19,3 +20,5 @@ from .requests import ListChunks as ListChunks
 from .requests import Outcome as Outcome
 from .requests import Request as Request
 from .requests import Search as Search
+from .settings import RateLimit as RateLimit
+from .settings import Retry as Retry

@@ -1,4 +1,4 @@
-"""The two drivers, one with threads and one with an event loop."""
+"""The drivers of several flows, or of one with a journal: with threads and with an event loop."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from contextvars import copy_context
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+from longrag.calls.flows import own_threads, shielded
 from longrag.calls.merging import ELSEWHERE, Call, MergedFlows
 from longrag.calls.recalling import RunJournal
 from longrag.calls.requests import Answer, AsyncAnswer, Compute, Flow, Outcome, Request
@@ -22,32 +23,6 @@ T = TypeVar("T")
 
 # Seconds until the journal is read again for a call that another run is making.
 _PAUSE: Final = 0.05
-
-
-def run(
-    flow: Flow[T],
-    answer: Answer,
-    *,
-    max_in_flight: int = 1,
-    journal: Journal | None = None,
-    on_interrupt: Callable[[], None] | None = None,
-) -> T:
-    """Drive one flow to its result; see ``run_all``."""
-    (result,) = run_all(
-        [flow],
-        answer,
-        max_in_flight=max_in_flight,
-        journal=journal,
-        on_interrupt=on_interrupt,
-    )
-    return result
-
-
-async def arun(
-    flow: Flow[T], answer: AsyncAnswer, *, max_in_flight: int = 1, journal: Journal | None = None
-) -> T:
-    """Drive one flow to its result; see ``arun_all``."""
-    return (await arun_all([flow], answer, max_in_flight=max_in_flight, journal=journal))[0]
 
 
 def run_all(
@@ -127,35 +102,26 @@ async def arun_all(
     merged = MergedFlows(flows, max_in_flight)
     run_journal = RunJournal(journal)
     pending: dict[asyncio.Task[Outcome], Call] = {}
-    try:
-        while True:
-            while len(pending) < merged.max_in_flight:
-                opened = await _in_thread(merged.next_call)
-                if opened is None:
-                    break
-                task = asyncio.create_task(_aoutcome(answer, run_journal, opened.request))
-                pending[task] = opened
-            if not pending:
-                return merged.results()
-            done, _ = await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
-            for finished in done:
-                merged.settle(pending.pop(finished), finished.result())
-    finally:
-        for task in pending:
-            task.cancel()
-        await asyncio.gather(*pending, return_exceptions=True)
-        await _in_thread(run_journal.close)
-        merged.close()
-
-
-async def _in_thread(step: Callable[[], T]) -> T:
-    """Run a step in a thread; a cancellation waits for it, since a running flow cannot close."""
-    running = asyncio.ensure_future(asyncio.to_thread(step))
-    try:
-        return await asyncio.shield(running)
-    except asyncio.CancelledError:
-        await asyncio.wait([running])
-        raise
+    with own_threads(max_in_flight):
+        try:
+            while True:
+                while len(pending) < max_in_flight:
+                    opened = await shielded(merged.next_call)
+                    if opened is None:
+                        break
+                    task = asyncio.create_task(_aoutcome(answer, run_journal, opened.request))
+                    pending[task] = opened
+                if not pending:
+                    return merged.results()
+                done, _ = await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
+                for finished in done:
+                    merged.settle(pending.pop(finished), finished.result())
+        finally:
+            for task in pending:
+                task.cancel()
+            await asyncio.gather(*pending, return_exceptions=True)
+            await shielded(run_journal.close)
+            merged.close()
 
 
 def _outcome(answer: Answer, run_journal: RunJournal, request: Request) -> Outcome:
@@ -182,14 +148,14 @@ async def _aoutcome(answer: AsyncAnswer, run_journal: RunJournal, request: Reque
             return await asyncio.to_thread(_outcome, _refuse, run_journal, request)
         if not run_journal.keeps(request):
             return await answer(request)
-        recalled = await _in_thread(partial(run_journal.recall, request))
+        recalled = await shielded(partial(run_journal.recall, request))
         if recalled is None:
             await asyncio.sleep(_PAUSE)
             return ELSEWHERE
         with run_journal.holding(recalled):
             value = None if recalled.asked is None else await answer(recalled.asked)
             # What was paid for is written even when the build is cancelled meanwhile.
-            return await _in_thread(partial(recalled.finish, value))
+            return await shielded(partial(recalled.finish, value))
     except JournalError:
         # Calls made after it would be paid for and lost.
         raise

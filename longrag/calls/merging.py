@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final, Generic, TypeVar, cast
 
+from longrag.calls.flows import check_in_flight
 from longrag.calls.requests import Flow, Generate, Outcome, Request
-from longrag.errors import InvalidParameterError
 
 T = TypeVar("T")
 
@@ -28,8 +28,7 @@ class MergedFlows(Generic[T]):
     """Several flows as one queue of calls: which call to open next, and who gets its outcome."""
 
     def __init__(self, flows: Sequence[Flow[T]], max_in_flight: int) -> None:
-        if max_in_flight < 1:
-            raise InvalidParameterError("max_in_flight", max_in_flight, "at least 1")
+        check_in_flight(max_in_flight)
         self.max_in_flight = max_in_flight
         self._flows = list(flows)
         self._results: dict[int, T] = {}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Generator, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias, TypeVar
+from typing import Any, Literal, Protocol, TypeAlias, TypeVar
 
 T = TypeVar("T")
 
@@ -106,3 +106,16 @@ Outcome: TypeAlias = Any
 Flow: TypeAlias = Generator[tuple[Request, ...], list[Outcome], T]
 Answer: TypeAlias = Callable[[Request], Any]
 AsyncAnswer: TypeAlias = Callable[[Request], Awaitable[Any]]
+
+
+class Answerer(Protocol):
+    """What answers the requests of flows: models, a store, the modules of a recipe.
+
+    A request of a class that it does not know fails with ``NotImplementedError``.
+    """
+
+    def answer(self, request: Any) -> Any:
+        """Answer one request, or raise what the call raised."""
+
+    def aanswer(self, request: Any) -> Awaitable[Any]:
+        """Answer one request without holding up the event loop."""

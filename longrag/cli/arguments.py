@@ -67,7 +67,7 @@ def read_options(name: str, text: str | None) -> Mapping[str, Any]:
     """
     try:
         options = json.loads(text or "{}")
-    except ValueError:
+    except (ValueError, RecursionError):
         options = None
     if not isinstance(options, dict):
         raise InvalidParameterError(name, text, 'a JSON object such as \'{"model": "name"}\'')

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from longrag.integration.store_command import check_named_store
+from longrag.stores.checks import check_named_store
 
 
 def add(commands: Any) -> None:

@@ -23,6 +23,7 @@ from longrag.evaluation.datasets import (
 from longrag.evaluation.harness import Generator, Pipeline, Settings, variants
 from longrag.evaluation.harness.evaluating import possible_pipelines
 from longrag.evaluation.harness.settings import NAMES, change
+from longrag.import_paths import import_object
 from longrag.index_file.models import (
     AUTO,
     LSA,
@@ -31,7 +32,6 @@ from longrag.index_file.models import (
     load_language_model,
     name_embedder,
 )
-from longrag.integration.import_paths import import_object
 from longrag.models.embedder import Embedder
 from longrag.models.language_model import LanguageModel
 
@@ -214,7 +214,7 @@ def _read_mapping(path: Path) -> dict[str, Any]:
 
     try:
         given = yaml.safe_load(path.read_text("utf-8"))
-    except (OSError, ValueError, yaml.YAMLError) as error:
+    except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
         allowed = "a file of YAML or JSON"
         raise InvalidParameterError("config", str(path), allowed, str(error)) from error
     if not isinstance(given, dict):

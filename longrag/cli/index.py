@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
+from collections.abc import Iterator
 from concurrent.futures import Executor, ProcessPoolExecutor
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import contextmanager
 from dataclasses import asdict
 from functools import partial
 from multiprocessing import get_context
@@ -24,6 +26,8 @@ from longrag.cli.arguments import (
 from longrag.index_file.filling import FillReport, FillSettings, fill
 from longrag.index_file.models import AUTO, load_embedder, name_embedder
 from longrag.ingestion.chunking import check_size
+
+_SAFE_PATH = "PYTHONSAFEPATH"
 
 
 def add(commands: Any) -> None:
@@ -60,6 +64,11 @@ def add(commands: Any) -> None:
     parser.add_argument(
         "--replace", action="store_true", help="index afresh where folder or settings are others"
     )
+    parser.add_argument(
+        "--follow-links",
+        action="store_true",
+        help="read also files and folders that links out of the folder lead to",
+    )
     add_output(parser)
     parser.set_defaults(run=run)
 
@@ -83,6 +92,7 @@ def run(options: argparse.Namespace) -> int:
             llm=options.llm or "",
             generate=generator(options),
             replace=options.replace,
+            follow_links=options.follow_links,
             executor=executor,
         )
         report = fill(options.path, options.file, settings, progress(options))
@@ -97,12 +107,23 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def _processes(count: int) -> AbstractContextManager[Executor | None]:
-    """Return some processes; None for one, which is this."""
+@contextmanager
+def _processes(count: int) -> Iterator[Executor | None]:
+    """Give some processes; None for one, which is this."""
     if count == 1:
-        return nullcontext()
-    # Forked processes would take over the threads' locks of libraries that are loaded already.
-    return ProcessPoolExecutor(count, mp_context=get_context("spawn"))
+        yield None
+        return
+    # Another process would search the current folder before the standard library (until Python 3.11
+    # it cannot be told not to). The processes start with the first work, so it stays until the end.
+    before = os.environ.get(_SAFE_PATH)
+    os.environ.setdefault(_SAFE_PATH, "1")
+    try:
+        # Forked processes would take over the threads' locks of libraries that are loaded already.
+        with ProcessPoolExecutor(count, mp_context=get_context("spawn")) as executor:
+            yield executor
+    finally:
+        if before is None:
+            del os.environ[_SAFE_PATH]
 
 
 def _summary(file: str, report: FillReport) -> str:

@@ -11,7 +11,7 @@ from typing import Any, Final
 from longrag.cli.arguments import add_embedder, add_file, read_options
 from longrag.errors import InvalidParameterError
 from longrag.index_file.searching import IndexFile
-from longrag.mcp_server.http import check_access, create_application
+from longrag.mcp_server.http import check_access, create_application, request_protocol
 from longrag.mcp_server.server import create_server
 
 _TOKEN: Final = "LONGRAG_MCP_TOKEN"
@@ -68,7 +68,13 @@ def run(options: argparse.Namespace) -> int:
         allowed_hosts=options.allowed_host,
     )
     print(f"http://{options.host}:{options.port}/mcp", file=sys.stderr)
-    uvicorn.run(application, host=options.host, port=options.port, log_level="warning")
+    uvicorn.run(
+        application,
+        host=options.host,
+        port=options.port,
+        log_level="warning",
+        http=request_protocol(),
+    )
     return 0
 
 

@@ -431,7 +431,7 @@ function showWay() {
 const nameOfPlace = ([doc, start]) => nameOf(doc) + (start ? " (" + place(doc, start, start + 1) + ")" : "");
 function reason(one) {
   if (one.via === "link") return "linked with " + nameOfPlace(one.from);
-  if (one.via === "terms") return "shares " + one.terms.join(", ") + " with " + nameOfPlace(one.from);
+  if (one.via === "names") return "shares " + one.names.join(", ") + " with " + nameOfPlace(one.from);
   return "by the question";
 }
 function evidenceOf(way) {

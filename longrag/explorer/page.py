@@ -25,10 +25,10 @@ from longrag.explorer.records import (
     way_through_tree,
     way_through_units,
 )
+from longrag.indices.corpus import CorpusIndex
+from longrag.indices.corpus_order import LINK_SOURCES, order_of
+from longrag.indices.tree import TreeIndex
 from longrag.retrieval.assembly import check_token_budget
-from longrag.retrieval.corpus import CorpusIndex
-from longrag.retrieval.corpus_evidence import LINK_SOURCES, evidence_of
-from longrag.retrieval.tree_index import TreeIndex
 from longrag.retrieval.units import check_k, embed_query
 
 # What could end the element that holds the data, or begin another. JSON is written in ASCII, so
@@ -134,8 +134,8 @@ def explore(
         if view is not None:
             way |= way_through_units(view.index, vector, token_budget, k)
             if units is not None and units.builder.granularity != "unit":
-                evidence = evidence_of(units, LINK_SOURCES, {}).index(view)
-                way |= way_of_evidence(evidence, question, vector, token_budget, offsets)
+                order = order_of(units, LINK_SOURCES, units.builder.count_tokens).over(view)
+                way |= way_of_evidence(order, question, vector, token_budget, offsets)
         if nodes is not None:
             way |= way_through_tree(nodes, vector, token_budget, k)
         ways.append(way)

@@ -11,10 +11,10 @@ from typing import Any, Final, cast
 import numpy as np
 
 from longrag.indexing.tree.tree import Tree
+from longrag.indices.corpus import CorpusIndex
 from longrag.models.tokens import count_tokens
 from longrag.retrieval.assembly import fit_budget
-from longrag.retrieval.corpus import CorpusIndex
-from longrag.retrieval.evidence import Evidence, EvidenceIndex
+from longrag.retrieval.order import OrderedPassage, PassageOrder
 from longrag.retrieval.tree_search import TreeScorer, collapsed
 from longrag.retrieval.units import UnitIndex, Vector
 from longrag.types import Chunk, Document, Member
@@ -138,21 +138,21 @@ def way_through_units(
 
 
 def way_of_evidence(
-    index: EvidenceIndex, question: str, vector: Vector, token_budget: int | None, offsets: Offsets
+    order: PassageOrder, question: str, vector: Vector, token_budget: int | None, offsets: Offsets
 ) -> dict[str, Any]:
     """Write the evidence for a question, best first, with what brought each passage in.
 
-    Scores are in thousandths. ``from`` is the passage that a hop began at, with the terms that the
-    two share where these led on.
+    Scores are in thousandths. ``from`` is the passage that led to another, with the names that the
+    two share where these did.
     """
-    found = index.search(question, vector, token_budget=token_budget)
+    found = order.search(question, vector, token_budget=token_budget)
 
-    def hop(one: Evidence) -> dict[str, Any]:
+    def hop(one: OrderedPassage) -> dict[str, Any]:
         if one.source is None:
             return {}
-        begin = offsets.stretch(cast("Chunk", index.passages[one.source]))
-        terms = index.shared_terms(question, one.source, one.index) if one.via == "terms" else []
-        return {"from": begin, "terms": terms}
+        begin = offsets.stretch(cast("Chunk", order.passages[one.source]))
+        names = order.shared_names(question, one.source, one.index) if one.via == "names" else []
+        return {"from": begin, "names": names}
 
     return {
         "evidence": [
@@ -160,7 +160,7 @@ def way_of_evidence(
                 "place": offsets.stretch(cast("Chunk", one.passage)),
                 "score": _thousandths(one.score),
                 "direct": _thousandths(one.direct),
-                "tokens": index.sizes[one.index],
+                "tokens": order.sizes[one.index],
                 "via": one.via,
                 **hop(one),
             }

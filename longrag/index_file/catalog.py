@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from longrag.errors import DatabaseError, IndexFormatError, InvalidParameterError, StaleIndexError
-from longrag.indexing.database import IndexDatabase, ItemsChange
+from longrag.indexing.database import IndexDatabase, ItemsChange, Revision
 
 _NAME: Final = "file"
 _KIND: Final = "file"
@@ -64,31 +64,33 @@ class CatalogTable:
         self._path = path
         self._database = IndexDatabase(path, name=_NAME, kind=_KIND)
 
-    def generation(self) -> int:
-        """Return the number of times the catalog was replaced."""
-        return self._database.generation()
+    def revision(self) -> Revision:
+        """Return the revision of the catalog."""
+        return self._database.revision()
 
-    def read(self) -> tuple[int, Catalog | None]:
-        """Return the generation and the catalog; None for a file that was never filled.
+    def read(self) -> tuple[Revision, Catalog | None]:
+        """Return the revision and the catalog; None for a file that was never filled.
 
         Raises:
             IndexFormatError: the catalog is damaged.
         """
-        if self._database.generation() == 0:
-            return 0, None
+        if (revision := self._database.revision()).generation == 0:
+            return revision, None
         items = self._database.read(())
         try:
-            return items.generation, Catalog(**items.about)
+            return items.revision, Catalog(**items.about)
         except TypeError as error:
             raise IndexFormatError(f"the catalog of {self._path} is damaged: {error}") from error
 
-    def replace(self, catalog: Catalog, *, after: int) -> None:
-        """Put a catalog in the place of that of generation ``after``.
+    def replace(self, catalog: Catalog, *, after: Revision) -> None:
+        """Put a catalog in the place of that of revision ``after``.
 
         Raises:
             StaleIndexError: another process was first; nothing was changed.
         """
-        self._database.settings({})
+        if not after.generation:
+            self._database.settings({})
+            after = Revision(0, self._database.revision().token)
         if self._database.write(ItemsChange(about=asdict(catalog)), after=after) is None:
             raise StaleIndexError(f"{self._path} was changed meanwhile. Run the command again.")
 

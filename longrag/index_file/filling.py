@@ -43,6 +43,7 @@ class FillSettings:
         llm: the name of the language model that writes the summaries of the tree.
         generate: that model; None quotes sentences in place of a model.
         replace: whether a file of another folder or with other settings is filled afresh.
+        follow_links: whether links that lead out of the folder are followed.
         executor: reads files, cuts pages and clusters the layers of a tree; None does it in the
             calling thread. What is made is the same.
     """
@@ -56,6 +57,7 @@ class FillSettings:
     llm: str = ""
     generate: Generator | None = None
     replace: bool = False
+    follow_links: bool = False
     executor: Executor | None = None
 
     def catalog(self, path: File) -> Catalog:
@@ -96,7 +98,9 @@ def fill(path: File, file: File, settings: FillSettings, progress: Progress) -> 
     """
     wanted = settings.catalog(path)
     track = partial(progress.track, "reading")
-    pages = read_pages(path, track=track, executor=settings.executor)
+    pages = read_pages(
+        path, follow_links=settings.follow_links, track=track, executor=settings.executor
+    )
     with only_writer(file):
         return _Filling(file, wanted, pages, settings, progress).run()
 
@@ -115,7 +119,7 @@ class _Filling:
         self._file, self._wanted, self._pages = file, wanted, pages
         self._settings, self._progress = settings, progress
         self._table = CatalogTable(file)
-        self._generation, self._before = self._table.read()
+        self._revision, self._before = self._table.read()
         self._embedded = 0
 
     def run(self) -> FillReport:
@@ -179,7 +183,7 @@ class _Filling:
             if plan.tree:
                 counts |= self._fill_tree(plan, answers, journal)
             after = replace(plan, counts=counts)
-            self._table.replace(after, after=self._generation)
+            self._table.replace(after, after=self._revision)
         self._embedded = answers.embedded
         remove_parts(self._file, used - after.names)
         return after

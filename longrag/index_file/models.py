@@ -13,7 +13,7 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 
 from longrag.errors import EmbeddingError, GenerationError, InvalidParameterError
-from longrag.integration.import_paths import import_object
+from longrag.import_paths import import_object
 from longrag.models.embedder import Embedder, MiniLmEmbedder, Role, Vectors
 from longrag.models.hosted import check_language_model
 from longrag.models.language_model import LanguageModel

@@ -13,13 +13,13 @@ from longrag.index_file.catalog import Catalog
 from longrag.indexing.database import IndexDatabase, ItemsChange
 from longrag.indexing.tree.settings import TreeBuilder
 from longrag.indexing.tree.summaries import ExtractiveSummarizer, LlmSummarizer
+from longrag.indices.corpus_cache import remove_cache
+from longrag.indices.corpus_database import KIND as UNITS
+from longrag.indices.corpus_database import DatabaseCorpus
+from longrag.indices.tree_database import KIND as TREE
+from longrag.indices.tree_database import DatabaseTree
 from longrag.ingestion.builder import UnitBuilder
 from longrag.models.embedder import LsaEmbedder
-from longrag.retrieval.corpus_cache import remove_cache
-from longrag.retrieval.corpus_database import KIND as UNITS
-from longrag.retrieval.corpus_database import DatabaseCorpus
-from longrag.retrieval.tree_database import KIND as TREE
-from longrag.retrieval.tree_database import DatabaseTree
 
 File = str | os.PathLike[str]
 
@@ -57,7 +57,7 @@ def fit_lsa(file: File, catalog: Catalog, texts: Sequence[str]) -> LsaEmbedder:
     fitted = LsaEmbedder(texts).to_bytes()
     database = _database(file, catalog.lsa)
     database.settings({})
-    database.write(ItemsChange(put={_FITTED: fitted}), after=database.generation())
+    database.write(ItemsChange(put={_FITTED: fitted}), after=database.revision())
     return LsaEmbedder.from_bytes(fitted)
 
 
@@ -69,13 +69,14 @@ def open_lsa(file: File, catalog: Catalog) -> LsaEmbedder:
     """
     if not catalog.lsa:
         raise IndexFormatError(f"{file} holds no fitted embedder: it was indexed with another one")
-    return LsaEmbedder.from_bytes(_database(file, catalog.lsa).read((_FITTED,)).new[_FITTED])
+    fitted = _database(file, catalog.lsa).read((_FITTED,)).new[_FITTED]
+    return LsaEmbedder.from_bytes({name: item.content for name, item in fitted.items()})
 
 
 def remove_parts(file: File, names: Collection[str]) -> None:
     """Take parts out of the file, whole, and give the space back unless somebody is reading."""
     databases = [_database(file, name) for name in names]
-    filled = [database for database in databases if database.generation()]
+    filled = [database for database in databases if database.revision().generation]
     for database in databases:
         database.remove()
         if (cache := database.cache_folder()) is not None:

@@ -13,17 +13,18 @@ from typing import Final
 
 from longrag.errors import InvalidDocumentError, InvalidParameterError, MissingExtraError
 from longrag.executors import map_items
+from longrag.ingestion.files import FoundFile, find_files
 from longrag.ingestion.paths import EXTENSIONS
 from longrag.ingestion.pdf import PDF, read_pdf
-from longrag.ingestion.sources import find_files, is_readable, read_file
+from longrag.ingestion.sources import is_readable, parse_file, read_text
 from longrag.types import Document
 
 FIRST_LINE: Final = "first_line"
 PAGES: Final = "pages"
 _FILES_A_TASK: Final = 32
-_NO_LINES: Final = (".html", ".htm", PDF)
+_NO_LINES: Final = (".html", ".htm")
 
-Track = Callable[[Iterable[tuple[str, Path]]], Iterable[tuple[str, Path]]]
+Track = Callable[[Iterable[FoundFile]], Iterable[FoundFile]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,16 +36,21 @@ class Pages:
 
 
 def read_pages(
-    path: str | os.PathLike[str], *, track: Track = iter, executor: Executor | None = None
+    path: str | os.PathLike[str],
+    *,
+    follow_links: bool = False,
+    track: Track = iter,
+    executor: Executor | None = None,
 ) -> Pages:
     """Read one file, or all files below a folder, of Markdown, HTML, text or PDF.
 
     Documents are those of ``read_documents`` and ``read_pdf``. The metadata of Markdown and text
     also hold ``first_line``, the line of the file at which the document's text begins. Of a folder,
-    PDF files that cannot be read are skipped.
+    files that cannot be read are skipped, and so are links that lead out of it.
 
     Args:
         path: the file or folder.
+        follow_links: read also what links lead to; see ``read_documents``.
         track: sees every file pass, for instance to show progress.
         executor: reads and parses files; None does it in the calling thread.
 
@@ -53,8 +59,8 @@ def read_pages(
         InvalidDocumentError: a file cannot be read.
         MissingExtraError: ``path`` is a PDF file and the extra ``pdf`` is not installed.
     """
-    files = [(id_, file) for id_, file in find_files(path) if is_readable(id_) or _is_pdf(id_)]
-    alone = len(files) == 1 and files[0][1] == Path(path)
+    files = [file for file in find_files(path, follow_links=follow_links) if _is_told(file.id)]
+    alone = len(files) == 1 and files[0].path == Path(path)
     documents: list[Document] = []
     skipped: list[str] = []
     pages = map_items(partial(_read, alone), files, executor, part_size=_FILES_A_TASK)
@@ -70,27 +76,30 @@ def read_pages(
     return Pages(tuple(documents), tuple(skipped))
 
 
-def _read(alone: bool, file: tuple[str, Path]) -> Document | str:
-    """Return the document of a file, or why a PDF file among others cannot be read."""
+def _is_told(doc_id: str) -> bool:
+    """Tell whether what has this id is read or, as a link to a folder, is told as skipped."""
+    return is_readable(doc_id) or _is_pdf(doc_id) or doc_id.endswith("/")
+
+
+def _read(alone: bool, file: FoundFile) -> Document | str:
+    """Return the document of a file, or why a file among others cannot be read."""
     try:
-        return read_pdf(*file) if _is_pdf(file[0]) else _with_lines(*file)
+        return read_pdf(file) if _is_pdf(file.id) else _with_lines(file)
     except (InvalidDocumentError, MissingExtraError) as error:
-        if alone or not _is_pdf(file[0]):
+        if alone:
             raise
-        return f"{file[0]}: {error}"
+        return f"{file.id}: {error}"
 
 
 def _is_pdf(doc_id: str) -> bool:
     return doc_id.lower().endswith(PDF)
 
 
-def _with_lines(doc_id: str, file: Path) -> Document:
-    document = read_file(doc_id, file)
-    if doc_id.lower().endswith(_NO_LINES):
-        return document
-    whole = file.read_bytes().decode("utf-8-sig", "replace")
+def _with_lines(file: FoundFile) -> Document:
+    whole = read_text(file)
+    document = parse_file(file.id, whole)
     # Front matter is not part of the text, which begins after it.
-    if not whole.endswith(document.text):
+    if file.id.lower().endswith(_NO_LINES) or not whole.endswith(document.text):
         return document
     line = 1 + whole.count("\n", 0, len(whole) - len(document.text))
     return replace(document, metadata=MappingProxyType({**document.metadata, FIRST_LINE: line}))

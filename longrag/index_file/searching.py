@@ -13,10 +13,10 @@ from longrag.index_file.catalog import Catalog, read_catalog
 from longrag.index_file.models import LSA, Generator, load_embedder
 from longrag.index_file.parts import File, open_lsa, open_tree, open_units
 from longrag.index_file.places import Place, locate
+from longrag.indices.corpus import CorpusIndex
+from longrag.indices.corpus_order import LINK_SOURCES, order_of
+from longrag.indices.tree import TreeIndex
 from longrag.retrieval.assembly import check_token_budget, fit_budget
-from longrag.retrieval.corpus import CorpusIndex
-from longrag.retrieval.corpus_evidence import LINK_SOURCES, evidence_of
-from longrag.retrieval.tree_index import TreeIndex
 from longrag.retrieval.tree_search import TreeScorer, collapsed
 from longrag.retrieval.units import check_k, embed_query, retrieve
 from longrag.synthesis.extractive import answer_prompt, extract_evidence
@@ -117,7 +117,7 @@ class IndexFile:
     ) -> None:
         self.path = path
         self._table, self._catalog = read_catalog(path)
-        self._generation = self._table.generation()
+        self._revision = self._table.revision()
         self._given, self._options = embedder, options or {}
         self._check_embedder()
         self._opened: dict[str, Any] = {}
@@ -125,9 +125,9 @@ class IndexFile:
     @property
     def catalog(self) -> Catalog:
         """What is in the file now."""
-        if (generation := self._table.generation()) != self._generation:
+        if (revision := self._table.revision()) != self._revision:
             self._table, self._catalog = read_catalog(self.path)
-            self._generation = generation
+            self._revision = revision
             self._check_embedder()
         return self._catalog
 
@@ -264,9 +264,9 @@ class IndexFile:
 
     def _evidence(self, question: str, token_budget: int | None) -> list[Found]:
         units = self.units
-        mode = evidence_of(units, LINK_SOURCES, {})
+        order = order_of(units, LINK_SOURCES, units.builder.count_tokens)
         view = units.view()
-        flow = mode.retrieve([question], token_budget=token_budget, view=view)
+        flow = order.retrieve([question], token_budget=token_budget, view=view)
         return [_as_found(one, "passage", view.documents) for one in run(flow, self.embed)]
 
     def _nodes(self, question: str, token_budget: int | None, k: int) -> list[Found]:

@@ -5,6 +5,8 @@ from .key_index.index import Occurrence as Occurrence
 from .key_index.token_ids import TokenIds as TokenIds
 from .keywords import KeywordIndex as KeywordIndex
 from .keywords import UnitKeywords as UnitKeywords
+from .media_store import MediaItem as MediaItem
+from .media_store import MediaStore as MediaStore
 from .tilde_index import TildeIndex as TildeIndex
 from .tilde_index import TildeScorer as TildeScorer
 from .tree.bounds import SummaryBounds as SummaryBounds

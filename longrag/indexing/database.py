@@ -1,9 +1,12 @@
 """Indexes in a database: one SQLite file, or PostgreSQL, through SQLAlchemy.
 
 An index is a set of items. An item is bytes under a key, in one of the parts of the index:
-documents, vectors, the nodes of a tree. Every change is one transaction that raises the generation
-of the index by one. A change that was made from an older generation is refused, so that no other
-change is lost. Readers compare generations, and read what is newer than what they have.
+documents, vectors, the nodes of a tree. Every change is one transaction, which gives the index a
+new revision: the number of changes, and a random token. A change that was made from another
+revision than the present one is refused, so that no other change is lost. Readers compare
+revisions, and read what is newer than what they have. Where the present index was not made from
+that, since the database was restored or replaced, they read everything. Every item has a
+checksum.
 """
 
 from __future__ import annotations
@@ -11,52 +14,112 @@ from __future__ import annotations
 import json
 import os
 import sqlite3
-import weakref
+import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from secrets import token_hex
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from weakref import finalize
 
-from longrag.errors import (
-    DatabaseError,
-    IndexFormatError,
-    InvalidParameterError,
-    MissingExtraError,
-)
-from longrag.journal_storage import Server
+from longrag.errors import DatabaseError, IndexFormatError, InvalidParameterError, StaleIndexError
+from longrag.indexing.connections import Connections
+from longrag.journal_storage import IndexFile, Server
 from longrag.types import stable_id
 
 if TYPE_CHECKING:
-    from sqlalchemy import Connection, Engine, MetaData, Row, Table
+    from sqlalchemy import Connection, MetaData, Row, Select, Table
 
-_VERSION: Final = 2
+_VERSION: Final = 3
+# The version without checksums and tokens, whose databases are upgraded when they are opened.
+_UPGRADED: Final = 2
 _KEYS_AT_ONCE = 500
-_NEW_FILE = 0o600
 _CACHE_NAME = 16
 # The SHA-256 of an item's key in hexadecimal digits.
 _KEY_LENGTH = 64
+_TOKEN_BYTES = 8
+# Revisions that are remembered: who is further behind reads everything.
+_REMEMBERED: Final = 1000
 # Any number will do: two processes that make the tables at once must use the same.
 _MAKING_TABLES: Final = 7_402_511_939
 
 
-@dataclass(frozen=True, slots=True)
-class Items:
-    """The items of an index that are newer than a generation.
+class Revision(NamedTuple):
+    """What an index was at one moment; two indexes of one revision are the same.
 
     Attributes:
-        generation: the present generation of the index.
+        generation: how often the index was changed; 0 for one that is empty or missing.
+        token: random, and given to no other revision.
+    """
+
+    generation: int = 0
+    token: str = ""
+
+
+UNSAVED: Final = Revision()
+"""The revision of an index that is in no database."""
+
+
+class Item(NamedTuple):
+    """An item as it was read, whose checksum is compared when its content is needed.
+
+    Attributes:
+        owner: the name of the index.
+        part: the part of the index.
+        key: the key.
+        generation: the change that put it in.
+        checksum: what is stored as its checksum.
+        stored: what is stored as its content.
+    """
+
+    owner: str
+    part: str
+    key: str
+    generation: int
+    checksum: int
+    stored: Any
+
+    @property
+    def content(self) -> bytes:
+        """The content.
+
+        Raises:
+            IndexFormatError: it is not what was written.
+        """
+        try:
+            content = bytes(memoryview(self.stored))
+            if self.checksum == checksum_of(*self[:4], content):
+                return content
+        except TypeError:
+            # Damage may have made a number or a text of it.
+            pass
+        raise IndexFormatError(
+            f"the index {self.owner!r} is damaged: the {self.part} {self.key!r} is not what was"
+            " written. Run `longrag check` on the database."
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Items:
+    """The items of an index that are newer than a revision.
+
+    Attributes:
+        revision: the present revision of the index.
+        whole: whether these are all items, since the present index was not made from the revision
+            that was asked for.
         about: what changes have recorded about the whole index, as JSON values.
         keys: the keys of all present items of each part whose keys were asked for.
         new: the newer items of each part, by key.
     """
 
-    generation: int
+    revision: Revision
+    whole: bool
     about: Mapping[str, Any]
     keys: Mapping[str, frozenset[str]]
-    new: Mapping[str, Mapping[str, bytes]]
+    new: Mapping[str, Mapping[str, Item]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,27 +137,39 @@ class ItemsChange:
     about: Mapping[str, Any] = field(default_factory=dict)
 
 
+def checksum_of(index: str, part: str, key: str, generation: int, content: bytes) -> int:
+    """Return the checksum of an item: a CRC-32, which finds any damage to one bit."""
+    named = f"{index}\0{part}\0{key}\0{generation}\0".encode("utf-8", "surrogatepass")
+    return zlib.crc32(content, zlib.crc32(named))
+
+
 class IndexDatabase:
     """One index in a database.
 
     Several processes and threads may use it, each with an object of this class or with one that
     they share. Many read while one writes; a second writer waits for the first.
 
+    A process that was forked opens new connections at its next question; the index in its
+    memory follows what others change like that of any process.
+
     Args:
         database: the path of a SQLite file, which is made if it is missing, or a database URL of
             SQLAlchemy such as ``postgresql+psycopg://user:password@host/name``.
         name: the name of the index; a database may hold several.
         kind: what kind of index it is.
-        timeout: seconds to wait for another writer.
+        timeout: seconds to wait for a connection, another writer, a statement or the network.
         cache: the folder for what can be made again from the index and is mapped at the next
             opening. By default it is beside a SQLite file; for a server there is none. It can be
             deleted at any time.
+        read_only: never write to the database; an index that is missing is not made. Neither
+            write access to the file and its folder nor more than SELECT is needed.
 
     Raises:
-        InvalidParameterError: ``database`` or ``name`` is not allowed.
+        InvalidParameterError: an argument is not allowed.
         IndexFormatError: the file is damaged, is not a database of indexes, or has another
             version; it is left as it was. Or the index of this name is of another kind.
         DatabaseError: the database cannot be reached or written.
+        DatabaseTimeoutError: the database did not answer in time.
         MissingExtraError: the extra ``database`` is not installed.
     """
 
@@ -106,73 +181,133 @@ class IndexDatabase:
         kind: str,
         timeout: float = 30.0,
         cache: str | os.PathLike[str] | None = None,
+        read_only: bool = False,
     ) -> None:
         if not isinstance(name, str) or not 1 <= len(name) <= _KEY_LENGTH or "\0" in name:
             raise InvalidParameterError("name", name, f"a string of 1 to {_KEY_LENGTH} characters")
         self.name = name
         self._kind = kind
         self._given = os.fspath(database) if isinstance(database, os.PathLike) else database
-        self._timeout = timeout
         self._cache = cache
-        self._engine, self._place = _engine(database, timeout)
+        self._connections = Connections(database, timeout=timeout, read_only=read_only)
+        self._place = self._connections.place
+        self._transaction = self._connections.transaction
         self._tables = _tables()
-        weakref.finalize(self, self._engine.dispose)
+        finalize(self, self._connections.close)
         self._prepare()
 
     @property
     def path(self) -> Path | None:
         """The SQLite file; None for a server."""
-        return Path(self._place) if self._engine.dialect.name == "sqlite" else None
+        return self._connections.path
 
-    def journal_place(self) -> Path | Server:
-        """Return where paid answers are kept beside the index: its file, or its server."""
-        return self.path or Server(self._place, self._engine.connect)
+    @property
+    def read_only(self) -> bool:
+        """Whether the database is never written."""
+        return self._connections.read_only
+
+    def check_writable(self) -> None:
+        """Raise ``DatabaseError`` where the database was opened for reading alone."""
+        self._connections.check_writable()
+
+    def journal_place(self) -> IndexFile | Server:
+        """Return where paid answers are kept beside the index: its file, or its server.
+
+        Raises:
+            DatabaseError: the database was opened for reading alone.
+        """
+        self.check_writable()
+        connections = self._connections
+        if self.path is not None:
+            return IndexFile(self.path, connections.timeout)
+        return Server(self._place, connections.connect, connections.typed_errors)
 
     def __reduce__(self) -> tuple[Any, tuple[Any, ...]]:
         """Pickle where the database is, which another process opens for itself."""
-        settings: Any = {"name": self.name, "kind": self._kind, "timeout": self._timeout}
-        settings["cache"] = self._cache
+        settings: Any = {"name": self.name, "kind": self._kind, "cache": self._cache}
+        settings["timeout"] = self._connections.timeout
+        settings["read_only"] = self.read_only
         return partial(IndexDatabase, **settings), (self._given,)
 
     def settings(self, given: Mapping[str, Any]) -> dict[str, Any]:
         """Return the settings the index was made with, and make it with these where it is missing.
 
         Raises:
-            IndexFormatError: the index of this name is of another kind.
+            IndexFormatError: the index of this name is of another kind, or it is missing in a
+                database that was opened for reading alone.
         """
-        index = self._table("longrag_index")
-        with self._transaction(write=True) as connection:
-            row = self._row(connection)
-            if row is None:
-                values = {
-                    "name": self.name,
-                    "kind": self._kind,
-                    "generation": 0,
-                    "settings": json.dumps(dict(given)),
-                    "about": "{}",
-                }
-                connection.execute(index.insert().values(values))
-                return dict(given)
+        from sqlalchemy.exc import IntegrityError
+
+        if (row := self._read_row()) is not None:
             return dict(json.loads(row.settings))
+        if self.read_only:
+            raise self._missing_error()
+        made = _row_of(self.name, self._kind, Revision(0, _new_token()), json.dumps(dict(given)))
+        try:
+            with self._transaction(write=True) as connection:
+                connection.execute(self._table("longrag_index").insert().values(made))
+        except DatabaseError as error:
+            # Another process has made it meanwhile.
+            if not isinstance(error.__cause__, IntegrityError):
+                raise
+        return self.saved_settings()
 
     def saved_settings(self) -> dict[str, Any]:
         """Return the settings the index was made with; an empty dict where there is no index."""
-        with self._transaction() as connection:
-            row = self._row(connection)
+        row = self._read_row()
         return {} if row is None else dict(json.loads(row.settings))
 
-    def generation(self) -> int:
-        """Return how often the index was changed; 0 where there is no index."""
+    def check_settings(self, own: Mapping[str, Any]) -> None:
+        """Refuse settings that are not those of the index, which is made with these if missing.
+
+        Raises:
+            InvalidParameterError: a setting is another one than the index was made with.
+        """
+        known = self.settings(own)
+        for name, value in own.items():
+            if known.get(name) != value:
+                raise InvalidParameterError(
+                    name, value, f"{known.get(name)!r}, as the index was made with"
+                )
+
+    def check_still(self, own: Mapping[str, Any]) -> None:
+        """Refuse to go on with an index that was replaced by one of other settings.
+
+        Raises:
+            StaleIndexError: a setting is another one now.
+        """
+        known = self.saved_settings()
+        for name, value in own.items():
+            if known.get(name) != value:
+                raise StaleIndexError(
+                    f"{self._place} was restored or replaced, and the index {self.name!r} has"
+                    f" other settings now: {name} is {known.get(name)!r} and was {value!r}. Open it"
+                    " again."
+                )
+
+    def revision(self) -> Revision:
+        """Return the present revision."""
+        row = self._read_row()
+        return UNSAVED if row is None else _revision_of(row)
+
+    def follows(self, revision: Revision) -> bool:
+        """Whether the present index is this revision, or was made from it by changes."""
         with self._transaction() as connection:
             row = self._row(connection)
-        return 0 if row is None else int(row.generation)
+            return row is not None and self._was_made_from(connection, row, revision)
 
-    def read(self, parts: Sequence[str], *, since: int = -1, listed: Sequence[str] = ()) -> Items:
-        """Return the items of some parts that are newer than a generation, as of one moment.
+    def read(
+        self,
+        parts: Sequence[str],
+        *,
+        since: Revision | None = None,
+        listed: Sequence[str] = (),
+    ) -> Items:
+        """Return the items of some parts that are newer than a revision, as of one moment.
 
         Args:
             parts: the parts to read.
-            since: the generation; -1 for all items.
+            since: the revision; None for all items.
             listed: the parts whose keys are returned for all items, newer or not.
 
         Raises:
@@ -180,59 +315,75 @@ class IndexDatabase:
         """
         item = self._table("longrag_item")
         keys: dict[str, frozenset[str]] = {}
-        new: dict[str, Mapping[str, bytes]] = {}
+        new: dict[str, Mapping[str, Item]] = {}
         with self._transaction() as connection:
             row = self._row(connection)
             if row is None:
-                raise IndexFormatError(f"{self._place} no longer holds the index {self.name!r}")
+                raise self._missing_error()
+            whole = since is None or not self._was_made_from(connection, row, since)
+            if whole:
+                self._connections.take_time(connection)
             for part in listed:
                 own = (item.c.index_name == self.name) & (item.c.part == part)
                 found = connection.execute(item.select().with_only_columns(item.c.key).where(own))
                 keys[part] = frozenset(key for (key,) in found)
-            columns = item.select().with_only_columns(item.c.key, item.c.content)
             for part in parts:
-                own = (item.c.index_name == self.name) & (item.c.part == part)
-                newer = columns.where(own & (item.c.generation > since) if since >= 0 else own)
-                new[part] = {key: bytes(content) for key, content in connection.execute(newer)}
-        return Items(int(row.generation), json.loads(row.about), keys, new)
+                query = self._items(part)
+                if since is not None and not whole:
+                    query = query.where(item.c.generation > since.generation)
+                new[part] = self._fetched(connection, part, query)
+        return Items(_revision_of(row), whole, json.loads(row.about), keys, new)
 
     def fetch(self, part: str, keys: Iterable[str]) -> dict[str, bytes]:
-        """Return the items under some keys of a part, as of one moment, without missing ones."""
+        """Return the items under some keys of a part, as of one moment, without missing ones.
+
+        Raises:
+            IndexFormatError: an item is damaged.
+        """
         item = self._table("longrag_item")
         found: dict[str, bytes] = {}
         with self._transaction() as connection:
             for batch in _batches(keys):
-                own = (item.c.index_name == self.name) & (item.c.part == part)
-                columns = item.select().with_only_columns(item.c.key, item.c.content)
-                rows = connection.execute(columns.where(own & item.c.key.in_(batch)))
-                found |= {key: bytes(content) for key, content in rows}
+                query = self._items(part).where(item.c.key.in_(batch))
+                read = self._fetched(connection, part, query)
+                found |= {key: one.content for key, one in read.items()}
         return found
+
+    def _items(self, part: str) -> Select[Any]:
+        item = self._table("longrag_item")
+        columns = (item.c.key, item.c.generation, item.c.checksum, item.c.content)
+        own = (item.c.index_name == self.name) & (item.c.part == part)
+        return item.select().with_only_columns(*columns).where(own)
+
+    def _fetched(self, connection: Connection, part: str, query: Select[Any]) -> dict[str, Item]:
+        return {key: Item(self.name, part, key, *rest) for key, *rest in connection.execute(query)}
 
     def cache_folder(self) -> Path | None:
         """Return the index's cache folder, whose files can be deleted; None without a cache."""
         if self._cache is not None:
             return Path(self._cache) / stable_id(self._place, self.name)[:_CACHE_NAME]
-        if self._engine.dialect.name != "sqlite":
+        if self.path is None:
             return None
         return Path(f"{self._place}.cache") / stable_id(self.name)[:_CACHE_NAME]
 
-    def write(self, change: ItemsChange, *, after: int) -> int | None:
-        """Make a change in one transaction, and return the new generation.
+    def write(self, change: ItemsChange, *, after: Revision) -> Revision | None:
+        """Make a change in one transaction, and return the new revision.
 
-        None means that another change came first: the generation is no longer ``after``, and
-        nothing was changed.
+        None means that another change came first, or the database was restored: the revision is not
+        ``after``, and nothing was changed.
 
         Raises:
-            DatabaseError: another writer did not finish in time, the disk is full, or the database
-                cannot be reached. Nothing was changed, unless the connection was lost while the
+            DatabaseError: the disk is full, the database cannot be reached, or it was opened for
+                reading alone. Nothing was changed, unless the connection was lost while the
                 change was being committed; the next read tells.
+            DatabaseTimeoutError: another writer did not finish in time. Nothing was changed.
         """
         index, item = self._table("longrag_index"), self._table("longrag_item")
         with self._transaction(write=True) as connection:
             row = self._row(connection, lock=True)
-            if row is None or row.generation != after:
+            if row is None or _revision_of(row) != after:
                 return None
-            generation = after + 1
+            revision = Revision(after.generation + 1, _new_token())
             for part in {**change.put, **change.drop}:
                 put = change.put.get(part, {})
                 own = (item.c.index_name == self.name) & (item.c.part == part)
@@ -240,24 +391,44 @@ class IndexDatabase:
                     connection.execute(item.delete().where(own & item.c.key.in_(keys)))
                 for keys in _batches(put):
                     rows = [
-                        {
-                            "index_name": self.name,
-                            "part": part,
-                            "key": key,
-                            "generation": generation,
-                            "content": put[key],
-                        }
-                        for key in keys
+                        self._item_row(part, key, revision.generation, put[key]) for key in keys
                     ]
                     connection.execute(item.insert(), rows)
             about = json.dumps({**json.loads(row.about), **change.about})
-            connection.execute(
-                index.update()
-                .where(index.c.name == self.name)
-                .values(generation=generation, about=about)
-            )
+            changed = _row_of(row.name, row.kind, revision, row.settings, about)
+            connection.execute(index.update().where(index.c.name == self.name).values(changed))
+            self._remember(connection, after, revision)
         self._empty_log()
-        return generation
+        return revision
+
+    def _item_row(self, part: str, key: str, generation: int, content: bytes) -> dict[str, Any]:
+        return {
+            "index_name": self.name,
+            "part": part,
+            "key": key,
+            "generation": generation,
+            "checksum": checksum_of(self.name, part, key, generation, content),
+            "content": content,
+        }
+
+    def _remember(self, connection: Connection, before: Revision, new: Revision) -> None:
+        """Note what a revision was made from, and forget what is long ago."""
+        table = self._table("longrag_revision")
+        own = table.c.index_name == self.name
+        old = table.c.generation <= new.generation - _REMEMBERED
+        connection.execute(table.delete().where(own & old))
+        connection.execute(table.insert().values(index_name=self.name, **before._asdict()))
+
+    def _was_made_from(self, connection: Connection, row: Row[Any], revision: Revision) -> bool:
+        if _revision_of(row) == revision:
+            return True
+        table = self._table("longrag_revision")
+        query = table.select().where(
+            (table.c.index_name == self.name)
+            & (table.c.generation == revision.generation)
+            & (table.c.token == revision.token)
+        )
+        return connection.execute(query).first() is not None
 
     def remove(self) -> None:
         """Remove the whole index from the database, in one transaction.
@@ -265,9 +436,11 @@ class IndexDatabase:
         Raises:
             DatabaseError: another writer did not finish in time, or the database cannot be reached.
         """
-        index, item = self._table("longrag_index"), self._table("longrag_item")
         with self._transaction(write=True) as connection:
-            connection.execute(item.delete().where(item.c.index_name == self.name))
+            for name in ("longrag_item", "longrag_revision"):
+                table = self._table(name)
+                connection.execute(table.delete().where(table.c.index_name == self.name))
+            index = self._table("longrag_index")
             connection.execute(index.delete().where(index.c.name == self.name))
         self._empty_log()
 
@@ -277,17 +450,9 @@ class IndexDatabase:
         While another process reads this is not possible. The next change does it then, or the
         last process that closes the file.
         """
-        if self._engine.dialect.name != "sqlite":
-            return
-        connection = self._engine.raw_connection()
-        try:
-            (wait,) = connection.cursor().execute("PRAGMA busy_timeout").fetchone()
-            connection.cursor().execute("PRAGMA busy_timeout = 0")
+        if self.path is not None:
             with suppress(sqlite3.OperationalError):
-                connection.cursor().execute("PRAGMA wal_checkpoint(TRUNCATE)")
-            connection.cursor().execute(f"PRAGMA busy_timeout = {wait}")
-        finally:
-            connection.close()
+                self._connections.run_outside("PRAGMA wal_checkpoint(TRUNCATE)")
 
     def compact(self) -> None:
         """Rewrite a SQLite file without its free space, where deleted text may be left.
@@ -297,71 +462,137 @@ class IndexDatabase:
         Raises:
             DatabaseError: another process uses the file, or the disk is full. Nothing was changed.
         """
-        if self._engine.dialect.name != "sqlite":
+        if self.path is None:
             return
-        with _typed_errors(self._place):
-            connection = self._engine.raw_connection()
-            try:
-                # Not in a transaction: SQLite does this outside of any.
-                connection.cursor().execute("VACUUM")
-            except sqlite3.OperationalError as error:
-                raise DatabaseError(f"{self._place}: {error}") from error
-            finally:
-                connection.close()
+        try:
+            # Not in a transaction: SQLite does this outside of any.
+            self._connections.run_outside("VACUUM", patient=True)
+        except sqlite3.OperationalError as error:
+            raise DatabaseError(f"{self._place}: {error}") from error
+
+    def _read_row(self) -> Row[Any] | None:
+        with self._transaction() as connection:
+            return self._row(connection)
 
     def _row(self, connection: Connection, *, lock: bool = False) -> Row[Any] | None:
         index = self._table("longrag_index")
         query = index.select().where(index.c.name == self.name)
         row = connection.execute(query.with_for_update() if lock else query).one_or_none()
-        if row is not None and row.kind != self._kind:
+        if row is None:
+            return None
+        if row.checksum != _checksum_of_row(row._mapping):
+            raise IndexFormatError(
+                f"{self._place} is damaged: what is recorded of the index {self.name!r} is not what"
+                " was written. Run `longrag check` on it."
+            )
+        if row.kind != self._kind:
             raise IndexFormatError(
                 f"{self._place} holds an index {self.name!r} of kind {row.kind!r}, not "
                 f"{self._kind!r}. Open it with its own class, or give another name."
             )
         return row
 
+    def _missing_error(self) -> IndexFormatError:
+        return IndexFormatError(
+            f"{self._place} does not hold the index {self.name!r}, or no longer. Check its name, or"
+            " open it again, where it can be written, to make it."
+        )
+
     def _table(self, name: str) -> Table:
         return self._tables.tables[name]
 
-    @contextmanager
-    def _transaction(self, *, write: bool = False) -> Iterator[Connection]:
-        with _typed_errors(self._place):
-            options: dict[str, Any] = {"longrag_write": write}
-            if not write and self._engine.dialect.name != "sqlite":
-                # All reads of a transaction must see one moment, as they do in SQLite.
-                options["isolation_level"] = "REPEATABLE READ"
-            with (
-                self._engine.connect().execution_options(**options) as connection,
-                connection.begin(),
-            ):
-                yield connection
-
     def _prepare(self) -> None:
-        from sqlalchemy import inspect, text
+        from sqlalchemy import inspect
 
         schema = self._table("longrag_schema")
         with self._transaction() as connection:
             names = set(inspect(connection).get_table_names())
         if schema.name not in names:
-            if names and self._engine.dialect.name == "sqlite":
+            if names and self.path is not None:
                 raise IndexFormatError(
                     f"{self._place} is a database of another program: it has a table "
                     f"{min(names)!r}. It was left as it was. Give the path of another file."
                 )
-            with self._transaction(write=True) as connection:
-                if self._engine.dialect.name == "postgresql":
-                    connection.execute(text(f"SELECT pg_advisory_xact_lock({_MAKING_TABLES})"))
+            if self.read_only:
+                raise self._missing_error()
+            with self._only_maker() as connection:
                 self._tables.create_all(connection)
                 if connection.execute(schema.select()).first() is None:
                     connection.execute(schema.insert().values(version=_VERSION))
         with self._transaction() as connection:
             version = connection.execute(schema.select()).scalar_one_or_none()
+        if version == _UPGRADED and not self.read_only:
+            with self._only_maker() as connection:
+                if connection.execute(schema.select()).scalar_one() == _UPGRADED:
+                    self._upgrade(connection)
+            version = _VERSION
         if version != _VERSION:
+            remedy = (
+                "Open it once where it can be written."
+                if version == _UPGRADED
+                else "Use the release that made it, or build the index in another database."
+            )
             raise IndexFormatError(
                 f"{self._place} has version {version} of the database format, and this release of"
-                f" longrag reads version {_VERSION}. Use the release that made it, or build the"
-                " index in another database."
+                f" longrag reads version {_VERSION}. {remedy}"
             )
+
+    @contextmanager
+    def _only_maker(self) -> Iterator[Connection]:
+        """Give a transaction beside which no other process makes or upgrades the tables."""
+        from sqlalchemy import text
+
+        with self._transaction(write=True) as connection:
+            if self._connections.dialect == "postgresql":
+                connection.execute(text(f"SELECT pg_advisory_xact_lock({_MAKING_TABLES})"))
+            yield connection
+
+    def _upgrade(self, connection: Connection) -> None:
+        """Add tokens and checksums to a database of version 2."""
+        from sqlalchemy import text
+
+        names = ("longrag_schema", "longrag_index", "longrag_item", "longrag_revision")
+        schema, index, item, revision = map(self._table, names)
+        for table, column in (
+            (index, f"token VARCHAR({_KEY_LENGTH}) NOT NULL DEFAULT ''"),
+            (index, "checksum BIGINT NOT NULL DEFAULT 0"),
+            (item, "checksum BIGINT NOT NULL DEFAULT 0"),
+        ):
+            connection.execute(text(f"ALTER TABLE {table.name} ADD COLUMN {column}"))
+        revision.create(connection)
+        for row in connection.execute(index.select()).all():
+            new = Revision(row.generation, _new_token())
+            upgraded = _row_of(row.name, row.kind, new, row.settings, row.about)
+            connection.execute(index.update().where(index.c.name == row.name).values(upgraded))
+        keys = item.select().with_only_columns(item.c.index_name, item.c.part, item.c.key)
+        for name, part, key in connection.execute(keys).all():
+            own = (item.c.index_name == name) & (item.c.part == part) & (item.c.key == key)
+            row = connection.execute(item.select().where(own)).one()
+            checksum = checksum_of(name, part, key, row.generation, bytes(row.content))
+            connection.execute(item.update().where(own).values(checksum=checksum))
+        connection.execute(schema.update().values(version=_VERSION))
+
+
+def _new_token() -> str:
+    return token_hex(_TOKEN_BYTES)
+
+
+def _revision_of(row: Row[Any]) -> Revision:
+    return Revision(int(row.generation), row.token)
+
+
+def _row_of(
+    name: str, kind: str, revision: Revision, settings: str, about: str = "{}"
+) -> dict[str, Any]:
+    """Return the row of an index, with its checksum."""
+    row = {"name": name, "kind": kind, **revision._asdict(), "settings": settings, "about": about}
+    return {**row, "checksum": _checksum_of_row(row)}
+
+
+def _checksum_of_row(row: Any) -> int:
+    columns = ("name", "kind", "generation", "token", "settings", "about")
+    named = "\0".join(str(row[column]) for column in columns)
+    return zlib.crc32(named.encode("utf-8", "surrogatepass"))
 
 
 def _tables() -> MetaData:
@@ -385,8 +616,10 @@ def _tables() -> MetaData:
         Column("name", String(_KEY_LENGTH), primary_key=True),
         Column("kind", String(_KEY_LENGTH), nullable=False),
         Column("generation", BigInteger, nullable=False),
+        Column("token", String(_KEY_LENGTH), nullable=False),
         Column("settings", Text, nullable=False),
         Column("about", Text, nullable=False),
+        Column("checksum", BigInteger, nullable=False),
     )
     Table(
         "longrag_item",
@@ -395,92 +628,19 @@ def _tables() -> MetaData:
         Column("part", String(_KEY_LENGTH), primary_key=True),
         Column("key", String(_KEY_LENGTH), primary_key=True),
         Column("generation", BigInteger, nullable=False),
+        Column("checksum", BigInteger, nullable=False),
         Column("content", LargeBinary, nullable=False),
         Index("longrag_newer", "index_name", "part", "generation"),
     )
-    return made
-
-
-def _engine(database: str | os.PathLike[str], timeout: float) -> tuple[Engine, str]:
-    """Return what connects to a database, and how it is named in errors."""
-    try:
-        from sqlalchemy import create_engine, make_url
-        from sqlalchemy.exc import ArgumentError, NoSuchModuleError
-    except ImportError as error:
-        raise MissingExtraError("An index in a database", "database") from error
-    if not isinstance(database, (str, os.PathLike)) or not os.fspath(database):
-        raise InvalidParameterError("database", database, "the path of a file, or a database URL")
-    if isinstance(database, str) and "://" in database and not database.startswith("sqlite:"):
-        try:
-            url = make_url(database)
-            return create_engine(url, pool_pre_ping=True), url.render_as_string()
-        except (ArgumentError, NoSuchModuleError) as error:
-            raise InvalidParameterError(
-                "database", "a URL", "a URL that SQLAlchemy knows"
-            ) from error
-        except ImportError as error:
-            raise InvalidParameterError(
-                "database",
-                make_url(database).render_as_string(),
-                f"usable here: {error}",
-                "Install the driver that the URL names.",
-            ) from error
-    path = Path(os.fspath(database).removeprefix("sqlite:///"))
-    if str(path) in (":memory:", ".") or path.is_dir() or not path.parent.is_dir():
-        raise InvalidParameterError(
-            "database", str(database), "the path of a file in a folder that exists"
-        )
-    return _sqlite_engine(path, timeout), str(path)
-
-
-def _sqlite_engine(path: Path, timeout: float) -> Engine:
-    from sqlalchemy import URL, create_engine, event
-
-    engine = create_engine(
-        URL.create("sqlite", database=str(path)),
-        connect_args={"timeout": timeout},
+    # What the present revision of each index was made from.
+    Table(
+        "longrag_revision",
+        made,
+        Column("index_name", String(_KEY_LENGTH), primary_key=True),
+        Column("generation", BigInteger, primary_key=True),
+        Column("token", String(_KEY_LENGTH), nullable=False),
     )
-    if not path.exists():
-        with _typed_errors(str(path)):
-            # Only the owner may read the file, until they change its mode.
-            os.close(os.open(path, os.O_CREAT | os.O_RDWR, _NEW_FILE))
-
-    def set_up(connection: Any, _: object) -> None:
-        # A transaction must begin where SQLAlchemy begins it, not at the first change.
-        connection.isolation_level = None
-        for pragma in ("synchronous = FULL", "secure_delete = ON"):
-            connection.execute(f"PRAGMA {pragma}")
-
-    def begin(connection: Connection) -> None:
-        write = connection.get_execution_options().get("longrag_write")
-        if write:
-            connection.exec_driver_sql("PRAGMA journal_mode = WAL")
-        connection.exec_driver_sql("BEGIN IMMEDIATE" if write else "BEGIN")
-
-    event.listen(engine, "connect", set_up)
-    event.listen(engine, "begin", begin)
-    return engine
-
-
-@contextmanager
-def _typed_errors(place: str) -> Iterator[None]:
-    from sqlalchemy.exc import DBAPIError
-    from sqlalchemy.exc import TimeoutError as PoolTimeoutError
-
-    try:
-        yield
-    except DBAPIError as error:
-        said = str(error.orig)
-        if any(sign in said for sign in ("not a database", "malformed", "no such", "corrupt")):
-            raise IndexFormatError(
-                f"{place} is damaged, or is not a database of indexes: {said}. Restore it from a"
-                " copy, or build the index in another file."
-            ) from error
-        if "locked" in said or "lock timeout" in said:
-            said = "another process is writing to it. Wait until it has finished, then try again"
-        raise DatabaseError(f"{place}: {said}") from error
-    except (OSError, PoolTimeoutError) as error:
-        raise DatabaseError(f"{place}: {error}") from error
+    return made
 
 
 def _batches(keys: Iterable[str]) -> Iterator[list[str]]:

@@ -1,13 +1,15 @@
 """Embedding a corpus into a matrix on disk, in batches, so that it need not fit into memory.
 
-A folder holds the matrix, a .npy file that can be mapped, and a list of the batches that are in it.
-A batch is on disk before it is listed, so that a run that was killed goes on after the last one.
+A folder holds the matrix, a .npy file that can be mapped, and a list of the batches that are in it,
+with the checksums of their vectors. A batch is on disk before it is listed, so that a run that was
+killed goes on after the last one.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import zlib
 from collections.abc import Sequence
 from concurrent.futures import Executor
 from dataclasses import asdict, dataclass, replace
@@ -21,14 +23,16 @@ from numpy.typing import NDArray
 
 from longrag.errors import EmbeddingError, IndexFormatError, InvalidParameterError
 from longrag.executors import check_executor, map_parts
-from longrag.indexing.storage import only_writer
+from longrag.indexing.storage import UNREADABLE, only_writer
 from longrag.indexing.vectors import Storage, check_magnitude, check_vectors, release_pages
 from longrag.ingestion.chunking import check_size
 from longrag.models.embedder import Embedder
 
 _MATRIX: Final = "vectors.npy"
-_BATCHES: Final = "batches.jsonl"
-_FORMAT: Final = "longrag-embedding-1"
+BATCHES: Final = "batches.jsonl"
+_FORMAT: Final = "longrag-embedding-2"
+# Its batches have no checksums.
+_OLDER: Final = "longrag-embedding-1"
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +45,21 @@ class _Matrix:
     normalize: bool
     name: str
     format: str = _FORMAT
+
+
+@dataclass(frozen=True, slots=True)
+class _Batch:
+    """What a line of the list says of some rows of the matrix.
+
+    Attributes:
+        end: the row after the last; the first is where the batch before ends.
+        texts: the SHA-256 of the texts.
+        vectors: the CRC-32 of the rows; None in a list that was begun in the older format.
+    """
+
+    end: int
+    texts: str
+    vectors: str | None
 
 
 def embed_to_file(
@@ -56,8 +75,9 @@ def embed_to_file(
 ) -> NDArray[Any]:
     """Embed texts into a matrix on disk, and go on where an earlier run was stopped.
 
-    Each batch is on disk before the next is waited for: after a kill only the batches in flight are
-    embedded again. One process at a time may write to a folder (on Windows the caller sees to it).
+    What an earlier run has embedded is read and compared with its checksums. Each batch is on disk
+    before the next is waited for: after a kill only the batches in flight are embedded again. One
+    process at a time may write to a folder (on Windows the caller sees to it).
 
     Args:
         texts: what is embedded; a sequence that reads them from elsewhere will do.
@@ -76,7 +96,7 @@ def embed_to_file(
     Raises:
         EmbeddingError: vectors that are not finite, not one a text or not of one width.
         IndexFormatError: the folder holds the vectors of other texts, of another embedder or
-            settings, or something else; it is left as it was.
+            settings, damaged ones, or something else; it is left as it was.
         InvalidParameterError: a setting is not allowed, or there are no texts.
     """
     check_size("batch_size", batch_size)
@@ -93,6 +113,34 @@ def embed_to_file(
     return np.asarray(np.load(folder / _MATRIX, mmap_mode="r"))
 
 
+def check_embeddings(path: str | os.PathLike[str]) -> tuple[int, int]:
+    """Compare the vectors in a folder of ``embed_to_file`` with their checksums.
+
+    Returns:
+        The number of texts that are embedded, and of those before the first damaged vector. Vectors
+        of the first format, which had no checksums, count as sound.
+
+    Raises:
+        IndexFormatError: the list or the header of the matrix is damaged.
+    """
+    folder = Path(path)
+    known, batches, _ = _read_list(folder)
+    if known is None:
+        return 0, 0
+    return batches[-1].end if batches else 0, _sound_rows(_load_matrix(folder, known), batches)
+
+
+def forget_damaged(path: str | os.PathLike[str]) -> None:
+    """Take the vectors from the first damaged one on off the list, to be embedded again."""
+    folder = Path(path)
+    with only_writer(folder):
+        _, sound = check_embeddings(folder)
+        _, batches, _ = _read_list(folder)
+        lines = (folder / BATCHES).read_bytes().splitlines(keepends=True)
+        kept = 1 + sum(batch.end <= sound for batch in batches)
+        os.truncate(folder / BATCHES, sum(map(len, lines[:kept])))
+
+
 def _fill(
     folder: Path,
     texts: Sequence[str],
@@ -104,9 +152,9 @@ def _fill(
 ) -> None:
     """Embed what is not there yet; the width of the matrix is that of the first vectors."""
     known, done, size = _read_batches(folder, texts)
-    if known is not None and known != replace(wanted, width=known.width):
+    if known is not None and known != replace(wanted, width=known.width, format=known.format):
         raise _other(folder, f"{known} in place of {wanted}")
-    with (folder / _BATCHES).open("ab") as list_file:
+    with (folder / BATCHES).open("ab") as list_file:
         # A kill may have left half a line.
         list_file.truncate(size)
         matrix = None if known is None else np.load(folder / _MATRIX, mmap_mode="r+")
@@ -126,7 +174,7 @@ def _fill(
             matrix.flush()
             release_pages(matrix)
             done += len(vectors)
-            _append(list_file, {"end": done, "sha256": digest})
+            _append(list_file, {"end": done, "sha256": digest, "crc32": _crc32(vectors)})
 
 
 def _embed(embedder: Embedder, wanted: _Matrix, texts: Sequence[str]) -> tuple[str, NDArray[Any]]:
@@ -163,33 +211,74 @@ def _append(list_file: BinaryIO, line: dict[str, Any]) -> None:
 
 def _read_batches(folder: Path, texts: Sequence[str]) -> tuple[_Matrix | None, int, int]:
     """Return what is known of the matrix, how many rows are there, and the bytes of whole lines."""
-    path = folder / _BATCHES
-    if not path.exists():
+    if not (folder / BATCHES).exists():
         if any(folder.iterdir()):
             raise _other(folder, "files that are not an embedded corpus")
         return None, 0, 0
-    content = path.read_bytes()
+    known, batches, size = _read_list(folder)
+    if known is None:
+        return None, 0, 0
+    done = 0
+    for batch in batches:
+        if batch.end > len(texts) or _name(texts[done : batch.end]) != batch.texts:
+            raise _other(folder, f"the vectors of other texts from text {done} on")
+        done = batch.end
+    sound = _sound_rows(_load_matrix(folder, known), batches)
+    if sound < done:
+        raise IndexFormatError(
+            f"{folder} holds damaged vectors from text {sound} on. Run `longrag check --repair"
+            f" {folder}`, which keeps those before, and embed again; or give another folder."
+        )
+    return known, done, size
+
+
+def _read_list(folder: Path) -> tuple[_Matrix | None, list[_Batch], int]:
+    """Return what a list says, and the bytes of its whole lines."""
+    content = (folder / BATCHES).read_bytes()
     whole = content[: content.rfind(b"\n") + 1]
     lines = whole.splitlines()
     if not lines:
-        return None, 0, 0
+        return None, [], 0
     try:
-        first = json.loads(lines[0])
-        if first.pop("format") != _FORMAT:
-            raise ValueError("an unknown format")
-        known = _Matrix(**first)
-        ends = [(line["end"], line["sha256"]) for line in map(json.loads, lines[1:])]
-        shape = np.load(folder / _MATRIX, mmap_mode="r").shape
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise _other(folder, f"a damaged list or matrix ({error})") from error
-    if shape != (known.rows, known.width):
-        raise _other(folder, f"a matrix of shape {shape}")
+        known = _Matrix(**json.loads(lines[0]))
+        if known.format not in (_FORMAT, _OLDER):
+            raise ValueError(f"the format {known.format!r}, not {_FORMAT!r} or {_OLDER!r}")
+        if known.storage not in get_args(Storage):
+            raise ValueError(f"the type {known.storage!r}")
+        older = known.format == _OLDER
+        batches = [
+            _Batch(line["end"], line["sha256"], line.get("crc32") if older else line["crc32"])
+            for line in map(json.loads, lines[1:])
+        ]
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise _other(folder, f"a damaged list ({error})") from error
+    return known, batches, len(whole)
+
+
+def _load_matrix(folder: Path, known: _Matrix) -> NDArray[Any]:
+    try:
+        matrix = np.load(folder / _MATRIX, mmap_mode="r")
+    except UNREADABLE as error:
+        raise _other(folder, f"a damaged matrix ({error})") from error
+    if matrix.shape != (known.rows, known.width) or matrix.dtype != np.dtype(known.storage):
+        raise _other(folder, f"a matrix of shape {matrix.shape} and type {matrix.dtype.str}")
+    return np.asarray(matrix)
+
+
+def _sound_rows(matrix: NDArray[Any], batches: Sequence[_Batch]) -> int:
+    """Return how many rows there are before the first batch that is not what was written."""
     done = 0
-    for end, digest in ends:
-        if end > len(texts) or _name(texts[done:end]) != digest:
-            raise _other(folder, f"the vectors of other texts from text {done} on")
-        done = end
-    return known, done, len(whole)
+    for batch in batches:
+        rows = matrix[done : batch.end]
+        if batch.vectors is not None and _crc32(rows) != batch.vectors:
+            break
+        release_pages(rows)
+        done = batch.end
+    return done
+
+
+def _crc32(vectors: NDArray[Any]) -> str:
+    return f"{zlib.crc32(np.ascontiguousarray(vectors).data):08x}"
 
 
 def _other(folder: Path, what: str) -> IndexFormatError:

@@ -14,7 +14,7 @@ import re
 import secrets
 import shutil
 import tokenize
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from hashlib import sha256
 from pathlib import Path
@@ -40,8 +40,7 @@ _SAVED_FOLDER = re.compile(r"saved-[0-9a-f]{16}")
 MapMode: TypeAlias = Literal["r", "c"] | None
 _ENTRY = {"file": str, "bytes": int, "dtype": str, "shape": list, "sha256": str}
 
-# A damaged .npy header can fail in any of these ways.
-_UNREADABLE = (
+UNREADABLE = (
     OSError,
     ValueError,
     TypeError,
@@ -52,6 +51,7 @@ _UNREADABLE = (
     RecursionError,
     tokenize.TokenError,
 )
+"""The ways in which reading a damaged .npy header can fail."""
 
 
 def save_arrays(
@@ -101,7 +101,8 @@ def save_arrays(
             if instead_of is not None and saved_version(folder) not in (None, instead_of):
                 raise StaleIndexError(
                     f"{folder} was saved by another process since this index was loaded or saved."
-                    " Load it again and repeat the change, or save to another folder."
+                    " Load it again and repeat the change, or save to another folder. An index in"
+                    " a database, where its class has `open`, takes changes of several processes."
                 )
             entries = {name: _write_array(folder, name, array) for name, array in arrays.items()}
             content = {"format": _FORMAT, "kind": kind, "version": version}
@@ -172,53 +173,124 @@ def load_arrays(
     return _read_between_saves(folder, read)
 
 
+def check_saved(path: str | os.PathLike[str]) -> tuple[str, list[str], list[Path]]:
+    """Read all that is saved in a folder, whatever its kind.
+
+    Returns:
+        The kind; what is damaged, a sentence each; the files that an unfinished save has left.
+
+    Raises:
+        IndexFormatError: the manifest is missing or damaged.
+    """
+    folder = Path(path)
+    try:
+        named = json.loads(folder.joinpath(MANIFEST).read_bytes())
+        kind, version = named["kind"], named["version"]
+    except (OSError, ValueError, KeyError, TypeError):
+        # Reading the manifest says what is wrong.
+        kind, version = "", 0
+    manifest = _read_manifest(folder, kind, version)
+    damage = []
+    for entry in manifest["arrays"].values():
+        try:
+            _read_array(folder / entry["file"], entry, mode="r", verify=True)
+        except IndexFormatError as error:
+            damage.append(str(error))
+    if "folder" in manifest["meta"]:
+        try:
+            _check_files(*_saved_folder(folder, kind, version, ()))
+        except IndexFormatError as error:
+            damage.append(str(error))
+    return kind, damage, _left_in(folder)
+
+
+def remove_left(path: str | os.PathLike[str]) -> None:
+    """Remove the files that an unfinished save has left in a folder."""
+    folder = Path(path)
+    with only_writer(folder):
+        _sweep(folder)
+
+
 def save_folder(
-    path: str | os.PathLike[str], kind: str, version: int, write: Callable[[Path], None]
+    path: str | os.PathLike[str],
+    kind: str,
+    version: int,
+    write: Callable[[Path, Path | None], None],
+    *,
+    older: Collection[int] = (),
 ) -> None:
     """Let ``write`` fill a new folder within a folder, and put it in the place of the last one.
 
-    A save that fails or is killed leaves the last one as it was; see ``save_arrays``.
+    ``write`` is given the new folder and the last one, if there is one. A save that fails or is
+    killed leaves the last one as it was; see ``save_arrays``. One of an ``older`` version is
+    replaced.
 
     Raises:
         IndexFormatError: the path holds something else; it is left as it was.
         OSError: the disk is full or cannot be written.
     """
     folder = Path(path)
-    _check_target(folder, kind, version)
+    _check_target(folder, kind, version, older)
     folder.mkdir(parents=True, exist_ok=True)
     with only_writer(folder):
+        is_there = (folder / MANIFEST).exists()
         new = folder / f"saved-{secrets.token_hex(8)}"
         try:
             new.mkdir()
-            write(new)
+            write(new, _saved_folder(folder, kind, version, older)[0] if is_there else None)
             for file in sorted(new.rglob("*")):
                 if file.is_file():
                     with file.open("rb+") as opened:
                         _sync_file(opened)
             _sync_folder(new)
             content = {"format": _FORMAT, "kind": kind, "version": version}
-            _write_manifest(folder, content | {"arrays": {}, "meta": {"folder": new.name}})
+            meta = {"folder": new.name, "files": _files_sha256(new)}
+            _write_manifest(folder, content | {"arrays": {}, "meta": meta})
         finally:
             _sweep(folder)
 
 
 def load_folder(
-    path: str | os.PathLike[str], kind: str, version: int, read: Callable[[Path], Value]
+    path: str | os.PathLike[str],
+    kind: str,
+    version: int,
+    read: Callable[[Path], Value],
+    *,
+    older: Collection[int] = (),
 ) -> Value:
     """Return what ``read`` makes of the folder that ``save_folder`` filled last.
 
+    The files must be those that were saved, by their SHA-256. Folders of ``older`` versions are
+    read too; those that were saved without checksums are not checked.
+
     Raises:
-        IndexFormatError: nothing is there, or something else; or ``read`` raised it.
+        IndexFormatError: nothing is there, it is damaged, or it is something else; or ``read``
+            raised it.
     """
     folder = Path(path)
 
     def read_saved() -> Value:
-        name = str(_read_manifest(folder, kind, version)["meta"].get("folder"))
-        if not _SAVED_FOLDER.fullmatch(name):
-            raise _damage_error(folder / MANIFEST, "it names no folder")
-        return read(folder / name)
+        saved, files = _saved_folder(folder, kind, version, older)
+        _check_files(saved, files)
+        return read(saved)
 
     return _read_between_saves(folder, read_saved)
+
+
+def _saved_folder(
+    folder: Path, kind: str, version: int, older: Collection[int]
+) -> tuple[Path, dict[str, str] | None]:
+    """Return the folder that was saved last, and the checksums of its files where it has them."""
+    meta = _read_manifest(folder, kind, version, older)["meta"]
+    name = str(meta.get("folder"))
+    if not _SAVED_FOLDER.fullmatch(name):
+        raise _damage_error(folder / MANIFEST, "it names no folder")
+    return folder / name, meta.get("files")
+
+
+def _check_files(saved: Path, files: dict[str, str] | None) -> None:
+    if files is not None and files != _files_sha256(saved):
+        raise _damage_error(saved, "its files are not those that were saved")
 
 
 def _read_between_saves(folder: Path, read: Callable[[], Value]) -> Value:
@@ -326,6 +398,18 @@ def _file_sha256(path: Path) -> str:
     return digest.hexdigest()
 
 
+def _files_sha256(folder: Path) -> dict[str, str]:
+    """Return the checksum of every file in a folder by its path there."""
+    try:
+        return {
+            file.relative_to(folder).as_posix(): _file_sha256(file)
+            for file in sorted(folder.rglob("*"))
+            if file.is_file()
+        }
+    except OSError as error:
+        raise _damage_error(folder, str(error)) from error
+
+
 def _sync_file(file: BinaryIO) -> None:
     file.flush()
     os.fsync(file.fileno())
@@ -342,7 +426,7 @@ def _sync_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
-def _check_target(folder: Path, kind: str, version: int) -> None:
+def _check_target(folder: Path, kind: str, version: int, older: Collection[int] = ()) -> None:
     if not folder.exists():
         return
     if not folder.is_dir():
@@ -355,27 +439,37 @@ def _check_target(folder: Path, kind: str, version: int) -> None:
             "was left as it was. Save the index to an empty folder."
         )
     if (folder / MANIFEST).exists():
-        _read_manifest(folder, kind, version)
+        _read_manifest(folder, kind, version, older)
 
 
 def _sweep(folder: Path) -> None:
     """Remove what the manifest in force does not name; what cannot be removed may stay."""
     with suppress(OSError, ValueError, KeyError):
-        kept = {MANIFEST}
-        if (folder / MANIFEST).exists():
-            manifest = json.loads((folder / MANIFEST).read_bytes())
-            kept.update(entry["file"] for entry in manifest["arrays"].values())
-            kept.add(manifest["meta"].get("folder"))
-        for entry in sorted(folder.iterdir()):
-            if entry.name not in kept and _OWN_FILE.fullmatch(entry.name):
-                with suppress(OSError):
-                    if entry.is_dir():
-                        shutil.rmtree(entry)
-                    else:
-                        entry.unlink()
+        for entry in _left_in(folder):
+            with suppress(OSError):
+                if entry.is_dir():
+                    shutil.rmtree(entry)
+                else:
+                    entry.unlink()
 
 
-def _read_manifest(folder: Path, kind: str, version: int) -> dict[str, Any]:
+def _left_in(folder: Path) -> list[Path]:
+    """Return what of ours is in a folder that the manifest in force does not name."""
+    kept = {MANIFEST}
+    if (folder / MANIFEST).exists():
+        manifest = json.loads((folder / MANIFEST).read_bytes())
+        kept.update(entry["file"] for entry in manifest["arrays"].values())
+        kept.add(manifest["meta"].get("folder"))
+    return [
+        entry
+        for entry in sorted(folder.iterdir())
+        if entry.name not in kept and _OWN_FILE.fullmatch(entry.name)
+    ]
+
+
+def _read_manifest(
+    folder: Path, kind: str, version: int, older: Collection[int] = ()
+) -> dict[str, Any]:
     path = folder / MANIFEST
     if not path.exists():
         raise IndexFormatError(
@@ -391,7 +485,8 @@ def _read_manifest(folder: Path, kind: str, version: int) -> dict[str, Any]:
         raise IndexFormatError(f"{path} is no manifest of a saved longrag index. Check the path.")
     if found != expected:
         raise _damage_error(path, "its checksum does not match its content")
-    _check_identity(path, manifest, kind, version)
+    if manifest.get("version") not in older or manifest.get("kind") != kind:
+        _check_identity(path, manifest, kind, version)
     entries, meta = manifest.get("arrays"), manifest.get("meta")
     if not (isinstance(entries, dict) and isinstance(meta, dict)):
         raise _damage_error(path, "it lists no arrays")
@@ -437,7 +532,7 @@ def _read_array(
         if verify and _file_sha256(path) != entry["sha256"]:
             raise _damage_error(path, "its checksum does not match its content")
         array = _load_array(path, mode)
-    except _UNREADABLE as error:
+    except UNREADABLE as error:
         raise _damage_error(path, str(error)) from error
     if not isinstance(array, np.ndarray) or (
         (array.dtype.str, list(array.shape)) != (entry["dtype"], entry["shape"])

@@ -18,6 +18,7 @@ from longrag.ingestion.markup import (
     WIKI_LINK,
     html_targets,
     markdown_parser,
+    parse_html,
     split_front_matter,
     wiki_parser,
 )
@@ -79,20 +80,20 @@ class MarkdownLinkExtractor:
             if token.type == "link_open":
                 yield str(token.attrs["href"]).strip()
             elif token.type in {"html_inline", "html_block"} and _ANCHOR_TAG.search(token.content):
-                yield from html_targets(token.content)
+                yield from html_targets(token.content, parse_html(token.content))
 
 
 @dataclass(frozen=True, slots=True)
 class HtmlLinkExtractor:
     """Reads ``<a href>`` and ``<area href>`` from HTML, joined to ``<base href>`` if there is one.
 
-    Beyond ``MAX_HTML_DEPTH`` open elements tags are read one by one, without the base, so that
-    time stays linear in the length of the text.
+    Beyond ``MAX_HTML_DEPTH`` open elements, or ``MAX_ATTRIBUTES`` of a tag, tags are read one by
+    one, without the base, so that time stays linear in the length of the text.
     """
 
     def __call__(self, document: Document) -> Sequence[str]:
         """Return the targets in order of appearance, each once."""
-        return _unique(html_targets(document.text))
+        return tuple(html_targets(document.text, parse_html(document.text)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,8 +10,11 @@ from collections import Counter
 from collections.abc import Iterator
 from functools import lru_cache
 from html import unescape
+from itertools import islice
 from typing import TYPE_CHECKING
 from urllib.parse import urljoin
+
+from longrag.errors import InvalidDocumentError
 
 if TYPE_CHECKING:
     from markdown_it import MarkdownIt
@@ -21,17 +24,42 @@ if TYPE_CHECKING:
 MAX_HTML_DEPTH = 5_000
 """Open elements beyond which HTML is scanned for tags and no longer built into a tree."""
 
+MAX_ATTRIBUTES = 256
+"""Attributes of one tag beyond which HTML is scanned for tags, since the parser compares all."""
+
+MAX_LINKS = 500_000
+"""What may be links of one file beyond which the file is not read."""
+
+_MAX_FRONT_MATTER = 2**16
+# Shorter than this, the parser is fast whatever it parses.
+_SHORT_HTML = 2**13
+# How often each character may be read in looking for attributes.
+_READINGS = 8
+
 _FRONT_MATTER = re.compile(
     r"\ufeff?---[ \t]*\r?\n(?P<yaml>(?:[^\n]*\n){0,2000}?)(?:---|\.\.\.)[ \t]*(?:\r?\n|\Z)"
 )
 _YAML_KEY = re.compile(
     r"""(?:[ \t]*(?:#[^\n]*)?\r?\n)*["']?[\w.$ -]{1,200}["']?[ \t]{0,8}:(?:\s|\Z)"""
 )
-_TAG = re.compile(r"<(/?)([a-zA-Z][a-zA-Z0-9]*)")
+_TAG = re.compile(
+    r"<(/?)([a-zA-Z][a-zA-Z0-9]*)(?=([^\t\n\f\r />]*(?:"
+    r"[\t\n\f\r /]*[^\t\n\f\r />][^\t\n\f\r />=]*(?:[\t\n\f\r ]*=[\t\n\f\r ]*"
+    r"(?:\"[^\"]*(?:\"|\Z)|'[^']*(?:'|\Z)|[^\t\n\f\r >\"'][^\t\n\f\r >]*)?)?"
+    rf"){{0,{MAX_ATTRIBUTES}}}[\t\n\f\r /]*))"
+)
+_UNSEEN = re.compile(
+    r"<!--.*?(?:-->|\Z)|<(script|style)\b[^<>]*>.*?(?:</\1\s*>|\Z)", re.IGNORECASE | re.DOTALL
+)
 _HREF = re.compile(
     r"<a(?:rea)?[\s/](?:[^<>]*?[\s/\"'])?href\s*=\s*"
     r"(?:\"(?P<double>[^\"<>]*)\"|'(?P<single>[^'<>]*)'|(?P<bare>[^\s\"'<>]+))",
     re.IGNORECASE,
+)
+# What every link holds: in Markdown a target, a definition, an autolink, a tag or a wiki link.
+_MAY_LINK_IN_HTML = re.compile(r"<a(?:rea)?[\s/]", re.IGNORECASE)
+_MAY_LINK = re.compile(
+    r"\][(:]|\[\[|<(?:a(?:rea)?[\s/]|[a-z][a-z0-9+.-]{1,31}:|[^\s<>@]{1,64}@)", re.IGNORECASE
 )
 _VOID_TAGS = frozenset({"area", "base", "br", "col", "hr", "img", "input", "link", "meta", "wbr"})
 WIKI_LINK = re.compile(r"\[\[([^\[\]|\n]+)(?:\|[^\[\]]*)?\]\](?!\(|\[[^\[])")
@@ -42,21 +70,43 @@ def split_front_matter(text: str) -> tuple[str | None, str]:
     r"""Split a leading YAML block fenced by ``---`` from the text that follows it.
 
     The block must begin on the first line, hold a ``key:`` before anything else, and be closed
-    within 2,000 lines; otherwise the text is returned whole. The YAML itself is not parsed.
+    within 2,000 lines and 65,536 characters; otherwise the text is returned whole. The YAML itself
+    is not parsed.
 
     Returns:
         The YAML source without its fences, or None, and the remaining text.
     """
     match = _FRONT_MATTER.match(text)
-    if match is None or not _YAML_KEY.match(match["yaml"]):
+    if match is None or len(match["yaml"]) > _MAX_FRONT_MATTER:
+        return None, text
+    if not _YAML_KEY.match(match["yaml"]):
         return None, text
     return match["yaml"], text[match.end() :]
 
 
+def check_links(doc_id: str, text: str, *, html: bool) -> None:
+    """Raise ``InvalidDocumentError`` where more than ``MAX_LINKS`` links may be in a text."""
+    if sum(map(text.count, "[]<")) <= MAX_LINKS:
+        return
+    pattern = _MAY_LINK_IN_HTML if html else _MAY_LINK
+    if sum(1 for _ in islice(pattern.finditer(text), MAX_LINKS + 1)) > MAX_LINKS:
+        raise InvalidDocumentError(
+            f"cannot read {doc_id!r}: a file must have at most {MAX_LINKS:,} links. Split it into"
+            " several."
+        )
+
+
 def parse_html(text: str) -> LexborHTMLParser | None:
-    """Parse HTML into a tree, or return None when it nests deeper than ``MAX_HTML_DEPTH``."""
-    if _nests_too_deeply(text):
-        return None
+    """Parse HTML into a tree, or return None where that could take quadratic time.
+
+    It could where more than ``MAX_HTML_DEPTH`` elements are open, or where a tag has more than
+    ``MAX_ATTRIBUTES``.
+    """
+    if _costs_too_much(text):
+        # Words of a script after a "<" look like attributes.
+        text = _UNSEEN.sub(" ", text)
+        if _costs_too_much(text):
+            return None
     # A C extension, loaded only by those who read HTML.
     from selectolax.lexbor import LexborHTMLParser
 
@@ -64,18 +114,25 @@ def parse_html(text: str) -> LexborHTMLParser | None:
     return LexborHTMLParser(text.encode("utf-8", "replace").decode("utf-8"))
 
 
-def _nests_too_deeply(text: str) -> bool:
-    """Tell whether building the tree could take quadratic time, counting unclosed tags by name."""
-    if text.count("<") <= MAX_HTML_DEPTH:
+def _costs_too_much(text: str) -> bool:
+    """Tell whether building the tree could take quadratic time.
+
+    Unclosed tags are counted by name. Each "<" before a letter is taken for a tag, also in comments
+    and quotes, since what looks like one of these to a scanner may be none to the parser.
+    """
+    if len(text) <= _SHORT_HTML:
         return False
-    depth = 0
+    depth = read = 0
     unclosed: Counter[str] = Counter()
-    for slash, name in _TAG.findall(text):
-        tag = name.lower()
-        if not slash and tag not in _VOID_TAGS:
+    for match in _TAG.finditer(text):
+        read += match.end(3) - match.start()
+        if read > _READINGS * len(text) or text[match.end(3) : match.end(3) + 1] not in ("", ">"):
+            return True
+        tag = match[2].lower()
+        if not match[1] and tag not in _VOID_TAGS:
             unclosed[tag] += 1
             depth += 1
-        elif slash and unclosed[tag]:
+        elif match[1] and unclosed[tag]:
             unclosed[tag] -= 1
             depth -= 1
         if depth > MAX_HTML_DEPTH:
@@ -83,12 +140,16 @@ def _nests_too_deeply(text: str) -> bool:
     return False
 
 
-def html_targets(text: str) -> Iterator[str]:
-    """Yield the targets of ``<a href>`` and ``<area href>`` in order, joined to ``<base href>``.
+def html_targets(text: str, tree: LexborHTMLParser | None) -> list[str]:
+    """List the targets of ``<a href>`` and ``<area href>`` in order, each once.
 
-    HTML that nests too deeply is read tag by tag, without its base.
+    They are joined to ``<base href>``. HTML that has no tree, because ``parse_html`` gave None, is
+    read tag by tag, without its base.
     """
-    tree = parse_html(text)
+    return list(dict.fromkeys(filter(None, _targets(text, tree))))
+
+
+def _targets(text: str, tree: LexborHTMLParser | None) -> Iterator[str]:
     if tree is None:
         for match in _HREF.finditer(text):
             yield unescape(match["double"] or match["single"] or match["bare"] or "").strip()

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
-from typing import ClassVar, Final, Protocol, TypeAlias
+from typing import Final, Protocol, TypeAlias
 from unicodedata import normalize
 
 from longrag.errors import InvalidParameterError
@@ -46,20 +46,11 @@ _NUMBERS: Final = re.compile(r"\d{1,4}(?:\s*[,;–-]\s*\d{1,4})*\Z")
 
 
 class LinkSource(Protocol):
-    """Finds related documents in a corpus.
-
-    A source whose attribute ``symmetric`` is true finds documents that have something in common,
-    where none points to the other; evidence mode weighs such pairs by themselves.
-    """
+    """Finds related documents in a corpus."""
 
     def __call__(self, documents: Sequence[Document]) -> Sequence[tuple[int, int]]:
         """Return pairs (source, target) of indices, sorted, each once, no document with itself."""
         ...
-
-
-def is_symmetric(source: LinkSource) -> bool:
-    """Tell whether the pairs of a source have no direction."""
-    return bool(getattr(source, "symmetric", False))
 
 
 def _pairs(found: Iterable[tuple[int, int]]) -> Pairs:
@@ -298,8 +289,6 @@ class SharedEntities:
     Raises:
         InvalidParameterError: ``max_documents`` is below 2, or ``min_characters`` below 1.
     """
-
-    symmetric: ClassVar[bool] = True
 
     max_documents: int = 3
     min_characters: int = 4

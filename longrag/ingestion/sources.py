@@ -8,14 +8,21 @@ import re
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Executor
 from datetime import date
-from pathlib import Path, PurePosixPath
+from pathlib import PurePosixPath
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
-from longrag.errors import InvalidDocumentError, InvalidParameterError
+from longrag.errors import InvalidParameterError
 from longrag.executors import check_executor, map_items
-from longrag.ingestion.links import HtmlLinkExtractor
-from longrag.ingestion.markup import markdown_parser, parse_html, plain_inline, split_front_matter
+from longrag.ingestion.files import FoundFile, find_files
+from longrag.ingestion.markup import (
+    check_links,
+    html_targets,
+    markdown_parser,
+    parse_html,
+    plain_inline,
+    split_front_matter,
+)
 from longrag.ingestion.paths import EXTENSIONS
 from longrag.types import Document
 
@@ -26,7 +33,11 @@ if TYPE_CHECKING:
 _MARKDOWN: Final = (".md", ".markdown", ".mdx")
 _HTML: Final = (".html", ".htm")
 
+MAX_TEXT_BYTES: Final = 64 * 2**20
+"""Bytes beyond which a file of Markdown, HTML or text is not read: some twenty Bibles."""
+
 _FILES_A_TASK: Final = 32
+_LONGEST_TITLE: Final = 1_000
 
 # Front matter must not replace the path or the links of the page itself.
 _RESERVED: Final = frozenset({"path", "links", "hyperlink"})
@@ -48,24 +59,27 @@ _INVISIBLE: Final = ["script", "style", "noscript", "template", "head", "svg", "
 
 
 def read_documents(
-    path: str | os.PathLike[str], *, executor: Executor | None = None
+    path: str | os.PathLike[str], *, follow_links: bool = False, executor: Executor | None = None
 ) -> list[Document]:
     r"""Read one file, or every file below a folder, that is Markdown, HTML or text.
 
     Files end in .md, .markdown, .mdx, .html, .htm, .txt or .rst, in any letter case. Hidden files
-    and folders are skipped, and symbolic links to folders are not followed. A document's id is
-    its path below the folder with "/" between the parts (the file name for a single file); its
-    title the ``title`` of its front matter, else its first level-one heading or its ``<title>``,
-    else its file name without extension. The text is the Markdown without front matter, the
-    visible text of the HTML, or the file as it is. Metadata hold ``path``, the front matter's
-    finite scalars (dates in ISO form; merge keys are not followed), and for HTML the list of
-    ``links`` its text no longer shows.
+    and folders are skipped. A symbolic link to a file is read if that file lies in the folder;
+    links to folders are not followed. A document's id is its path below the folder with "/"
+    between the parts (the file name for a single file); its title the ``title`` of its front
+    matter, else its first level-one heading or its ``<title>``, else its file name without
+    extension; what is longer than 1,000 characters is no title. The text is the Markdown without
+    front matter, the visible text of the HTML, or the file as it is. Metadata hold ``path``, the
+    front matter's finite scalars (dates in ISO form; merge keys are not followed), and for HTML
+    the list of ``links`` its text no longer shows.
 
     Bytes are UTF-8, with or without a byte order mark; what cannot be decoded becomes U+FFFD
     in a text, and ``\xff`` in the name of a file.
 
     Args:
         path: the file or folder.
+        follow_links: read also what symbolic links out of the folder lead to, files and folders;
+            a folder that several paths lead to is read once.
         executor: reads and parses files, for instance a ``ProcessPoolExecutor``; None does it in
             the calling thread. It must see the same files. The result is the same.
 
@@ -74,11 +88,12 @@ def read_documents(
 
     Raises:
         InvalidParameterError: If nothing is there, or nothing that can be read as a document.
-        InvalidDocumentError: If a file cannot be read; the message names it.
+        InvalidDocumentError: If a file cannot be read, is a link out of the folder, has more than
+            ``MAX_TEXT_BYTES`` or may hold more than ``MAX_LINKS`` links; the message names it.
     """
-    files = [(doc_id, file) for doc_id, file in find_files(path) if is_readable(doc_id)]
+    files = [file for file in find_files(path, follow_links=follow_links) if is_readable(file.id)]
     check_executor(executor)
-    documents = list(map_items(_read_one, files, executor, part_size=_FILES_A_TASK))
+    documents = list(map_items(read_file, files, executor, part_size=_FILES_A_TASK))
     if not documents:
         raise InvalidParameterError(
             "path", str(path), f"a file or a folder of files that end in {', '.join(EXTENSIONS)}"
@@ -86,70 +101,37 @@ def read_documents(
     return documents
 
 
-def find_files(path: str | os.PathLike[str]) -> list[tuple[str, Path]]:
-    """List one file, or every visible file below a folder, as ids and paths, sorted by id.
-
-    Raises:
-        InvalidParameterError: nothing is there.
-        InvalidDocumentError: a folder cannot be listed; the message names it.
-    """
-    root = Path(path)
-    return [(_name(root.name), root)] if _is_file(root, path) else sorted(_walk(root))
-
-
-def _read_one(file: tuple[str, Path]) -> Document:
-    return read_file(*file)
-
-
-def _is_file(root: Path, path: object) -> bool:
-    try:
-        if root.is_file():
-            return True
-        # An empty path would quietly mean the current folder.
-        if root.is_dir() and str(path):
-            return False
-    except (OSError, ValueError):
-        # A null character in a path raises ValueError on some versions, returns False on others.
-        pass
-    raise InvalidParameterError("path", str(path), "an existing file or folder")
-
-
-def _walk(root: Path) -> Iterator[tuple[str, Path]]:
-    """Yield ids and paths of the visible regular files below a folder."""
-
-    def refuse(error: OSError) -> None:
-        raise InvalidDocumentError(f"cannot list {error.filename!r}: {error.strerror}") from error
-
-    for folder, folders, names in os.walk(root, onerror=refuse):
-        folders[:] = [name for name in folders if not name.startswith(".")]
-        for name in names:
-            file = Path(folder, name)
-            # Reading a pipe or device would block for ever.
-            if not name.startswith(".") and file.is_file():
-                yield _name(file.relative_to(root).as_posix()), file
-
-
-def _name(path: str) -> str:
-    """Escape the bytes of a file name that are not UTF-8, since they could not be encoded later."""
-    return os.fsencode(path).decode("utf-8", "backslashreplace")
-
-
 def is_readable(doc_id: str) -> bool:
     """Tell whether ``read_file`` reads files of this name."""
     return doc_id.lower().endswith(EXTENSIONS)
 
 
-def read_file(doc_id: str, file: Path) -> Document:
+def read_file(file: FoundFile) -> Document:
     """Read one file of Markdown, HTML or text; see ``read_documents``.
 
     Raises:
         InvalidDocumentError: the file cannot be read.
     """
-    try:
-        text = file.read_bytes().decode("utf-8-sig", "replace")
-    except OSError as error:
-        raise InvalidDocumentError(f"cannot read {str(file)!r}: {error.strerror}") from error
-    stem, suffix = PurePosixPath(doc_id).stem, file.suffix.lower()
+    return parse_file(file.id, read_text(file))
+
+
+def read_text(file: FoundFile) -> str:
+    """Return the text of a file, markup included.
+
+    Raises:
+        InvalidDocumentError: the file cannot be read.
+    """
+    return file.read(MAX_TEXT_BYTES).decode("utf-8-sig", "replace")
+
+
+def parse_file(doc_id: str, text: str) -> Document:
+    """Return the document of a file with this name and text.
+
+    Raises:
+        InvalidDocumentError: it may hold more than ``MAX_LINKS`` links.
+    """
+    stem, suffix = PurePosixPath(doc_id).stem, PurePosixPath(doc_id).suffix.lower()
+    check_links(doc_id, text, html=suffix in _HTML)
     if suffix in _MARKDOWN:
         return _read_markdown(doc_id, text, stem)
     if suffix in _HTML:
@@ -160,13 +142,18 @@ def read_file(doc_id: str, file: Path) -> Document:
 def _read_markdown(doc_id: str, text: str, stem: str) -> Document:
     fields, body = _front_matter(text)
     title = fields.get("title")
-    title = str(title).strip() if title is not None else ""
+    named = str(title).strip() if title is not None else ""
     metadata = {
         "path": doc_id,
         **{key: value for key, value in fields.items() if key not in _RESERVED},
     }
-    title = title or _first_heading(body) or stem
+    title = short_title(named) or short_title(_first_heading(body)) or stem
     return Document(doc_id, body, title, MappingProxyType(metadata))
+
+
+def short_title(title: str) -> str:
+    """Return a title, or "" if it is too long to be one: every chunk is embedded with its title."""
+    return title if len(title) <= _LONGEST_TITLE else ""
 
 
 def _front_matter(text: str) -> tuple[Mapping[str, str | int | float | bool], str]:
@@ -225,13 +212,13 @@ def _first_heading(body: str) -> str:
 
 
 def _read_html(doc_id: str, text: str, stem: str) -> Document:
-    document = Document(doc_id, text)
-    metadata = MappingProxyType({"path": doc_id, "links": list(HtmlLinkExtractor()(document))})
     tree = parse_html(text)
+    metadata = MappingProxyType({"path": doc_id, "links": html_targets(text, tree)})
     if tree is None:
         visible = " ".join(_ANY_TAG.sub(" ", text).split())
         return Document(doc_id, visible, stem, metadata)
-    title = _node_text(tree, "head title") or _node_text(tree, "h1") or stem
+    titles = (short_title(_node_text(tree, selector)) for selector in ("head title", "h1"))
+    title = next(filter(None, titles), stem)
     return Document(doc_id, _visible_text(tree), title, metadata)
 
 
@@ -246,7 +233,8 @@ def _visible_text(tree: LexborHTMLParser) -> str:
     for node in tree.css(", ".join(_BLOCKS.split())):
         node.insert_before(_BREAK)
         node.insert_after(_BREAK)
-    for node in tree.css("pre"):
+    # Not those within another, whose text is replaced already: reading each is quadratic.
+    for node in tree.css("pre:not(pre pre)"):
         node.replace_with(node.text().translate(_KEPT))
     text = tree.root.text() if tree.root is not None else ""
     blocks = (" ".join(block.split()) for block in text.split(_BREAK))

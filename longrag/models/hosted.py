@@ -52,13 +52,17 @@ def check_base_url(base_url: object) -> str:
         raise InvalidParameterError("base_url", _type_name(base_url), allowed, NEEDED)
     parts = urlsplit(base_url)
     host = (parts.hostname or "").rstrip(".")
+    for part, there in (("user", "@" in parts.netloc), ("query", parts.query)):
+        if there:
+            # The URL is not repeated: it may hold a password.
+            raise InvalidParameterError(
+                "base_url",
+                f"a URL with a {part}",
+                f"{allowed}, without a {part}",
+                "Give api_key instead.",
+            )
     if parts.scheme not in ("http", "https") or not host:
         raise InvalidParameterError("base_url", base_url, allowed)
-    if parts.username or parts.password:
-        # The URL is not repeated: it holds a password.
-        raise InvalidParameterError(
-            "base_url", "a URL with a user", f"{allowed}, without a user", "Give api_key instead."
-        )
     if any(host == known or host.endswith(f".{known}") for known in _HOSTED):
         raise InvalidParameterError("base_url", base_url, allowed, NEEDED)
     return base_url.rstrip("/")

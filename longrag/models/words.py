@@ -12,6 +12,9 @@ from longrag.types import Span
 CJK = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff"
 CJK_RUN = re.compile(f"[{CJK}]+")
 _WORD = re.compile(f"[{CJK}]+|[^\\W_{CJK}]+")
+_LOWER = "".join(letter for letter in map(chr, range(0x2000)) if letter.islower())
+_NAME_WORD = rf"[^\W_{_LOWER}][\w'’-]*"
+_NAME = re.compile(rf"{_NAME_WORD}(?: (?:(?:of|the|de|la|von|van) ){{0,2}}{_NAME_WORD})*")
 
 
 def word_set(words: str) -> frozenset[str]:
@@ -155,6 +158,31 @@ def terms(text: str) -> Iterator[tuple[str, Span]]:
         else:
             for at in range(len(word) - 1):
                 yield word[at : at + 2], (start + at, start + at + 2)
+
+
+def content_words(text: str) -> list[str]:
+    """List the terms of a text without function words, with repetitions."""
+    return [term for term, (a, b) in terms(text) if text[a:b].casefold() not in STOPWORDS]
+
+
+def name_words(text: str) -> list[str]:
+    """List what may be a name in a text: words with a capital or a digit, and runs of such words.
+
+    A run of several words, with small words such as "of the" between them, is one more name. In a
+    text without capitals, and in scripts that have none, every word may be a name.
+    """
+    if text.lower() == text:
+        return content_words(text)
+    found: list[str] = []
+    for match in _NAME.finditer(text):
+        parts = match.group().split(" ")
+        # "The", "In" and their like open sentences and are no part of a name.
+        while parts and parts[0].casefold() in STOPWORDS:
+            del parts[0]
+        found += [word for part in parts if not part[0].islower() for word in content_words(part)]
+        if len(parts) > 1:
+            found.append(" ".join(parts))
+    return found
 
 
 def content_terms(question: str) -> list[str]:

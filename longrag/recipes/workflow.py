@@ -41,8 +41,13 @@ from longrag.recipes.trace import (
     Tracer,
     error_text,
 )
-from longrag.refinement.repacking import RepackOrder, repack
-from longrag.refinement.reranking import PAPER_CANDIDATES, OnError, check_on_error
+from longrag.refinement.reranking import (
+    PAPER_CANDIDATES,
+    OnError,
+    RepackOrder,
+    check_on_error,
+    repack,
+)
 from longrag.retrieval.queries import QueryTexts, check_query
 from longrag.retrieval.query_classifier import Decision
 from longrag.retrieval.units import check_k

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from longrag.errors import InvalidParameterError
 from longrag.ingestion.chunking import check_size, chunk_spans
@@ -277,3 +277,29 @@ def _merge_adjacent(texts: Sequence[str], units: Iterable[Unit]) -> list[tuple[i
         else:
             merged.append((index, start, end))
     return merged
+
+
+def piece_records(pieces: Iterable[Piece]) -> list[dict[str, Any]]:
+    """Write what was kept of a text."""
+    return [
+        {"start": one.start, "end": one.end, "at": one.at, "complete": one.complete}
+        for one in pieces
+    ]
+
+
+def read_pieces(metadata: Mapping[str, Any], text: str) -> tuple[Piece, ...]:
+    """Read what an earlier compression kept; empty where that is not the present ``text``."""
+    records = metadata.get("pieces")
+    if not isinstance(records, list) or not all(map(_is_piece, records)):
+        return ()
+    pieces = tuple(Piece(0, r["start"], r["end"], r["at"], r["complete"]) for r in records)
+    length = pieces[-1].at + pieces[-1].end - pieces[-1].start if pieces else 0
+    return pieces if length == len(text) else ()
+
+
+def _is_piece(record: object) -> bool:
+    return (
+        isinstance(record, Mapping)
+        and all(isinstance(record.get(key), int) for key in ("start", "end", "at"))
+        and isinstance(record.get("complete"), bool)
+    )

@@ -3,13 +3,6 @@ from .approximate import ApproximateSearch as ApproximateSearch
 from .approximate import ApproximateUnits as ApproximateUnits
 from .assembly import fit_budget as fit_budget
 from .assembly import unit_of_chunks as unit_of_chunks
-from .corpus import Change as Change
-from .corpus import CorpusIndex as CorpusIndex
-from .corpus_evidence import CorpusEvidence as CorpusEvidence
-from .evidence import Evidence as Evidence
-from .evidence import EvidenceIndex as EvidenceIndex
-from .evidence import embed_evidence as embed_evidence
-from .evidence import retrieve_evidence as retrieve_evidence
 from .fusion import FusionMethod as FusionMethod
 from .fusion import fuse as fuse
 from .fusion import fuse_reciprocal_rank as fuse_reciprocal_rank
@@ -18,8 +11,6 @@ from .hybrid import DenseRetriever as DenseRetriever
 from .hybrid import HybridHit as HybridHit
 from .hybrid import hybrid as hybrid
 from .maxp import MaxPIndex as MaxPIndex
-from .media_store import MediaItem as MediaItem
-from .media_store import MediaStore as MediaStore
 from .multimodal import EmbedMedia as EmbedMedia
 from .multimodal import FoundMedia as FoundMedia
 from .multimodal import GenerateMedia as GenerateMedia
@@ -28,6 +19,9 @@ from .multimodal import MediaIndex as MediaIndex
 from .multimodal import add_media as add_media
 from .multimodal import nearest_media as nearest_media
 from .multimodal import retrieve_or_generate as retrieve_or_generate
+from .order import OrderedPassage as OrderedPassage
+from .order import PassageOrder as PassageOrder
+from .order import retrieve_in_order as retrieve_in_order
 from .queries import QueryTexts as QueryTexts
 from .queries import decompose as decompose
 from .queries import hyde as hyde
@@ -41,11 +35,6 @@ from .query_gates import EmbeddingQueryClassifier as EmbeddingQueryClassifier
 from .query_gates import PromptedQueryClassifier as PromptedQueryClassifier
 from .query_gates import classify_query as classify_query
 from .query_gates import judge_query as judge_query
-from .store_search import Listed as Listed
-from .store_search import Ranked as Ranked
-from .store_search import retrieve_from_store as retrieve_from_store
-from .tree_index import TreeChange as TreeChange
-from .tree_index import TreeIndex as TreeIndex
 from .tree_search import TreeScorer as TreeScorer
 from .tree_search import collapsed as collapsed
 from .tree_search import traverse as traverse

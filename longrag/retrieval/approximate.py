@@ -21,7 +21,9 @@ from longrag.indexing.vectors import blocks, check_vectors
 from longrag.ingestion.chunking import check_size
 from longrag.retrieval.maxp import MaxPIndex
 
-_KIND, _VERSION = "approximate_maxp", 1
+_KIND, _VERSION = "approximate_maxp", 2
+# The first one has no checksums.
+_OLDER = (1,)
 _FILE = "index.faiss"
 # FAISS trains on no more than this many vectors for each list or value.
 _TRAINING_ROWS = 100_000
@@ -218,7 +220,8 @@ class ApproximateMaxP:
             path,
             _KIND,
             _VERSION,
-            lambda folder: self._faiss.write_index(self._finder, str(folder / _FILE)),
+            lambda new, _: self._faiss.write_index(self._finder, str(new / _FILE)),
+            older=_OLDER,
         )
 
     @classmethod
@@ -245,7 +248,7 @@ class ApproximateMaxP:
                 )
             return finder
 
-        found = load_folder(path, _KIND, _VERSION, read)
+        found = load_folder(path, _KIND, _VERSION, read, older=_OLDER)
         return cls(index, search_settings=search_settings, _found=found)
 
 

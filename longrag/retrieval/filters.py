@@ -7,6 +7,7 @@ depends on how many documents pass and not on how many there are.
 
 from __future__ import annotations
 
+import copy
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Coroutine, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -260,9 +261,20 @@ def _allowed_values(key: object, wanted: object, name: str) -> tuple[str, frozen
     return key, frozenset(comparable(value) for value in values)
 
 
+def _own_copy(value: object) -> object:
+    # Of what JSON has, several times faster than deepcopy.
+    if type(value) is list:
+        return [_own_copy(one) for one in value]
+    if type(value) is dict:
+        return {key: _own_copy(one) for key, one in value.items()}
+    return value if isinstance(value, SCALARS) else copy.deepcopy(value)
+
+
 def _run_test(test: Test, metadata: Mapping[str, object]) -> bool:
+    # A read-only view gives the dict itself to what it is compared with.
+    shown = {key: _own_copy(value) for key, value in metadata.items()}
     try:
-        answer = test(MappingProxyType(metadata) if isinstance(metadata, dict) else metadata)
+        answer = test(MappingProxyType(shown))
     except Exception as error:
         # The document is not named: the caller may not be allowed to see it.
         raise InvalidParameterError(

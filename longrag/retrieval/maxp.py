@@ -19,17 +19,21 @@ from numpy.typing import ArrayLike, NDArray
 from longrag.errors import IndexFormatError, InvalidParameterError
 from longrag.indexing.codes import Codes
 from longrag.indexing.rows import VectorRows
-from longrag.indexing.runs import ranges
-from longrag.indexing.storage import load_arrays, save_arrays
+from longrag.indexing.runs import ranges, run_maxima, runs_within
+from longrag.indexing.saved_folders import SavedFolders
 from longrag.indexing.vectors import (
     Storage,
+    blocks,
     check_magnitude,
     check_vectors,
+    exact_inner_products,
+    inner_products,
+    inner_products_of_rows,
     largest_norm,
     pack,
     release_pages,
+    rounding_bound,
 )
-from longrag.retrieval.maxp_search import bound_units, rank_units
 from longrag.retrieval.maxp_table import Table, table_of, whole_runs
 
 _KIND = "maxp"
@@ -87,6 +91,14 @@ class MaxPIndex:
         packed = pack(checked, order, name="vectors", storage=storage)
         codes = Codes.of(packed) if len(packed) >= _CODED_CHUNKS else None
         self._table = table_of(packed, order, units, largest_norm(packed), codes)
+        self._saved = SavedFolders()
+
+    @classmethod
+    def _of(cls, table: Table) -> MaxPIndex:
+        index = cls.__new__(cls)
+        index._table = table
+        index._saved = SavedFolders()
+        return index
 
     @property
     def n_units(self) -> int:
@@ -170,10 +182,8 @@ class MaxPIndex:
         chunks[ranges(begins, ends)] = np.arange((ends - begins).sum())
         units, firsts = np.unique(unit_of_run, return_index=True)
         firsts = np.append(firsts, len(begins))
-        index = cls.__new__(cls)
         norm = rows.largest_norm
-        index._table = Table(vectors, chunks, units, firsts, begins, ends, norm, codes)
-        return index
+        return cls._of(Table(vectors, chunks, units, firsts, begins, ends, norm, codes))
 
     @classmethod
     def over(cls, vectors: NDArray[Any], unit_of_chunk: ArrayLike) -> MaxPIndex:
@@ -213,10 +223,8 @@ class MaxPIndex:
         begins, ends = begins[order], ends[order]
         numbers, firsts = np.unique(units[begins], return_index=True)
         firsts = np.append(firsts, len(begins))
-        index = cls.__new__(cls)
         chunks = np.arange(len(units))
-        index._table = Table(vectors, chunks, numbers, firsts, begins, ends, norm, codes)
-        return index
+        return cls._of(Table(vectors, chunks, numbers, firsts, begins, ends, norm, codes))
 
     def part(self, chunks: NDArray[np.int64]) -> MaxPIndex:
         """Return the index of some of the chunks, with their numbers and those of their units.
@@ -238,16 +246,16 @@ class MaxPIndex:
         begins, ends = rows[at], rows[np.append(at[1:], len(rows)) - 1] + 1 if len(at) else at
         unit_of_run = np.searchsorted(table.firsts, runs[at], side="right") - 1
         found, firsts = np.unique(unit_of_run, return_index=True)
-        part = type(self).__new__(type(self))
-        part._table = replace(
-            table,
-            units=table.units[found],
-            firsts=np.append(firsts, len(begins)),
-            begins=begins,
-            ends=ends,
-            whole=whole_runs(table, runs[at], begins, ends),
+        return self._of(
+            replace(
+                table,
+                units=table.units[found],
+                firsts=np.append(firsts, len(begins)),
+                begins=begins,
+                ends=ends,
+                whole=whole_runs(table, runs[at], begins, ends),
+            )
         )
-        return part
 
     def search(
         self, queries: ArrayLike, k: int, *, chunks: NDArray[np.int64] | None = None
@@ -370,13 +378,17 @@ class MaxPIndex:
 
         Raises:
             IndexFormatError: the path holds something else, which is left as it was.
+            StaleIndexError: another process has saved to the folder since this index was loaded
+                from it or saved to it; it is left as it was.
             OSError: the disk is full or cannot be written.
         """
-        table = self._table.packed()
-        arrays = {"vectors": table.vectors, "unit_of_chunk": table.unit_of_chunk}
-        if table.codes is not None:
-            arrays |= {f"codes_{name}": getattr(table.codes, name) for name in _CODES}
-        save_arrays(path, _KIND, _VERSION, arrays, {"largest_norm": table.largest_norm})
+        with self._saved.lock:
+            table = self._table.packed()
+            arrays = {"vectors": table.vectors, "unit_of_chunk": table.unit_of_chunk}
+            if table.codes is not None:
+                arrays |= {f"codes_{name}": getattr(table.codes, name) for name in _CODES}
+            meta = {"largest_norm": table.largest_norm}
+            self._saved.save(path, _KIND, _VERSION, arrays, meta)
 
     @classmethod
     def load(
@@ -392,7 +404,8 @@ class MaxPIndex:
         Raises:
             IndexFormatError: nothing there, damaged, of another kind or another version.
         """
-        arrays, meta = load_arrays(path, _KIND, _VERSION, mmap=mmap, verify=verify)
+        folders = SavedFolders()
+        arrays, meta = folders.load(path, _KIND, _VERSION, mmap=mmap, verify=verify)
         vectors, units = arrays.get("vectors"), arrays.get("unit_of_chunk")
         codes = {name: arrays[f"codes_{name}"] for name in _CODES if f"codes_{name}" in arrays}
         norm = meta.get("largest_norm")
@@ -407,9 +420,9 @@ class MaxPIndex:
                 "and save it again."
             )
         order = np.argsort(units, kind="stable")
-        index = cls.__new__(cls)
         coded = Codes(**codes) if codes else None
-        index._table = table_of(vectors, order, units, float(norm or 0.0), coded)
+        index = cls._of(table_of(vectors, order, units, float(norm or 0.0), coded))
+        index._saved = folders
         return index
 
 
@@ -464,3 +477,79 @@ def _check_unit_numbers(
     if len(wrong):
         raise InvalidParameterError(name, int(wrong[0]), "integers from 0 to 2**63 - 1")
     return array.astype(np.int64)
+
+
+def bound_units(
+    table: Table, queries: NDArray[np.float32]
+) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """Bound each unit's best score from below and above; both of shape (queries, units)."""
+    if table.codes is not None:
+        scanned, kept = table.whole or (table, slice(None))
+        bounds = table.codes.bounds(queries, scanned.begins, scanned.ends, table.largest_norm)
+        lower, upper = (bound[:, kept] for bound in bounds)
+        return _by_unit(table, lower), _by_unit(table, upper)
+    order = table.by_row
+    begins, ends = table.begins[order], table.ends[order]
+    in_order = np.full((len(queries), len(order)), -np.inf, dtype=np.float32)
+    for rows in blocks(len(table.vectors)):
+        runs = runs_within(begins, ends, rows)
+        if runs.start < runs.stop:
+            scores = inner_products(table.vectors[rows], queries)
+            here = in_order[:, runs]
+            found = run_maxima(scores, begins[runs] - rows.start, ends[runs] - rows.start)
+            np.maximum(here, found, out=here)
+    best = np.empty_like(in_order)
+    best[:, order] = in_order
+    best = _by_unit(table, best)
+    margins = np.array([[_rounding_bound(table, query)] for query in queries], np.float32)
+    return best - margins, best + margins
+
+
+def _by_unit(table: Table, of_runs: NDArray[np.float32]) -> NDArray[np.float32]:
+    if len(table.units) == len(table.begins):
+        return of_runs
+    return np.maximum.reduceat(of_runs, table.firsts[:-1], axis=1)
+
+
+def _rounding_bound(table: Table, query: NDArray[np.float32]) -> float:
+    norm = float(np.linalg.norm(query.astype(np.float64)))
+    return rounding_bound(len(query), norm, table.largest_norm)
+
+
+def rank_units(
+    table: Table,
+    query: NDArray[np.float32],
+    lower: NDArray[np.float32],
+    upper: NDArray[np.float32],
+    *,
+    k: int,
+) -> tuple[NDArray[np.float32], NDArray[np.int64], NDArray[np.int64]]:
+    """Return the k best units: exact scores, places in the table, rows of the best chunks.
+
+    The k-th largest lower bound is at most the k-th best score, so no unit whose upper bound is
+    smaller is in the answer. A rough score is off by at most ``bound``: a unit's best chunk has one
+    at most twice that below the largest of the unit.
+    """
+    kth_best = np.partition(lower, len(lower) - k)[len(lower) - k]
+    units = np.flatnonzero(upper >= kth_best)
+    rows, owners = _rows_of_units(table, units)
+    rough = inner_products_of_rows(table.vectors, rows, query)
+    firsts = np.flatnonzero(np.diff(owners, prepend=-1))
+    largest = np.repeat(np.maximum.reduceat(rough, firsts), np.diff(firsts, append=len(rows)))
+    near = rough >= largest - np.float32(2 * _rounding_bound(table, query))
+    rows, owners = rows[near], owners[near]
+    scores = exact_inner_products(table.vectors, rows, query)
+    # Rows ascend by unit and then by chunk, which is the rule for ties.
+    order = np.argsort(-scores, kind="stable")
+    first_of_unit = np.sort(np.unique(owners[order], return_index=True)[1])
+    winners = order[first_of_unit[:k]]
+    return scores[winners], owners[winners], rows[winners]
+
+
+def _rows_of_units(
+    table: Table, units: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    runs = ranges(table.firsts[units], table.firsts[units + 1])
+    begins, ends = table.begins[runs], table.ends[runs]
+    unit_of_run = np.repeat(units, table.firsts[units + 1] - table.firsts[units])
+    return ranges(begins, ends), np.repeat(unit_of_run, ends - begins)

@@ -21,7 +21,7 @@ from numpy.typing import ArrayLike
 
 from longrag.calls import Flow, Request, arun, ask, run
 from longrag.errors import GenerationError, InvalidParameterError
-from longrag.retrieval.media_store import Convert, MediaItem, MediaStore, Nearest, Wanted
+from longrag.indexing.media_store import Convert, MediaItem, MediaStore, Nearest, Wanted
 
 T = TypeVar("T")
 
@@ -299,6 +299,8 @@ class MediaIndex:
         Raises:
             InvalidParameterError: an item that cannot be saved; nothing was written.
             IndexFormatError: the path holds something else, which is left as it was.
+            StaleIndexError: another process has saved to the folder since this index was loaded
+                from it or saved to it; it is left as it was.
             OSError: the disk is full or cannot be written.
         """
         self._store.save(path, convert=convert)

@@ -20,10 +20,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from longrag.calls import Retry
 from longrag.errors import IndexFormatError, JournalError, LongragError, SummaryError
 from longrag.indexing.tree.tree import Tree
-from longrag.models import Retry
-from longrag.retrieval.tree_index import TreeIndex, TreeState
+from longrag.indices.tree import TreeIndex, TreeState
 from tests.chaos.frameworks import (
     CHANGED,
     TEXTS,

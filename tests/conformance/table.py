@@ -2,7 +2,7 @@
 
 A case has one expected value, worked out by the core or by hand. LlamaIndex and LangChain run it,
 sync and async, and all four must give that value. Results are compared as plain rows: ids, scores,
-texts, and the records of ``longrag.integration.records``.
+texts, and the records of ``longrag.retrieval.records``.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from langchain_core.documents import Document as LangChainDocument
 from llama_index.core import Document as LlamaDocument
 from llama_index.core.schema import NodeWithScore
 
+from longrag.retrieval.records import DocIds
 from longrag.types import Document, RetrievedNode, RetrievedUnit
 from tests.conftest import TOPICS, page
 from tests.fakes import hash_vector
@@ -146,7 +147,7 @@ def _check_types(value: Any) -> None:
         for key, one in value.items():
             assert type(key) is str, key
             _check_types(one)
-    elif type(value) is list:
+    elif type(value) in (list, DocIds):
         for one in value:
             _check_types(one)
     else:

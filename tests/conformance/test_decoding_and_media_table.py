@@ -16,7 +16,7 @@ import langchain_longrag as lc
 import llama_index_longrag as li
 from longrag.calls import run
 from longrag.decoding import build_decoder, parse_answer, riches_prompt
-from longrag.retrieval.media_store import MediaItem
+from longrag.indexing.media_store import MediaItem
 from longrag.retrieval.multimodal import MediaIndex
 from longrag.types import Document
 from tests.conformance.table import Case, Row, check_plain, expected_score

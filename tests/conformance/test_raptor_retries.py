@@ -20,11 +20,11 @@ from llama_index.core.rate_limiter import TokenBucketRateLimiter
 
 import langchain_longrag
 import llama_index_longrag
+from longrag.calls import RateLimit, Retry
 from longrag.errors import InvalidParameterError, ModelCallError, NoJournalWarning, SummaryError
-from longrag.models import RateLimit, Retry
 from tests.fakes.langchain import HashEmbeddings, ScriptedChatModel
 from tests.fakes.llama_index import HashEmbedding, ScriptedLLM
-from tests.longrag.integration.test_failures import answered
+from tests.longrag.calls.test_failures import answered
 
 TEXTS = {
     f"doc-{number:02d}": " ".join(

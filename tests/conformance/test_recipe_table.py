@@ -16,6 +16,7 @@ import langchain_longrag as lc
 import llama_index_longrag as li
 from longrag.calls import Embed, Generate, Search, run
 from longrag.indexing.keywords import KeywordIndex
+from longrag.indices.corpus import CorpusIndex
 from longrag.ingestion.builder import UnitBuilder
 from longrag.ingestion.units import embedding_text
 from longrag.models.tokens import count_tokens
@@ -28,7 +29,6 @@ from longrag.recipes import (
     reranking,
 )
 from longrag.refinement.reranking import scored_pieces
-from longrag.retrieval.corpus import CorpusIndex
 from longrag.retrieval.units import UnitIndex, retrieve
 from longrag.types import RetrievedUnit
 from tests.conformance.table import (

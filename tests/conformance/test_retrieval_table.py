@@ -28,11 +28,11 @@ from longrag.calls import Flow, run
 from longrag.indexing.keywords import KeywordIndex
 from longrag.indexing.tree.settings import TreeBuilder
 from longrag.indexing.tree.summaries import ExtractiveSummarizer
+from longrag.indices.tree import TreeIndex
 from longrag.ingestion import long_units, resolve_links
 from longrag.ingestion.units import embedding_text, titled_text
 from longrag.retrieval.assembly import place, unit_of_chunks
 from longrag.retrieval.hybrid import HybridHit, hybrid
-from longrag.retrieval.tree_index import TreeIndex
 from longrag.retrieval.tree_search import collapsed, keyword_scores, node_scores, traverse
 from longrag.retrieval.units import Hit, UnitIndex, embed_units
 from longrag.types import Chunk, LongUnit, RetrievedNode, RetrievedUnit
@@ -398,19 +398,19 @@ def test_keywords_stand_beside_every_retriever_alike(base, question, k, alpha, c
 
 
 @pytest.mark.parametrize(
-    ("metadata", "exact", "complete"),
+    "metadata",
     [
-        ({}, False, False),
-        ({"exact": True}, True, False),
-        ({"exact": True, "complete": True}, True, True),
-        ({"exact": "yes", "complete": 1}, False, False),
+        {},
+        {"exact": True},
+        {"exact": True, "complete": True, "short": True},
+        {"exact": "yes", "complete": 1},
     ],
 )
-def test_a_foreign_result_is_neither_exact_nor_complete(metadata, exact, complete):
+def test_a_foreign_result_is_neither_exact_nor_complete_whatever_its_metadata_say(metadata):
     node = TextNode(id_="a", text="The mill burned down.", metadata=metadata)
     document = LangChainDocument("The mill burned down.", id="a", metadata=metadata)
     for found in (from_llama(NodeWithScore(node=node)), from_langchain(document)):
-        assert (found.exact, found.complete) == (exact, complete)
+        assert (found.exact, found.complete, found.short) == (False, False, False)
 
 
 @pytest.mark.parametrize("title", [0, "0", 0.5, False, "Mills"])

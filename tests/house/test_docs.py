@@ -78,8 +78,8 @@ def test_every_component_of_langchain_is_used_on_a_page():
     told = "\n".join(page.read_text("utf-8") for page in LANGCHAIN)
     described = {name for name in langchain_longrag.__all__ if re.search(rf"\b{name}\b", told)}
     # What describes a vector store is no component.
-    profiles = {"StoreProfile", "register_store_profile"}
-    assert set(langchain_longrag.__all__) - described == profiles
+    kinds = {"StoreKind", "register_store"}
+    assert set(langchain_longrag.__all__) - described == kinds
 
 
 @pytest.mark.parametrize("page", PAGES, ids=names)

@@ -20,6 +20,6 @@ def test_every_class_that_is_named_is_there():
         for name in llama_index_longrag.__all__
         if inspect.isclass(getattr(llama_index_longrag, name))
     }
-    # A profile describes a store and is no component.
-    assert set(metadata["class_authors"]) == classes - {"StoreProfile"}
+    # A kind describes a store and is no component.
+    assert set(metadata["class_authors"]) == classes - {"StoreKind"}
     assert metadata["contains_example"] == bool(list((ROOT / "examples").glob("*.py")))

@@ -2,8 +2,8 @@
 
 import pytest
 
+from longrag.calls import Retry
 from longrag.errors import InvalidParameterError, SummaryError
-from longrag.models import Retry
 from tests.http.test_building import build_langchain, build_llama_index
 from tests.llama_index_longrag import stories
 from tests.openai_server import OpenAIServer, ScriptedWriter, hang_up, on_loopback, refuse, stall

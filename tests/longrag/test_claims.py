@@ -14,6 +14,7 @@ import pytest
 
 from longrag import claims
 from longrag.calls import Embed, Flow, Generate, arun, ask, run
+from longrag.indexing.database import IndexDatabase
 from longrag.journal import Journal
 
 ROOT = Path(__file__).parents[2]
@@ -23,12 +24,12 @@ RUN = """
 import os, sys, time
 from longrag.calls import Embed, Generate, run
 from longrag.journal import Journal
-path, hangs = sys.argv[1], sys.argv[2] == "hangs"
+path, seconds = sys.argv[1], {"hangs": 60, "slow": 0.5}.get(sys.argv[2], 0.02)
 log = os.open(path + ".asked", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
 def answer(request):
     name = request.prompt if isinstance(request, Generate) else request.texts[0]
     os.write(log, f"{name}\\n".encode())
-    time.sleep(60 if hangs else 0.02)
+    time.sleep(seconds)
     return "A" if isinstance(request, Generate) else [[1.0]] * len(request.texts)
 def flow():
     prompts = tuple(Generate(f"p{n}") for n in range(20))
@@ -45,6 +46,7 @@ def start(path: Path, manner: str = "") -> subprocess.Popen:
         [sys.executable, "-c", RUN, str(path), manner],
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         stdout=subprocess.PIPE,
+        start_new_session=True,
     )
 
 
@@ -62,19 +64,48 @@ def test_processes_on_one_journal_make_each_call_once(tmp_path):
     assert asked(path) == EVERY
 
 
-def test_the_claims_of_a_killed_process_are_taken_over_at_once(tmp_path):
+ENDS = {
+    "killed and reaped": lambda process: (process.kill(), process.wait()),
+    "killed and not reaped": lambda process: process.kill(),
+    "killed with its group": lambda process: os.killpg(process.pid, signal.SIGKILL),
+    "stopped": lambda process: process.send_signal(signal.SIGSTOP),
+}
+
+
+@pytest.mark.parametrize("end", ENDS.values(), ids=[*ENDS])
+@pytest.mark.parametrize("beside_index", [False, True])
+def test_the_claims_of_a_process_that_was_killed_or_stopped_are_taken_over_at_once(
+    beside_index, end, tmp_path
+):
     path = tmp_path / "journal"
+    if beside_index:
+        IndexDatabase(path, name="tree", kind="tree")
     hanging = start(path, "hangs")
     while not Path(f"{path}.asked").exists() or sum(asked(path).values()) < 3:
         time.sleep(0.02)
-    hanging.send_signal(signal.SIGKILL)
-    hanging.wait()
-    hanging.stdout.close()
+    end(hanging)
     in_flight = asked(path)
     begin = time.monotonic()
     assert start(path).communicate()[0].split() == [b"20"]
     assert time.monotonic() - begin < claims.CLAIM_SECONDS / 4
     assert asked(path) == EVERY + in_flight
+    hanging.kill()
+    hanging.communicate()
+
+
+def test_a_process_that_goes_on_keeps_the_answers_that_were_given_meanwhile(tmp_path):
+    path = tmp_path / "journal"
+    slow = start(path, "slow")
+    while not Path(f"{path}.asked").exists() or sum(asked(path).values()) < 3:
+        time.sleep(0.02)
+    slow.send_signal(signal.SIGSTOP)
+    assert start(path).communicate()[0].split() == [b"20"]
+    slow.send_signal(signal.SIGCONT)
+    assert slow.communicate()[0].split() == [b"20"]
+    with Journal(path) as journal:
+        assert [journal.get(f"p{n}") for n in range(20)] == ["A"] * 20
+        with journal._use() as rows:
+            assert rows.execute("SELECT count(*) FROM longrag_claim").fetchone() == (0,)
 
 
 def test_an_answer_is_waited_for_while_another_run_asks(tmp_path):
@@ -163,7 +194,7 @@ def test_claims_end_with_their_journal_their_process_or_their_time(tmp_path, mon
                 owned(**changed)
                 return not journal.claim(key)
 
-        ours = claims._read_start(os.getppid())
+        ours = claims._read_process(os.getppid())[1]
         assert holds(pid=os.getppid(), started=ours)
         assert not holds(pid=os.getppid(), started=ours + "1")
         assert not holds(pid=2**40)

@@ -6,6 +6,7 @@ import sqlite3
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +17,9 @@ from longrag.errors import (
     GenerationError,
     InvalidParameterError,
     JournalError,
+    JournalTimeoutError,
 )
+from longrag.indexing.database import IndexDatabase
 from longrag.journal import ANY_DOCUMENT, Journal
 
 
@@ -120,7 +123,7 @@ def test_a_closed_journal_says_so(path):
 def test_a_damaged_file_is_refused_and_left_alone(path):
     path.write_bytes(b"not a database at all" * 100)
     before = path.read_bytes()
-    with pytest.raises(JournalError, match="cannot open the journal"):
+    with pytest.raises(JournalError, match="cannot be opened"):
         Journal(path)
     assert path.read_bytes() == before
 
@@ -371,3 +374,42 @@ def test_a_purge_says_when_it_cannot_know_what_a_document_led_to(path):
     path.write_bytes(damaged)
     with Journal(path) as journal, pytest.raises(JournalError, match="is damaged"):
         journal.purge("document")
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
+def test_a_fork_waits_until_a_journal_that_is_being_opened_will_be_told_of_it(
+    tmp_path, monkeypatch
+):
+    opened, told = threading.Event(), []
+
+    def join(member):
+        opened.set()
+        time.sleep(0.3)
+        told.append(member)
+
+    monkeypatch.setattr("longrag.journal.forks.join", join)
+    made = []
+    thread = threading.Thread(target=lambda: made.append(Journal(tmp_path / "journal")))
+    thread.start()
+    opened.wait()
+    child = os.fork()
+    if not child:
+        os._exit(0 if told else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    thread.join()
+    made[0].close()
+
+
+def test_a_journal_beside_an_index_waits_no_longer_than_the_index_does(tmp_path):
+    database = IndexDatabase(tmp_path / "index.db", name="tree", kind="tree", timeout=0.2)
+    writer = sqlite3.connect(tmp_path / "index.db", isolation_level=None)
+    writer.execute("BEGIN IMMEDIATE")
+    begun = time.monotonic()
+    with pytest.raises(JournalTimeoutError, match=r"waited 0\.2 s for another process"):
+        Journal(database.journal_place())
+    # Without the index's timeout it would wait for 30 s.
+    assert time.monotonic() - begun < 20
+    writer.execute("ROLLBACK")
+    with Journal(database.journal_place()) as journal:
+        assert journal.put("prompt", "answer") == "answer"
+    writer.close()

@@ -14,7 +14,7 @@ import pytest
 from longrag import claims
 from longrag.errors import JournalError
 from longrag.indexing.database import IndexDatabase
-from longrag.integration.journals import open_journal, purge_journal
+from longrag.indices.journals import open_journal, purge_journal
 from longrag.journal import ANY_DOCUMENT, Journal
 
 ROOT = Path(__file__).parents[2]
@@ -23,7 +23,7 @@ RUN = """
 import os, sys, time
 from longrag.calls import Embed, Generate, run
 from longrag.indexing.database import IndexDatabase
-from longrag.integration.journals import open_journal
+from longrag.indices.journals import open_journal
 url, log, hangs = sys.argv[1], sys.argv[2], sys.argv[3] == "hangs"
 log = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
 def answer(request):
@@ -217,6 +217,6 @@ def test_tables_of_another_version_and_what_cannot_be_reached_are_refused(url):
         raise AssertionError("it was opened")
     sql(url, "DROP TABLE longrag_journal")
     sql(url, "CREATE TABLE longrag_journal (other TEXT)")
-    with pytest.raises(JournalError, match="failed"):
+    with pytest.raises(JournalError, match="cannot be used"):
         opened(url)
     assert sql(url, "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'") == [(0,)]

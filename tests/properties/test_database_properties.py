@@ -4,9 +4,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from longrag.indexing.database import IndexDatabase
+from longrag.indices.corpus import CorpusIndex
+from longrag.indices.corpus_database import KIND, DatabaseCorpus
 from longrag.ingestion.builder import UnitBuilder
-from longrag.retrieval.corpus import CorpusIndex
-from longrag.retrieval.corpus_database import KIND, DatabaseCorpus
 from longrag.types import Document
 from tests.fakes import HashEmbedder
 from tests.longrag.indexing.test_database import assert_equal, change

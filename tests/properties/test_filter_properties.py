@@ -19,8 +19,8 @@ from llama_index.core.vector_stores.types import FilterOperator, MetadataFilter,
 import langchain_longrag as lc
 import llama_index_longrag as li
 from longrag.calls import run
+from longrag.indices.corpus import CorpusIndex
 from longrag.ingestion.builder import UnitBuilder
-from longrag.retrieval.corpus import CorpusIndex
 from longrag.retrieval.filters import DocumentFilter
 from longrag.types import Document as CoreDocument
 from tests.fakes import HashEmbedder
@@ -312,7 +312,7 @@ def test_a_retriever_of_llamaindex_for_each_request_shares_what_evidence_needs()
     pages = [LlamaDocument(id_=f"d{n}", text=f"page {n}", metadata={"n": n}) for n in range(3)]
     index = li.LongRAGIndex.from_documents(pages, embed_model=HashEmbedding())
     first, second = (index.as_retriever(retriever_mode="evidence") for _ in range(2))
-    assert first._evidence is second._evidence
+    assert first._order is second._order
 
 
 async def test_a_call_narrows_the_filter_a_retriever_was_made_with_and_never_widens_it():

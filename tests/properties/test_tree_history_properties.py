@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from longrag.calls import Embed, run
 from longrag.indexing.tree.settings import TreeBuilder
 from longrag.indexing.tree.summaries import LlmSummarizer, Passage
-from longrag.retrieval.tree_index import TreeIndex
+from longrag.indices.tree import TreeIndex
 from longrag.types import Document
 
 

@@ -13,7 +13,7 @@ import uuid
 from pathlib import Path
 from urllib.parse import parse_qs, urlparse
 
-from longrag.integration.store_checks import WIDTH
+from longrag.stores.checks import WIDTH
 
 HNSW = {"hnsw_m": 16, "hnsw_ef_construction": 64, "hnsw_ef_search": 40}
 

@@ -255,7 +255,7 @@ class Collection:
         condition = search.get("filter") or {}
         if missing := [one for one in self.fields(condition) if one not in self.filters]:
             raise OperationFailure(f"Path '{missing[0]}' needs to be indexed as filter", 8)
-        if not search.get("exact") and not search["limit"] <= search["numCandidates"] <= MOST:
+        if not search["limit"] <= search["numCandidates"] <= MOST:
             raise OperationFailure("numCandidates must be from limit to 10000", 8)
         scored = [
             (cosine(row[search["path"]], search["queryVector"]), row)
@@ -267,13 +267,6 @@ class Collection:
         for row in found:
             row.pop(search["path"])
         return iter(found[: search["limit"]])
-
-    def find(self, condition, hidden, limit=0):
-        found = [copy.deepcopy(row) for row in self.rows.values() if self.passes(condition, row)]
-        for row in found:
-            for name in hidden or ():
-                row.pop(name, None)
-        return found[: limit or None]
 
 
 class AsyncCollection:
@@ -289,14 +282,6 @@ class AsyncCollection:
                 yield row
 
         return rows()
-
-    def find(self, *args, **kwargs):
-        found = self._collection.find(*args, **kwargs)
-
-        async def to_list(length):
-            return found
-
-        return SimpleNamespace(to_list=to_list)
 
 
 class PineconeIndex:
@@ -392,11 +377,6 @@ class Objects:
         passing = [one for one in self.rows.values() if self.passes(filters, one)]
         scored = sorted(((cosine(one.vector, vector), one) for one in passing), key=lambda x: -x[0])
         return self.found(scored[:limit])
-
-    def fetch_objects(self, filters, limit, **_):
-        assert limit <= MOST
-        passing = [(None, one) for one in self.rows.values() if self.passes(filters, one)]
-        return self.found(passing[:limit])
 
     def delete_many(self, where, **_):
         for id_ in [id_ for id_, one in self.rows.items() if self.passes(where, one)]:

@@ -8,13 +8,14 @@ import sys
 import tempfile
 import time
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from urllib.parse import parse_qs, urlparse
 
 import pytest
 
 from longrag.errors import DatabaseError, StoreError
-from longrag.integration.store_checks import check_rows, question_vector
+from longrag.stores.checks import check_rows, question_vector
 from tests.stores.made import WIDTH, name
 from tests.stores.stand_ins import search_server
 from tests.stores.test_stand_ins import llama_index_elasticsearch
@@ -96,7 +97,7 @@ async def test_a_postgres_that_dies_between_two_calls_is_told_and_asked_again(
 ):
     from llama_index.vector_stores.postgres import PGVectorStore
 
-    from llama_index_longrag.bridge.store_profiles.postgres import _Table
+    from llama_index_longrag.bridge import store_kinds
 
     store = PGVectorStore.from_params(
         connection_string=postgres.url("psycopg2"),
@@ -113,15 +114,16 @@ async def test_a_postgres_that_dies_between_two_calls_is_told_and_asked_again(
 
     before = await ask()
     assert len(before) == 4
-    statement = _Table._statement
+    kind = store_kinds.kind_of(store)
     with monkeypatch.context() as patched:
 
-        def die_first(table):
-            made = statement(table)
+        def die_first(query, limit):
+            made = kind.list_rows(query, limit)
             postgres.kill()
             return made
 
-        patched.setattr(_Table, "_statement", die_first)
+        own = replace(kind, list_rows=die_first)
+        patched.setitem(store_kinds._KINDS._registered, PGVectorStore, own)
         with pytest.raises(Exception, match=r"(?i)clos|terminat|connect|refused|no such file"):
             await ask()
     with pytest.raises(Exception, match=r"(?i)clos|terminat|connect|refused|no such file"):
@@ -269,6 +271,11 @@ def searched():
         yield fill(llama_index_elasticsearch(url)), index
 
 
+def lists(body):
+    """Whether a search keeps to one unit."""
+    return "'should'" in str(body)
+
+
 def twisted(index, monkeypatch, change):
     own = index.search
 
@@ -296,7 +303,7 @@ def test_a_late_answer_is_waited_for(searched, monkeypatch):
 
 def test_a_listing_that_lacks_rows_is_not_called_complete(searched, monkeypatch):
     checked, index = searched
-    twisted(index, monkeypatch, lambda hits, body: hits if "knn" in body else hits[1::2])
+    twisted(index, monkeypatch, lambda hits, body: hits[1::2] if lists(body) else hits)
     found, question = checked.retrieve("question 1", 4), question_vector("question 1")
     for one in found:
         texts = [row.text for row in ROWS if row.unit == one.unit]
@@ -313,7 +320,7 @@ def test_a_listing_that_lacks_rows_is_not_called_complete(searched, monkeypatch)
 def test_a_search_that_gives_fewer_rows_still_gives_as_many_units(searched, monkeypatch):
     checked, index = searched
     before = [one.unit for one in checked.retrieve("question 1", 4)]
-    twisted(index, monkeypatch, lambda hits, body: hits[:3] if "knn" in body else hits)
+    twisted(index, monkeypatch, lambda hits, body: hits if lists(body) else hits[:3])
     assert [one.unit for one in checked.retrieve("question 1", 4)] == before
 
 
@@ -325,19 +332,19 @@ def test_rows_of_other_units_in_a_listing_are_left_out(searched, monkeypatch):
         "_score": 1.0,
         "_source": {"content": "Of another unit.", "metadata": {"unit": "page-39.md"}},
     }
-    twisted(index, monkeypatch, lambda hits, body: hits if "knn" in body else [*hits, foreign])
+    twisted(index, monkeypatch, lambda hits, body: [*hits, foreign] if lists(body) else hits)
     assert "page-39.md" not in {one.unit for one in before}
     assert checked.retrieve("question 1", 2) == before
 
 
-@pytest.mark.parametrize("where", ["knn", "bool"])
-def test_a_row_that_names_no_unit_is_told(searched, monkeypatch, where):
+@pytest.mark.parametrize("in_listing", [False, True])
+def test_a_row_that_names_no_unit_is_told(searched, monkeypatch, in_listing):
     checked, index = searched
     foreign = {"_id": "foreign", "_score": 9.0, "_source": {"content": "Of none.", "metadata": {}}}
     twisted(
         index,
         monkeypatch,
-        lambda hits, body: [foreign, *hits] if ("knn" in body) == (where == "knn") else hits,
+        lambda hits, body: [foreign, *hits] if lists(body) == in_listing else hits,
     )
     with pytest.raises(StoreError, match="unit"):
         checked.retrieve("question 1", 2)

@@ -97,7 +97,7 @@ def test_vectors_live_in_a_store_of_the_users(kind, servers):
     # Rows that are not there are embedded again, and are then there.
     rows = again._rows
     lost = sorted(again._stored)[:3]
-    rows._profile.delete_nodes(store, lost)
+    rows._kind.delete_nodes(store, lost)
     assert len(rows.read(sorted(again._stored))) == len(again._stored) - 3
     third, model = load(context)
     assert 1 <= len(model.asked) <= 3

@@ -8,7 +8,7 @@ import pickle
 
 import pytest
 
-from longrag.integration.store_checks import CHECKS, check_rows, check_store
+from longrag.stores.checks import CHECKS, check_rows, check_store
 from tests.stores.made import (
     LANGCHAIN,
     LLAMA_INDEX,

@@ -159,7 +159,8 @@ def _rows(path: PathLike) -> Iterator[dict[str, Any]]:
                             f"line {number} of {path} must be a JSON object, got {row!r}"
                         )
                     yield row
-        except (ValueError, OSError, EOFError) as error:
+        # Brackets nested a thousand deep raise the last.
+        except (ValueError, OSError, EOFError, RecursionError) as error:
             if isinstance(error, InvalidDocumentError):
                 raise
             raise InvalidDocumentError(f"{path} cannot be read: {error}") from error

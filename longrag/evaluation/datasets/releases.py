@@ -67,7 +67,7 @@ def read_release(format: str, path: PathLike, *, name: str = "") -> Dataset:
         raise InvalidParameterError("format", format, f"one of {sorted(RELEASE_FORMATS)}")
     try:
         documents, questions = RELEASE_FORMATS[format](path)
-    except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
+    except (KeyError, TypeError, ValueError, IndexError, AttributeError, RecursionError) as error:
         if isinstance(error, InvalidDocumentError):
             raise
         raise InvalidDocumentError(

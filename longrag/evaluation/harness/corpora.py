@@ -27,11 +27,11 @@ from longrag.indexing import (
 )
 from longrag.indexing.tree.tree import Tree
 from longrag.ingestion import build_units, chunk_spans, group_documents, sentence_keys
-from longrag.ingestion.relations import SharedEntities, TitleMentions
+from longrag.ingestion.relations import TitleMentions
 from longrag.ingestion.units import document_sizes, titled_text
 from longrag.models.embedder import Embedder, LsaEmbedder
 from longrag.retrieval import MaxPIndex
-from longrag.retrieval.evidence import EvidenceIndex
+from longrag.retrieval.order import PassageOrder
 from longrag.types import Chunk, Document, LongUnit, Member
 
 T = TypeVar("T")
@@ -182,10 +182,6 @@ class Corpus:
     def _evidence_links(self) -> Links:
         return [*(self.dataset.links or ()), *self.titles()]
 
-    def related(self) -> Links:
-        """Return the pairs of documents that share a rare name."""
-        return self._once(("names",), lambda: list(SharedEntities()(self.documents)))
-
     def units(self, settings: Settings) -> tuple[list[LongUnit], Numbers]:
         """Return the units that are ranked, and the unit of each passage."""
         size = self.chunk_size(settings)
@@ -212,23 +208,22 @@ class Corpus:
 
         return self._once(("keywords", size), build)
 
-    def evidence(self, settings: Settings) -> EvidenceIndex:
-        """Return the evidence index of the passages."""
+    def order(self, settings: Settings) -> PassageOrder:
+        """Return the order in which the passages are read."""
         name, size = self.embedder_name(settings), self.chunk_size(settings)
 
-        def build() -> EvidenceIndex:
+        def build() -> PassageOrder:
             spans = self.spans(size)
             # A blank document has no passage, so that links with it lead nowhere.
             blank = set(range(len(self.documents))) - {span.document for span in spans}
-            return EvidenceIndex(
+            return PassageOrder(
                 [self._chunk(span) for span in spans],
                 self.vectors(name, size),
                 [pair for pair in self._evidence_links() if blank.isdisjoint(pair)],
-                related=[pair for pair in self.related() if blank.isdisjoint(pair)],
                 document_of=[span.document for span in spans],
             )
 
-        return self._once(("evidence", name, size), build)
+        return self._once(("order", name, size), build)
 
     def decoder(self, chunk_size: int | None, settings: Mapping[str, Any]) -> RichesDecoder:
         """Return a RICHES decoder over the sentences of the passages; the keys are made once.

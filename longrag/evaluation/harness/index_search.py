@@ -14,7 +14,7 @@ class EvidenceSystem(ModularSystem):
 
     def __init__(self, settings: Settings, corpus: Corpus) -> None:
         super().__init__(settings, corpus)
-        self._index = corpus.evidence(settings)
+        self._index = corpus.order(settings)
 
     def search(self, query: str, vector: Vector, budget: int | None) -> list[Found]:
         """Return the evidence for a question."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import zlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
@@ -11,22 +12,26 @@ from typing import Any, Final, TextIO
 
 from longrag.errors import IndexFormatError
 
-_VERSION: Final = 2
+_VERSION: Final = 3
+# Its lines have no checksums.
+_OLDER: Final = 2
+_SUM: Final = "crc32"
 
 
 class RunFile:
     """The results of one pipeline over one data set, a JSON line each, in the order of asking.
 
-    The first line says what they are results of; ``costs`` of the index follow once it was built. A
-    line that a kill cut off is dropped, and its question asked again.
+    The first line says what they are results of; ``costs`` of the index follow once it was built.
+    Each line ends with its checksum. A line that a kill cut off is dropped, and its question asked
+    again.
 
     Args:
         path: the file, made where it is not there; None keeps nothing.
         identity: what the results are of.
 
     Raises:
-        IndexFormatError: the file holds the results of something else, or a damaged line that is
-            not its last.
+        IndexFormatError: the file holds the results of something else, is of another version, or
+            has a damaged line.
     """
 
     def __init__(self, path: str | os.PathLike[str] | None, identity: Mapping[str, Any]) -> None:
@@ -69,23 +74,34 @@ class RunFile:
     def _write(self, *rows: Mapping[str, Any]) -> None:
         if self._file is not None:
             # Lines are handed to the system whole, so that a kill loses no line before them.
-            self._file.write("".join(json.dumps(row, ensure_ascii=True) + "\n" for row in rows))
+            self._file.write("".join(map(_line, rows)))
             self._file.flush()
 
     def _read(self, path: Path) -> None:
-        whole = 0
-        lines = list(_lines(path))
-        for number, (line, end) in enumerate(lines):
-            row = _object(line)
-            if row is None:
-                if number < len(lines) - 1:
-                    raise IndexFormatError(
-                        f"line {number + 1} of {path} is damaged; delete the file"
-                    )
+        whole, older = 0, False
+        for number, (line, end) in enumerate(_lines(path)):
+            if not line.endswith(b"\n"):
                 break
+            row = _row(line)
+            if number == 0 and row is not None:
+                older = row.get("version") == _OLDER
+                if row.get("version") not in (_VERSION, _OLDER):
+                    raise IndexFormatError(
+                        f"{path} holds no results that this release of longrag reads, which are of"
+                        f" version {_VERSION} or {_OLDER}. Delete it, or give another folder."
+                    )
+            if row is None or not (_is_whole(row) or (older and _SUM not in row)):
+                raise IndexFormatError(
+                    f"line {number + 1} of {path} is damaged. Delete the line to have its question"
+                    " asked again; delete the file where it is the first."
+                )
+            row.pop(_SUM, None)
             if number == 0:
-                if row != self._identity:
-                    raise IndexFormatError(f"{path} holds the results of another run: {row}")
+                if row != {**self._identity, "version": row["version"]}:
+                    raise IndexFormatError(
+                        f"{path} holds the results of another run: {row}. Delete it, or give"
+                        " another folder."
+                    )
             elif "costs" in row and "id" not in row:
                 self.costs = row["costs"]
             else:
@@ -103,10 +119,23 @@ def _lines(path: Path) -> Iterator[tuple[bytes, int]]:
             yield line, end
 
 
-def _object(line: bytes) -> dict[str, Any] | None:
-    """Return the object of a line; None where it is cut off or is not one."""
+def _line(row: Mapping[str, Any]) -> str:
+    """Write a row as a line with its checksum."""
+    return json.dumps({**row, _SUM: _checksum(row)}, ensure_ascii=True) + "\n"
+
+
+def _row(line: bytes) -> dict[str, Any] | None:
+    """Return the object of a line; None where it is not one."""
     try:
-        row = json.loads(line) if line.endswith(b"\n") else None
+        row = json.loads(line)
     except ValueError:
         return None
     return row if isinstance(row, dict) else None
+
+
+def _is_whole(row: Mapping[str, Any]) -> bool:
+    return row.get(_SUM) == _checksum({name: row[name] for name in row if name != _SUM})
+
+
+def _checksum(row: Mapping[str, Any]) -> str:
+    return f"{zlib.crc32(json.dumps(row, ensure_ascii=True).encode('ascii')):08x}"

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from hashlib import sha256
 from typing import Any, Final, Literal, TypeAlias, get_args, get_type_hints
 
-from longrag.errors import InvalidParameterError
+from longrag.errors import InvalidParameterError, check_arguments
 from longrag.retrieval.assembly import check_token_budget
 from longrag.retrieval.fusion import check_alpha
 
@@ -268,9 +268,7 @@ def change(settings: Settings, changes: Mapping[str, Any]) -> Settings:
     Raises:
         InvalidParameterError: there is no such setting, or it does not allow the value.
     """
-    unknown = next((name for name in changes if name not in NAMES), None)
-    if unknown is not None:
-        raise InvalidParameterError("settings", unknown, f"one of {list(NAMES)}")
+    check_arguments("a pipeline's settings", changes, NAMES)
     return replace(settings, **changes)
 
 

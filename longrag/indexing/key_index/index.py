@@ -40,7 +40,7 @@ from longrag.indexing.key_index.parts import (
 from longrag.indexing.key_index.runs import Content
 from longrag.indexing.key_index.sources import KeySources
 from longrag.indexing.key_index.token_ids import TokenIds, check_vocabulary, token_ids
-from longrag.indexing.storage import load_arrays, save_arrays
+from longrag.indexing.saved_folders import SavedFolders
 from longrag.ingestion.sentences import SentenceSplitter, split_sentences
 from longrag.models.tokenizer import (
     MARKERS,
@@ -97,6 +97,7 @@ class KeyIndex:
         self.vocab_size = settings.vocab_size
         self.min_length = settings.min_length
         self.tokenizer_fingerprint = fingerprint
+        self._saved = SavedFolders()
         roots = [part.root for part in self._parts]
         self.root = KeyState(tuple(lo for lo, _ in roots), tuple(hi for _, hi in roots), 0)
 
@@ -283,7 +284,9 @@ class KeyIndex:
                 yield tuple(ids[place].tolist()), part.sources[place]
 
     def _of(self, parts: Sequence[Part]) -> KeyIndex:
-        return KeyIndex(parts, self._settings, self.tokenizer_fingerprint)
+        made = KeyIndex(parts, self._settings, self.tokenizer_fingerprint)
+        made._saved = SavedFolders(self._saved)
+        return made
 
     def __len__(self) -> int:
         return sum(part.size for part in self._parts)
@@ -400,6 +403,8 @@ class KeyIndex:
 
         Raises:
             IndexFormatError: the folder holds something else.
+            StaleIndexError: another index was saved to the folder since this one, or what it was
+                made from, was loaded from it or saved to it; it is left as it was.
             OSError: the disk is full or cannot be written.
         """
         parts = settle(self._parts, self._settings, purge=True)
@@ -415,7 +420,7 @@ class KeyIndex:
             "tokenizer": self.tokenizer_fingerprint,
             "parts": len(parts),
         }
-        save_arrays(path, _KIND, _VERSION, arrays, meta)
+        self._saved.save(path, _KIND, _VERSION, arrays, meta)
 
     @classmethod
     def load(
@@ -440,7 +445,8 @@ class KeyIndex:
             IndexFormatError: nothing there, damaged, of another kind or another version.
             TokenizerError: the tokenizer is not the one the index was made with.
         """
-        arrays, meta = load_arrays(path, _KIND, _VERSION, mmap=mmap, verify=verify)
+        folders = SavedFolders()
+        arrays, meta = folders.load(path, _KIND, _VERSION, mmap=mmap, verify=verify)
         try:
             settings = Settings(meta["mode"], meta["vocab_size"], meta["min_length"])
             parts = load_parts(arrays, meta["parts"], settings)
@@ -450,6 +456,7 @@ class KeyIndex:
                 f"The arrays saved in {os.fspath(path)} do not make a KeyIndex. Rebuild the index "
                 "and save it again."
             ) from error
+        index._saved = folders
         if tokenizer is not None:
             index._check_tokenizer(as_tokenizer(tokenizer))
         return index

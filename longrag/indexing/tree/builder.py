@@ -17,6 +17,7 @@ from itertools import chain, islice
 from typing import Final
 
 from longrag.calls import Compute, Flow, announce, ask, together
+from longrag.errors import InvalidDocumentError
 from longrag.executors import Started
 from longrag.indexing.tree.assembly import TreeAssembly
 from longrag.indexing.tree.changes import Groups, History, OldGroups, regroup
@@ -26,7 +27,7 @@ from longrag.indexing.tree.events import LayerPlan
 from longrag.indexing.tree.settings import TreeBuilder
 from longrag.indexing.tree.tree import Tree
 from longrag.ingestion.units import check_documents
-from longrag.types import SCALARS, Document, comparable, stable_id
+from longrag.types import Document, comparable, stable_id
 
 # Python's default repr of an object, which holds its address.
 _ADDRESS: Final = re.compile(r" at 0x[0-9a-fA-F]+")
@@ -58,7 +59,8 @@ def build_tree(
         afresh: cluster every layer again; groups that come out as before are still not paid for.
 
     Raises:
-        InvalidDocumentError: a document cannot be ingested; see ``check_documents``.
+        InvalidDocumentError: a document cannot be ingested; see ``check_documents``. Or the scope
+            is a metadata key, under which it does not have one string, number or bool.
         SummaryError: clusters could not be summarised; it names them all. Every other summary of
             their layer was made, so that a journal has it.
         EmbeddingError: the embedder returned unusable vectors.
@@ -68,6 +70,8 @@ def build_tree(
     """
     check_documents(documents)
     settings = builder or TreeBuilder()
+    by_key = settings.scope not in ("corpus", "document")
+    groups = _by_value(documents, settings.scope) if by_key else []
     assembly = TreeAssembly(settings, documents, before, paid)
     leaves = assembly.add_leaves(unchanged)
     yield from announce(assembly.plan(leaves))
@@ -77,10 +81,10 @@ def build_tree(
     if settings.scope == "document":
         trees = [assembly.leaves_of(document) for document in documents]
         trees = [tree for tree in trees if afresh or not assembly.is_unchanged(tree)]
-    elif settings.scope != "corpus":
+    elif by_key:
         trees = [
             assembly.in_order(chain.from_iterable(map(assembly.leaves_of, alike)))
-            for alike in _by_value(documents, settings.scope)
+            for alike in groups
         ]
     elif before and not (afresh or _history_independent(settings.clustering())):
         history = History(before)
@@ -89,11 +93,24 @@ def build_tree(
 
 
 def _by_value(documents: Sequence[Document], key: str) -> list[list[Document]]:
-    """Group documents by a value of their metadata; those without one are a group as well."""
+    """Group documents by a value of their metadata.
+
+    Raises:
+        InvalidDocumentError: a document does not have one string, number or bool there.
+    """
     alike: dict[Hashable, list[Document]] = {}
     for document in documents:
         value = document.metadata.get(key)
-        found = comparable(value if isinstance(value, SCALARS) else None)
+        found = comparable(value)
+        # The key of what cannot be compared, such as a list, equals no other.
+        if found == comparable(None) or found != comparable(value):
+            given = repr(document.metadata[key]) if key in document.metadata else "nothing"
+            raise InvalidDocumentError(
+                f"document {document.id!r} has {given} under {key!r} in its metadata, where"
+                f" scope={key!r} needs one string, number or bool. Give it one, for instance"
+                " 'nobody', let scope name another key, which holds the name of a tree for every"
+                " document, or delete the document."
+            )
         alike.setdefault(found, []).append(document)
     return list(alike.values())
 

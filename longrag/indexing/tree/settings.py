@@ -23,7 +23,8 @@ Scope: TypeAlias = str
 """What becomes one tree.
 
 "corpus" is the whole corpus, and "document" each document, the protocol of the paper. Anything else
-is a metadata key, such as "tenant": one tree for the documents of each value.
+is a metadata key, such as "tenant": one tree for the documents of each value, which must be one
+string, number or bool.
 """
 
 
@@ -42,7 +43,7 @@ class TreeBuilder:
         clusterer: groups the nodes of a layer: a name that ``clusterer`` knows, or your own.
         summarizer: writes the summary of a group.
         scope: what becomes one tree: "corpus", "document", or a metadata key, of which each value
-            has a tree. Documents without a value, or with a list or a mapping, have one together.
+            has a tree. A document without a value, or with a list or a mapping, is refused.
         chunk_size: the largest size of a leaf, in tokens; None makes each document one leaf.
         max_cluster_tokens: the most tokens that one summary is made from.
         max_levels: the most levels above the leaves; None goes on until one node is left.

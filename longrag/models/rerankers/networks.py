@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from inspect import signature
 from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from longrag.errors import InvalidParameterError, MissingExtraError
+from longrag.errors import InvalidParameterError, MissingExtraError, check_arguments
 from longrag.models.rerankers.scorers import ScoreArray, as_scores
 
 if TYPE_CHECKING:
@@ -72,6 +73,9 @@ class Network:
                 weights that the task needs, a head for instance.
             OSError: nothing there, or no safetensors.
         """
+        # The weights are large: what the class does not take is refused before they are read.
+        _, _, *own = signature(cls).parameters
+        check_arguments(f"{cls.__name__}.load", settings, ("dtype", "device", *own))
         model, tokenizer = _load_checkpoint(
             path_or_name, cls._task, dtype=dtype, device=device, **cls._load_settings
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from langchain_longrag import ChatRiches
 from langchain_longrag.decoding.conversation import to_messages
-from longrag.integration.chat_prompts import build_prompt
+from longrag.decoding.conversation import build_prompt
 from longrag.models.tokenizer import MARKERS
 from tests.langchain_longrag.reading import PAGES, quoting, writing
 

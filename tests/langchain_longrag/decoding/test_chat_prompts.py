@@ -18,10 +18,10 @@ from langchain_core.runnables import ConfigurableField
 
 from langchain_longrag import ChatRiches
 from langchain_longrag.decoding.conversation import to_messages
+from longrag.decoding.conversation import build_prompt
 from longrag.errors import (
     InvalidParameterError,
 )
-from longrag.integration.chat_prompts import build_prompt
 from longrag.models.tokenizer import MARKERS
 from longrag.prompts import RICHES_SINGLE_HOP
 from tests.langchain_longrag.decoding.chatting import (

@@ -10,6 +10,7 @@ from langchain_core.retrievers import BaseRetriever
 
 from langchain_longrag import ChatRiches, RichesRetriever
 from longrag.errors import InvalidParameterError
+from longrag.retrieval.records import DocIds
 from tests.langchain_longrag.reading import FACTS, PAGES, quoting, writing
 
 QUESTION = "When did the mill burn down?"
@@ -45,7 +46,8 @@ def cited(message):
 CASES = [
     (finding("weir"), {"weir"}),
     (finding("weir", "mill"), {"weir"}),
-    (finding("x", doc_ids=["mill"], score=0.5), {"mill"}),
+    (finding("x", doc_ids=DocIds(["mill"]), score=0.5), {"mill"}),
+    (finding("x", doc_ids=["mill"], doc_id="mill", score=0.5), set()),
     (Finding(found=[PAGES[0]], asked=[]), {PAGES[0].id}),
     (["weir"], {"weir"}),
     ({"weir": 1.0}, {"weir"}),

@@ -10,8 +10,10 @@ from langchain_core.indexing import index
 
 from langchain_longrag import EvidenceRetriever, IndexRecordManager, LongRAGIndex, RaptorIndex
 from longrag.errors import IndexFormatError, InvalidParameterError, JournalError, SummaryError
-from longrag.integration.journals import open_journal
+from longrag.indices.journals import open_journal
 from tests.fakes.langchain import HashEmbeddings, replying
+
+KINDS = [(LongRAGIndex, {}), (RaptorIndex, {"summarizer": "extractive"})]
 
 
 def page(number, version=0):
@@ -42,6 +44,16 @@ async def test_an_index_in_a_database_is_as_it_was_left_and_followed_by_others(t
     assert again.embedding.calls["embed_documents"] == 0
     with pytest.raises(InvalidParameterError, match="chunk_size"):
         LongRAGIndex.open(path, HashEmbeddings(), chunk_size=17)
+
+
+@pytest.mark.parametrize(("kind", "settings"), KINDS)
+def test_a_save_holds_what_others_have_committed(kind, settings, tmp_path):
+    first, second = (kind.open(tmp_path / "i.db", HashEmbeddings(), **settings) for _ in range(2))
+    first.upsert([page(1)])
+    second.upsert([page(2)])
+    first.save(tmp_path / "saved")
+    loaded = kind.load(tmp_path / "saved", HashEmbeddings(), **settings)
+    assert sorted(loaded.documents_by_id()) == ["d1", "d2"]
 
 
 class Killed(BaseException):

@@ -7,7 +7,7 @@ from typing import Any
 
 from langchain_core.documents import Document
 
-from langchain_longrag import StoreProfile, register_store_profile
+from langchain_longrag import StoreKind, register_store
 from tests.fakes.langchain import (
     FilterStore,
     HashEmbeddings,
@@ -21,7 +21,7 @@ from tests.fakes.langchain import (
 QUERY = "old harbour"
 
 # Of ListStore, which it is made from, nothing is known.
-register_store_profile(FilterStore, StoreProfile(exhaustive=True))
+register_store(FilterStore, StoreKind(exact=True))
 
 
 def greedy(copies: int = 300, others: int = 9) -> list[Document]:

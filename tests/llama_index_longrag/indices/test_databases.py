@@ -7,6 +7,7 @@ from llama_index.core.schema import Document, IndexNode, MetadataMode, TextNode
 from llama_index.core.vector_stores.types import MetadataFilter, MetadataFilters
 
 from llama_index_longrag import LongRAGIndex, RaptorIndex
+from llama_index_longrag.bridge.documents import nodes_of
 from longrag.errors import (
     IndexFormatError,
     InvalidDocumentError,
@@ -73,7 +74,7 @@ def test_nodes_are_read_as_they_were_written(tmp_path):
     index = opened(tmp_path / "i.db")
     index.insert_nodes([node, IndexNode(index_id="else", text="Stands for all.", obj=object())])
     again = opened(tmp_path / "i.db")
-    (kept,) = again.source_nodes(["n"])
+    (kept,) = nodes_of(again.corpus.documents, ["n"])
     assert kept.to_dict() == node.to_dict()
     assert kept.get_content(MetadataMode.EMBED) == node.get_content(MetadataMode.EMBED)
     assert found(again, retriever_mode="evidence") == found(index, retriever_mode="evidence")

@@ -233,7 +233,7 @@ def test_a_query_engine_reads_in_two_turns_and_takes_what_others_take():
     llm = ScriptedLLM("1312")
     index = build([page(n) for n in range(8)])
     engine = index.as_query_engine(
-        llm=llm, similarity_top_k=2, token_budget=500, vector_store_query_mode="default"
+        llm=llm, similarity_top_k=2, token_budget=500, verbose=False, use_async=True
     )
     response = engine.query(QUESTION)
     assert str(response) == "1312"

@@ -356,7 +356,7 @@ def test_what_cannot_be_persisted_or_read_is_refused(nodes, pictures, tmp_path):
         odd.persist(str(tmp_path / "odd"))
     assert not (tmp_path / "odd").exists()
     (tmp_path / "saved" / "manifest.json").write_text("{}")
-    with pytest.raises(IndexFormatError, match="no manifest of a saved"):
+    with pytest.raises(IndexFormatError, match="damaged"):
         MediaQueryEngine.from_persist_dir(str(tmp_path / "saved"), Colours(), **THRESHOLDS)
 
 

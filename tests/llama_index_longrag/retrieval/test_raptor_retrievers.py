@@ -182,7 +182,9 @@ class TestSearch:
             ({"levels": []}, "levels"),
             ({"filters": {"a": 1}}, "filters"),
             ({"node_ids": ["a"]}, "node_ids"),
-            ({"doc_ids": ["a"]}, "doc_ids"),
+            ({"doc_ids": ["a"]}, "got 'doc_ids'. Keep to documents by filters."),
+            ({"vector_store_query_mode": "hybrid"}, "got 'vector_store_query_mode'. Hybrid"),
+            ({"embed_model": None}, "got 'embed_model'. The model is the index's."),
         ],
         ids=str,
     )
@@ -196,7 +198,7 @@ class TestSearch:
             RaptorRetriever(index=other)
 
     def test_settings_of_query_engines_are_passed_over(self, index):
-        retriever = index.as_retriever(vector_store_query_mode="default", streaming=True)
+        retriever = index.as_retriever(streaming=True, memory=None, node_postprocessors=[])
         assert isinstance(retriever, RaptorRetriever)
 
 

@@ -7,7 +7,7 @@ from llama_index.core.schema import Document, TextNode
 from llama_index.core.vector_stores.types import FilterCondition, MetadataFilter, MetadataFilters
 
 import llama_index_longrag as li
-from llama_index_longrag.bridge.store_profiles.base import combine_filters
+from llama_index_longrag.bridge.store_queries import combine_filters
 from longrag.errors import InvalidParameterError
 from longrag.indexing.keywords import KeywordIndex
 from tests.fakes.llama_index import HashEmbedding, ScriptedLLM

@@ -2,6 +2,7 @@
 
 import io
 import json
+import os
 import re
 import subprocess
 import sys
@@ -51,7 +52,8 @@ def test_index_then_ask(folder, capsys):
     assert "     of harbour.md, ships.md\n" in out
 
 
-def test_index_with_several_processes(folder, capsys, tmp_path):
+def test_index_with_several_processes(folder, capsys):
+    before = dict(os.environ)
     printed = []
     for name, count in (("one.db", "1"), ("two.db", "2")):
         given = ["--embedder", "lsa", "--build", "both", "--workers", count, "--file", name]
@@ -60,6 +62,7 @@ def test_index_with_several_processes(folder, capsys, tmp_path):
     assert "3 documents, 2 units, 3 chunks" in printed[0]
     assert printed[1].startswith("1742\n")
     assert printed[:2] == printed[2:]
+    assert os.environ == before
 
 
 def test_json_is_one_object_with_every_place(folder, capsys):
@@ -88,6 +91,26 @@ def test_every_way_of_searching(folder, capsys, how):
     answer = json.loads(run(capsys, "ask", "How many apple trees?", *how, "--json").out)
     assert answer["answer"] == "forty"
     assert answer["quotes"][0]["place"]["lines"] == [1, 1]
+
+
+def test_links_out_of_the_folder_are_told_and_followed_only_when_asked(folder, capsys):
+    (folder.parent / "salaries.txt").write_text("The harbour master earns 900 guilders.\n")
+    (folder / "notes2.txt").symlink_to("../salaries.txt")
+    (folder.parent / "shared").mkdir()
+    (folder.parent / "shared" / "mill.md").write_text("# Mill\n")
+    (folder / "shared").symlink_to("../shared")
+    index = ["index", folder, "--embedder", "lsa"]
+    printed = run(capsys, *index)
+    assert "longrag.db: 3 documents" in printed.out
+    first, second = printed.err.splitlines()
+    assert first.startswith("skipped notes2.txt: cannot read ")
+    assert second.startswith("skipped shared/: cannot read ")
+    assert "follow_links=True or `longrag index --follow-links`" in first
+    followed = json.loads(run(capsys, *index, "--follow-links", "--json").out)
+    assert (followed["added"], followed["skipped"]) == (["notes2.txt", "shared/mill.md"], [])
+    again = json.loads(run(capsys, *index, "--json").out)
+    assert (again["deleted"], len(again["skipped"])) == (["notes2.txt", "shared/mill.md"], 2)
+    assert run(capsys, "demo", folder, "Why?", status=2).err.count("leads out of") == 1
 
 
 FAKES = {
@@ -124,6 +147,8 @@ BAD = [
     (["index", "empty"], "files with text"),
     (["index", "pages", "--embedder", "word2vec"], "embedder must be"),
     (["index", "pages", "--embedder", "no_such_module:x"], "No module named"),
+    (["index", "pages", "--embedder", "..pages:x"], "relative import"),
+    (["index", "pages", "--embedder-options", "[" * 100_000], "a JSON object"),
     (["index", "pages", "--embedder", "json:nothing"], "no attribute 'nothing'"),
     (["index", "pages", "--embedder", "json:decoder"], "embedder must be"),
     (["index", "pages", "--embedder-options", "[1]"], "a JSON object"),

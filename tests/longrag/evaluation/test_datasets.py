@@ -302,6 +302,7 @@ def test_chunks_name_a_part_of_the_corpus(prepared, tmp_path):
         ('{"id": "1", "answers": []}', "no 'question'"),
         ("[1]", "line 1 of .* must be a JSON object"),
         ('{"id": ', "cannot be read"),
+        ("[" * 100_000, "cannot be read"),
     ],
 )
 def test_a_bad_row_is_named(prepared, tmp_path, row, match):

@@ -11,9 +11,9 @@ from longrag.calls import run
 from longrag.errors import InvalidParameterError
 from longrag.explorer import explore
 from longrag.indexing import ExtractiveSummarizer, TreeBuilder
+from longrag.indices import CorpusIndex
+from longrag.indices.tree import TreeIndex
 from longrag.models import LsaEmbedder
-from longrag.retrieval import CorpusIndex
-from longrag.retrieval.tree_index import TreeIndex
 from longrag.types import Document
 from tests.fakes import HashEmbedder
 from tests.longrag.explorer.pages import HOSTILE, Elements
@@ -135,12 +135,12 @@ def test_a_way_has_the_evidence_with_the_hop_that_led_to_it():
 
     ship = found("Where did the builder of the ship Corvina live?", token_budget=34)
     hop, begin = ship["zoe.md"]
-    assert (ship["rig.md"][0]["via"], hop["via"], begin) == ("question", "terms", "rig.md")
-    assert {"zoe", "lind"} <= set(hop["terms"])
+    assert (ship["rig.md"][0]["via"], hop["via"], begin) == ("question", "names", "rig.md")
+    assert {"Zoe", "Lind", "Zoe Lind"} <= set(hop["names"])
     assert hop["score"] > hop["direct"]
     mill = found("Who owns the old mill?", token_budget=26)
     assert (mill["weir.md"][0]["via"], mill["weir.md"][1]) == ("link", "mill.md")
-    assert mill["weir.md"][0]["terms"] == []
+    assert mill["weir.md"][0]["names"] == []
     assert sum(one["tokens"] for one, _ in mill.values()) <= 26
 
 

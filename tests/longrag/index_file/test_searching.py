@@ -82,5 +82,5 @@ def test_a_damaged_embedder_is_a_typed_error(index):
     with sqlite3.connect(file) as connection:
         connection.execute("UPDATE longrag_item SET content = x'00' WHERE part = 'fitted'")
     connection.close()
-    with pytest.raises(IndexFormatError, match="embedder is damaged"):
+    with pytest.raises(IndexFormatError, match="'lsa-a' is damaged"):
         IndexFile(file).search("Why?")

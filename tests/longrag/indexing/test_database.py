@@ -22,9 +22,9 @@ import llama_index_longrag as li
 from longrag.calls import run
 from longrag.errors import DatabaseError, IndexFormatError, InvalidParameterError
 from longrag.indexing.database import IndexDatabase, ItemsChange
+from longrag.indices.corpus import CorpusIndex
+from longrag.indices.corpus_database import KIND, DatabaseCorpus
 from longrag.ingestion.builder import UnitBuilder
-from longrag.retrieval.corpus import CorpusIndex
-from longrag.retrieval.corpus_database import KIND, DatabaseCorpus
 from longrag.types import Document
 from tests.fakes import HashEmbedder
 from tests.fakes.langchain import HashEmbeddings
@@ -229,7 +229,7 @@ def test_a_writer_that_waits_too_long_says_that_another_is_writing(tmp_path):
     impatient = DatabaseCorpus(database, UnitBuilder(**SIZES))
     other = sqlite3.connect(path)
     other.execute("BEGIN IMMEDIATE")
-    with pytest.raises(DatabaseError, match="another process is writing"):
+    with pytest.raises(DatabaseError, match="another process that is writing"):
         change(impatient, [page(2)])
     assert list(impatient.view().documents) == ["d1"]
     other.close()
@@ -257,12 +257,15 @@ def test_a_full_disk_is_a_typed_error_and_changes_nothing(tmp_path):
     assert_equal(opened(path), built([page(1), page(2)]))
 
 
-def test_a_change_after_another_is_refused_by_its_generation(place):
+def test_a_change_after_another_is_refused_by_its_revision(place):
     database = IndexDatabase(place, name="pages", kind=KIND)
     database.settings({})
-    assert database.write(ItemsChange(put={"document": {"a": b"1"}}), after=0) == 1
-    assert database.write(ItemsChange(put={"document": {"a": b"2"}}), after=0) is None
-    assert database.read(["document"]).new == {"document": {"a": b"1"}}
+    made = database.revision()
+    first = database.write(ItemsChange(put={"document": {"a": b"1"}}), after=made)
+    assert first == database.revision()
+    assert first.generation == 1
+    assert database.write(ItemsChange(put={"document": {"a": b"2"}}), after=made) is None
+    assert database.fetch("document", ["a"]) == {"a": b"1"}
 
 
 def test_a_server_that_goes_away_is_a_typed_error_and_comes_back(place, request):

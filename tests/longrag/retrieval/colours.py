@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 from hypothesis import strategies as st
 
-from longrag.retrieval import MediaItem
+from longrag.indexing import MediaItem
 from tests.images import flag
 
 

@@ -11,6 +11,7 @@ from longrag.errors import (
     InvalidParameterError,
     MissingExtraError,
 )
+from longrag.indexing.storage import save_folder
 from longrag.retrieval import ApproximateMaxP, MaxPIndex
 
 pytest.importorskip("faiss")
@@ -87,6 +88,14 @@ def test_it_is_saved_and_loaded_over_its_exact_index(approximate, corpus, tmp_pa
         ApproximateMaxP.load(tmp_path, MaxPIndex(np.eye(2), [0, 1]))
     (saved,) = tmp_path.glob("saved-*")
     (saved / "index.faiss").write_bytes(b"nothing")
+    with pytest.raises(IndexFormatError, match="its files are not those that were saved"):
+        ApproximateMaxP.load(tmp_path, exact)
+    save_folder(
+        tmp_path,
+        "approximate_maxp",
+        2,
+        lambda folder, _: (folder / "index.faiss").write_bytes(b"nothing"),
+    )
     with pytest.raises(IndexFormatError, match="no index of FAISS"):
         ApproximateMaxP.load(tmp_path, exact)
 

@@ -1,14 +1,17 @@
 """Filters: what they let pass, how they are combined, and that searches keep to them exactly."""
 
+import copy
+from types import MappingProxyType
+
 import numpy as np
 import pytest
 
 from longrag.calls import run
 from longrag.errors import InvalidParameterError
+from longrag.indices.corpus import CorpusIndex
+from longrag.indices.corpus_order import CorpusOrder
 from longrag.ingestion.builder import UnitBuilder
 from longrag.retrieval import maxp
-from longrag.retrieval.corpus import CorpusIndex
-from longrag.retrieval.corpus_evidence import CorpusEvidence
 from longrag.retrieval.filters import DocumentFilter, MetadataIndex, both
 from longrag.retrieval.maxp import MaxPIndex
 from longrag.types import Document
@@ -101,6 +104,51 @@ def test_a_function_cannot_change_metadata():
     assert METADATA["b"]["tenant"] == "blue"
 
 
+class Grabs:
+    """Changes whatever it is compared with."""
+
+    def __eq__(self, other):
+        other["tenant"] = "red"
+        return True
+
+    __hash__ = None
+
+
+def grab(data):
+    return data == Grabs()
+
+
+def append(data):
+    data["groups"][0].append("red")
+    return "red" in data["groups"][0]
+
+
+def put_in(data):
+    data["rights"]["red"] = True
+    return data["rights"]["red"]
+
+
+def fill(data):
+    data["vector"][:] = 1
+    return bool(data["vector"].all())
+
+
+@pytest.mark.parametrize("change", [append, put_in, fill, grab])
+def test_what_a_function_does_to_what_it_is_shown_is_gone_at_the_next_question(change):
+    given = {"tenant": "blue", "groups": [["blue"]], "rights": {"blue": True}}
+    metadata = MappingProxyType(given | {"vector": np.zeros(2)})
+    before = copy.deepcopy(dict(metadata))
+    corpus, embedder = CorpusIndex(), HashEmbedder()
+    for data in (metadata, dict(metadata)):
+        document = Document("a", "A page", "", data)
+        run(corpus.change(upsert=[document]), lambda one: embedder(one.texts, one.role))
+        assert set(corpus.view(DocumentFilter.of(change)).documents) == {"a"}
+        assert str(dict(data)) == str(before)
+        assert not corpus.view(DocumentFilter.of(lambda data: data["tenant"] == "red")).documents
+        red = DocumentFilter.of(lambda data: ["red"] in data["groups"] or "red" in data["rights"])
+        assert not corpus.view(red).documents
+
+
 @pytest.mark.parametrize("share", [0, 0.01, 0.2, 0.3, 0.9, 1])
 @pytest.mark.parametrize("storage", ["float32", "float16"])
 @pytest.mark.parametrize("coded_from", [1, 10**6])
@@ -175,11 +223,11 @@ def test_a_piece_that_is_a_whole_unit_is_searched_only_when_all_its_documents_pa
     assert view.units == ()
 
 
-def test_evidence_of_a_filter_that_passes_nothing_is_nothing_and_not_everything():
+def test_the_order_of_a_filter_that_passes_nothing_is_empty_and_not_everything():
     index, _ = corpus()
-    evidence = CorpusEvidence(index)
-    everything = evidence.index(index.view())
-    nothing = evidence.index(index.view(DocumentFilter.of({"tenant": "green"})))
+    order = CorpusOrder(index)
+    everything = order.over(index.view())
+    nothing = order.over(index.view(DocumentFilter.of({"tenant": "green"})))
     assert len(everything.passages) > 0
     assert nothing.passages == ()
-    assert evidence.index(index.view(DocumentFilter.of({}))) is everything
+    assert order.over(index.view(DocumentFilter.of({}))) is everything

@@ -11,19 +11,9 @@ from longrag.calls import Embed, ListChunks, Search, arun, run
 from longrag.errors import EmbeddingError, InvalidParameterError, StoreError
 from longrag.indexing import KeywordIndex, TreeBuilder, build_tree
 from longrag.ingestion import build_units, chunk_unit, embedding_text
-from longrag.retrieval import (
-    Hit,
-    Listed,
-    Ranked,
-    UnitIndex,
-    collapsed,
-    embed_units,
-    fuse,
-    hybrid,
-    retrieve,
-    retrieve_from_store,
-)
+from longrag.retrieval import Hit, UnitIndex, collapsed, embed_units, fuse, hybrid, retrieve
 from longrag.retrieval.tree_search import node_scores
+from longrag.stores import Listed, Ranked, retrieve_from_store
 from longrag.types import Chunk, Document
 from tests.fakes import HashEmbedder, hash_vector
 

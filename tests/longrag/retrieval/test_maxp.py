@@ -9,7 +9,7 @@ import pytest
 from longrag.errors import EmbeddingError, IndexFormatError, InvalidParameterError
 from longrag.indexing.storage import save_arrays
 from longrag.indexing.vectors import BLOCK_ROWS
-from longrag.retrieval import MaxPIndex, maxp, maxp_search
+from longrag.retrieval import MaxPIndex, maxp
 
 # Two units of two chunks and one of one chunk, worked by hand for the query (1, 0):
 # unit 7 scores max(1, 3) by chunk 2, unit 2 scores 3 by chunk 1 and again by 4, unit 5 scores 2.
@@ -372,7 +372,7 @@ def test_a_batch_over_a_saved_index_reads_the_codes_and_few_vectors(monkeypatch,
     vectors = np.random.default_rng(0).standard_normal((4000, 8)).astype(np.float32)
     MaxPIndex(vectors, np.arange(4000)).save(tmp_path)
     loaded = MaxPIndex.load(tmp_path)
-    monkeypatch.setattr(maxp_search, "inner_products", None)  # what reads all vectors
+    monkeypatch.setattr(maxp, "inner_products", None)  # what reads all vectors
     found = loaded.search(vectors[:40], 1)[1]
     best = (vectors[:40] @ vectors.T).argmax(axis=1)
     assert found[:, 0].tolist() == best.tolist()

@@ -14,7 +14,8 @@ from longrag.errors import (
     GenerationError,
     InvalidParameterError,
 )
-from longrag.retrieval import FoundMedia, MediaIndex, MediaItem
+from longrag.indexing import MediaItem
+from longrag.retrieval import FoundMedia, MediaIndex
 from tests.images import COLOURS, ColourEmbedder, flag
 from tests.longrag.retrieval.colours import items, nan
 

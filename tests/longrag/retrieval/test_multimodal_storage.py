@@ -13,9 +13,9 @@ from longrag.errors import (
     IndexFormatError,
     InvalidParameterError,
 )
-from longrag.indexing import storage
+from longrag.indexing import MediaItem, storage
 from longrag.indexing.storage import save_arrays
-from longrag.retrieval import MediaIndex, MediaItem
+from longrag.retrieval import MediaIndex
 from tests.images import COLOURS, ColourEmbedder, flag
 from tests.longrag.retrieval.colours import QUERIES, images, items
 

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from longrag.errors import IndexFormatError, InvalidParameterError
 from longrag.retrieval import Gate, QueryClassifier
-from longrag.retrieval.query_features import READ_FIRST, READ_LAST, blocks
+from longrag.retrieval.query_classifier import READ_FIRST, READ_LAST, blocks
 
 DATA = Path(__file__).parents[3] / "benchmarks" / "query_classifier"
 TESTS = ("test", "test_styles")

@@ -63,6 +63,10 @@ def test_a_url_with_a_password_is_refused_and_not_repeated():
     with pytest.raises(InvalidParameterError, match=r"without a user, .* Give api_key") as raised:
         VllmLanguageModel("http://me:s3cret@vllm/v1", model="m", tokenizer=TOKENIZER, end_ids=())
     assert "s3cret" not in str(raised.value)
+    for url in ("ftp://me:s3cret@vllm/v1", "http://vllm/v1?key=s3cret"):
+        with pytest.raises(InvalidParameterError, match="Give api_key") as raised:
+            VllmLanguageModel(url, model="m", tokenizer=TOKENIZER, end_ids=())
+        assert "s3cret" not in str(raised.value)
 
 
 @pytest.mark.parametrize(

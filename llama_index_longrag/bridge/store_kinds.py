@@ -1,0 +1,579 @@
+"""The classes of vector stores that are known, and what is known of each.
+
+What servers were never run with is used as far as their documentation goes: their rankings are not
+called exact, nor their units complete.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any, Final
+
+from llama_index.core.schema import BaseNode
+from llama_index.core.vector_stores.simple import SimpleVectorStore
+from llama_index.core.vector_stores.types import (
+    BasePydanticVectorStore,
+    FilterOperator,
+    MetadataFilter,
+    MetadataFilters,
+    VectorStoreQueryMode,
+)
+from llama_index.core.vector_stores.utils import build_metadata_filter_fn, metadata_dict_to_node
+
+from llama_index_longrag.bridge.sql_filters import filter_condition
+from llama_index_longrag.bridge.store_queries import (
+    StoreKind,
+    StoreQuery,
+    combine_filters,
+    list_nodes,
+    narrow_rows,
+    rank_rows,
+)
+from longrag.stores.databases import (
+    MILVUS_MOST,
+    MONGO_MOST,
+    ONE_STATEMENT,
+    POSTGRES_DEEP,
+    SERVER_MOST,
+    by_type,
+    check_plain_key,
+    compare_terms,
+    count_approximate_indexes,
+    exhaustive_index,
+    is_flat,
+    join_conditions,
+    lance_indexes,
+    lance_rows,
+    milvus_condition,
+    milvus_is_flat,
+    postgres_condition,
+    set_candidates,
+    sql_condition,
+)
+from longrag.stores.kinds import Call, Rows, StoreKinds, method
+
+_DENSE: Final = VectorStoreQueryMode.DEFAULT
+
+# As many rows as Chroma is asked for where a smaller search has not found enough units.
+_DEEP: Final = 10_000
+
+# As many points as one page of a listing has.
+_PAGE: Final = 1_000
+
+# Enough for every partition of an inverted file.
+_ALL_PARTITIONS: Final = 1 << 16
+
+
+def _list_simple(query: StoreQuery, limit: int | None) -> Call:
+    store = query.store
+    if not isinstance(store, SimpleVectorStore) or query.settings.doc_ids is not None:
+        raise NotImplementedError
+    metadata = dict(store.data.metadata_dict)
+    if len(metadata) < len(store.data.embedding_dict):
+        raise NotImplementedError  # it was saved without them
+    # Each on its own, since the framework's function knows no filters within others.
+    tests = [
+        build_metadata_filter_fn(metadata.__getitem__, filters)
+        for filters in (query.settings.filters, query.having(filters=None).filters())
+        if filters is not None and filters.filters
+    ]
+    try:
+        ids = [node_id for node_id in metadata if all(test(node_id) for test in tests)]
+    except ValueError as error:
+        raise NotImplementedError from error
+    if limit is not None:
+        return Call(lambda: ids[:limit])
+    if store.stores_text:  # a subclass that also holds the nodes
+        return method(store, "get_nodes", ids, without=BasePydanticVectorStore)
+
+    def check(nodes: list[BaseNode]) -> list[BaseNode]:
+        if len(nodes) < len(ids):
+            raise NotImplementedError  # the docstore does not hold the store's nodes
+        return nodes
+
+    call = method(query.index.docstore, "get_nodes", ids, raise_error=False)
+    return replace(call, then=check)
+
+
+def _read_simple(store: Any, node_ids: Sequence[str]) -> Mapping[str, Sequence[float] | None]:
+    known = store.data.embedding_dict
+    return {id_: known[id_] for id_ in node_ids if id_ in known}
+
+
+def _deepen_faiss(query: StoreQuery) -> StoreQuery:
+    """Let a graph or an inverted file compare the query with every vector that it keeps."""
+    index, own = query.store.client, type(query.store).query.__module__.count("faiss")
+    if query.depth > 1 or is_flat(index) or not own:
+        raise NotImplementedError
+    store = query.store.model_copy()
+    store._faiss_index = exhaustive_index(index)
+    return replace(query, store=store)
+
+
+def _rank_faiss(query: StoreQuery) -> Call:
+    index = query.store.client
+    exact = query.depth > 0 or is_flat(index)
+    return replace(rank_rows(query), then=lambda rows: Rows(rows, exact, len(rows) >= index.ntotal))
+
+
+def _deepen_chroma(query: StoreQuery) -> StoreQuery:
+    if query.depth > 1:
+        raise NotImplementedError
+    return replace(query, top_k=max(query.top_k, _DEEP))
+
+
+def _list_chroma(query: StoreQuery, limit: int | None) -> Call:
+    if limit is None:
+        return list_nodes(query)
+    from llama_index.vector_stores.chroma.base import _to_chroma_filter
+
+    filters = query.filters()
+    where = _to_chroma_filter(filters) if filters is not None and filters.filters else None
+    asked = partial(query.store.client.get, where=where, limit=limit, include=[])
+    return Call(asked, then=lambda found: found["ids"])
+
+
+def _read_chroma(store: Any, node_ids: Sequence[str]) -> Mapping[str, Sequence[float] | None]:
+    """Return the vectors of the nodes that are there, which its class leaves out."""
+    found = store.client.get(ids=list(node_ids), include=["embeddings"])
+    return dict(zip(found["ids"], found["embeddings"], strict=True))
+
+
+def _is_exact_in_qdrant(query: StoreQuery) -> bool:
+    """Whether it is a local client, or a server that was told to rank exhaustively."""
+    params = query.settings.kwargs.get("search_params")
+    exact = params.get("exact") if isinstance(params, dict) else getattr(params, "exact", None)
+    return exact is True or _is_local(query.store)
+
+
+def _is_local(store: Any) -> bool:
+    return type(getattr(store.client, "_client", None)).__name__ == "QdrantLocal"
+
+
+def _deepen_qdrant(query: StoreQuery) -> StoreQuery:
+    if query.depth > 1 or _is_local(query.store):
+        raise NotImplementedError
+    params = query.settings.kwargs.get("search_params")
+    if params is not None and not isinstance(params, dict):
+        params = params.model_dump(exclude_unset=True)
+    return query.having_kwargs(search_params={**(params or {}), "exact": True})
+
+
+def _list_qdrant(query: StoreQuery, limit: int | None) -> Call:
+    store, filters = query.store, query.filters()
+    asked: dict[str, Any] = {
+        "collection_name": store.collection_name,
+        "scroll_filter": store._build_subfilter(filters) if filters and filters.filters else None,
+        "with_vectors": False,
+        "limit": limit or _PAGE,
+    }
+    shard = query.settings.kwargs.get("shard_identifier")
+    if shard is not None:
+        asked["shard_key_selector"] = store._generate_shard_key_selector(shard)
+
+    def scroll() -> list[Any]:
+        points, offset = store._client.scroll(**asked)
+        while offset is not None and limit is None:
+            page, offset = store._client.scroll(**asked, offset=offset)
+            points += page
+        return list(points)
+
+    async def ascroll() -> list[Any]:
+        if store._aclient is None:
+            return await asyncio.to_thread(scroll)
+        points, offset = await store._aclient.scroll(**asked)
+        while offset is not None and limit is None:
+            page, offset = await store._aclient.scroll(**asked, offset=offset)
+            points += page
+        return list(points)
+
+    return Call(scroll, ascroll, lambda points: store.parse_to_query_result(points).nodes)
+
+
+def _narrow_duckdb(query: StoreQuery) -> StoreQuery:
+    """Filter by its class, which writes the key, and no value, into a path."""
+    check_plain_key(query.unit_key)
+    return narrow_rows(query)
+
+
+def _list_duckdb(query: StoreQuery, limit: int | None) -> Call:
+    check_plain_key(query.unit_key)
+    return list_nodes(query)
+
+
+# PostgreSQL's class writes the values of filters into the text of its SQL. None goes that way here,
+# not of the user's filters either: conditions are expressions with parameters, which the class lets
+# a function of the user's add to its statements.
+
+
+def _postgres_conditions(query: StoreQuery) -> list[Callable[[Any], Any]]:
+    """Return functions that make a condition from the class of the table."""
+    made: list[Callable[[Any], Any]] = []
+    own, names, key = query.settings.filters, query.named, query.unit_key
+    if own is not None and own.filters:
+        made.append(lambda table: filter_condition(table.metadata_, own))
+    if names:
+        inside = bool(query.only)
+        made.append(lambda table: postgres_condition(table.metadata_, key, names, inside=inside))
+    return made
+
+
+def _deepen_postgres(query: StoreQuery) -> StoreQuery:
+    """Let the index search as much as it can, and then let the ranking do without."""
+    if query.depth > 2 or (query.depth == 1 and not query.store.hnsw_kwargs):
+        raise NotImplementedError
+    return query.having_kwargs(hnsw_ef_search=POSTGRES_DEEP) if query.depth == 1 else query
+
+
+def _rank_postgres(query: StoreQuery) -> Call:
+    """Search with further conditions, and ask in the same statement whether there is an index."""
+    store, conditions = query.store, _postgres_conditions(query)
+    store._initialize()  # a copy that is not connected would connect for every question
+    own = store._customize_query_fn
+
+    def customize(statement: Any, table: Any, **kwargs: Any) -> Any:
+        if own is not None:
+            statement = own(statement, table, **kwargs)
+        for condition in conditions:
+            statement = statement.where(condition(table))
+        distance = statement.selected_columns.get("distance")
+        if distance is None:
+            return statement
+        if query.depth == 2:
+            # No index serves the order of an expression other than the distance itself.
+            statement = statement.order_by(None).order_by(distance.element + 0)
+        counted = count_approximate_indexes(store.schema_name, table.__tablename__)
+        return statement.add_columns(counted.label(_INDEXES))
+
+    def check(rows: Sequence[Any]) -> Rows:
+        indexes = [_pop_index_flag(row.node) for row in rows]
+        exact = query.settings.mode == _DENSE and (query.depth == 2 or not any(indexes))
+        return Rows(rows, exact and bool(rows))
+
+    changed = store.model_copy()
+    changed._customize_query_fn = customize
+    return replace(rank_rows(replace(query.having(filters=None), store=changed)), then=check)
+
+
+_INDEXES: Final = "longrag_approximate_indexes"
+_CUSTOM: Final = "custom_fields"
+
+
+def _pop_index_flag(node: BaseNode) -> bool:
+    """Take out of a node what was selected beside its columns: whether there are indexes."""
+    custom = dict(node.metadata.pop(_CUSTOM, None) or {})
+    indexes = custom.pop(_INDEXES, 1)
+    if custom:
+        node.metadata[_CUSTOM] = custom
+    return bool(indexes)
+
+
+def _list_postgres(query: StoreQuery, limit: int | None) -> Call:
+    store, conditions = query.store, _postgres_conditions(query)
+
+    def make() -> Any:
+        from sqlalchemy import select
+
+        store._initialize()
+        table = store._table_class
+        statement = select(table.node_id, table.text, table.metadata_)
+        passing = statement.where(*[condition(table) for condition in conditions])
+        return passing.order_by(table.id).limit(limit)
+
+    def run() -> Sequence[Any]:
+        with store._session() as session:
+            session.connection(execution_options=ONE_STATEMENT)
+            rows: Sequence[Any] = session.execute(make()).all()
+            return rows
+
+    async def arun() -> Sequence[Any]:
+        async with store._async_session() as session:
+            await session.connection(execution_options=ONE_STATEMENT)
+            rows: Sequence[Any] = (await session.execute(make())).all()
+            return rows
+
+    def convert(rows: Sequence[Any]) -> list[BaseNode]:
+        return [metadata_dict_to_node(row.metadata_, text=str(row.text)) for row in rows]
+
+    return Call(run, arun, convert)
+
+
+def _narrow_milvus(query: StoreQuery) -> StoreQuery:
+    """Join the user's own filters, as the store's class writes them, and those for units."""
+    from llama_index.vector_stores.milvus.base import _to_milvus_filter
+
+    own, parts = query.settings, []
+    kwargs = dict(own.kwargs)
+    scalar = kwargs.pop("milvus_scalar_filters", None)
+    if own.node_ids is not None:
+        raise NotImplementedError
+    if own.filters is not None or scalar is not None:
+        parts.append(_to_milvus_filter(own.filters, scalar))
+    elif kwargs.get("string_expr"):
+        parts.append(kwargs["string_expr"])
+    if own.doc_ids:
+        parts.append(milvus_condition(query.store.doc_id_field, own.doc_ids, inside=True))
+    if query.named:
+        key = check_plain_key(query.unit_key)
+        parts.append(milvus_condition(key, query.named, inside=bool(query.only)))
+    kwargs["string_expr"] = " and ".join(f"({part})" for part in parts)
+    return query.having(filters=None, doc_ids=None, kwargs=kwargs)
+
+
+def _rank_milvus(query: StoreQuery) -> Call:
+    store, call = query.store, rank_rows(query)
+
+    def is_exact() -> bool:
+        where = store.uri, store.collection_name, store.embedding_field
+        return query.settings.mode == _DENSE and milvus_is_flat(store.client, *where)
+
+    async def search() -> Rows:
+        return Rows(await call.amake(), await asyncio.to_thread(is_exact))
+
+    return Call(lambda: Rows(call.do(), is_exact()), search)
+
+
+def _list_milvus(query: StoreQuery, limit: int | None) -> Call:
+    store, most = query.store, limit or MILVUS_MOST
+
+    def rows() -> list[BaseNode]:
+        items = store.client.query(
+            collection_name=store.collection_name,
+            filter=_narrow_milvus(query).settings.kwargs["string_expr"],
+            output_fields=["*"],
+            limit=most,
+        )
+        if limit is None and len(items) >= most:
+            raise NotImplementedError  # there may be more than one answer holds
+        return [metadata_dict_to_node(dict(one), text=one.get(store.text_key)) for one in items]
+
+    return Call(rows)
+
+
+def _narrow_lance(query: StoreQuery) -> StoreQuery:
+    field = f"metadata.{check_plain_key(query.unit_key)}"
+    added = sql_condition(field, query.named, inside=bool(query.only))
+    return query.having_kwargs(where=join_conditions(_read_lance_filter(query), added)).having(
+        filters=None
+    )
+
+
+def _read_lance_filter(query: StoreQuery) -> str:
+    own = query.settings
+    if own.node_ids is not None:
+        raise NotImplementedError
+    where = str(own.kwargs.get("where") or "")
+    return (
+        where if own.filters is None else join_conditions(where, _write_nested(own.filters, query))
+    )
+
+
+def _write_nested(filters: MetadataFilters, query: StoreQuery) -> str:
+    """Write filters as the store's class does, which knows none within others."""
+    from llama_index.vector_stores.lancedb.base import _to_lance_filter
+
+    keys = query.store._metadata_keys
+    parts = [
+        f"({_write_nested(one, query)})"
+        if isinstance(one, MetadataFilters)
+        else _to_lance_filter(MetadataFilters(filters=[one]), keys)
+        for one in filters.filters
+    ]
+    joined = filters.condition.value if filters.condition is not None else "and"
+    return f" {joined.upper()} ".join(parts)
+
+
+def _deepen_lance(query: StoreQuery) -> StoreQuery:
+    """Probe every partition of the index."""
+    if query.depth > 1 or not lance_indexes(query.store.table):
+        raise NotImplementedError
+    return replace(query, store=query.store.model_copy(update={"nprobes": _ALL_PARTITIONS}))
+
+
+def _rank_lance(query: StoreQuery) -> Call:
+    store = query.store
+    if where := _read_lance_filter(query):
+        query = query.having(filters=None, kwargs={**query.settings.kwargs, "where": where})
+    dense = query.settings.mode == _DENSE and store.query_type == "vector"
+    exact = dense and store.overfetch_factor >= 1 and not lance_indexes(store.table)
+    call = rank_rows(query)
+
+    def search() -> Rows:
+        try:
+            rows = call.do()
+        except Warning:  # what its class raises for an empty result
+            rows = []
+        return Rows(rows[: query.top_k], exact)
+
+    return Call(search)
+
+
+def _list_lance(query: StoreQuery, limit: int | None) -> Call:
+    condition = _read_lance_filter(_narrow_lance(query) if query.named else query)
+
+    def rows() -> list[BaseNode]:
+        found = lance_rows(query.store.table, condition, limit).select(["id", "metadata"])
+        return [metadata_dict_to_node(row["metadata"]) for row in found.to_list()]
+
+    return Call(rows)
+
+
+def _delete_lance(store: Any, node_ids: Sequence[str]) -> None:
+    """Take nodes out of a store by their ids, which its class would take for columns."""
+    store.table.delete(sql_condition("id", node_ids, inside=True))
+
+
+def _read_lance(store: Any, node_ids: Sequence[str]) -> Mapping[str, Sequence[float] | None]:
+    """Return the vectors of the nodes that are there; its class takes ids for columns."""
+    column, condition = store.vector_column_name, sql_condition("id", node_ids, inside=True)
+    found = store.table.search().where(condition).limit(len(node_ids))
+    return {row["id"]: row[column] for row in found.select(["id", column]).to_list()}
+
+
+def _rank_elasticsearch(query: StoreQuery) -> Call:
+    adjust = set_candidates(query.settings.kwargs.get("custom_query"))
+    return rank_rows(query.having_kwargs(custom_query=adjust))
+
+
+def _narrow_elasticsearch(query: StoreQuery) -> StoreQuery:
+    own = query.settings
+    if own.filters is not None or own.kwargs.get("metadata_keyword_suffix"):
+        raise NotImplementedError  # its class takes conditions in place of filters
+    field = f"metadata.{query.unit_key}"
+    # Its class maps these itself, and not as a text.
+    suffix = "" if query.unit_key in ("document_id", "doc_id", "ref_doc_id") else ".keyword"
+    added = compare_terms(field, query.named, suffix=suffix, inside=bool(query.only))
+    return query.having_kwargs(es_filter=[*(own.kwargs.get("es_filter") or ()), added])
+
+
+def _narrow_opensearch(query: StoreQuery) -> StoreQuery:
+    """Compare one by one: the class's filters for several compare the words of a text."""
+    if len(query.only) > 1:
+        raise NotImplementedError
+    operator = FilterOperator.EQ if query.only else FilterOperator.NE
+    added: list[Any] = [
+        MetadataFilter(key=query.unit_key, operator=operator, value=value)
+        for group in by_type(query.named)
+        for value in group
+    ]
+    filters = combine_filters(query.settings.filters, MetadataFilters(filters=added))
+    return query.having(filters=filters)
+
+
+def _narrow_weaviate(query: StoreQuery) -> StoreQuery:
+    """Keep to units; conditions compare the words of a text, so that none is left out by one."""
+    if not query.only:
+        raise NotImplementedError
+    return narrow_rows(query)
+
+
+def _rank_pinecone(query: StoreQuery) -> Call:
+    """Search without the vectors of rows, of which its server gives fewer."""
+    return rank_rows(query.having_kwargs(**{"include_values": False, **query.settings.kwargs}))
+
+
+def _narrow_mongodb(query: StoreQuery) -> StoreQuery:
+    narrowed = narrow_rows(query)
+    filters = narrowed.settings.filters
+    if filters is not None and any(isinstance(one, MetadataFilters) for one in filters.filters):
+        raise NotImplementedError  # its class knows none within others
+    return narrowed
+
+
+_STORES: Final = "llama_index.vector_stores"
+
+_KINDS: Final = StoreKinds(
+    StoreKind(),
+    {
+        "llama_index.core.vector_stores:SimpleVectorStore": StoreKind(
+            exact=lambda query: type(query.store).query is SimpleVectorStore.query,
+            excludes=True,
+            harmless=("mmr_threshold",),
+            list_rows=_list_simple,
+            has_other=True,
+            gives_vectors=lambda store: isinstance(store, SimpleVectorStore),
+            read_vectors=_read_simple,
+        ),
+        f"{_STORES}.faiss:FaissVectorStore": StoreKind(
+            exact=lambda query: is_flat(query.store.client),
+            deepen=_deepen_faiss,
+            rank=_rank_faiss,
+        ),
+        f"{_STORES}.chroma:ChromaVectorStore": StoreKind(
+            excludes=True,
+            deepen=_deepen_chroma,
+            list_rows=_list_chroma,
+            has_other=True,
+            read_vectors=_read_chroma,
+        ),
+        f"{_STORES}.qdrant:QdrantVectorStore": StoreKind(
+            exact=_is_exact_in_qdrant,
+            excludes=True,
+            harmless=("search_params", "shard_identifier"),
+            deepen=_deepen_qdrant,
+            list_rows=_list_qdrant,
+            has_other=True,
+            is_made=lambda store: bool(
+                store._collection_initialized or store._collection_exists(store.collection_name)
+            ),
+        ),
+        f"{_STORES}.duckdb:DuckDBVectorStore": StoreKind(
+            exact=True, narrow=_narrow_duckdb, list_rows=_list_duckdb
+        ),
+        f"{_STORES}.postgres:PGVectorStore": StoreKind(
+            harmless=("hnsw_ef_search", "ivfflat_probes"),
+            # The statements read the names of the query themselves.
+            narrow=lambda query: query,
+            deepen=_deepen_postgres,
+            rank=_rank_postgres,
+            list_rows=_list_postgres,
+            has_other=True,
+        ),
+        f"{_STORES}.milvus:MilvusVectorStore": StoreKind(
+            harmless=("milvus_search_config",),
+            most=MILVUS_MOST,
+            narrow=_narrow_milvus,
+            rank=_rank_milvus,
+            list_rows=_list_milvus,
+            has_other=True,
+        ),
+        f"{_STORES}.lancedb:LanceDBVectorStore": StoreKind(
+            filters=("where",),
+            narrow=_narrow_lance,
+            deepen=_deepen_lance,
+            rank=_rank_lance,
+            list_rows=_list_lance,
+            has_other=True,
+            is_made=lambda store: store._table is not None,
+            delete_nodes=_delete_lance,
+            read_vectors=_read_lance,
+        ),
+        f"{_STORES}.elasticsearch:ElasticsearchStore": StoreKind(
+            most=SERVER_MOST, narrow=_narrow_elasticsearch, rank=_rank_elasticsearch
+        ),
+        f"{_STORES}.opensearch:OpensearchVectorStore": StoreKind(
+            most=SERVER_MOST, narrow=_narrow_opensearch
+        ),
+        f"{_STORES}.mongodb:MongoDBAtlasVectorSearch": StoreKind(
+            most=MONGO_MOST,
+            narrow=_narrow_mongodb,
+            # The latter for a field that the index does not name as a filter.
+            refusals=("ValueError", "OperationFailure"),
+        ),
+        f"{_STORES}.pinecone:PineconeVectorStore": StoreKind(
+            most=SERVER_MOST,
+            excludes=True,
+            harmless=("include_values", "include_metadata"),
+            rank=_rank_pinecone,
+        ),
+        f"{_STORES}.weaviate:WeaviateVectorStore": StoreKind(
+            most=SERVER_MOST, narrow=_narrow_weaviate
+        ),
+    },
+)
+
+kind_of = _KINDS.of
+register_store = _KINDS.register

@@ -1,0 +1,236 @@
+"""How a question's searches of a LlamaIndex vector store are asked, by what is known of its class.
+
+A store's peculiarities are data in ``store_kinds``; the algorithm that ranks units does not know
+them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence, Set
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from llama_index.core.base.embeddings.base import BaseEmbedding
+from llama_index.core.indices.vector_store.base import VectorStoreIndex
+from llama_index.core.indices.vector_store.retrievers.retriever import VectorIndexRetriever
+from llama_index.core.schema import BaseNode, NodeWithScore, QueryBundle
+from llama_index.core.vector_stores.types import (
+    BasePydanticVectorStore,
+    FilterCondition,
+    FilterOperator,
+    MetadataFilter,
+    MetadataFilters,
+    VectorStoreQueryMode,
+)
+
+from longrag.stores import kinds as core
+from longrag.stores.databases import by_type
+from longrag.stores.kinds import Call, method
+
+WITHOUT_VECTOR = (VectorStoreQueryMode.SPARSE, VectorStoreQueryMode.TEXT_SEARCH)
+"""The modes in which a store is searched by words alone."""
+
+
+@dataclass(frozen=True, slots=True)
+class SearchSettings:
+    """A user's own search arguments, those of LlamaIndex's ``VectorIndexRetriever``."""
+
+    filters: MetadataFilters | None = None
+    mode: VectorStoreQueryMode = VectorStoreQueryMode.DEFAULT
+    alpha: float | None = None
+    doc_ids: Sequence[str] | None = None
+    node_ids: Sequence[str] | None = None
+    sparse_top_k: int | None = None
+    hybrid_top_k: int | None = None
+    kwargs: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StoreQuery(core.StoreQuery):
+    """What the functions of a kind are asked; ``store`` is that of the index, or a changed copy."""
+
+    index: VectorStoreIndex
+    embed_model: BaseEmbedding
+    settings: SearchSettings
+    store: Any
+
+    @property
+    def arguments(self) -> Set[str]:
+        """The names of the user's own arguments that may hold a filter unknown here."""
+        nodes = {"node_ids"} if self.settings.node_ids is not None else set()
+        return self.settings.kwargs.keys() | nodes
+
+    def keep(self, rows: Sequence[BaseNode], *, complete: bool) -> Sequence[BaseNode]:
+        """Keep the listed nodes of the documents that the user keeps to."""
+        doc_ids = self.settings.doc_ids
+        if doc_ids is None:
+            return rows
+        if complete:
+            raise NotImplementedError
+        return [node for node in rows if node.ref_doc_id in doc_ids]
+
+    def having(self, **settings: Any) -> StoreQuery:
+        """Return the query with other search settings."""
+        return replace(self, settings=replace(self.settings, **settings))
+
+    def having_kwargs(self, **added: Any) -> StoreQuery:
+        """Return the query with further arguments of the store's own search."""
+        return self.having(kwargs={**self.settings.kwargs, **added})
+
+    def filters(self) -> MetadataFilters | None:
+        """Return the user's filters, and those for the units to keep to or to leave out.
+
+        Raises:
+            NotImplementedError: a name is of a type that stores do not compare.
+        """
+        if not self.named:
+            return self.settings.filters
+        operator, condition = FilterOperator.NIN, FilterCondition.AND
+        if self.only:
+            operator, condition = FilterOperator.IN, FilterCondition.OR
+        added: list[Any] = [
+            MetadataFilter(key=self.unit_key, operator=operator, value=group)
+            for group in by_type(self.named)
+        ]
+        return combine_filters(
+            self.settings.filters, MetadataFilters(filters=added, condition=condition)
+        )
+
+
+class ChunkRetriever(VectorIndexRetriever):
+    """The rows of a vector store as it ranks them.
+
+    Repeated rows must be counted to know when a store has no more, so none is dropped here, and
+    the index nodes among them are chunks like any other. A store without a truly async search
+    is searched in a thread, so that it does not block the event loop.
+    """
+
+    def __init__(self, query: StoreQuery) -> None:
+        own = query.settings
+        super().__init__(
+            query.index,
+            similarity_top_k=query.top_k,
+            vector_store_query_mode=own.mode,
+            filters=own.filters,
+            alpha=own.alpha,
+            node_ids=list(own.node_ids) if own.node_ids is not None else None,
+            doc_ids=list(own.doc_ids) if own.doc_ids is not None else None,
+            sparse_top_k=own.sparse_top_k,
+            hybrid_top_k=own.hybrid_top_k,
+            embed_model=query.embed_model,
+            vector_store_kwargs=dict(own.kwargs),
+        )
+        self._vector_store = query.store
+
+    def _handle_recursive_retrieval(
+        self, query_bundle: QueryBundle, nodes: list[NodeWithScore]
+    ) -> list[NodeWithScore]:
+        return nodes
+
+    async def _ahandle_recursive_retrieval(
+        self, query_bundle: QueryBundle, nodes: list[NodeWithScore]
+    ) -> list[NodeWithScore]:
+        return nodes
+
+    async def _aget_nodes_with_embeddings(
+        self, query_bundle_with_embeddings: QueryBundle
+    ) -> list[NodeWithScore]:
+        if type(self._vector_store).aquery is BasePydanticVectorStore.aquery:
+            return await asyncio.to_thread(
+                self._get_nodes_with_embeddings, query_bundle_with_embeddings
+            )
+        return await super()._aget_nodes_with_embeddings(query_bundle_with_embeddings)
+
+
+def rank_rows(query: StoreQuery) -> Call:
+    """Search as LlamaIndex's own retriever does."""
+    vector = None if query.vector is None else list(query.vector)
+    return method(ChunkRetriever(query), "retrieve", QueryBundle(query.text, embedding=vector))
+
+
+def narrow_rows(query: StoreQuery) -> StoreQuery:
+    """Let metadata filters leave units out, or keep to them."""
+    return query.having(filters=query.filters())
+
+
+def list_nodes(query: StoreQuery, limit: int | None = None) -> Call:
+    """List nodes by the store's ``get_nodes``."""
+    # An async form that only makes the sync call would block the event loop.
+    base, filters = BasePydanticVectorStore, query.filters()
+    return method(query.store, "get_nodes", None, without=base, filters=filters)
+
+
+def read_vectors(
+    store: BasePydanticVectorStore, node_ids: Sequence[str]
+) -> Mapping[str, Sequence[float] | None]:
+    """Return the vectors of the nodes that are there, by their ids; None for one without."""
+    return {node.node_id: node.embedding for node in store.get_nodes(node_ids=list(node_ids))}
+
+
+def delete_nodes(store: BasePydanticVectorStore, node_ids: Sequence[str]) -> None:
+    """Take nodes out of a store by their ids."""
+    store.delete_nodes(list(node_ids))
+
+
+@dataclass(frozen=True, kw_only=True)
+class StoreKind(core.StoreKind):
+    """What is known of one class of vector stores: see ``longrag.stores.kinds.StoreKind``.
+
+    Register your own for a store that has none: ``register_store(MyStore,
+    StoreKind(excludes=True, lists=True, exact=True))``, as far as this is true of it.
+
+    Args:
+        excludes: its metadata filters have ``NIN``, apply before it ranks, and take every value as
+            a parameter, never as a part of a query's text.
+        lists: its ``get_nodes`` gives all nodes that pass a filter with ``IN``, which takes values
+            in the same way.
+        delete_nodes: takes nodes out of a store by their ids.
+        is_made: whether a store can be asked: some make their table with the first row.
+        gives_vectors: whether the vectors of nodes can be read back, as far as its class tells.
+        read_vectors: reads them back, None for a node without one.
+    """
+
+    rank: Callable[[Any], Call] | None = rank_rows
+    refusals: Sequence[str] = ("ValueError",)
+    excludes: bool = False
+    lists: bool = False
+    delete_nodes: Callable[[Any, Sequence[str]], None] = delete_nodes
+    is_made: Callable[[Any], bool] = lambda store: True
+    gives_vectors: Callable[[Any], bool] = lambda store: (
+        type(store).get_nodes is not BasePydanticVectorStore.get_nodes
+    )
+    read_vectors: Callable[[Any, Sequence[str]], Mapping[str, Sequence[float] | None]] = (
+        read_vectors
+    )
+
+    def __post_init__(self) -> None:
+        """Let LlamaIndex's own methods do what nothing else does."""
+        if self.excludes and self.narrow is None:
+            object.__setattr__(self, "narrow", narrow_rows)
+        if self.lists and self.list_rows is None:
+            object.__setattr__(self, "list_rows", list_nodes)
+
+    def is_exact(self, query: core.StoreQuery) -> bool:
+        """Whether a search compares the query with every row that passes."""
+        dense = query.settings.mode == VectorStoreQueryMode.DEFAULT  # type: ignore[attr-defined]
+        return dense and core.StoreKind.is_exact(self, query)
+
+    def hides(self, query: core.StoreQuery) -> bool:
+        """Whether there may be nodes that the user's search arguments leave out."""
+        own: SearchSettings = query.settings  # type: ignore[attr-defined]
+        filtered = own.filters is not None or own.doc_ids or own.node_ids
+        return bool(filtered or own.kwargs.keys() - {*self.harmless})
+
+
+def combine_filters(own: MetadataFilters | None, added: MetadataFilters) -> MetadataFilters:
+    """Return filters that pass what both pass."""
+    if own is None:
+        return added
+    parts = [one.filters if _is_conjunction(one) else [one] for one in (own, added)]
+    return MetadataFilters(filters=[*parts[0], *parts[1]])
+
+
+def _is_conjunction(filters: MetadataFilters) -> bool:
+    single = len(filters.filters) == 1 and filters.condition == FilterCondition.OR
+    return single or filters.condition == FilterCondition.AND

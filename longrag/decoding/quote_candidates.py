@@ -1,0 +1,101 @@
+"""The documents that an answer may quote: those that a filter passes or a search found.
+
+Both adapters turn what they are given into a ``CandidateSource``; how a retriever of the framework
+is asked stays with them.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import islice
+from typing import Any, Final
+
+from longrag.decoding.candidates import Candidates, split_candidates
+from longrag.errors import InvalidParameterError
+from longrag.retrieval.filters import DocumentFilter, MetadataIndex
+from longrag.retrieval.units import check_k
+from longrag.types import Document
+
+CANDIDATE_K: Final = 6
+"""Results of a retriever whose documents are candidates, unless another number is asked for."""
+
+Found = tuple[Collection[str], float | None]
+"""The ids that one result of a retriever names, and its score if it has one."""
+
+
+@dataclass(frozen=True, slots=True)
+class CandidateSource:
+    """Where the candidates of a question come from.
+
+    Attributes:
+        known: gives the candidates where no retriever is asked; a filter is evaluated each time.
+        retriever: one of the framework, or None.
+        k: how many of the retriever's results count.
+        per_thought: whether the retriever is asked before each quote, with the question and the
+            thought before it.
+    """
+
+    known: Callable[[], Candidates]
+    retriever: Any
+    k: int
+    per_thought: bool
+
+    def of_results(self, found: Iterable[Found]) -> Candidates:
+        """Return the candidates of a retriever's results, which come best first.
+
+        The scores are the retriever's where each result has one, and otherwise fall by rank.
+        """
+        results = list(islice(found, self.k))
+        ranked = any(score is None for _, score in results)
+        scores: dict[str, float] = {}
+        for rank, (ids, score) in enumerate(results):
+            value = -float(rank) if ranked or score is None else float(score)
+            for id_ in ids:
+                scores[id_] = max(value, scores.get(id_, value))
+        return scores
+
+
+def candidate_source(
+    given: Any,
+    *,
+    retriever: type,
+    documents: Sequence[Document],
+    as_filter: DocumentFilter | None,
+    k: int,
+    per_thought: bool,
+) -> CandidateSource | None:
+    """Read ``candidates`` as a user gives them; None is no restriction.
+
+    Args:
+        given: ids, scores by ids, or a retriever; ignored with ``as_filter``.
+        retriever: the framework's base class of retrievers.
+        documents: those that a filter is asked about.
+        as_filter: what was given as a filter of the framework.
+        k: results of a retriever that count.
+        per_thought: whether a retriever is asked before each quote.
+
+    Raises:
+        InvalidParameterError: another value, or ``per_thought`` is set without a retriever.
+    """
+    check_k(k, "candidate_k")
+    is_retriever = isinstance(given, retriever)
+    if per_thought and not is_retriever:
+        remedy = "Only a retriever can be asked again."
+        raise InvalidParameterError("candidates_per_thought", per_thought, "False", remedy)
+    if as_filter is not None:
+        index = MetadataIndex({document.id: document for document in documents})
+        return CandidateSource(partial(_passing_ids, index, as_filter), None, k, per_thought=False)
+    if given is None:
+        return None
+    if is_retriever:
+        return CandidateSource(list, given, k, per_thought)
+    ids, scores = split_candidates(given)
+    fixed: Candidates = scores if isinstance(given, Mapping) else ids
+    return CandidateSource(partial(copy.copy, fixed), None, k, per_thought=False)
+
+
+def _passing_ids(index: MetadataIndex, wanted: DocumentFilter) -> list[str]:
+    return sorted(index.passing(wanted).ids)

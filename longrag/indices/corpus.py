@@ -1,0 +1,471 @@
+"""An index over long units that follows its documents and does not depend on the order of changes.
+
+Each document is read once. A change resolves the links it can alter, groups the documents again,
+and embeds what was not there before; units, chunks and rows of vectors that stay are kept.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from types import MappingProxyType
+from typing import Any, NoReturn, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from longrag.calls import Embed, Flow, Request, ask, run
+from longrag.errors import EmbeddingError, IndexFormatError
+from longrag.indexing.database import UNSAVED, Revision
+from longrag.indexing.saved_folders import SavedFolders
+from longrag.indexing.vectors import check_vectors
+from longrag.indices.corpus_changes import CorpusPlan, LoadBlocks
+from longrag.indices.corpus_records import (
+    SETTINGS,
+    check_settings_of,
+    documents_from_json,
+    documents_to_json,
+    name_of,
+    settings_of,
+    text_key,
+)
+from longrag.indices.corpus_state import Block, CorpusState, CorpusView, Page, UnitGroup
+from longrag.ingestion.builder import UnitBuilder
+from longrag.ingestion.cuts import CutDocument, cut_documents, own_chunks
+from longrag.ingestion.units import check_documents, embedding_text
+from longrag.locks import Lock
+from longrag.retrieval.filters import DocumentFilter, Recent
+from longrag.retrieval.units import UnitIndex, Vector
+from longrag.types import Chunk, Document
+
+_KIND = "corpus"
+_VERSION = 1
+_KEPT_DERIVED = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What a change did: ids of documents, and how many chunks had to be embedded."""
+
+    added: tuple[str, ...]
+    updated: tuple[str, ...]
+    deleted: tuple[str, ...]
+    embedded: int
+
+
+def titled_text(chunk: Chunk, metadata: Mapping[str, object]) -> str:
+    """Write a chunk as it is embedded, with its title."""
+    return embedding_text(chunk)
+
+
+class CorpusIndex:
+    """Long units over documents that come, change and go in any order and in batches of any size.
+
+    The units are at every moment those of one build from the present documents, and a change
+    embeds only chunks whose title and text were not there before. A document that is deleted is
+    found by no search and in no saved state; the memory of its vectors is given back once deleted
+    ones are a third of all. Searches may run beside changes, and changes beside each other; a
+    change that fails changes nothing.
+
+    Args:
+        builder: the settings of units and chunks.
+        normalize: scale vectors to unit length.
+        embedding_text: writes what is embedded of a chunk, from it and its document's metadata.
+    """
+
+    in_database = False
+    """Whether a change is kept, and seen by other processes, as soon as it is made."""
+
+    def __init__(
+        self,
+        builder: UnitBuilder | None = None,
+        *,
+        normalize: bool = True,
+        embedding_text: Callable[[Chunk, Mapping[str, object]], str] = titled_text,
+    ) -> None:
+        self.builder = builder or UnitBuilder()
+        self.normalize = normalize
+        self._embedding_text = embedding_text
+        self.derived: Recent[Hashable, Any] = Recent(_KEPT_DERIVED)
+        """Objects made from the corpus for questions and updated with it, by their settings."""
+        self._saved = SavedFolders()
+        self._plan = self._new_plan()
+        self._planning = Lock()
+        self._lock = Lock()
+        self._state = CorpusState({}, (), UnitIndex([], [], np.empty((0, 1))))
+
+    def _new_plan(self) -> CorpusPlan:
+        # Without a reference to this object, so that it is closed when it is no longer used.
+        keys = partial(_unit_keys, write=self._embedding_text)
+        return CorpusPlan(self.builder, normalize=self.normalize, unit_keys=keys)
+
+    @property
+    def documents(self) -> Mapping[str, Document]:
+        """The present documents, by id; read-only."""
+        return self._state.documents
+
+    @property
+    def index(self) -> UnitIndex:
+        """The present units, chunks and vectors; later changes do not alter this value."""
+        return self._state.index
+
+    def snapshot(self) -> tuple[Mapping[str, Document], UnitIndex]:
+        """Return the documents, in the order of their ids, and the index of one moment."""
+        state = self._current()
+        return state.documents, state.index
+
+    def view(self, wanted: DocumentFilter | None = None) -> CorpusView:
+        """Return what a question with this filter may see; None is everything.
+
+        A chunk that is a whole unit (granularity "unit") is searched only when all documents of the
+        unit pass, since its vector is made from the texts of all.
+
+        Raises:
+            InvalidParameterError: a function of the filter raised an error or returned something
+                else than a bool.
+        """
+        return self._current().view(
+            wanted,
+            whole=self.builder.granularity == "unit",
+            count_tokens=self.builder.count_tokens,
+        )
+
+    def change(
+        self, *, upsert: Sequence[Document] = (), delete: Iterable[str] = ()
+    ) -> Flow[Change]:
+        """Put documents in, in place of those of the same ids, and take others out, in one step.
+
+        Ids in ``delete`` that are not there are passed over; an id in both is put in.
+
+        Raises:
+            InvalidDocumentError: a document cannot be ingested; see ``check_documents``.
+            EmbeddingError: the embedder returned unusable vectors.
+        """
+        self._check_writable()
+        upsert = list(upsert)
+        check_documents(upsert)
+        new = {document.id: document for document in upsert}
+        gone = [id_ for id_ in dict.fromkeys(delete) if id_ not in new]
+        if not new and not gone:
+            return Change((), (), (), 0)
+        cuts: dict[str, CutDocument] = {}
+        paid: dict[bytes, Vector] = {}
+        embedded = 0
+        while True:
+            before = self._current()
+            pages = dict(before.pages)
+            uncut = [document for id_, document in new.items() if id_ not in cuts]
+            cuts |= self._cut(uncut, before.pages)
+            deleted = tuple(id_ for id_ in gone if pages.pop(id_, None) is not None)
+            for id_, document in new.items():
+                pages[id_] = self._page(document, cuts[id_])
+            pages = {id_: pages[id_] for id_ in sorted(pages)}
+            paid = self._replaced_vectors(before, pages) | paid
+            missing = self._find_missing(pages, paid)
+            if missing:
+                width = before.index.index.width if len(before.index.chunks) else None
+                paid |= yield from self._embed(missing, width)
+                embedded += len(missing)
+            after = self._assemble(pages, paid)
+            if self._replace(before, after):
+                return Change(
+                    tuple(id_ for id_ in new if id_ not in before.pages),
+                    tuple(id_ for id_ in new if id_ in before.pages),
+                    deleted,
+                    embedded,
+                )
+
+    def _replaced_vectors(
+        self, before: CorpusState, pages: Mapping[str, Page]
+    ) -> dict[bytes, Vector]:
+        """Return what was embedded of what is not there any more, by key."""
+        if self.builder.granularity == "unit":
+            return before.vectors
+        gone = (page.block for id_, page in before.pages.items() if pages.get(id_) is not page)
+        return {
+            key: vector
+            for block in gone
+            for key, vector in zip(block.keys, block.vectors or (), strict=False)
+        }
+
+    def _cut(
+        self, documents: Iterable[Document], known: Mapping[str, Page] = MappingProxyType({})
+    ) -> dict[str, CutDocument]:
+        """Cut documents by id, unless the page of an id has the same text, title and metadata."""
+        cuts: dict[str, CutDocument] = {}
+        others = []
+        for document in documents:
+            page = known.get(document.id)
+            if page is not None and _is_same(page.document, document):
+                cuts[document.id] = page.cut
+            else:
+                others.append(document)
+        ids = [document.id for document in others]
+        return cuts | dict(zip(ids, cut_documents(self.builder, others), strict=True))
+
+    def page_of(self, document: Document) -> Page:
+        """Return what is known of a document by itself; the corpus need not hold it."""
+        return self._page(document, self._cut([document])[document.id])
+
+    def _page(self, document: Document, cut: CutDocument) -> Page:
+        texts = _page_texts(document, cut, write=self._embedding_text)
+        return Page(document, cut, self._new_block([text_key(text) for text in texts]))
+
+    def _new_block(self, keys: Sequence[bytes]) -> Block:
+        return Block(keys)
+
+    def _find_missing(
+        self, pages: Mapping[str, Page], paid: Mapping[bytes, Vector]
+    ) -> dict[bytes, str]:
+        """Return the texts of these pages that are not embedded yet, by key."""
+        missing: dict[bytes, str] = {}
+        with self._planning:
+            groups = self._plan.follow(pages)
+            for block, texts in self._unembedded(groups):
+                missing |= zip(block.keys, texts(), strict=True)
+            return {
+                key: text
+                for key, text in missing.items()
+                if key not in paid and self._plan.vector(key) is None
+            }
+
+    def _unembedded(
+        self, groups: Iterable[UnitGroup]
+    ) -> Iterator[tuple[Block, Callable[[], list[str]]]]:
+        """Yield what has no vectors yet, and what gives its texts."""
+        for group in groups:
+            if group.block is not None:
+                if not group.block.embedded:
+                    yield group.block, partial(_unit_texts, group, write=self._embedding_text)
+                continue
+            for page in group.pages:
+                if not page.block.embedded:
+                    document, cut, write = page.document, page.cut, self._embedding_text
+                    yield page.block, partial(_page_texts, document, cut, write=write)
+
+    def _assemble(
+        self,
+        pages: Mapping[str, Page],
+        paid: Mapping[bytes, Vector],
+        *,
+        revision: Revision = UNSAVED,
+        load: LoadBlocks | None = None,
+    ) -> CorpusState:
+        """Return the state of pages, all of whose texts are embedded, paid for or loaded."""
+        with self._planning:
+            groups = self._plan.follow(pages)
+            for block, _ in self._unembedded(groups):
+                known = (paid.get(key) for key in block.keys)
+                pairs = zip(block.keys, known, strict=True)
+                found = [self._plan.vector(key) if one is None else one for key, one in pairs]
+                block.vectors = [vector for vector in found if vector is not None]
+            return CorpusState(pages, groups, self._plan.index(groups, load), revision)
+
+    def _check_writable(self) -> None:
+        """Refuse a change before anything is paid for it."""
+
+    def _current(self) -> CorpusState:
+        """Return the present state."""
+        return self._state
+
+    def _replace(self, before: CorpusState, after: CorpusState) -> bool:
+        """Replace one state by another; False if the first is no longer the present one."""
+        with self._lock:
+            if self._state is before:
+                self._state = after
+                return True
+            return False
+
+    def _embed(self, texts: Mapping[bytes, str], width: int | None) -> Flow[dict[bytes, Vector]]:
+        """Embed texts by key; the width must be that of the vectors there are."""
+        answer = yield from ask(Embed(tuple(texts.values()), "document"))
+        vectors = check_vectors(answer, name="vectors")
+        if len(vectors) != len(texts):
+            raise EmbeddingError(
+                f"the embedder returned {len(vectors)} vectors for {len(texts)} texts"
+            )
+        if width is not None and vectors.shape[1] != width:
+            raise EmbeddingError(
+                f"the embedder returned vectors of width {vectors.shape[1]}, the index holds width"
+                f" {width}: use the embedding model the index was built with"
+            )
+        return dict(zip(texts, vectors, strict=True))
+
+    def restore(
+        self,
+        documents: Sequence[Document],
+        vectors_of: Callable[[Sequence[tuple[Chunk, str]]], Sequence[Vector | None]],
+        *,
+        units: str | None,
+    ) -> Flow[int]:
+        """Fill an empty index with documents whose chunks were embedded before.
+
+        Chunks that have no vector, for instance since a process ended before it was stored, are
+        embedded again.
+
+        Args:
+            documents: all of them.
+            vectors_of: gives the vector of each chunk, or None, told the chunks and what is
+                embedded of each. It is called once.
+            units: what ``vectors`` called the units; None where the documents may be others than
+                at that moment.
+
+        Returns:
+            How many chunks were embedded.
+
+        Raises:
+            IndexFormatError: the units are others, since the settings are not those the index was
+                made with; or the vectors are not usable.
+            EmbeddingError: the embedder returned unusable vectors.
+        """
+        check_documents(documents)
+        ordered = sorted(documents, key=lambda document: document.id)
+        cuts = self._cut(ordered)
+        pages = {one.id: self._page(one, cuts[one.id]) for one in ordered}
+        with self._planning:
+            groups = self._plan.follow(pages)
+        named = name_of(unit for group in groups for unit in group.written[0])
+        if units is not None and named != units:
+            raise IndexFormatError(
+                "the documents group into other units than were saved: the index was built with"
+                " another link extractor, link rules or tokenizer; use the same"
+            )
+        pairs = [
+            pair
+            for group in groups
+            for pair in zip(
+                group.written[1], _unit_texts(group, write=self._embedding_text), strict=True
+            )
+        ]
+        found: dict[bytes, Vector] = {}
+        missing: dict[bytes, str] = {}
+        try:
+            for (_, text), vector in zip(pairs, vectors_of(pairs), strict=True):
+                if vector is None:
+                    missing[text_key(text)] = text
+                else:
+                    found[text_key(text)] = vector
+            check_vectors(np.stack(list(found.values())) if found else np.empty((0, 1)), name="v")
+        except (TypeError, ValueError) as error:
+            raise IndexFormatError(f"the saved vectors are not usable: {error}") from error
+        missing = {key: text for key, text in missing.items() if key not in found}
+        if missing:
+            width = next((len(vector) for vector in found.values()), None)
+            found |= yield from self._embed(missing, width)
+        self._state = self._assemble(pages, found)
+        return len(missing)
+
+    def check_settings(self, builder: UnitBuilder) -> None:
+        """Raise ``InvalidParameterError`` unless a builder's plain settings are the index's own."""
+        check_settings_of(builder, settings_of(self.builder))
+
+    def vectors(self) -> tuple[str, dict[str, tuple[Chunk, Vector]]]:
+        """Return a name of the present units, and what must be stored of their chunks.
+
+        This is, by its id, each chunk and its vector as the embedder gave it.
+        """
+        state = self._state
+        rows = {chunk.id: (chunk, vector) for chunk, vector in state.rows()}
+        return name_of(state.index.units), rows
+
+    def vector_of(self, chunk: Chunk) -> Vector:
+        """Return the vector of a chunk of the index, as the embedder gave it."""
+        metadata = self._state.documents[chunk.doc_id].metadata
+        text = self._embedding_text(chunk, metadata)
+        return self._state.vectors[text_key(text)]
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write documents, vectors and settings to a folder; see ``longrag.indexing.storage``.
+
+        Callables (link extractor, rules, tokenizer, splitter) are not saved.
+
+        Raises:
+            InvalidDocumentError: a document's metadata is not JSON; nothing is written.
+            IndexFormatError: the folder holds something else; it is left as it was.
+            StaleIndexError: another process has saved to the folder since this index was loaded
+                from it or saved to it; it is left as it was.
+        """
+        with self._saved.lock:
+            state = self._current()
+            keys = sorted(state.vectors)
+            rows = [state.vectors[key] for key in keys]
+            arrays: dict[str, npt.NDArray[Any]] = {
+                "documents": documents_to_json(state.documents.values()),
+                "keys": np.frombuffer(b"".join(keys), np.uint8).reshape(-1, 32),
+                "vectors": np.stack(rows) if rows else np.empty((0, 1), np.float32),
+            }
+            about = {"normalize": self.normalize, "units": name_of(state.index.units)}
+            self._saved.save(path, _KIND, _VERSION, arrays, {**settings_of(self.builder), **about})
+
+    @classmethod
+    def load(
+        cls, path: str | os.PathLike[str], *, builder: UnitBuilder | None = None
+    ) -> CorpusIndex:
+        """Read an index that ``save`` wrote; its units, ids and scores are those it was saved with.
+
+        Args:
+            path: the folder.
+            builder: gives the callables; its other settings must be the saved ones. None takes the
+                default callables.
+
+        Raises:
+            IndexFormatError: the folder is missing, damaged or of another kind, or was built with
+                other callables than ``builder`` has.
+            InvalidParameterError: a setting of ``builder`` is not the saved one.
+        """
+        folders = SavedFolders()
+        arrays, meta = folders.load(path, _KIND, _VERSION, mmap=False)
+        saved = {name: meta[name] for name in SETTINGS}
+        if builder is None:
+            builder = UnitBuilder(**saved)
+        check_settings_of(builder, saved)
+        loaded = cls(builder, normalize=meta["normalize"])
+        documents = documents_from_json(arrays["documents"])
+        vectors = {
+            bytes(key): vector
+            for key, vector in zip(arrays["keys"], arrays["vectors"], strict=True)
+        }
+        loaded._saved = folders
+        restoring = loaded.restore(
+            documents,
+            lambda pairs: [vectors.get(text_key(text)) for _, text in pairs],
+            units=meta["units"],
+        )
+        run(restoring, _no_model)
+        return loaded
+
+
+def _no_model(_: Request) -> NoReturn:
+    raise IndexFormatError(
+        "some chunks have no vector: the index was built with another link extractor, tokenizer,"
+        " splitter or metadata; use the same"
+    )
+
+
+TextWriter: TypeAlias = Callable[[Chunk, Mapping[str, object]], str]
+
+
+def _page_texts(document: Document, cut: CutDocument, *, write: TextWriter) -> list[str]:
+    """Return what is embedded of a document."""
+    return [write(chunk, document.metadata) for chunk in own_chunks(document, cut)]
+
+
+def _unit_texts(group: UnitGroup, *, write: TextWriter) -> list[str]:
+    """Return what is embedded of the chunks of a group."""
+    metadata = {page.id: page.document.metadata for page in group.pages}
+    return [write(chunk, metadata[chunk.doc_id]) for chunk in group.written[1]]
+
+
+def _unit_keys(group: UnitGroup, *, write: TextWriter) -> list[bytes]:
+    return list(map(text_key, _unit_texts(group, write=write)))
+
+
+def _is_same(one: Document, other: Document) -> bool:
+    try:
+        return (one.text, one.title) == (other.text, other.title) and bool(
+            one.metadata == other.metadata
+        )
+    except ValueError:  # comparing arrays gives an array, not a bool
+        return False

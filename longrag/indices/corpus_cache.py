@@ -1,0 +1,182 @@
+"""The rows and groups of a corpus in a folder beside its database, mapped when it is opened.
+
+The folder holds nothing that the database does not, and no text. Whoever opens the corpus writes
+it, and may do so without it; one that is missing, damaged, of another corpus or not up to date is
+written again.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from shutil import rmtree
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from longrag.errors import IndexFormatError, StaleIndexError
+from longrag.indexing.codes import Codes
+from longrag.indexing.database import Revision
+from longrag.indexing.rows import VectorRows
+from longrag.indexing.storage import load_arrays, only_writer, save_arrays
+from longrag.indices.corpus_state import Block, Page, Run, UnitGroup
+from longrag.retrieval.maxp import MaxPIndex
+from longrag.types import Granularity
+
+_KIND = "corpus cache"
+_VERSION = 3
+# Room for rows to come, so that who maps the cache and follows a change copies nothing.
+_SPARED, _LEAST_SPARED = 1 / 16, 1024
+_CODES = ("values", "scales", "errors")
+
+Arrays = Mapping[str, NDArray[Any]]
+
+
+@dataclass(frozen=True)
+class CachedRows:
+    """What a cache holds.
+
+    Attributes:
+        rows: the rows of vectors.
+        begins: the first row of each block, by the block's name.
+        groups: the groups, where the cache is of the corpus as it is now.
+        revision: the state of the database that it was made of.
+    """
+
+    rows: VectorRows
+    begins: Mapping[str, int]
+    groups: list[UnitGroup] | None
+    revision: Revision
+
+
+def load_cache(
+    folder: Path,
+    revision: Revision,
+    pages: Sequence[Page],
+    *,
+    granularity: Granularity | None = None,
+    verify: bool = True,
+) -> CachedRows | None:
+    """Map a cache; None where there is none that can be used.
+
+    Args:
+        folder: where it is.
+        revision: the present state of the database.
+        pages: the pages, in the order of their ids.
+        granularity: what is embedded; None for the rows without groups.
+        verify: compare checksums.
+    """
+    try:
+        arrays, meta = load_arrays(folder, _KIND, _VERSION, writable=True, verify=verify)
+        rows = _rows_of(arrays, float(meta["largest_norm"]), int(meta["rows"]))
+        names, places = arrays["names"], arrays["places"]
+        begins, counts = places[:, 0], places[:, 1]
+        if len(names) != len(places) or (begins < 0).any() or (counts < 0).any():
+            return None
+        if (begins + counts > len(rows)).any():
+            return None
+        by_name = dict(zip((bytes(n).hex() for n in names), begins.tolist(), strict=True))
+        groups = None
+        made_of = Revision(int(meta["generation"]), str(meta["token"]))
+        if granularity is not None and made_of == revision:
+            groups = _groups_of(arrays, pages, granularity)
+    except (IndexFormatError, OSError, KeyError, ValueError, TypeError, IndexError):
+        return None
+    return CachedRows(rows, by_name, groups, made_of)
+
+
+def save_cache(
+    folder: Path,
+    revision: Revision,
+    pages: Sequence[Page],
+    groups: Sequence[UnitGroup],
+    rows: VectorRows,
+) -> None:
+    """Write a cache, whole or not at all; an error in writing it is ignored."""
+    blocks = list({page.block.name: page.block for page in pages if len(page.block)}.values())
+    number = {page: i for i, page in enumerate(pages)}
+    vectors, codes = rows.with_room(max(int(_SPARED * len(rows)), _LEAST_SPARED))
+    arrays: dict[str, NDArray[Any]] = {
+        "vectors": vectors,
+        "names": _names_of(blocks),
+        "places": np.array([(b.first_row(rows), len(b)) for b in blocks], np.int64).reshape(-1, 2),
+        "groups": np.array(
+            [(len(g.pages), g.n_units, len(g.runs)) for g in groups], np.int64
+        ).reshape(-1, 3),
+        "members": np.array([number[page] for g in groups for page in g.pages], np.int64),
+        "runs": np.array([run for g in groups for run in g.runs], np.int64).reshape(-1, 4),
+    }
+    if codes is not None:
+        arrays |= {f"codes_{name}": getattr(codes, name) for name in _CODES}
+    meta = {**revision._asdict(), "largest_norm": rows.largest_norm, "rows": len(rows)}
+    with suppress(OSError, IndexFormatError, StaleIndexError):
+        # What an index holds is its owner's alone.
+        for one in (folder.parent, folder):
+            one.mkdir(mode=0o700, parents=True, exist_ok=True)
+        save_arrays(folder, _KIND, _VERSION, arrays, meta)
+
+
+@contextmanager
+def only_maker(folder: Path) -> Iterator[None]:
+    """Wait until no other process makes a cache beside this one; where there can be none, do not.
+
+    Many processes that open a large index after a change would otherwise all read it whole.
+    """
+    with ExitStack() as stack:
+        with suppress(OSError):
+            folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            stack.enter_context(only_writer(folder.parent))
+        yield
+
+
+def remove_cache(folder: Path, *, parent: bool = True) -> None:
+    """Remove a cache that is damaged, or holds something that was deleted.
+
+    Args:
+        folder: where it is.
+        parent: remove the folder of caches too, where it is empty then.
+    """
+    with suppress(OSError):
+        rmtree(folder)
+    if parent:
+        with suppress(OSError):
+            os.rmdir(folder.parent)
+
+
+def _names_of(blocks: Sequence[Block]) -> NDArray[np.uint8]:
+    joined = b"".join(bytes.fromhex(block.name) for block in blocks)
+    return np.frombuffer(joined, np.uint8).reshape(-1, 32)
+
+
+def _rows_of(arrays: Arrays, norm: float, count: int) -> VectorRows:
+    vectors = arrays["vectors"]
+    codes = None
+    if "codes_values" in arrays:
+        codes = Codes(*(arrays[f"codes_{name}"] for name in _CODES))
+        if not codes.fit(vectors):
+            raise IndexFormatError("the codes are not those of the vectors")
+    if vectors.dtype != np.float32 or vectors.ndim != 2:
+        raise IndexFormatError("the vectors are not rows of float32")
+    if not 0 <= count <= len(vectors):
+        raise IndexFormatError("there are fewer vectors than rows")
+    return MaxPIndex.rows_over(vectors, codes, norm, count)
+
+
+def _groups_of(
+    arrays: Arrays, pages: Sequence[Page], granularity: Granularity
+) -> list[UnitGroup] | None:
+    members = arrays["members"].tolist()
+    if sorted(members) != list(range(len(pages))):
+        return None
+    runs = [Run(*run) for run in arrays["runs"].tolist()]
+    groups = []
+    page = run = 0
+    for n_pages, n_units, n_runs in arrays["groups"].tolist():
+        own = [pages[number] for number in members[page : page + n_pages]]
+        groups.append(UnitGroup(own, granularity, (n_units, runs[run : run + n_runs])))
+        page, run = page + n_pages, run + n_runs
+    return groups if (page, run) == (len(members), len(runs)) else None

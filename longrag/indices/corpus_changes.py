@@ -1,0 +1,196 @@
+"""What a corpus keeps from one change to the next, so that a change costs what it changes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TypeAlias
+
+import numpy as np
+
+from longrag.errors import StaleIndexError
+from longrag.indexing.rows import VectorRows
+from longrag.indexing.runs import ranges
+from longrag.indices.corpus_state import Block, Page, UnitGroup, index_of_groups
+from longrag.ingestion.builder import UnitBuilder
+from longrag.ingestion.changing_groups import ChangingGroups
+from longrag.retrieval.maxp import MaxPIndex
+from longrag.retrieval.units import UnitIndex, Vector, unit_length
+
+# Rows of pages that are gone are dropped when they are more than a third of all.
+_MOST_ROWS = 1.5
+_SPARED_ROWS = 1024
+
+# Rows that are copied and scaled at a time: a corpus of vectors is not held three times.
+_STRIP_ROWS = 1 << 15
+
+
+LoadBlocks: TypeAlias = Callable[[Sequence[Block]], None]
+
+
+class CorpusPlan:
+    """Follows the pages of a corpus: their links and groups, their rows, and what was embedded.
+
+    It is brought from any set of pages to any other by what differs. One thread at a time may
+    use it.
+
+    Args:
+        builder: the settings of units and chunks.
+        normalize: scale the rows to unit length.
+        unit_keys: gives the keys of a group's units, where units are embedded whole.
+    """
+
+    def __init__(
+        self,
+        builder: UnitBuilder,
+        *,
+        normalize: bool,
+        unit_keys: Callable[[UnitGroup], Sequence[bytes]],
+    ) -> None:
+        self._builder = builder
+        self._normalize = normalize
+        self._unit_keys = unit_keys
+        self._rows: VectorRows | None = None
+        self._forget()
+
+    def _forget(self) -> None:
+        self._links = ChangingGroups(self._builder)
+        self._pages: dict[str, Page] = {}
+        self._groups: dict[tuple[Page, ...], UnitGroup] = {}
+        self._holders: dict[bytes, list[Block]] = {}
+
+    def follow(self, pages: Mapping[str, Page]) -> list[UnitGroup]:
+        """Come to know these pages and no others, and return their groups."""
+        try:
+            return self._follow(pages)
+        except BaseException:
+            # What was begun may be half done.
+            self._forget()
+            raise
+
+    def _follow(self, pages: Mapping[str, Page]) -> list[UnitGroup]:
+        gone = [id_ for id_, page in self._pages.items() if pages.get(id_) is not page]
+        new = {id_: page for id_, page in pages.items() if self._pages.get(id_) is not page}
+        if not gone and not new and self._groups:
+            return list(self._groups.values())
+        self._links.change(gone, {id_: page.cut for id_, page in new.items()})
+        for id_ in gone:
+            self._drop_block(self._pages.pop(id_).block)
+        for page in new.values():
+            self._hold_block(page.block)
+        self._pages |= new
+        before, self._groups = self._groups, {}
+        for ids in self._links.groups():
+            key = tuple(self._pages[id_] for id_ in ids)
+            self._groups[key] = before.pop(key) if key in before else self._make_group(key)
+        for group in before.values():
+            if group.block:
+                self._drop_block(group.block)
+        return list(self._groups.values())
+
+    def _make_group(self, pages: tuple[Page, ...]) -> UnitGroup:
+        group = UnitGroup(pages, self._builder.granularity)
+        if self._builder.granularity == "unit":
+            group.block = Block(self._unit_keys(group))
+            self._hold_block(group.block)
+        return group
+
+    def _hold_block(self, block: Block) -> None:
+        for key in block.keys:
+            self._holders.setdefault(key, []).append(block)
+
+    def _drop_block(self, block: Block) -> None:
+        for key in block.keys:
+            holders = self._holders[key]
+            holders.remove(block)
+            if not holders:
+                del self._holders[key]
+
+    def vector(self, key: bytes) -> Vector | None:
+        """Return the vector of an embedded text, where one of the pages has it."""
+        for block in self._holders.get(key, ()):
+            vectors = block.vectors
+            if vectors is not None:
+                return vectors[list(block.keys).index(key)]
+        return None
+
+    @property
+    def rows(self) -> VectorRows:
+        """The rows of the index that was made last."""
+        return self._rows or MaxPIndex.new_rows(1)
+
+    def adopt(self, rows: VectorRows) -> None:
+        """Take over rows, in which the blocks that have rows have them."""
+        self._rows = rows
+
+    def index(self, groups: Sequence[UnitGroup], load: LoadBlocks | None = None) -> UnitIndex:
+        """Return the index over groups of the present pages, all of which have their vectors.
+
+        ``load`` brings the vectors of some blocks into memory, which are released when their rows
+        are there.
+
+        Raises:
+            StaleIndexError: vectors are not there any more.
+        """
+        blocks = list(_blocks(groups))
+        rows = self.rows
+        kept = [block for block in blocks if block.first_row(rows) >= 0]
+        if not any(map(len, kept)):
+            # Each block is asked once: another process may take its vectors out meanwhile.
+            first = next(filter(None, (block.vectors for block in blocks)), None)
+            rows = MaxPIndex.new_rows(len(first[0]) if first else 1)
+        elif len(rows) > _MOST_ROWS * sum(map(len, blocks)) + _SPARED_ROWS:
+            rows = _copy_rows(rows, kept)
+        self._rows = rows
+        self._add_rows(rows, [block for block in blocks if block.first_row(rows) < 0], load)
+        return index_of_groups(groups, rows, normalize=self._normalize)
+
+    def _add_rows(self, rows: VectorRows, blocks: Sequence[Block], load: LoadBlocks | None) -> None:
+        at = len(rows)
+        rows.reserve(at + sum(map(len, blocks)))
+        for strip in _strips(blocks):
+            if load is not None:
+                load(strip)
+            vectors = [vector for block in strip for vector in block.vectors or ()]
+            if len(vectors) != sum(map(len, strip)):
+                # Stored vectors are read where they are needed.
+                raise StaleIndexError(
+                    "another process took documents out while this change was made: repeat the"
+                    " change"
+                )
+            if vectors:
+                matrix = np.stack(vectors)
+                rows.append(unit_length(matrix) if self._normalize else matrix)
+            if load is not None:
+                for block in strip:
+                    block.release()
+        for block in blocks:
+            block.place(rows, at)
+            at += len(block)
+
+
+def _strips(blocks: Sequence[Block]) -> Iterator[Sequence[Block]]:
+    """Yield consecutive blocks that have some thousand rows together."""
+    ends = np.cumsum([len(block) for block in blocks])
+    cuts = np.flatnonzero(np.diff(ends // _STRIP_ROWS, prepend=0)).tolist()
+    for first, last in zip([0, *cuts], [*cuts, len(blocks)], strict=True):
+        yield blocks[first:last]
+
+
+def _copy_rows(rows: VectorRows, blocks: Iterable[Block]) -> VectorRows:
+    """Return the rows of some blocks alone, and tell these where theirs are."""
+    copied = MaxPIndex.new_rows(rows.width)
+    kept = list({id(block): block for block in blocks}.values())
+    begins = np.array([block.first_row(rows) for block in kept], np.int64)
+    counts = np.array([len(block) for block in kept], np.int64)
+    copied.append(rows.vectors[ranges(begins, begins + counts)])
+    for block, end, count in zip(kept, np.cumsum(counts).tolist(), counts.tolist(), strict=True):
+        block.place(copied, end - count)
+    return copied
+
+
+def _blocks(groups: Iterable[UnitGroup]) -> Iterator[Block]:
+    for group in groups:
+        if group.block:
+            yield group.block
+        else:
+            yield from (page.block for page in group.pages)

@@ -1,0 +1,310 @@
+"""An index over long units that lives in a database.
+
+A page is three items: the document, what is known of it by itself, and the vectors of its chunks.
+Opening reads the first two, which are decoded when they are needed, and maps the rows of vectors
+from a cache beside the database where there is one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Final
+
+from longrag.errors import IndexFormatError, StaleIndexError
+from longrag.indexing.database import IndexDatabase, Items, ItemsChange, Revision
+from longrag.indexing.rows import VectorRows
+from longrag.indices.corpus import CorpusIndex, titled_text
+from longrag.indices.corpus_cache import (
+    CachedRows,
+    load_cache,
+    only_maker,
+    remove_cache,
+    save_cache,
+)
+from longrag.indices.corpus_records import settings_of
+from longrag.indices.corpus_state import (
+    Block,
+    CorpusState,
+    Page,
+    index_of_groups,
+)
+from longrag.indices.corpus_stored import (
+    CUTS,
+    DOCUMENTS,
+    VECTORS,
+    BlockBytes,
+    PageReader,
+    WrittenBlock,
+    decode_document,
+    encode_cut,
+    encode_document,
+)
+from longrag.ingestion.builder import UnitBuilder
+from longrag.locks import Lock
+from longrag.types import Chunk, Document
+
+KIND: Final = "corpus"
+
+# Pages of which a corpus that is opened is checked to be made with the same callables.
+_CHECKED = 8
+
+
+class DatabaseCorpus(CorpusIndex):
+    """A ``CorpusIndex`` whose documents and vectors are in a database, which all its users share.
+
+    A change is one transaction, and is made again from what is there when another process was
+    first; what was embedded for it is not embedded again. Each question and each change first
+    catches up with what others have changed. In memory it is a ``CorpusIndex`` like any other.
+
+    Args:
+        database: the index in the database.
+        builder: the settings of units and chunks; all who use the index must have the same.
+        normalize: scale vectors to unit length.
+        embedding_text: writes what is embedded of a chunk, from it and its document's metadata.
+        encode: writes a document as bytes.
+        decode: reads what ``encode`` wrote.
+        settings: further settings of the index, which all who use it must have.
+
+    Raises:
+        InvalidParameterError: a setting of the builder is not the one the index was made with.
+        IndexFormatError: a callable of the builder is another one than the index was made with,
+            which is checked on eight documents; or what is saved cannot be read.
+        DatabaseError: the database cannot be reached.
+    """
+
+    in_database = True
+
+    def __init__(
+        self,
+        database: IndexDatabase,
+        builder: UnitBuilder | None = None,
+        *,
+        normalize: bool = True,
+        embedding_text: Callable[[Chunk, Mapping[str, object]], str] = titled_text,
+        encode: Callable[[Document], bytes] = encode_document,
+        decode: Callable[[bytes], Document] = decode_document,
+        settings: Mapping[str, Any] = MappingProxyType({}),
+    ) -> None:
+        super().__init__(builder, normalize=normalize, embedding_text=embedding_text)
+        self.database = database
+        self._encode = encode
+        self._reader = PageReader(database, decode)
+        self._cache = database.cache_folder()
+        self._settings = {**settings_of(self.builder), "normalize": normalize, **settings}
+        database.check_settings(self._settings)
+        self._catching_up = Lock()
+        self._open()
+
+    def _open(self) -> None:
+        """Read the index as it is now."""
+        state = None
+        while state is None:
+            items = self.database.read((DOCUMENTS, CUTS))
+            state = self._open_pages(self._read_pages(items), items.revision)
+        self._check_callables(list(state.pages.values()))
+        self._state = state
+
+    def _open_pages(self, pages: Mapping[str, Page], revision: Revision) -> CorpusState | None:
+        """Return the state of stored pages; None where they are not all there any more."""
+        folder = None if self.builder.granularity == "unit" else self._cache
+        if folder is None or not pages:
+            return self._settle(pages, revision)
+        if state := self._open_cached(folder, pages, revision):
+            return state
+        with only_maker(folder):
+            # Whoever made it meanwhile spared this process the time, and memory that is not shared.
+            if state := self._open_cached(folder, pages, revision):
+                return state
+            remove_cache(folder, parent=False)
+            state = self._settle(pages, revision)
+            if state is None:
+                return None
+            ordered = list(pages.values())
+            save_cache(folder, revision, ordered, state.groups, self._plan.rows)
+            if self.database.revision() != revision:
+                # What was deleted meanwhile may be in it.
+                remove_cache(folder)
+            return self._mapped(state, load_cache(folder, revision, ordered, verify=False))
+
+    def _open_cached(
+        self, folder: Path, pages: Mapping[str, Page], revision: Revision
+    ) -> CorpusState | None:
+        """Return the state of stored pages by the cache; None where it does not hold all of it.
+
+        The rows that it holds are taken over in any case.
+        """
+        ordered = list(pages.values())
+        cached = load_cache(folder, revision, ordered, granularity=self.builder.granularity)
+        if cached is None:
+            return None
+        if cached.revision != revision and not self.database.follows(cached.revision):
+            # Of an index that was restored or replaced since, with other vectors perhaps.
+            return None
+        self._adopt(cached, ordered)
+        blocks = [page.block for page in ordered]
+        if cached.groups is None or _without_rows(blocks, cached.rows):
+            return None
+        index = index_of_groups(cached.groups, cached.rows, normalize=self.normalize)
+        return CorpusState(pages, cached.groups, index, revision)
+
+    def _mapped(self, state: CorpusState, cached: CachedRows | None) -> CorpusState:
+        """Return a state with its rows mapped in place of those in memory, where there is a cache.
+
+        Mapped rows are shared with the other processes that open the index.
+        """
+        blocks = list(state.blocks)
+        if cached is None or not {block.name for block in blocks if len(block)} <= set(
+            cached.begins
+        ):
+            return state
+        self._adopt(cached, list(state.pages.values()))
+        index = index_of_groups(state.groups, cached.rows, normalize=self.normalize)
+        return replace(state, index=index)
+
+    def _adopt(self, cached: CachedRows, pages: Sequence[Page]) -> None:
+        with self._planning:
+            self._plan.adopt(cached.rows)
+            for page in pages:
+                if page.block.name in cached.begins:
+                    page.block.place(cached.rows, cached.begins[page.block.name])
+
+    def _settle(self, pages: Mapping[str, Page], revision: Revision) -> CorpusState | None:
+        """Return the state of pages, with what of their vectors is not known yet.
+
+        None where a vector is not there any more, since another process has changed the index.
+        """
+        try:
+            if self.builder.granularity == "unit":
+                with self._planning:
+                    groups = self._plan.follow(pages)
+                own = [group.block for group in groups if group.block]
+                self._load(_without_rows(own, self._plan.rows))
+                return self._assemble(pages, {}, revision=revision)
+            return self._assemble(pages, {}, revision=revision, load=self._load)
+        except StaleIndexError as error:
+            if self.database.revision() == revision:
+                raise self._reader.damaged("vectors are missing") from error
+            return None
+
+    def _load(self, blocks: Sequence[Block]) -> None:
+        """Read the vectors of blocks.
+
+        Raises:
+            StaleIndexError: they are not there any more.
+        """
+        wanted = [block for block in blocks if len(block)]
+        found = self.database.fetch(VECTORS, {block.name for block in wanted})
+        for block in wanted:
+            if block.name not in found:
+                raise StaleIndexError("vectors are not there any more: open the index again")
+            block.vectors = self._reader.decode_vectors(found[block.name], len(block))
+
+    def _read_pages(self, items: Items) -> dict[str, Page]:
+        """Return the pages of items, in the order of their ids."""
+        documents, cuts = items.new[DOCUMENTS], items.new[CUTS]
+        if documents.keys() != cuts.keys():
+            raise self._reader.damaged("documents, or what is known of them, are missing")
+        pages = [self._reader.page(cut, documents[key]) for key, cut in cuts.items()]
+        return {page.id: page for page in sorted(pages, key=lambda page: page.id)}
+
+    def _check_callables(self, pages: Sequence[Page]) -> None:
+        """Refuse callables that read documents in another way than those the index was made with.
+
+        Eight documents are read again, or all of them where there are fewer: a callable cannot be
+        compared by itself, and to read all documents would take seconds.
+        """
+        for page in pages[:: max(1, len(pages) // _CHECKED)]:
+            read = self._page(page.document, self._cut([page.document])[page.id])
+            if read.cut != page.cut or read.block.name != page.block.name:
+                raise IndexFormatError(
+                    f"the documents of the index {self.database.name!r} make other units or chunks"
+                    " than were saved: the index was built with another link extractor, link rules,"
+                    " tokenizer, splitter or metadata; use the same"
+                )
+
+    def _check_writable(self) -> None:
+        self.database.check_writable()
+
+    def _current(self) -> CorpusState:
+        state = self._state
+        if self.database.revision() == state.revision:
+            return state
+        with self._catching_up:
+            while True:
+                before = self._state
+                parts = (DOCUMENTS, CUTS)
+                items = self.database.read(parts, since=before.revision, listed=[DOCUMENTS])
+                if items.revision == before.revision:
+                    return before
+                pages = self._start_again(items) if items.whole else self._newer(before, items)
+                after = self._settle(pages, items.revision)
+                if after is None:
+                    continue
+                with self._lock:
+                    # Otherwise a change of this process was put in place meanwhile.
+                    if self._state is before:
+                        self._state = after
+                        return after
+
+    def _start_again(self, items: Items) -> dict[str, Page]:
+        """Return the pages of an index that was restored or replaced, and forget the one before."""
+        self.database.check_still(self._settings)
+        pages = self._read_pages(items)
+        self._check_callables(list(pages.values()))
+        with self._planning:
+            self._plan = self._new_plan()
+        return pages
+
+    def _newer(self, before: CorpusState, items: Items) -> dict[str, Page]:
+        left = items.keys[DOCUMENTS]
+        kept = {id_: page for id_, page in before.pages.items() if page.key in left}
+        pages = kept | self._read_pages(items)
+        return {id_: pages[id_] for id_ in sorted(pages)}
+
+    def _replace(self, before: CorpusState, after: CorpusState) -> bool:
+        change = self._difference(before, after)
+        if not any((*change.put.values(), *change.drop.values())):
+            return True
+        revision = self.database.write(change, after=before.revision)
+        if revision is None:
+            return False
+        if self._cache is not None and change.drop[VECTORS]:
+            # Nothing made from what was deleted may stay.
+            remove_cache(self._cache)
+        for block in after.blocks:
+            block.release()
+        with self._lock:
+            if self._state is before:
+                self._state = replace(after, revision=revision)
+        return True
+
+    def _new_block(self, keys: Sequence[bytes]) -> Block:
+        return WrittenBlock(self._reader, keys)
+
+    def _difference(self, before: CorpusState, after: CorpusState) -> ItemsChange:
+        new = [page for id_, page in after.pages.items() if before.pages.get(id_) is not page]
+        gone = [page.key for id_, page in before.pages.items() if id_ not in after.pages]
+        old_blocks, blocks = (
+            {block.name: block for block in state.blocks if len(block)} for state in (before, after)
+        )
+        return ItemsChange(
+            put={
+                DOCUMENTS: {page.key: self._encode(page.document) for page in new},
+                CUTS: {page.key: encode_cut(page) for page in new},
+                VECTORS: BlockBytes(
+                    {name: block for name, block in blocks.items() if name not in old_blocks}
+                ),
+            },
+            drop={
+                DOCUMENTS: gone,
+                CUTS: gone,
+                VECTORS: [name for name in old_blocks if name not in blocks],
+            },
+        )
+
+
+def _without_rows(blocks: Iterable[Block], rows: VectorRows) -> list[Block]:
+    return [block for block in blocks if len(block) and block.first_row(rows) < 0]

@@ -1,0 +1,441 @@
+"""A corpus at one moment: its pages, their groups, and what a question may see of them.
+
+Units and chunks are written when they are first looked at. What a search needs, the rows of each
+unit, is known without them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from hashlib import sha256
+from itertools import chain
+from typing import Generic, NamedTuple, TypeAlias, TypeVar, overload
+
+import numpy as np
+import numpy.typing as npt
+
+from longrag.indexing.database import UNSAVED, Revision
+from longrag.indexing.rows import VectorRows
+from longrag.ingestion.cuts import CutDocument, group_parts, write_group
+from longrag.retrieval.assembly import keep_documents, place
+from longrag.retrieval.filters import DocumentFilter, MetadataIndex, Recent, Visible
+from longrag.retrieval.maxp import MaxPIndex
+from longrag.retrieval.units import UnitIndex, Vector
+from longrag.types import (
+    Chunk,
+    Document,
+    Granularity,
+    LongUnit,
+    RetrievedUnit,
+    TokenCounter,
+    stable_id,
+)
+
+Item = TypeVar("Item")
+_Units: TypeAlias = Sequence[Sequence[tuple[int, int]]]
+
+_KEPT_VIEWS = 64
+
+
+_Place: TypeAlias = tuple[object, int]
+"""The identity of some rows, and the first of a block's rows among them."""
+
+
+class Block:
+    """What is embedded of one page, or of one group where units are embedded whole.
+
+    Args:
+        keys: what is embedded, each as the key of its text.
+    """
+
+    def __init__(self, keys: Sequence[bytes]) -> None:
+        self.keys = keys
+        """What is embedded, each as the key of its text."""
+        self._vectors: Sequence[Vector] | None = None
+        self._place: _Place = (None, -1)
+
+    def __len__(self) -> int:
+        """Return the number of vectors."""
+        return len(self.keys)
+
+    def first_row(self, rows: VectorRows) -> int:
+        """Return the first of the block's rows, counted in ``rows``; -1 where it is not there.
+
+        A change that was overtaken by another may have moved a block to rows that are not used.
+        """
+        identity, first = self._place
+        return first if identity is rows.identity else -1
+
+    def place(self, rows: VectorRows, first: int) -> None:
+        """Say where in ``rows`` the block is."""
+        self._place = rows.identity, first
+
+    @cached_property
+    def name(self) -> str:
+        """A name of what is embedded."""
+        return sha256(b"".join(self.keys)).hexdigest()
+
+    @property
+    def embedded(self) -> bool:
+        """Whether there are vectors."""
+        return self._vectors is not None
+
+    @property
+    def vectors(self) -> Sequence[Vector] | None:
+        """The vectors as the embedder gave them; None where there are none."""
+        return self._vectors
+
+    @vectors.setter
+    def vectors(self, vectors: Sequence[Vector]) -> None:
+        self._vectors = vectors
+
+    def release(self) -> None:
+        """Keep no vectors in memory that can be read again."""
+
+
+class Page:
+    """A document with what is known of it by itself; another version of it is another page."""
+
+    def __init__(self, document: Document, cut: CutDocument, block: Block) -> None:
+        self.id = document.id
+        self.block = block
+        self.__dict__ |= {"document": document, "cut": cut}
+
+    @cached_property
+    def key(self) -> str:
+        """The key under which a database keeps the page."""
+        return stable_id(self.id)
+
+    @cached_property
+    def document(self) -> Document:
+        """The document."""
+        raise NotImplementedError
+
+    @cached_property
+    def cut(self) -> CutDocument:
+        """How the document is linked, counted and cut."""
+        raise NotImplementedError
+
+
+class Run(NamedTuple):
+    """Chunks of one unit that follow one another in a block.
+
+    Attributes:
+        offset: the first of them in the block.
+        length: how many they are.
+        unit: the unit, counted within its group.
+        page: the page, counted within the group; of a whole unit the first.
+    """
+
+    offset: int
+    length: int
+    unit: int
+    page: int
+
+
+class UnitGroup:
+    """Pages that are grouped together, as one unit or several.
+
+    Args:
+        pages: the pages.
+        granularity: what is embedded.
+        known: the number of units and the runs of rows, where the pages need not be read for it.
+    """
+
+    def __init__(
+        self,
+        pages: Sequence[Page],
+        granularity: Granularity,
+        known: tuple[int, list[Run]] | None = None,
+    ) -> None:
+        self.pages = tuple(pages)
+        self._granularity = granularity
+        self.n_units, self.runs = known or self._read_runs()
+        """The number of units; the runs of rows, in the order of their chunks."""
+        self.block: Block | None = None
+        """What is embedded of the units, where these are embedded whole."""
+        self._begins: tuple[object, list[int]] = (None, [])
+
+    def _read_runs(self) -> tuple[int, list[Run]]:
+        units = group_parts([page.cut for page in self.pages])
+        whole = self._granularity == "unit"
+        return len(units), [*(self._whole_runs(units) if whole else self._page_runs(units))]
+
+    @cached_property
+    def written(self) -> tuple[list[LongUnit], list[Chunk]]:
+        """The units and their chunks."""
+        documents = [page.document for page in self.pages]
+        return write_group(documents, [page.cut for page in self.pages], self._granularity)
+
+    @property
+    def n_chunks(self) -> int:
+        """The number of chunks."""
+        return sum(run.length for run in self.runs)
+
+    def block_of(self, run: Run) -> Block:
+        """Return the block that a run is of."""
+        return self.block or self.pages[run.page].block
+
+    def begins(self, rows: VectorRows) -> list[int]:
+        """Return the first row of each run in ``rows``, where all of the blocks are."""
+        identity, begins = self._begins
+        if identity is not rows.identity:
+            begins = [self.block_of(run).first_row(rows) + run.offset for run in self.runs]
+            self._begins = rows.identity, begins
+        return begins
+
+    def _page_runs(self, units: _Units) -> Iterator[Run]:
+        for unit, places in enumerate(units):
+            for number, at in places:
+                parts = self.pages[number].cut.parts
+                before = sum(len(part.chunks) for part in parts[:at])
+                yield Run(before, len(parts[at].chunks), unit, number)
+
+    def _whole_runs(self, units: _Units) -> Iterator[Run]:
+        filled = 0
+        for unit, places in enumerate(units):
+            if not all(self.pages[number].cut.parts[at].blank for number, at in places):
+                yield Run(filled, 1, unit, places[0][0])
+                filled += 1
+
+
+class GroupItems(Sequence[Item], Generic[Item]):
+    """The units or the chunks of groups, each of which is written when it is looked at.
+
+    Args:
+        groups: the groups.
+        counts: how many items each group has.
+        read: gives the items of a group.
+    """
+
+    def __init__(
+        self,
+        groups: Sequence[UnitGroup],
+        counts: Sequence[int],
+        read: Callable[[UnitGroup], Sequence[Item]],
+    ) -> None:
+        self._groups = groups
+        self._ends = np.cumsum(np.array(counts, np.int64))
+        self._read = read
+
+    def __len__(self) -> int:
+        """Return the number of items."""
+        return int(self._ends[-1]) if len(self._ends) else 0
+
+    @overload
+    def __getitem__(self, index: int) -> Item: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Item]: ...
+    def __getitem__(self, index: int | slice) -> Item | Sequence[Item]:
+        """Return an item, or some as a tuple."""
+        if isinstance(index, slice):
+            return tuple(self[i] for i in range(*index.indices(len(self))))
+        at = range(len(self))[index]
+        group = int(np.searchsorted(self._ends, at, side="right"))
+        before = int(self._ends[group - 1]) if group else 0
+        return self._read(self._groups[group])[at - before]
+
+    def __iter__(self) -> Iterator[Item]:
+        """Yield the items in order."""
+        return chain.from_iterable(map(self._read, self._groups))
+
+    def __eq__(self, other: object) -> bool:
+        """Tell whether another sequence has equal items."""
+        return isinstance(other, Sequence) and tuple(self) == tuple(other)
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+class PageDocuments(Mapping[str, Document]):
+    """The documents of pages, by id; read-only."""
+
+    def __init__(self, pages: Mapping[str, Page]) -> None:
+        self.pages = pages
+
+    def __getitem__(self, id_: str) -> Document:
+        """Return a document by its id."""
+        return self.pages[id_].document
+
+    def __contains__(self, id_: object) -> bool:
+        """Tell whether there is a document of this id."""
+        return id_ in self.pages
+
+    def __iter__(self) -> Iterator[str]:
+        """Yield the ids, ascending."""
+        return iter(self.pages)
+
+    def __len__(self) -> int:
+        """Return the number of documents."""
+        return len(self.pages)
+
+
+@dataclass(frozen=True, eq=False)
+class CorpusState:
+    """The whole state of the index at one moment; a change replaces it in one step.
+
+    Attributes:
+        pages: the pages by the ids of their documents, ascending.
+        groups: the groups of all pages.
+        index: the units, chunks and vectors.
+        revision: the state of the database that this is; the default outside of any.
+    """
+
+    pages: Mapping[str, Page]
+    groups: Sequence[UnitGroup]
+    index: UnitIndex
+    revision: Revision = UNSAVED
+
+    @cached_property
+    def documents(self) -> Mapping[str, Document]:
+        """The documents by id, ascending."""
+        return PageDocuments(self.pages)
+
+    @cached_property
+    def blocks(self) -> list[Block]:
+        """All that is embedded."""
+        own = [group.block for group in self.groups if group.block]
+        return own or [page.block for page in self.pages.values()]
+
+    @cached_property
+    def vectors(self) -> dict[bytes, Vector]:
+        """The vectors as the embedder gave them, by the keys of what was embedded."""
+        return {
+            key: vector
+            for block in self.blocks
+            for key, vector in zip(block.keys, block.vectors or (), strict=True)
+        }
+
+    def rows(self) -> Iterator[tuple[Chunk, Vector]]:
+        """Yield each chunk and its vector as the embedder gave it."""
+        for group in self.groups:
+            chunks = iter(group.written[1])
+            for run in group.runs:
+                vectors = group.block_of(run).vectors or ()
+                for vector in vectors[run.offset : run.offset + run.length]:
+                    yield next(chunks), vector
+
+    @cached_property
+    def _metadata(self) -> MetadataIndex:
+        return MetadataIndex(self.documents)
+
+    @cached_property
+    def _views(self) -> Recent[bytes, CorpusView]:
+        return Recent(_KEPT_VIEWS)
+
+    @cached_property
+    def _document_of_chunk(self) -> npt.NDArray[np.int64]:
+        number = {page: i for i, page in enumerate(self.pages.values())}
+        runs = [
+            (number[group.pages[run.page]], run.length)
+            for group in self.groups
+            for run in group.runs
+        ]
+        documents, counts = np.array(runs, np.int64).reshape(-1, 2).T
+        return np.repeat(documents, counts)
+
+    def view(
+        self, wanted: DocumentFilter | None, *, whole: bool, count_tokens: TokenCounter
+    ) -> CorpusView:
+        """Return what a question with this filter may see.
+
+        Args:
+            wanted: the filter; None is everything.
+            whole: whether a chunk is a whole unit, which is then searched only when all documents
+                of the unit pass.
+            count_tokens: counts the tokens of what is left of a unit.
+        """
+        if wanted is None:
+            return CorpusView(self.documents, self.index)
+        passing = self._metadata.passing(wanted)
+        if passing.everything:
+            return CorpusView(self.documents, self.index)
+
+        def make() -> CorpusView:
+            ids = list(self.pages)
+            shown = np.zeros(len(ids), bool)
+            shown[passing.numbers] = True
+            chunks = np.flatnonzero(shown[self._document_of_chunk])
+            if whole:
+                units = {u.id for u in self.index.units if passing.ids.issuperset(u.doc_ids)}
+                kept = [self.index.chunks[i].unit_id in units for i in chunks.tolist()]
+                chunks = chunks[np.array(kept, bool)]
+            pages = {ids[i]: self.pages[ids[i]] for i in passing.numbers.tolist()}
+            visible = Visible(chunks, passing.ids, count_tokens)
+            return CorpusView(PageDocuments(pages), self.index, visible, passing.key)
+
+        return self._views.get(passing.key, make)
+
+
+def index_of_groups(groups: Sequence[UnitGroup], rows: VectorRows, *, normalize: bool) -> UnitIndex:
+    """Return the index of groups all of whose blocks are in ``rows``."""
+    counts = np.array([len(group.runs) for group in groups], np.int64)
+    units = np.array([group.n_units for group in groups], np.int64)
+    runs = np.array([run for group in groups for run in group.runs], np.int64).reshape(-1, 4)
+    begins = np.fromiter(
+        chain.from_iterable(group.begins(rows) for group in groups), np.int64, len(runs)
+    )
+    lengths, unit_of_run = runs[:, 1], runs[:, 2] + np.repeat(np.cumsum(units) - units, counts)
+    before = np.append(0, np.cumsum(lengths))
+    last = np.cumsum(counts)
+    return UnitIndex.over(
+        GroupItems(groups, units.tolist(), _units_of),
+        GroupItems(groups, (before[last] - before[last - counts]).tolist(), _chunks_of),
+        MaxPIndex.of_rows(rows, begins, begins + lengths, unit_of_run),
+        normalize=normalize,
+    )
+
+
+def _units_of(group: UnitGroup) -> Sequence[LongUnit]:
+    return group.written[0]
+
+
+def _chunks_of(group: UnitGroup) -> Sequence[Chunk]:
+    return group.written[1]
+
+
+@dataclass(frozen=True, eq=False)
+class CorpusView:
+    """What one question may see of a corpus at one moment; equal views show the same.
+
+    Attributes:
+        documents: the documents that may be seen, in the order of their ids.
+        index: the units, chunks and vectors of all documents.
+        visible: what of the index may be seen; None is all of it.
+        key: names the documents that may be seen, among the views of one index; None is all.
+    """
+
+    documents: Mapping[str, Document]
+    index: UnitIndex
+    visible: Visible | None = None
+    key: bytes | None = None
+
+    def __eq__(self, other: object) -> bool:
+        """Tell whether the other shows the same documents of the same index."""
+        return isinstance(other, CorpusView) and self.index is other.index and self.key == other.key
+
+    __hash__ = None  # type: ignore[assignment]
+
+    @cached_property
+    def units(self) -> tuple[RetrievedUnit, ...]:
+        """The units as they may be seen, each with the first of its chunks that is searched."""
+        chunks: dict[str, Chunk] = {}
+        for chunk in self.chunks:
+            chunks.setdefault(chunk.unit_id, chunk)
+        found = [
+            RetrievedUnit(unit, None, place(chunks[unit.id], unit))
+            for unit in self.index.units
+            if unit.id in chunks
+        ]
+        if (visible := self.visible) is None:
+            return tuple(found)
+        count = visible.count_tokens
+        return tuple(keep_documents(u, visible.documents, count_tokens=count) for u in found)
+
+    @property
+    def chunks(self) -> tuple[Chunk, ...]:
+        """The chunks that are searched."""
+        if self.visible is None:
+            return tuple(self.index.chunks)
+        return tuple(self.index.chunks[i] for i in self.visible.chunks.tolist())

@@ -1,0 +1,221 @@
+"""The pages of a corpus as a database keeps them; decoded when they are needed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property
+from typing import Final
+
+import numpy as np
+
+from longrag.errors import EmbeddingError, IndexFormatError
+from longrag.indexing.database import IndexDatabase, Item
+from longrag.indexing.vectors import check_vectors
+from longrag.indices.corpus_records import cut_from_json, cut_to_json, document_fields
+from longrag.indices.corpus_state import Block, Page
+from longrag.ingestion.cuts import CutDocument
+from longrag.retrieval.units import Vector
+from longrag.types import Document
+
+DOCUMENTS: Final = "document"
+"""The part of the documents themselves."""
+CUTS: Final = "cut"
+"""The part of what is known of each document by itself."""
+VECTORS: Final = "vector"
+"""The part of the vectors of each page, or of each group that is embedded whole."""
+
+
+def encode_document(document: Document) -> bytes:
+    """Write a document as JSON.
+
+    Raises:
+        InvalidDocumentError: its metadata is not JSON.
+    """
+    content = json.dumps(document_fields(document), ensure_ascii=False)
+    return content.encode("utf-8", "surrogatepass")
+
+
+def decode_document(content: bytes) -> Document:
+    """Read what ``encode_document`` wrote."""
+    return Document(**json.loads(content.decode("utf-8", "surrogatepass")))
+
+
+def encode_cut(page: Page) -> bytes:
+    """Write what is known of a page by itself: a line that opening reads, and the rest."""
+    about = {"id": page.id, "block": page.block.name, "count": len(page.block)}
+    return json.dumps(about).encode("ascii") + b"\n" + cut_to_json(page.cut, page.block.keys)
+
+
+class PageReader:
+    """Reads the pages of an index in a database.
+
+    Args:
+        database: the index.
+        decode: reads a document.
+    """
+
+    def __init__(self, database: IndexDatabase, decode: Callable[[bytes], Document]) -> None:
+        self._database = database
+        self._decode = decode
+
+    def page(self, cut: Item, document: Item) -> Page:
+        """Return a page, of which only the first line of what is known of it is decoded.
+
+        Raises:
+            IndexFormatError: it is damaged.
+        """
+        content = cut.content
+        try:
+            about = json.loads(content[: content.index(b"\n")].decode("ascii"))
+            id_, name, count = about["id"], about["block"], int(about["count"])
+        except (ValueError, TypeError, KeyError) as error:
+            raise self.damaged(error) from error
+        return _StoredPage(self, id_, _StoredBlock(self, name, count, content), content, document)
+
+    def decode_text(self, document: Item) -> Document:
+        """Decode a document."""
+        content = document.content
+        try:
+            return self._decode(content)
+        except (ValueError, TypeError, KeyError) as error:
+            raise self.damaged(error) from error
+
+    def decode_cut(self, content: bytes) -> tuple[CutDocument, list[bytes]]:
+        """Decode what is known of a document by itself, and the keys of what is embedded."""
+        try:
+            return cut_from_json(content[content.index(b"\n") :])
+        except (ValueError, TypeError, KeyError, IndexError) as error:
+            raise self.damaged(error) from error
+
+    def decode_vectors(self, content: bytes, count: int) -> Sequence[Vector]:
+        """Decode the vectors of a block."""
+        try:
+            matrix = np.frombuffer(content, "<f4").reshape(count, -1).astype(np.float32)
+            return list(check_vectors(matrix, name="vectors"))
+        except (ValueError, EmbeddingError) as error:
+            raise self.damaged(error) from error
+
+    def vectors(self, name: str, count: int) -> Sequence[Vector] | None:
+        """Read the vectors of a block; None if they are not there any more."""
+        content = self._database.fetch(VECTORS, [name]).get(name)
+        return None if content is None else self.decode_vectors(content, count)
+
+    def damaged(self, what: object) -> IndexFormatError:
+        """Return the error that something of the index cannot be read."""
+        return IndexFormatError(f"the index {self._database.name!r} is damaged: {what}")
+
+
+class _StoredBlock(Block):
+    """The vectors of a stored page, which are read from the database where they are needed."""
+
+    def __init__(self, reader: PageReader, name: str, count: int, content: bytes) -> None:
+        self._reader = reader
+        self._count = count
+        self._content = content
+        self.__dict__["name"] = name
+        self._vectors = None
+        self._place = (None, -1)
+
+    def __len__(self) -> int:
+        return self._count
+
+    @cached_property
+    def keys(self) -> Sequence[bytes]:  # type: ignore[override]
+        return self._reader.decode_cut(self._content)[1]
+
+    @property
+    def embedded(self) -> bool:
+        return True
+
+    @property
+    def vectors(self) -> Sequence[Vector] | None:
+        if self._vectors is None:
+            return self._reader.vectors(self.name, self._count)
+        return self._vectors
+
+    @vectors.setter
+    def vectors(self, vectors: Sequence[Vector]) -> None:
+        self._vectors = vectors
+
+    def release(self) -> None:
+        self._vectors = None
+
+
+class WrittenBlock(Block):
+    """What is embedded of a new page: in memory until it is stored, then read where it is needed.
+
+    Args:
+        reader: reads it.
+        keys: what is embedded, each as the key of its text.
+    """
+
+    def __init__(self, reader: PageReader, keys: Sequence[bytes]) -> None:
+        super().__init__(keys)
+        self._reader = reader
+        self._stored = False
+
+    @property
+    def embedded(self) -> bool:
+        """Whether there are vectors, in memory or stored."""
+        return self._stored or self._vectors is not None
+
+    @property
+    def vectors(self) -> Sequence[Vector] | None:
+        """The vectors; None where they are not stored any more."""
+        vectors = self._vectors
+        if vectors is None and self._stored:
+            return self._reader.vectors(self.name, len(self))
+        return vectors
+
+    @vectors.setter
+    def vectors(self, vectors: Sequence[Vector]) -> None:
+        self._vectors = vectors
+
+    def release(self) -> None:
+        """Keep no vectors in memory, now that they are stored."""
+        # In this order, so that another thread never finds neither.
+        self._stored = True
+        self._vectors = None
+
+
+class BlockBytes(Mapping[str, bytes]):
+    """The vectors of blocks as they are stored, by name; each is encoded when it is taken."""
+
+    def __init__(self, blocks: Mapping[str, Block]) -> None:
+        self._blocks = blocks
+
+    def __getitem__(self, name: str) -> bytes:
+        """Return the bytes of a block."""
+        return np.asarray(self._blocks[name].vectors, "<f4").tobytes()
+
+    def __iter__(self) -> Iterator[str]:
+        """Yield the names."""
+        return iter(self._blocks)
+
+    def __len__(self) -> int:
+        """Return the number of blocks."""
+        return len(self._blocks)
+
+
+class _StoredPage(Page):
+    """A page whose document is decoded when it is shown, and the rest when the corpus changes."""
+
+    def __init__(
+        self, reader: PageReader, id_: str, block: Block, content: bytes, document: Item
+    ) -> None:
+        self.id = id_
+        self.block = block
+        self._reader = reader
+        self._content = content
+        self._document = document
+
+    @cached_property
+    def document(self) -> Document:
+        return self._reader.decode_text(self._document)
+
+    @cached_property
+    def cut(self) -> CutDocument:
+        cut, keys = self._reader.decode_cut(self._content)
+        self.block.__dict__["keys"] = keys
+        return cut

@@ -1,0 +1,293 @@
+"""A tree over documents that come, change and go (RAPTOR §3), and the searches in it."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from types import MappingProxyType
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from longrag.calls import Flow
+from longrag.errors import IndexFormatError, InvalidParameterError
+from longrag.indexing.database import UNSAVED, Revision
+from longrag.indexing.saved_folders import SavedFolders
+from longrag.indexing.tree.assembly import version
+from longrag.indexing.tree.builder import build_tree
+from longrag.indexing.tree.checks import check_saved
+from longrag.indexing.tree.settings import TreeBuilder
+from longrag.indexing.tree.tree import Tree
+from longrag.indices.corpus_records import documents_from_json, documents_to_json
+from longrag.ingestion.units import check_documents
+from longrag.locks import Lock
+from longrag.types import Document, TreeNode
+
+_KIND = "tree"
+_VERSION = 1
+_PLAIN: Final = ("scope", "chunk_size", "max_cluster_tokens", "max_levels", "random_state")
+
+
+@dataclass(frozen=True, slots=True)
+class TreeChange:
+    """What a change did: ids of documents, and how many nodes are new.
+
+    ``stale`` are the journal's sources of what was made from texts that are no longer there; give
+    them to ``Journal.purge``.
+    """
+
+    added: tuple[str, ...]
+    updated: tuple[str, ...]
+    deleted: tuple[str, ...]
+    new_leaves: int
+    new_summaries: int
+    stale: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TreeState:
+    """The whole state of the index at one moment; a change replaces it in one step."""
+
+    documents: Mapping[str, Document]
+    tree: Tree
+    revision: Revision = UNSAVED
+    """The state of the database that this is; the default outside of any."""
+
+
+EMPTY: Final = TreeState(MappingProxyType({}), Tree([], np.empty((0, 1), np.float32)))
+"""The state of an index without documents."""
+
+
+class TreeIndex:
+    """A tree over documents that come, change and go in any order and in batches of any size.
+
+    A change pays only for summaries and vectors of nodes that were not there before; those that
+    stay keep ids, texts and vectors. With ``scope="document"``, or a clusterer that is history
+    independent, the tree is at every moment that of one build from the present documents.
+    Otherwise the old clusters are kept as far as they go, and ``rebuild`` makes the tree of one
+    build. A deleted document leaves nothing behind here.
+
+    Searches may run beside changes, and changes beside each other; a change that fails changes
+    nothing.
+
+    Args:
+        builder: the settings of the tree.
+    """
+
+    in_database = False
+    """Whether a change is kept, and seen by other processes, as soon as it is made."""
+
+    def __init__(self, builder: TreeBuilder | None = None) -> None:
+        self.builder = builder or TreeBuilder()
+        self._lock = Lock()
+        self._saved = SavedFolders()
+        self._state = EMPTY
+
+    @property
+    def documents(self) -> Mapping[str, Document]:
+        """The present documents, by id; read-only."""
+        return self._state.documents
+
+    @property
+    def tree(self) -> Tree:
+        """The present tree; later changes do not alter this value."""
+        return self._state.tree
+
+    def snapshot(self) -> tuple[Mapping[str, Document], Tree]:
+        """Return the documents, in the order of their ids, and the tree of one moment."""
+        state = self._current()
+        return state.documents, state.tree
+
+    def change(
+        self, *, upsert: Sequence[Document] = (), delete: Iterable[str] = ()
+    ) -> Flow[TreeChange]:
+        """Put documents in, in place of those of the same ids, and take others out, in one step.
+
+        Ids in ``delete`` that are not there are passed over; an id in both is put in.
+
+        Raises:
+            InvalidDocumentError: a document cannot be ingested; see ``check_documents``.
+            SummaryError: a cluster could not be summarised.
+            EmbeddingError: the embedder returned unusable vectors.
+        """
+        upsert = list(upsert)
+        check_documents(upsert)
+        new = {document.id: document for document in upsert}
+        if isinstance(delete, str):
+            raise InvalidParameterError("delete", delete, "a collection of ids, not one id")
+        gone = set(delete).difference(new)
+
+        def changed(documents: Mapping[str, Document]) -> dict[str, Document]:
+            return {id_: d for id_, d in {**documents, **new}.items() if id_ not in gone}
+
+        return (yield from self._replace(changed, afresh=False))
+
+    def rebuild(self) -> Flow[TreeChange]:
+        """Cluster all nodes again, for the tree of one build; pay for the clusters that changed."""
+        return (yield from self._replace(dict, afresh=True))
+
+    def _replace(
+        self, changed: Callable[[Mapping[str, Document]], dict[str, Document]], *, afresh: bool
+    ) -> Flow[TreeChange]:
+        self._check_writable()
+        paid = Tree([], np.empty((0, 1), np.float32))
+        while True:
+            before = self._current()
+            documents = changed(before.documents)
+            tree = yield from build_tree(
+                list(documents.values()),
+                self.builder,
+                before=before.tree,
+                paid=paid,
+                unchanged={id_ for id_, d in documents.items() if before.documents.get(id_) is d},
+                afresh=afresh,
+            )
+            ordered = {id_: documents[id_] for id_ in sorted(documents)}
+            after = TreeState(MappingProxyType(ordered), tree)
+            if self._put(before, after):
+                return _change(before, after)
+            paid = tree
+
+    def _check_writable(self) -> None:
+        """Refuse a change before anything is paid for it."""
+
+    def _current(self) -> TreeState:
+        """Return the present state."""
+        return self._state
+
+    def _put(self, before: TreeState, after: TreeState) -> bool:
+        """Replace one state by another; False if the first is no longer the present one."""
+        with self._lock:
+            if self._state is before:
+                self._state = after
+                return True
+            return False
+
+    def check_settings(self, builder: TreeBuilder) -> None:
+        """Raise ``InvalidParameterError`` unless a builder's plain settings are the index's own."""
+        _check_settings(builder, settings_of(self.builder))
+
+    def restore(self, documents: Sequence[Document], tree: Tree) -> None:
+        """Fill the index with documents and the tree that was built from them.
+
+        Raises:
+            IndexFormatError: the tree has other leaves than these documents have with the settings
+                of the builder, or is not one that could have been built from them.
+        """
+        check_documents(documents)
+        known = {document.id: document for document in documents}
+        check_saved(tree, [leaf for d in documents for leaf in self.builder.leaves(d)])
+        ordered = {id_: known[id_] for id_ in sorted(known)}
+        self._state = TreeState(MappingProxyType(ordered), tree)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write documents, tree and settings to a folder; see ``longrag.indexing.storage``.
+
+        Callables (a clusterer of your own, summarizer, tokenizer, splitter) are not saved.
+
+        Raises:
+            InvalidDocumentError: a document's metadata is not JSON; nothing is written.
+            IndexFormatError: the folder holds something else; it is left as it was.
+            StaleIndexError: another process has saved to the folder since this index was loaded
+                from it or saved to it; it is left as it was.
+        """
+        with self._saved.lock:
+            state = self._current()
+            arrays: dict[str, NDArray[Any]] = {
+                "documents": documents_to_json(state.documents.values()),
+                "nodes": nodes_to_json(state.tree),
+                "vectors": state.tree.vectors,
+            }
+            self._saved.save(path, _KIND, _VERSION, arrays, settings_of(self.builder))
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str], *, builder: TreeBuilder | None = None) -> TreeIndex:
+        """Read an index that ``save`` wrote; its tree is the one it was saved with.
+
+        Args:
+            path: the folder.
+            builder: gives the callables; its other settings must be the saved ones. None takes the
+                default callables.
+
+        Raises:
+            IndexFormatError: the folder is missing, damaged or of another kind, or was built with
+                other callables than ``builder`` has.
+            InvalidParameterError: a setting of ``builder`` is not the saved one.
+        """
+        folders = SavedFolders()
+        arrays, meta = folders.load(path, _KIND, _VERSION, mmap=False)
+        saved = {name: meta[name] for name in ("clusterer", *_PLAIN)}
+        loaded = cls(builder or TreeBuilder(**saved))
+        _check_settings(loaded.builder, saved)
+        tree = tree_from_json(arrays["nodes"], arrays["vectors"])
+        loaded._saved = folders
+        loaded.restore(documents_from_json(arrays["documents"]), tree)
+        return loaded
+
+
+def _change(before: TreeState, after: TreeState) -> TreeChange:
+    old, new = before.documents, after.documents
+    fresh = [node for id_, node in after.tree.nodes.items() if id_ not in before.tree.nodes]
+    updated = [id_ for id_ in new if id_ in old and new[id_] is not old[id_]]
+    deleted = [id_ for id_ in old if id_ not in new]
+    replaced = [version(old[id_]) for id_ in updated if version(old[id_]) != version(new[id_])]
+    return TreeChange(
+        added=tuple(id_ for id_ in new if id_ not in old),
+        updated=tuple(updated),
+        deleted=tuple(deleted),
+        new_leaves=sum(not node.level for node in fresh),
+        new_summaries=sum(node.level > 0 for node in fresh),
+        stale=(*deleted, *replaced),
+    )
+
+
+def settings_of(builder: TreeBuilder) -> dict[str, Any]:
+    """Return the settings of a builder that are saved: all but the callables."""
+    kind, plain = type(builder.clusterer), {name: getattr(builder, name) for name in _PLAIN}
+    # With another clusterer the next change would pay for most of the tree.
+    named = isinstance(builder.clusterer, str)
+    own = builder.clusterer if named else f"{kind.__module__}.{kind.__qualname__}"
+    return {"clusterer": own, **plain}
+
+
+def _check_settings(builder: TreeBuilder, known: Mapping[str, object]) -> None:
+    for name, value in settings_of(builder).items():
+        if value != known[name]:
+            raise InvalidParameterError(
+                name, value, f"{known[name]!r}, as the index was built with"
+            )
+
+
+def nodes_to_json(tree: Tree) -> NDArray[np.uint8]:
+    """Write the nodes of a tree as the bytes of a JSON list."""
+    content = json.dumps([asdict(node) for node in tree.nodes.values()], ensure_ascii=False)
+    return np.frombuffer(content.encode("utf-8", "surrogatepass"), np.uint8)
+
+
+def tree_from_json(content: NDArray[np.uint8], vectors: NDArray[np.float32]) -> Tree:
+    """Read what ``nodes_to_json`` wrote.
+
+    Raises:
+        IndexFormatError: it is not a list of nodes, or does not make a tree.
+    """
+    try:
+        entries = json.loads(content.tobytes().decode("utf-8", "surrogatepass"))
+        return Tree([node_of(entry) for entry in entries], vectors)
+    except (ValueError, TypeError, KeyError) as error:
+        raise IndexFormatError(f"the nodes of the tree cannot be read: {error}") from error
+
+
+def node_of(entry: Mapping[str, Any]) -> TreeNode:
+    """Make a node from its fields as JSON values."""
+    span = entry["span"]
+    return TreeNode(
+        **{
+            **entry,
+            "doc_ids": tuple(entry["doc_ids"]),
+            "children": tuple(entry["children"]),
+            "span": None if span is None else tuple(span),
+        }
+    )

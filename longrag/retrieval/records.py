@@ -1,0 +1,216 @@
+"""The metadata by which nodes and documents carry units, results, pieces and leaves.
+
+Both adapters write and read these records, so that a value means the same in either framework.
+Every record is plain JSON: strings, Python integers, floats and booleans, lists and dictionaries.
+
+- A unit has ``unit_id``, its own id; ``doc_ids``, its documents in order; and ``members``, one
+  dictionary for each ``longrag.types.Member``.
+- A retrieved unit also has ``best_chunk``, the fields of a ``longrag.types.Chunk`` without the
+  unit's id, and the booleans ``exact``, ``complete`` and ``short``. A result that
+  is not a unit is taken to be neither exact nor complete, because nothing is known of it.
+- A text that was shortened has ``pieces``: for each stretch that was kept, its characters ``start``
+  and ``end`` in the text as it was retrieved, ``at``, the character at which it now begins, and
+  ``complete``, False where a sentence was cut.
+- A retrieved node of a tree has ``leaves``: for each leaf its ``id``, its ``doc_id`` and its
+  characters ``start`` and ``end`` in that document.
+- A title is any value but None, as a string: the number 0 is the title "0".
+
+A document may have metadata under the same names, from a store or from whoever wrote it. What a
+result says under them is always ours, see ``documents_metadata``; and only a ``DocIds``, or an id
+that is a hash of what it names, proves which documents a result is made from.
+
+Offsets in documents are negative where they are not known: see ``longrag.types.Member``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import fields
+from numbers import Real
+from typing import Any, Final
+
+from longrag.ingestion.units import chunk_id, unit_id
+from longrag.retrieval.assembly import place
+from longrag.types import Chunk, LongUnit, Member, RetrievedUnit, TreeNode, shared_metadata
+
+UNIT_KEYS: Final = ("unit_id", "doc_ids", "members")
+RESULT_KEYS: Final = ("best_chunk", "exact", "complete", "short")
+TREE_KEYS: Final = ("level", "children", "doc_ids", "leaves")
+
+_RESERVED: Final = frozenset(
+    {
+        *("unit_id", "doc_ids", "best_chunk", "leaves", "pieces", "source_ids"),
+        *("member_id", "member_title"),
+    }
+)
+
+# dataclasses.asdict would copy every value deeply, and a unit may have many members.
+_MEMBER: Final = tuple(field.name for field in fields(Member))
+_BEST_CHUNK: Final = tuple(field.name for field in fields(Chunk) if field.name != "unit_id")
+
+
+class DocIds(list[str]):
+    """The documents of a result, by the index that found it and not by a document's metadata.
+
+    What comes from JSON, from front matter or from a store is never of this class. Copies are;
+    where a result was written out and read again, its documents are not known any more. JSON and
+    msgpack write it as the list it is.
+    """
+
+
+def known_ids(own: Sequence[str], metadata: Mapping[str, Any], row: LongUnit | Chunk) -> list[str]:
+    """Return the documents that a result, or a row of a store, is known to be or be made from.
+
+    Args:
+        own: its own ids, which are the store's.
+        metadata: its metadata.
+        row: what it is as a row of a store.
+    """
+    doc_ids, proven = metadata.get("doc_ids"), not unproven_ids(row)
+    named = doc_ids if isinstance(doc_ids, DocIds) else _named_ids(row) if proven else ()
+    # Where a metadata key names the units of a store, a unit's own id comes from metadata as well.
+    return [*(own if proven or isinstance(row, Chunk) else ()), *named]
+
+
+def unproven_ids(row: LongUnit | Chunk) -> Sequence[str]:
+    """Return the documents that a unit or chunk of a store names without a proof.
+
+    The ids that we give to units and chunks are hashes of their documents and texts.
+    """
+    if isinstance(row, LongUnit):
+        proof = unit_id(row.text, row.members)
+    else:
+        proof = chunk_id(row.doc_id, row.title, (row.doc_start, row.doc_end), row.text)
+    return () if row.id == proof else _named_ids(row)
+
+
+def _named_ids(row: LongUnit | Chunk) -> Sequence[str]:
+    return row.doc_ids if isinstance(row, LongUnit) else (row.doc_id,)
+
+
+def documents_metadata(
+    documents: Iterable[Mapping[str, Any]], without: Collection[str] = ()
+) -> dict[str, Any]:
+    """Return what the metadata of documents, at least one, agree on.
+
+    They set no name of a record, nor one in ``without``: those are left out.
+    """
+    left_out = _RESERVED.union(without)
+    shared = shared_metadata(documents)
+    return {key: value for key, value in shared.items() if key not in left_out}
+
+
+def read_title(metadata: Mapping[str, Any], key: str = "title") -> str:
+    """Return the title under ``key`` as a string, empty without one."""
+    value = metadata.get(key)
+    return "" if value is None else str(value)
+
+
+def read_number(value: object) -> float | None:
+    """Return a number as a Python float; None for anything else.
+
+    Stores give numbers of types that JSON lacks, such as ``numpy.float32``.
+    """
+    return float(value) if isinstance(value, Real) and not isinstance(value, bool) else None
+
+
+def read_offset(value: object) -> int:
+    """Return a character offset as a Python integer, -1 where ``value`` is not a whole number.
+
+    Stores give numbers of other types, and LangChain's splitters give -1 for a chunk whose text
+    they did not find.
+    """
+    number = read_number(value)
+    return max(int(number), -1) if number is not None and number.is_integer() else -1
+
+
+def unit_record(unit: LongUnit) -> dict[str, Any]:
+    """Write the metadata of a unit."""
+    return {
+        "unit_id": unit.id,
+        "doc_ids": DocIds(unit.doc_ids),
+        "members": member_records(unit.members),
+    }
+
+
+def member_records(members: Iterable[Member]) -> list[dict[str, Any]]:
+    """Write the members of a unit."""
+    return [{name: getattr(member, name) for name in _MEMBER} for member in members]
+
+
+def is_unit(metadata: Mapping[str, Any], id_: str | None) -> bool:
+    """Return whether the item with this metadata and id is a unit.
+
+    A part that a splitter cut off a unit inherits its metadata and has another id, and other
+    corpora have metadata named ``members`` as well, such as the members of a band. An item without
+    an id is a unit if it has the record of one.
+    """
+    members = metadata.get("members")
+    return (
+        "doc_ids" in metadata
+        and (id_ is None or metadata.get("unit_id") == id_)
+        and isinstance(members, list)
+        and bool(members)
+        and all(isinstance(member, Mapping) and set(member) == set(_MEMBER) for member in members)
+    )
+
+
+def read_unit(
+    id_: str, text: str, metadata: Mapping[str, Any], *, unit: bool, otherwise: Member
+) -> LongUnit:
+    """Read a unit back; a text that is not a ``unit`` is the one member ``otherwise``.
+
+    A postprocessor may change the text of a unit and keep its metadata, whose offsets then mean
+    nothing: such a text is one member whose place in its document is not known.
+    """
+    if not unit:
+        return LongUnit(id_, text, (otherwise,), 0)
+    members = tuple(Member(**member) for member in metadata["members"])
+    if members[-1].end != len(text):
+        members = (Member.unplaced(otherwise.doc_id, otherwise.title, 0, len(text)),)
+    return LongUnit(id_, text, members, 0)
+
+
+def result_record(found: RetrievedUnit, unproven: Collection[str] = ()) -> dict[str, Any]:
+    """Write the metadata of a retrieved unit, without its score.
+
+    With one of the ``unproven`` documents of a store the unit does not prove any.
+    """
+    doc_ids = found.unit.doc_ids
+    return {
+        **unit_record(found.unit),
+        "doc_ids": DocIds(doc_ids) if set(doc_ids).isdisjoint(unproven) else list(doc_ids),
+        "best_chunk": best_chunk_record(found.best_chunk),
+        "exact": bool(found.exact),
+        "complete": bool(found.complete),
+        "short": bool(found.short),
+    }
+
+
+def best_chunk_record(chunk: Chunk) -> dict[str, Any]:
+    """Write the best chunk of a retrieved unit."""
+    return {name: getattr(chunk, name) for name in _BEST_CHUNK}
+
+
+def read_result(
+    unit: LongUnit, metadata: Mapping[str, Any], *, score: float | None, otherwise: Chunk
+) -> RetrievedUnit:
+    """Read a retrieved unit back; one without a best chunk gets ``otherwise``, placed in it."""
+    if not is_unit(metadata, unit.id):
+        metadata = {}
+    best = metadata.get("best_chunk")
+    if isinstance(best, Mapping) and set(best) == set(_BEST_CHUNK):
+        chunk = Chunk(unit_id=unit.id, **best)
+    else:
+        chunk = place(otherwise, unit)
+    known = {name: metadata.get(name) is True for name in ("exact", "complete", "short")}
+    return RetrievedUnit(unit, score, chunk, **known)
+
+
+def leaf_records(leaves: Sequence[TreeNode]) -> list[dict[str, Any]]:
+    """Write the leaves that a node of a tree was made from."""
+    records = []
+    for leaf in leaves:
+        start, end = leaf.span or (0, len(leaf.text))
+        records.append({"id": leaf.id, "doc_id": leaf.doc_ids[0], "start": start, "end": end})
+    return records

@@ -1,0 +1,269 @@
+"""Filters, literals and indexes of the databases that the stores of both frameworks wrap."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Final
+
+_PLAIN_KEY: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+MILVUS_MOST: Final = 16_384
+"""The most rows that Milvus gives for one search or query."""
+
+SERVER_MOST: Final = 10_000
+"""The most rows, and candidates, of a search of Elasticsearch, OpenSearch, Weaviate, Pinecone."""
+
+MONGO_MOST: Final = 1_000
+"""The most rows of MongoDB, whose class asks for ten times as many candidates."""
+
+POSTGRES_DEEP: Final = 1000
+"""The most that pgvector takes for ``hnsw.ef_search``."""
+
+ONE_STATEMENT: Final = {"isolation_level": "AUTOCOMMIT"}
+"""How a connection runs one statement, without the round trips that begin and end a transaction."""
+
+
+def by_type(values: Iterable[Any]) -> list[list[Any]]:
+    """Sort the names of units by type, since stores compare values of one type.
+
+    Raises:
+        NotImplementedError: a value is not a string, boolean, 64-bit integer or finite float.
+    """
+    groups: dict[type, list[Any]] = {}
+    for value in values:
+        match value:
+            case bool() | str():
+                pass
+            case int() if -(2**63) <= value < 2**63:
+                pass
+            case float() if math.isfinite(value):
+                pass
+            case _:
+                raise NotImplementedError(f"no filter compares {value!r}")
+        groups.setdefault(type(value), []).append(value)
+    return list(groups.values())
+
+
+def check_plain_key(key: str) -> str:
+    """Return a metadata key that is an identifier in every filter language.
+
+    Raises:
+        NotImplementedError: it is not.
+    """
+    if not _PLAIN_KEY.fullmatch(key):
+        raise NotImplementedError(f"{key!r} may mean something else in a filter")
+    return key
+
+
+def compare_field(
+    key: str, values: Sequence[Any], operators: tuple[str, str] = ("$in", "$nin"), *, inside: bool
+) -> list[dict[str, Any]]:
+    """Return a condition on a field as MongoDB writes it, whose values are data.
+
+    Args:
+        key: the field.
+        values: the values.
+        operators: one for a field that has one of the values, and one for a field that has none.
+        inside: whether it is to have one.
+
+    Raises:
+        NotImplementedError: a value is of another type, or the key is an operator.
+    """
+    if key.startswith("$"):
+        raise NotImplementedError(f"{key!r} is an operator")
+    parts = [{key: {operators[not inside]: group}} for group in by_type(values)]
+    return [{"$or": parts}] if inside and len(parts) > 1 else parts
+
+
+def compare_terms(
+    field: str, values: Sequence[Any], *, suffix: str = ".keyword", inside: bool
+) -> dict[str, Any]:
+    """Return the query of Elasticsearch or OpenSearch for a field that has one of the values.
+
+    Args:
+        field: the path of the field.
+        values: the values.
+        suffix: what leads from the field of a text to the one that holds it unchanged.
+        inside: False for a field that has none of the values.
+
+    Raises:
+        NotImplementedError: a value is not a string, boolean, integer or finite float.
+    """
+    terms = [
+        {"terms": {field + suffix * isinstance(group[0], str): group}} for group in by_type(values)
+    ]
+    return {"bool": {"should": terms} if inside else {"must_not": terms}}
+
+
+def set_candidates(
+    own: Callable[[dict[str, Any], Any], dict[str, Any]] | None,
+) -> Callable[[dict[str, Any], Any], dict[str, Any]]:
+    """Return what adjusts the body of an Elasticsearch search, after the user's own adjustment.
+
+    The candidates of a search of a graph must be as many as its rows at least and 10,000 at most.
+    """
+
+    def adjust(body: dict[str, Any], text: Any) -> dict[str, Any]:
+        if own is not None:
+            body = own(body, text)
+        knn = body.get("knn")
+        if isinstance(knn, dict) and "num_candidates" in knn:
+            wanted = min(max(knn["num_candidates"], 10 * knn.get("k", 1)), SERVER_MOST)
+            body = {**body, "knn": {**knn, "num_candidates": wanted}}
+        return body
+
+    return adjust
+
+
+def join_conditions(own: str, added: str) -> str:
+    """Return the condition, as SQL and Milvus write it, that passes what both pass."""
+    return f"({own}) and ({added})" if own and added else own or added
+
+
+def sql_condition(field: str, values: Sequence[Any], *, inside: bool) -> str:
+    """Return the condition of standard SQL for a field that has one of the values, or none."""
+    literals = ", ".join(sql_literal(value) for value in values)
+    return f"{field} {'' if inside else 'NOT '}IN ({literals})"
+
+
+def sql_literal(value: Any) -> str:
+    """Write a value as a literal of standard SQL, in which a quote is doubled and nothing escapes.
+
+    Raises:
+        NotImplementedError: it is not a string, boolean, integer or finite float.
+    """
+    ((value,),) = by_type([value])
+    if isinstance(value, str):
+        if "\0" in value:
+            raise NotImplementedError("no literal holds a zero character")
+        return "'" + value.replace("'", "''") + "'"
+    return repr(value).lower() if isinstance(value, bool) else repr(value)
+
+
+def milvus_condition(field: str, values: Iterable[Any], *, inside: bool) -> str:
+    """Return Milvus's condition for a field that has one of the values, or none.
+
+    Its strings are escaped as those of JSON.
+
+    Raises:
+        NotImplementedError: one is not a string, boolean, integer or finite float, or has control
+            characters that are not escaped in the same way.
+    """
+    literals = [
+        json.dumps(value, ensure_ascii=False) for group in by_type(values) for value in group
+    ]
+    if any("\\u" in literal.replace("\\\\", "") for literal in literals):
+        raise NotImplementedError("Milvus has no escape for a control character")
+    return f"{field} {'' if inside else 'not '}in [{', '.join(literals)}]"
+
+
+def milvus_is_flat(client: Any, uri: object, collection: str, field: str) -> bool:
+    """Whether Milvus Lite, in this process, compares a query with every vector of a field.
+
+    A server is not asked, since that would be one more call for every question.
+    """
+    if not str(uri).endswith(".db"):
+        return False
+    index = client.describe_index(collection, field)
+    return isinstance(index, Mapping) and index.get("index_type") == "FLAT"
+
+
+def lance_indexes(table: Any) -> bool:
+    """Whether a table of LanceDB has an index of vectors."""
+    scalar = {"BTree", "Bitmap", "LabelList", "FTS"}
+    return any(getattr(index, "index_type", "") not in scalar for index in table.list_indices())
+
+
+def lance_rows(table: Any, condition: str, limit: int | None) -> Any:
+    """Return the search of a table of LanceDB for the rows that pass a condition."""
+    found = table.search().limit(limit or max(table.count_rows(), 1))
+    return found.where(condition) if condition else found
+
+
+def is_flat(index: Any) -> bool:
+    """Whether an index of FAISS compares a query with every vector."""
+    if hasattr(index, "id_map"):
+        import faiss
+
+        index = faiss.downcast_index(index.index)
+    return type(index).__name__ in {"IndexFlatIP", "IndexFlatL2", "IndexFlat"}
+
+
+def exhaustive_index(index: Any) -> Any:
+    """Return an index of FAISS that ranks all vectors of another exactly, under the same numbers.
+
+    Raises:
+        NotImplementedError: the index does not keep its vectors as they were given.
+    """
+    import faiss
+
+    if isinstance(index, faiss.IndexHNSWFlat):
+        return faiss.downcast_index(index.storage)
+    if isinstance(index, faiss.IndexIVFFlat):
+        return _AllLists(index)
+    raise NotImplementedError
+
+
+class _AllLists:
+    """An inverted file of which every list is searched."""
+
+    def __init__(self, index: Any) -> None:
+        self._index = index
+        self.ntotal = index.ntotal
+
+    def search(self, vectors: Any, k: int) -> Any:
+        import faiss
+
+        parameters: Any = faiss.SearchParametersIVF  # its stubs know no arguments
+        every = parameters(nprobe=self._index.nlist)
+        return self._index.search(vectors, k, params=every)
+
+
+def json_text(column: Any, key: str) -> Any:
+    """Return the text of the value under a key of a JSON column of PostgreSQL."""
+    import sqlalchemy
+
+    return column.op("->>")(sqlalchemy.literal(key, sqlalchemy.String))
+
+
+def postgres_condition(column: Any, key: str, values: Sequence[Any], *, inside: bool) -> Any:
+    """Return the condition that a JSON column has one of the values under a key, or none.
+
+    Raises:
+        NotImplementedError: a value is not a string, boolean, integer or finite float.
+    """
+    found = json_text(column, key).in_(postgres_texts(values))
+    return found if inside else ~found
+
+
+def postgres_texts(values: Sequence[Any]) -> list[str]:
+    """Write values as PostgreSQL gives the text of a JSON value.
+
+    Raises:
+        NotImplementedError: a value is not a string, boolean, integer or finite float.
+    """
+    return [
+        value if isinstance(value, str) else json.dumps(value)
+        for group in by_type(values)
+        for value in group
+    ]
+
+
+def count_approximate_indexes(schema: str | None, table: str) -> Any:
+    """Return a scalar subquery for the number of indexes that may rank vectors approximately."""
+    import sqlalchemy
+
+    quoted = ".".join('"' + part.replace('"', '""') + '"' for part in (schema, table) if part)
+    counted = sqlalchemy.text(APPROXIMATE_INDEXES).bindparams(longrag_relation=quoted)
+    return counted.columns(sqlalchemy.column("count", sqlalchemy.Integer)).scalar_subquery()
+
+
+APPROXIMATE_INDEXES: Final = (
+    "SELECT count(*) FROM pg_index JOIN pg_class ON pg_class.oid = pg_index.indexrelid"
+    " JOIN pg_am ON pg_am.oid = pg_class.relam WHERE indrelid = to_regclass(:longrag_relation)"
+    " AND amname NOT IN ('btree', 'hash', 'gin', 'gist', 'spgist', 'brin')"
+)
+"""Counts the indexes of a table that are of no method of PostgreSQL's own."""

@@ -1,0 +1,110 @@
+"""Several users load, change and save one folder in any order: nothing is lost in silence."""
+
+import tempfile
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from langchain_core.documents import Document as LangChainDocument
+from llama_index.core.schema import Document as LlamaIndexDocument
+
+import langchain_longrag
+import llama_index_longrag
+from longrag.errors import StaleIndexError
+from tests.fakes.langchain import HashEmbeddings
+from tests.fakes.llama_index import HashEmbedding, tokenizer
+
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:The class `DocumentIndex` is in beta"
+    ":langchain_core._api.beta_decorator.LangChainBetaWarning"
+)
+TREE = {"summarizer": "extractive"}
+
+
+class LlamaIndex:
+    def __init__(self, name, whole, **settings):
+        self.kind = getattr(llama_index_longrag, name)
+        self.whole = whole
+        self.settings = {"embed_model": HashEmbedding(), "tokenizer": tokenizer, **settings}
+
+    def build(self):
+        return self.kind.from_documents([], **self.settings)
+
+    def load(self, folder):
+        return self.kind.from_persist_dir(str(folder), **self.settings)
+
+    def insert(self, index, number):
+        index.insert(LlamaIndexDocument(id_=f"{number}", text=f"Page {number}."))
+
+    def save(self, index, folder):
+        (index if self.whole else index.storage_context).persist(folder)
+
+    def held(self, index):
+        return {int(id_) for id_ in index.ref_doc_info}
+
+
+class LangChain:
+    def __init__(self, name, **settings):
+        self.kind = getattr(langchain_longrag, name)
+        self.settings = {"embedding": HashEmbeddings(), **settings}
+
+    def build(self):
+        return self.kind(**self.settings)
+
+    def load(self, folder):
+        return self.kind.load(folder, **self.settings)
+
+    def insert(self, index, number):
+        index.upsert([LangChainDocument(id=f"{number}", page_content=f"Page {number}.")])
+
+    def save(self, index, folder):
+        index.save(folder)
+
+    def held(self, index):
+        return {int(id_) for id_ in index.documents_by_id()}
+
+
+KINDS = {
+    "llama-index, units, whole": LlamaIndex("LongRAGIndex", whole=True),
+    "llama-index, units, plain": LlamaIndex("LongRAGIndex", whole=False),
+    "llama-index, tree, whole": LlamaIndex("RaptorIndex", whole=True, **TREE),
+    "llama-index, tree, plain": LlamaIndex("RaptorIndex", whole=False, **TREE),
+    "langchain, units": LangChain("LongRAGIndex"),
+    "langchain, tree": LangChain("RaptorIndex", **TREE),
+}
+STEPS = st.lists(
+    st.tuples(
+        st.sampled_from(["load", "insert", "save", "save", "save", "copy"]), st.integers(0, 2)
+    ),
+    min_size=4,
+    max_size=14,
+)
+
+
+@pytest.mark.parametrize("kind", KINDS.values(), ids=[*KINDS])
+@given(steps=STEPS)
+@settings(max_examples=25)
+def test_what_is_saved_stays_or_the_save_that_would_lose_it_is_refused(kind, steps):
+    with tempfile.TemporaryDirectory() as folder:
+        place = Path(folder) / "saved"
+        kind.save(kind.build(), place)
+        users, saved, number = [kind.load(place) for _ in range(3)], set(), 0
+        for at, (step, user) in enumerate(steps):
+            own = kind.held(users[user])
+            if step == "load":
+                users[user] = kind.load(place)
+            elif step == "insert":
+                number += 1
+                kind.insert(users[user], number)
+            elif step == "save":
+                try:
+                    kind.save(users[user], place)
+                except StaleIndexError:
+                    assert not saved <= own
+                else:
+                    assert saved <= own
+                    saved = own
+            else:
+                kind.save(users[user], Path(folder) / f"copy-{at}")
+        assert kind.held(kind.load(place)) == saved
