@@ -267,11 +267,12 @@ class LongRAGIndex(UpdatableIndex[LongRAGStruct]):
     def as_retriever(self, **kwargs: Any) -> BaseRetriever:
         """Return a retriever that follows the index, and takes its class's settings.
 
-        ``retriever_mode`` is "order" for ``LongRAGRetriever``, "evidence" for the
-        ``EvidenceRetriever``, which returns the same order as single passages, or "maxp" for ``MaxPRetriever``, the
-        paper's ranking of whole units. The default is "order", and "maxp" where whole units are
-        embedded or the search is ``approximate``. All take ``filters``, which documents must pass
-        to be seen. A retriever is cheap: make one for each request whose filters differ.
+        ``retriever_mode`` is "order" for a ``LongRAGRetriever``, "evidence" for an
+        ``EvidenceRetriever``, which returns the same order as single passages, or "maxp" for a
+        ``MaxPRetriever``, the paper's ranking of whole units. The default is "order", and "maxp"
+        where whole units are embedded or the search is ``approximate``. All take ``filters``, which
+        documents must pass to be seen. A retriever is cheap: make one for each request whose
+        filters differ.
 
         The framework passes the settings of its query and chat engines through here; these are
         passed over, and any other name is refused.

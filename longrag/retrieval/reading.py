@@ -74,7 +74,6 @@ def read_units(
     Raises:
         InvalidParameterError: ``token_budget`` is not an integer of at least 1.
     """
-    check_token_budget(token_budget)
     if token_budget is None:
         return list(found)
     return [cut for _, cut in read(in_order(found), token_budget, count_tokens=count_tokens)]
@@ -107,7 +106,11 @@ def read(
             limit.
         count_tokens: counts the tokens of a text.
         shown: returns the text by which a unit is shown; by default its own.
+
+    Raises:
+        InvalidParameterError: ``token_budget`` is not an integer of at least 1.
     """
+    check_token_budget(token_budget)
     if token_budget is None:
         return _write(list(order), count_tokens)
     plan = _Plan(token_budget, count_tokens, shown)
@@ -118,6 +121,8 @@ def read(
         part = plan.beginning(following)
         return _write([*plan.taken, part] if part else plan.taken, count_tokens)
     # Without its title, so that a budget which has room for it does not read less of the passage.
+    if not following[0].unit.text[_begin(following) : following[1].end].strip():
+        return []
     part = plan.beginning(_without_title(following))
     cuts = [cut for _, cut in _write([part])] if part else []
     return [(following[0], _counted(replace(cut, complete=False), count_tokens)) for cut in cuts]
@@ -190,11 +195,8 @@ def _without_title(one: Ranked) -> Ranked:
 def _begin(one: Ranked) -> int:
     """Return where the text of a passage begins, after a title that it begins with."""
     found, passage = one
-    return next(
-        max(passage.start, member.start)
-        for member in found.unit.members
-        if member.end > passage.start
-    )
+    ahead = (one.start for one in found.unit.members if one.end > passage.start)
+    return max(passage.start, next(ahead, 0))
 
 
 def _cut_members(members: Iterable[Member], span: Span, at: int) -> Iterator[Member]:
