@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
 from llama_index.core.base.base_retriever import BaseRetriever
@@ -15,6 +15,7 @@ from llama_index_longrag.bridge.answering import ModelAnswers
 from llama_index_longrag.bridge.documents import nodes_of
 from llama_index_longrag.bridge.filters import to_filter
 from llama_index_longrag.bridge.nodes import shown_to_models, to_result
+from llama_index_longrag.bridge.stores import token_counter
 from llama_index_longrag.retrieval.maxp import UnitsIndex
 from longrag.calls import Flow, arun, run
 from longrag.indices.corpus_order import LINK_SOURCES, Form, order_of
@@ -48,6 +49,7 @@ class LongRAGRetriever(BaseRetriever):
         link_sources: find links between documents beside the index's own.
         filters: metadata filters that documents must pass. Others are neither searched nor
             followed, and scores are those of an index of the documents that pass.
+        tokenizer: counts tokens for the budget; by default as the index does.
 
     Raises:
         InvalidParameterError: a setting is out of range, or the index embeds whole units.
@@ -63,6 +65,7 @@ class LongRAGRetriever(BaseRetriever):
         token_budget: int | None = None,
         link_sources: Sequence[LinkSource] = LINK_SOURCES,
         filters: MetadataFilters | None = None,
+        tokenizer: Callable[[str], Sequence[Any]] | None = None,
         callback_manager: CallbackManager | None = None,
         object_map: dict[str, Any] | None = None,
         objects: list[IndexNode] | None = None,
@@ -73,7 +76,9 @@ class LongRAGRetriever(BaseRetriever):
         self.similarity_top_k = similarity_top_k
         self._token_budget = token_budget
         self._wanted = to_filter(filters)
-        self._order = order_of(index.corpus, link_sources, index.corpus.builder.count_tokens)
+        self._order = order_of(index.corpus, link_sources)
+        builder = index.corpus.builder
+        self._count_tokens = builder.count_tokens if tokenizer is None else token_counter(tokenizer)
         super().__init__(
             callback_manager=callback_manager or index.callback_manager,
             object_map=object_map,
@@ -113,6 +118,7 @@ class LongRAGRetriever(BaseRetriever):
             k=self._similarity_top_k,
             vector=bundle.embedding,
             view=view,
+            count_tokens=self._count_tokens,
             shown=lambda unit: shown_to_models(_to_result(unit, view)),
         )
         return [_to_result(unit, view) for unit in found]
@@ -133,7 +139,7 @@ class EvidenceRetriever(LongRAGRetriever):
         token_budget: most tokens to return in all, as the framework joins them, with the metadata
             that models are shown; None for no limit.
         link_sources: find links between documents beside the index's own.
-        filters: metadata filters that documents must pass.
+        settings: those of ``LongRAGRetriever``.
 
     Raises:
         InvalidParameterError: a setting is out of range, or the index embeds whole units.

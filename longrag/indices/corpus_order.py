@@ -13,7 +13,6 @@ from longrag.errors import InvalidParameterError
 from longrag.indices.corpus import CorpusIndex
 from longrag.indices.corpus_state import CorpusView
 from longrag.ingestion.relations import LinkSource, TitleMentions
-from longrag.models.tokens import count_tokens as default_counter
 from longrag.retrieval.assembly import keep_documents, place
 from longrag.retrieval.filters import Recent
 from longrag.retrieval.order import OrderedPassage, PassageOrder
@@ -31,9 +30,7 @@ _KEPT_ORDERS: Final = 8
 _UNITS: Final = 4
 
 
-def order_of(
-    corpus: CorpusIndex, link_sources: Sequence[LinkSource], count_tokens: TokenCounter
-) -> CorpusOrder:
+def order_of(corpus: CorpusIndex, link_sources: Sequence[LinkSource] = LINK_SOURCES) -> CorpusOrder:
     """Return the order of a corpus's passages with these settings.
 
     Retrievers with equal settings share one, so that making a retriever costs nothing.
@@ -42,8 +39,8 @@ def order_of(
         InvalidParameterError: the corpus embeds whole units.
     """
     made: CorpusOrder = corpus.derived.get(
-        ("order", tuple(map(id, link_sources)), id(count_tokens)),
-        lambda: CorpusOrder(corpus, link_sources=link_sources, count_tokens=count_tokens),
+        ("order", tuple(map(id, link_sources))),
+        lambda: CorpusOrder(corpus, link_sources=link_sources),
     )
     return made
 
@@ -57,7 +54,6 @@ class CorpusOrder:
     Args:
         corpus: the documents and vectors.
         link_sources: find more links; see ``longrag.ingestion.relations``.
-        count_tokens: counts the tokens of a passage.
 
     Raises:
         InvalidParameterError: the corpus embeds whole units.
@@ -68,7 +64,6 @@ class CorpusOrder:
         corpus: CorpusIndex,
         *,
         link_sources: Sequence[LinkSource] = LINK_SOURCES,
-        count_tokens: TokenCounter = default_counter,
     ) -> None:
         if corpus.builder.granularity == "unit":
             raise InvalidParameterError(
@@ -76,7 +71,6 @@ class CorpusOrder:
             )
         self._corpus = corpus
         self._link_sources = tuple(link_sources)
-        self._count_tokens = count_tokens
         self._made: tuple[UnitIndex, Recent[bytes | None, PassageOrder]] | None = None
 
     def over(self, view: CorpusView | None = None) -> PassageOrder:
@@ -107,7 +101,7 @@ class CorpusOrder:
             view.index.index.vectors_of(rows),
             [pair for pair in links if blank.isdisjoint(pair)],
             document_of=document_of,
-            count_tokens=self._count_tokens,
+            count_tokens=self._corpus.builder.count_tokens,
         )
 
     def retrieve(
@@ -119,6 +113,7 @@ class CorpusOrder:
         k: int | None = None,
         vector: npt.ArrayLike | None = None,
         view: CorpusView | None = None,
+        count_tokens: TokenCounter | None = None,
         shown: Shown | None = None,
     ) -> Flow[list[RetrievedUnit]]:
         """Return what is read for a query, best first; nothing is embedded for an empty index.
@@ -131,6 +126,7 @@ class CorpusOrder:
             k: the most units or passages; None for as many as fit, and 4 units without a budget.
             vector: the query's embedding, when the caller has it.
             view: the documents that may be seen, by default all.
+            count_tokens: counts tokens for the budget; by default as the corpus does.
             shown: returns the text by which a model is shown a unit; by default its own.
 
         Raises:
@@ -157,10 +153,9 @@ class CorpusOrder:
             ranked = map(units.place, found)
         if token_budget is None:
             return whole_units(ranked)
-        return [
-            cut
-            for _, cut in read(ranked, token_budget, count_tokens=self._count_tokens, shown=shown)
-        ]
+        count_tokens = count_tokens or self._corpus.builder.count_tokens
+        cuts = read(ranked, token_budget, count_tokens=count_tokens, shown=shown)
+        return [cut for _, cut in cuts]
 
 
 class _UnitsOf:
