@@ -63,7 +63,7 @@ def test_tables_and_a_choice_are_printed_and_kept(place, capsys):
     rows = [line for line in out.splitlines() if line.startswith("| ")]
     assert [row.split(" | ")[0][2:] for row in rows[2:]] == [
         f"{name}, token_budget={budget}"
-        for name in ("passages", "bm25", "small units")
+        for name in ("passages", "bm25", "small units", "hybrid", "random", "word list")
         for budget in (40, 80)
     ]
     assert "pages: choose " in out
@@ -128,7 +128,7 @@ def test_riches_is_compared_where_a_config_names_its_model(place, capsys, monkey
 def test_questions_are_asked_of_their_own_page_where_a_config_says_so(place, capsys):
     (place / "apart.yaml").write_text(
         "datasets: [{folder: pages, questions: questions.jsonl, each_document: true}]\n"
-        "pipelines: [bm25]\ngrid: {k: [1]}\n"
+        "pipelines: [bm25]\ngrid: {k: [1]}\ncontrols: false\n"
     )
     out = run(capsys, "evaluate", "apart.yaml").out
     assert "| R |" not in out
