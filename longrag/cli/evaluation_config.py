@@ -104,7 +104,10 @@ def read_config(path: Path, output: Path) -> EvaluationConfig:
     language_model = _language_model(given.get("language_model"), path.parent)
     names = given.get("pipelines") or possible_pipelines(llm, language_model)
     pipelines = [_pipeline(entry, default) for entry in names]
-    if given.get("controls", True):
+    controls = given.get("controls", True)
+    if not isinstance(controls, bool):
+        raise InvalidParameterError("controls", controls, "true or false")
+    if controls:
         answers = any(question.answers for one in datasets for question in one.questions)
         pipelines = with_controls(pipelines, answers=answers)
     grid = _grid(given.get("grid", {}))
