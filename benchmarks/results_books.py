@@ -27,7 +27,6 @@ def quality(bench: Bench) -> Iterator[tuple[str, str]]:
     """Questions of four options about one story at a time."""
     report = bench.evaluate("quality", _pipelines(reader="extractive", quoted=False), None)
     columns = {
-        "right option is read, by pairs": column(report, "pairs"),
         "accuracy, extractive reader": column(report, "accuracy"),
         "tokens read": read_tokens(report),
     }

@@ -133,7 +133,8 @@ class Report:
             raise InvalidParameterError("cost", cost, f"one of {sorted(COSTS)}")
         if dataset is not None and dataset not in self.datasets:
             raise InvalidParameterError("dataset", dataset, f"one of {list(self.datasets)}")
-        if not (math.isfinite(margin) and margin >= 0):
+        number = isinstance(margin, int | float) and not isinstance(margin, bool)
+        if not (number and math.isfinite(margin) and margin >= 0):
             raise InvalidParameterError("margin", margin, "a finite number of at least 0")
         names = self.datasets if dataset is None else (dataset,)
         found = []

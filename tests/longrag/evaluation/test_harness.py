@@ -644,8 +644,9 @@ def test_the_cheapest_within_the_margin_is_chosen_on_one_half_and_told_on_the_ot
     assert wide.difference.mean + wide.held_out_difference.mean == pytest.approx(-0.2, abs=0.01)
     other = replace(report, seed=5).choose(margin=0.2)[0]
     assert other.held_out.mean != wide.held_out.mean
-    with pytest.raises(InvalidParameterError, match="margin must be a finite number"):
-        report.choose(margin=-0.1)
+    for margin in (-0.1, float("nan"), "0.1", True):
+        with pytest.raises(InvalidParameterError, match="margin must be a finite number"):
+            report.choose(margin=margin)
 
 
 def test_a_choice_says_where_it_was_made_and_what_it_is_worth():
