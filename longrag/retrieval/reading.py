@@ -18,6 +18,7 @@ from typing import Final, TypeAlias
 
 from longrag.errors import InvalidParameterError
 from longrag.ingestion.sentences import split_sentences
+from longrag.ingestion.units import title_head
 from longrag.models.tokens import count_tokens as default_counter
 from longrag.types import (
     Chunk,
@@ -241,7 +242,7 @@ def _uncovered(text: str, span: Span, spans: Sequence[Span]) -> Iterator[Span]:
 
 @dataclass(frozen=True, slots=True)
 class _Document:
-    """A document in a unit's text: its title ``head``, and the characters of its members."""
+    """A document in a unit's text: what is written before it, and the places of its members."""
 
     head: str
     members: tuple[Member, ...]
@@ -253,6 +254,15 @@ class _Document:
     @property
     def end(self) -> int:
         return self.members[-1].end
+
+    def head_of(self, first: Span, text: str) -> str:
+        """Return what is written before the first span that is taken of the unit's text.
+
+        A text that begins with its title is given none, but a part of it needs one.
+        """
+        if self.head or first[0] <= self.begin:
+            return self.head
+        return title_head(self.members[0].title, text[slice(*first)])
 
 
 class _Parts:
@@ -329,7 +339,7 @@ class _Estimate:
             if before:
                 tokens += (len(parts.joined(number, piece)) - len(before)) * self._gap
             else:
-                tokens += self._count(parts.documents[number].head)
+                tokens += self._count(parts.documents[number].head_of(piece, text))
                 tokens += self._blank if any_before else 0
                 any_before = True
         return tokens
@@ -416,7 +426,7 @@ def _write_document(
 ) -> None:
     if writing.texts:
         writing.add(BLANK_LINE)
-    writing.add(document.head)
+    writing.add(document.head_of(spans[0], text))
     for number, (left, right) in zip(count(), spans, strict=False):
         if number:
             writing.add(_GAP)
