@@ -183,18 +183,14 @@ class PassageOrder:
         if len(checked) != len(own):
             raise EmbeddingError(f"there are {len(checked)} vectors for {len(own)} passages")
         whole = list(map(_whole, documents))
-        self._prepare(
-            own,
-            PassageTerms(
-                Postings.of(map(content_words, whole)),
-                Postings.of(map(name_words, whole)),
-                Postings.of(title_runs(document.title) for document in documents),
-            ),
-            PassageVectors(checked),
-            links,
-            _check_numbers(document_of, len(own)),
-            count_tokens,
+        terms = PassageTerms(
+            Postings.of(map(content_words, whole)),
+            Postings.of(map(name_words, whole)),
+            Postings.of(title_runs(document.title) for document in documents),
         )
+        number = _check_numbers(document_of, len(own))
+        self._prepare(own, terms, PassageVectors(checked), links, number)
+        self._count_tokens = count_tokens
 
     @classmethod
     def of_terms(
@@ -218,7 +214,8 @@ class PassageOrder:
             count_tokens: counts the tokens of a text.
         """
         order = cls.__new__(cls)
-        order._prepare(passages, terms, vectors, links, document_of, count_tokens)
+        order._prepare(passages, terms, vectors, links, document_of)
+        order._count_tokens = count_tokens
         return order
 
     def _prepare(
@@ -228,11 +225,9 @@ class PassageOrder:
         vectors: PassageVectors,
         links: Links,
         number: NDArray[np.int64],
-        count_tokens: TokenCounter,
     ) -> None:
         self.passages = passages
         self._documents = _Kept(len(passages), lambda i: _as_document(passages[i]))
-        self._count_tokens = count_tokens
         self.sizes: Sequence[int] = _Kept(len(passages), lambda i: self._size(self._documents[i]))
         self._vectors = vectors
         self._number = number

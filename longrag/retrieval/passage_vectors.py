@@ -6,7 +6,8 @@ an exact search; only of the few that matter are the vectors themselves read.
 
 from __future__ import annotations
 
-from typing import Any, Final
+from collections.abc import Callable
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -72,9 +73,16 @@ class PassageVectors:
         """Return the scores of passages for a query of shape (width,)."""
         mean = float((self._centroid * query).sum())
         if not self.coded:
-            return DenseScores(self, query, mean, self._products(query))
+            products = self._products(query)
+            return DenseScores(products, float(products.max()), mean, lambda p: products[p])
+
+        def exact(passages: Numbers) -> Floats:
+            rows = self._rows[passages]
+            return exact_inner_products(self._vectors, rows, query).astype(np.float64)
+
         low, high = self._codes.bounds(query[np.newaxis], self._rows, self._rows + 1, self._norm)
-        return DenseScores(self, query, mean, None, low[0], high[0])
+        best = np.flatnonzero(high[0] >= low[0].max())
+        return DenseScores(high[0].astype(np.float64), float(exact(best).max()), mean, exact)
 
     def _products(self, query: NDArray[np.float32]) -> Floats:
         # Not BLAS, whose last bits depend on the number of threads.
@@ -84,48 +92,28 @@ class PassageVectors:
             products = np.einsum("ij,j->i", self._vectors, query)[self._rows]
         return products.astype(np.float64)
 
-    def products_of(self, passages: Numbers, query: NDArray[np.float32]) -> Floats:
-        """Return the exact products of some passages."""
-        products = exact_inner_products(self._vectors, self._rows[passages], query)
-        return products.astype(np.float64)
-
 
 class DenseScores:
-    """For a query, (product - mean) / (largest product - mean) of each passage; 0 for no spread.
+    """(product - mean) / (largest product - mean) of each passage; 0 where there is no spread.
+
+    Args:
+        upper: at least the product of each passage, shape (passages,).
+        largest: the largest product.
+        mean: the mean of the products.
+        products: gives the products of some passages.
 
     Attributes:
-        upper: at least the score of each passage; shape (passages,).
+        upper: at least the score of each passage, shape (passages,).
     """
 
     def __init__(
-        self,
-        vectors: PassageVectors,
-        query: NDArray[np.float32],
-        mean: float,
-        products: Floats | None,
-        low: NDArray[np.float32] | None = None,
-        high: NDArray[Any] | None = None,
+        self, upper: Floats, largest: float, mean: float, products: Callable[[Numbers], Floats]
     ) -> None:
-        self._vectors, self._query, self._mean = vectors, query, mean
-        self._exact = None
-        if products is not None:
-            self._largest = float(products.max(initial=-np.inf))
-            self.upper = self._exact = self._scaled(products)
-        elif low is not None and high is not None:
-            best = np.flatnonzero(high >= low.max())
-            self._largest = float(vectors.products_of(best, query).max())
-            self.upper = self._scaled(high.astype(np.float64))
-
-    def _scaled(self, products: Floats) -> Floats:
-        spread = self._largest - self._mean
-        if spread <= _ROUNDING * max(abs(self._largest), abs(self._mean)):
-            return np.zeros(len(products))
-        products -= self._mean
-        products /= spread
-        return products
+        self._mean, self._products = mean, products
+        spread = largest - mean
+        self._scale = 1 / spread if spread > _ROUNDING * max(abs(largest), abs(mean)) else 0.0
+        self.upper = (upper - mean) * self._scale
 
     def exact(self, passages: Numbers) -> Floats:
         """Return the scores of some passages."""
-        if self._exact is not None:
-            return self._exact[passages]
-        return self._scaled(self._vectors.products_of(passages, self._query))
+        return (self._products(passages) - self._mean) * self._scale
