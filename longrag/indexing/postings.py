@@ -89,13 +89,6 @@ class Segment:
         arrays = (self.keys, self.starts, self.texts, self.counts, self.lengths)
         return sum(array.nbytes for array in arrays)
 
-    def of_key(self, key: np.uint64) -> slice:
-        """Return where the postings of a term are."""
-        at = int(np.searchsorted(self.keys, key))
-        if at == len(self.keys) or self.keys[at] != key:
-            return slice(0, 0)
-        return slice(int(self.starts[at]), int(self.starts[at + 1]))
-
     def strips(self) -> Iterable[slice]:
         """Yield consecutive terms that have some million postings together."""
         first, last = 0, len(self.keys)
@@ -194,21 +187,32 @@ class Postings:
 
     def of_term(self, term: str) -> tuple[Numbers, Floats]:
         """Return the texts that hold a term, ascending, and how often each holds it."""
-        key = np.uint64(_key(term))
-        texts, counts = [np.empty(0, np.int32)], [np.empty(0, np.float64)]
+        _, holders, held = self.of_terms([term])
+        if (holders[1:] < holders[:-1]).any():
+            order = np.argsort(holders, kind="stable")
+            holders, held = holders[order], held[order]
+        return holders, held
+
+    def of_terms(self, terms: Sequence[str]) -> tuple[Numbers, Numbers, Floats]:
+        """Return the number of a term, a text that holds it, and how often, for each such pair.
+
+        The pairs of one text are in the order of the terms.
+        """
+        keys = np.fromiter(map(_key, terms), np.uint64, len(terms))
+        which, texts, counts = [np.empty(0, np.int64)], [np.empty(0, np.int32)], [np.empty(0)]
         for segment, first in zip(self._segments, self._firsts.tolist(), strict=False):
-            rows = segment.of_key(key)
+            known, at = _find(segment.keys, keys)
+            begins, ends = segment.starts[at], segment.starts[at + 1]
+            rows = ranges(begins, ends)
+            which.append(np.repeat(np.flatnonzero(known), ends - begins))
             texts.append(segment.texts[rows] + np.int32(first))
             counts.append(segment.counts[rows].astype(np.float64))
-        holders, held = np.concatenate(texts), np.concatenate(counts)
+        number, holders, held = (np.concatenate(parts) for parts in (which, texts, counts))
         if self._place is not None:
             holders = self._place[holders]
             shown = holders >= 0
-            holders, held = holders[shown], held[shown]
-            if (holders[1:] < holders[:-1]).any():
-                order = np.argsort(holders, kind="stable")
-                holders, held = holders[order], held[order]
-        return holders.astype(np.int64), held
+            number, holders, held = number[shown], holders[shown], held[shown]
+        return number, holders.astype(np.int64), held
 
     def idf_of(self, held_by: NDArray[Any] | int) -> Any:
         """Return the inverse document frequency of terms that so many texts hold.

@@ -104,6 +104,12 @@ class CorpusOrder:
             made = self._made = view.index, Recent(_KEPT_ORDERS)
         return made[1].get(view.key, lambda: self._make(view))
 
+    @property
+    def nbytes(self) -> int:
+        """The bytes of the arrays of words, names, titles and mentions that are kept."""
+        kept = [self._terms, *self._followed]
+        return sum(getattr(one, "nbytes", 0) for one in kept)
+
     def _make(self, view: CorpusView) -> PassageOrder:
         chunks, ids = view.index.chunks, list(view.documents)
         groups = chunks.groups if isinstance(chunks, GroupItems) else ()

@@ -335,7 +335,8 @@ def _without_overlaps(
 
 
 def _sorted(found: NDArray[np.int32]) -> NDArray[np.int32]:
-    return found[np.lexsort((found[:, 1], found[:, 0]))]
+    ordered: NDArray[np.int32] = found[np.lexsort((found[:, 1], found[:, 0]))]
+    return ordered
 
 
 def _tokens(document: Document) -> list[str]:

@@ -334,31 +334,35 @@ class PassageOrder:
         """Yield the passages whose title the question holds, and their score."""
         words = [term for term, _ in terms(question)]
         lengths = range(1, min(len(words), _MAX_TITLE_TERMS) + 1)
-        runs = {
-            " ".join(words[start : start + length])
-            for length in lengths
-            for start in range(len(words) - length + 1)
-        }
-        for run in sorted(runs):
-            holders, _ = self._titles.of_term(run)
-            if len(holders):
-                title = _PARENTHESIS.sub("", self._documents[int(holders[0])].title)
-                held_by = self._words.held_by(content_terms(title))
-                if len(held_by := held_by[held_by > 0]):
-                    yield holders, float(_TITLE * self._words.idf_of(held_by.min()) / rarest)
+        runs = sorted(
+            {
+                " ".join(words[start : start + length])
+                for length in lengths
+                for start in range(len(words) - length + 1)
+            }
+        )
+        which, holders, _ = self._titles.of_terms(runs)
+        for run in np.unique(which).tolist():
+            titled = holders[which == run]
+            title = _PARENTHESIS.sub("", self._documents[int(titled.min())].title)
+            held_by = self._words.held_by(content_terms(title))
+            if len(held_by := held_by[held_by > 0]):
+                yield titled, float(_TITLE * self._words.idf_of(held_by.min()) / rarest)
 
-    def _holders_of_names(self, taken: int, asked: set[str]) -> Iterator[Weighted]:
-        """Yield the passages that hold a name of a passage, weighed, the rarest names first."""
+    def _holders_of_names(self, taken: int, asked: set[str]) -> Weighted:
+        """Return the passages that hold a name of a passage, weighed, the rarest names first.
+
+        A passage is there once for each of the names that it holds.
+        """
         counts = Counter(name_words(_whole(self._documents[taken])))
         names = [name for name in counts if name not in asked]
         held_by = self._names.held_by(names)
         rarest = np.argsort(held_by, kind="stable")
-        within = np.cumsum(held_by[rarest]) <= _MOST_HOLDERS
-        idf = self._names.idf_of(held_by)
-        for at in rarest[within].tolist():
-            holders, held = self._names.of_term(names[at])
-            weight = idf[at] ** 2 * (1 + np.log(counts[names[at]]))
-            yield holders, weight * (1 + np.log(held)) / self._name_norms[holders]
+        rarest = rarest[np.cumsum(held_by[rarest]) <= _MOST_HOLDERS]
+        own = np.array([counts[names[at]] for at in rarest.tolist()], np.float64)
+        weights = self._names.idf_of(held_by[rarest]) ** 2 * (1 + np.log(own))
+        which, holders, held = self._names.of_terms([names[at] for at in rarest.tolist()])
+        return holders, weights[which] * (1 + np.log(held)) / self._name_norms[holders]
 
     def _linked(self, taken: int) -> Numbers:
         """Return the first passages of the documents that a passage's document is linked with."""
@@ -514,12 +518,12 @@ class _Reading:
         for (holders, weights), left in zip(self._matches, self._left, strict=True):
             self._bound[holders] += (_WORDS * left - 1) * weights
         limits = self._bound + self._lead
-        limits[self._candidates] = -np.inf
+        limits[self._known] = -np.inf
         blocks = np.maximum.reduceat(limits, np.arange(0, count, _BLOCK))
         wanted = min(self._wanted, len(blocks))
         self._least = float(np.partition(blocks, -wanted)[-wanted])
         self._wanted *= 4
-        self._add_candidates(np.flatnonzero(limits >= self._least))
+        self._add_candidates(np.flatnonzero((limits >= self._least) & ~self._known))
 
     def _add_candidates(self, passages: Numbers) -> None:
         self._known[passages] = True
@@ -556,10 +560,9 @@ class _Reading:
         order, names, link = self._order, self._names, self._link
         share = _LEAD * direct / self._largest
         linked = order._linked(taken)
-        named = list(order._holders_of_names(taken, self._asked_names))
-        reached = np.concatenate([linked, *(holders for holders, _ in named)])
-        for holders, values in named:
-            names[holders] += values
+        holders, values = order._holders_of_names(taken, self._asked_names)
+        reached = np.concatenate([linked, holders])
+        np.add.at(names, holders, values)
         names[order._together(taken)] = 0
         link[linked] = _FULL_LINKS / max(len(linked), _FULL_LINKS)
         # A passage may be reached several times: it is then written the same values again.

@@ -90,7 +90,8 @@ class PassageVectors:
             products = np.einsum("ij,j->i", self._vectors[self._rows], query)
         else:
             products = np.einsum("ij,j->i", self._vectors, query)[self._rows]
-        return products.astype(np.float64)
+        found: Floats = products.astype(np.float64)
+        return found
 
 
 class DenseScores:
