@@ -13,6 +13,7 @@ import gzip
 import json
 import random
 import resource
+import sys
 import statistics
 import time
 from collections.abc import Callable
@@ -20,6 +21,7 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from longrag.calls import Embed, Request, run
 from longrag.indexing.postings import Postings, Segment, merged
@@ -41,6 +43,7 @@ QUESTIONS = (
 )
 BUDGET = 4000
 WIDTH = 384
+Vector = NDArray[np.float32]
 _RANDOM = np.random.default_rng(0)
 
 
@@ -72,11 +75,11 @@ def read(path: Path) -> list[Document]:
         ]
 
 
-def ask(search: Callable[[str, object], object]) -> float:
+def ask(search: Callable[[str, Vector], object]) -> float:
     """Return the median milliseconds of a question."""
     vectors = _RANDOM.standard_normal((len(QUESTIONS), WIDTH), np.float32)
     vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
-    times = [timed(lambda q=q, v=v: search(q, v)) for q, v in zip(QUESTIONS, vectors, strict=True)]
+    times = [timed(partial(search, q, v)) for q, v in zip(QUESTIONS, vectors, strict=True)]
     return statistics.median(times)
 
 
@@ -108,17 +111,17 @@ def measure(documents: list[Document], *, by_part: bool) -> None:
     for number in range(5):
         page = documents[number * len(documents) // 5]
         page = Document(page.id, f"{page.text} Changed {number}.", page.title, page.metadata)
-        changed.append(timed(lambda page=page: run(corpus.change(upsert=[page]), answer)))
+        changed.append(timed(partial(run, corpus.change(upsert=[page]), answer)))
         made.append(timed(order.over))
         view = corpus.view(DocumentFilter.of({"half": 0}))
-        filtered.append(timed(lambda view=view: order.over(view)))
+        filtered.append(timed(partial(order.over, view)))
     print(f"  change     {statistics.median(changed):10.0f}")
     print(f"  made again {statistics.median(made):10.0f}")
     print(f"  new filter {statistics.median(filtered):10.0f}")
     ordered, index = order.over(), corpus.index.index
     whole = partial(ordered.search, token_budget=BUDGET)
 
-    def exact(_: str, vector: object) -> object:
+    def exact(_: str, vector: Vector) -> object:
         return index.search(vector, 8)
 
     print(f"  question   {ask(whole):10.1f}")
@@ -189,7 +192,7 @@ def million(documents: list[Document], count: int, sentences_a_chunk: int) -> No
     print(f"  order made  {timed(make):10.0f}")
     whole = partial(held[0].search, token_budget=BUDGET)
 
-    def exact(_: str, vector: object) -> object:
+    def exact(_: str, vector: Vector) -> object:
         return index.search(vector, 8)
 
     for _ in range(3):
@@ -201,6 +204,7 @@ def million(documents: list[Document], count: int, sentences_a_chunk: int) -> No
 
 def main() -> None:
     """Read the corpus and measure."""
+    sys.stdout.reconfigure(line_buffering=True)
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("corpus", type=Path)
     parser.add_argument("--documents", type=int, nargs="*", default=[130, 1300, 4596])

@@ -207,7 +207,8 @@ class Postings:
             which.append(np.repeat(np.flatnonzero(known), ends - begins))
             texts.append(segment.texts[rows] + np.int32(first))
             counts.append(segment.counts[rows].astype(np.float64))
-        number, holders, held = (np.concatenate(parts) for parts in (which, texts, counts))
+        number, held = np.concatenate(which), np.concatenate(counts)
+        holders = np.concatenate(texts)
         if self._place is not None:
             holders = self._place[holders]
             shown = holders >= 0

@@ -291,8 +291,8 @@ class FollowedMentions:
         sources = np.repeat(sources, times)
         within = np.arange(len(sources)) - np.repeat(np.cumsum(times) - times, times)
         targets = named[np.repeat(begins[titles], times) + within]
-        joined = np.unique(sources * len(read) + targets)
-        pairs = np.stack([joined // len(read), joined % len(read)], axis=1)
+        joined: NDArray[np.int64] = np.unique(sources * len(read) + targets)
+        pairs: NDArray[np.int64] = np.stack([joined // len(read), joined % len(read)], axis=1)
         pairs = pairs[pairs[:, 0] != pairs[:, 1]]
         if settings.max_mentions is not None:
             received = np.bincount(pairs[:, 1], minlength=len(read))
