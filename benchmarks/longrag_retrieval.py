@@ -8,7 +8,7 @@ Passages, documents and groups of linked documents (``group_documents``, largest
 kind of unit: how many there are and how large; whether all gold documents were retrieved (R), and
 whether the answer string is in what was retrieved (AR, span questions alone), against the
 number of units (LongRAG, Tables 1 and 2) and against a budget of tokens (the horizontal axis of
-Figures 3 to 5). Units are cut to a budget by ``fit_budget``, as the retrievers do; a document of
+Figures 3 to 5). Units are cut to a budget by ``read_units``, as the retrievers do; a document of
 which only a passage is kept counts as retrieved for R. Then the granularity of what is embedded
 (Table 3), where the vector of a document or of a whole unit is the normalised mean of its chunks',
 for want of a model that embeds them whole. Brackets hold 95 % bootstrap intervals over questions.
@@ -41,7 +41,7 @@ from longrag.evaluation.metrics import (
 )
 from longrag.ingestion import build_units, group_documents
 from longrag.models import count_tokens
-from longrag.retrieval import MaxPIndex, fit_budget
+from longrag.retrieval import MaxPIndex, UnitIndex, read_units
 from longrag.types import Chunk, Document, LongUnit, Member, RetrievedUnit
 
 SETS = ("hotpotqa", "2wiki", "musique", "wikispeedia")
@@ -173,23 +173,17 @@ def passage_unit(document: Document, passage: Passage) -> LongUnit:
 
 def retrieve(corpus: Corpus, kind: UnitKind) -> list[list[RetrievedUnit]]:
     """Rank the units for each question, as many as fill the largest budget and the largest k."""
-    index = MaxPIndex(corpus.vectors, kind.unit_of_passage)
-    scores, units, passages = index.search(corpus.question_vectors, SEARCHED)
+    chunks = [
+        best_chunk(corpus, kind.units[unit], passage)
+        for unit, passage in zip(kind.unit_of_passage.tolist(), corpus.passages, strict=True)
+    ]
+    index = UnitIndex(kind.units, chunks, corpus.vectors, normalize=False)
     found = []
-    for question in range(len(units)):
-        ranked = [kind.units[unit] for unit in units[question]]
-        before = [0, *accumulate(unit.tokens for unit in ranked)]
+    for vector in corpus.question_vectors:
+        ranked = index.search(vector, SEARCHED)
+        before = [0, *accumulate(one.unit.tokens for one in ranked)]
         depth = next((at for at, total in enumerate(before) if total > MOST_TOKENS), len(ranked))
-        found.append(
-            [
-                RetrievedUnit(
-                    unit,
-                    float(scores[question, rank]),
-                    best_chunk(corpus, unit, corpus.passages[passages[question, rank]]),
-                )
-                for rank, unit in enumerate(ranked[: max(depth, 8)])
-            ]
-        )
+        found.append(ranked[: max(depth, 8)])
     return found
 
 
@@ -245,7 +239,7 @@ def within(found: Sequence[Sequence[RetrievedUnit]], budget: int) -> list[list[L
     """Return what each question's units are cut to by a budget."""
     cut = []
     for hits in found:
-        fitted = fit_budget(hits, budget, count_tokens=counted)
+        fitted = read_units(hits, budget, count_tokens=counted)
         cut.append([hit.unit for hit in fitted])
     return cut
 

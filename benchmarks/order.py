@@ -41,6 +41,7 @@ from longrag.evaluation.metrics import paired_difference_interval  # noqa: E402
 from longrag.indexing.keywords import KeywordIndex  # noqa: E402
 from longrag.ingestion.chunking import chunk_spans  # noqa: E402
 from longrag.ingestion.relations import TitleMentions  # noqa: E402
+from longrag.ingestion.units import title_head  # noqa: E402
 from longrag.models import LsaEmbedder, count_tokens  # noqa: E402
 from longrag.retrieval import PassageOrder, fuse_reciprocal_rank  # noqa: E402
 from longrag.types import Document  # noqa: E402
@@ -268,11 +269,12 @@ PARTS: dict[str, dict[str, float]] = {
 
 def read(corpus: Corpus, order: PassageOrder) -> list[list[dict[int, str]]]:
     """Return what is read for each question within each budget."""
+    number = {passage.id: at for at, passage in enumerate(corpus.passages)}
     return [
         [
             {
-                one.index: one.passage.text
-                for one in order.search(question, vector, token_budget=budget)
+                number[one.best_chunk.id]: one.best_chunk.text
+                for one in order.read(question, vector, token_budget=budget)
             }
             for budget in BUDGETS
         ]
@@ -303,10 +305,11 @@ def measure(name: str, corpus: Corpus) -> None:
     found = read(corpus, order)
     milliseconds = (time.process_time() - begun) / len(found) / len(BUDGETS) * 1000
     hits = {"order": judge(corpus, found)}
+    sizes = [count_tokens(title_head(one.title, one.text) + one.text) for one in corpus.passages]
     for number, ranked in enumerate(rankings(corpus)):
         for rival, passages in ranked.items():
             filled = [
-                {at: corpus.passages[at].text for at in fill(passages, order.sizes, budget)}
+                {at: corpus.passages[at].text for at in fill(passages, sizes, budget)}
                 for budget in BUDGETS
             ]
             hits.setdefault(rival, np.zeros((len(found), len(BUDGETS))))

@@ -18,11 +18,12 @@ from .refinement.rerank import MonoT5Rerank as MonoT5Rerank
 from .refinement.rerank import RepackPostprocessor as RepackPostprocessor
 from .refinement.rerank import ScorerRerank as ScorerRerank
 from .refinement.rerank import TildeRerank as TildeRerank
-from .retrieval.evidence import EvidenceRetriever as EvidenceRetriever
 from .retrieval.gates import QueryClassifierQueryEngine as QueryClassifierQueryEngine
 from .retrieval.hybrid import HybridRetriever as HybridRetriever
 from .retrieval.maxp import MaxPRetriever as MaxPRetriever
 from .retrieval.multimodal import MediaQueryEngine as MediaQueryEngine
+from .retrieval.order import EvidenceRetriever as EvidenceRetriever
+from .retrieval.order import LongRAGRetriever as LongRAGRetriever
 from .retrieval.query_transforms import AsyncTransformRetriever as AsyncTransformRetriever
 from .retrieval.query_transforms import HydeTransform as HydeTransform
 from .retrieval.raptor import RaptorRetriever as RaptorRetriever

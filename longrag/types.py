@@ -158,6 +158,20 @@ class LongUnit:
 
 
 @dataclass(frozen=True, slots=True)
+class RankedPassage:
+    """A stretch of a unit's text, ``unit.text[start:end]``, with its place in a question's order.
+
+    ``rank`` counts the passages of all units that were found together, from 0: in this order they
+    are read. ``score`` is in the terms of what ranked them, None where it gave none.
+    """
+
+    start: int
+    end: int
+    rank: int
+    score: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class RetrievedUnit:
     """A unit found for a question, with the chunk that found it.
 
@@ -167,6 +181,9 @@ class RetrievedUnit:
     together from only the chunks that were seen. A unit of all its stored chunks is complete, also
     where these leave gaps in their documents.
     ``short`` tells that fewer units came than were asked for, although the store may hold more.
+    ``passages`` are the chunks of the unit that were ranked, best first: all of them in memory, and
+    over a store those that were seen. ``ranking`` names what ranked: "order" (``PassageOrder``),
+    "maxp", or "" where that is not known.
     """
 
     unit: LongUnit
@@ -175,6 +192,8 @@ class RetrievedUnit:
     exact: bool = True
     complete: bool = True
     short: bool = False
+    passages: tuple[RankedPassage, ...] = ()
+    ranking: str = ""
 
 
 @dataclass(frozen=True, slots=True)

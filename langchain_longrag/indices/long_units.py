@@ -8,7 +8,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, cast, get_args
 
 from langchain_core.callbacks import (
     AsyncCallbackManagerForRetrieverRun,
@@ -29,6 +29,7 @@ from longrag.errors import InvalidParameterError, check_arguments
 from longrag.indexing.database import IndexDatabase
 from longrag.indices.corpus import CorpusIndex
 from longrag.indices.corpus_database import KIND, DatabaseCorpus
+from longrag.indices.corpus_order import LINK_SOURCES, order_of
 from longrag.indices.corpus_records import SETTINGS
 from longrag.indices.corpus_state import CorpusView
 from longrag.indices.keyword_sources import KeywordSource, UnitSource, refuse_texts
@@ -37,10 +38,15 @@ from longrag.ingestion.links import LinkExtractor
 from longrag.ingestion.resolving import LinkReport, LinkRule
 from longrag.models.tokens import count_tokens
 from longrag.retrieval.approximate import ApproximateSearch, check_approximate
-from longrag.retrieval.assembly import check_token_budget, fit_budget
 from longrag.retrieval.filters import DocumentFilter, MetadataFilter, both
+from longrag.retrieval.reading import check_token_budget, read_units
 from longrag.retrieval.units import check_k, retrieve
 from longrag.types import RetrievedUnit
+
+Mode: TypeAlias = Literal["order", "maxp"]
+"""How units are ranked: by the one order of passages, or each by its best chunk."""
+
+_UNITS: Final = 4
 
 
 class LongRAGIndex(ChangingIndex):
@@ -58,8 +64,13 @@ class LongRAGIndex(ChangingIndex):
 
     Args:
         embedding: embeds chunks and queries.
-        k: number of units to return; also per call, as ``invoke(query, k=2)``.
+        k: most units to return; also per call, as ``invoke(query, k=2)``. None for as many as the
+            budget holds, and 4 without a budget.
         token_budget: most tokens to return in all, None for no limit.
+        mode: "order" reads by ``PassageOrder``: the best passage, what its names and links lead to,
+            and so on; whole units without a budget, and within one what fits, put together by unit.
+            "maxp" is the paper's ranking of whole units by their best chunk. None is "order", and
+            "maxp" where whole units are embedded or the search is ``approximate``.
         filter: the documents that may be seen: a dict of metadata values, each one value or a list
             of allowed ones, or a function of the metadata that returns True or False. Of all other
             documents nothing is shown or searched; a unit is the documents of it that pass, and not
@@ -87,8 +98,9 @@ class LongRAGIndex(ChangingIndex):
     Source: LongRAG §3.1.
     """
 
-    k: SkipValidation[int] = 4
+    k: SkipValidation[int | None] = None
     token_budget: SkipValidation[int | None] = None
+    mode: SkipValidation[Mode | None] = None
     filter: SkipValidation[MetadataFilter | None] = None
     max_tokens: SkipValidation[int] = 4096
     chunk_size: SkipValidation[int] = 512
@@ -110,8 +122,10 @@ class LongRAGIndex(ChangingIndex):
         # read the fields, which a constructor would hide from them.
         def __init__(self, **settings: Any) -> None:
             super().__init__(**settings)
-            check_k(self.k)
+            if self.k is not None:
+                check_k(self.k)
             check_token_budget(self.token_budget)
+            self._check_mode()
             check_approximate(self.approximate, in_memory=True)
             DocumentFilter.of(self.filter)
             if self.corpus is None:
@@ -119,6 +133,26 @@ class LongRAGIndex(ChangingIndex):
                 self.corpus = CorpusIndex(self._make_builder())
             self.corpus.check_settings(self._make_builder())
             self._corpus = self.corpus
+
+    def _check_mode(self) -> None:
+        if self.mode not in (None, *get_args(Mode)):
+            raise InvalidParameterError("mode", self.mode, '"order", "maxp" or None')
+        if self.mode == "order" and self._embeds_otherwise:
+            raise InvalidParameterError(
+                "mode", "order", '"maxp" where whole units are embedded or the search approximate'
+            )
+
+    @property
+    def _embeds_otherwise(self) -> bool:
+        return self.granularity == "unit" or self.approximate is not None
+
+    @property
+    def _reads_in_order(self) -> bool:
+        return self.mode != "maxp" and not self._embeds_otherwise
+
+    def candidates_retriever(self) -> LongRAGIndex:
+        """Return the index as a retriever by vectors alone, beside which keywords are searched."""
+        return self.model_copy(update={"mode": "maxp"})
 
     def documents_by_id(self) -> Mapping[str, core.Document]:
         """Return the documents there are, by id."""
@@ -313,16 +347,27 @@ class LongRAGIndex(ChangingIndex):
     def _flow(
         self, query: str, k: int | None, vector: Sequence[float] | None, view: CorpusView
     ) -> Flow[list[RetrievedUnit]]:
-        most = self.k if k is None else k
+        wanted = self.k if k is None else k
+        if self._reads_in_order:
+            order = order_of(self._corpus, LINK_SOURCES, self.length_function)
+            ordered = yield from order.retrieve(
+                [query],
+                form="units",
+                token_budget=self.token_budget,
+                k=wanted,
+                vector=vector,
+                view=view,
+            )
+            return ordered
         found = yield from retrieve(
             [query],
             view.index,
-            k=most,
+            k=_UNITS if wanted is None else wanted,
             vector=vector,
             visible=view.visible,
             approximate=self.approximate,
         )
-        return fit_budget(found, self.token_budget, count_tokens=self.length_function)
+        return read_units(found, self.token_budget, count_tokens=self.length_function)
 
     def results(self, found: Sequence[RetrievedUnit], view: CorpusView) -> list[Document]:
         """Convert units that were found in a view, with what their documents agree on."""

@@ -23,8 +23,8 @@ from longrag.indices.corpus import CorpusIndex
 from longrag.indices.corpus_order import LINK_SOURCES, CorpusOrder, order_of
 from longrag.indices.corpus_state import CorpusView
 from longrag.ingestion.relations import LinkSource
-from longrag.retrieval.assembly import check_token_budget
 from longrag.retrieval.filters import DocumentFilter, MetadataFilter, both
+from longrag.retrieval.reading import check_token_budget
 from longrag.retrieval.units import check_k
 from longrag.types import RetrievedUnit
 
@@ -125,4 +125,6 @@ class EvidenceRetriever(BaseRetriever):
 
     def _flow(self, query: str, k: int | None, view: CorpusView) -> Flow[list[RetrievedUnit]]:
         wanted = self.k if k is None else k
-        return self._order.retrieve([query], token_budget=self.token_budget, k=wanted, view=view)
+        return self._order.retrieve(
+            [query], form="passages", token_budget=self.token_budget, k=wanted, view=view
+        )

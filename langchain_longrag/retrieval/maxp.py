@@ -37,7 +37,6 @@ from longrag.indices.corpus_state import CorpusView
 from longrag.indices.keyword_sources import KeywordSource, UnitSource, refuse_texts
 from longrag.models.tokens import count_tokens
 from longrag.retrieval.approximate import ApproximateSearch, check_approximate
-from longrag.retrieval.assembly import check_token_budget, fit_budget
 from longrag.retrieval.filters import (
     DocumentFilter,
     MetadataFilter,
@@ -47,6 +46,7 @@ from longrag.retrieval.filters import (
     Visible,
     both,
 )
+from longrag.retrieval.reading import check_token_budget, read_units
 from longrag.retrieval.units import (
     UnitIndex,
     check_k,
@@ -83,8 +83,9 @@ class MaxPRetriever(BaseRetriever):
         index: an index already built, for instance another retriever's ``index``.
         k: number of units to return, all of them when there are fewer; also per call, as
             ``invoke(query, k=2)``, as can be ``vector``, the query's embedding.
-        token_budget: most tokens to return in all, None for no limit; a unit that does not fit is
-            cut down to its best documents.
+        token_budget: most tokens to return in all, None for no limit. The chunks of all units are
+            read by their scores for as long as they fit, and a unit that is not read whole is not
+            ``complete``.
         unit_key: the metadata key that names a chunk's unit; ``"source"`` makes every source of an
             existing store a unit.
         filter: with ``documents``, those that may be seen, by what the chunks of each agree on: a
@@ -296,7 +297,7 @@ class MaxPRetriever(BaseRetriever):
             found = yield from retrieve_from_store(search, on_short=self.on_short)
             if self._may_hide_chunks:
                 found = [replace(unit, complete=False) for unit in found]
-        return fit_budget(found, self.token_budget, count_tokens=self.length_function)
+        return read_units(found, self.token_budget, count_tokens=self.length_function)
 
     def _stored_units(self) -> StoredUnits:
         return self._stored if self.vectorstore is None else StoredUnits(self.unit_key)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
 from langchain_core.callbacks import (
     AsyncCallbackManagerForRetrieverRun,
@@ -16,8 +15,7 @@ from langchain_core.tools import BaseTool, create_retriever_tool
 
 from langchain_longrag.bridge.documents import from_result, to_retrieved
 from longrag.models.tokens import count_tokens
-from longrag.retrieval.assembly import check_token_budget, fit_budget
-from longrag.types import RetrievedUnit
+from longrag.retrieval.reading import check_token_budget, in_order, read
 
 
 def create_longrag_tool(
@@ -31,13 +29,13 @@ def create_longrag_tool(
     """Make a tool that gives an agent the best of what a retriever finds, within a token budget.
 
     Eight long units are 32,000 tokens, which the framework's own tool pastes whole. What this one
-    returns is cut to ``token_budget`` tokens: whole units first, then their best documents, then
-    their best chunk. The documents as they were cut are the tool message's artifact; those that
-    were cut keep ``score`` and ``exact``, which is False where the retriever does not say it, and
+    returns are the passages of all units in their order, for as long as they fit into
+    ``token_budget`` tokens. The documents as they were cut are the tool message's artifact; they
+    keep ``score`` and ``exact``, which is False where the retriever does not say it, and
     are no longer ``complete``.
 
     Args:
-        retriever: any retriever; ``MaxPRetriever`` gives it units to cut by documents.
+        retriever: any retriever; those of this package tell the order of their passages.
         name: what the agent calls the tool.
         description: what the agent is told it is for.
         token_budget: most tokens of one call's content.
@@ -76,21 +74,11 @@ class _BudgetRetriever(BaseRetriever):
 
     def _cut(self, documents: list[Document]) -> list[Document]:
         found = [to_retrieved(document) for document in documents]
-        # Documents of any retriever may share a unit: while they are cut, each goes by its place.
-        placed = [_rename(unit, str(place)) for place, unit in enumerate(found)]
-        fitted = fit_budget(placed, self.token_budget, count_tokens=self.length_function)
-        places = [int(unit.unit.id) for unit in fitted]
+        document_of = {id(unit): one for unit, one in zip(found, documents, strict=True)}
+        cuts = read(in_order(found), self.token_budget, count_tokens=self.length_function)
         return [
-            documents[place]
-            if unit.unit.text == documents[place].page_content
-            else from_result(
-                _rename(unit, found[place].unit.id),
-                documents[place].metadata,
-                unproven=unit.unit.doc_ids,
-            )
-            for place, unit in zip(places, fitted, strict=True)
+            document_of[id(unit)]
+            if cut.unit.text == unit.unit.text
+            else from_result(cut, document_of[id(unit)].metadata, unproven=cut.unit.doc_ids)
+            for unit, cut in cuts
         ]
-
-
-def _rename(found: RetrievedUnit, unit_id: str) -> RetrievedUnit:
-    return replace(found, unit=replace(found.unit, id=unit_id))

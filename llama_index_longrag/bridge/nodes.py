@@ -410,6 +410,9 @@ def _prepend_head(found: RetrievedUnit, head: str) -> RetrievedUnit:
         found,
         unit=replace(found.unit, text=head + found.unit.text, members=members),
         best_chunk=replace(best, start=best.start + at, end=best.end + at),
+        passages=tuple(
+            replace(one, start=one.start + at, end=one.end + at) for one in found.passages
+        ),
     )
 
 
@@ -428,6 +431,11 @@ def to_result(
         **exclude_metadata(node_fields, [*UNIT_KEYS, *RESULT_KEYS]),
     )
     return NodeWithScore(node=node, score=found.score)
+
+
+def shown_to_models(result: NodeWithScore) -> str:
+    """Return the text of a result as the framework puts it into prompts."""
+    return str(result.node.get_content(metadata_mode=MetadataMode.LLM))
 
 
 class UnitContent(str):

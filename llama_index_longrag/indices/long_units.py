@@ -27,8 +27,8 @@ from llama_index_longrag.indices.retriever_settings import retriever_settings
 from llama_index_longrag.indices.stored import doc_ids, register_class
 from llama_index_longrag.indices.struct import LongRAGStruct, unit_settings, vector_store_of
 from llama_index_longrag.indices.updatable import UpdatableIndex
-from llama_index_longrag.retrieval.evidence import EvidenceRetriever
 from llama_index_longrag.retrieval.maxp import MaxPRetriever
+from llama_index_longrag.retrieval.order import EvidenceRetriever, LongRAGRetriever
 from llama_index_longrag.synthesis.two_turn import TwoTurnSynthesizer
 from longrag import explorer
 from longrag.calls import Flow, arun, run
@@ -49,8 +49,9 @@ _IN_DATABASE = "llama-index corpus"
 
 _ANY_RETRIEVER = ("filters", "token_budget", "callback_manager", "object_map", "objects", "verbose")
 _RETRIEVER_SETTINGS = {
-    "maxp": (*_ANY_RETRIEVER, "similarity_top_k", "tokenizer", "approximate"),
+    "order": (*_ANY_RETRIEVER, "similarity_top_k", "link_sources"),
     "evidence": (*_ANY_RETRIEVER, "similarity_top_k", "link_sources"),
+    "maxp": (*_ANY_RETRIEVER, "similarity_top_k", "tokenizer", "approximate"),
 }
 _SYNTHESIS = {
     "response_synthesizer",
@@ -266,9 +267,12 @@ class LongRAGIndex(UpdatableIndex[LongRAGStruct]):
     def as_retriever(self, **kwargs: Any) -> BaseRetriever:
         """Return a retriever that follows the index, and takes its class's settings.
 
-        ``retriever_mode`` is "maxp" for ``MaxPRetriever`` or "evidence" for ``EvidenceRetriever``.
-        Both take ``filters``, which documents must pass to be seen. A retriever is cheap: make one
-        for each request whose filters differ.
+        ``retriever_mode`` is "order" for a ``LongRAGRetriever``, "evidence" for an
+        ``EvidenceRetriever``, which returns the same order as single passages, or "maxp" for a
+        ``MaxPRetriever``, the paper's ranking of whole units. The default is "order", and "maxp"
+        where whole units are embedded or the search is ``approximate``. All take ``filters``, which
+        documents must pass to be seen. A retriever is cheap: make one for each request whose
+        filters differ.
 
         The framework passes the settings of its query and chat engines through here; these are
         passed over, and any other name is refused.
@@ -276,13 +280,18 @@ class LongRAGIndex(UpdatableIndex[LongRAGStruct]):
         Raises:
             InvalidParameterError: a setting is neither one of the mode nor one of an engine.
         """
-        mode = kwargs.get("retriever_mode", "maxp")
+        whole = self.corpus.builder.granularity == "unit" or kwargs.get("approximate") is not None
+        mode = kwargs.get("retriever_mode") or ("maxp" if whole else "order")
         if mode not in _RETRIEVER_SETTINGS:
             raise InvalidParameterError("retriever_mode", mode, f"one of {[*_RETRIEVER_SETTINGS]}")
         own = retriever_settings(kwargs, _RETRIEVER_SETTINGS[mode], mode=mode)
-        if mode == "evidence":
-            return EvidenceRetriever(index=self, **own)
-        return MaxPRetriever(index=self, embed_model=self._embed_model, **own)
+        if mode == "maxp":
+            return MaxPRetriever(index=self, embed_model=self._embed_model, **own)
+        return (EvidenceRetriever if mode == "evidence" else LongRAGRetriever)(index=self, **own)
+
+    def candidates_retriever(self) -> MaxPRetriever:
+        """Return the retriever beside which keywords are searched: by vectors alone."""
+        return MaxPRetriever(index=self, embed_model=self._embed_model)
 
     def as_query_engine(self, llm: LLMType | None = None, **kwargs: Any) -> BaseQueryEngine:
         """Return a query engine that reads in two turns, unless it is told how to synthesize."""

@@ -30,6 +30,7 @@ from llama_index_longrag.bridge.documents import nodes_of
 from llama_index_longrag.bridge.filters import to_filter
 from llama_index_longrag.bridge.nodes import (
     holds_chunks,
+    shown_to_models,
     to_result,
     unit_of,
     units_of_nodes,
@@ -56,8 +57,8 @@ from longrag.indices.corpus import CorpusIndex
 from longrag.indices.corpus_state import CorpusView
 from longrag.indices.keyword_sources import KeywordSource, UnitSource, refuse_texts
 from longrag.retrieval.approximate import ApproximateSearch, check_approximate
-from longrag.retrieval.assembly import check_token_budget, fit_budget
 from longrag.retrieval.filters import both
+from longrag.retrieval.reading import check_token_budget, in_order, read
 from longrag.retrieval.units import (
     UnitIndex,
     check_k,
@@ -109,8 +110,9 @@ class MaxPRetriever(BaseRetriever):
             instance ``ApproximateSearch(search_settings="efSearch=64")`` of ``longrag.retrieval``;
             None searches exactly. What FAISS needs is made at once, and again by the first
             question after a change. With filters the search is exact.
-        token_budget: most tokens to return in all, None for no limit; a unit that does not fit is
-            cut down to its best documents.
+        token_budget: most tokens to return in all, as the framework joins them, with the metadata
+            that models are shown; None for no limit. The chunks of all units are read by their
+            scores for as long as they fit, and a unit that is not read whole is not ``complete``.
         unit_key: the metadata key that names a chunk's unit. ``"ref_doc_id"`` makes every source
             document of an existing index a unit.
         filters: metadata filters that chunks must pass, or over a ``LongRAGIndex`` documents. Text
@@ -363,8 +365,15 @@ class MaxPRetriever(BaseRetriever):
             found = yield from retrieve_from_store(search, on_short=self._on_short)
             if self._kind.hides(self._query):
                 found = [_mark_incomplete(unit) for unit in found]
-        kept = fit_budget(found, self._token_budget, count_tokens=self._count_tokens)
-        return [self._to_result(unit, known) for unit in kept]
+        if self._token_budget is not None:
+            cuts = read(
+                in_order(found),
+                self._token_budget,
+                count_tokens=self._count_tokens,
+                shown=lambda unit: shown_to_models(self._to_result(unit, known)),
+            )
+            found = [cut for _, cut in cuts]
+        return [self._to_result(unit, known) for unit in found]
 
     def _to_result(self, unit: RetrievedUnit, known: CorpusView | StoredUnits) -> NodeWithScore:
         """Convert a unit with the nodes of the view, or the rows of the store, it was found in."""

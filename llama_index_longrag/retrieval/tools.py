@@ -14,7 +14,7 @@ from llama_index.core.tools.types import ToolMetadata, ToolOutput
 from llama_index_longrag.bridge.nodes import to_result, to_retrieved
 from llama_index_longrag.bridge.stores import token_counter
 from longrag.errors import InvalidParameterError
-from longrag.retrieval.assembly import check_token_budget, fit_budget
+from longrag.retrieval.reading import check_token_budget, in_order, read
 from longrag.types import RetrievedUnit
 
 
@@ -23,12 +23,12 @@ class LongUnitTool(RetrieverTool):
 
     Eight long units are 32,000 tokens, which the framework's own tool pastes whole, and it asks
     the retriever for ``"\ninput is ...\n"`` instead of the question. This one asks the question,
-    and cuts what comes back to ``token_budget`` tokens: whole units first, then their best
-    documents, then their best chunk. Metadata that models are shown is put before a unit's text.
+    and reads what comes back within ``token_budget`` tokens: the passages of all units in
+    their order. Metadata that models are shown is put before a unit's text.
     ``raw_output`` holds the nodes as they were cut.
 
     Args:
-        retriever: any retriever; ``MaxPRetriever`` gives it units to cut by documents.
+        retriever: any retriever; those of this package tell the order of their passages.
         name: what the agent calls the tool.
         description: what the agent is told it is for.
         token_budget: most tokens of one call's content.
@@ -76,13 +76,13 @@ class LongUnitTool(RetrieverTool):
 
     def _to_output(self, question: str, nodes: Sequence[NodeWithScore]) -> ToolOutput:
         found = [to_retrieved(node) for node in nodes]
-        known = {unit.unit.id: (unit, node) for unit, node in zip(found, nodes, strict=True)}
-        fitted = fit_budget(found, self._token_budget, count_tokens=self._count_tokens)
+        node_of = {id(unit): node for unit, node in zip(found, nodes, strict=True)}
+        cuts = read(in_order(found), self._token_budget, count_tokens=self._count_tokens)
         return ToolOutput(
-            content="\n\n".join(unit.unit.text for unit in fitted),
+            content="\n\n".join(cut.unit.text for _, cut in cuts),
             tool_name=self.metadata.get_name(),
             raw_input={"input": question},
-            raw_output=[_shorten_node(unit, *known[unit.unit.id]) for unit in fitted],
+            raw_output=[_shorten_node(cut, unit, node_of[id(unit)]) for unit, cut in cuts],
         )
 
 

@@ -28,7 +28,7 @@ from longrag.explorer.records import (
 from longrag.indices.corpus import CorpusIndex
 from longrag.indices.corpus_order import LINK_SOURCES, order_of
 from longrag.indices.tree import TreeIndex
-from longrag.retrieval.assembly import check_token_budget
+from longrag.retrieval.reading import check_token_budget, read_units
 from longrag.retrieval.units import check_k, embed_query
 
 # What could end the element that holds the data, or begin another. JSON is written in ASCII, so
@@ -132,10 +132,20 @@ def explore(
         vector = yield from embed_query([question])
         way: dict[str, Any] = {"question": question, "budget": token_budget}
         if view is not None:
-            way |= way_through_units(view.index, vector, token_budget, k)
             if units is not None and units.builder.granularity != "unit":
-                order = order_of(units, LINK_SOURCES, units.builder.count_tokens).over(view)
-                way |= way_of_evidence(order, question, vector, token_budget, offsets)
+                order = order_of(units, LINK_SOURCES, units.builder.count_tokens)
+                read = yield from order.retrieve(
+                    [question],
+                    form="units",
+                    token_budget=token_budget,
+                    k=k,
+                    vector=vector,
+                    view=view,
+                )
+                way |= way_of_evidence(order.over(view), question, vector, token_budget, offsets)
+            else:
+                read = read_units(view.index.search(vector, k), token_budget)
+            way |= way_through_units(view.index, vector, read)
         if nodes is not None:
             way |= way_through_tree(nodes, vector, token_budget, k)
         ways.append(way)

@@ -13,11 +13,10 @@ import numpy as np
 from longrag.indexing.tree.tree import Tree
 from longrag.indices.corpus import CorpusIndex
 from longrag.models.tokens import count_tokens
-from longrag.retrieval.assembly import fit_budget
 from longrag.retrieval.order import OrderedPassage, PassageOrder
 from longrag.retrieval.tree_search import TreeScorer, collapsed
 from longrag.retrieval.units import UnitIndex, Vector
-from longrag.types import Chunk, Document, Member
+from longrag.types import Chunk, Document, Member, RetrievedUnit
 
 _UNITS_IN_A_WAY: Final = 30
 _PASSAGES_IN_A_WAY: Final = 200
@@ -104,16 +103,16 @@ def link_records(corpus: CorpusIndex, documents: Sequence[Document]) -> list[lis
 
 
 def way_through_units(
-    index: UnitIndex, vector: Vector, token_budget: int | None, k: int
+    index: UnitIndex, vector: Vector, read: Sequence[RetrievedUnit]
 ) -> dict[str, Any]:
-    """Write how a question scores the chunks, and what of the units is read.
+    """Write what of the units is read for a question, and how its vector scores their chunks.
 
-    Scores are in thousandths. All chunks are scored of the units that rank highest.
+    Scores are in thousandths. After the units that are read come the best of the others.
     """
     if not index.chunks:
         return {"units": []}
+    taken = {one.unit.id: one for one in read}
     ranked = index.search(vector, min(_UNITS_IN_A_WAY, len(index.units)))
-    read = {one.unit.id: one for one in fit_budget(ranked[:k], token_budget)}
     number = {unit.id: i for i, unit in enumerate(index.units)}
     rows: dict[str, list[int]] = {unit.id: [] for unit in index.units}
     for row, chunk in enumerate(index.chunks):
@@ -121,20 +120,20 @@ def way_through_units(
     direction = np.asarray(vector, np.float64)
     length = float(np.linalg.norm(direction)) if index.normalize else 1.0
     units = []
-    for one in ranked:
-        own = np.asarray(rows[one.unit.id], np.int64)
+    for id_ in dict.fromkeys([*taken, *(one.unit.id for one in ranked)]):
+        own = np.asarray(rows[id_], np.int64)
         scores = index.index.vectors_of(own).astype(np.float64) @ (direction / (length or 1.0))
-        taken = read.get(one.unit.id)
+        one = taken.get(id_)
         units.append(
             {
-                "unit": number[one.unit.id],
-                "score": _thousandths(one.score or 0.0),
+                "unit": number[id_],
+                "score": _thousandths(float(scores.max(initial=-1.0))),
                 "chunks": [_thousandths(score) for score in scores.tolist()],
-                "read": 0 if taken is None else count_tokens(taken.unit.text),
-                "whole": taken is not None and taken.complete,
+                "read": 0 if one is None else count_tokens(one.unit.text),
+                "whole": one is not None and one.complete,
             }
         )
-    return {"units": units}
+    return {"units": units[:_UNITS_IN_A_WAY]}
 
 
 def way_of_evidence(
@@ -145,7 +144,8 @@ def way_of_evidence(
     Scores are in thousandths. ``from`` is the passage that led to another, with the names that the
     two share where these did.
     """
-    found = order.search(question, vector, token_budget=token_budget)
+    read = order.read(question, vector, token_budget=token_budget)[:_PASSAGES_IN_A_WAY]
+    found = order.search(question, vector, k=len(read) or 1)
 
     def hop(one: OrderedPassage) -> dict[str, Any]:
         if one.source is None:
@@ -160,11 +160,11 @@ def way_of_evidence(
                 "place": offsets.stretch(cast("Chunk", one.passage)),
                 "score": _thousandths(one.score),
                 "direct": _thousandths(one.direct),
-                "tokens": order.sizes[one.index],
+                "tokens": cut.unit.tokens,
                 "via": one.via,
                 **hop(one),
             }
-            for one in found[:_PASSAGES_IN_A_WAY]
+            for one, cut in zip(found, read, strict=False)
         ]
     }
 

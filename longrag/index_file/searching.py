@@ -16,9 +16,9 @@ from longrag.index_file.places import Place, locate
 from longrag.indices.corpus import CorpusIndex
 from longrag.indices.corpus_order import LINK_SOURCES, order_of
 from longrag.indices.tree import TreeIndex
-from longrag.retrieval.assembly import check_token_budget, fit_budget
+from longrag.retrieval.reading import check_token_budget
 from longrag.retrieval.tree_search import TreeScorer, collapsed
-from longrag.retrieval.units import check_k, embed_query, retrieve
+from longrag.retrieval.units import check_k, embed_query
 from longrag.synthesis.extractive import answer_prompt, extract_evidence
 from longrag.synthesis.two_turn import read
 from longrag.types import Chunk, Document, LongUnit, Member, RetrievedNode, RetrievedUnit
@@ -202,16 +202,16 @@ class IndexFile:
             source = "units" if self.catalog.units else "tree"
         if source not in get_args(Source):
             raise InvalidParameterError("source", source, f"one of {', '.join(get_args(Source))}")
-        if source == "evidence":
-            return self._evidence(question, token_budget)
-        if source == "units":
-            return self._units(question, token_budget, k)
+        if source in ("units", "evidence"):
+            return self._units(question, token_budget, k, source)
         if source == "tree":
             return self._nodes(question, token_budget, k)
         half = None if token_budget is None else max(token_budget // 2, 1)
         nodes = self._nodes(question, half, k)
         rest = None if token_budget is None else token_budget - sum(one.tokens for one in nodes)
-        return [*(self._units(question, rest, k) if rest is None or rest > 0 else ()), *nodes]
+        if rest is not None and rest < 1:
+            return nodes
+        return [*self._units(question, rest, k, "units"), *nodes]
 
     def ask(self, question: str, *, generate: Generator | None = None, **search: Any) -> Answered:
         """Answer a question from what is found for it.
@@ -256,18 +256,22 @@ class IndexFile:
             self._opened[name] = made
         return self._opened[name]
 
-    def _units(self, question: str, token_budget: int | None, k: int) -> list[Found]:
-        view = self.units.view()
-        found = run(retrieve([question], view.index, k=k), self.embed)
-        fitted = fit_budget(found, token_budget)
-        return [_as_found(one, "unit", view.documents) for one in fitted]
-
-    def _evidence(self, question: str, token_budget: int | None) -> list[Found]:
+    def _units(
+        self, question: str, token_budget: int | None, k: int, source: Source
+    ) -> list[Found]:
         units = self.units
-        order = order_of(units, LINK_SOURCES, units.builder.count_tokens)
         view = units.view()
-        flow = order.retrieve([question], token_budget=token_budget, view=view)
-        return [_as_found(one, "passage", view.documents) for one in run(flow, self.embed)]
+        order = order_of(units, LINK_SOURCES, units.builder.count_tokens)
+        evidence = source == "evidence"
+        flow = order.retrieve(
+            [question],
+            form="passages" if evidence else "units",
+            token_budget=token_budget,
+            k=None if evidence else k,
+            view=view,
+        )
+        kind: Literal["unit", "passage"] = "passage" if evidence else "unit"
+        return [_as_found(one, kind, view.documents) for one in run(flow, self.embed)]
 
     def _nodes(self, question: str, token_budget: int | None, k: int) -> list[Found]:
         documents, tree = self.tree.snapshot()

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final, Literal, TypeAlias, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -17,15 +18,21 @@ from longrag.ingestion.changing_links import ChangingLinks
 from longrag.ingestion.mentions import FollowingSource, LinkSource, TitleMentions
 from longrag.locks import Lock
 from longrag.models.tokens import count_tokens as default_counter
+from longrag.retrieval.assembly import keep_documents, place
 from longrag.retrieval.filters import Recent
-from longrag.retrieval.order import PassageOrder, retrieve_in_order
-from longrag.retrieval.units import UnitIndex
-from longrag.types import Document, RetrievedUnit, TokenCounter
+from longrag.retrieval.order import OrderedPassage, PassageOrder
+from longrag.retrieval.reading import Ranked, Shown, check_token_budget, read, whole_units
+from longrag.retrieval.units import UnitIndex, check_k, embed_query
+from longrag.types import Chunk, Document, RankedPassage, RetrievedUnit, TokenCounter
+
+Form: TypeAlias = Literal["units", "passages"]
+"""What is returned of an order: its stretches by unit, each unit once, or each passage alone."""
 
 LINK_SOURCES: tuple[LinkSource, ...] = (TitleMentions(),)
 """Read links out of any text: those that the measurements of the order used."""
 
-_KEPT_ORDERS = 8
+_KEPT_ORDERS: Final = 8
+_UNITS: Final = 4
 
 
 def order_of(
@@ -180,16 +187,74 @@ class CorpusOrder:
         self,
         texts: Sequence[str],
         *,
+        form: Form,
         token_budget: int | None,
         k: int | None = None,
         vector: npt.ArrayLike | None = None,
         view: CorpusView | None = None,
+        shown: Shown | None = None,
     ) -> Flow[list[RetrievedUnit]]:
-        """Return the passages to read for a query as units, best first.
+        """Return what is read for a query, best first; nothing is embedded for an empty index.
 
-        They are those of a view, by default of all documents.
+        Args:
+            texts: the query's texts.
+            form: "units" or "passages".
+            token_budget: tokens of all texts, as they are shown, joined by blank lines; None for no
+                limit.
+            k: the most units or passages; None for as many as fit, and 4 units without a budget.
+            vector: the query's embedding, when the caller has it.
+            view: the documents that may be seen, by default all.
+            shown: returns the text by which a model is shown a unit; by default its own.
+
+        Raises:
+            EmbeddingError: the embedder returned unusable vectors.
+            InvalidParameterError: an argument is not allowed.
         """
-        found: list[RetrievedUnit] = yield from retrieve_in_order(
-            texts, self.over(view), token_budget=token_budget, k=k, vector=vector
-        )
-        return found
+        check_token_budget(token_budget)
+        if k is not None:
+            check_k(k)
+        view = view or self._corpus.view()
+        order = self.over(view)
+        if not order.passages:
+            return []
+        if vector is None:
+            vector = yield from embed_query(texts)
+        question = "\n".join(texts)
+        if form == "passages":
+            passages = map(order.unit, order.search(question, vector, k=k))
+            ranked: Iterable[Ranked] = ((one, one.passages[0]) for one in passages)
+        else:
+            most = _UNITS if k is None and token_budget is None else k
+            units = _UnitsOf(view)
+            found = order.search(question, vector, k=most, groups=units.groups)
+            ranked = map(units.place, found)
+        if token_budget is None:
+            return whole_units(ranked)
+        return [
+            cut
+            for _, cut in read(ranked, token_budget, count_tokens=self._count_tokens, shown=shown)
+        ]
+
+
+class _UnitsOf:
+    """The units of the passages of a view, as they may be seen."""
+
+    def __init__(self, view: CorpusView) -> None:
+        self._view = view
+        numbers = view.index.index.unit_of_chunk
+        self.groups = numbers if view.visible is None else numbers[view.visible.chunks]
+        self._found: dict[int, RetrievedUnit] = {}
+
+    def place(self, one: OrderedPassage) -> Ranked:
+        """Return a passage in its unit."""
+        number, visible = int(self.groups[one.index]), self._view.visible
+        chunk = cast("Chunk", one.passage)
+        found = self._found.get(number)
+        if found is None:
+            unit = self._view.index.units[number]
+            found = RetrievedUnit(unit, one.score, place(chunk, unit), ranking="order")
+            if visible is not None:
+                found = keep_documents(found, visible.documents, count_tokens=visible.count_tokens)
+            self._found[number] = found
+        placed = place(chunk, found.unit)
+        return found, RankedPassage(placed.start, placed.end, one.rank, one.score)

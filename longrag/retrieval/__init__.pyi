@@ -1,7 +1,6 @@
 from .approximate import ApproximateMaxP as ApproximateMaxP
 from .approximate import ApproximateSearch as ApproximateSearch
 from .approximate import ApproximateUnits as ApproximateUnits
-from .assembly import fit_budget as fit_budget
 from .assembly import unit_of_chunks as unit_of_chunks
 from .fusion import FusionMethod as FusionMethod
 from .fusion import fuse as fuse
@@ -21,7 +20,6 @@ from .multimodal import nearest_media as nearest_media
 from .multimodal import retrieve_or_generate as retrieve_or_generate
 from .order import OrderedPassage as OrderedPassage
 from .order import PassageOrder as PassageOrder
-from .order import retrieve_in_order as retrieve_in_order
 from .queries import QueryTexts as QueryTexts
 from .queries import decompose as decompose
 from .queries import hyde as hyde
@@ -35,6 +33,7 @@ from .query_gates import EmbeddingQueryClassifier as EmbeddingQueryClassifier
 from .query_gates import PromptedQueryClassifier as PromptedQueryClassifier
 from .query_gates import classify_query as classify_query
 from .query_gates import judge_query as judge_query
+from .reading import read_units as read_units
 from .tree_search import TreeScorer as TreeScorer
 from .tree_search import collapsed as collapsed
 from .tree_search import traverse as traverse

@@ -1,4 +1,4 @@
-"""Units put together from chunks, and units cut down to a token budget."""
+"""Units put together from chunks or documents, and the places of chunks in them."""
 
 from __future__ import annotations
 
@@ -6,8 +6,6 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, TypeAlias
 
-from longrag.errors import InvalidParameterError
-from longrag.ingestion.chunking import chunk_spans
 from longrag.models.tokens import count_tokens as default_counter
 from longrag.types import Chunk, LongUnit, Member, RetrievedUnit, TokenCounter
 
@@ -44,48 +42,6 @@ def keep_documents(
         return found
     unit = _join(found.unit.id, kept, count_tokens)
     return replace(found, unit=unit, best_chunk=place(found.best_chunk, unit), complete=False)
-
-
-def fit_budget(
-    retrieved: Sequence[RetrievedUnit],
-    token_budget: int | None,
-    *,
-    count_tokens: TokenCounter = default_counter,
-) -> list[RetrievedUnit]:
-    """Keep retrieved units within ``token_budget`` tokens in all, best first.
-
-    The blank line that parts a unit from the next one counts with it, so that their texts joined
-    by blank lines keep to the budget as well.
-
-    A unit that does not fit whole is cut down to the member documents that do, the one with its
-    best chunk first, or else to its best chunk; it is then marked as not ``complete``. A unit of
-    which nothing fits is left out, except that the first is never: its best chunk is shortened.
-    ``None`` means no limit.
-
-    Raises:
-        InvalidParameterError: ``token_budget`` is not an integer of at least 1.
-    """
-    check_token_budget(token_budget)
-    if token_budget is None:
-        return list(retrieved)
-    kept: list[RetrievedUnit] = []
-    room = token_budget
-    for found in retrieved:
-        fitted = _fit(found, room, count_tokens, shorten=not kept)
-        if fitted is not None:
-            kept.append(fitted)
-            room -= count_tokens(fitted.unit.text + "\n\n")
-    return kept
-
-
-def check_token_budget(token_budget: int | None) -> None:
-    """Raise ``InvalidParameterError`` unless the budget is None or an integer of at least 1."""
-    if token_budget is not None and (
-        isinstance(token_budget, bool) or not isinstance(token_budget, int) or token_budget < 1
-    ):
-        raise InvalidParameterError(
-            "token_budget", token_budget, "an integer of at least 1, or None", "None is no limit."
-        )
 
 
 def place(chunk: Chunk, unit: LongUnit) -> Chunk:
@@ -194,80 +150,6 @@ def _document_of(chunks: Sequence[Chunk]) -> _Segment:
         members.append(member)
         at += len(one.text) + len(_BLANK_LINE)
     return tuple(members), _BLANK_LINE.join(one.text for one in stretches)
-
-
-def _fit(
-    found: RetrievedUnit, room: int, count_tokens: TokenCounter, *, shorten: bool
-) -> RetrievedUnit | None:
-    if count_tokens(found.unit.text) <= room:
-        return found
-    segments = _segments(found.unit)
-    best = _best_document(found)
-    # A separator is counted with each document: some tokenizers spend a token on blank lines.
-    sizes = [count_tokens(text + _BLANK_LINE) for _, text in segments]
-    chosen: list[int] = []
-    left = room
-    for i in sorted(range(len(segments)), key=lambda i: (i != best, i)):
-        if sizes[i] <= left:
-            chosen.append(i)
-            left -= sizes[i]
-        elif i == best:
-            return _best_chunk_alone(found, best, room, count_tokens, shorten=shorten)
-    unit = _join(found.unit.id, [segments[i] for i in sorted(chosen)], count_tokens)
-    chunk = found.best_chunk
-    if chunk.text not in unit.text:  # It spans documents that were left out.
-        chunk = replace(chunk, text=unit.text)
-    return replace(found, unit=unit, best_chunk=place(chunk, unit), complete=False)
-
-
-def _best_document(found: RetrievedUnit) -> int:
-    """Return which document holds the best chunk; a chunk that is a whole unit is in its first."""
-    chunk = found.best_chunk
-    return next(
-        (
-            i
-            for i, parts in enumerate(found.unit.documents)
-            if parts[0].start <= chunk.start and chunk.end <= parts[-1].end
-        ),
-        0,
-    )
-
-
-def _best_chunk_alone(
-    found: RetrievedUnit, best: int, room: int, count_tokens: TokenCounter, *, shorten: bool
-) -> RetrievedUnit | None:
-    members, chunk = found.unit.documents[best], found.best_chunk
-    start, end = chunk.start, chunk.end
-    if start == end or not (members[0].start <= start and end <= members[-1].end):
-        start, end = members[0].start, members[-1].end
-    text = found.unit.text[start:end]
-    if count_tokens(text) > room:
-        if not shorten:
-            return None
-        spans = chunk_spans(text, chunk_size=room, count_tokens=count_tokens)
-        first, last = spans[0] if spans else (0, 0)  # White space alone has no spans.
-        start, text = start + first, text[first:last]
-    own = _within(members, start, start + len(text))
-    unit = LongUnit(found.unit.id, text, own, count_tokens(text))
-    chunk = place(replace(chunk, text=text, start=0), unit)
-    return replace(found, unit=unit, best_chunk=chunk, complete=False)
-
-
-def _within(members: Sequence[Member], start: int, end: int) -> tuple[Member, ...]:
-    """Return the members of a unit's characters [start, end), counted from there; at least one."""
-    cuts = [(max(start, one.start), min(end, one.end), one) for one in members]
-    left = [cut for cut in cuts if cut[0] < cut[1]]
-    if not left:
-        return (replace(members[0], start=0, doc_end=members[0].doc_start),)
-    return tuple(
-        replace(
-            one,
-            start=first - start,
-            doc_start=one.doc_start + first - one.start,
-            doc_end=one.doc_start + last - one.start,
-        )
-        for first, last, one in left
-    )
 
 
 _BLANK_LINE: Final = "\n\n"

@@ -151,6 +151,13 @@ class MaxPIndex:
         rows = table.row_of_chunk[chunks]
         return PassageVectors(table.vectors, rows, table.codes, table.largest_norm)
 
+    def chunks_of(self, unit: int) -> NDArray[np.int64]:
+        """Return the numbers of a unit's chunks, ascending."""
+        table = self._table
+        at = int(np.searchsorted(table.units, unit))
+        rows, _ = _rows_of_units(table, np.array([at]))
+        return table.chunks[rows]
+
     @staticmethod
     def new_rows(width: int) -> VectorRows:
         """Return rows of this width, of which there are none yet, for ``of_rows``."""

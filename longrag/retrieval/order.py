@@ -1,8 +1,8 @@
 """One order in which passages are read for a question.
 
 The best passage is taken; the words of the question that it holds count less from then on; the
-passages that its names and links lead to count more; and so on. A token budget cuts the order, so
-that what is read within one is also read within any larger one. No model is asked.
+passages that its names and links lead to count more; and so on. What is read within a token budget
+is a prefix of it; see ``longrag.retrieval.reading``. No model is asked.
 """
 
 from __future__ import annotations
@@ -17,20 +17,17 @@ from typing import Final, Literal, TypeAlias, TypeVar, overload
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from longrag.calls import Flow
 from longrag.errors import EmbeddingError, InvalidParameterError
 from longrag.indexing.postings import Floats, Numbers, Postings
 from longrag.indexing.vectors import check_vectors
 from longrag.ingestion.adjacency import Links, link_array, link_matrix
-from longrag.ingestion.chunking import chunk_spans
-from longrag.ingestion.sentences import split_sentences
-from longrag.ingestion.units import build_units, check_documents, title_head
+from longrag.ingestion.units import build_units, check_documents
 from longrag.models.tokens import count_tokens as default_counter
 from longrag.models.words import content_terms, content_words, name_words, terms
-from longrag.retrieval.assembly import check_token_budget
 from longrag.retrieval.passage_vectors import PassageVectors
-from longrag.retrieval.units import check_k, embed_query
-from longrag.types import Chunk, Document, LongUnit, RetrievedUnit, TokenCounter
+from longrag.retrieval.reading import read
+from longrag.retrieval.units import check_k
+from longrag.types import Chunk, Document, LongUnit, RankedPassage, RetrievedUnit, TokenCounter
 
 Passage: TypeAlias = Document | Chunk
 """What is read as a whole: a short document, or a chunk of a long one."""
@@ -66,7 +63,6 @@ _TIE: Final = 1e-9
 
 # Longer titles are sentences, which no question repeats.
 _MAX_TITLE_TERMS: Final = 32
-_BLANK_LINE: Final = "\n\n"
 _PARENTHESIS: Final = re.compile(r"\s*\([^()]*\)\s*\Z")
 
 # From here on the compiled kernels repay the half second it takes to load them.
@@ -101,21 +97,21 @@ class OrderedPassage:
     Attributes:
         passage: the passage.
         index: its place among the passages of the index.
+        rank: its place in the order, from 0.
         score: what it was taken by; never above that of a passage before it.
         direct: what the question alone gives it, before any of its words has faded.
         via: "question" where it is clearly the best here without a lead; otherwise "link" or
             "names", whichever gave the larger part of its lead.
         source: the index of the passage that led to it; None for "question".
-        complete: whether it is the whole passage, not cut to a token budget.
     """
 
     passage: Passage
     index: int
+    rank: int
     score: float
     direct: float
     via: Via = "question"
     source: int | None = None
-    complete: bool = True
 
 
 class PassageOrder:
@@ -159,7 +155,6 @@ class PassageOrder:
 
     Attributes:
         passages: what is ordered.
-        sizes: the tokens of each passage, with its title and the blank line after it.
 
     Raises:
         EmbeddingError: vectors that are not finite, not of one width, or not one a passage.
@@ -228,7 +223,6 @@ class PassageOrder:
     ) -> None:
         self.passages = passages
         self._documents = _Kept(len(passages), lambda i: _as_document(passages[i]))
-        self.sizes: Sequence[int] = _Kept(len(passages), lambda i: self._size(self._documents[i]))
         self._vectors = vectors
         self._number = number
         count = int(number.max(initial=-1)) + 1
@@ -246,47 +240,60 @@ class PassageOrder:
         return self._vectors.width
 
     def search(
-        self, question: str, vector: ArrayLike, *, token_budget: int | None, k: int | None = None
-    ) -> list[OrderedPassage]:
-        """Return the passages to read, best first, of at most ``token_budget`` tokens.
-
-        The first passage that does not fit is cut at the end of a sentence, and ends what is read:
-        so a larger budget reads all that a smaller one does. The best passage is cut within a
-        sentence where it must be.
+        self,
+        question: str,
+        vector: ArrayLike,
+        *,
+        k: int | None = None,
+        groups: NDArray[np.int64] | None = None,
+    ) -> Iterator[OrderedPassage]:
+        """Yield the passages, best first, each when it is asked for.
 
         Args:
             question: the text of the question.
             vector: its embedding, shape (width,).
-            token_budget: tokens of all passages together, with their titles and the blank lines
-                after them; None for no limit, which orders everything.
-            k: the most passages; None for as many as fit.
+            k: the most groups; None for no limit. Once passages of so many have been taken, those
+                of all other groups are passed over.
+            groups: a number for each passage, such as that of its unit; by default each passage is
+                a group by itself.
 
         Raises:
             EmbeddingError: a vector that is not finite or of another width.
-            InvalidParameterError: a question or budget that is not allowed.
+            InvalidParameterError: an argument that is not allowed.
         """
-        check_token_budget(token_budget)
         if k is not None:
             check_k(k)
         if not isinstance(question, str):
             raise InvalidParameterError("question", question, "a string")
         if not self.passages:
-            return []
+            return iter(())
         query = check_vectors(vector, name="vector", width=self.width, one_row=True)
         if len(query) != 1:
             raise InvalidParameterError("vector.shape", query.shape, "that of one vector")
-        order = _Reading(self, question, query[0]).passages()
-        if token_budget is None:
-            return list(islice(order, k))
-        found: list[OrderedPassage] = []
-        room = token_budget
-        for one in islice(order, k):
-            if self.sizes[one.index] > room:
-                cut = self._cut(one.index, room, within_sentence=not found)
-                return [*found, replace(one, passage=cut, complete=False)] if cut else found
-            found.append(one)
-            room -= self.sizes[one.index]
-        return found
+        if groups is None:
+            return islice(_Reading(self, question, query[0]).passages(), k)
+        return _Reading(self, question, query[0]).passages(k, groups)
+
+    def read(
+        self, question: str, vector: ArrayLike, *, token_budget: int | None, k: int | None = None
+    ) -> list[RetrievedUnit]:
+        """Return what is read of the order within a token budget, each passage as a unit.
+
+        Args:
+            question: the text of the question.
+            vector: its embedding, shape (width,).
+            token_budget: tokens of all passages with their titles, joined by blank lines; None for
+                no limit, which orders everything.
+            k: the most passages; None for as many as fit.
+
+        Raises:
+            EmbeddingError: a vector that is not finite or of another width.
+            InvalidParameterError: an argument that is not allowed.
+        """
+        found = map(self.unit, self.search(question, vector, k=k))
+        order = ((one, one.passages[0]) for one in found)
+        cuts = read(order, token_budget, count_tokens=self._count_tokens)
+        return [cut for _, cut in cuts]
 
     def shared_names(self, question: str, one: int, other: int, count: int = 5) -> list[str]:
         """Return the names that two passages share and the question lacks, as the first has them.
@@ -303,14 +310,32 @@ class PassageOrder:
         written = {term: text[start:end] for term, (start, end) in terms(text)}
         return [written.get(common[i], common[i]) for i in order[:count]]
 
-    def units(self, found: Sequence[OrderedPassage]) -> list[RetrievedUnit]:
-        """Write each passage found as a separate unit, in the same order.
+    def unit(self, found: OrderedPassage) -> RetrievedUnit:
+        """Write a passage as a unit.
 
-        A unit's text opens with the passage's title, as in ``build_units``. Its member has the id
-        and the offsets of the passage's document, its best chunk is the passage, and its score that
-        of the order.
+        The text opens with the passage's title, as in ``build_units``. Its member has the id and
+        the offsets of the passage's document, its best chunk is the passage, and its score that of
+        the order.
         """
-        return [self._unit(one) for one in found]
+        passage, document = found.passage, _as_document(found.passage)
+        (unit,) = build_units([document], [[0]], count_tokens=self._count_tokens)
+        (member,) = unit.members
+        if isinstance(passage, Chunk):
+            member = passage.member(member.start)
+            unit = LongUnit(unit.id, unit.text, (member,), unit.tokens)
+        chunk = Chunk(
+            id=passage.id,
+            unit_id=unit.id,
+            doc_id=member.doc_id,
+            title=document.title,
+            text=document.text,
+            start=member.start,
+            end=member.end,
+            doc_start=member.doc_start,
+            doc_end=member.doc_end,
+        )
+        ranked = RankedPassage(member.start, member.end, found.rank, found.score)
+        return RetrievedUnit(unit, found.score, chunk, passages=(ranked,), ranking="order")
 
     def _matches(self, question: str) -> tuple[list[Weighted], float]:
         """Weigh the question's terms in the passages that hold them, each term by itself.
@@ -376,51 +401,6 @@ class PassageOrder:
         starts = self._document_starts
         return self._by_document[starts[number] : starts[number + 1]]
 
-    def _cut(self, index: int, room: int, *, within_sentence: bool) -> Passage | None:
-        """Return the beginning of a passage that fits; None where not even a sentence does."""
-        passage = self.passages[index]
-        limit = room
-        while limit > 0:
-            spans = chunk_spans(passage.text, chunk_size=limit, count_tokens=self._count_tokens)
-            if not spans:  # White space alone.
-                return None
-            end = spans[0][1]
-            if not within_sentence and end < split_sentences(passage.text)[0][1]:
-                return None
-            # From the first character on, so that all offsets but the end stay as they are.
-            cut = replace(passage, text=passage.text[:end])
-            over = self._size(_as_document(cut)) - room
-            if over <= 0:
-                if isinstance(cut, Document):
-                    return cut
-                return replace(cut, end=cut.start + end, doc_end=cut.doc_start + end)
-            limit -= over
-        return None
-
-    def _size(self, document: Document) -> int:
-        text = title_head(document.title, document.text) + document.text
-        return self._count_tokens(text + _BLANK_LINE)
-
-    def _unit(self, found: OrderedPassage) -> RetrievedUnit:
-        passage, document = found.passage, _as_document(found.passage)
-        (unit,) = build_units([document], [[0]], count_tokens=self._count_tokens)
-        (member,) = unit.members
-        if isinstance(passage, Chunk):
-            member = passage.member(member.start)
-            unit = LongUnit(unit.id, unit.text, (member,), unit.tokens)
-        chunk = Chunk(
-            id=passage.id,
-            unit_id=unit.id,
-            doc_id=member.doc_id,
-            title=document.title,
-            text=document.text,
-            start=member.start,
-            end=member.end,
-            doc_start=member.doc_start,
-            doc_end=member.doc_end,
-        )
-        return RetrievedUnit(unit, found.score, chunk, complete=found.complete)
-
 
 class _Reading:
     """One question's way through the passages.
@@ -465,24 +445,37 @@ class _Reading:
     def _score_alone(self, passages: Numbers) -> Floats:
         return self._dense.exact(passages) + self._title[passages] + self._words[passages]
 
-    def passages(self) -> Iterator[OrderedPassage]:
-        """Yield all passages, best first."""
-        lowest = np.inf
-        for step in range(min(len(self._order.passages), _MOST_STEPS)):
-            at, score, own, next_score = self._best()
+    def passages(
+        self, k: int | None = None, groups: NDArray[np.int64] | None = None
+    ) -> Iterator[OrderedPassage]:
+        """Yield the passages, best first: all, or those of the first ``k`` groups reached."""
+        lowest, reached = np.inf, set[int]()
+        for rank in range(min(len(self._limit), _MOST_STEPS)):
+            at, score, own, following = self._best()
+            if score == -np.inf:
+                return
             lowest = min(lowest, score)
             best = int(self._candidates[at])
-            yield self._describe(at, lowest, by_lead=bool(own <= next_score + _TIE))
+            yield self._describe(at, rank, lowest, by_lead=bool(own <= following + _TIE))
             self._free[at] = False
             self._fade(best)
-            if step < _FOLLOWED:
+            if rank < _FOLLOWED:
                 self._follow(best, float(self._direct[at]))
+            if groups is not None and k is not None and len(reached) < k:
+                reached.add(int(groups[best]))
+                if len(reached) == k:
+                    self._pass_over(~np.isin(groups, list(reached)))
         self._add_candidates(np.flatnonzero(~self._known))
         scores = self._scores()
-        order = np.lexsort((self._candidates, -scores))
-        for at in order[: np.count_nonzero(self._free)].tolist():
+        order = np.lexsort((self._candidates, -scores))[: np.count_nonzero(self._free)]
+        for rank, at in enumerate(order.tolist(), _MOST_STEPS):
             lowest = min(lowest, float(scores[at]))
-            yield self._describe(at, lowest, by_lead=False)
+            yield self._describe(at, rank, lowest, by_lead=False)
+
+    def _pass_over(self, passages: NDArray[np.bool_]) -> None:
+        """Take none of these passages from now on."""
+        self._free &= ~passages[self._candidates]
+        self._known |= passages
 
     def _scores(self) -> Floats:
         """Return the present score of each candidate; minus infinity where it is taken."""
@@ -536,11 +529,9 @@ class _Reading:
         self._weights = np.concatenate([self._weights, weights], axis=1)
         self._free = np.concatenate([self._free, np.ones(len(passages), bool)])
 
-    def _describe(self, at: int, score: float, *, by_lead: bool) -> OrderedPassage:
-        passage = int(self._candidates[at])
-        found = OrderedPassage(
-            self._order.passages[passage], passage, score, float(self._direct[at])
-        )
+    def _describe(self, at: int, rank: int, score: float, *, by_lead: bool) -> OrderedPassage:
+        passage, direct = int(self._candidates[at]), float(self._direct[at])
+        found = OrderedPassage(self._order.passages[passage], passage, rank, score, direct)
         if not by_lead or not self._source[passage]:
             return found
         via: Via = "link" if self._by_link[passage] >= self._by_names[passage] else "names"
@@ -578,27 +569,6 @@ class _Reading:
             likely = self._bound[raised] + self._lead[raised] >= self._least
             likely &= ~self._known[raised]
             self._add_candidates(np.unique(raised[likely]))
-
-
-def retrieve_in_order(
-    texts: Sequence[str],
-    order: PassageOrder,
-    *,
-    token_budget: int | None,
-    k: int | None = None,
-    vector: ArrayLike | None = None,
-) -> Flow[list[RetrievedUnit]]:
-    """Return the passages to read for a query as units, best first.
-
-    ``texts`` are the query's texts, ``vector`` its embedding when the caller has it. An empty index
-    returns nothing and embeds nothing.
-    """
-    if not order.passages:
-        return []
-    if vector is None:
-        vector = yield from embed_query(texts)
-    found = order.search("\n".join(texts), vector, token_budget=token_budget, k=k)
-    return order.units(found)
 
 
 class _Kept(Sequence[Made]):

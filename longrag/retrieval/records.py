@@ -6,8 +6,9 @@ Every record is plain JSON: strings, Python integers, floats and booleans, lists
 - A unit has ``unit_id``, its own id; ``doc_ids``, its documents in order; and ``members``, one
   dictionary for each ``longrag.types.Member``.
 - A retrieved unit also has ``best_chunk``, the fields of a ``longrag.types.Chunk`` without the
-  unit's id, and the booleans ``exact``, ``complete`` and ``short``. A result that
-  is not a unit is taken to be neither exact nor complete, because nothing is known of it.
+  unit's id; ``passages``, one dictionary for each ``longrag.types.RankedPassage``; ``ranking``; and
+  the booleans ``exact``, ``complete`` and ``short``. A result that is not a unit is taken to be
+  neither exact nor complete, because nothing is known of it.
 - A text that was shortened has ``pieces``: for each stretch that was kept, its characters ``start``
   and ``end`` in the text as it was retrieved, ``at``, the character at which it now begins, and
   ``complete``, False where a sentence was cut.
@@ -31,10 +32,18 @@ from typing import Any, Final
 
 from longrag.ingestion.units import chunk_id, unit_id
 from longrag.retrieval.assembly import place
-from longrag.types import Chunk, LongUnit, Member, RetrievedUnit, TreeNode, shared_metadata
+from longrag.types import (
+    Chunk,
+    LongUnit,
+    Member,
+    RankedPassage,
+    RetrievedUnit,
+    TreeNode,
+    shared_metadata,
+)
 
 UNIT_KEYS: Final = ("unit_id", "doc_ids", "members")
-RESULT_KEYS: Final = ("best_chunk", "exact", "complete", "short")
+RESULT_KEYS: Final = ("best_chunk", "passages", "ranking", "exact", "complete", "short")
 TREE_KEYS: Final = ("level", "children", "doc_ids", "leaves")
 
 _RESERVED: Final = frozenset(
@@ -46,6 +55,7 @@ _RESERVED: Final = frozenset(
 
 # dataclasses.asdict would copy every value deeply, and a unit may have many members.
 _MEMBER: Final = tuple(field.name for field in fields(Member))
+_PASSAGE: Final = tuple(field.name for field in fields(RankedPassage))
 _BEST_CHUNK: Final = tuple(field.name for field in fields(Chunk) if field.name != "unit_id")
 
 
@@ -181,6 +191,8 @@ def result_record(found: RetrievedUnit, unproven: Collection[str] = ()) -> dict[
         **unit_record(found.unit),
         "doc_ids": DocIds(doc_ids) if set(doc_ids).isdisjoint(unproven) else list(doc_ids),
         "best_chunk": best_chunk_record(found.best_chunk),
+        "passages": [{name: getattr(one, name) for name in _PASSAGE} for one in found.passages],
+        "ranking": found.ranking,
         "exact": bool(found.exact),
         "complete": bool(found.complete),
         "short": bool(found.short),
@@ -204,7 +216,24 @@ def read_result(
     else:
         chunk = place(otherwise, unit)
     known = {name: metadata.get(name) is True for name in ("exact", "complete", "short")}
-    return RetrievedUnit(unit, score, chunk, **known)
+    passages = _read_passages(metadata.get("passages"), len(unit.text))
+    ranking = str(metadata.get("ranking", ""))
+    return RetrievedUnit(unit, score, chunk, **known, passages=passages, ranking=ranking)
+
+
+def _read_passages(records: object, length: int) -> tuple[RankedPassage, ...]:
+    """Read the passages of a unit back; none where they do not fit the length of its text."""
+    if not isinstance(records, list):
+        return ()
+    found = []
+    for one in records:
+        if not isinstance(one, Mapping) or set(one) != set(_PASSAGE):
+            return ()
+        start, end, rank = (read_offset(one[name]) for name in ("start", "end", "rank"))
+        if not (0 <= start < end <= length and rank >= 0):
+            return ()
+        found.append(RankedPassage(start, end, rank, read_number(one["score"])))
+    return tuple(found)
 
 
 def leaf_records(leaves: Sequence[TreeNode]) -> list[dict[str, Any]]:

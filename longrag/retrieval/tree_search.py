@@ -15,8 +15,8 @@ from longrag.indexing.tree.geometry import check_integer
 from longrag.indexing.tree.tree import Tree
 from longrag.indexing.vectors import check_vectors
 from longrag.models.words import STOPWORDS, content_terms, terms
-from longrag.retrieval.assembly import check_token_budget
 from longrag.retrieval.filters import DocumentFilter, MetadataIndex, Recent
+from longrag.retrieval.reading import check_token_budget
 from longrag.types import Document, RetrievedNode, TreeNode
 
 if TYPE_CHECKING:

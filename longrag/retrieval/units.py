@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import cast
 
 import numpy as np
@@ -18,7 +18,7 @@ from longrag.retrieval.approximate import ApproximateMaxP, ApproximateSearch
 from longrag.retrieval.assembly import keep_documents, place
 from longrag.retrieval.filters import Visible
 from longrag.retrieval.maxp import MaxPIndex
-from longrag.types import Chunk, LongUnit, RetrievedUnit
+from longrag.types import Chunk, LongUnit, RankedPassage, RetrievedUnit
 
 Vector = npt.NDArray[np.float32]
 
@@ -113,24 +113,49 @@ class UnitIndex:
             np.atleast_2d(np.asarray(vector)), name="query vector", width=self.index.width or None
         )
         asked, exact = unit_length(query) if self.normalize else query, True
+        index = self.index if visible is None else visible.part(self.index)
         if approximate is not None and visible is None and self.index.n_chunks:
             finder = self._approximate.over(self.index, approximate)
-            scores, units, chunks, exact = finder.search(
-                asked, k, candidates=approximate.candidates
-            )
+            scores, units, best, exact = finder.search(asked, k, candidates=approximate.candidates)
         else:
-            index = self.index if visible is None else visible.part(self.index)
-            scores, units, chunks = index.search(asked, k)
-        found = [
-            RetrievedUnit(unit, float(score), place(self.chunks[int(chunk)], unit), exact=exact)
-            for score, unit, chunk in zip(
-                scores[0], (self.units[int(i)] for i in units[0]), chunks[0], strict=True
+            scores, units, best = index.search(asked, k)
+        found = []
+        ranked = self._rank_chunks(asked[0], index, units[0].tolist())
+        for score, unit, chunk in zip(scores[0].tolist(), units[0].tolist(), best[0], strict=True):
+            whole = self.units[unit]
+            one = RetrievedUnit(
+                whole, score, place(self.chunks[int(chunk)], whole), exact=exact, ranking="maxp"
             )
-        ]
-        if visible is None:
-            return found
-        count_tokens = visible.count_tokens
-        return [keep_documents(u, visible.documents, count_tokens=count_tokens) for u in found]
+            if visible is not None:
+                count_tokens = visible.count_tokens
+                one = keep_documents(one, visible.documents, count_tokens=count_tokens)
+            found.append(replace(one, passages=tuple(self._placed(one.unit, ranked[unit]))))
+        return found
+
+    def _rank_chunks(
+        self, query: Vector, index: MaxPIndex, units: Sequence[int]
+    ) -> dict[int, list[tuple[int, int, float]]]:
+        """Return, by unit, the rank in all of them, the number and the score of each chunk."""
+        owners, chunks = [], []
+        for unit in units:
+            own = index.chunks_of(unit)
+            chunks.append(own)
+            owners += [unit] * len(own)
+        numbers = np.concatenate(chunks) if chunks else np.empty(0, np.int64)
+        # Not BLAS, whose last bits depend on the number of threads.
+        vectors = self.index.vectors_of(numbers).astype(np.float64)
+        scores = np.einsum("ij,j->i", vectors, query.astype(np.float64))
+        by_unit: dict[int, list[tuple[int, int, float]]] = {unit: [] for unit in units}
+        for rank, at in enumerate(np.argsort(-scores, kind="stable").tolist()):
+            by_unit[owners[at]].append((rank, int(numbers[at]), float(scores[at])))
+        return by_unit
+
+    def _placed(
+        self, unit: LongUnit, ranked: Sequence[tuple[int, int, float]]
+    ) -> Iterator[RankedPassage]:
+        for rank, number, score in ranked:
+            chunk = place(self.chunks[number], unit)
+            yield RankedPassage(chunk.start, chunk.end, rank, score)
 
 
 class _Approximate:

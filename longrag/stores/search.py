@@ -20,7 +20,7 @@ from longrag.errors import (
 )
 from longrag.retrieval.assembly import place, unit_of_chunks
 from longrag.retrieval.units import Hit, check_k
-from longrag.types import Chunk, LongUnit, RetrievedUnit
+from longrag.types import Chunk, LongUnit, RankedPassage, RetrievedUnit
 
 OnShort: TypeAlias = Literal["warn", "raise", "ignore"]
 """What to do with a result that has fewer units than were asked for and may lack some."""
@@ -109,9 +109,24 @@ def retrieve_from_store(query: Search, *, on_short: OnShort = "warn") -> Flow[li
     for unit_id, hits in ranking.seen.items():
         unit, complete = whole.get(unit_id), True
         if unit is None:
-            unit, complete = _put_together(unit_id, hits, listed)
-        best = place(hits[0].chunk, unit)
-        found.append(RetrievedUnit(unit, hits[0].score, best, ranking.exact, complete, short))
+            unit, complete = _put_together(unit_id, [hit for _, hit in hits], listed)
+        placed = [(rank, place(hit.chunk, unit), hit.score) for rank, hit in hits]
+        found.append(
+            RetrievedUnit(
+                unit,
+                score=hits[0][1].score,
+                best_chunk=placed[0][1],
+                exact=ranking.exact,
+                complete=complete,
+                short=short,
+                passages=tuple(
+                    RankedPassage(chunk.start, chunk.end, rank, score)
+                    for rank, chunk, score in placed
+                    if chunk.start < chunk.end
+                ),
+                ranking="maxp",
+            )
+        )
     return found
 
 
@@ -124,10 +139,11 @@ def check_on_short(on_short: str) -> None:
 
 @dataclass(slots=True)
 class _Ranking:
-    """The distinct units seen, each with its hits, best first; and what is known of them."""
+    """The distinct units seen, each with its hits and their ranks; and what is known of them."""
 
     k: int
-    seen: dict[str, list[Hit]] = field(default_factory=dict)
+    seen: dict[str, list[tuple[int, Hit]]] = field(default_factory=dict)
+    hits: int = 0
     exact: bool = True
     ended: bool = False
     asked_at: int = -1
@@ -140,8 +156,9 @@ class _Ranking:
         for hit in hits:
             if hit.unit_id in self.seen or not self.full:
                 known = self.seen.setdefault(hit.unit_id, [])
-                if all(hit.chunk.id != other.chunk.id for other in known):
-                    known.append(hit)
+                if all(hit.chunk.id != other.chunk.id for _, other in known):
+                    known.append((self.hits, hit))
+                    self.hits += 1
 
 
 def _rank(query: Search) -> Flow[_Ranking]:
@@ -155,7 +172,7 @@ def _rank(query: Search) -> Flow[_Ranking]:
         deeper = _Ranking(query.top_k)
         if not (yield from _fill(deeper, replace(query, depth=depth))):
             break
-        rest = [hit for hits in ranking.seen.values() for hit in hits]
+        rest = [hit for hits in ranking.seen.values() for _, hit in hits]
         deeper.exact &= all(hit.unit_id in deeper.seen for hit in rest)
         deeper.add(rest)
         ranking = deeper

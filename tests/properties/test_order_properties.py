@@ -154,10 +154,8 @@ def order_of(case):
     )
 
 
-def ranked(case, **limits):
-    return order_of(case).search(
-        case["question"], case["query"], **{"token_budget": None, **limits}
-    )
+def ranked(case):
+    return list(order_of(case).search(case["question"], case["query"]))
 
 
 @settings(max_examples=300, deadline=None)
@@ -171,34 +169,52 @@ def test_the_order_and_its_scores_are_those_of_the_formula(case):
 
 
 @settings(max_examples=200, deadline=None)
-@given(
-    corpora(), st.sampled_from(["", ". ", ".\n\n", "  \n"]), st.integers(1, 60), st.integers(1, 60)
-)
+@given(corpora(), st.sampled_from(STOPS), st.integers(1, 60), st.integers(1, 60))
 def test_a_larger_budget_reads_what_a_smaller_one_reads_and_goes_on(case, stop, one, other):
     case["documents"] = [
         replace(d, text=stop.lstrip(".") + d.text.replace(" of ", stop or " of ") + stop)
         for d in case["documents"]
     ]
     order = order_of(case)
-    everything = ranked(case)
+    everything = [order.unit(one) for one in ranked(case)]
     assert [e.score for e in everything] == sorted((e.score for e in everything), reverse=True)
-    small, large = (ranked(case, token_budget=budget) for budget in sorted((one, other)))
+    small, large = (
+        order.read(case["question"], case["query"], token_budget=budget)
+        for budget in sorted((one, other))
+    )
+    text_of = {document.id: document.text for document in case["documents"]}
     for budget, found in zip(sorted((one, other)), (small, large), strict=True):
         whole = [e for e in found if e.complete]
         assert whole == everything[: len(whole)]
         assert [e.complete for e in found[:-1]] == [True] * len(found[:-1])
-        texts = [unit.unit.text for unit in order.units(found)]
-        assert count_tokens("\n\n".join(texts)) <= budget
-        for e, unit in zip(found, order.units(found), strict=True):
-            (member,) = unit.unit.members
-            source = case["documents"][e.index].text
-            assert unit.complete == e.complete
-            assert source[member.doc_start : member.doc_end] == e.passage.text
-            assert unit.unit.text[member.start : member.end] == e.passage.text
+        assert count_tokens("\n\n".join(e.unit.text for e in found)) <= budget
+        for e in found:
+            (member,) = e.unit.members
+            own = e.unit.text[member.start : member.end]
+            assert text_of[member.doc_id][member.doc_start : member.doc_end] == own
     for less, more in zip(small, large, strict=False):
-        assert less.index == more.index
-        assert more.passage.text.startswith(less.passage.text)
+        assert less.unit.doc_ids == more.unit.doc_ids
+        assert less.best_chunk.text.strip() in more.unit.text
     assert len(small) <= len(large)
+
+
+@settings(max_examples=200, deadline=None)
+@given(corpora(), st.integers(1, 4), st.integers(0, 5))
+def test_of_groups_the_first_reached_are_ordered_as_by_themselves(case, k, seed):
+    groups = np.random.default_rng(seed).integers(0, 3, len(case["documents"]))
+    order = order_of(case)
+    found = list(order.search(case["question"], case["query"], k=k, groups=groups))
+    everything = ranked(case)
+    reached = [*dict.fromkeys(groups[[e.index for e in everything]].tolist())][:k]
+    assert {e.index for e in found} == {e.index for e in everything if groups[e.index] in reached}
+    assert [e.rank for e in found] == list(range(len(found)))
+    assert [e.score for e in found] == sorted((e.score for e in found), reverse=True)
+    until = next(
+        (i for i, e in enumerate(everything) if groups[e.index] not in reached), len(everything)
+    )
+    assert [(e.index, e.score) for e in found[:until]] == [
+        (e.index, e.score) for e in everything[:until]
+    ]
 
 
 @settings(max_examples=100, deadline=None)

@@ -18,10 +18,9 @@ class EvidenceSystem(ModularSystem):
 
     def search(self, query: str, vector: Vector, budget: int | None) -> list[Found]:
         """Return the evidence for a question."""
-        found = self._index.search(query, vector, token_budget=budget)
-        if budget is None:
-            found = found[:DEPTH]
-        return [Found(one.unit.text, one.unit.doc_ids) for one in self._index.units(found)]
+        most = DEPTH if budget is None else None
+        found = self._index.read(query, vector, token_budget=budget, k=most)
+        return [Found(one.unit.text, one.unit.doc_ids) for one in found]
 
 
 class TreeSystem(ModularSystem):

@@ -11,8 +11,8 @@ from hashlib import sha256
 from typing import Any, Final, Literal, TypeAlias, get_args, get_type_hints
 
 from longrag.errors import InvalidParameterError, check_arguments
-from longrag.retrieval.assembly import check_token_budget
 from longrag.retrieval.fusion import check_alpha
+from longrag.retrieval.reading import check_token_budget
 
 Unit: TypeAlias = Literal[
     "passage", "document", "long unit", "evidence", "tree", "traversal", "quote"

@@ -11,8 +11,8 @@ from longrag.evaluation.harness.corpora import Corpus, number_id
 from longrag.evaluation.harness.modules import DEPTH, ModularSystem
 from longrag.evaluation.harness.outcomes import Found, Vector
 from longrag.evaluation.harness.settings import Settings
-from longrag.retrieval import fit_budget, fuse, fuse_reciprocal_rank
-from longrag.types import Chunk, LongUnit, Member, RetrievedUnit
+from longrag.retrieval import fuse, fuse_reciprocal_rank, read_units
+from longrag.types import Chunk, LongUnit, Member, RankedPassage, RetrievedUnit
 
 Ranking: TypeAlias = list[tuple[int, float]]
 """Numbers of units with their scores, best first."""
@@ -54,8 +54,9 @@ class UnitSystem(ModularSystem):
             return self._take_passages(ranked, budget)
         if budget is None:
             return [self._found(self._units[unit]) for unit, _ in ranked]
-        fitted = fit_budget(self._best_chunks(ranked, budget), budget, count_tokens=self.counter)
-        return [self._found(one.unit) for one in fitted]
+        found = self._with_passages(ranked, vector, budget)
+        read = read_units(found, budget, count_tokens=self.counter)
+        return [self._found(one.unit) for one in read]
 
     def _depth(self, budget: int | None) -> int:
         if self.settings.k is not None and budget is None:
@@ -159,17 +160,41 @@ class UnitSystem(ModularSystem):
         member = Member(self.corpus.documents[document].id, title, len(head), *whole[1:])
         return LongUnit(f"{number}+{width}", shown, (member,), self.counter(shown)), own
 
-    def _best_chunks(self, ranked: Ranking, budget: int) -> list[RetrievedUnit]:
-        """Return units of enough tokens, each with the passage that found it, which a cut keeps."""
-        found: list[RetrievedUnit] = []
+    def _with_passages(self, ranked: Ranking, vector: Vector, budget: int) -> list[RetrievedUnit]:
+        """Return units of enough tokens, each with its passages in the order of their scores.
+
+        Without vectors the passage that found a unit comes first, and the others in their order.
+        """
+        taken: list[int] = []
         tokens = 0
-        for number, score in ranked:
-            if tokens > _SPARE * budget and len(found) >= _LEAST_UNITS:
+        for number, _ in ranked:
+            if tokens > _SPARE * budget and len(taken) >= _LEAST_UNITS:
                 break
-            unit = self._units[number]
-            found.append(RetrievedUnit(unit, score, self._chunk(unit, self._best[number])))
-            tokens += unit.tokens
-        return found
+            taken.append(number)
+            tokens += self._units[number].tokens
+        owned = [(at, unit) for unit in taken for at in self._passages_of(unit)]
+        passages = np.array([at for at, _ in owned], np.int64)
+        if self._index is None:
+            scores = np.array([-(at != self._best[unit]) for at, unit in owned], np.float64)
+        else:
+            scores = self._index.vectors_of(passages).astype(np.float64) @ np.asarray(vector)
+        by_unit: dict[int, list[tuple[int, Chunk]]] = {unit: [] for unit in taken}
+        for rank, at in enumerate(np.argsort(-scores, kind="stable").tolist()):
+            passage, unit = owned[at]
+            by_unit[unit].append((rank, self._chunk(self._units[unit], passage)))
+        return [
+            RetrievedUnit(
+                self._units[unit],
+                score,
+                self._chunk(self._units[unit], self._best[unit]),
+                passages=tuple(RankedPassage(one.start, one.end, rank) for rank, one in own),
+            )
+            for (unit, score), own in zip(ranked, by_unit.values(), strict=False)
+        ]
+
+    def _passages_of(self, unit: int) -> list[int]:
+        numbers: list[int] = np.flatnonzero(self._unit_of == unit).tolist()
+        return numbers
 
     def _chunk(self, unit: LongUnit, passage: int) -> Chunk:
         span = self._spans[passage]

@@ -24,7 +24,9 @@ def evidence(documents, *, granularity="chunk", **settings):
 
 
 def found(documents, **settings):
-    flow = evidence(documents, **settings).retrieve(["Who built the mill?"], token_budget=None)
+    flow = evidence(documents, **settings).retrieve(
+        ["Who built the mill?"], form="passages", token_budget=None
+    )
     return [(unit.unit.text, unit.score) for unit in run(flow, vectors)]
 
 

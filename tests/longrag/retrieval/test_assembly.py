@@ -1,15 +1,12 @@
-"""Units put together from chunks and cut to budgets: offsets stay true, budgets hold."""
+"""Units put together from chunks: offsets stay true."""
 
 from dataclasses import replace
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from longrag.errors import InvalidParameterError
 from longrag.ingestion import chunk_unit, long_units
-from longrag.models.tokens import count_tokens
-from longrag.retrieval import fit_budget, unit_of_chunks
+from longrag.retrieval import unit_of_chunks
 from longrag.retrieval.assembly import place
 from longrag.types import Chunk, Document, LongUnit, Member, RetrievedUnit
 
@@ -44,100 +41,6 @@ def check_offsets(found, texts):
 shapes = st.lists(st.tuples(st.sampled_from(WORDS), st.integers(1, 6)), min_size=1, max_size=5)
 
 
-@given(
-    shapes,
-    st.integers(0, 20),
-    st.integers(1, 200),
-    st.booleans(),
-    st.sampled_from(["chunk", "document", "unit"]),
-)
-def test_a_cut_unit_keeps_true_offsets_its_best_chunk_and_the_budget(
-    shape, best, budget, titles, granularity
-):
-    texts = [prose(word, sentences) for word, sentences in shape]
-    found = found_unit(texts, best=best, titles=titles, granularity=granularity)
-    (cut,) = fit_budget([found], budget)
-    assert count_tokens(cut.unit.text) <= budget
-    assert cut.unit.tokens == (found.unit.tokens if cut.complete else count_tokens(cut.unit.text))
-    assert cut.complete == (cut.unit == found.unit)
-    if granularity != "unit":
-        check_offsets(cut, texts)
-    assert set(cut.unit.doc_ids) <= set(found.unit.doc_ids)
-    if granularity == "chunk":
-        assert found.best_chunk.doc_id in cut.unit.doc_ids
-
-
-def test_a_unit_is_cut_to_the_documents_that_fit_the_best_one_first():
-    texts = [prose("pear", 4), prose("oak", 4), prose("fern", 1)]
-    found = found_unit(texts, best=5)
-    assert found.best_chunk.doc_id == "d1"
-    size = count_tokens(texts[1]) + 2
-    (cut,) = fit_budget([found], size)
-    assert cut.unit.doc_ids == ("d1",)
-    (cut,) = fit_budget([found], size + count_tokens(texts[2]) + 2)
-    assert cut.unit.doc_ids == ("d1", "d2")
-    assert cut.unit.text == f"Title 1\n\n{texts[1]}\n\nTitle 2\n\n{texts[2]}"
-
-
-def test_a_document_that_does_not_fit_is_cut_to_the_best_chunk():
-    found = found_unit([prose("pear", 6)], best=1)
-    (cut,) = fit_budget([found], 14)
-    assert cut.unit.text == found.best_chunk.text
-    assert not cut.complete
-
-
-def test_the_first_unit_is_never_left_out_but_later_ones_are():
-    first, second = found_unit([prose("pear", 6)]), found_unit([prose("oak", 6)])
-    (only,) = fit_budget([first, second], 3)
-    assert only.unit.id == first.unit.id
-    assert only.unit.text == only.best_chunk.text == "The pear grows"
-
-
-def test_later_units_get_what_is_left():
-    first, second = found_unit([prose("pear", 1)]), found_unit([prose("oak", 6)])
-    room = count_tokens(first.unit.text) + 14
-    kept = fit_budget([first, second], room)
-    assert [unit.complete for unit in kept] == [True, False]
-    assert sum(count_tokens(unit.unit.text) for unit in kept) <= room
-
-
-@given(
-    st.lists(shapes, min_size=1, max_size=4),
-    st.integers(0, 20),
-    st.integers(0, 60),
-    st.sampled_from([count_tokens, len]),
-)
-def test_units_joined_by_blank_lines_keep_to_the_budget(units, best, missing, count):
-    texts = [[prose(word, sentences) for word, sentences in shape] for shape in units]
-    found = [found_unit(own, best=best) for own in texts]
-    budget = max(count("\n\n".join(one.unit.text for one in found)) - missing, 1)
-    kept = fit_budget(found, budget, count_tokens=count)
-    assert len(kept) >= 1
-    assert count("\n\n".join(one.unit.text for one in kept)) <= budget
-
-
-def test_the_blank_lines_between_units_count():
-    found = [found_unit([prose(word, 1)], titles=False) for word in WORDS[:3]]
-    joined = "\n\n".join(one.unit.text for one in found)
-    assert fit_budget(found, len(joined) + 2, count_tokens=len) == found
-    (first, second, third) = fit_budget(found, len(joined) - 1, count_tokens=len)
-    assert (first, second) == (found[0], found[1])
-    assert third.unit.text == found[2].best_chunk.text
-
-
-def test_no_budget_changes_nothing():
-    found = [found_unit([prose("pear", 6)])]
-    assert fit_budget(found, None) == found
-
-
-@pytest.mark.parametrize("budget", [0, -1, True, 1.5, "9"])
-def test_a_budget_out_of_range_is_refused(budget):
-    with pytest.raises(
-        InvalidParameterError, match="token_budget must be an integer of at least 1"
-    ):
-        fit_budget([], budget)
-
-
 def test_chunks_make_a_unit_in_document_order_without_repeating_overlaps():
     text = "abcdefghij"
     spans = [(6, 10), (0, 4), (2, 7)]
@@ -153,22 +56,6 @@ def test_a_chunk_inside_another_adds_nothing():
         Chunk("2", "u", "d", "", "cd", 0, 0, 2, 4),
     ]
     assert unit_of_chunks("u", chunks).text == "abcdef"
-
-
-@given(st.sampled_from(WORDS), st.integers(2, 8), st.integers(0, 20), st.integers(1, 60))
-def test_what_a_budget_leaves_of_stored_chunks_is_found_in_the_source(word, sentences, best, room):
-    source = prose(word, sentences)
-    # The chunks begin in different places, and what parted them is not stored.
-    _, chunks = long_units([Document("d", source)], [], chunk_size=7)
-    stored = chunks[1:]
-    unit = unit_of_chunks("u", stored)
-    chunk = place(stored[best % len(stored)], unit)
-    (cut,) = fit_budget([RetrievedUnit(unit, 1.0, chunk)], room)
-    if not cut.complete:
-        (member,) = cut.unit.members
-        assert source[member.doc_start : member.doc_end] == cut.unit.text
-    held = cut.best_chunk
-    assert source[held.doc_start : held.doc_end] == held.text
 
 
 def test_documents_and_gaps_are_parted_by_a_blank_line():
@@ -204,24 +91,6 @@ def test_place_finds_every_chunk_of_a_unit(shape):
             chunk.doc_end,
         )
         assert place(stored, unit) == chunk
-
-
-def test_a_best_chunk_that_is_the_whole_unit_is_cut_with_it():
-    texts = [prose("pear", 2), prose("oak", 2), prose("fern", 2)]
-    found = found_unit(texts, granularity="unit")
-    (cut,) = fit_budget([found], count_tokens(texts[0]) + 3)
-    assert cut.unit.text == f"Title 0\n\n{texts[0]}"
-    best = cut.best_chunk
-    assert (best.text, best.start, best.end) == (cut.unit.text, 0, len(cut.unit.text))
-    assert (best.doc_id, best.doc_start, best.doc_end) == ("d0", 0, len(texts[0]))
-
-
-def test_white_space_over_the_budget_is_cut_to_nothing():
-    found = found_unit([" " * 30, prose("oak", 1)], titles=False)
-    blank = Chunk("b", found.unit.id, "d0", "", " " * 30, 0, 30, 0, 30)
-    (cut,) = fit_budget([RetrievedUnit(found.unit, 1.0, blank)], 10, count_tokens=len)
-    assert (cut.unit.text, cut.unit.tokens, cut.complete) == ("", 0, False)
-    assert (cut.best_chunk.text, cut.best_chunk.doc_id) == ("", "d0")
 
 
 @given(st.lists(st.tuples(st.integers(0, 30), st.integers(1, 12)), min_size=1, max_size=6))
@@ -347,37 +216,6 @@ def stretches(word, count):
         )
         source += sentence + "\n \n"
     return source, chunks
-
-
-@given(st.integers(1, 5), st.integers(1, 5), st.integers(0, 20), st.integers(1, 90))
-def test_a_budget_keeps_documents_of_stretches_whole_or_else_their_best_chunk(m, n, best, room):
-    sources, stored = {}, []
-    for word, count in (("oak", m), ("fern", n)):
-        sources[word], chunks = stretches(word, count)
-        stored += chunks
-    unit = unit_of_chunks("u", stored)
-    assert [len(parts) for parts in unit.documents] == [n, m]
-    best = place(stored[best % len(stored)], unit)
-    (cut,) = fit_budget([RetrievedUnit(unit, 1.0, best)], room)
-    check_members(cut.unit, sources)
-    assert count_tokens(cut.unit.text) <= room
-    held = cut.best_chunk
-    assert held.text == cut.unit.text[held.start : held.end]
-    assert held.text == sources[held.doc_id][held.doc_start : held.doc_end]
-    whole = {parts[0].doc_id: len(parts) for parts in unit.documents}
-    left = {parts[0].doc_id: len(parts) for parts in cut.unit.documents}
-    assert left.items() <= whole.items() or len(cut.unit.members) == 1
-
-
-def test_a_chunk_that_is_not_in_a_fetched_unit_has_no_place_there():
-    unit = LongUnit("u", "The whole page of the mill.", (Member("mill", "", 0, 0, 27),), 6)
-    stored = Chunk("1", "u", "mill", "", "The mill grinds rye.", 0, 20, 0, 20)
-    best = place(stored, unit)
-    assert (best.start, best.end, best.doc_start, best.doc_end) == (0, 0, -20, 0)
-    (cut,) = fit_budget([RetrievedUnit(unit, 1.0, best)], 3)
-    check_members(cut.unit, {"mill": unit.text})
-    assert cut.unit.text == "The whole page"
-    assert cut.best_chunk.text == "The whole page"
 
 
 def test_a_chunk_whose_offsets_count_from_elsewhere_gets_those_of_its_unit():

@@ -9,12 +9,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from longrag.calls import run
 from longrag.errors import EmbeddingError, InvalidDocumentError, InvalidParameterError
 from longrag.ingestion.relations import TitleMentions
-from longrag.ingestion.units import build_units, chunk_unit
+from longrag.ingestion.units import build_units, chunk_unit, document_sizes
 from longrag.models.tokens import count_tokens
-from longrag.retrieval.order import PassageOrder, retrieve_in_order
+from longrag.retrieval.order import PassageOrder
 from longrag.types import Chunk, Document
 
 DATA = Path(os.environ.get("LONGRAG_DATA", Path(__file__).parents[4] / "shared" / "data"))
@@ -40,7 +39,7 @@ def order(links=(), **settings):
 
 def test_a_name_of_the_best_passage_brings_the_second_hop_in():
     asked = "Who built the mill at Oberau?"
-    found = order().search(asked, QUERY, token_budget=None)
+    found = list(order().search(asked, QUERY))
     assert ids(found)[:2] == ["mill", "keller"]
     assert (found[0].via, found[0].source) == ("question", None)
     assert (found[1].via, found[1].source) == ("names", 0)
@@ -48,9 +47,9 @@ def test_a_name_of_the_best_passage_brings_the_second_hop_in():
 
 
 def test_a_link_brings_in_what_nothing_else_would_and_is_named_as_the_reason():
-    unlinked = order().search(QUESTION, QUERY, token_budget=None)
+    unlinked = list(order().search(QUESTION, QUERY))
     assert ids(unlinked)[-1] == "weir"
-    linked = order([(2, 0)]).search(QUESTION, QUERY, token_budget=None)
+    linked = list(order([(2, 0)]).search(QUESTION, QUERY))
     assert [(one.passage.id, one.via, one.source) for one in linked][:3] == [
         ("mill", "question", None),
         ("keller", "names", 0),
@@ -60,8 +59,10 @@ def test_a_link_brings_in_what_nothing_else_would_and_is_named_as_the_reason():
 
 
 def test_what_the_question_alone_brings_in_is_not_credited_to_a_link():
-    found = PassageOrder(DOCUMENTS, [[1.0, 0], [0.9, 0], [0, 1], [0, 1]], [(0, 1)]).search(
-        "mill Anna Keller", QUERY, token_budget=None
+    found = list(
+        PassageOrder(DOCUMENTS, [[1.0, 0], [0.9, 0], [0, 1], [0, 1]], [(0, 1)]).search(
+            "mill Anna Keller", QUERY
+        )
     )
     assert ids(found)[:2] == ["mill", "keller"]
     assert found[1].via == "question"
@@ -70,9 +71,7 @@ def test_what_the_question_alone_brings_in_is_not_credited_to_a_link():
 def test_words_that_were_read_count_less_for_the_next_passage():
     texts = ["mill mill weir", "mill mill mill", "weir and church"]
     documents = [Document(str(i), text) for i, text in enumerate(texts)]
-    found = PassageOrder(documents, np.ones((3, 1))).search(
-        "mill weir church", [1.0], token_budget=None
-    )
+    found = list(PassageOrder(documents, np.ones((3, 1))).search("mill weir church", [1.0]))
     # The second shares one word with the first, which has faded.
     assert ids(found) == ["2", "0", "1"]
     assert [one.score for one in found] == sorted((one.score for one in found), reverse=True)
@@ -93,7 +92,7 @@ def test_a_title_that_the_question_holds_as_whole_words_counts_for_its_passage(q
         [replace(d, text=f"{d.title}\n{d.text}", title="") for d in DOCUMENTS], VECTORS
     )
     before, titled = (
-        {one.passage.id: one.direct for one in made.search(question, QUERY, token_budget=None)}
+        {one.passage.id: one.direct for one in list(made.search(question, QUERY))}
         for made in (untitled, order())
     )
     gain = {id_: direct - before[id_] for id_, direct in titled.items()}
@@ -109,9 +108,7 @@ def test_a_common_word_as_a_title_counts_as_little_as_the_word_does():
     titled, untitled = (
         {
             one.passage.id: one.direct
-            for one in PassageOrder(made, np.ones((8, 1))).search(
-                "a stone weir", [1.0], token_budget=None
-            )
+            for one in list(PassageOrder(made, np.ones((8, 1))).search("a stone weir", [1.0]))
         }
         for made in (documents, plain)
     )
@@ -120,9 +117,7 @@ def test_a_common_word_as_a_title_counts_as_little_as_the_word_does():
 
 
 def test_a_link_counts_in_both_directions():
-    there, back = (
-        order(links).search(QUESTION, QUERY, token_budget=None) for links in ([(0, 2)], [(2, 0)])
-    )
+    there, back = (list(order(links).search(QUESTION, QUERY)) for links in ([(0, 2)], [(2, 0)]))
     assert there == back
 
 
@@ -131,7 +126,7 @@ def test_a_document_with_many_links_shares_its_weight_among_them():
     vectors = np.vstack([[[1.0, 0.0]], np.tile([[0.0, 1.0]], (41, 1))])
 
     def bonus(links):
-        found = PassageOrder(documents, vectors, links).search("", QUERY, token_budget=None)
+        found = list(PassageOrder(documents, vectors, links).search("", QUERY))
         return {round(one.score - one.direct, 6) for one in found if one.score > one.direct}
 
     assert bonus([(0, i) for i in range(1, 6)]) == {0.8}
@@ -147,7 +142,7 @@ def test_names_of_the_question_are_no_bridge():
     ]
     vectors = np.array([[-1, 1], [1, 0], [-1, 1], [0.1, 1]], np.float32)
     made = PassageOrder(documents, vectors)
-    found = made.search("the mill", [1, 0], token_budget=None)
+    found = list(made.search("the mill", [1, 0]))
     assert ids(found) == ["b", "a", "d", "c"]
     assert {one.via for one in found} == {"question"}
     assert made.shared_names("the mill", 1, 2) == ["Keller"]
@@ -163,7 +158,7 @@ def test_names_of_the_question_are_no_bridge():
 def test_text_without_capitals_is_followed_by_all_of_its_words(texts, question):
     documents = [Document(str(i), text) for i, text in enumerate(texts)]
     vectors = [[1.0, 0], [0, 1], [0.1, 1]]
-    found = PassageOrder(documents, vectors).search(question, QUERY, token_budget=None)
+    found = list(PassageOrder(documents, vectors).search(question, QUERY))
     assert [(one.passage.id, one.via) for one in found] == [
         ("0", "question"),
         ("1", "names"),
@@ -180,7 +175,7 @@ def test_a_passage_leads_to_other_documents_alone():
     ]
     vectors = [[1.0, 0], [0, 1], [0, 1]]
     made = PassageOrder(chunks, vectors, [(0, 1)], document_of=[0, 0, 1])
-    found = made.search("built", QUERY, token_budget=None)
+    found = list(made.search("built", QUERY))
     assert [(one.passage.id, one.via) for one in found] == [
         ("c0", "question"),
         ("c2", "link"),
@@ -194,15 +189,15 @@ def test_a_link_leads_to_the_first_passage_of_a_document():
     names = [document.id for document in DOCUMENTS]
     numbers = [names.index(chunk.doc_id) for chunk in chunks]
     made = PassageOrder(chunks, VECTORS[numbers], [(0, 2)], document_of=numbers)
-    found = made.search("Oberau", QUERY, token_budget=None)
+    found = list(made.search("Oberau", QUERY))
     led = [one.index for one in found if one.via == "link"]
     assert led == [numbers.index(2)]
 
 
 def test_from_the_thousandth_passage_on_the_rest_follows_by_score(monkeypatch):
-    expected = order([(0, 2)]).search(QUESTION, QUERY, token_budget=None)
+    expected = list(order([(0, 2)]).search(QUESTION, QUERY))
     monkeypatch.setattr("longrag.retrieval.order._MOST_STEPS", 2)
-    found = order([(0, 2)]).search(QUESTION, QUERY, token_budget=None)
+    found = list(order([(0, 2)]).search(QUESTION, QUERY))
     assert found[:2] == expected[:2]
     assert sorted(ids(found)) == sorted(ids(expected))
     assert [one.score for one in found] == sorted((one.score for one in found), reverse=True)
@@ -210,50 +205,52 @@ def test_from_the_thousandth_passage_on_the_rest_follows_by_score(monkeypatch):
 
 def test_words_of_the_question_rank_where_vectors_say_nothing():
     same = np.ones((4, 2), np.float32)
-    found = PassageOrder(DOCUMENTS, same).search("red stone", [1, 1], token_budget=None)
+    found = list(PassageOrder(DOCUMENTS, same).search("red stone", [1, 1]))
     assert ids(found) == ["church", "mill", "keller", "weir"]
     assert found[0].score > found[1].score
 
 
 @pytest.mark.parametrize("budget", [1, 12, 13, 24, 30, 1000])
-def test_what_does_not_fit_is_cut_and_ends_what_is_read(budget):
+def test_what_is_read_is_a_prefix_of_the_order(budget):
     made = order([(0, 1)])
-    everything = made.search(QUESTION, QUERY, token_budget=None)
-    found = made.search(QUESTION, QUERY, token_budget=budget)
+    everything = [made.unit(one) for one in made.search(QUESTION, QUERY)]
+    found = made.read(QUESTION, QUERY, token_budget=budget)
     whole = [one for one in found if one.complete]
     assert whole == everything[: len(whole)]
-    texts = [unit.unit.text for unit in made.units(found)]
-    assert count_tokens("\n\n".join(texts)) <= budget
-    assert bool(found) == (budget > 11)
+    assert count_tokens("\n\n".join(one.unit.text for one in found)) <= budget
+    assert len(found) - len(whole) in (0, 1)
+    assert len(made.read(QUESTION, QUERY, token_budget=budget, k=1)) == 1
 
 
-def test_a_passage_is_cut_at_the_end_of_a_sentence_and_the_best_one_anywhere():
-    long = replace(
-        MILL, text="It is old. It was built by Anna Keller of Passau, who had it of him."
-    )
+def test_a_passage_is_cut_at_the_end_of_a_sentence():
+    long = replace(MILL, text="It is old. It was built by Anna Keller of Passau.")
     chunk = Chunk("w", "u", "weir", "The weir", "It holds water. It is of stone.", 7, 38, 40, 71)
     made = PassageOrder([long, chunk], VECTORS[:2])
+    whole = made.unit(next(made.search("the mill", QUERY)))
+    cut = made.read("the mill", QUERY, token_budget=whole.unit.tokens + 8)
+    assert cut[0] == whole
+    assert (cut[1].unit.text, cut[1].complete) == ("The weir\n\nIt holds water.", False)
+    assert (cut[1].best_chunk.doc_start, cut[1].best_chunk.doc_end) == (40, 55)
 
-    def read(budget):
-        found = made.search("the mill", QUERY, token_budget=budget)
-        return [(one.passage.text, one.complete) for one in found]
 
-    whole = made.sizes[0]
-    assert read(9) == read(6) == [("It is old.", False)]
-    assert read(4) == [("It is", False)]
-    assert read(2) == []
-    assert read(whole + 4) == [(long.text, True)]
-    assert read(whole + 8) == [(long.text, True), ("It holds water.", False)]
-    cut = made.search("the mill", QUERY, token_budget=whole + 8)
-    (_, unit) = made.units(cut)
-    assert (unit.unit.text, unit.complete) == ("The weir\n\nIt holds water.", False)
-    assert (unit.best_chunk.doc_start, unit.best_chunk.doc_end) == (40, 55)
+def test_passages_of_other_groups_are_passed_over_once_k_are_reached():
+    groups = np.array([0, 1, 0, 1])
+    made = order([(0, 2)])
+    everything = [one.index for one in made.search(QUESTION, QUERY)]
+    for k in (1, 2, 3):
+        found = [one.index for one in made.search(QUESTION, QUERY, k=k, groups=groups)]
+        reached = dict.fromkeys(groups[everything].tolist())
+        kept = [*reached][:k]
+        assert set(found) == {i for i in everything if groups[i] in kept}
+        assert found[0] == everything[0]
+    ranks = [one.rank for one in made.search(QUESTION, QUERY, k=1, groups=groups)]
+    assert ranks == [0, 1]
 
 
 def test_units_hold_the_passages_verbatim_with_their_offsets():
     made = order([(0, 2)])
-    found = made.search(QUESTION, QUERY, token_budget=None)
-    for evidence, retrieved in zip(found, made.units(found), strict=True):
+    found = list(made.search(QUESTION, QUERY))
+    for evidence, retrieved in zip(found, [made.unit(one) for one in found], strict=True):
         (member,) = retrieved.unit.members
         document = evidence.passage
         assert retrieved.unit.text == f"{document.title}\n\n{document.text}"
@@ -276,8 +273,8 @@ def test_units_of_chunks_name_the_document_and_the_place_in_it():
     chunks = chunk_unit(unit, chunk_size=5)
     assert len(chunks) == 2
     index = PassageOrder(chunks, np.eye(2, dtype=np.float32))
-    found = index.search("second", [0, 1], token_budget=None)
-    best = index.units(found)[0]
+    found = list(index.search("second", [0, 1]))
+    best = index.unit(found[0])
     (member,) = best.unit.members
     assert best.best_chunk.text == "Second things follow."
     assert (member.doc_id, best.best_chunk.doc_id) == ("long", "long")
@@ -286,50 +283,29 @@ def test_units_of_chunks_name_the_document_and_the_place_in_it():
     assert best.unit.text == "Long\n\nSecond things follow."
 
 
-def test_the_flow_embeds_the_question_and_answers_as_the_order_does():
-    asked = []
-
-    def answer(request):
-        asked.append((request.texts, request.role))
-        return np.array([QUERY], np.float32)
-
-    made = order([(0, 2)])
-    got = run(retrieve_in_order([QUESTION], made, token_budget=30), answer)
-    assert asked == [((QUESTION,), "query")]
-    assert got == made.units(made.search(QUESTION, QUERY, token_budget=30))
-    assert run(retrieve_in_order([QUESTION], made, token_budget=30, vector=QUERY), answer) == got
-    assert len(asked) == 1
-
-
-def test_an_empty_order_finds_nothing_and_embeds_nothing():
-    def refuse(request):
-        raise AssertionError(request)
-
+def test_an_empty_order_finds_nothing():
     made = PassageOrder([], np.empty((0, 3)))
-    assert run(retrieve_in_order(["anything"], made, token_budget=10), refuse) == []
-    assert made.search("x", [0, 0, 0], token_budget=5) == []
+    assert made.read("x", [0, 0, 0], token_budget=5) == []
 
 
 @pytest.mark.parametrize("text", ["", " \n", "的", "\ud800", "the of and", "mill\r\nmill"])
 def test_any_text_can_be_indexed_and_asked(text):
     documents = [*DOCUMENTS, Document("odd", text)]
-    found = PassageOrder(documents, np.vstack([VECTORS, [[0, 0]]])).search(
-        text, QUERY, token_budget=None
-    )
+    found = list(PassageOrder(documents, np.vstack([VECTORS, [[0, 0]]])).search(text, QUERY))
     assert sorted(ids(found)) == ["church", "keller", "mill", "odd", "weir"]
     assert all(np.isfinite(one.score) for one in found)
 
 
 def test_a_single_passage_and_equal_passages_stand_in_the_order_given():
-    (alone,) = PassageOrder([MILL], [[1.0, 0.0]]).search("mill", QUERY, token_budget=None)
+    (alone,) = list(PassageOrder([MILL], [[1.0, 0.0]]).search("mill", QUERY))
     assert (alone.index, alone.via) == (0, "question")
     twins = [replace(MILL, id=name) for name in "cab"]
-    found = PassageOrder(twins, np.ones((3, 2))).search("mill", QUERY, token_budget=None)
+    found = list(PassageOrder(twins, np.ones((3, 2))).search("mill", QUERY))
     assert ids(found) == ["c", "a", "b"]
 
 
 def test_a_query_opposite_to_everything_still_ranks():
-    found = order().search("", [-1.0, -1.0], token_budget=None)
+    found = list(order().search("", [-1.0, -1.0]))
     assert len(found) == 4
     assert found[0].score >= found[-1].score
 
@@ -355,20 +331,20 @@ def test_vectors_must_be_one_a_passage_finite_and_of_the_querys_width():
     with pytest.raises(EmbeddingError, match="nan"):
         PassageOrder(DOCUMENTS, np.full((4, 2), np.nan))
     with pytest.raises(EmbeddingError, match="3 values"):
-        order().search(QUESTION, [1.0, 0.0, 0.0], token_budget=10)
+        order().read(QUESTION, [1.0, 0.0, 0.0], token_budget=10)
     with pytest.raises(InvalidParameterError, match="one vector"):
-        order().search(QUESTION, VECTORS, token_budget=10)
+        order().read(QUESTION, VECTORS, token_budget=10)
 
 
 @pytest.mark.parametrize("budget", [0, -1, 2.5, True])
 def test_a_budget_must_be_a_positive_integer(budget):
     with pytest.raises(InvalidParameterError, match="token_budget"):
-        order().search(QUESTION, QUERY, token_budget=budget)
+        order().read(QUESTION, QUERY, token_budget=budget)
 
 
 def test_the_question_must_be_a_string():
     with pytest.raises(InvalidParameterError, match="question"):
-        order().search(None, QUERY, token_budget=10)
+        order().read(None, QUERY, token_budget=10)
 
 
 def test_passages_with_one_id_are_refused():
@@ -380,7 +356,7 @@ def test_passages_with_one_id_are_refused():
 
 def test_inputs_are_left_as_they_were():
     vectors, links = VECTORS.copy(), np.array([[0, 2]])
-    PassageOrder(DOCUMENTS, vectors, links).search(QUESTION, QUERY, token_budget=50)
+    PassageOrder(DOCUMENTS, vectors, links).read(QUESTION, QUERY, token_budget=50)
     assert np.array_equal(vectors, VECTORS)
     assert links.tolist() == [[0, 2]]
 
@@ -414,19 +390,24 @@ def test_two_hop_questions_find_all_their_paragraphs_more_often(name, least, pla
         )
 
     made = PassageOrder(documents, vectors, TitleMentions()(documents))
+    number = {document.id: i for i, document in enumerate(documents)}
     found = [
-        [one.index for one in made.search(row["question"], query, token_budget=2200)]
-        for row, query in zip(questions, queries, strict=True)
+        [number[id_] for one in units for id_ in one.unit.doc_ids]
+        for units in (
+            made.read(row["question"], query, token_budget=2200)
+            for row, query in zip(questions, queries, strict=True)
+        )
     ]
     assert share(found) > least
     nearest = np.argsort(-(queries @ vectors.T), axis=1)
-    fits = np.cumsum(np.array(made.sizes)[nearest], axis=1) <= 2200
+    sizes = document_sizes(documents)
+    fits = np.cumsum(np.array(sizes)[nearest], axis=1) <= 2200
     assert share([row[own] for row, own in zip(nearest, fits, strict=True)]) < plain
 
 
 def test_a_chunk_can_stand_beside_a_document():
     chunk = Chunk("c1", "u", "other", "Other", "Anna Keller again.", 0, 18, 40, 58)
     index = PassageOrder([MILL, chunk], VECTORS[:2])
-    units = index.units(index.search(QUESTION, QUERY, token_budget=None))
+    units = [index.unit(one) for one in index.search(QUESTION, QUERY)]
     assert [unit.unit.doc_ids for unit in units] == [("mill",), ("other",)]
     assert (units[1].best_chunk.doc_start, units[1].best_chunk.doc_end) == (40, 58)

@@ -1,10 +1,10 @@
-"""The retriever that puts evidence together for one question, for corpora with or without links."""
+"""The retrievers of a LongRAGIndex that read by the one order of its passages."""
 
 from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.callbacks.base import CallbackManager
@@ -14,44 +14,53 @@ from llama_index.core.vector_stores.types import MetadataFilters
 from llama_index_longrag.bridge.answering import ModelAnswers
 from llama_index_longrag.bridge.documents import nodes_of
 from llama_index_longrag.bridge.filters import to_filter
-from llama_index_longrag.bridge.nodes import to_result
+from llama_index_longrag.bridge.nodes import shown_to_models, to_result
 from llama_index_longrag.retrieval.maxp import UnitsIndex
 from longrag.calls import Flow, arun, run
-from longrag.indices.corpus_order import LINK_SOURCES, order_of
+from longrag.indices.corpus_order import LINK_SOURCES, Form, order_of
+from longrag.indices.corpus_state import CorpusView
 from longrag.ingestion.relations import LinkSource
-from longrag.retrieval.assembly import check_token_budget
 from longrag.retrieval.filters import both
+from longrag.retrieval.reading import check_token_budget
 from longrag.retrieval.units import check_k
+from longrag.types import RetrievedUnit
 
 
-class EvidenceRetriever(BaseRetriever):
-    """Retrieve what a question needs within a token budget: its best passages and where they lead.
+class LongRAGRetriever(BaseRetriever):
+    """Retrieve what answers a question best and what that leads to, put together by long unit.
 
-    It takes the best passage, lets the words of the question that it holds count less, follows its
-    names and links to others, and goes on until the budget is full. No model is asked but the
-    embedder, for the question. See ``PassageOrder`` for the formula and
-    ``docs/concepts/no-links.md`` for what it finds.
+    The order is that of ``PassageOrder``: the best passage is taken, the words of the question that
+    it holds count less, its names and links are followed to others, and so on. No model is asked
+    but the embedder, for the question. Without a budget whole units are returned, in the order in
+    which their first passages come. With one, passages are read in their order for as long as they
+    fit, and each unit is returned once, with what was read of it: what touches is joined, and "…"
+    stands for what is left out between.
 
-    Each node is a passage with its title; its metadata is that of ``MaxPRetriever``.
+    Metadata is that of ``MaxPRetriever``, with ``ranking`` "order". A score is that of the unit's
+    first passage, and never rises from unit to unit.
 
     Args:
         index: the documents and vectors, whose later changes the retriever follows.
-        similarity_top_k: most passages to return; None for as many as the budget holds.
-        token_budget: most tokens to return in all; None for no limit.
+        similarity_top_k: most units to return; None for as many as the budget holds, and 4 without
+            a budget.
+        token_budget: most tokens to return in all, as the framework joins them, with the metadata
+            that models are shown; None for no limit.
         link_sources: find links between documents beside the index's own.
         filters: metadata filters that documents must pass. Others are neither searched nor
             followed, and scores are those of an index of the documents that pass.
 
     Raises:
-        InvalidParameterError: a setting is out of range.
+        InvalidParameterError: a setting is out of range, or the index embeds whole units.
     """
+
+    form: ClassVar[Form] = "units"
 
     def __init__(
         self,
         *,
         index: UnitsIndex,
         similarity_top_k: int | None = None,
-        token_budget: int | None = 2200,
+        token_budget: int | None = None,
         link_sources: Sequence[LinkSource] = LINK_SOURCES,
         filters: MetadataFilters | None = None,
         callback_manager: CallbackManager | None = None,
@@ -72,7 +81,7 @@ class EvidenceRetriever(BaseRetriever):
             verbose=verbose,
         )
 
-    def with_filters(self, filters: MetadataFilters | None) -> EvidenceRetriever:
+    def with_filters(self, filters: MetadataFilters | None) -> LongRAGRetriever:
         """Return a copy that keeps to these filters beside its own; make one for each request."""
         other = copy.copy(self)
         other._wanted = both(self._wanted, to_filter(filters))
@@ -80,7 +89,7 @@ class EvidenceRetriever(BaseRetriever):
 
     @property
     def similarity_top_k(self) -> int | None:
-        """The most passages to return."""
+        """The most units, or passages, to return."""
         return self._similarity_top_k
 
     @similarity_top_k.setter
@@ -99,12 +108,44 @@ class EvidenceRetriever(BaseRetriever):
         view = self._index.corpus.view(self._wanted)
         found = yield from self._order.retrieve(
             bundle.embedding_strs,
+            form=self.form,
             token_budget=self._token_budget,
             k=self._similarity_top_k,
             vector=bundle.embedding,
             view=view,
+            shown=lambda unit: shown_to_models(_to_result(unit, view)),
         )
-        return [to_result(unit, nodes_of(view.documents, unit.unit.doc_ids)) for unit in found]
+        return [_to_result(unit, view) for unit in found]
 
     def _models(self) -> ModelAnswers:
         return ModelAnswers(embed_model=self._index.embed_model)
+
+
+class EvidenceRetriever(LongRAGRetriever):
+    """Retrieve what answers a question best and what that leads to, each passage alone.
+
+    The order is that of ``LongRAGRetriever``; ``docs/concepts/no-links.md`` tells what it finds.
+    Each node is a passage with its title.
+
+    Args:
+        index: the documents and vectors, whose later changes the retriever follows.
+        similarity_top_k: most passages to return; None for as many as the budget holds.
+        token_budget: most tokens to return in all, as the framework joins them, with the metadata
+            that models are shown; None for no limit.
+        link_sources: find links between documents beside the index's own.
+        filters: metadata filters that documents must pass.
+
+    Raises:
+        InvalidParameterError: a setting is out of range, or the index embeds whole units.
+    """
+
+    form: ClassVar[Form] = "passages"
+
+    def __init__(
+        self, *, index: UnitsIndex, token_budget: int | None = 2200, **kwargs: Any
+    ) -> None:
+        super().__init__(index=index, token_budget=token_budget, **kwargs)
+
+
+def _to_result(unit: RetrievedUnit, view: CorpusView) -> NodeWithScore:
+    return to_result(unit, nodes_of(view.documents, unit.unit.doc_ids))

@@ -1,0 +1,457 @@
+"""What is read within a token budget: a prefix of one order, put together by unit.
+
+The passages of units are taken in the order of their ranks for as long as they fit. The first that
+does not is cut at the end of a sentence, and ends what is read: so a larger budget reads all that a
+smaller one does. What is taken of a unit is written in the order of its text. What touches is
+joined, and "…" stands for what is left out between.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from itertools import count
+from typing import Final, TypeAlias
+
+from longrag.errors import InvalidParameterError
+from longrag.ingestion.sentences import split_sentences
+from longrag.models.tokens import count_tokens as default_counter
+from longrag.types import (
+    Chunk,
+    LongUnit,
+    Member,
+    RankedPassage,
+    RetrievedUnit,
+    Span,
+    TokenCounter,
+)
+
+Ranked: TypeAlias = tuple[RetrievedUnit, RankedPassage]
+"""A passage in its unit. All passages of a unit come with the same object."""
+
+Shown: TypeAlias = Callable[[RetrievedUnit], str]
+"""Returns the text by which a unit is shown to a model."""
+
+BLANK_LINE: Final = "\n\n"
+_GAP: Final = "\n\n…\n\n"
+_WORD: Final = re.compile(r"\S+")
+# No tokenizer makes fewer tokens of this many characters, but for runs of white space.
+_CHARACTERS_PER_TOKEN: Final = 16
+
+
+def check_token_budget(token_budget: int | None) -> None:
+    """Raise ``InvalidParameterError`` unless the budget is None or an integer of at least 1."""
+    if token_budget is not None and (
+        isinstance(token_budget, bool) or not isinstance(token_budget, int) or token_budget < 1
+    ):
+        raise InvalidParameterError(
+            "token_budget", token_budget, "an integer of at least 1, or None", "None is no limit."
+        )
+
+
+def read_units(
+    found: Sequence[RetrievedUnit],
+    token_budget: int | None,
+    *,
+    count_tokens: TokenCounter = default_counter,
+) -> list[RetrievedUnit]:
+    """Return what is read of retrieved units within ``token_budget`` tokens in all.
+
+    Passages are read in the order of their ranks, whichever unit they are of; a unit without ranked
+    passages has its best chunk for one, in the order of the units. Then comes what was not scored.
+    Units are in the order in which their first passages are read. One that is not read whole is
+    not ``complete``, and one of which nothing fits is left out. The best passage is cut within a
+    sentence where it must be, and then has no title.
+
+    Args:
+        found: units, best first.
+        token_budget: tokens of all texts joined by blank lines; None for no limit.
+        count_tokens: counts the tokens of a text.
+
+    Raises:
+        InvalidParameterError: ``token_budget`` is not an integer of at least 1.
+    """
+    if token_budget is None:
+        return list(found)
+    return [cut for _, cut in read(in_order(found), token_budget, count_tokens=count_tokens)]
+
+
+def in_order(found: Sequence[RetrievedUnit]) -> Iterator[Ranked]:
+    """Yield the passages of units in the order in which they are read, and then what is left."""
+    ranked = [(one, at, unit) for at, unit in enumerate(found) for one in _passages_of(unit, at)]
+    ranked.sort(key=lambda item: (item[0].rank, item[1]))
+    yield from ((unit, one) for one, _, unit in ranked)
+    last = ranked[-1][0].rank if ranked else 0
+    rest = ((unit, span) for unit in found for span in _left_out(unit))
+    for rank, (unit, span) in enumerate(rest, start=last + 1):
+        yield unit, RankedPassage(*span, rank, None)
+
+
+def read(
+    order: Iterable[Ranked],
+    token_budget: int | None,
+    *,
+    count_tokens: TokenCounter = default_counter,
+    shown: Shown | None = None,
+) -> list[tuple[RetrievedUnit, RetrievedUnit]]:
+    """Return each unit that is read and what is read of it, in the order of their first passages.
+
+    Args:
+        order: the passages in the order in which they are read; no more of them are asked for
+            than fit, and one.
+        token_budget: tokens of all texts as they are shown, joined by blank lines; None for no
+            limit.
+        count_tokens: counts the tokens of a text.
+        shown: returns the text by which a unit is shown; by default its own.
+
+    Raises:
+        InvalidParameterError: ``token_budget`` is not an integer of at least 1.
+    """
+    check_token_budget(token_budget)
+    if token_budget is None:
+        return _write(list(order), count_tokens)
+    plan = _Plan(token_budget, count_tokens, shown)
+    following = plan.fill(order)
+    if following is None:
+        return _write(plan.taken, count_tokens)
+    if plan.taken:
+        part = plan.beginning(following)
+        return _write([*plan.taken, part] if part else plan.taken, count_tokens)
+    # Without its title, so that a budget which has room for it does not read less of the passage.
+    if not following[0].unit.text[_begin(following) : following[1].end].strip():
+        return []
+    part = plan.beginning(_without_title(following))
+    cuts = [cut for _, cut in _write([part])] if part else []
+    return [(following[0], _counted(replace(cut, complete=False), count_tokens)) for cut in cuts]
+
+
+def whole_units(order: Iterable[Ranked]) -> list[RetrievedUnit]:
+    """Return whole units with their passages, in the order in which these come."""
+    by_unit: dict[int, tuple[RetrievedUnit, list[RankedPassage]]] = {}
+    for found, passage in order:
+        by_unit.setdefault(id(found), (found, []))[1].append(passage)
+    return [replace(found, passages=tuple(own)) for found, own in by_unit.values()]
+
+
+class _Plan:
+    """The passages that fit into a budget."""
+
+    def __init__(self, token_budget: int, count_tokens: TokenCounter, shown: Shown | None) -> None:
+        self.taken: list[Ranked] = []
+        self._budget = token_budget
+        self._count = count_tokens
+        self._shown = shown
+        self._estimate = _Estimate(count_tokens, shown)
+
+    def fill(self, order: Iterable[Ranked]) -> Ranked | None:
+        """Take what fits; return the first passage that does not."""
+        following: Ranked | None = None
+        for one in order:
+            if self._estimate.of(one) > self._room:
+                following = one
+                break
+            self._estimate.take(one)
+            self.taken.append(one)
+        # The counts of many tokenizers do not add up.
+        while self.taken and not self._fits(self.taken):
+            following = self.taken.pop()
+            self._estimate = _Estimate(self._count, self._shown)
+            for one in self.taken:
+                self._estimate.take(one)
+        return following
+
+    def beginning(self, one: Ranked) -> Ranked | None:
+        """Return as much of a passage as still fits; None where not even a sentence does."""
+        ends = _ends(one, self._room, within_sentence=not self.taken)
+        parts = [(one[0], replace(one[1], end=end)) for end in ends]
+        most = bisect_right(parts, self._room, key=self._estimate.of)
+        return next((p for p in reversed(parts[:most]) if self._fits([*self.taken, p])), None)
+
+    @property
+    def _room(self) -> int:
+        return self._budget - self._estimate.tokens
+
+    def _fits(self, taken: Sequence[Ranked]) -> bool:
+        cuts = (cut for _, cut in _write(taken))
+        texts = [cut.unit.text if self._shown is None else self._shown(cut) for cut in cuts]
+        return self._count(BLANK_LINE.join(texts)) <= self._budget
+
+
+def _without_title(one: Ranked) -> Ranked:
+    """Return a passage as a unit by itself."""
+    found, passage = one
+    start, end = _begin(one), passage.end
+    text = found.unit.text[start:end]
+    members = _cut_members(found.unit.members, (start, end), 0)
+    unit = LongUnit(found.unit.id, text, tuple(members), 0)
+    whole = replace(passage, start=0, end=len(text))
+    chunk = _chunk_of(found.best_chunk, unit, (0, len(text)))
+    return replace(found, unit=unit, passages=(), best_chunk=chunk), whole
+
+
+def _begin(one: Ranked) -> int:
+    """Return where the text of a passage begins, after a title that it begins with."""
+    found, passage = one
+    ahead = (one.start for one in found.unit.members if one.end > passage.start)
+    return max(passage.start, next(ahead, 0))
+
+
+def _cut_members(members: Iterable[Member], span: Span, at: int) -> Iterator[Member]:
+    """Yield what is in a span of the members of a text, as it is in one where the span is at."""
+    for member in members:
+        first, last = max(span[0], member.start), min(span[1], member.end)
+        if first < last:
+            yield replace(
+                member,
+                start=at + first - span[0],
+                doc_start=member.doc_start + first - member.start,
+                doc_end=member.doc_start + last - member.start,
+            )
+
+
+def _passages_of(found: RetrievedUnit, at: int) -> Iterable[RankedPassage]:
+    if found.passages:
+        return found.passages
+    chunk = found.best_chunk
+    placed = found.unit.text[chunk.start : chunk.end] == chunk.text != ""
+    span = (chunk.start, chunk.end) if placed else (0, len(found.unit.text))
+    return [RankedPassage(*span, at, found.score)]
+
+
+def _left_out(found: RetrievedUnit) -> Iterator[Span]:
+    """Yield the characters of a unit that are in no passage, by document, without white space."""
+    parts = _Parts(found)
+    for one in _passages_of(found, 0):
+        parts.take((one.start, one.end))
+    for document, spans in zip(parts.documents, parts.spans, strict=True):
+        yield from _uncovered(found.unit.text, (document.begin, document.end), spans)
+
+
+def _uncovered(text: str, span: Span, spans: Sequence[Span]) -> Iterator[Span]:
+    """Yield what is in no other span of a stretch of text, but for white space alone."""
+    at, end = span
+    for left, right in [*spans, (end, end)]:
+        if at < (until := min(left, end)) and text[at:until].strip():
+            yield at, until
+        at = max(at, right)
+
+
+@dataclass(frozen=True, slots=True)
+class _Document:
+    """A document in a unit's text: its title ``head``, and the characters of its members."""
+
+    head: str
+    members: tuple[Member, ...]
+
+    @property
+    def begin(self) -> int:
+        return self.members[0].start
+
+    @property
+    def end(self) -> int:
+        return self.members[-1].end
+
+
+class _Parts:
+    """What is taken of one unit, by document: spans of the unit's text, ascending and apart."""
+
+    def __init__(self, found: RetrievedUnit) -> None:
+        self.found = found
+        self.spans: list[list[Span]] = [[] for _ in self.documents]
+
+    @cached_property
+    def documents(self) -> list[_Document]:
+        found, end = [], 0
+        for members in self.found.unit.documents:
+            head = self.found.unit.text[end : members[0].start].lstrip()
+            found.append(_Document(head, members))
+            end = members[-1].end
+        return found
+
+    def pieces(self, span: Span) -> Iterator[tuple[int, Span]]:
+        """Yield the part of a span in each document that it touches."""
+        for number, document in enumerate(self.documents):
+            left, right = max(span[0], document.begin), min(span[1], document.end)
+            if left < right:
+                yield number, (left, right)
+
+    def take(self, span: Span) -> None:
+        """Take a span, and join it with what it touches."""
+        for number, piece in self.pieces(span):
+            self.spans[number] = self.joined(number, piece)
+
+    def joined(self, number: int, piece: Span) -> list[Span]:
+        """Return the spans of a document with another one, those that touch as one."""
+        joined: list[Span] = []
+        text = self.found.unit.text
+        for left, right in sorted([*self.spans[number], piece]):
+            if joined and not text[joined[-1][1] : left].strip():
+                joined[-1] = joined[-1][0], max(joined[-1][1], right)
+            else:
+                joined.append((left, right))
+        return joined
+
+
+class _Estimate:
+    """Adds up the tokens of passages as they are taken, as if all counts added up."""
+
+    def __init__(self, count_tokens: TokenCounter, shown: Shown | None) -> None:
+        self._count = count_tokens
+        self._shown = shown
+        self._parts: dict[int, _Parts] = {}
+        self._blank, self._gap = count_tokens(BLANK_LINE), count_tokens(_GAP)
+        self.tokens = 0
+
+    def take(self, one: Ranked) -> None:
+        """Take a passage."""
+        self.tokens += self.of(one)
+        found, passage = one
+        parts = self._parts.setdefault(id(found), _Parts(found))
+        parts.take((passage.start, passage.end))
+
+    def of(self, one: Ranked) -> int:
+        """Return the tokens that a passage would add."""
+        found, passage = one
+        parts, tokens = self._parts.get(id(found)), 0
+        if parts is None:
+            parts, tokens = _Parts(found), self._blank if self._parts else 0
+            if self._shown is not None:
+                ((_, cut),) = _write([one])
+                return tokens + self._count(self._shown(cut))
+        text = found.unit.text
+        any_before = any(parts.spans)
+        for number, piece in parts.pieces((passage.start, passage.end)):
+            before = parts.spans[number]
+            tokens += sum(self._count(text[a:b]) for a, b in _uncovered(text, piece, before))
+            if before:
+                tokens += (len(parts.joined(number, piece)) - len(before)) * self._gap
+            else:
+                tokens += self._count(parts.documents[number].head)
+                tokens += self._blank if any_before else 0
+                any_before = True
+        return tokens
+
+
+def _ends(one: Ranked, room: int, *, within_sentence: bool) -> list[int]:
+    """Return where a passage may be cut: after its sentences, or within the first of them."""
+    found, passage = one
+    start = _begin(one)
+    text = found.unit.text[start : min(passage.end, start + _CHARACTERS_PER_TOKEN * (room + 1))]
+    ends = [end for _, end in split_sentences(text)]
+    if within_sentence and ends:
+        words = [match.end() for match in _WORD.finditer(text, 0, ends[0])]
+        ends = [*range(1, words[0]), *words[:-1], *ends]
+    return [start + end for end in dict.fromkeys(ends)]
+
+
+@dataclass(slots=True)
+class _Writing:
+    """The text of a cut unit as it grows."""
+
+    texts: list[str] = field(default_factory=list)
+    members: list[Member] = field(default_factory=list)
+    places: list[tuple[Span, int]] = field(default_factory=list)
+    length: int = 0
+
+    def add(self, text: str) -> None:
+        self.texts.append(text)
+        self.length += len(text)
+
+    def moved(self, span: Span) -> Span | None:
+        """Return where characters of the whole unit are now; None where all were left out."""
+        kept = [
+            (max(left, span[0]) - left + at, min(right, span[1]) - left + at)
+            for (left, right), at in self.places
+            if left < span[1] and span[0] < right
+        ]
+        return (kept[0][0], kept[-1][1]) if kept else None
+
+
+def _write(
+    taken: Sequence[Ranked], count_tokens: TokenCounter | None = None
+) -> list[tuple[RetrievedUnit, RetrievedUnit]]:
+    """Write what is taken of each unit, without its tokens where there is no counter."""
+    by_unit: dict[int, list[Ranked]] = {}
+    for one in taken:
+        by_unit.setdefault(id(one[0]), []).append(one)
+    return [
+        (own[0][0], _write_unit(own[0][0], [passage for _, passage in own], count_tokens))
+        for own in by_unit.values()
+    ]
+
+
+def _write_unit(
+    found: RetrievedUnit, passages: Sequence[RankedPassage], count_tokens: TokenCounter | None
+) -> RetrievedUnit:
+    parts = _Parts(found)
+    for one in passages:
+        parts.take((one.start, one.end))
+    if _is_whole(parts):
+        return found if found.passages else replace(found, passages=tuple(passages))
+    writing = _Writing()
+    for document, spans in zip(parts.documents, parts.spans, strict=True):
+        if spans:
+            _write_document(writing, found.unit.text, document, spans)
+    text = "".join(writing.texts)
+    tokens = 0 if count_tokens is None else count_tokens(text)
+    unit = LongUnit(found.unit.id, text, tuple(writing.members), tokens)
+    moved = [(one, writing.moved((one.start, one.end))) for one in passages]
+    kept = tuple(RankedPassage(*span, one.rank, one.score) for one, span in moved if span)
+    return _with_best(replace(found, unit=unit, passages=kept, complete=False), found, writing)
+
+
+def _is_whole(parts: _Parts) -> bool:
+    text = parts.found.unit.text
+    return all(
+        not any(_uncovered(text, (document.begin, document.end), spans))
+        for document, spans in zip(parts.documents, parts.spans, strict=True)
+    )
+
+
+def _write_document(
+    writing: _Writing, text: str, document: _Document, spans: Sequence[Span]
+) -> None:
+    if writing.texts:
+        writing.add(BLANK_LINE)
+    writing.add(document.head)
+    for number, (left, right) in zip(count(), spans, strict=False):
+        if number:
+            writing.add(_GAP)
+        writing.places.append(((left, right), writing.length))
+        writing.members += _cut_members(document.members, (left, right), writing.length)
+        writing.add(text[left:right])
+
+
+def _with_best(cut: RetrievedUnit, found: RetrievedUnit, writing: _Writing) -> RetrievedUnit:
+    """Give a cut unit what is read of its best chunk, or else of its best passage."""
+    chunk = found.best_chunk
+    spans = [(chunk.start, chunk.end), *((one.start, one.end) for one in cut.passages)]
+    moved = writing.moved(spans[0]) if chunk.start < chunk.end else None
+    span = moved or spans[1]
+    if cut.unit.text[slice(*span)] == chunk.text:
+        return replace(cut, best_chunk=replace(chunk, start=span[0], end=span[1]))
+    return replace(cut, best_chunk=_chunk_of(chunk, cut.unit, span))
+
+
+def _chunk_of(chunk: Chunk, unit: LongUnit, span: Span) -> Chunk:
+    """Return a chunk with other characters: those of a span of a unit's text."""
+    text = unit.text[slice(*span)]
+    member = next(one for one in unit.members if one.end > span[0])
+    at = member.doc_start + span[0] - member.start if member.placed else -1
+    return replace(
+        chunk,
+        doc_id=member.doc_id,
+        title=member.title,
+        text=text,
+        start=span[0],
+        end=span[1],
+        doc_start=at,
+        doc_end=min(at + len(text), member.doc_end),
+    )
+
+
+def _counted(cut: RetrievedUnit, count_tokens: TokenCounter) -> RetrievedUnit:
+    return replace(cut, unit=replace(cut.unit, tokens=count_tokens(cut.unit.text)))
