@@ -12,7 +12,7 @@ For each kind of unit and number of units (Figures 3 and 4) the same questions a
 and in two: exact match (EM), refined EM (6.2), whether the long answer contains an answer, and
 token F1, beside the recall of what was read (Figure 5; AR over span questions alone, the others
 over all). One turn gives one answer, which is both the long and the short one. Before them stands a
-closed-book baseline with 16 examples. Brackets hold 95 % bootstrap intervals over questions. 200
+closed-book baseline with 16 examples. Brackets hold 95 % intervals over questions. 200
 questions are drawn, as in the paper, or all where there are fewer. With ``--journal`` every answer
 is kept, and paid for once.
 """
@@ -46,9 +46,9 @@ from public_data import add_data_option
 
 from longrag.calls import Flow, Generate, Request, ask, run_all
 from longrag.evaluation.metrics import (
-    bootstrap_interval,
     contains_exact_match,
     exact_match,
+    mean_interval,
     paired_difference_interval,
     refined_exact_match,
     token_f1,
@@ -179,8 +179,8 @@ class Reading:
             str(k),
             size(mean_tokens(units)),
             str(turns),
-            f"{bootstrap_interval(self._judge.gold(units)).mean:.2f}",
-            f"{bootstrap_interval(self._judge.answer(units)).mean:.2f}",
+            f"{mean_interval(self._judge.gold(units)).mean:.2f}",
+            f"{mean_interval(self._judge.answer(units)).mean:.2f}",
             *self._scores(answers),
         ]
 
@@ -194,7 +194,7 @@ class Reading:
         short = [answer.answer for answer in answers]
         long = [answer.long_answer for answer in answers]
         return [
-            shown(bootstrap_interval(list(map(measure, given, asked))))
+            shown(mean_interval(list(map(measure, given, asked))))
             for measure, given in (
                 (exact_match, short),
                 (refined_exact_match, short),

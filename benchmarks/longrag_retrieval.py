@@ -11,7 +11,7 @@ number of units (LongRAG, Tables 1 and 2) and against a budget of tokens (the ho
 Figures 3 to 5). Units are cut to a budget by ``read_units``, as the retrievers do; a document of
 which only a passage is kept counts as retrieved for R. Then the granularity of what is embedded
 (Table 3), where the vector of a document or of a whole unit is the normalised mean of its chunks',
-for want of a model that embeds them whole. Brackets hold 95 % bootstrap intervals over questions.
+for want of a model that embeds them whole. Brackets hold 95 % intervals over questions.
 
 The sets are small and closed, so the numbers compare kinds of units and are not the paper's. The
 data is read from `shared/data` beside the checkout, from the folder named by LONGRAG_DATA, or from
@@ -36,7 +36,7 @@ from longrag.evaluation.metrics import (
     Estimate,
     all_gold,
     answer_recall,
-    bootstrap_interval,
+    mean_interval,
     paired_difference_interval,
 )
 from longrag.ingestion import build_units, group_documents
@@ -314,8 +314,8 @@ def by_number(
                     kind.name,
                     str(k),
                     size(mean_tokens(units)),
-                    shown(bootstrap_interval(judge.gold(units))),
-                    shown(bootstrap_interval(judge.answer(units))),
+                    shown(mean_interval(judge.gold(units))),
+                    shown(mean_interval(judge.answer(units))),
                 ]
             )
     return table(["unit", "k", "tokens", "R", "AR"], body, markdown=markdown)
@@ -332,7 +332,7 @@ def by_budget(
     """Table a measure against a budget, and say where longer units win against the shortest."""
     values = [[measure(within(hits, budget)) for budget in BUDGETS] for hits in found]
     body = [
-        [kind.name, *(shown(bootstrap_interval(value)) for value in row)]
+        [kind.name, *(shown(mean_interval(value)) for value in row)]
         for kind, row in zip(kinds, values, strict=True)
     ]
     verdicts = []
@@ -389,8 +389,8 @@ def granularity(corpus: Corpus, kind: UnitKind, judge: Judge, *, markdown: bool)
         for k in (1, 4):
             units = [[kind.units[unit] for unit in best[:k]] for best in ranked]
             cells += [
-                shown(bootstrap_interval(judge.gold(units))),
-                shown(bootstrap_interval(judge.answer(units))),
+                shown(mean_interval(judge.gold(units))),
+                shown(mean_interval(judge.answer(units))),
             ]
         body.append([name, *cells])
     head = [f"{kind.name}, embedded by", "R@1", "AR@1", "R@4", "AR@4"]
@@ -402,7 +402,7 @@ def report(corpus: Corpus, *, markdown: bool) -> None:
     kinds = unit_kinds(corpus)
     judge = Judge(corpus.questions)
     found = [retrieve(corpus, kind) for kind in kinds]
-    spans = bootstrap_interval(judge.answer(whole(found[0], 1)), n_resamples=1)
+    spans = mean_interval(judge.answer(whole(found[0], 1)), n_resamples=1)
     print(
         f"\n{'## ' if markdown else ''}{corpus.name}\n\n{len(corpus.documents):,} documents, "
         f"{len(set(corpus.links)):,} links, {len(corpus.passages):,} vectors, "
@@ -432,7 +432,7 @@ def main() -> None:
     options = parser.parse_args()
     print(
         "R: all gold documents retrieved. AR: an answer is in what was retrieved. "
-        "[95 % bootstrap interval over questions]\n"
+        "[95 % interval over questions]\n"
         "Vectors of documents and whole units are normalised means of their chunks', not a "
         "long-context embedder's."
     )

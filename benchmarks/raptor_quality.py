@@ -58,7 +58,7 @@ from longrag.errors import MissingExtraError  # noqa: E402
 from longrag.evaluation.metrics import (  # noqa: E402
     Estimate,
     bleu,
-    bootstrap_interval,
+    mean_interval,
     meteor,
     paired_difference_interval,
     rouge_l,
@@ -522,7 +522,7 @@ def read(bench: Bench, clusterer: str, name: str, budget: int, in_flight: int) -
         values = {measure: [row[measure] for row in each] for measure in each[0]}
         flat_values = flat_values or values
         for measure, own in values.items():
-            estimate = bootstrap_interval(own)
+            estimate = mean_interval(own)
             gap = paired_difference_interval(own, flat_values[measure])
             print(
                 f"  {label:30}{measure:9}{estimate.mean:.4f} "

@@ -49,7 +49,7 @@ from results_books import quality, squality
 from results_model import judged, readers, riches, swapped, with_smollm2
 
 from longrag.calls import Embed, Request, run
-from longrag.evaluation.harness import Pipeline, Report
+from longrag.evaluation.harness import Pipeline, Report, with_controls
 from longrag.index_file.models import load_generator
 from longrag.indexing import ExtractiveSummarizer, TreeBuilder
 from longrag.indices import CorpusIndex, TreeIndex
@@ -74,7 +74,7 @@ def chunking(bench: Bench) -> Iterator[tuple[str, str]]:
         for window in (1, 2)
         for settings in (replace(one.settings, window=window),)
     ]
-    report = bench.evaluate("squad", [*named, *wide], 300)
+    report = bench.evaluate("squad", with_controls([*named, *wide]), 300)
     columns = {
         "answer within 1,000 tokens": column(report, "AR"),
         "article is found": column(report, "R"),
@@ -109,7 +109,8 @@ def fusion(bench: Bench) -> Iterator[tuple[str, str]]:
             near = Pipeline.named("neighbours", **given)
             pipelines.append(replace(near, name="hybrid and title neighbours"))
         grid = {"chunk_size": [200]} if name == "squad" else {}
-        report = bench.evaluate(name, pipelines, 300, grid=grid)
+        compared = with_controls(pipelines, answers=measure == "AR")
+        report = bench.evaluate(name, compared, 300, grid=grid)
         columns[f"{name}, {measure}, {budget:,} tokens"] = column(report, measure)
     yield "fusion", table(columns, "ranking")
 
@@ -128,7 +129,8 @@ def embedders(bench: Bench) -> Iterator[tuple[str, str]]:
             for base in ("passages", "hybrid", "evidence")
             for embedder, shown in (("default", "MiniLM"), ("lsa", "LSA"))
         ]
-        report = bench.evaluate(name, pipelines, 300)
+        compared = with_controls(pipelines, answers=measure == "AR")
+        report = bench.evaluate(name, compared, 300)
         columns[f"{name}, {measure}, {budget:,} tokens"] = column(report, measure)
     yield "embedders", table(columns, "pipeline")
 
@@ -141,7 +143,7 @@ def published(bench: Bench) -> Iterator[tuple[str, str]]:
             Pipeline.named(base, k=5, token_budget=None)
             for base in ("passages", "hybrid", "neighbours", "evidence")
         ]
-        report = bench.evaluate(name, pipelines, None)
+        report = bench.evaluate(name, with_controls(pipelines, answers=False), None)
         columns[name] = column(report, "recall")
     yield "published", table(columns, "best five passages")
 
@@ -166,7 +168,8 @@ def ablation(bench: Bench) -> Iterator[tuple[str, str]]:
     both = bench.evaluate("squad", [base], 40, ablate=True)
     # Remembering nothing, so that no row saves what an earlier one has embedded.
     scorers = {"cosine": EmbeddingScorer(embed, remember=0)}
-    whole = bench.evaluate("squad", more, 40, scorers=scorers)
+    compared = with_controls([base, *more])[1:]
+    whole = bench.evaluate("squad", compared, 40, scorers=scorers)
     report = Report((*both.results, *whole.results), both.seed)
     columns = {
         "answer is read": column(report, "AR"),
@@ -183,7 +186,8 @@ def systems(bench: Bench) -> Iterator[tuple[str, str]]:
         ("hotpotqa", "R", (500, 1000, 2000, 4000)),
         ("squad", "AR", (500, 1000, 2000, 4000)),
     ):
-        report = bench.evaluate(name, _systems(name), 100, grid={"token_budget": list(budgets)})
+        compared = with_controls(_systems(name), answers=measure == "AR")
+        report = bench.evaluate(name, compared, 100, grid={"token_budget": list(budgets)})
         yield f"systems-{name}", table(by_budget(report, measure, budgets), "system")
         yield f"costs-{name}", table(costs_of(at_budget(report, budgets[1])), "system")
         draw(report, name, measure)

@@ -8,7 +8,7 @@ from typing import Any
 
 from results_bench import Bench, at_budget, by_budget, column, costs_of, draw, read_tokens, table
 
-from longrag.evaluation.harness import Pipeline
+from longrag.evaluation.harness import Pipeline, with_controls
 
 BUDGETS = (500, 1000, 2000)
 TREES = {"raptor": "RAPTOR, collapsed", "raptor traversal": "RAPTOR, traversal"}
@@ -18,16 +18,15 @@ def squality(bench: Bench) -> Iterator[tuple[str, str]]:
     """All systems over one story at a time, at equal budgets of tokens."""
     grid = {"token_budget": list(BUDGETS)}
     report = bench.evaluate("squality", _pipelines(), None, grid=grid)
-    yield "books-squality", table(by_budget(report, "coverage", BUDGETS), "system")
+    yield "books-squality", table(by_budget(report, "pairs", BUDGETS), "system")
     yield "books-costs", table(costs_of(at_budget(report, BUDGETS[1])), "system")
-    draw(report, "squality", "coverage")
+    draw(report, "squality", "pairs")
 
 
 def quality(bench: Bench) -> Iterator[tuple[str, str]]:
     """Questions of four options about one story at a time."""
     report = bench.evaluate("quality", _pipelines(reader="extractive", quoted=False), None)
     columns = {
-        "coverage of the right option": column(report, "coverage"),
         "accuracy, extractive reader": column(report, "accuracy"),
         "tokens read": read_tokens(report),
     }
@@ -48,7 +47,7 @@ def _pipelines(*, quoted: bool = True, **changes: Any) -> Sequence[Pipeline]:
         for shown, summarizer in summaries.items()
     ]
     wide = Pipeline.named("passages", window=1, **given)
-    return [
+    pipelines = [
         Pipeline.named("passages", **given),
         replace(wide, name="passages, 1 more on each side"),
         replace(Pipeline.named("units", **given), name="long units"),
@@ -58,3 +57,4 @@ def _pipelines(*, quoted: bool = True, **changes: Any) -> Sequence[Pipeline]:
         Pipeline.named("hybrid", **given),
         replace(Pipeline.named("rrf", **given), name="reciprocal ranks"),
     ]
+    return with_controls(pipelines)

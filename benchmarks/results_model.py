@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from results_bench import Bench, column, milliseconds, read_tokens, table
 
-from longrag.evaluation.harness import Pipeline, Report
+from longrag.evaluation.harness import Pipeline, Report, with_controls
 from longrag.evaluation.judged import JUDGED
 from longrag.index_file.models import load_generator
 
@@ -108,7 +108,8 @@ def riches(bench: Bench) -> Iterator[tuple[str, str]]:
     more = [replace(Pipeline.named(one, **given), name=f"{one}, 500 tokens") for one in names]
     own = replace(Pipeline.named("riches", embedder="minilm"), name="RICHES, SmolLM2's first quote")
     model = _decodable(bench.smollm2)
-    report = bench.evaluate("nq_open", [*best, *more, own], QUOTED, language_model=model)
+    compared = with_controls([*best, *more, own])
+    report = bench.evaluate("nq_open", compared, QUOTED, language_model=model)
     columns = {
         "R": column(report, "R"),
         "answer is read": column(report, "AR"),

@@ -29,7 +29,7 @@ from longrag.errors import InvalidParameterError, check_arguments
 from longrag.indexing.database import IndexDatabase
 from longrag.indices.corpus import CorpusIndex
 from longrag.indices.corpus_database import KIND, DatabaseCorpus
-from longrag.indices.corpus_order import LINK_SOURCES, order_of
+from longrag.indices.corpus_order import order_of
 from longrag.indices.corpus_records import SETTINGS
 from longrag.indices.corpus_state import CorpusView
 from longrag.indices.keyword_sources import KeywordSource, UnitSource, refuse_texts
@@ -349,7 +349,7 @@ class LongRAGIndex(ChangingIndex):
     ) -> Flow[list[RetrievedUnit]]:
         wanted = self.k if k is None else k
         if self._reads_in_order:
-            order = order_of(self._corpus, LINK_SOURCES, self.length_function)
+            order = order_of(self._corpus)
             ordered = yield from order.retrieve(
                 [query],
                 form="units",

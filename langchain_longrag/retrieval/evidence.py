@@ -89,7 +89,7 @@ class EvidenceRetriever(BaseRetriever):
             corpus = getattr(self.index, "corpus", None)
             if corpus is None or not isinstance(self.index, UnitsIndex):
                 raise InvalidParameterError("index", type(self.index).__name__, "a LongRAGIndex")
-            self._order = order_of(corpus, self.link_sources, self.index.length_function)
+            self._order = order_of(corpus, self.link_sources)
 
     def _get_relevant_documents(
         self,

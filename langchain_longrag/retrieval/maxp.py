@@ -297,6 +297,8 @@ class MaxPRetriever(BaseRetriever):
             found = yield from retrieve_from_store(search, on_short=self.on_short)
             if self._may_hide_chunks:
                 found = [replace(unit, complete=False) for unit in found]
+        if self.token_budget is None:
+            return found
         return read_units(found, self.token_budget, count_tokens=self.length_function)
 
     def _stored_units(self) -> StoredUnits:

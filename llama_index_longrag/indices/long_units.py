@@ -47,11 +47,14 @@ T = TypeVar("T")
 _IN_DATABASE = "llama-index corpus"
 """The kind of an index in a database; what it keeps are LlamaIndex's nodes."""
 
-_ANY_RETRIEVER = ("filters", "token_budget", "callback_manager", "object_map", "objects", "verbose")
+_ANY_RETRIEVER = (
+    *("similarity_top_k", "token_budget", "filters", "tokenizer"),
+    *("callback_manager", "object_map", "objects", "verbose"),
+)
 _RETRIEVER_SETTINGS = {
-    "order": (*_ANY_RETRIEVER, "similarity_top_k", "link_sources"),
-    "evidence": (*_ANY_RETRIEVER, "similarity_top_k", "link_sources"),
-    "maxp": (*_ANY_RETRIEVER, "similarity_top_k", "tokenizer", "approximate"),
+    "order": (*_ANY_RETRIEVER, "link_sources"),
+    "evidence": (*_ANY_RETRIEVER, "link_sources"),
+    "maxp": (*_ANY_RETRIEVER, "approximate"),
 }
 _SYNTHESIS = {
     "response_synthesizer",
@@ -270,9 +273,8 @@ class LongRAGIndex(UpdatableIndex[LongRAGStruct]):
         ``retriever_mode`` is "order" for a ``LongRAGRetriever``, "evidence" for an
         ``EvidenceRetriever``, which returns the same order as single passages, or "maxp" for a
         ``MaxPRetriever``, the paper's ranking of whole units. The default is "order", and "maxp"
-        where whole units are embedded or the search is ``approximate``. All take ``filters``, which
-        documents must pass to be seen. A retriever is cheap: make one for each request whose
-        filters differ.
+        where the search is ``approximate``. All take ``filters``, which documents must pass to be
+        seen. A retriever is cheap: make one for each request whose filters differ.
 
         The framework passes the settings of its query and chat engines through here; these are
         passed over, and any other name is refused.
@@ -280,8 +282,8 @@ class LongRAGIndex(UpdatableIndex[LongRAGStruct]):
         Raises:
             InvalidParameterError: a setting is neither one of the mode nor one of an engine.
         """
-        whole = self.corpus.builder.granularity == "unit" or kwargs.get("approximate") is not None
-        mode = kwargs.get("retriever_mode") or ("maxp" if whole else "order")
+        approximate = kwargs.get("approximate") is not None
+        mode = kwargs.get("retriever_mode") or ("maxp" if approximate else "order")
         if mode not in _RETRIEVER_SETTINGS:
             raise InvalidParameterError("retriever_mode", mode, f"one of {[*_RETRIEVER_SETTINGS]}")
         own = retriever_settings(kwargs, _RETRIEVER_SETTINGS[mode], mode=mode)

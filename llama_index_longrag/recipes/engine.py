@@ -29,6 +29,7 @@ from llama_index_longrag.bridge.stores import token_counter
 from llama_index_longrag.recipes.runs import ModelCalls, RecipeModules, Run, add_trace
 from llama_index_longrag.refinement.rerank import RepackPostprocessor, ScorerRerank
 from llama_index_longrag.retrieval.gates import GateByModel, create_direct_synthesizer, to_gate
+from llama_index_longrag.retrieval.hybrid import candidates_of
 from llama_index_longrag.synthesis.two_turn import (
     Turn,
     Turns,
@@ -106,8 +107,7 @@ class RecipeQueryEngine(BaseQueryEngine):
         tokenizer: Callable[[str], Sequence[Any]] | None = None,
         callback_manager: CallbackManager | None = None,
     ) -> None:
-        if isinstance(retriever, BaseIndex):
-            retriever = retriever.as_retriever()
+        retriever = candidates_of(retriever)
         _check("retriever", retriever, BaseRetriever)
         if transform is not None:
             _check("transform", transform, BaseQueryTransform)

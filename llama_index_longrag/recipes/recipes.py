@@ -17,7 +17,7 @@ from llama_index.core.schema import BaseNode
 from llama_index_longrag.recipes.engine import RecipeQueryEngine
 from llama_index_longrag.refinement.compression import CompressPostprocessor
 from llama_index_longrag.retrieval.gates import to_gate
-from llama_index_longrag.retrieval.hybrid import HybridRetriever
+from llama_index_longrag.retrieval.hybrid import HybridRetriever, candidates_of
 from llama_index_longrag.retrieval.query_transforms import HydeTransform
 from longrag.errors import InvalidParameterError
 from longrag.models.rerankers.scorers import Scorer
@@ -133,7 +133,7 @@ def _create_hybrid(
     if alpha is None or isinstance(retriever, HybridRetriever):
         if nodes is not None:
             raise InvalidParameterError("nodes", f"{len(nodes)} nodes", "left out here")
-        return retriever.as_retriever() if isinstance(retriever, BaseIndex) else retriever
+        return candidates_of(retriever)
     create_hybrid = partial(HybridRetriever, nodes=nodes, alpha=alpha)
     if isinstance(retriever, BaseIndex):
         return create_hybrid(index=retriever)

@@ -294,11 +294,18 @@ def _resolve_retriever(
     if index is None:
         if not isinstance(retriever, BaseRetriever):
             raise InvalidParameterError("retriever", retriever, "a retriever")
-        return retriever
+        return candidates_of(retriever)
     if not isinstance(index, BaseIndex):
         raise InvalidParameterError("index", index, "an index", "Or give its retriever.")
-    candidates: Callable[[], BaseRetriever] | None = getattr(index, "candidates_retriever", None)
-    return index.as_retriever() if candidates is None else candidates()
+    return candidates_of(index)
+
+
+def candidates_of(searched: BaseRetriever | BaseIndex[Any]) -> BaseRetriever:
+    """Return a retriever that gives as many results as are wanted, with scores."""
+    candidates: Callable[[], BaseRetriever] | None = getattr(searched, "candidates_retriever", None)
+    if candidates is not None:
+        return candidates()
+    return searched.as_retriever() if isinstance(searched, BaseIndex) else searched
 
 
 def with_top_k(retriever: BaseRetriever, wanted: int) -> BaseRetriever:

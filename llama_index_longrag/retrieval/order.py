@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
 from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.callbacks.base import CallbackManager
 from llama_index.core.schema import IndexNode, NodeWithScore, QueryBundle
 from llama_index.core.vector_stores.types import MetadataFilters
+from typing_extensions import Self
 
 from llama_index_longrag.bridge.answering import ModelAnswers
 from llama_index_longrag.bridge.documents import nodes_of
 from llama_index_longrag.bridge.filters import to_filter
 from llama_index_longrag.bridge.nodes import shown_to_models, to_result
-from llama_index_longrag.retrieval.maxp import UnitsIndex
+from llama_index_longrag.bridge.store_queries import combine_filters
+from llama_index_longrag.bridge.stores import token_counter
+from llama_index_longrag.retrieval.maxp import MaxPRetriever, UnitsIndex
 from longrag.calls import Flow, arun, run
 from longrag.indices.corpus_order import LINK_SOURCES, Form, order_of
 from longrag.indices.corpus_state import CorpusView
@@ -26,34 +29,10 @@ from longrag.retrieval.units import check_k
 from longrag.types import RetrievedUnit
 
 
-class LongRAGRetriever(BaseRetriever):
-    """Retrieve what answers a question best and what that leads to, put together by long unit.
+class _OrderRetriever(BaseRetriever):
+    """Reads the order of an index, in the form that a class says."""
 
-    The order is that of ``PassageOrder``: the best passage is taken, the words of the question that
-    it holds count less, its names and links are followed to others, and so on. No model is asked
-    but the embedder, for the question. Without a budget whole units are returned, in the order in
-    which their first passages come. With one, passages are read in their order for as long as they
-    fit, and each unit is returned once, with what was read of it: what touches is joined, and "…"
-    stands for what is left out between.
-
-    Metadata is that of ``MaxPRetriever``, with ``ranking`` "order". A score is that of the unit's
-    first passage, and never rises from unit to unit.
-
-    Args:
-        index: the documents and vectors, whose later changes the retriever follows.
-        similarity_top_k: most units to return; None for as many as the budget holds, and 4 without
-            a budget.
-        token_budget: most tokens to return in all, as the framework joins them, with the metadata
-            that models are shown; None for no limit.
-        link_sources: find links between documents beside the index's own.
-        filters: metadata filters that documents must pass. Others are neither searched nor
-            followed, and scores are those of an index of the documents that pass.
-
-    Raises:
-        InvalidParameterError: a setting is out of range, or the index embeds whole units.
-    """
-
-    form: ClassVar[Form] = "units"
+    form: ClassVar[Form]
 
     def __init__(
         self,
@@ -63,6 +42,7 @@ class LongRAGRetriever(BaseRetriever):
         token_budget: int | None = None,
         link_sources: Sequence[LinkSource] = LINK_SOURCES,
         filters: MetadataFilters | None = None,
+        tokenizer: Callable[[str], Sequence[Any]] | None = None,
         callback_manager: CallbackManager | None = None,
         object_map: dict[str, Any] | None = None,
         objects: list[IndexNode] | None = None,
@@ -72,8 +52,10 @@ class LongRAGRetriever(BaseRetriever):
         self._index = index
         self.similarity_top_k = similarity_top_k
         self._token_budget = token_budget
-        self._wanted = to_filter(filters)
-        self._order = order_of(index.corpus, link_sources, index.corpus.builder.count_tokens)
+        self._filters, self._wanted = filters, to_filter(filters)
+        self._order = order_of(index.corpus, link_sources)
+        builder = index.corpus.builder
+        self._count_tokens = builder.count_tokens if tokenizer is None else token_counter(tokenizer)
         super().__init__(
             callback_manager=callback_manager or index.callback_manager,
             object_map=object_map,
@@ -81,9 +63,12 @@ class LongRAGRetriever(BaseRetriever):
             verbose=verbose,
         )
 
-    def with_filters(self, filters: MetadataFilters | None) -> LongRAGRetriever:
+    def with_filters(self, filters: MetadataFilters | None) -> Self:
         """Return a copy that keeps to these filters beside its own; make one for each request."""
+        if filters is None:
+            return self
         other = copy.copy(self)
+        other._filters = combine_filters(self._filters, filters)
         other._wanted = both(self._wanted, to_filter(filters))
         return other
 
@@ -113,6 +98,7 @@ class LongRAGRetriever(BaseRetriever):
             k=self._similarity_top_k,
             vector=bundle.embedding,
             view=view,
+            count_tokens=self._count_tokens,
             shown=lambda unit: shown_to_models(_to_result(unit, view)),
         )
         return [_to_result(unit, view) for unit in found]
@@ -121,7 +107,44 @@ class LongRAGRetriever(BaseRetriever):
         return ModelAnswers(embed_model=self._index.embed_model)
 
 
-class EvidenceRetriever(LongRAGRetriever):
+class LongRAGRetriever(_OrderRetriever):
+    """Retrieve what answers a question best and what that leads to, put together by long unit.
+
+    The order is that of ``PassageOrder``: the best passage is taken, the words of the question that
+    it holds count less, its names and links are followed to others, and so on. No model is asked
+    but the embedder, for the question. Without a budget whole units are returned, in the order in
+    which their first passages come. With one, passages are read in their order for as long as they
+    fit, and each unit is returned once, with what was read of it: what touches is joined, and "…"
+    stands for what is left out between.
+
+    Metadata is that of ``MaxPRetriever``, with ``ranking`` "order". A score is that of the unit's
+    first passage, and never rises from unit to unit.
+
+    Args:
+        index: the documents and vectors, whose later changes the retriever follows.
+        similarity_top_k: most units to return; None for as many as the budget holds, and 4 without
+            a budget.
+        token_budget: most tokens to return in all, as the framework joins them, with the metadata
+            that models are shown; None for no limit.
+        link_sources: find links between documents beside the index's own.
+        filters: metadata filters that documents must pass. Others are neither searched nor
+            followed, and scores are those of an index of the documents that pass.
+        tokenizer: counts tokens for the budget; by default as the index does.
+
+    Raises:
+        InvalidParameterError: a setting is out of range, or the index embeds whole units.
+    """
+
+    form: ClassVar[Form] = "units"
+
+    def candidates_retriever(self) -> MaxPRetriever:
+        """Return the retriever beside which keywords are searched: by vectors alone."""
+        return MaxPRetriever(
+            index=self._index, filters=self._filters, callback_manager=self.callback_manager
+        )
+
+
+class EvidenceRetriever(_OrderRetriever):
     """Retrieve what answers a question best and what that leads to, each passage alone.
 
     The order is that of ``LongRAGRetriever``; ``docs/concepts/no-links.md`` tells what it finds.
@@ -133,7 +156,7 @@ class EvidenceRetriever(LongRAGRetriever):
         token_budget: most tokens to return in all, as the framework joins them, with the metadata
             that models are shown; None for no limit.
         link_sources: find links between documents beside the index's own.
-        filters: metadata filters that documents must pass.
+        settings: those of ``LongRAGRetriever``.
 
     Raises:
         InvalidParameterError: a setting is out of range, or the index embeds whole units.

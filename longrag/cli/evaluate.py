@@ -17,7 +17,8 @@ def add(commands: Any) -> None:
         "evaluate",
         help="compare pipelines on questions about your documents, and choose one",
         description="Compare pipelines on questions about your documents, and name the cheapest"
-        " that is not surely worse than the best. A run that was stopped goes on where it was.",
+        " that is surely as good as the best but for a margin. A run that was stopped goes on"
+        " where it was.",
     )
     parser.add_argument("config", help="a file of YAML or JSON; see the page on choosing")
     parser.add_argument(
@@ -26,8 +27,11 @@ def add(commands: Any) -> None:
     parser.add_argument("--ablate", action="store_true", help="also swap one module at a time")
     parser.add_argument("--questions", type=int, help="how many questions of each set are drawn")
     parser.add_argument("--seed", type=int, help="draws the questions (default 0)")
-    parser.add_argument("--measure", help="what is good (default: accuracy, F1, AR or R)")
+    parser.add_argument("--measure", help="what is good (default: accuracy, F1, pairs, AR or R)")
     parser.add_argument("--cost", help="what is cheap: tokens, seconds, cpu or calls")
+    parser.add_argument(
+        "--margin", type=float, help="how much of the measure may be given up (default 0.05)"
+    )
     add_output(parser)
     parser.set_defaults(run=run)
 
@@ -63,7 +67,9 @@ def run(options: argparse.Namespace) -> int:
     finally:
         watch.close()
     choices = report.choose(
-        measure=options.measure or config.measure, cost=options.cost or config.cost
+        measure=options.measure or config.measure,
+        cost=options.cost or config.cost,
+        margin=config.margin if options.margin is None else options.margin,
     )
     written = report.write(output)
     if options.json:

@@ -14,13 +14,21 @@ from longrag.evaluation.datasets import (
     RELEASE_FORMATS,
     Dataset,
     make_questions,
+    read_beir,
     read_folder,
     read_prepared,
     read_questions,
     read_release,
     write_questions,
 )
-from longrag.evaluation.harness import Generator, Pipeline, Settings, variants
+from longrag.evaluation.harness import (
+    MARGIN,
+    Generator,
+    Pipeline,
+    Settings,
+    variants,
+    with_controls,
+)
 from longrag.evaluation.harness.evaluating import possible_pipelines
 from longrag.evaluation.harness.settings import NAMES, change
 from longrag.import_paths import import_object
@@ -37,11 +45,12 @@ from longrag.models.language_model import LanguageModel
 
 _KEYS: Final = (
     "datasets", "pipelines", "grid", "ablate", "embedder", "embedders", "llm", "judge",
-    "language_model", "rerankers", "reader", "questions", "seed", "measure", "cost", "cache",
+    "language_model", "rerankers", "reader", "questions", "seed", "measure", "cost", "margin",
+    "cache", "controls",
 )  # fmt: skip
 _DATASET_KEYS: Final = (
-    "name", "folder", "corpus", "format", "path", "questions", "make_questions", "paragraphs",
-    "chunks", "vectors", "question_vectors", "each_document",
+    "name", "folder", "corpus", "format", "path", "beir", "split", "questions", "make_questions",
+    "paragraphs", "chunks", "vectors", "question_vectors", "each_document",
 )  # fmt: skip
 _PIPELINE_KEYS: Final = ("name", "base", "import", "options", "doc_id_key", *NAMES)
 
@@ -66,6 +75,7 @@ class EvaluationConfig:
     seed: int = 0
     measure: str | None = None
     cost: str = "tokens"
+    margin: float = MARGIN
     cache: Path | None = None
     names: dict[str, str] = field(default_factory=dict)
     refused: int = 0
@@ -94,6 +104,12 @@ def read_config(path: Path, output: Path) -> EvaluationConfig:
     language_model = _language_model(given.get("language_model"), path.parent)
     names = given.get("pipelines") or possible_pipelines(llm, language_model)
     pipelines = [_pipeline(entry, default) for entry in names]
+    controls = given.get("controls", True)
+    if not isinstance(controls, bool):
+        raise InvalidParameterError("controls", controls, "true or false")
+    if controls:
+        answers = any(question.answers for one in datasets for question in one.questions)
+        pipelines = with_controls(pipelines, answers=answers)
     grid = _grid(given.get("grid", {}))
     # What is not allowed is told before models are loaded.
     variants(pipelines, grid, ablate=bool(given.get("ablate", False)))
@@ -119,6 +135,7 @@ def read_config(path: Path, output: Path) -> EvaluationConfig:
         seed=given.get("seed", 0),
         measure=given.get("measure"),
         cost=given.get("cost", "tokens"),
+        margin=given.get("margin", MARGIN),
         cache=None if "cache" not in given else path.parent / given["cache"],
         names=names,
         refused=maker.refused,
@@ -139,12 +156,16 @@ class _Datasets:
         return replace(self._read(given), each_document=bool(given.get("each_document", False)))
 
     def _read(self, given: Mapping[str, Any]) -> Dataset:
-        kinds = [name for name in ("folder", "corpus", "format") if name in given]
+        kinds = [name for name in ("folder", "corpus", "format", "beir") if name in given]
         if len(kinds) != 1:
             raise InvalidParameterError(
-                "a data set", sorted(given), 'one of "folder", "corpus" and "format"'
+                "a data set", sorted(given), 'one of "folder", "corpus", "format" and "beir"'
             )
         name = str(given.get("name", ""))
+        if kinds == ["beir"]:
+            return read_beir(
+                self._root / given["beir"], split=str(given.get("split", "test")), name=name
+            )
         if kinds == ["format"]:
             if "path" not in given:
                 raise InvalidParameterError(

@@ -31,7 +31,7 @@ def auto_ais(question: str, answer: str, evidence: Sequence[str], entails: Entai
     the two names the other way round. No answer, or no evidence, is attributed to nothing and
     scores 0 without a call.
 
-    The paper averages over questions: see ``bootstrap_interval``.
+    The paper averages over questions: see ``mean_interval``.
 
     Args:
         question: the question, as it was asked.

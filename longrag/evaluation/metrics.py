@@ -1,19 +1,23 @@
 """Every metric under one name, and how sure the mean of one is.
 
-A metric scores one question; ``bootstrap_interval`` turns the scores of many into a mean with its
+A metric scores one question; ``mean_interval`` turns the scores of many into a mean with its
 interval, and ``paired_difference_interval`` compares two systems on the same questions.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import NormalDist
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
 from longrag.errors import InvalidParameterError
 from longrag.evaluation.overlap import Meteor, RougeL, bleu, meteor, rouge_l
+from longrag.evaluation.pairs import PairRecall
 from longrag.evaluation.ranking import (
     all_gold,
     average_precision,
@@ -40,17 +44,18 @@ from longrag.evaluation.text_metrics import (
 __all__ = [
     "Estimate",
     "Meteor",
+    "PairRecall",
     "RougeL",
     "accuracy",
     "all_gold",
     "answer_recall",
     "average_precision",
     "bleu",
-    "bootstrap_interval",
     "contains_exact_match",
     "exact_match",
     "gold_recall",
     "mean_average_precision",
+    "mean_interval",
     "meteor",
     "mrr",
     "ndcg",
@@ -68,6 +73,8 @@ __all__ = [
 
 _BLOCK = 65_536
 """Drawn values held at a time: 1 MB with their indices, which a processor's cache holds."""
+# Differences of equal values that were rounded are this near to one another.
+_ROUNDING: Final = 1e-9
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,19 +88,24 @@ class Estimate:
     left_out: int = 0
 
 
-def bootstrap_interval(
+def mean_interval(
     values: Sequence[float | None] | npt.NDArray[np.generic],
     *,
     confidence: float = 0.95,
     n_resamples: int = 2000,
     random_state: int = 0,
 ) -> Estimate:
-    """Return the mean of per-question values with its percentile bootstrap interval (Efron 1979).
+    """Return the mean of per-question values with its interval.
 
-    Questions are drawn with replacement, and the interval holds the middle ``confidence`` of the
-    means of the draws. ``None`` marks a question the metric is not for; it is left out and counted.
-    One question, or values that are all equal, give an interval of no width, which is not to be
-    read as certainty. The same values and ``random_state`` give the same interval.
+    Where each value is 0 or 1 it is the score interval of a share (Wilson 1927), which has a width
+    also where all are 0 or all are 1. Otherwise it is the percentile bootstrap (Efron 1979):
+    questions are drawn with replacement, and the interval holds the middle ``confidence`` of the
+    means of the draws. Values from 0 to 1 that are all equal, or a single one, have the interval of
+    a share too, since nothing between 0 and 1 varies more than a share of the same mean; equal
+    values beyond have an interval of no width, which is not to be read as certainty.
+
+    ``None`` marks a question the metric is not for; it is left out and counted. The same values and
+    ``random_state`` give the same interval.
 
     Args:
         values: one finite number, True, False or None a question.
@@ -107,7 +119,12 @@ def bootstrap_interval(
     """
     _check_settings(confidence, n_resamples, random_state)
     kept = _checked_values("values", [value for value in values if value is not None])
-    return _estimate(kept, len(values) - len(kept), confidence, n_resamples, random_state)
+    left_out = len(values) - len(kept)
+    equal, inside = _are_equal(kept), bool((kept >= 0).all() and (kept <= 1).all())
+    if ((kept == 0) | (kept == 1)).all() or (equal and inside):
+        mean = float(kept.mean())
+        return Estimate(mean, *_wilson(mean, len(kept), confidence), len(kept), left_out)
+    return _bootstrap(kept, left_out, confidence, n_resamples, random_state)
 
 
 def paired_difference_interval(
@@ -124,8 +141,14 @@ def paired_difference_interval(
     what makes questions easy or hard cancels out. Where either value is None the question is left
     out. An interval that holds 0 leaves open which of the two is better.
 
+    Where all differences are equal, as those of two systems that agree on every question, draws
+    say nothing of the questions that were not asked. If all values are from 0 to 1, the interval
+    then reaches as far as questions of another difference could move the mean whose share is at
+    most the upper end of the score interval of 0 out of n: for two systems that agree on 50
+    questions, from -0.071 to 0.071 (Tango 1998). Otherwise it has no width.
+
     Raises:
-        InvalidParameterError: different numbers of values, or as ``bootstrap_interval``.
+        InvalidParameterError: different numbers of values, or as ``mean_interval``.
     """
     if len(values) != len(baseline):
         raise InvalidParameterError(
@@ -137,14 +160,33 @@ def paired_difference_interval(
         for value, base in zip(values, baseline, strict=True)
         if value is not None and base is not None
     ]
-    differences = _checked_values("values", [value for value, _ in both]) - _checked_values(
-        "baseline", [base for _, base in both]
-    )
-    left_out = len(values) - len(both)
-    return _estimate(differences, left_out, confidence, n_resamples, random_state)
+    ours = _checked_values("values", [value for value, _ in both])
+    theirs = _checked_values("baseline", [base for _, base in both])
+    differences, left_out = ours - theirs, len(values) - len(both)
+    if not _are_equal(differences):
+        return _bootstrap(differences, left_out, confidence, n_resamples, random_state)
+    mean = float(differences.mean())
+    inside = min(ours.min(), theirs.min()) >= 0 and max(ours.max(), theirs.max()) <= 1
+    unseen = _wilson(0, len(both), confidence)[1] if inside else 0.0
+    low, high = mean - unseen * (mean + 1), mean + unseen * (1 - mean)
+    return Estimate(mean, low, high, len(both), left_out)
 
 
-def _estimate(
+def _are_equal(values: npt.NDArray[np.float64]) -> bool:
+    return float(np.ptp(values)) <= _ROUNDING
+
+
+def _wilson(share: float, count: int, confidence: float) -> tuple[float, float]:
+    z = NormalDist().inv_cdf((1 + confidence) / 2)
+    middle = share + z * z / (2 * count)
+    spread = z * math.sqrt(share * (1 - share) / count + (z / (2 * count)) ** 2)
+    scale = 1 + z * z / count
+    # The ends of shares of 0 and 1 are these exactly, but for rounding.
+    low = 0.0 if share == 0 else max((middle - spread) / scale, 0.0)
+    return low, 1.0 if share == 1 else min((middle + spread) / scale, 1.0)
+
+
+def _bootstrap(
     values: npt.NDArray[np.float64],
     left_out: int,
     confidence: float,
@@ -152,7 +194,7 @@ def _estimate(
     random_state: int,
 ) -> Estimate:
     count = len(values)
-    if (values == values[0]).all():
+    if _are_equal(values):
         mean = float(values.mean())
         return Estimate(mean, mean, mean, count, left_out)
     random = np.random.default_rng(random_state)

@@ -163,13 +163,13 @@ def answer_recall(
 
     It must be there as consecutive ``tokens``, so "art" is not found in "Bart". The measure is for
     questions whose answer is a span: where all answers are yes or no, or ``question_type`` says
-    "comparison", the value is None, which ``bootstrap_interval`` leaves out and counts. No texts
+    "comparison", the value is None, which ``mean_interval`` leaves out and counts. No texts
     give False.
 
     Raises:
         InvalidParameterError: ``texts`` is not a sequence of strings, or as ``exact_match``.
     """
-    retrieved = _checked_strings("texts", texts)
+    retrieved = check_strings("texts", texts)
     accepted = check_answers(answers)
     if not is_span_question(accepted, question_type):
         return None
@@ -225,7 +225,8 @@ def check_text(name: str, text: str) -> str:
     return text
 
 
-def _checked_strings(name: str, texts: Sequence[str]) -> Sequence[str]:
+def check_strings(name: str, texts: Sequence[str]) -> Sequence[str]:
+    """Return the texts, or raise ``InvalidParameterError`` when they are not a list of strings."""
     if isinstance(texts, str) or not isinstance(texts, Sequence):
         raise InvalidParameterError(name, texts, "a list of strings", "Put a single one in a list.")
     for at, text in enumerate(texts):
@@ -235,7 +236,7 @@ def _checked_strings(name: str, texts: Sequence[str]) -> Sequence[str]:
 
 def check_answers(answers: Sequence[str], name: str = "answers") -> Sequence[str]:
     """Return the answers, or raise ``InvalidParameterError``: none, a blank one, not strings."""
-    if not _checked_strings(name, answers):
+    if not check_strings(name, answers):
         raise InvalidParameterError(
             name, answers, "at least one string", "A question without any cannot be scored."
         )

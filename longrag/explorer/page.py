@@ -26,7 +26,7 @@ from longrag.explorer.records import (
     way_through_units,
 )
 from longrag.indices.corpus import CorpusIndex
-from longrag.indices.corpus_order import LINK_SOURCES, order_of
+from longrag.indices.corpus_order import order_of
 from longrag.indices.tree import TreeIndex
 from longrag.retrieval.reading import check_token_budget, read_units
 from longrag.retrieval.units import check_k, embed_query
@@ -133,7 +133,7 @@ def explore(
         way: dict[str, Any] = {"question": question, "budget": token_budget}
         if view is not None:
             if units is not None and units.builder.granularity != "unit":
-                order = order_of(units, LINK_SOURCES, units.builder.count_tokens)
+                order = order_of(units)
                 read = yield from order.retrieve(
                     [question],
                     form="units",

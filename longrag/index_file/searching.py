@@ -14,7 +14,7 @@ from longrag.index_file.models import LSA, Generator, load_embedder
 from longrag.index_file.parts import File, open_lsa, open_tree, open_units
 from longrag.index_file.places import Place, locate
 from longrag.indices.corpus import CorpusIndex
-from longrag.indices.corpus_order import LINK_SOURCES, order_of
+from longrag.indices.corpus_order import order_of
 from longrag.indices.tree import TreeIndex
 from longrag.retrieval.reading import check_token_budget
 from longrag.retrieval.tree_search import TreeScorer, collapsed
@@ -261,7 +261,7 @@ class IndexFile:
     ) -> list[Found]:
         units = self.units
         view = units.view()
-        order = order_of(units, LINK_SOURCES, units.builder.count_tokens)
+        order = order_of(units)
         evidence = source == "evidence"
         flow = order.retrieve(
             [question],

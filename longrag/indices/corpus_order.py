@@ -17,7 +17,6 @@ from longrag.ingestion.adjacency import link_array
 from longrag.ingestion.changing_links import ChangingLinks
 from longrag.ingestion.mentions import FollowingSource, LinkSource, TitleMentions
 from longrag.locks import Lock
-from longrag.models.tokens import count_tokens as default_counter
 from longrag.retrieval.assembly import keep_documents, place
 from longrag.retrieval.filters import Recent
 from longrag.retrieval.order import OrderedPassage, PassageOrder
@@ -35,9 +34,7 @@ _KEPT_ORDERS: Final = 8
 _UNITS: Final = 4
 
 
-def order_of(
-    corpus: CorpusIndex, link_sources: Sequence[LinkSource], count_tokens: TokenCounter
-) -> CorpusOrder:
+def order_of(corpus: CorpusIndex, link_sources: Sequence[LinkSource] = LINK_SOURCES) -> CorpusOrder:
     """Return the order of a corpus's passages with these settings.
 
     Retrievers with equal settings share one, so that making a retriever costs nothing.
@@ -46,8 +43,8 @@ def order_of(
         InvalidParameterError: the corpus embeds whole units.
     """
     made: CorpusOrder = corpus.derived.get(
-        ("order", tuple(map(id, link_sources)), id(count_tokens)),
-        lambda: CorpusOrder(corpus, link_sources=link_sources, count_tokens=count_tokens),
+        ("order", tuple(map(id, link_sources))),
+        lambda: CorpusOrder(corpus, link_sources=link_sources),
     )
     return made
 
@@ -58,7 +55,7 @@ class CorpusOrder:
     Links are the corpus's own, by its builder, and those that ``link_sources`` find. What a
     question needs is made at the first one with a filter, and again after a change. A document is
     read once: a change costs the text that it brings, and work on arrays of all passages. Orders
-    are those of a ``PassageOrder`` made anew of the same documents, whatever came before.
+    are those of a ``PassageOrder`` made from the same documents alone, whatever came before.
 
     Args:
         corpus: the documents and vectors.
@@ -76,7 +73,6 @@ class CorpusOrder:
         corpus: CorpusIndex,
         *,
         link_sources: Sequence[LinkSource] = LINK_SOURCES,
-        count_tokens: TokenCounter = default_counter,
     ) -> None:
         if corpus.builder.granularity == "unit":
             raise InvalidParameterError(
@@ -84,7 +80,6 @@ class CorpusOrder:
             )
         self._corpus = corpus
         self._link_sources = tuple(link_sources)
-        self._count_tokens = count_tokens
         self._made: tuple[UnitIndex, Recent[bytes | None, PassageOrder]] | None = None
         # What follows is brought from any state of the corpus to any other by what differs.
         self._following = Lock()
@@ -149,7 +144,7 @@ class CorpusOrder:
             view.index.index.passages(shown),
             links[filled[links].all(axis=1)],
             document_of=document_of,
-            count_tokens=self._count_tokens,
+            count_tokens=self._corpus.builder.count_tokens,
         )
 
     def _follow(self, pages: Mapping[str, Page]) -> None:
@@ -192,6 +187,7 @@ class CorpusOrder:
         k: int | None = None,
         vector: npt.ArrayLike | None = None,
         view: CorpusView | None = None,
+        count_tokens: TokenCounter | None = None,
         shown: Shown | None = None,
     ) -> Flow[list[RetrievedUnit]]:
         """Return what is read for a query, best first; nothing is embedded for an empty index.
@@ -204,6 +200,7 @@ class CorpusOrder:
             k: the most units or passages; None for as many as fit, and 4 units without a budget.
             vector: the query's embedding, when the caller has it.
             view: the documents that may be seen, by default all.
+            count_tokens: counts tokens for the budget; by default as the corpus does.
             shown: returns the text by which a model is shown a unit; by default its own.
 
         Raises:
@@ -230,10 +227,9 @@ class CorpusOrder:
             ranked = map(units.place, found)
         if token_budget is None:
             return whole_units(ranked)
-        return [
-            cut
-            for _, cut in read(ranked, token_budget, count_tokens=self._count_tokens, shown=shown)
-        ]
+        count_tokens = count_tokens or self._corpus.builder.count_tokens
+        cuts = read(ranked, token_budget, count_tokens=count_tokens, shown=shown)
+        return [cut for _, cut in cuts]
 
 
 class _UnitsOf:

@@ -157,7 +157,7 @@ def test_a_component_answers_in_another_process_as_it_does_here(components, name
 def test_an_index_in_another_process_follows_its_database(components):
     made, _ = components
     copied = pickle.loads(pickle.dumps(made["LongRAGIndex in a database"]))
-    index = made["LongRAGIndex in a database"]._units_index
+    index = made["LongRAGIndex in a database"]._index
     index.insert(Document(text="The mill has a new owner, Anna de Wit.", id_="d9"))
     found = copied.retrieve("Who is the new owner of the mill?")
     assert any("Anna de Wit" in one.text for one in found)

@@ -1,4 +1,4 @@
-"""The order of an index that changes is that of one made anew, and its parts likewise."""
+"""The order of an index that changes is that of one made from its documents alone, and its parts likewise."""
 
 import re
 from collections import Counter

@@ -3,6 +3,7 @@
 Reading and making questions belongs here. What is done with them does not.
 """
 
+from longrag.evaluation.datasets.beir import read_beir
 from longrag.evaluation.datasets.dataset import Dataset, GivenVectors, PassageSpan, Question
 from longrag.evaluation.datasets.files import read_folder, read_prepared, read_questions
 from longrag.evaluation.datasets.made import (
@@ -20,6 +21,7 @@ __all__ = [
     "PassageSpan",
     "Question",
     "make_questions",
+    "read_beir",
     "read_folder",
     "read_prepared",
     "read_questions",

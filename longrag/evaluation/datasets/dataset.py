@@ -24,7 +24,8 @@ class Question:
 
     ``answers`` are the accepted answers, ``gold_ids`` the documents that hold what it needs; either
     may be empty, and the measures that need it are then left out. ``options`` are the choices of a
-    multiple choice, one of which is the first of ``answers``.
+    multiple choice, one of which is the first of ``answers``. ``grades`` says how relevant each of
+    ``gold_ids`` is, above 0; without them all are equally so.
     """
 
     id: str
@@ -33,10 +34,23 @@ class Question:
     gold_ids: tuple[str, ...] = ()
     type: str = ""
     options: tuple[str, ...] = ()
+    grades: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
+        if self.grades and (len(self.grades) != len(self.gold_ids) or min(self.grades) <= 0):
+            raise InvalidParameterError(
+                f"the grades of question {self.id!r}",
+                self.grades,
+                f"one above 0 for each of its {len(self.gold_ids)} gold_ids",
+            )
         if not isinstance(self.text, str) or not self.text.strip():
             raise InvalidParameterError(f"the question {self.id!r}", self.text, "some text")
+
+    @property
+    def relevant(self) -> dict[str, int]:
+        """The gold documents with their grades."""
+        grades = self.grades or (1,) * len(self.gold_ids)
+        return dict(zip(self.gold_ids, grades, strict=True))
 
 
 class PassageSpan(NamedTuple):
@@ -129,6 +143,8 @@ class Dataset:
         for question in self.questions:
             _feed(digest, question.id, question.text, *question.answers, "gold", *question.gold_ids)
             _feed(digest, question.type, *question.options)
+            if question.grades:
+                _feed(digest, "grades", *map(str, question.grades))
         return digest.hexdigest()[:16]
 
     def parts(self) -> Iterator[Dataset]:
@@ -141,7 +157,9 @@ class Dataset:
             return
         asked: dict[str, list[Question]] = {}
         for question in self.questions:
-            asked.setdefault(question.gold_ids[0], []).append(replace(question, gold_ids=()))
+            asked.setdefault(question.gold_ids[0], []).append(
+                replace(question, gold_ids=(), grades=())
+            )
         for at, document in enumerate(self.documents):
             if document.id in asked:
                 given = None if self.given is None else self.given.of_document(at)

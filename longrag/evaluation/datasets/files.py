@@ -149,7 +149,17 @@ def _open(path: PathLike) -> TextIO:
 
 
 def _rows(path: PathLike) -> Iterator[dict[str, Any]]:
+    return (row for _, row in numbered_rows(path))
+
+
+def numbered_rows(path: PathLike) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Yield the objects of JSON lines with the numbers of their lines, from 1.
+
+    Raises:
+        InvalidDocumentError: there is no such file, or a line is not a JSON object; names the line.
+    """
     with _open(path) as lines:
+        number = 0
         try:
             for number, line in enumerate(lines, start=1):
                 if line.strip():
@@ -158,12 +168,14 @@ def _rows(path: PathLike) -> Iterator[dict[str, Any]]:
                         raise InvalidDocumentError(
                             f"line {number} of {path} must be a JSON object, got {row!r}"
                         )
-                    yield row
+                    yield number, row
         # Brackets nested a thousand deep raise the last.
         except (ValueError, OSError, EOFError, RecursionError) as error:
             if isinstance(error, InvalidDocumentError):
                 raise
-            raise InvalidDocumentError(f"{path} cannot be read: {error}") from error
+            # A line whose bytes cannot be decoded is not counted, nor its neighbours.
+            where = f"line {number} of {path}" if isinstance(error, json.JSONDecodeError) else path
+            raise InvalidDocumentError(f"{where} cannot be read: {error}") from error
 
 
 def _field(row: Mapping[str, Any], name: str, path: PathLike) -> Any:

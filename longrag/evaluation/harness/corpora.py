@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, TypeAlias, TypeVar
@@ -14,7 +15,7 @@ from longrag.decoding import RichesDecoder
 from longrag.errors import InvalidParameterError
 from longrag.evaluation.datasets import Dataset, PassageSpan, Question
 from longrag.evaluation.harness.metering import Costs, Models, Vectors
-from longrag.evaluation.harness.settings import Pipeline, Settings
+from longrag.evaluation.harness.settings import Pipeline, Settings, is_blind
 from longrag.indexing import (
     ExtractiveSummarizer,
     KeyIndex,
@@ -30,6 +31,7 @@ from longrag.ingestion import build_units, chunk_spans, group_documents, sentenc
 from longrag.ingestion.relations import TitleMentions
 from longrag.ingestion.units import document_sizes, titled_text
 from longrag.models.embedder import Embedder, LsaEmbedder
+from longrag.models.words import STOPWORDS, terms
 from longrag.retrieval import MaxPIndex
 from longrag.retrieval.order import PassageOrder
 from longrag.types import Chunk, Document, LongUnit, Member
@@ -138,7 +140,8 @@ class Corpus:
     def prepare_questions(self, pipeline: Pipeline, settings: Settings) -> None:
         """Make the vectors of all questions, where a pipeline of the package needs them."""
         ranked = settings.unit in ("passage", "document", "long unit", "quote")
-        vectors = pipeline.make is None and not (ranked and settings.search == "keywords")
+        blind = is_blind(settings) or (ranked and settings.search == "keywords")
+        vectors = pipeline.make is None and not blind
         if vectors and self.dataset.questions:
             name, size = self.embedder_name(settings), self.chunk_size(settings)
             self.question_vector(self.dataset.questions[0], name, size)
@@ -224,6 +227,25 @@ class Corpus:
             )
 
         return self._once(("order", name, size), build)
+
+    def frequent_words(self) -> list[str]:
+        """Return the content words of the corpus, the most frequent first, as they are met first.
+
+        Forms of one stem count together; of those equally frequent the earlier comes first.
+        """
+
+        def count() -> list[str]:
+            counts: Counter[str] = Counter()
+            forms: dict[str, str] = {}
+            for document in self.documents:
+                for term, (start, end) in terms(document.text):
+                    form = document.text[start:end]
+                    if form.casefold() not in STOPWORDS:
+                        counts[term] += 1
+                        forms.setdefault(term, form)
+            return [forms[term] for term, _ in counts.most_common()]
+
+        return self._once(("frequent words",), count)
 
     def decoder(self, chunk_size: int | None, settings: Mapping[str, Any]) -> RichesDecoder:
         """Return a RICHES decoder over the sentences of the passages; the keys are made once.

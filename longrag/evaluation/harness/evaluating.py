@@ -17,9 +17,10 @@ from longrag.evaluation.datasets import Dataset, Question
 from longrag.evaluation.harness.corpora import GIVEN, LSA, Corpus
 from longrag.evaluation.harness.metering import Costs, Generator, Models
 from longrag.evaluation.harness.outcomes import Outcome, System
-from longrag.evaluation.harness.report import Report, Result
+from longrag.evaluation.harness.report import Report
+from longrag.evaluation.harness.result import Result
 from longrag.evaluation.harness.run_files import RunFile
-from longrag.evaluation.harness.scoring import Scorer
+from longrag.evaluation.harness.scoring import MEASURES, Scorer
 from longrag.evaluation.harness.settings import PIPELINES, Pipeline, Variant, variants
 from longrag.evaluation.harness.systems import build_system
 from longrag.evaluation.judged import Judged, judge_answer
@@ -120,12 +121,14 @@ def evaluate(
     for dataset in datasets:
         _check_models(planned, Corpus(dataset, models))
     results = []
+    gold: dict[str, dict[str, dict[str, int]]] = {one.name: {} for one in datasets}
     for dataset in datasets:
         rows: list[list[dict[str, Any]]] = [[] for _ in planned]
         built: list[Counter[str]] = [Counter() for _ in planned]
         for part in dataset.sample(questions, seed=seed).parts():
             corpus = Corpus(part, models)
-            finish = partial(_finish, corpus=corpus, scorer=Scorer(count_tokens), judge=judge)
+            gold[dataset.name] |= {one.id: one.relevant for one in part.questions if one.gold_ids}
+            finish = partial(_finish, corpus=corpus, scorer=Scorer(count_tokens, part), judge=judge)
             for at, variant in enumerate(planned):
                 identity = _identity(part, variant, corpus, judge, names or {})
                 path = kept and kept / "runs" / _file_name(part, variant, identity)
@@ -142,6 +145,7 @@ def evaluate(
         seed=seed,
         made={one.name: one.made for one in datasets if one.made},
         sizes={one.name: len(one.documents) for one in datasets},
+        gold=gold,
     )
 
 
@@ -301,6 +305,8 @@ def _identity(
         "llm": corpus.models.generate is not None,
         "language_model": _model_name(corpus.models) if variant.settings.unit == "quote" else "",
         "judge": judge is not None,
+        # Results without a measure that came later are asked again.
+        "measures": list(MEASURES),
         "names": dict(sorted(names.items())),
     }
 

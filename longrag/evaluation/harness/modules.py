@@ -13,7 +13,7 @@ from longrag.calls import Flow, run
 from longrag.evaluation.datasets import Question
 from longrag.evaluation.harness.corpora import Corpus
 from longrag.evaluation.harness.outcomes import Found, Outcome, Vector, documents_of, read_outcome
-from longrag.evaluation.harness.settings import Settings
+from longrag.evaluation.harness.settings import Settings, is_blind
 from longrag.recipes import Passage, Recipe, compressing, reranking, search_each
 from longrag.refinement import compress_abstractive, compress_extractive, repack
 from longrag.retrieval import QueryClassifier, QueryTexts, decompose, hyde, rewrite
@@ -58,9 +58,9 @@ class ModularSystem:
         return list(found)[: self.settings.k]
 
     def vector(self, question: Question) -> Vector:
-        """Return a question's vector; an empty one where the search is by keywords alone."""
+        """Return a question's vector; an empty one where the search needs none."""
         ranked = self.settings.unit in ("passage", "document", "long unit")
-        if ranked and self.settings.search == "keywords":
+        if is_blind(self.settings) or (ranked and self.settings.search == "keywords"):
             return np.empty(0, np.float32)
         return self.corpus.question_vector(question, self._embedder, self._chunk_size)
 

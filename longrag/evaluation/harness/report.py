@@ -5,104 +5,31 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from functools import cached_property
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from longrag.errors import InvalidParameterError
+from longrag.evaluation.harness.choosing import (
+    MARGIN,
+    Choice,
+    Rule,
+    choose_pipeline,
+    shown,
+    signed,
+)
 from longrag.evaluation.harness.judging import agreement
 from longrag.evaluation.harness.plots import Bar, Point, draw_bars, draw_lines
+from longrag.evaluation.harness.result import COSTS, Result
 from longrag.evaluation.harness.scoring import MEASURES
-from longrag.evaluation.harness.settings import Settings
+from longrag.evaluation.harness.trec import trec_qrels, trec_run
 from longrag.evaluation.judged import JUDGED
 from longrag.evaluation.metrics import (
     Estimate,
-    bootstrap_interval,
+    mean_interval,
     paired_difference_interval,
 )
-
-Row = Mapping[str, Any]
-
-COSTS: Final[Mapping[str, Callable[[Row], float]]] = {
-    "tokens": lambda row: row["tokens"] + row["costs"]["prompt_tokens"],
-    "seconds": lambda row: row["costs"]["seconds"],
-    "cpu": lambda row: row["costs"]["cpu"],
-    "calls": lambda row: row["costs"]["calls"],
-}
-"""What "cheap" may mean: tokens read and sent, seconds, CPU seconds, or model calls a question."""
-
-
-_SAME_COST: Final = 1.02
-
-
-@dataclass(frozen=True, eq=False)
-class Result:
-    """What one pipeline with one choice of settings gave for one data set.
-
-    ``rows`` are its results, one a question in the order of the data set; ``build`` is what its
-    index cost, as if it had been built alone.
-    """
-
-    dataset: str
-    label: str
-    settings: Settings
-    rows: Sequence[Row]
-    build: Mapping[str, float]
-
-    @cached_property
-    def measures(self) -> tuple[str, ...]:
-        """The measures that at least one question has a value for, in the order of the tables."""
-        names = [*MEASURES, *JUDGED]
-        held = {
-            name
-            for row in self.rows
-            for name, value in {**row["measures"], **row.get("judged", {})}.items()
-            if value is not None
-        }
-        return tuple(name for name in names if name in held)
-
-    def values(self, measure: str) -> list[float | None]:
-        """Return a measure of each question; None where it has none."""
-        part = "judged" if measure in JUDGED else "measures"
-        return [row.get(part, {}).get(measure) for row in self.rows]
-
-    def mean_cost(self, cost: str) -> float:
-        """Return the mean cost of a question."""
-        return math.fsum(COSTS[cost](row) for row in self.rows) / len(self.rows)
-
-
-@dataclass(frozen=True, slots=True)
-class Choice:
-    """The cheapest pipeline that is not surely worse than the best, for one data set.
-
-    ``difference`` is its measure less the best one's, question by question. ``kept`` are the labels
-    of all that are not surely worse, cheapest first.
-    """
-
-    dataset: str
-    measure: str
-    cost: str
-    label: str
-    best: str
-    difference: Estimate
-    saved: float
-    kept: tuple[str, ...]
-
-    def __str__(self) -> str:
-        """Say what was chosen, and why."""
-        if self.label == self.best:
-            return (
-                f"{self.dataset}: choose {self.label!r}. It has the best {self.measure}, and"
-                f" nothing cheaper in {self.cost} is as good."
-            )
-        gap = self.difference
-        return (
-            f"{self.dataset}: choose {self.label!r}. Its {self.measure} is {gap.mean:+.3f}"
-            f" [{gap.low:+.3f}, {gap.high:+.3f}] against {self.best!r}, which is not surely"
-            f" better, and it saves {self.saved:.0%} of the {self.cost}."
-        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -114,6 +41,7 @@ class Report:
         seed: draws the samples of the intervals.
         made: by data set, how its questions were made where no person wrote them.
         sizes: by data set, the number of documents.
+        gold: by data set and question, the grades of the gold documents.
         confidence: of the intervals.
     """
 
@@ -121,6 +49,7 @@ class Report:
     seed: int = 0
     made: Mapping[str, str] = field(default_factory=dict)
     sizes: Mapping[str, int] = field(default_factory=dict)
+    gold: Mapping[str, Mapping[str, Mapping[str, int]]] = field(default_factory=dict)
     confidence: float = 0.95
     # Intervals that were drawn, by the result they are of, which lives as long as the report.
     _means: dict[tuple[int, str], Estimate | None] = field(default_factory=dict, repr=False)
@@ -142,7 +71,7 @@ class Report:
             values = result.values(measure)
             self._means[key] = None
             if any(value is not None for value in values):
-                self._means[key] = bootstrap_interval(
+                self._means[key] = mean_interval(
                     values, confidence=self.confidence, random_state=self.seed
                 )
         return self._means[key]
@@ -163,9 +92,9 @@ class Report:
         """Return the measure that results are compared by unless another is named.
 
         It is the last one in the chain from retrieval to the answer that at least half of the
-        questions have: accuracy of options, F1 of a reader, coverage, AR, or R.
+        questions have: accuracy of options, F1 of a reader, pairs, AR, or R.
         """
-        for name in ("accuracy", "F1", "coverage", "AR", "R"):
+        for name in ("accuracy", "F1", "pairs", "AR", "R"):
             for one in self.of(dataset):
                 held = sum(value is not None for value in one.values(name))
                 if 2 * held >= len(one.rows) > 0:
@@ -175,49 +104,45 @@ class Report:
         )
 
     def choose(
-        self, *, measure: str | None = None, cost: str = "tokens", dataset: str | None = None
+        self,
+        *,
+        measure: str | None = None,
+        cost: str = "tokens",
+        dataset: str | None = None,
+        margin: float = MARGIN,
     ) -> list[Choice]:
-        """Name the cheapest pipeline that is not surely worse than the best, per data set.
+        """Name the cheapest pipeline that is surely as good as the best but for a margin.
 
-        A pipeline is surely worse where the whole interval of its paired differences to the best
-        lies below 0. Costs within 2 % of one another count as equal. Where few questions were asked
-        little is sure, and the cheapest is chosen: look at the interval.
+        The choice is made on one half of the questions, drawn by the seed: the best is the one of
+        the highest mean, and a pipeline is within the margin where the interval of its paired
+        differences to the best does not reach below ``-margin``. Where nothing cheaper is, as often
+        with few questions, it is the best itself. The other half tells what the chosen one is worth
+        on questions that it was not chosen by. Costs within 2 % of one another count as equal, and
+        controls that nobody would run (random passages, a list of words) are not chosen.
 
         Args:
             measure: what is good; by default see ``main_measure``.
             cost: what is cheap, one of ``COSTS``.
             dataset: one data set alone.
+            margin: how much of the measure may be given up, at least 0.
 
         Raises:
-            InvalidParameterError: no such measure, cost or data set.
+            InvalidParameterError: no such measure, cost or data set, or another margin.
         """
         if cost not in COSTS:
             raise InvalidParameterError("cost", cost, f"one of {sorted(COSTS)}")
         if dataset is not None and dataset not in self.datasets:
             raise InvalidParameterError("dataset", dataset, f"one of {list(self.datasets)}")
+        number = isinstance(margin, int | float) and not isinstance(margin, bool)
+        if not (number and math.isfinite(margin) and margin >= 0):
+            raise InvalidParameterError("margin", margin, "a finite number of at least 0")
         names = self.datasets if dataset is None else (dataset,)
-        return [self._choose(name, measure or self.main_measure(name), cost) for name in names]
-
-    def _choose(self, dataset: str, measure: str, cost: str) -> Choice:
-        there = [one for one in self.of(dataset) if measure in one.measures]
-        if not there:
-            held = sorted({name for one in self.of(dataset) for name in one.measures})
-            raise InvalidParameterError("measure", measure, f"one of {held}")
-        means = {id(one): self.mean(one, measure) for one in there}
-        best = max(there, key=lambda one: (means[id(one)].mean, -one.mean_cost(cost)))  # type: ignore[union-attr]
-        gaps = [(one, self.difference(one, best, measure)) for one in there]
-        kept = sorted(
-            ((one, gap) for one, gap in gaps if gap.high >= 0 or one is best),
-            key=lambda pair: (pair[0].mean_cost(cost), -pair[1].mean),
-        )
-        # Costs this near are the same; the better of two that cost the same is the better choice.
-        least = _SAME_COST * kept[0][0].mean_cost(cost)
-        alike = [pair for pair in kept if pair[0].mean_cost(cost) <= least]
-        chosen, gap = max(alike, key=lambda pair: pair[1].mean)
-        most = best.mean_cost(cost)
-        saved = 1 - chosen.mean_cost(cost) / most if most else 0.0
-        labels = tuple(one.label for one, _ in kept)
-        return Choice(dataset, measure, cost, chosen.label, best.label, gap, saved, labels)
+        found = []
+        for name in names:
+            good = measure or self.main_measure(name)
+            rule = Rule(good, cost, margin, self.seed, self.confidence)
+            found.append(choose_pipeline(self.of(name), rule))
+        return found
 
     def table(self, dataset: str) -> str:
         """Return the measures of a data set as a Markdown table, each with its interval.
@@ -234,8 +159,8 @@ class Report:
         body = []
         for one in results:
             read = sum(row["tokens"] for row in one.rows) / len(one.rows)
-            cells = [_shown(self.mean(one, name)) for name in names]
-            gap = _signed(self.difference(one, best, main)) if main in one.measures else "-"
+            cells = [shown(self.mean(one, name)) for name in names]
+            gap = signed(self.difference(one, best, main)) if main in one.measures else "-"
             body.append([one.label, f"{read:,.0f}", *cells, "best" if one is best else gap])
         return _markdown(head, body)
 
@@ -347,14 +272,31 @@ class Report:
                 found[f"{name}-{measure}-budget"] = draw_lines(title, "token budget", lines)
         return found
 
+    def trec(self) -> dict[str, str]:
+        """Return judgements and runs in TREC's format by name; see ``write``."""
+        found = {}
+        for name in self.datasets:
+            if self.gold.get(name):
+                found[f"{name}.qrels"] = trec_qrels(self.gold[name])
+                for one in self.of(name):
+                    found[f"{name}.{one.label}.run"] = trec_run(one.rows, one.label)
+        return found
+
     def write(self, folder: str | os.PathLike[str]) -> list[Path]:
-        """Write ``results.md``, ``results.json`` and the pictures, and return their paths."""
+        """Write tables, values, pictures and files of TREC, and return their paths.
+
+        They are ``results.md``, ``results.json``, SVG files, and in ``trec`` for each data set with
+        gold documents its judgements (``DATASET.qrels``) and a run of each pipeline
+        (``DATASET.PIPELINE.run``), of the best 100 documents. A question for which nothing was
+        found has no line in a run, as usual.
+        """
         root = Path(folder)
-        root.mkdir(parents=True, exist_ok=True)
+        (root / "trec").mkdir(parents=True, exist_ok=True)
         texts = {
             "results.md": self.markdown(),
             "results.json": json.dumps(self.record(), indent=1),
             **{f"{_file_stem(name)}.svg": picture for name, picture in self.plots().items()},
+            **{f"trec/{_file_stem(name)}": text for name, text in self.trec().items()},
         }
         for name, text in texts.items():
             (root / name).write_text(text, encoding="utf-8")
@@ -368,16 +310,6 @@ def _file_stem(name: str) -> str:
 def _mean(values: Any) -> float:
     listed = list(values)
     return math.fsum(listed) / len(listed)
-
-
-def _shown(estimate: Estimate | None) -> str:
-    if estimate is None:
-        return "-"
-    return f"{estimate.mean:.3f} [{estimate.low:.3f}, {estimate.high:.3f}]"
-
-
-def _signed(gap: Estimate) -> str:
-    return f"{gap.mean:+.3f} [{gap.low:+.3f}, {gap.high:+.3f}]"
 
 
 def _markdown(head: Sequence[str], body: Sequence[Sequence[str]]) -> str:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import unicodedata
 from collections.abc import Sequence
-from statistics import fmean
+from functools import cached_property
 from typing import Final, TypeAlias
 
-from longrag.evaluation.datasets import Question
+from longrag.evaluation.datasets import Dataset, Question
 from longrag.evaluation.harness.outcomes import Outcome
 from longrag.evaluation.overlap import rouge_l
+from longrag.evaluation.pairs import PairRecall
 from longrag.evaluation.ranking import gold_recall, ndcg
 from longrag.evaluation.text_metrics import (
     exact_match,
@@ -18,7 +19,6 @@ from longrag.evaluation.text_metrics import (
     token_f1,
     tokens,
 )
-from longrag.models.words import content_terms
 from longrag.types import TokenCounter
 
 Measures: TypeAlias = dict[str, float | None]
@@ -28,7 +28,7 @@ MEASURES: Final = {
     "recall": "share of the gold documents that are among what is read",
     "nDCG": "gain of the gold documents by their ranks",
     "AR": "an answer is in what is read",
-    "coverage": "share of an answer's content words that are in what is read, for long answers",
+    "pairs": "share of the places that a long answer's pairs of words name that are read",
     "EM": "the reader's answer equals an accepted one",
     "refined EM": "or one contains the other (LongRAG 6.2)",
     "F1": "tokens that the reader's answer shares with an accepted one",
@@ -47,12 +47,12 @@ class Scorer:
 
     Args:
         counter: counts the tokens that are read.
+        dataset: what the questions are asked of.
     """
 
-    def __init__(self, counter: TokenCounter) -> None:
-        self._counter = counter
+    def __init__(self, counter: TokenCounter, dataset: Dataset) -> None:
+        self._counter, self._dataset = counter, dataset
         self._wanted: dict[tuple[tuple[str, ...], str], list[list[str]] | None] = {}
-        self._words: dict[tuple[str, ...], list[frozenset[str]]] = {}
 
     def tokens_of(self, outcome: Outcome) -> int:
         """Return the tokens of all texts that are read."""
@@ -69,25 +69,22 @@ class Scorer:
         if question.gold_ids:
             share = gold_recall(outcome.ranking, question.gold_ids)
             found |= {"R": float(share == 1), "recall": share}
-            found["nDCG"] = ndcg(outcome.ranking, question.gold_ids)
+            found["nDCG"] = ndcg(outcome.ranking, question.relevant)
         if question.answers:
             found["AR"] = self._answer_recall(question, outcome)
             if _is_long(question):
-                found["coverage"] = self._coverage(question, outcome)
+                read = [one.text for one in outcome.found]
+                found["pairs"] = self._pairs.score(read, question.answers)
             if outcome.answer is not None:
                 found |= _answer_measures(question, outcome.answer)
         return found
 
-    def _coverage(self, question: Question, outcome: Outcome) -> float | None:
-        """Return the mean over the accepted answers of the share of their words that are read."""
-        if question.answers not in self._words:
-            held = (frozenset(content_terms(answer)) for answer in question.answers)
-            self._words[question.answers] = [words for words in held if words]
-        accepted = self._words[question.answers]
-        if not accepted:
-            return None
-        read = {word for one in outcome.found for word in content_terms(one.text)}
-        return fmean(len(words & read) / len(words) for words in accepted)
+    @cached_property
+    def _pairs(self) -> PairRecall:
+        documents = self._dataset.documents
+        corpus = [text for one in documents for text in (one.title, one.text)]
+        long = (one.answers for one in self._dataset.questions if one.answers and _is_long(one))
+        return PairRecall(corpus, [answer for answers in long for answer in answers])
 
     def _answer_recall(self, question: Question, outcome: Outcome) -> float | None:
         key = question.answers, question.type

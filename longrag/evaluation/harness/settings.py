@@ -15,11 +15,11 @@ from longrag.retrieval.fusion import check_alpha
 from longrag.retrieval.reading import check_token_budget
 
 Unit: TypeAlias = Literal[
-    "passage", "document", "long unit", "evidence", "tree", "traversal", "quote"
+    "passage", "document", "long unit", "evidence", "tree", "traversal", "quote", "words"
 ]
 """What is retrieved."""
 
-Search: TypeAlias = Literal["dense", "keywords", "hybrid", "rrf", "neighbours"]
+Search: TypeAlias = Literal["dense", "keywords", "hybrid", "rrf", "neighbours", "random"]
 """How passages, documents and long units are ranked."""
 
 Summarizer: TypeAlias = Literal["default", "extractive", "keywords", "llm"]
@@ -45,10 +45,13 @@ class Settings:
         unit: what is retrieved: passages of ``chunk_size``, whole documents, long units of linked
             documents (LongRAG), evidence, a tree of summaries taken at once or walked down
             (RAPTOR), sentences that a constrained language model quotes from the passages found
-            (RICHES).
+            (RICHES), or, as a control, a list of the corpus' most frequent content words, the same
+            for every question.
         search: how passages, documents and long units are ranked: by vectors, by BM25, by both
             added (``fuse``) or by the sum of reciprocal ranks; "neighbours" puts after each of the
-            best five of a hybrid search the documents that its title mentions link it to.
+            best five of a hybrid search the documents that its title mentions link it to. As a
+            control, "random" draws them by the question's text alone, the same at each run; within
+            a larger budget the same come first.
         alpha: the weight of the keywords in a hybrid search.
         embedder: the name of an embedder that ``evaluate`` is given; "given" takes the vectors of
             the data set.
@@ -136,6 +139,8 @@ PIPELINES: Final[Mapping[str, Settings]] = {
     "hybrid units": Settings(unit="long unit", search="hybrid"),
     "rrf": Settings(search="rrf"),
     "neighbours": Settings(search="neighbours", alpha=1.0),
+    "random": Settings(search="random"),
+    "word list": Settings(unit="words"),
     "riches": Settings(unit="quote", candidates=6),
     "balanced efficiency": Settings(
         search="hybrid", gate="default", repack="reverse", compress="extractive"
@@ -149,6 +154,9 @@ PIPELINES: Final[Mapping[str, Settings]] = {
     ),
 }
 """The pipelines that have a name. The two recipes rerank when they are given ``rerank``."""
+
+CONTROLS: Final = ("hybrid", "bm25", "random", "word list")
+"""The names of ``PIPELINES`` that stand in every table: what is simple, and what reads blindly."""
 
 ABLATIONS: Final[Mapping[str, Sequence[Any]]] = {
     "unit": ("passage", "long unit", "evidence"),
@@ -262,6 +270,40 @@ def variants(
     return found
 
 
+def with_controls(pipelines: Sequence[Pipeline], *, answers: bool = True) -> list[Pipeline]:
+    """Return the pipelines, and after them the controls that are not among them.
+
+    A control reads as the first pipeline does: with its budget, ``k``, embedder, passages and
+    reader. Budgets of several sizes belong in a grid, which holds for the controls too.
+
+    Args:
+        pipelines: what is compared.
+        answers: whether any question has answers, without which a list of words finds nothing.
+    """
+    if not pipelines:
+        return []
+    first = pipelines[0].settings
+    shared = {name: getattr(first, name) for name in _SHARED}
+    there = [(one.settings.unit, one.settings.search) for one in pipelines if one.make is None]
+    names = {one.name for one in pipelines}
+    controls = [
+        Pipeline.named(name, **shared) for name in CONTROLS if answers or name != "word list"
+    ]
+    return [
+        *pipelines,
+        *(
+            one
+            for one in controls
+            if one.name not in names and (one.settings.unit, one.settings.search) not in there
+        ),
+    ]
+
+
+def is_blind(settings: Settings) -> bool:
+    """Tell whether what is read has nothing to do with the question: the controls of that kind."""
+    return settings.unit == "words" or settings.search == "random"
+
+
 def change(settings: Settings, changes: Mapping[str, Any]) -> Settings:
     """Return settings with some of them changed.
 
@@ -313,6 +355,8 @@ def given_settings(make: Callable[..., object]) -> set[str] | None:
 _OUTSIDE: Final = {"k", "token_budget", "reader"}
 _RANKED: Final = ("passage", "document", "long unit", "quote")
 _TREES: Final = ("tree", "traversal")
+# What a control has in common with what it is compared with.
+_SHARED: Final = ("k", "token_budget", "embedder", "chunk_size", "reader")
 _AROUND: Final = ("gate", "transform", "rerank", "repack", "compress", "reader")
 
 
@@ -331,7 +375,8 @@ def _idle(pipeline: Pipeline, settings: Settings) -> set[str]:
         names = given_settings(pipeline.make)
         return set() if names is None else set(NAMES) - names - _OUTSIDE
     unit, ranked, quoting = settings.unit, settings.unit in _RANKED, settings.unit == "quote"
-    keywords = ranked and settings.search == "keywords" and settings.compress == "off"
+    no_vectors = unit == "words" or (ranked and settings.search in ("keywords", "random"))
+    unembedded = no_vectors and settings.compress == "off" and not quoting
     unread = {
         "search": not ranked,
         "alpha": not ranked or settings.search not in ("hybrid", "neighbours"),
@@ -341,7 +386,8 @@ def _idle(pipeline: Pipeline, settings: Settings) -> set[str]:
         "summarizer": unit not in _TREES,
         "ratio": settings.compress == "off",
         "candidates": settings.rerank == "off" and not quoting,
-        "embedder": keywords and not quoting and settings.chunk_size is not None,
+        "embedder": unembedded and (unit == "words" or settings.chunk_size is not None),
+        "chunk_size": unit == "words" and settings.compress == "off",
         "quotes": not quoting,
         **dict.fromkeys(_AROUND, quoting),
     }

@@ -9,6 +9,7 @@ from longrag.evaluation.harness.outcomes import System
 from longrag.evaluation.harness.quoting import RichesSystem
 from longrag.evaluation.harness.settings import Pipeline, Settings
 from longrag.evaluation.harness.unit_search import UnitSystem
+from longrag.evaluation.harness.word_list import WordListSystem
 
 
 def build_system(pipeline: Pipeline, settings: Settings, corpus: Corpus) -> System:
@@ -27,4 +28,6 @@ def build_system(pipeline: Pipeline, settings: Settings, corpus: Corpus) -> Syst
         return RichesSystem(settings, corpus)
     if settings.unit == "evidence":
         return EvidenceSystem(settings, corpus)
+    if settings.unit == "words":
+        return WordListSystem(settings, corpus)
     return UnitSystem(settings, corpus)

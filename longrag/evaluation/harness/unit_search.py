@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from hashlib import sha256
 from typing import Final, TypeAlias
 
 import numpy as np
@@ -32,9 +33,10 @@ class UnitSystem(ModularSystem):
         super().__init__(settings, corpus)
         self._units, self._unit_of = corpus.units(settings)
         self._spans = corpus.spans(self._chunk_size)
-        self._index = None if settings.search == "keywords" else corpus.index(settings)
-        self._keywords = None
-        if settings.search != "dense":
+        self._index = self._keywords = None
+        if settings.search not in ("keywords", "random"):
+            self._index = corpus.index(settings)
+        if settings.search not in ("dense", "random"):
             keywords = corpus.keywords(settings)
             of = {number_id(at): number_id(u) for at, u in enumerate(self._unit_of.tolist())}
             self._keywords = keywords.by_unit(of)
@@ -72,6 +74,8 @@ class UnitSystem(ModularSystem):
             return self._sparse(query, depth)
         if search == "neighbours":
             return self._neighbours(query, vector, depth)
+        if search == "random":
+            return self._random(query, depth)
         wanted = max(depth, _FUSED)
         sparse, dense = dict(self._sparse(query, wanted)), dict(self._dense(vector, wanted))
         if search == "hybrid":
@@ -92,6 +96,14 @@ class UnitSystem(ModularSystem):
         found = self._keywords.search(query, depth)
         self._best = {int(id_): int(passage) for id_, _, passage in found} | self._best
         return [(int(id_), score) for id_, score, _ in found]
+
+    def _random(self, query: str, depth: int) -> Ranking:
+        """Draw passages by the question's text, and return their units in the order of drawing."""
+        seed = sha256(query.encode("utf-8", "surrogatepass")).digest()
+        drawn = np.random.default_rng(list(seed)).permutation(len(self._spans))
+        for passage in drawn.tolist():
+            self._best.setdefault(int(self._unit_of[passage]), passage)
+        return [(unit, -float(at)) for at, unit in enumerate(list(self._best)[:depth])]
 
     def _neighbours(self, query: str, vector: Vector, depth: int) -> Ranking:
         """Put after each of the best five up to five that are linked to it, by the same score."""

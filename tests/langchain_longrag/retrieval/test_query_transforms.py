@@ -57,7 +57,8 @@ async def test_hyde_searches_a_store_with_the_mean_of_all_vectors(embedding):
 
 
 def without_score(document):
-    metadata = {key: value for key, value in document.metadata.items() if key != "score"}
+    scores = ("score", "passages")
+    metadata = {key: value for key, value in document.metadata.items() if key not in scores}
     return document.model_copy(update={"metadata": metadata})
 
 
@@ -69,7 +70,7 @@ async def test_hyde_searches_long_units_with_the_mean_of_all_vectors(embedding):
     for beneath in (
         MaxPRetriever(documents=nodes, embedding=embedding),
         MaxPRetriever(vectorstore=memory_store(chunks, embedding)),
-        LongRAGIndex.from_documents(PAGES, embedding),
+        LongRAGIndex.from_documents(PAGES, embedding, mode="maxp"),
     ):
         retriever = QueryTransformRetriever(
             retriever=beneath, llm=replying(lambda _: "old harbour7"), k=3

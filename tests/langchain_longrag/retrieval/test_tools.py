@@ -100,10 +100,10 @@ def test_documents_of_one_unit_keep_their_own_metadata():
             ]
         )
     ]
-    # The second does not fit at all.
+    # The second ends what is read, where it does not fit.
     cut = artifact(found, 10)
-    assert [d.metadata["page"] for d in cut] == [0, 2, 3]
-    assert [d.page_content for d in cut] == ["One is here.", "Three.", "Four. Go."]
+    assert [d.metadata["page"] for d in cut] == [0, 1]
+    assert [d.page_content for d in cut] == ["One is here.", "Two is there."]
     cut = artifact([found[1], found[1].model_copy(update={"metadata": {"unit_id": "u"}})], 5)
     assert [(d.id, d.metadata["unit_id"], d.metadata.get("page")) for d in cut] == [("u", "u", 1)]
 

@@ -28,7 +28,13 @@ from llama_index.core.vector_stores.types import (
     BasePydanticVectorStore,
 )
 
-from llama_index_longrag import LongRAGIndex, MaxPRetriever, TwoTurnSynthesizer
+from llama_index_longrag import (
+    EvidenceRetriever,
+    LongRAGIndex,
+    LongRAGRetriever,
+    MaxPRetriever,
+    TwoTurnSynthesizer,
+)
 from llama_index_longrag.indices.long_units import LongRAGStruct, register
 from longrag.errors import (
     InvalidParameterError,
@@ -186,10 +192,33 @@ def test_settings_of_evidence_reach_its_retriever():
         index.as_retriever(retriever_mode="evidence", hits=-1)
 
 
+def test_the_mode_says_what_ranks_and_in_which_form():
+    index = build([page(n) for n in range(9)])
+    modes = {
+        mode: index.as_retriever(retriever_mode=mode, token_budget=200)
+        for mode in (None, "order", "evidence", "maxp")
+    }
+    kinds = [LongRAGRetriever, LongRAGRetriever, EvidenceRetriever, MaxPRetriever]
+    assert [type(one) for one in modes.values()] == kinds
+    found = {mode: one.retrieve(QUESTION) for mode, one in modes.items()}
+    assert {one.metadata["ranking"] for one in found["maxp"]} == {"maxp"}
+    for mode in (None, "order", "evidence"):
+        assert {one.metadata["ranking"] for one in found[mode]} == {"order"}
+    # Units and evidence are two forms of one order.
+    ranks = [one["rank"] for unit in found["order"] for one in unit.metadata["passages"]]
+    assert ranks[0] == 0
+    passages = [one.metadata for one in found["evidence"] if one.metadata["complete"]]
+    texts = [one["best_chunk"]["text"] for one in passages]
+    assert len(texts) > 1
+    assert all(any(text in unit.text for unit in found["order"]) for text in texts[:-1])
+    with pytest.raises(InvalidParameterError, match="retriever_mode"):
+        index.as_retriever(retriever_mode="best")
+
+
 def test_a_retriever_follows_later_changes():
     index = build([page(n) for n in range(5)])
     retriever = index.as_retriever(similarity_top_k=1)
-    assert isinstance(retriever, MaxPRetriever)
+    assert isinstance(retriever, LongRAGRetriever)
     index.insert(Document(id_="z.md", text="A zeppelin flies."))
     assert retriever.retrieve("zeppelin")[0].metadata["doc_ids"] == ["z.md"]
     index.delete_ref_doc("z.md")
@@ -203,8 +232,8 @@ def test_a_retriever_counts_its_budget_as_the_index_counts():
         (index.as_retriever(token_budget=60), double),
         (index.as_retriever(token_budget=60, tokenizer=tokenizer), tokenizer),
     ]:
-        used = sum(len(count(node.text)) for node in retriever.retrieve(QUESTION))
-        assert 30 < used <= 60
+        shown = [node.get_content(MetadataMode.LLM) for node in retriever.retrieve(QUESTION)]
+        assert 30 < len(count("\n\n".join(shown))) <= 60
 
 
 def test_scores_are_those_of_a_vector_store_index_over_the_same_chunks():
@@ -222,7 +251,8 @@ def test_scores_are_those_of_a_vector_store_index_over_the_same_chunks():
     best: dict[str, float] = {}
     for node in other.as_retriever(similarity_top_k=len(nodes)).retrieve(QUESTION):
         best.setdefault(node.node.ref_doc_id, node.score)
-    results = found(index)
+    retriever = index.as_retriever(retriever_mode="maxp", similarity_top_k=99)
+    results = [(one.node.node_id, one.score, one.text) for one in retriever.retrieve(QUESTION)]
     assert len(results) == len(best)
     assert [score for _, score, _ in results] == pytest.approx(
         [best[unit_id] for unit_id, _, _ in results], abs=1e-6

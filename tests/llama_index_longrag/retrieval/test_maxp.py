@@ -174,7 +174,7 @@ def test_a_unit_is_cut_to_its_best_document(nodes, documents):
     )
     (found,) = retriever.retrieve(QUESTION)
     assert found.node.metadata["doc_ids"] == ["delft.md"]
-    assert found.node.text == documents[2].text
+    assert found.node.text == documents[2].text.strip()
     assert found.node.metadata["complete"] is False
 
 

@@ -41,6 +41,9 @@ def test_units_in_the_docstore_come_back_whole_and_with_their_metadata(nodes):
         for stored, held in zip(sorted(found, key=key), sorted(in_memory, key=key), strict=True):
             assert stored.node.text == held.node.text
             own, other = dict(stored.node.metadata), dict(held.node.metadata)
+            # A store tells the scores of the chunks alone that it returned.
+            spans = {(one["start"], one["end"]) for one in other.pop("passages")}
+            assert {(one["start"], one["end"]) for one in own.pop("passages")} <= spans
             if isinstance(store, FaissVectorStore):
                 # It ranks by inner product here, and may prefer another chunk.
                 assert own.pop("best_chunk")["text"] in stored.node.text

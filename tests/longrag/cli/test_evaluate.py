@@ -63,7 +63,7 @@ def test_tables_and_a_choice_are_printed_and_kept(place, capsys):
     rows = [line for line in out.splitlines() if line.startswith("| ")]
     assert [row.split(" | ")[0][2:] for row in rows[2:]] == [
         f"{name}, token_budget={budget}"
-        for name in ("passages", "bm25", "small units")
+        for name in ("passages", "bm25", "small units", "hybrid", "random", "word list")
         for budget in (40, 80)
     ]
     assert "pages: choose " in out
@@ -75,6 +75,43 @@ def test_tables_and_a_choice_are_printed_and_kept(place, capsys):
     again = json.loads(run(capsys, "evaluate", "choose.yaml", "--json", "--measure", "AR").out)
     assert again["choices"][0]["measure"] == "AR"
     assert again["output"] == "choose"
+
+
+def test_controls_can_be_left_out_and_a_margin_given(place, capsys):
+    (place / "choose.yaml").write_text(CONFIG + "controls: false\nmargin: 1\n")
+    out = run(capsys, "evaluate", "choose.yaml").out
+    assert len([line for line in out.splitlines() if line.startswith("| ")]) == 2 + 6
+    kept = json.loads(run(capsys, "evaluate", "choose.yaml", "--json").out)
+    # Whatever is cheapest is within 1.
+    assert kept["choices"][0]["margin"] == 1
+    assert len(kept["choices"][0]["kept"]) == 6
+    none = json.loads(run(capsys, "evaluate", "choose.yaml", "--json", "--margin", "0").out)
+    assert none["choices"][0]["margin"] == 0
+    error = run(capsys, "evaluate", "choose.yaml", "--margin", "-1", status=2).err
+    assert "margin must be a finite number of at least 0" in error
+
+
+def test_a_folder_of_beir_is_evaluated_and_its_runs_are_kept(place, capsys):
+    (place / "sets" / "qrels").mkdir(parents=True)
+    pages = [{"_id": name, "title": "", "text": text} for name, text in PAGES.items()]
+    asked = [{"_id": f"q{at}", "text": q["question"]} for at, q in enumerate(QUESTIONS)]
+    for name, rows in (("corpus", pages), ("queries", asked)):
+        (place / "sets" / f"{name}.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    judged = "".join(f"q{at}\t{q['gold_ids'][0]}\t1\n" for at, q in enumerate(QUESTIONS))
+    (place / "sets" / "qrels" / "dev.tsv").write_text(f"query-id\tcorpus-id\tscore\n{judged}")
+    (place / "c.yaml").write_text("datasets: [{beir: sets, split: dev}]\npipelines: [bm25]\n")
+    out = run(capsys, "evaluate", "c.yaml").out
+    # Without answers a list of words is no control.
+    rows = [line.split(" | ")[0][2:] for line in out.splitlines() if line.startswith("| ")][2:]
+    assert rows == ["bm25", "hybrid", "random"]
+    lines = (place / "c" / "trec" / "sets.qrels").read_text().splitlines()
+    assert lines[0] == "q0 0 harbour.md 1"
+    first = (place / "c" / "trec" / "sets.bm25.run").read_text().splitlines()[0]
+    assert re.fullmatch(r"q0 Q0 harbour\.md 1 \d bm25", first)
+    (place / "sets" / "qrels" / "dev.tsv").write_text("query-id\tcorpus-id\tscore\nq9\tx\t1\n")
+    error = run(capsys, "evaluate", "c.yaml", status=2).err
+    assert "line 2 of" in error
+    assert "names the query 'q9'" in error
 
 
 def test_questions_are_made_once_and_said_to_be_made(place, capsys):
@@ -128,7 +165,7 @@ def test_riches_is_compared_where_a_config_names_its_model(place, capsys, monkey
 def test_questions_are_asked_of_their_own_page_where_a_config_says_so(place, capsys):
     (place / "apart.yaml").write_text(
         "datasets: [{folder: pages, questions: questions.jsonl, each_document: true}]\n"
-        "pipelines: [bm25]\ngrid: {k: [1]}\n"
+        "pipelines: [bm25]\ngrid: {k: [1]}\ncontrols: false\n"
     )
     out = run(capsys, "evaluate", "apart.yaml").out
     assert "| R |" not in out
@@ -223,6 +260,8 @@ def test_a_killed_run_goes_on_and_gives_the_table_of_a_whole_one(place):
         ("datasets: [{folder: pages, make_questions: {by: me}}]", "make_questions.by must be"),
         ("datasets: [{folder: pages, make_questions: {by: llm}}]", "llm must be a language model"),
         ("datasets: [pages]\nembedder: word2vec", "embedder must be"),
+        ("datasets: [pages]\ncontrols: some", "controls must be true or false"),
+        ("datasets: [{beir: pages}]", "split must be one of []"),
     ],
 )
 def test_a_bad_file_is_refused_in_one_line(place, capsys, text, match):

@@ -3,6 +3,7 @@
 import gzip
 import json
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -13,12 +14,14 @@ from longrag.evaluation.datasets import (
     Dataset,
     Question,
     make_questions,
+    read_beir,
     read_folder,
     read_prepared,
     read_questions,
     read_release,
     write_questions,
 )
+from longrag.evaluation.harness import Pipeline, evaluate
 from longrag.types import Document
 
 HOTPOT = {
@@ -410,3 +413,78 @@ def test_made_questions_are_written_for_a_person_to_mend(folder, tmp_path):
     made = run(make_questions(folder, count=20), lambda request: None).dataset
     write_questions(made, tmp_path / "q.jsonl")
     assert read_questions(tmp_path / "q.jsonl") == made.questions
+
+
+@pytest.fixture
+def beir(tmp_path):
+    folder = tmp_path / "scifact"
+    (folder / "qrels").mkdir(parents=True)
+    corpus = [
+        {"_id": "7", "title": "Salt", "text": "Salt melts ice.", "metadata": {}},
+        {"_id": "8", "text": "Oak is hard."},
+        {"_id": "9", "title": "", "text": ""},
+    ]
+    queries = [{"_id": "q2", "text": "What melts ice?"}, {"_id": "q1", "text": "What is hard?"}]
+    write(folder / "corpus.jsonl", corpus, lines=True)
+    write(folder / "queries.jsonl.gz", queries, lines=True)
+    (folder / "qrels" / "test.tsv").write_text(JUDGED)
+    return folder
+
+
+JUDGED = "query-id\tcorpus-id\tscore\nq1\t8\t1\nq2\t9\t1\nq2\t7\t2\nq1\t7\t0\n"
+
+
+def test_a_folder_of_beir_is_a_corpus_with_graded_questions(beir):
+    read = read_beir(beir)
+    assert read.name == "scifact"
+    assert [(d.id, d.title, d.text) for d in read.documents] == [
+        ("7", "Salt", "Salt melts ice."), ("8", "", "Oak is hard."), ("9", "", ""),
+    ]  # fmt: skip
+    assert read.questions == (
+        Question("q2", "What melts ice?", gold_ids=("9", "7"), grades=(1, 2)),
+        Question("q1", "What is hard?", gold_ids=("8",), grades=(1,)),
+    )
+    # Grades are told by nDCG, and by the hash that decides whether a question is asked again.
+    (result,) = evaluate([read], [Pipeline.named("bm25", k=1)]).results
+    assert result.values("nDCG")[0] == pytest.approx(2 / (2 + 1 / np.log2(3)))
+    equal = replace(read, questions=tuple(replace(q, grades=()) for q in read.questions))
+    assert equal.fingerprint != read.fingerprint
+    (beir / "qrels" / "dev.tsv").write_text(JUDGED.replace("q1\t8\t1\n", ""))
+    assert [q.id for q in read_beir(beir, split="dev").questions] == ["q2"]
+    with pytest.raises(InvalidParameterError, match=r"split must be one of \['dev', 'test'\]"):
+        read_beir(beir, split="train")
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "match"),
+    [
+        ("corpus.jsonl", '{"_id": "7", "text": "a"}\n{"_id": ', "line 2 of .*corpus.jsonl cannot"),
+        ("corpus.jsonl", '\n{"id": "7", "text": "a"}\n', "line 2 of .* must have a string '_id'"),
+        ("corpus.jsonl", '{"_id": "7", "title": "a"}\n', "line 1 of .* must have a string 'text'"),
+        ("corpus.jsonl", '{"_id": "7", "text": "a"}\n' * 2, "line 2 of .* repeats the id '7'"),
+        ("corpus.jsonl", "[]\n", "line 1 of .* must be a JSON object"),
+        ("queries.jsonl.gz", "not gzip", "queries.jsonl.gz cannot be read"),
+        ("qrels/test.tsv", "q1\t8\t1\n", "line 1 of .*test.tsv must be"),
+        ("qrels/test.tsv", JUDGED + "q1 8 1\n", "line 6 of .* must have three columns"),
+        ("qrels/test.tsv", JUDGED + "q1\t9\thigh\n", "score in line 6 of .* got 'high'"),
+        ("qrels/test.tsv", JUDGED + "q3\t9\t1\n", "line 6 of .* names the query 'q3'"),
+        ("qrels/test.tsv", JUDGED + "q1\t10\t1\n", "line 6 of .* names the document '10'"),
+        ("qrels/test.tsv", JUDGED + "q1\t8\t0\n", "line 6 of .* judges '8' for 'q1' a second"),
+    ],
+)
+def test_what_is_wrong_in_a_folder_of_beir_is_told_with_its_line(beir, name, text, match):
+    (beir / name).write_text(text)
+    with pytest.raises(InvalidDocumentError, match=match):
+        read_beir(beir)
+
+
+def test_a_folder_that_is_not_of_beir_is_refused(beir):
+    (beir / "corpus.jsonl").unlink()
+    with pytest.raises(InvalidDocumentError, match=r"scifact has no corpus\.jsonl"):
+        read_beir(beir)
+
+
+@pytest.mark.parametrize("grades", [(1,), (1, 0), (1, -2), (1, 2, 3)])
+def test_grades_are_one_a_gold_document(grades):
+    with pytest.raises(InvalidParameterError, match="one above 0 for each of its 2 gold_ids"):
+        Question("1", "q", gold_ids=("a", "b"), grades=grades)
