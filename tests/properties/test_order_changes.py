@@ -1,4 +1,4 @@
-"""The order of an index that changes is that of one made from its documents alone, and its parts likewise."""
+"""The order of an index that changes, and its parts: as made from its documents alone."""
 
 import re
 from collections import Counter
