@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, Literal, TypeAlias, cast
 
 import numpy as np
@@ -11,14 +11,18 @@ import numpy.typing as npt
 from longrag.calls import Flow
 from longrag.errors import InvalidParameterError
 from longrag.indices.corpus import CorpusIndex
-from longrag.indices.corpus_state import CorpusView
-from longrag.ingestion.relations import LinkSource, TitleMentions
+from longrag.indices.corpus_state import CorpusView, GroupItems, Page, PageDocuments, Picked
+from longrag.indices.corpus_terms import CorpusTerms
+from longrag.ingestion.adjacency import link_array
+from longrag.ingestion.changing_links import ChangingLinks
+from longrag.ingestion.mentions import FollowingSource, LinkSource, TitleMentions
+from longrag.locks import Lock
 from longrag.retrieval.assembly import keep_documents, place
 from longrag.retrieval.filters import Recent
 from longrag.retrieval.order import OrderedPassage, PassageOrder
 from longrag.retrieval.reading import Ranked, Shown, check_token_budget, read, whole_units
 from longrag.retrieval.units import UnitIndex, check_k, embed_query
-from longrag.types import Chunk, RankedPassage, RetrievedUnit, TokenCounter
+from longrag.types import Chunk, Document, RankedPassage, RetrievedUnit, TokenCounter
 
 Form: TypeAlias = Literal["units", "passages"]
 """What is returned of an order: its stretches by unit, each unit once, or each passage alone."""
@@ -49,11 +53,16 @@ class CorpusOrder:
     """The order in which a ``CorpusIndex`` is read: of its chunks, and the links of its documents.
 
     Links are the corpus's own, by its builder, and those that ``link_sources`` find. What a
-    question needs is made at the first one with a filter, and again after a change.
+    question needs is made at the first one with a filter, and again after a change. A document is
+    read once: a change costs the text that it brings, and work on arrays of all passages. Orders
+    are those of a ``PassageOrder`` made from the same documents alone, whatever came before.
 
     Args:
         corpus: the documents and vectors.
-        link_sources: find more links; see ``longrag.ingestion.relations``.
+        link_sources: find more links; see ``longrag.ingestion.relations``. One that has the method
+            ``followed``, as ``TitleMentions`` has, reads only what is new; any other is called with
+            all documents.
+        count_tokens: counts the tokens of a passage.
 
     Raises:
         InvalidParameterError: the corpus embeds whole units.
@@ -72,6 +81,18 @@ class CorpusOrder:
         self._corpus = corpus
         self._link_sources = tuple(link_sources)
         self._made: tuple[UnitIndex, Recent[bytes | None, PassageOrder]] | None = None
+        # What follows is brought from any state of the corpus to any other by what differs.
+        self._following = Lock()
+        self._forget()
+
+    def _forget(self) -> None:
+        self._pages: dict[str, Page] = {}
+        self._terms = CorpusTerms()
+        self._links = ChangingLinks(self._corpus.builder.link_rules)
+        self._followed = [
+            source.followed() if isinstance(source, FollowingSource) else None
+            for source in self._link_sources
+        ]
 
     def over(self, view: CorpusView | None = None) -> PassageOrder:
         """Return the order of the passages of a view, by default all there are.
@@ -85,24 +106,77 @@ class CorpusOrder:
             made = self._made = view.index, Recent(_KEPT_ORDERS)
         return made[1].get(view.key, lambda: self._make(view))
 
+    @property
+    def nbytes(self) -> int:
+        """The bytes of the arrays of words, names, titles and mentions that are kept."""
+        kept = [self._terms, *self._followed]
+        return sum(getattr(one, "nbytes", 0) for one in kept)
+
     def _make(self, view: CorpusView) -> PassageOrder:
-        ordered = list(view.documents.values())
-        links = list(self._corpus.builder.link_report(ordered).links)
-        for source in self._link_sources:
-            links.extend(source(ordered))
-        number = {id_: i for i, id_ in enumerate(view.documents)}
-        rows = view.visible.chunks if view.visible else np.arange(len(view.index.chunks))
-        chunks = [view.index.chunks[row] for row in rows.tolist()]
-        document_of = [number[chunk.doc_id] for chunk in chunks]
+        chunks, ids = view.index.chunks, list(view.documents)
+        groups = chunks.groups if isinstance(chunks, GroupItems) else ()
+        shown = view.visible.chunks if view.visible else np.arange(len(chunks))
+        with self._following:
+            try:
+                self._follow({page.id: page for group in groups for page in group.pages})
+                terms = self._terms.terms(self._terms.rows_of(groups)[shown])
+                links = self._find_links(ids, view.documents)
+            except BaseException:
+                # What was begun may be half done.
+                self._forget()
+                raise
+        number = {id_: i for i, id_ in enumerate(ids)}
+        owners = np.array(
+            [
+                (number.get(group.pages[run.page].id, -1), run.length)
+                for group in groups
+                for run in group.runs
+            ],
+            np.int64,
+        ).reshape(-1, 2)
+        document_of = np.repeat(owners[:, 0], owners[:, 1])[shown]
         # A blank document has no chunk, so that links with it lead nowhere.
-        blank = set(range(len(ordered))).difference(document_of)
-        return PassageOrder(
-            chunks,
-            view.index.index.vectors_of(rows),
-            [pair for pair in links if blank.isdisjoint(pair)],
+        filled = np.zeros(len(ids), bool)
+        filled[document_of] = True
+        return PassageOrder.of_terms(
+            chunks if view.visible is None else Picked(chunks, shown),
+            terms,
+            view.index.index.passages(shown),
+            links[filled[links].all(axis=1)],
             document_of=document_of,
             count_tokens=self._corpus.builder.count_tokens,
         )
+
+    def _follow(self, pages: Mapping[str, Page]) -> None:
+        gone = [id_ for id_, page in self._pages.items() if pages.get(id_) is not page]
+        new = {id_: page for id_, page in pages.items() if self._pages.get(id_) is not page}
+        if not gone and not new:
+            return
+        self._links.change(gone, {id_: page.cut.links for id_, page in new.items()})
+        read = PageDocuments(new)
+        for followed in filter(None, self._followed):
+            followed.change(gone, read, PageDocuments(pages))
+        self._terms.follow(pages.values())
+        self._pages = dict(pages)
+
+    def _find_links(
+        self, ids: Sequence[str], documents: Mapping[str, Document]
+    ) -> npt.NDArray[np.int64]:
+        """Return the links among documents as pairs of their numbers, shape (links, 2)."""
+        links = self._links
+        if len(ids) < len(self._pages):
+            # A document that is not shown may be what a link names, or make its target ambiguous.
+            links = ChangingLinks(self._corpus.builder.link_rules)
+            if self._links.any_targets:
+                links.change((), {id_: self._pages[id_].cut.links for id_ in ids})
+        found = [links.pairs_of(ids)]
+        for source, followed in zip(self._link_sources, self._followed, strict=True):
+            if followed is not None:
+                found.append(followed.pairs(ids))
+            else:
+                pairs = source([documents[id_] for id_ in ids])
+                found.append(link_array(pairs, len(ids), directed=False).astype(np.int64))
+        return np.concatenate(found)
 
     def retrieve(
         self,

@@ -216,7 +216,8 @@ class GroupItems(Sequence[Item], Generic[Item]):
         counts: Sequence[int],
         read: Callable[[UnitGroup], Sequence[Item]],
     ) -> None:
-        self._groups = groups
+        self.groups = groups
+        """The groups."""
         self._ends = np.cumsum(np.array(counts, np.int64))
         self._read = read
 
@@ -235,17 +236,45 @@ class GroupItems(Sequence[Item], Generic[Item]):
         at = range(len(self))[index]
         group = int(np.searchsorted(self._ends, at, side="right"))
         before = int(self._ends[group - 1]) if group else 0
-        return self._read(self._groups[group])[at - before]
+        return self._read(self.groups[group])[at - before]
 
     def __iter__(self) -> Iterator[Item]:
         """Yield the items in order."""
-        return chain.from_iterable(map(self._read, self._groups))
+        return chain.from_iterable(map(self._read, self.groups))
 
     def __eq__(self, other: object) -> bool:
         """Tell whether another sequence has equal items."""
         return isinstance(other, Sequence) and tuple(self) == tuple(other)
 
     __hash__ = None  # type: ignore[assignment]
+
+
+class Picked(Sequence[Item]):
+    """Some items of a sequence, each of which is taken when it is looked at.
+
+    Args:
+        items: the sequence.
+        places: where in it they are.
+    """
+
+    def __init__(self, items: Sequence[Item], places: npt.NDArray[np.int64]) -> None:
+        self._items = items
+        self._places = places
+
+    def __len__(self) -> int:
+        """Return the number of items."""
+        return len(self._places)
+
+    @overload
+    def __getitem__(self, index: int) -> Item: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Item]: ...
+    def __getitem__(self, index: int | slice) -> Item | Sequence[Item]:
+        """Return an item, or some as a tuple."""
+        places = self._places[index]
+        if isinstance(index, slice):
+            return tuple(self._items[int(place)] for place in places)
+        return self._items[int(places)]
 
 
 class PageDocuments(Mapping[str, Document]):

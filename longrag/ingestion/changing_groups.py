@@ -41,13 +41,10 @@ class ChangingGroups:
         ids = sorted(self._sizes)
         if not ids:
             return []
-        indices = np.fromiter(map(self._links.index_of, ids), np.int64, len(ids))
-        number_of = np.zeros(indices.max() + 1, np.int64)
-        number_of[indices] = np.arange(len(ids))
         builder = self._builder
         groups = group_documents(
             np.fromiter((self._sizes[id_] for id_ in ids), np.int64, len(ids)),
-            self._links.pairs(number_of),
+            self._links.pairs_of(ids),
             max_size=builder.max_tokens,
             **({} if builder.directed is None else {"directed": builder.directed}),
         )

@@ -97,6 +97,20 @@ class ChangingLinks:
         pairs: Indices = number_of[np.stack([sources, targets], axis=1)]
         return pairs
 
+    @property
+    def any_targets(self) -> bool:
+        """Whether a document has a link, to whatever."""
+        return bool(self._questions)
+
+    def pairs_of(self, ids: Sequence[str]) -> Indices:
+        """Return the links as pairs of the documents' places among all ids, shape (links, 2)."""
+        if not self._links:
+            return np.empty((0, 2), np.int64)
+        indices = np.fromiter(map(self.index_of, ids), np.int64, len(ids))
+        number_of = np.zeros(indices.max() + 1, np.int64)
+        number_of[indices] = np.arange(len(ids))
+        return self.pairs(number_of)
+
     def _find_stale(self, changed: set[str] | None) -> list[_Question]:
         """Return the questions whose answers may be others, now that names have changed."""
         if changed is None:

@@ -8,24 +8,17 @@ the text and in the pairs it returns, so ``[*a(documents), *b(documents)]`` comp
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import combinations
-from typing import Final, Protocol, TypeAlias
+from typing import Final
 from unicodedata import normalize
 
-from longrag.errors import InvalidParameterError
+from longrag.ingestion.mentions import LinkSource, Pairs, TitleMentions, check_count
 from longrag.ingestion.paths import AMBIGUOUS, add_unique, join_path, stem
-from longrag.models.words import CJK, CJK_RUN, STOPWORDS
+from longrag.models.words import STOPWORDS
 from longrag.types import Document
 
-Pairs: TypeAlias = list[tuple[int, int]]
-
-_TOKEN: Final = re.compile(rf"[{CJK}]|[^\W{CJK}]+|[^\w\s]")
-_PARENTHESIS: Final = re.compile(r"\s*\([^()]*\)\s*\Z")
-# Longer titles are sentences, and the bound keeps matching linear in the text.
-_MAX_TITLE_TOKENS: Final = 32
 _FOLDER_PAGES: Final = ("index", "_index", "readme")
 # A name: capitalised words, small words of names between them, or text in quotes.
 _UPPER: Final = "".join(letter for letter in map(chr, range(0x2000)) if letter.isupper())
@@ -44,126 +37,19 @@ _LATEX: Final = re.compile(
 )
 _NUMBERS: Final = re.compile(r"\d{1,4}(?:\s*[,;–-]\s*\d{1,4})*\Z")
 
-
-class LinkSource(Protocol):
-    """Finds related documents in a corpus."""
-
-    def __call__(self, documents: Sequence[Document]) -> Sequence[tuple[int, int]]:
-        """Return pairs (source, target) of indices, sorted, each once, no document with itself."""
-        ...
+__all__ = [
+    "CitationKeys",
+    "FolderHierarchy",
+    "LinkSource",
+    "Pairs",
+    "SectionHierarchy",
+    "SharedEntities",
+    "TitleMentions",
+]
 
 
 def _pairs(found: Iterable[tuple[int, int]]) -> Pairs:
     return sorted({(source, target) for source, target in found if source != target})
-
-
-@dataclass(frozen=True, slots=True)
-class TitleMentions:
-    """Links a document to those whose title occurs in its text, in the letter case of the title.
-
-    A title is taken without a parenthesis at its end, so "Rush (band)" is looked for as "Rush". It
-    must match whole words; where titles overlap, the one that begins first counts, and of these the
-    longest. A title that several documents share is ignored; numbers name nothing; and a
-    title of one word is passed over where the corpus writes that word in lower case more often than
-    not, because it then is a common word. Titles of more than 32 words are not looked for.
-
-    Args:
-        min_characters: Characters a title must have; those of Chinese, Japanese and Korean count
-            twice.
-        max_namesakes: How many documents may have one title and still be linked to, all of them.
-        max_mentions: Links a title may receive; a title that more documents mention names something
-            too common to relate them. None for no limit.
-
-    Raises:
-        InvalidParameterError: A setting below 1.
-    """
-
-    min_characters: int = 4
-    max_namesakes: int = 1
-    max_mentions: int | None = None
-
-    def __post_init__(self) -> None:
-        _check_count("min_characters", self.min_characters)
-        _check_count("max_namesakes", self.max_namesakes)
-        if self.max_mentions is not None:
-            _check_count("max_mentions", self.max_mentions)
-
-    def __call__(self, documents: Sequence[Document]) -> Pairs:
-        """Return pairs (mentioning, mentioned)."""
-        texts = [_TOKEN.findall(normalize("NFC", document.text)) for document in documents]
-        trie = _trie(self._titles(documents, texts))
-        found = _pairs(
-            (source, target)
-            for source, tokens in enumerate(texts)
-            for targets in _matches(trie, tokens)
-            for target in targets
-        )
-        if self.max_mentions is None:
-            return found
-        received = Counter(target for _, target in found)
-        return [pair for pair in found if received[pair[1]] <= self.max_mentions]
-
-    def _titles(
-        self, documents: Sequence[Document], texts: Sequence[Sequence[str]]
-    ) -> dict[tuple[str, ...], list[int]]:
-        titles: dict[tuple[str, ...], list[int]] = {}
-        for index, document in enumerate(documents):
-            name = _PARENTHESIS.sub("", " ".join(normalize("NFC", document.title).split()))
-            tokens = tuple(_TOKEN.findall(name))
-            if self._is_name(name, tokens):
-                titles.setdefault(tokens, []).append(index)
-        words = {tokens[0].lower(): 0 for tokens in titles if len(tokens) == 1}
-        for text in texts:
-            for token in text:
-                # Counted up where written in lower case, down where not.
-                if (word := token.lower()) in words:
-                    words[word] += 1 if token == word else -1
-        return {
-            tokens: indices
-            for tokens, indices in titles.items()
-            if len(indices) <= self.max_namesakes
-            and not (len(tokens) == 1 and words[tokens[0].lower()] > 0)
-        }
-
-    def _is_name(self, name: str, tokens: Sequence[str]) -> bool:
-        wide = sum(CJK_RUN.match(token) is not None for token in tokens)
-        return (
-            0 < len(tokens) <= _MAX_TITLE_TOKENS
-            and len(name) + wide >= self.min_characters
-            and any(token.isalnum() and not token.isdecimal() for token in tokens)
-        )
-
-
-@dataclass(slots=True, eq=False)
-class _Node:
-    """What may follow some tokens of a title, and the documents whose title ends here."""
-
-    children: dict[str, _Node] = field(default_factory=dict)
-    documents: Sequence[int] = ()
-
-
-def _trie(titles: Mapping[tuple[str, ...], Sequence[int]]) -> _Node:
-    root = _Node()
-    for tokens, documents in titles.items():
-        node = root
-        for token in tokens:
-            node = node.children.setdefault(token, _Node())
-        node.documents = documents
-    return root
-
-
-def _matches(trie: _Node, tokens: Sequence[str]) -> Iterator[Sequence[int]]:
-    """Yield the documents named in a text: first match first, the longest of those, then on."""
-    at = 0
-    while at < len(tokens):
-        node, position, end = trie, at, at + 1
-        named: Sequence[int] = ()
-        while position < len(tokens) and (child := node.children.get(tokens[position])):
-            node, position = child, position + 1
-            if node.documents:
-                end, named = position, node.documents
-        yield named
-        at = end
 
 
 @dataclass(frozen=True, slots=True)
@@ -294,8 +180,8 @@ class SharedEntities:
     min_characters: int = 4
 
     def __post_init__(self) -> None:
-        _check_count("max_documents", self.max_documents, least=2)
-        _check_count("min_characters", self.min_characters)
+        check_count("max_documents", self.max_documents, least=2)
+        check_count("min_characters", self.min_characters)
 
     def __call__(self, documents: Sequence[Document]) -> Pairs:
         """Return pairs (earlier, later)."""
@@ -398,8 +284,3 @@ def _references(value: object) -> dict[str, str]:
 def _strings(value: object) -> list[str]:
     values = value if isinstance(value, (list, tuple)) else [value]
     return [str(item) for item in values if isinstance(item, (str, int))]
-
-
-def _check_count(name: str, value: int, *, least: int = 1) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        raise InvalidParameterError(name, value, f"an integer of at least {least}")

@@ -35,6 +35,7 @@ from longrag.indexing.vectors import (
     rounding_bound,
 )
 from longrag.retrieval.maxp_table import Table, table_of, whole_runs
+from longrag.retrieval.passage_vectors import PassageVectors
 
 _KIND = "maxp"
 _VERSION = 2
@@ -143,6 +144,12 @@ class MaxPIndex:
         """Return the vectors of some chunks, by number, as stored; shape (chunks, width)."""
         table = self._table
         return table.vectors[table.row_of_chunk[chunks]].astype(np.float32, copy=False)
+
+    def passages(self, chunks: NDArray[np.int64]) -> PassageVectors:
+        """Return the vectors of some chunks, by number, for scores of all of them; not copied."""
+        table = self._table
+        rows = table.row_of_chunk[chunks]
+        return PassageVectors(table.vectors, rows, table.codes, table.largest_norm)
 
     def chunks_of(self, unit: int) -> NDArray[np.int64]:
         """Return the numbers of a unit's chunks, ascending."""

@@ -66,11 +66,12 @@ class Table:
         counts = np.add.reduceat(self.ends - self.begins, self.firsts[:-1])
         return np.repeat(self.units, counts)
 
-    @property
+    @cached_property
     def unit_of_chunk(self) -> NDArray[np.int64]:
         """The unit of each chunk, by number."""
         units = np.empty(len(self.rows), dtype=np.int64)
         units[self.chunks[self.rows]] = self.unit_of_row if len(units) else 0
+        units.flags.writeable = False
         return units
 
     def packed(self) -> Table:

@@ -8,10 +8,11 @@ is a prefix of it; see ``longrag.retrieval.reading``. No model is asked.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
-from typing import Final, Literal, TypeAlias
+from typing import Final, Literal, TypeAlias, TypeVar, overload
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -23,12 +24,15 @@ from longrag.ingestion.adjacency import Links, link_array, link_matrix
 from longrag.ingestion.units import build_units, check_documents
 from longrag.models.tokens import count_tokens as default_counter
 from longrag.models.words import content_terms, content_words, name_words, terms
+from longrag.retrieval.passage_vectors import PassageVectors
 from longrag.retrieval.reading import read
 from longrag.retrieval.units import check_k
 from longrag.types import Chunk, Document, LongUnit, RankedPassage, RetrievedUnit, TokenCounter
 
 Passage: TypeAlias = Document | Chunk
 """What is read as a whole: a short document, or a chunk of a long one."""
+
+Made = TypeVar("Made")
 
 Via: TypeAlias = Literal["question", "link", "names"]
 """What brought a passage in: the question alone, a link from a passage before it, or names that it
@@ -63,6 +67,27 @@ _PARENTHESIS: Final = re.compile(r"\s*\([^()]*\)\s*\Z")
 
 # From here on the compiled kernels repay the half second it takes to load them.
 _COMPILE_FROM: Final = 200_000
+
+
+# Up to here all passages are scored; of more, this many at first: the best of so many blocks.
+_SMALL: Final = 20_000
+_CANDIDATES: Final = 512
+_BLOCK: Final = 64
+
+
+@dataclass(frozen=True, slots=True)
+class PassageTerms:
+    """What is read of passages' texts: words and names of title and text, and whole titles.
+
+    Attributes:
+        words: ``content_words`` of each.
+        names: ``name_words`` of each.
+        titles: ``title_runs`` of each.
+    """
+
+    words: Postings
+    names: Postings
+    titles: Postings
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,34 +171,73 @@ class PassageOrder:
         document_of: Sequence[int] | None = None,
         count_tokens: TokenCounter = default_counter,
     ) -> None:
-        self.passages = tuple(passages)
-        self._documents = [_as_document(passage) for passage in self.passages]
-        check_documents(self._documents)
+        own = tuple(passages)
+        documents = [_as_document(passage) for passage in own]
+        check_documents(documents)
+        checked = check_vectors(vectors, name="vectors")
+        if len(checked) != len(own):
+            raise EmbeddingError(f"there are {len(checked)} vectors for {len(own)} passages")
+        whole = list(map(_whole, documents))
+        terms = PassageTerms(
+            Postings.of(map(content_words, whole)),
+            Postings.of(map(name_words, whole)),
+            Postings.of(title_runs(document.title) for document in documents),
+        )
+        number = _check_numbers(document_of, len(own))
+        self._prepare(own, terms, PassageVectors(checked), links, number)
         self._count_tokens = count_tokens
-        self._vectors = check_vectors(vectors, name="vectors")
-        if len(self._vectors) != len(self.passages):
-            raise EmbeddingError(
-                f"there are {len(self._vectors)} vectors for {len(self.passages)} passages"
-            )
-        self._number = _check_numbers(document_of, len(self.passages))
-        count = int(self._number.max(initial=-1)) + 1
+
+    @classmethod
+    def of_terms(
+        cls,
+        passages: Sequence[Passage],
+        terms: PassageTerms,
+        vectors: PassageVectors,
+        links: Links,
+        *,
+        document_of: NDArray[np.int64],
+        count_tokens: TokenCounter,
+    ) -> PassageOrder:
+        """Make the order of passages whose texts were read before; it is that of the class.
+
+        Args:
+            passages: what is ordered; each is looked at only when it is taken.
+            terms: their words, names and titles.
+            vectors: their vectors.
+            links: pairs of document numbers.
+            document_of: the document number of each passage.
+            count_tokens: counts the tokens of a text.
+        """
+        order = cls.__new__(cls)
+        order._prepare(passages, terms, vectors, links, document_of)
+        order._count_tokens = count_tokens
+        return order
+
+    def _prepare(
+        self,
+        passages: Sequence[Passage],
+        terms: PassageTerms,
+        vectors: PassageVectors,
+        links: Links,
+        number: NDArray[np.int64],
+    ) -> None:
+        self.passages = passages
+        self._documents = _Kept(len(passages), lambda i: _as_document(passages[i]))
+        self._vectors = vectors
+        self._number = number
+        count = int(number.max(initial=-1)) + 1
         pairs = link_array(links, count, directed=False)
         compiled = len(pairs) >= _COMPILE_FROM
         self._links = link_matrix(pairs, count, directed=False, compiled=compiled)
-        by_document = np.argsort(self._number, kind="stable")
-        ends = np.searchsorted(self._number[by_document], np.arange(count + 1))
-        self._passages_of = np.split(by_document, ends[1:-1]) if count else []
-        self._first = np.array([own[0] if len(own) else -1 for own in self._passages_of], np.int64)
-        whole = [f"{document.title}\n{document.text}" for document in self._documents]
-        self._words = Postings(map(content_words, whole))
-        self._names = Postings(map(name_words, whole))
+        self._by_document = np.argsort(number, kind="stable")
+        self._document_starts = np.searchsorted(number[self._by_document], np.arange(count + 1))
+        self._words, self._names, self._titles = terms.words, terms.names, terms.titles
         self._name_norms = self._names.norms()
-        self._titles = _TitleIndex([document.title for document in self._documents])
 
     @property
     def width(self) -> int:
         """The number of values in a vector."""
-        return int(self._vectors.shape[1])
+        return self._vectors.width
 
     def search(
         self,
@@ -236,15 +300,15 @@ class PassageOrder:
 
         Those that weigh most for their cosine come first, at most ``count``.
         """
-        (mine, own), (yours, their) = (self._names.of_text(text) for text in (one, other))
-        common, first, second = np.intersect1d(mine, yours, return_indices=True)
-        weight = (1 + np.log(own[first])) * (1 + np.log(their[second]))
-        order = np.argsort(-weight * self._names.idf[common] ** 2, kind="stable")
-        asked = self._asked_names(question)
-        new = [number for number in common[order].tolist() if number not in asked]
-        text = self._documents[one].title + "\n" + self._documents[one].text
+        own, their = (Counter(name_words(_whole(self._documents[i]))) for i in (one, other))
+        asked = _asked_names(question)
+        common = [name for name in own if name in their and name not in asked]
+        idf = self._names.idf_of(self._names.held_by(common))
+        weight = [(1 + np.log(own[name])) * (1 + np.log(their[name])) for name in common]
+        order = np.argsort(-np.array(weight) * idf**2, kind="stable").tolist()
+        text = _whole(self._documents[one])
         written = {term: text[start:end] for term, (start, end) in terms(text)}
-        return [written.get(name, name) for name in self._names.names(new[:count])]
+        return [written.get(common[i], common[i]) for i in order[:count]]
 
     def unit(self, found: OrderedPassage) -> RetrievedUnit:
         """Write a passage as a unit.
@@ -273,166 +337,280 @@ class PassageOrder:
         ranked = RankedPassage(member.start, member.end, found.rank, found.score)
         return RetrievedUnit(unit, found.score, chunk, passages=(ranked,), ranking="order")
 
-    def _asked_names(self, question: str) -> set[int]:
-        return set(self._names.numbers([*name_words(question), *content_terms(question)]))
+    def _matches(self, question: str) -> tuple[list[Weighted], float]:
+        """Weigh the question's terms in the passages that hold them, each term by itself.
 
-    def _matches(self, asked: Sequence[int]) -> list[Weighted]:
-        """Weigh the question's terms in the passages that hold them, each term by itself."""
+        The second is the inverse document frequency of the rarest term, 0 without any.
+        """
         lengths = self._words.lengths
         mean = lengths.mean() or 1.0
-        matches = []
-        for term in asked:
+        matches, rarest = [], 0.0
+        for term in content_terms(question):
             holders, counts = self._words.of_term(term)
-            length = 1 - _B + _B * lengths[holders] / mean
-            weights = self._words.idf[term] ** _RARITY * counts / (counts + _K1 * length)
-            matches.append((holders, weights))
+            if len(holders):
+                idf = float(self._words.idf_of(len(holders)))
+                length = 1 - _B + _B * lengths[holders] / mean
+                matches.append((holders, idf**_RARITY * counts / (counts + _K1 * length)))
+                rarest = max(rarest, idf)
         largest = _sum(matches, len(self.passages)).max()
-        return [(holders, weights / largest) for holders, weights in matches]
+        return [(holders, weights / largest) for holders, weights in matches], rarest
 
-    def _title_scores(self, question: str, asked: Sequence[int]) -> Floats:
-        """Score the passages whose title the question holds."""
-        scores = np.zeros(len(self.passages))
-        rarest = self._words.idf[list(asked)].max(initial=0.0)
-        for title, holders in self._titles.found_in(question):
-            known = self._words.numbers(content_terms(title))
-            if known:
-                scores[holders] = _TITLE * self._words.idf[known].max() / rarest
-        return scores
+    def _title_scores(self, question: str, rarest: float) -> Iterator[tuple[Numbers, float]]:
+        """Yield the passages whose title the question holds, and their score."""
+        words = [term for term, _ in terms(question)]
+        lengths = range(1, min(len(words), _MAX_TITLE_TERMS) + 1)
+        runs = sorted(
+            {
+                " ".join(words[start : start + length])
+                for length in lengths
+                for start in range(len(words) - length + 1)
+            }
+        )
+        which, holders, _ = self._titles.of_terms(runs)
+        for run in np.unique(which).tolist():
+            titled = holders[which == run]
+            title = _PARENTHESIS.sub("", self._documents[int(titled.min())].title)
+            held_by = self._words.held_by(content_terms(title))
+            if len(held_by := held_by[held_by > 0]):
+                yield titled, float(_TITLE * self._words.idf_of(held_by.min()) / rarest)
 
-    def _holders_of_names(self, taken: int, asked: set[int]) -> Iterator[Weighted]:
-        """Yield the passages that hold a name of a passage, weighed, the rarest names first."""
-        names, counts = self._names.of_text(taken)
-        rarest = np.argsort(-self._names.idf[names], kind="stable")
-        room = _MOST_HOLDERS
-        for name, count in zip(names[rarest].tolist(), counts[rarest].tolist(), strict=True):
-            if name in asked:
-                continue
-            holders, held = self._names.of_term(name)
-            room -= len(holders)
-            if room < 0:
-                return
-            weight = self._names.idf[name] ** 2 * (1 + np.log(count))
-            yield holders, weight * (1 + np.log(held)) / self._name_norms[holders]
+    def _holders_of_names(self, taken: int, asked: set[str]) -> Weighted:
+        """Return the passages that hold a name of a passage, weighed, the rarest names first.
+
+        A passage is there once for each of the names that it holds.
+        """
+        counts = Counter(name_words(_whole(self._documents[taken])))
+        names = [name for name in counts if name not in asked]
+        held_by = self._names.held_by(names)
+        rarest = np.argsort(held_by, kind="stable")
+        rarest = rarest[np.cumsum(held_by[rarest]) <= _MOST_HOLDERS]
+        own = np.array([counts[names[at]] for at in rarest.tolist()], np.float64)
+        weights = self._names.idf_of(held_by[rarest]) ** 2 * (1 + np.log(own))
+        which, holders, held = self._names.of_terms([names[at] for at in rarest.tolist()])
+        return holders, weights[which] * (1 + np.log(held)) / self._name_norms[holders]
 
     def _linked(self, taken: int) -> Numbers:
         """Return the first passages of the documents that a passage's document is linked with."""
-        number, links = self._number[taken], self._links
-        first = self._first[links.neighbours[links.starts[number] : links.starts[number + 1]]]
-        return first[first >= 0]
+        number, links, starts = self._number[taken], self._links, self._document_starts
+        linked = links.neighbours[links.starts[number] : links.starts[number + 1]]
+        return self._by_document[starts[linked[starts[linked + 1] > starts[linked]]]]
+
+    def _together(self, taken: int) -> Numbers:
+        """Return the passages of a passage's document."""
+        number = self._number[taken]
+        starts = self._document_starts
+        return self._by_document[starts[number] : starts[number + 1]]
 
 
 class _Reading:
-    """One question's way through the passages."""
+    """One question's way through the passages.
+
+    Few of many passages are taken. Those that may be taken next, the candidates, are scored; all
+    others are known to score less than ``_least``. It is lowered where that does not suffice.
+    """
 
     def __init__(self, order: PassageOrder, question: str, query: NDArray[np.float32]) -> None:
         self._order = order
         n_passages = len(order.passages)
-        asked = order._words.numbers(content_terms(question))
-        # Not BLAS, whose last bits depend on the number of threads.
-        dense = np.einsum("ij,j->i", order._vectors, query).astype(np.float64)
-        self._matches = order._matches(asked)
-        words = _sum(self._matches, n_passages)
-        self._direct = _scale(dense - dense.mean()) + order._title_scores(question, asked) + words
-        self._score = self._direct + (_WORDS - 1) * words
-        self._largest = self._direct.max()
-        self._left = [1.0] * len(asked)
-        self._asked_names = order._asked_names(question)
-        # What a passage leads to, and by what: the passage before it, and the parts of its lead.
-        self._lead, self._by_names, self._by_link = np.zeros((3, n_passages))
-        self._source = np.full(n_passages, -1)
+        self._dense = order._vectors.asked(query)
+        self._matches, rarest = order._matches(question)
+        self._words = _sum(self._matches, n_passages)
+        self._title = np.zeros(n_passages)
+        for holders, score in order._title_scores(question, rarest):
+            self._title[holders] = score
+        self._limit = self._dense.upper + self._title + self._words
+        self._largest = self._find_largest()
+        self._left = [1.0] * len(self._matches)
+        self._asked_names = _asked_names(question)
+        # What a passage leads to, and by what: the passage before it, counted from 1 on, and the
+        # parts of its lead. Room of the allocator's zeros, of which few pages are touched.
+        self._lead, self._by_names, self._by_link = (np.zeros(n_passages) for _ in range(3))
+        self._source = np.zeros(n_passages, np.int64)
+        self._names = np.zeros(n_passages)
+        self._link = np.zeros(n_passages)
+        self._known = np.zeros(n_passages, bool)
+        self._candidates = np.empty(0, np.int64)
+        self._direct = np.empty(0)
+        self._weights = np.empty((len(self._matches), 0))
+        self._free = np.empty(0, bool)
+        self._wanted = _CANDIDATES
+        self._least = np.inf
+
+    def _find_largest(self) -> float:
+        """Return the largest score that the question alone gives a passage."""
+        likely = np.array([self._limit.argmax()])
+        least = float(self._score_alone(likely)[0])
+        return float(self._score_alone(np.flatnonzero(self._limit >= least - _TIE)).max())
+
+    def _score_alone(self, passages: Numbers) -> Floats:
+        return self._dense.exact(passages) + self._title[passages] + self._words[passages]
 
     def passages(
         self, k: int | None = None, groups: NDArray[np.int64] | None = None
     ) -> Iterator[OrderedPassage]:
         """Yield the passages, best first: all, or those of the first ``k`` groups reached."""
         lowest, reached = np.inf, set[int]()
-        for rank in range(min(len(self._score), _MOST_STEPS)):
-            best = int(self._score.argmax())
-            if self._score[best] == -np.inf:
+        for rank in range(min(len(self._limit), _MOST_STEPS)):
+            at, score, own, following = self._best()
+            if score == -np.inf:
                 return
-            lowest = min(lowest, float(self._score[best]))
-            own, self._score[best] = self._score[best] - self._lead[best], -np.inf
-            by_lead = bool(own <= self._score.max() + _TIE)
-            yield self._describe(best, rank, lowest, by_lead=by_lead)
+            lowest = min(lowest, score)
+            best = int(self._candidates[at])
+            yield self._describe(at, rank, lowest, by_lead=bool(own <= following + _TIE))
+            self._free[at] = False
             self._fade(best)
             if rank < _FOLLOWED:
-                self._follow(best)
+                self._follow(best, float(self._direct[at]))
             if groups is not None and k is not None and len(reached) < k:
                 reached.add(int(groups[best]))
                 if len(reached) == k:
-                    self._score[~np.isin(groups, list(reached))] = -np.inf
-        for rank, best in enumerate(np.argsort(-self._score, kind="stable").tolist(), _MOST_STEPS):
-            if self._score[best] == -np.inf:
-                return
-            lowest = min(lowest, float(self._score[best]))
-            yield self._describe(best, rank, lowest, by_lead=False)
+                    self._pass_over(~np.isin(groups, list(reached)))
+        self._add_candidates(np.flatnonzero(~self._known))
+        scores = self._scores()
+        order = np.lexsort((self._candidates, -scores))[: np.count_nonzero(self._free)]
+        for rank, at in enumerate(order.tolist(), _MOST_STEPS):
+            lowest = min(lowest, float(scores[at]))
+            yield self._describe(at, rank, lowest, by_lead=False)
 
-    def _describe(self, passage: int, rank: int, score: float, *, by_lead: bool) -> OrderedPassage:
-        direct = float(self._direct[passage])
+    def _pass_over(self, passages: NDArray[np.bool_]) -> None:
+        """Take none of these passages from now on."""
+        self._free &= ~passages[self._candidates]
+        self._known |= passages
+
+    def _scores(self) -> Floats:
+        """Return the present score of each candidate; minus infinity where it is taken."""
+        scores = self._direct.copy()
+        for weights, left in zip(self._weights, self._left, strict=True):
+            scores += (_WORDS * left - 1) * weights
+        scores += self._lead[self._candidates]
+        return np.where(self._free, scores, -np.inf)
+
+    def _best(self) -> tuple[int, float, float, float]:
+        """Return the best candidate, its score, that without its lead, and the next best score."""
+        while True:
+            scores = self._scores()
+            best = scores.max(initial=-np.inf)
+            if best >= self._least + _TIE:
+                equal = np.flatnonzero(scores == best)
+                at = int(equal[self._candidates[equal].argmin()])
+                scores[at] = -np.inf
+                lead = float(self._lead[self._candidates[at]])
+                following = scores.max()
+                if not lead or following >= self._least + _TIE or best - lead > self._least + _TIE:
+                    return at, float(best), float(best - lead), float(following)
+            self._lower()
+
+    def _lower(self) -> None:
+        """Make more passages candidates, by what they can score at most now."""
+        count = len(self._limit)
+        if self._least == -np.inf or max(self._wanted, _SMALL) >= count:
+            self._least = -np.inf
+            self._add_candidates(np.flatnonzero(~self._known))
+            return
+        self._bound = self._limit.copy()
+        for (holders, weights), left in zip(self._matches, self._left, strict=True):
+            self._bound[holders] += (_WORDS * left - 1) * weights
+        limits = self._bound + self._lead
+        limits[self._known] = -np.inf
+        blocks = np.maximum.reduceat(limits, np.arange(0, count, _BLOCK))
+        wanted = min(self._wanted, len(blocks))
+        self._least = float(np.partition(blocks, -wanted)[-wanted])
+        self._wanted *= 4
+        self._add_candidates(np.flatnonzero((limits >= self._least) & ~self._known))
+
+    def _add_candidates(self, passages: Numbers) -> None:
+        self._known[passages] = True
+        weights = np.zeros((len(self._matches), len(passages)))
+        for row, (holders, values) in zip(weights, self._matches, strict=True):
+            at = np.minimum(np.searchsorted(holders, passages), len(holders) - 1)
+            row[:] = np.where(holders[at] == passages, values[at], 0)
+        self._candidates = np.concatenate([self._candidates, passages])
+        self._direct = np.concatenate([self._direct, self._score_alone(passages)])
+        self._weights = np.concatenate([self._weights, weights], axis=1)
+        self._free = np.concatenate([self._free, np.ones(len(passages), bool)])
+
+    def _describe(self, at: int, rank: int, score: float, *, by_lead: bool) -> OrderedPassage:
+        passage, direct = int(self._candidates[at]), float(self._direct[at])
         found = OrderedPassage(self._order.passages[passage], passage, rank, score, direct)
-        if not by_lead or self._source[passage] < 0:
+        if not by_lead or not self._source[passage]:
             return found
         via: Via = "link" if self._by_link[passage] >= self._by_names[passage] else "names"
-        return replace(found, via=via, source=int(self._source[passage]))
+        return replace(found, via=via, source=int(self._source[passage]) - 1)
 
     def _fade(self, taken: int) -> None:
         """Let the words of the question that a passage holds count less."""
-        for number, (holders, weights) in enumerate(self._matches):
+        for number, (holders, _) in enumerate(self._matches):
             at = int(np.searchsorted(holders, taken))
             if at < len(holders) and holders[at] == taken:
-                self._score[holders] -= _WORDS * self._left[number] * (1 - _FADE) * weights
                 self._left[number] *= _FADE
 
-    def _follow(self, taken: int) -> None:
+    def _follow(self, taken: int, direct: float) -> None:
         """Raise the passages that a passage leads to."""
-        order = self._order
-        if self._direct[taken] <= 0:
+        if direct <= 0:
             return
-        share = _LEAD * self._direct[taken] / self._largest
+        order, names, link = self._order, self._names, self._link
+        share = _LEAD * direct / self._largest
         linked = order._linked(taken)
-        named = list(order._holders_of_names(taken, self._asked_names))
-        reached = np.concatenate([linked, *(holders for holders, _ in named)])
-        names = np.zeros(len(order.passages))
-        for holders, values in named:
-            names[holders] += values
-        names[order._passages_of[order._number[taken]]] = 0
-        link = np.zeros(len(order.passages))
+        holders, values = order._holders_of_names(taken, self._asked_names)
+        reached = np.concatenate([linked, holders])
+        np.add.at(names, holders, values)
+        names[order._together(taken)] = 0
         link[linked] = _FULL_LINKS / max(len(linked), _FULL_LINKS)
         # A passage may be reached several times: it is then written the same values again.
         by_names = share * names[reached] / (names[reached].max(initial=0.0) or 1.0)
         by_link = share * link[reached]
+        names[reached], link[linked] = 0, 0
         more = by_names + by_link > self._lead[reached]
         raised, by_names, by_link = reached[more], by_names[more], by_link[more]
-        self._score[raised] += by_names + by_link - self._lead[raised]
         self._lead[raised] = by_names + by_link
         self._by_names[raised], self._by_link[raised] = by_names, by_link
-        self._source[raised] = taken
+        self._source[raised] = taken + 1
+        if self._least > -np.inf:
+            likely = self._bound[raised] + self._lead[raised] >= self._least
+            likely &= ~self._known[raised]
+            self._add_candidates(np.unique(raised[likely]))
 
 
-class _TitleIndex:
-    """Finds the titles that a text holds as whole words, in any letter case.
+class _Kept(Sequence[Made]):
+    """Values by index, each made when it is first looked at."""
 
-    A title counts without a parenthesis at its end, so that "Rush (band)" is found as "Rush".
+    def __init__(self, count: int, make: Callable[[int], Made]) -> None:
+        self._count = count
+        self._make = make
+        self._made: dict[int, Made] = {}
+
+    def __len__(self) -> int:
+        return self._count
+
+    @overload
+    def __getitem__(self, index: int) -> Made: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Made]: ...
+    def __getitem__(self, index: int | slice) -> Made | Sequence[Made]:
+        if isinstance(index, slice):
+            return [self[i] for i in range(*index.indices(self._count))]
+        at = range(self._count)[index]
+        if at not in self._made:
+            self._made[at] = self._make(at)
+        return self._made[at]
+
+
+def title_runs(title: str) -> list[str]:
+    """Return the words by which a question holds a title, in one string; nothing for no words.
+
+    They are found as whole words, in any letter case. A title counts without a parenthesis at its
+    end, so that "Rush (band)" is found as "Rush".
     """
+    words = [term for term, _ in terms(_PARENTHESIS.sub("", title))]
+    return [" ".join(words)] if 0 < len(words) <= _MAX_TITLE_TERMS else []
 
-    def __init__(self, titles: Sequence[str]) -> None:
-        self._holders: dict[tuple[str, ...], tuple[str, list[int]]] = {}
-        for index, title in enumerate(titles):
-            name = _PARENTHESIS.sub("", title)
-            words = tuple(term for term, _ in terms(name))
-            if 0 < len(words) <= _MAX_TITLE_TERMS:
-                self._holders.setdefault(words, (name, []))[1].append(index)
-        self._lengths = sorted({len(words) for words in self._holders})
 
-    def found_in(self, text: str) -> Iterator[tuple[str, list[int]]]:
-        """Yield each title in the text and the indices of all that have it."""
-        words = [term for term, _ in terms(text)]
-        runs = {
-            tuple(words[start : start + length])
-            for length in self._lengths
-            for start in range(len(words) - length + 1)
-        }
-        yield from (self._holders[run] for run in sorted(runs & self._holders.keys()))
+def _asked_names(question: str) -> set[str]:
+    return {*name_words(question), *content_terms(question)}
+
+
+def _whole(document: Document) -> str:
+    return f"{document.title}\n{document.text}"
 
 
 def _sum(parts: Sequence[Weighted], size: int) -> Floats:
@@ -440,12 +618,6 @@ def _sum(parts: Sequence[Weighted], size: int) -> Floats:
     for places, values in parts:
         sums[places] += values
     return sums
-
-
-def _scale(values: Floats) -> Floats:
-    """Divide by the maximum; all zeros where nothing is positive."""
-    largest = values.max(initial=0.0)
-    return values / largest if largest > 0 else np.zeros_like(values)
 
 
 def _as_document(passage: Passage) -> Document:

@@ -5,6 +5,7 @@ from collections import Counter
 from dataclasses import replace
 
 import numpy as np
+import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -12,6 +13,7 @@ from longrag.indexing.neighbours import nearest_neighbours
 from longrag.models.tokens import count_tokens
 from longrag.models.words import STOPWORDS, content_terms, stem
 from longrag.retrieval.order import PassageOrder
+from longrag.retrieval.passage_vectors import PassageVectors
 from longrag.types import Document
 
 WORDS = ["mill", "weir", "Keller", "Passau", "Oberau", "river", "the", "of"]
@@ -257,3 +259,38 @@ def test_nearest_neighbours_are_those_of_all_pairs(rows, k):
         assert ranked == sorted(ranked, key=lambda pair: (-pair[0], pair[1]))
         assert all(cosine[j] <= found[-1] + step for j in others if j not in got)
         assert (cosines[i, len(got) :] == -np.inf).all()
+
+
+@pytest.mark.parametrize("coded_from", [0, 10**9])
+@settings(max_examples=150, deadline=None)
+@given(corpora(), st.integers(1, 3), st.integers(1, 3), st.integers(1, 5))
+def test_to_score_few_passages_changes_nothing(coded_from, case, wanted, block, copies):
+    case["documents"] = [
+        replace(document, id=f"{document.id}.{copy}", text=f"{document.text} weir{copy}")
+        for copy in range(copies)
+        for document in case["documents"]
+    ]
+    owners = max(case["document_of"]) + 1
+    case["document_of"] = [
+        owner + copy * owners for copy in range(copies) for owner in case["document_of"]
+    ]
+    case["vectors"] = np.concatenate([case["vectors"] + copy / 8 for copy in range(copies)])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("longrag.retrieval.passage_vectors._CODED_PASSAGES", coded_from)
+        everything = list(ranked(case))
+        patch.setattr("longrag.retrieval.order._SMALL", 0)
+        patch.setattr("longrag.retrieval.order._CANDIDATES", wanted)
+        patch.setattr("longrag.retrieval.order._BLOCK", block)
+        assert list(ranked(case)) == everything
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.integers(1, 40), st.integers(1, 70), st.integers(0, 2**32 - 1))
+def test_a_cosine_does_not_depend_on_the_rows_beside_it(count, width, seed):
+    rng = np.random.default_rng(seed)
+    vectors = rng.standard_normal((count, width)).astype(np.float32)
+    query = rng.standard_normal(width).astype(np.float32)
+    rows = rng.permutation(count)[: rng.integers(1, count + 1)]
+    alone = PassageVectors(vectors[rows]).asked(query)
+    among = PassageVectors(vectors, rows).asked(query)
+    assert alone.upper.tolist() == among.upper.tolist()

@@ -1,0 +1,122 @@
+"""The words, names and titles of a corpus's chunks, each document of which is read once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from longrag.indexing.postings import Postings, Segment, merged
+from longrag.indexing.runs import ranges
+from longrag.indices.corpus_state import Page, UnitGroup
+from longrag.ingestion.cuts import own_chunks
+from longrag.models.words import content_words, name_words
+from longrag.retrieval.order import PassageTerms, title_runs
+
+Numbers = NDArray[np.int64]
+
+# Chunks of pages that are gone are dropped when they are more than a third of all.
+_MOST_CHUNKS = 1.5
+_SPARED_CHUNKS = 1024
+
+# Chunks that are read into one segment: so many texts' terms are held apart meanwhile.
+_CHUNKS_A_SEGMENT = 1 << 14
+
+
+class CorpusTerms:
+    """Follows the pages of a corpus; one thread at a time may use it.
+
+    A chunk has a row for as long as its page is there. What ``terms`` returns stays as it is.
+    """
+
+    def __init__(self) -> None:
+        self._first: dict[Page, int] = {}
+        self._size: dict[Page, int] = {}
+        self._count = 0
+        self._words: tuple[Segment, ...] = ()
+        self._names: tuple[Segment, ...] = ()
+        self._titles: tuple[Segment, ...] = ()
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of the arrays that are kept."""
+        return sum(one.nbytes for one in (*self._words, *self._names, *self._titles))
+
+    def follow(self, pages: Iterable[Page]) -> None:
+        """Come to know these pages and no others."""
+        wanted = dict.fromkeys(pages)
+        for page in [page for page in self._first if page not in wanted]:
+            del self._first[page], self._size[page]
+        new = [page for page in wanted if page not in self._first]
+        if self._count > _MOST_CHUNKS * sum(self._size.values()) + _SPARED_CHUNKS:
+            self._drop_rows()
+        for some in _strips(new):
+            self._add(some)
+
+    def rows_of(self, groups: Sequence[UnitGroup]) -> Numbers:
+        """Return the row of each chunk of some groups, in the order of these."""
+        runs = [
+            (self._first[group.pages[run.page]] + run.offset, run.length)
+            for group in groups
+            for run in group.runs
+        ]
+        begins, lengths = np.array(runs, np.int64).reshape(-1, 2).T
+        return ranges(begins, begins + lengths)
+
+    def terms(self, rows: Numbers) -> PassageTerms:
+        """Return what is known of the chunks in some rows."""
+        words, names, titles = (
+            Postings(segments, rows) for segments in (self._words, self._names, self._titles)
+        )
+        return PassageTerms(words, names, titles)
+
+    def _add(self, pages: Sequence[Page]) -> None:
+        titles: list[list[str]] = []
+        texts: list[str] = []
+        for page in pages:
+            chunks = own_chunks(page.document, page.cut)
+            self._first[page], self._size[page] = self._count + len(texts), len(chunks)
+            texts += [f"{chunk.title}\n{chunk.text}" for chunk in chunks]
+            titles += [title_runs(chunk.title) for chunk in chunks]
+        self._count += len(texts)
+        self._words = merged([*self._words, Segment.of(map(content_words, texts))])
+        self._names = merged([*self._names, Segment.of(map(name_words, texts))])
+        self._titles = merged([*self._titles, Segment.of(titles)])
+
+    def _drop_rows(self) -> None:
+        pages = sorted(self._first, key=self._first.__getitem__)
+        begins = np.array([self._first[page] for page in pages], np.int64)
+        rows = ranges(begins, begins + np.array([self._size[page] for page in pages], np.int64))
+        place = np.full(self._count, -1, np.int32)
+        place[rows] = np.arange(len(rows), dtype=np.int32)
+        self._words, self._names, self._titles = (
+            tuple(_kept(segments, place)) for segments in (self._words, self._names, self._titles)
+        )
+        self._first = {page: int(place[at]) for page, at in zip(pages, begins, strict=True)}
+        self._count = len(rows)
+
+
+def _kept(segments: Sequence[Segment], place: NDArray[np.int32]) -> Iterator[Segment]:
+    at = 0
+    for segment in segments:
+        own = place[at : at + len(segment)]
+        shown = own >= 0
+        if shown.any():
+            own = np.where(shown, own - own[shown][0], np.int32(-1))
+            yield segment.kept(own, int(np.count_nonzero(shown)))
+        at += len(segment)
+
+
+def _strips(pages: Sequence[Page]) -> Iterator[Sequence[Page]]:
+    """Yield consecutive pages that have some thousand chunks together."""
+    some: list[Page] = []
+    count = 0
+    for page in pages:
+        some.append(page)
+        count += len(page.block)
+        if count >= _CHUNKS_A_SEGMENT:
+            yield some
+            some, count = [], 0
+    if some:
+        yield some
