@@ -103,7 +103,7 @@ class LongRAGIndex(ChangingIndex):
     mode: SkipValidation[Mode | None] = None
     filter: SkipValidation[MetadataFilter | None] = None
     max_tokens: SkipValidation[int] = 4096
-    chunk_size: SkipValidation[int] = 512
+    chunk_size: SkipValidation[int] = 256
     granularity: SkipValidation[core.Granularity] = "chunk"
     directed: bool | None = None
     split_oversized: bool = False

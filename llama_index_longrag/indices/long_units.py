@@ -88,7 +88,7 @@ class LongRAGIndex(UpdatableIndex[LongRAGStruct]):
         nodes: nodes to group, each of which is a document; see ``from_documents``.
         embed_model: embeds chunks and queries, by default ``Settings.embed_model``.
         max_tokens: the largest size of a unit, in tokens (4096).
-        chunk_size: the largest size of a chunk, in tokens (512).
+        chunk_size: the largest size of a chunk, in tokens (256).
         granularity: what is embedded: "chunk" or "document".
         directed: group by outgoing links alone; None is the measured default.
         link_extractor: finds links: a name (default, markdown, html, wiki, metadata) or your own.

@@ -46,7 +46,7 @@ def run(options: argparse.Namespace) -> int:
         documents,
         report.links,
         max_tokens=options.max_tokens,
-        chunk_size=minilm.chunk_size if minilm else 512,
+        chunk_size=minilm.chunk_size if minilm else 256,
     )
     if not chunks:
         raise InvalidParameterError("path", options.path, "a place with some text in it")

@@ -25,7 +25,7 @@ from longrag.journal import Journal
 from longrag.models.embedder import Embedder, MiniLmEmbedder
 from longrag.types import Document
 
-_CHUNK_SIZE: Final = 512
+_CHUNK_SIZE: Final = 256
 _VECTORS, _ANSWERS = "-vectors", "-answers"
 
 

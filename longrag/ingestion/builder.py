@@ -22,7 +22,8 @@ class UnitBuilder:
 
     Attributes:
         max_tokens: the largest size of a unit, in tokens.
-        chunk_size: the largest size of a chunk, in tokens.
+        chunk_size: the largest size of a chunk, in tokens. The paper has 512 (LongRAG §3.1);
+            within a budget shorter ones read more (``benchmarks/reading.py``).
         granularity: what is embedded: chunks, whole documents or whole units (LongRAG §3.1).
         directed: group by outgoing links alone; None is the default of ``group_documents``.
         split_oversized: split documents larger than ``max_tokens`` into several units.
@@ -42,7 +43,7 @@ class UnitBuilder:
     """
 
     max_tokens: int = 4096
-    chunk_size: int = 512
+    chunk_size: int = 256
     granularity: Granularity = "chunk"
     directed: bool | None = None
     split_oversized: bool = False

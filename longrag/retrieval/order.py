@@ -46,7 +46,7 @@ _WORDS: Final = 2.0
 _FADE: Final = 0.75
 _LEAD: Final = 0.8
 _TITLE: Final = 0.5
-_FOLLOWED: Final = 20
+_FOLLOWED: Final = 10
 # BM25 with its customary settings, but for the weight of rare words, which is between that of BM25
 # and that of the TF-IDF cosine: the first serves long articles better, the second several hops.
 _RARITY: Final = 1.5
@@ -126,7 +126,7 @@ class PassageOrder:
 
     The passage of the largest score is taken, again and again; equal scores go by index. At first
     left(t) is 1 and lead(p) 0. After each passage h, left(t) is multiplied by 0.75 for each term of
-    the question that h holds, and for the first 20::
+    the question that h holds, and for the first 10::
 
         lead(p) = max(lead(p), 0.8 direct(h) / max direct * (names(h, p) + link(h, p)))
 
@@ -140,7 +140,7 @@ class PassageOrder:
     The score that is told is the smallest so far. From the thousandth passage on the rest is taken
     in the order of its scores. Results are the same whatever the number of threads and the other
     queries. A search reads the vectors once, and the postings of the terms of the question and of
-    the names of the first 20 passages: of each its rarest names, as far as they are in 20,000
+    the names of the first 10 passages: of each its rarest names, as far as they are in 20,000
     passages together, counted with repetitions.
 
     Args:
