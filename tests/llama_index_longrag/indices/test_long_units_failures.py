@@ -152,7 +152,7 @@ async def test_what_a_cancelled_insert_leaves_the_next_change_completes(tmp_path
     [
         {"node_ids": ["a"]},
         {"hits": 0},
-        {"retriever_mode": "evidence", "tokenizer": str.split},
+        {"retriever_mode": "evidence", "approximate": "flat"},
     ],
     ids="-".join,
 )
