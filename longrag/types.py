@@ -221,11 +221,13 @@ class RetrievedNode:
     """A node of a tree found for a question, with where its text comes from.
 
     ``leaves`` are the leaves below it in the order of their documents; a leaf is its own.
+    ``complete`` tells that the text is the whole node's, not cut to a token budget.
     """
 
     node: TreeNode
     score: float
     leaves: tuple[TreeNode, ...]
+    complete: bool = True
 
 
 @dataclass(frozen=True, slots=True)

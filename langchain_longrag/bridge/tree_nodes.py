@@ -18,12 +18,13 @@ from longrag.calls import Embed, Flow, Search, ask
 from longrag.errors import StoreError
 from longrag.indexing.tree.tree import Tree
 from longrag.retrieval.records import DocIds, documents_metadata, leaf_records, read_number
+from longrag.retrieval.tree_search import read_nodes
 
 Snapshot: TypeAlias = tuple[Mapping[str, core.Document], Tree]
 
 # What the metadata of a node says of the node, and never of what it was made from.
 _OWN: Final = {
-    *("level", "tokens", "score", "children", "leaves"),
+    *("level", "tokens", "score", "children", "leaves", "complete"),
     *("doc_id", "doc_ids", "start_index", "end_index"),
 }
 
@@ -45,6 +46,7 @@ def from_node(found: core.RetrievedNode, documents: Mapping[str, core.Document])
         "doc_ids": DocIds(node.doc_ids),
         "leaves": leaf_records(found.leaves),
         "score": read_number(found.score),
+        "complete": found.complete,
     }
     if node.span is not None:
         own |= {"doc_id": node.doc_ids[0], "start_index": node.span[0], "end_index": node.span[1]}
@@ -90,8 +92,8 @@ def fill_missing_keys(rows: Mapping[str, dict[str, Any]]) -> dict[str, dict[str,
 class RowSearch:
     """A search for the best rows within a token budget, in the store's order (collapsed tree).
 
-    The store is asked for more rows until the budget is full or it has no more. One that is over
-    the remaining budget is passed over and the search goes on.
+    The store is asked for more rows until the budget is full or it has no more. The first that is
+    over the remaining budget ends what is read.
 
     Source: RAPTOR §3.
     """
@@ -150,24 +152,42 @@ def _fit(
     token_budget: int | None,
     levels: Collection[int] | None,
 ) -> tuple[list[Document], bool]:
-    """Return what fits, and whether nothing more would."""
-    room = float("inf") if token_budget is None else token_budget
+    """Return what is read, and whether more rows would add nothing."""
     taken: dict[object, Document] = {}
-    smallest = float("inf")
+    tokens = 0
     for place, (row, score) in enumerate(rows):
         id_ = place if row.id is None else row.id
-        level, tokens = _read_integer(row, "level"), _read_integer(row, "tokens")
-        if levels is not None and level not in levels:
+        own = {"level": _read_integer(row, "level"), "tokens": _read_integer(row, "tokens")}
+        if (levels is not None and own["level"] not in levels) or id_ in taken:
             continue
-        smallest = min(smallest, tokens)
-        if tokens <= room and id_ not in taken:
-            room -= tokens
-            metadata = copy.deepcopy(row.metadata)
-            metadata |= {"level": level, "tokens": tokens, "score": read_number(score)}
-            taken[id_] = row.model_copy(update={"metadata": metadata})
-        if len(taken) == k:
-            return list(taken.values()), True
-    return list(taken.values()), smallest < float("inf") and room < smallest
+        metadata = copy.deepcopy(row.metadata) | own | {"score": read_number(score)}
+        taken[id_] = row.model_copy(update={"metadata": metadata})
+        tokens += own["tokens"]
+        over = token_budget is not None and tokens > token_budget
+        if over or len(taken) == k:
+            break
+    else:
+        return _cut_rows(list(taken.values()), token_budget), False
+    return _cut_rows(list(taken.values()), token_budget), True
+
+
+def _cut_rows(rows: Sequence[Document], token_budget: int | None) -> list[Document]:
+    """Return what is read of rows within a budget, in their order."""
+    nodes = [
+        core.TreeNode(str(place), row.page_content, 0, 0, ("",)) for place, row in enumerate(rows)
+    ]
+    found = (core.RetrievedNode(node, 0.0, (node,)) for node in nodes)
+    return [_cut_row(rows[int(one.node.id)], one) for one in read_nodes(found, token_budget)]
+
+
+def _cut_row(row: Document, read: core.RetrievedNode) -> Document:
+    if read.complete:
+        return row
+    text = read.node.text
+    cut = {"tokens": read.node.tokens, "complete": False}
+    if row.metadata.get("start_index", -1) >= 0:
+        cut["end_index"] = row.metadata["start_index"] + len(text)
+    return row.model_copy(update={"page_content": text, "metadata": row.metadata | cut})
 
 
 def _read_integer(row: Document, key: str) -> int:

@@ -444,6 +444,11 @@ class RaptorIndex(TreeSearch, ChangingIndex):
             summary_tokens=tokens, on_long=self.on_long, count_tokens=self.length_function
         )
 
+    @property
+    def token_counter(self) -> Callable[[str], int]:
+        """Counts the tokens of a text."""
+        return self.length_function
+
     def read_tree(self) -> tuple[Snapshot, TreeScorer, Embeddings]:
         """Return the tree as it is now, its scorer, and the model that embeds queries."""
         documents, tree = self._index.snapshot()

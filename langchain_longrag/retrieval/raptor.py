@@ -25,6 +25,7 @@ from longrag.indices.keyword_sources import KeywordSource
 from longrag.retrieval.filters import DocumentFilter, MetadataFilter, both
 from longrag.retrieval.tree_search import TreeScorer
 from longrag.retrieval.units import check_k
+from longrag.types import TokenCounter
 
 
 class RaptorRetriever(TreeSearch):
@@ -107,6 +108,11 @@ class RaptorRetriever(TreeSearch):
         None where they are in a store, which does not tell them.
         """
         return None if self.index is None else super().keyword_source(documents)
+
+    @property
+    def token_counter(self) -> TokenCounter:
+        """Counts the tokens of a text, as the index does."""
+        return super().token_counter if self.index is None else self.index.token_counter
 
     def read_tree(self) -> tuple[Snapshot, TreeScorer, Embeddings]:
         """Return the tree of the index as it is now, its scorer, and what embeds queries."""

@@ -25,10 +25,11 @@ from longrag.calls import Flow, arun, run
 from longrag.errors import InvalidParameterError
 from longrag.indexing.tree.tree import Tree
 from longrag.indices.keyword_sources import KeywordSource, TreeSource, refuse_texts
+from longrag.models.tokens import count_tokens
 from longrag.retrieval.filters import DocumentFilter, MetadataFilter, both
 from longrag.retrieval.tree_search import Compare, TreeScorer, collapsed, traverse
 from longrag.retrieval.units import embed_query
-from longrag.types import RetrievedNode
+from longrag.types import RetrievedNode, TokenCounter
 
 Mode: TypeAlias = Literal["collapsed", "traversal"]
 Scoring: TypeAlias = Literal["cosine", "bm25"]
@@ -84,6 +85,11 @@ class TreeSearch(BaseRetriever):
 
     def _prepare(self) -> None:
         """Check the settings of a subclass."""
+
+    @property
+    def token_counter(self) -> TokenCounter:
+        """Counts the tokens of a text."""
+        return count_tokens
 
     @abstractmethod
     def read_tree(self) -> tuple[Snapshot, TreeScorer, Embeddings]:
@@ -179,6 +185,7 @@ class TreeSearch(BaseRetriever):
             levels=self.levels,
             redundancy=self.redundancy,
             compare=self.compare,
+            count_tokens=self.token_counter,
         )
         # A node that shares no word with the question would only fill the budget.
         return [node for node in found if node.score > 0 or self.scoring == "cosine"]
@@ -193,4 +200,5 @@ class TreeSearch(BaseRetriever):
             depth=self.depth,
             start_level=self.start_level,
             token_budget=self.token_budget,
+            count_tokens=self.token_counter,
         )

@@ -58,6 +58,7 @@ def to_tree_result(found: RetrievedNode, documents: Mapping[str, Document]) -> N
         "children": list(found.node.children),
         "doc_ids": DocIds(found.node.doc_ids),
         "leaves": leaf_records(found.leaves),
+        "complete": found.complete,
     }
     return NodeWithScore(node=node, score=found.score)
 

@@ -55,7 +55,7 @@ from longrag.indices.tree import TreeChange, TreeIndex
 from longrag.indices.tree_database import DatabaseTree
 from longrag.journal import Journal
 from longrag.retrieval.tree_search import TreeScorer
-from longrag.types import Document
+from longrag.types import Document, TokenCounter
 
 T = TypeVar("T")
 
@@ -320,6 +320,11 @@ class RaptorIndex(UpdatableIndex[RaptorStruct]):
     def tree(self) -> Tree:
         """The tree there is; later changes leave this value as it is."""
         return self._trees.tree
+
+    @property
+    def count_tokens(self) -> TokenCounter:
+        """Counts the tokens of a text."""
+        return self._trees.builder.count_tokens
 
     @property
     def embed_model(self) -> BaseEmbedding:

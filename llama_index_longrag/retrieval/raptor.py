@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from llama_index_longrag.bridge.answering import ModelAnswers
 from llama_index_longrag.bridge.documents import node_of
 from llama_index_longrag.bridge.filters import to_filter
+from llama_index_longrag.bridge.nodes import shown_to_models
 from llama_index_longrag.bridge.settings import UNSET
 from llama_index_longrag.bridge.tree_nodes import to_tree_result
 from longrag.calls import Flow, arun, run
@@ -26,7 +27,7 @@ from longrag.indices.keyword_sources import KeywordSource, TreeSource, refuse_te
 from longrag.retrieval.filters import both
 from longrag.retrieval.tree_search import Compare, TreeScorer, collapsed, traverse
 from longrag.retrieval.units import check_k, embed_query
-from longrag.types import Document, RetrievedNode, TreeNode
+from longrag.types import Document, RetrievedNode, TokenCounter, TreeNode
 
 Mode: TypeAlias = Literal["collapsed", "traversal"]
 Scoring: TypeAlias = Literal["cosine", "bm25"]
@@ -48,6 +49,10 @@ class TreesIndex(Protocol):
     @property
     def callback_manager(self) -> CallbackManager:
         """Receives the events of the index."""
+
+    @property
+    def count_tokens(self) -> TokenCounter:
+        """Counts the tokens of a text."""
 
     def snapshot(self) -> tuple[Mapping[str, Document], TreeScorer]:
         """Return the documents, and what scores the nodes of their tree, of one moment."""
@@ -133,9 +138,9 @@ class RaptorRetriever(BaseRetriever):
         self._wanted = to_filter(filters)
         if not hasattr(index, "tree"):
             raise InvalidParameterError("index", type(index).__name__, "a RaptorIndex")
-        # What is out of range is refused here, and not by the first search.
-        self._select(Tree([], np.empty((0, 1), np.float32)), np.zeros(0))
         self._index = index
+        # What is out of range is refused here, and not by the first search.
+        self._select(Tree([], np.empty((0, 1), np.float32)), np.zeros(0), {})
         self._embed_model = embed_model or index.embed_model
         super().__init__(
             callback_manager=callback_manager or index.callback_manager,
@@ -210,15 +215,22 @@ class RaptorRetriever(BaseRetriever):
             if vector is None:
                 vector = yield from embed_query(bundle.embedding_strs)
             scores = scorer.node_scores(vector)
-        return self._results(self._select(scorer.tree, scores), documents)
+        return self._results(self._select(scorer.tree, scores, documents), documents)
 
-    def _select(self, tree: Tree, scores: NDArray[np.float64]) -> list[RetrievedNode]:
+    def _select(
+        self, tree: Tree, scores: NDArray[np.float64], documents: Mapping[str, Document]
+    ) -> list[RetrievedNode]:
+        def shown(node: RetrievedNode) -> str:
+            return shown_to_models(to_tree_result(node, documents))
+
         if self._mode == "traversal":
             return traverse(
                 tree,
                 scores,
                 top_k=self._similarity_top_k or _TRAVERSAL_TOP_K,
                 token_budget=self._token_budget,
+                count_tokens=self._index.count_tokens,
+                shown=shown,
                 **self._search,
             )
         found = collapsed(
@@ -226,6 +238,8 @@ class RaptorRetriever(BaseRetriever):
             scores,
             top_k=self._similarity_top_k,
             token_budget=self._token_budget,
+            count_tokens=self._index.count_tokens,
+            shown=shown,
             **self._search,
         )
         # A node that shares no word with the question would only fill the budget.

@@ -382,7 +382,7 @@ def _as_found_node(found: RetrievedNode, documents: Mapping[str, Document]) -> F
         score=found.score,
         text=node.text,
         tokens=node.tokens,
-        complete=True,
+        complete=found.complete,
         place=None if node.level else places[0],
         places=places,
         unit=RetrievedUnit(unit, found.score, chunk),

@@ -13,7 +13,7 @@ Every record is plain JSON: strings, Python integers, floats and booleans, lists
   and ``end`` in the text as it was retrieved, ``at``, the character at which it now begins, and
   ``complete``, False where a sentence was cut.
 - A retrieved node of a tree has ``leaves``: for each leaf its ``id``, its ``doc_id`` and its
-  characters ``start`` and ``end`` in that document.
+  characters ``start`` and ``end`` in that document; and ``complete``, False where its text was cut.
 - A title is any value but None, as a string: the number 0 is the title "0".
 
 A document may have metadata under the same names, from a store or from whoever wrote it. What a
@@ -44,7 +44,7 @@ from longrag.types import (
 
 UNIT_KEYS: Final = ("unit_id", "doc_ids", "members")
 RESULT_KEYS: Final = ("best_chunk", "passages", "ranking", "exact", "complete", "short")
-TREE_KEYS: Final = ("level", "children", "doc_ids", "leaves")
+TREE_KEYS: Final = ("level", "children", "doc_ids", "leaves", "complete")
 
 _RESERVED: Final = frozenset(
     {

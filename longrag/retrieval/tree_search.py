@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from itertools import islice
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias, get_args
@@ -14,10 +15,21 @@ from longrag.errors import InvalidParameterError, MissingExtraError
 from longrag.indexing.tree.geometry import check_integer
 from longrag.indexing.tree.tree import Tree
 from longrag.indexing.vectors import check_vectors
+from longrag.models.tokens import count_tokens as default_counter
 from longrag.models.words import STOPWORDS, content_terms, terms
 from longrag.retrieval.filters import DocumentFilter, MetadataIndex, Recent
-from longrag.retrieval.reading import check_token_budget
-from longrag.types import Document, RetrievedNode, TreeNode
+from longrag.retrieval.reading import Ranked, check_token_budget, read
+from longrag.types import (
+    Chunk,
+    Document,
+    LongUnit,
+    Member,
+    RankedPassage,
+    RetrievedNode,
+    RetrievedUnit,
+    TokenCounter,
+    TreeNode,
+)
 
 if TYPE_CHECKING:
     from bm25s import BM25
@@ -26,6 +38,9 @@ Floats: TypeAlias = NDArray[np.float64]
 
 Compare: TypeAlias = Literal["related", "all"]
 """Which nodes a node may repeat: those it shares leaves with, or any."""
+
+ShownNode: TypeAlias = Callable[[RetrievedNode], str]
+"""Returns the text by which a model is shown a node."""
 
 # Rows whose float64 copy stays in the processor's cache.
 _BLOCK_ROWS: Final = 512
@@ -183,20 +198,22 @@ def collapsed(
     levels: Collection[int] | None = None,
     redundancy: float | None = 0.25,
     compare: Compare = "related",
+    count_tokens: TokenCounter = default_counter,
+    shown: ShownNode | None = None,
 ) -> list[RetrievedNode]:
     """Take the best nodes of all levels within a token budget (RAPTOR §3, collapsed tree).
 
-    Nodes are taken best first, equal scores in the order of the nodes. One that is over the
-    remaining budget is passed over and the search goes on; the paper's printed pseudo-code stops
-    there.
+    Nodes are taken best first, equal scores in the order of the nodes. The first that is over the
+    remaining budget is cut at the end of a sentence, and ends what is read: so a larger budget
+    reads all that a smaller one does.
 
     A summary says what its leaves say, so a node is put off when too many of its words have been
-    read in nodes that it shares leaves with: it is taken only when nothing else fits.
+    read in nodes that it shares leaves with: it comes after all that are not put off.
 
     Args:
         tree: the tree.
         scores: one finite number a node, in the order of the nodes.
-        token_budget: tokens of all nodes together; None for no limit.
+        token_budget: tokens of all nodes joined by blank lines; None for no limit.
         top_k: the most nodes to take; None for no limit.
         levels: the levels that are searched, all by default. The start layer s and n layers of
             the paper's Table 8 are ``range(s - n + 1, s + 1)``. The tree need not reach them all.
@@ -208,6 +225,8 @@ def collapsed(
             all of them. "all" with a ``redundancy`` of 0.4 reads more of answers that go over the
             whole of one long document. In a corpus it passes over passages that belong together: of
             a hundred questions that need several it loses 5 to 21.
+        count_tokens: counts the tokens of a text.
+        shown: returns the text by which a model is shown a node; by default its own.
 
     Returns:
         The nodes in the order in which they were taken: best first, then those put off, best first.
@@ -222,13 +241,16 @@ def collapsed(
         check_integer("top_k", top_k, at_least=1)
     wanted = _checked_levels(tree, levels)
     _check_redundancy(redundancy, compare)
+    if not len(tree):
+        return []
     nodes = list(tree.nodes.values())
     order = _best_first(values)
     if levels is not None:
         order = [row for row in order if nodes[row].level in wanted]
     accept = None if redundancy is None else _Reading(tree, redundancy, compare).add
-    rows = islice(_select_fitting(nodes, order, token_budget, accept), top_k)
-    return [_as_retrieved(tree, nodes[row], values[row]) for row in rows]
+    rows = islice(_put_off(nodes, order, accept), top_k)
+    found = (_as_retrieved(tree, nodes[row], values[row]) for row in rows)
+    return read_nodes(found, token_budget, count_tokens, shown)
 
 
 class _Reading:
@@ -262,6 +284,8 @@ def traverse(
     depth: int | None = None,
     start_level: int | None = None,
     token_budget: int | None = None,
+    count_tokens: TokenCounter = default_counter,
+    shown: ShownNode | None = None,
 ) -> list[RetrievedNode]:
     """Take the best roots, then the best of their children, and so on (RAPTOR §3, tree traversal).
 
@@ -278,8 +302,11 @@ def traverse(
         depth: the most layers to search; None goes on to the leaves.
         start_level: begin at this level instead of the roots: at the nodes of this level, and those
             below it that have no parent up to it, so that every leaf can be reached.
-        token_budget: tokens of all nodes together; nodes that do not fit any more are passed over
-            after the search, in its order. None for no limit.
+        token_budget: tokens of all nodes joined by blank lines, read in the order of the search;
+            the first that does not fit is cut at the end of a sentence, and ends what is read. None
+            for no limit.
+        count_tokens: counts the tokens of a text.
+        shown: returns the text by which a model is shown a node; by default its own.
 
     Returns:
         The nodes, layer by layer, each best first.
@@ -294,6 +321,8 @@ def traverse(
         check_integer("depth", depth, at_least=1)
     check_token_budget(token_budget)
     layer = _first_layer(tree, start_level)
+    if not len(tree):
+        return []
     taken: dict[int, None] = {}
     layers = 0
     while layer and layers != depth:
@@ -302,8 +331,8 @@ def traverse(
         layer = {row for row in _children(tree, best) if row not in taken}
         layers += 1
     nodes = list(tree.nodes.values())
-    rows = _select_fitting(nodes, list(taken), token_budget)
-    return [_as_retrieved(tree, nodes[row], values[row]) for row in rows]
+    found = (_as_retrieved(tree, nodes[row], values[row]) for row in taken)
+    return read_nodes(found, token_budget, count_tokens, shown)
 
 
 def _as_retrieved(tree: Tree, node: TreeNode, score: float) -> RetrievedNode:
@@ -332,27 +361,67 @@ def _best_first(values: Floats) -> list[int]:
     return order
 
 
-def _select_fitting(
-    nodes: Sequence[TreeNode],
-    order: Sequence[int],
-    token_budget: int | None,
-    accept: Callable[[TreeNode], bool] | None = None,
+def _put_off(
+    nodes: Sequence[TreeNode], order: Iterable[int], accept: Callable[[TreeNode], bool] | None
 ) -> Iterator[int]:
-    """Yield the rows that fit into what is left of the budget, those not accepted at the end."""
-    room = float("inf") if token_budget is None else token_budget
-    smallest = min((nodes[row].tokens for row in order), default=0)
+    """Yield the rows that are accepted, and then the others."""
     later: list[int] = []
-    for accepts, rows in ((accept, order), (None, later)):
-        for row in rows:
-            if room < smallest:
-                return
-            if nodes[row].tokens > room:
-                continue
-            if accepts is None or accepts(nodes[row]):
-                room -= nodes[row].tokens
-                yield row
-            else:
-                later.append(row)
+    for row in order:
+        if accept is None or accept(nodes[row]):
+            yield row
+        else:
+            later.append(row)
+    yield from later
+
+
+def read_nodes(
+    found: Iterable[RetrievedNode],
+    token_budget: int | None,
+    count_tokens: TokenCounter = default_counter,
+    shown: ShownNode | None = None,
+) -> list[RetrievedNode]:
+    """Return what is read of nodes within a token budget, in their order; see ``reading.read``."""
+    if token_budget is None:
+        return list(found)
+    node_of: dict[str, RetrievedNode] = {}
+
+    def order() -> Iterator[Ranked]:
+        for rank, one in enumerate(found):
+            node_of[one.node.id] = one
+            unit = _as_unit(one)
+            yield unit, RankedPassage(0, len(unit.unit.text), rank, one.score)
+
+    def cut_of(cut: RetrievedUnit) -> RetrievedNode:
+        return _with_text(node_of[cut.unit.id], cut.unit)
+
+    cuts = read(
+        order(),
+        token_budget,
+        count_tokens=count_tokens,
+        shown=None if shown is None else lambda cut: shown(cut_of(cut)),
+    )
+    return [cut_of(cut) for _, cut in cuts]
+
+
+def _as_unit(found: RetrievedNode) -> RetrievedUnit:
+    node = found.node
+    text = node.text
+    member = Member.unplaced(node.doc_ids[0], "", 0, len(text))
+    unit = LongUnit(node.id, text, (member,), node.tokens)
+    chunk = Chunk(node.id, node.id, member.doc_id, "", text, 0, len(text), -len(text), 0)
+    return RetrievedUnit(unit, found.score, chunk)
+
+
+def _with_text(found: RetrievedNode, unit: LongUnit) -> RetrievedNode:
+    """Return a node with the beginning of its text that is read."""
+    node = found.node
+    if unit.text == node.text:
+        return found
+    span = node.span
+    if span is not None and span[1] - span[0] == len(node.text):
+        span = (span[0], span[0] + len(unit.text))
+    cut = replace(node, text=unit.text, tokens=unit.tokens, span=span)
+    return replace(found, node=cut, leaves=found.leaves if node.level else (cut,), complete=False)
 
 
 def _checked_scores(tree: Tree, scores: ArrayLike) -> Floats:

@@ -1,7 +1,4 @@
-"""Budgets over every component that returns units or passages, as the frameworks join them.
-
-Trees count the tokens of their nodes alone, and are no part of this table.
-"""
+"""Budgets over every component that returns texts, as the frameworks join them."""
 
 import asyncio
 import warnings
@@ -79,6 +76,8 @@ def components(counter):
         made = li.LongUnitTool(index.as_retriever(), token_budget=budget, tokenizer=tokenizer)
         return [made.call(question).content]
 
+    tree = {"summarizer": "extractive", "chunk_size": sizes["chunk_size"]}
+    raptor = li.RaptorIndex.from_documents(pages, embed_model=embed, tokenizer=tokenizer, **tree)
     mode = lambda name: of_llama(  # noqa: E731
         lambda budget: index.as_retriever(retriever_mode=name, token_budget=budget)
     )
@@ -87,6 +86,12 @@ def components(counter):
         "LlamaIndex, MaxP over nodes": of_maxp(nodes=nodes),
         "LlamaIndex, MaxP over a store": of_maxp(index=store),
         "LlamaIndex, tool": tool,
+        **{
+            f"LlamaIndex, {name} tree": of_llama(
+                lambda budget, name=name: raptor.as_retriever(mode=name, token_budget=budget)
+            )
+            for name in ("collapsed", "traversal")
+        },
     }
 
     documents = [LangChainDocument(text, id=i, metadata=m) for i, text, m in PAGES]
@@ -106,6 +111,7 @@ def components(counter):
         return [made.invoke(question)]
 
     maxp = {"embedding": embedding, "length_function": count}
+    leaves = lc.RaptorIndex.from_documents(documents, embedding, length_function=count, **tree)
     return table | {
         **{
             f"LangChain, {name}": of_chain(
@@ -125,6 +131,14 @@ def components(counter):
             lambda budget: lc.MaxPRetriever(vectorstore=vectorstore, token_budget=budget, **maxp)
         ),
         "LangChain, tool": chain_tool,
+        **{
+            f"LangChain, {name} tree": of_chain(
+                lambda budget, name=name: lc.RaptorRetriever(
+                    index=leaves, mode=name, token_budget=budget
+                )
+            )
+            for name in ("collapsed", "traversal")
+        },
     }
 
 
@@ -171,13 +185,13 @@ def file(tmp_path_factory):
         (folder / name).write_text(text, "utf-8")
     made = folder.parent / "longrag.db"
     load = partial(load_embedder, "lsa", {})
-    given = FillSettings(embedder="lsa", load_embedder=load, units=True, tree=False)
+    given = FillSettings(embedder="lsa", load_embedder=load, units=True, tree=True)
     fill(folder, made, given, Progress())
     return IndexFile(made)
 
 
 @settings(max_examples=40, deadline=None)
-@given(st.sampled_from(QUESTIONS), budgets, st.sampled_from(["units", "evidence"]))
+@given(st.sampled_from(QUESTIONS), budgets, st.sampled_from(["units", "evidence", "tree", "both"]))
 def test_an_agent_and_the_command_keep_to_the_budget(file, question, budget, source):
     found = IndexTools(file).search(question, source, budget, 8)
     texts = [one["text"] for one in found["found"]]

@@ -25,6 +25,7 @@ from llama_index.core.selectors import LLMSingleSelector
 from llama_index.core.tools import QueryEngineTool, RetrieverTool
 
 from llama_index_longrag import LongRAGIndex, RaptorIndex, RaptorRetriever
+from llama_index_longrag.bridge.tree_nodes import to_tree_result
 from longrag.errors import EmbeddingError, InvalidParameterError
 from longrag.retrieval.tree_search import collapsed, keyword_scores, node_scores, traverse
 from longrag.types import RetrievedNode
@@ -53,6 +54,15 @@ def plain(found: list[RetrievedNode]) -> list[tuple[str, float, str]]:
     return [(result.node.id, result.score, result.node.text) for result in found]
 
 
+def as_read(index: RaptorIndex) -> dict[str, Any]:
+    """How the framework counts what it reads of an index."""
+    documents, _ = index.snapshot()
+    return {
+        "count_tokens": index.count_tokens,
+        "shown": lambda one: to_tree_result(one, documents).node.get_content(MetadataMode.LLM),
+    }
+
+
 class TestSearch:
     @pytest.mark.parametrize(
         "settings",
@@ -72,7 +82,7 @@ class TestSearch:
         scores = node_scores(index.tree, hash_vector(QUESTION, WIDTH))
         search = dict(settings)
         top_k = search.pop("similarity_top_k", None)
-        expected = plain(collapsed(index.tree, scores, top_k=top_k, **search))
+        expected = plain(collapsed(index.tree, scores, top_k=top_k, **search, **as_read(index)))
         assert texts_of(RaptorRetriever(index=index, **settings).retrieve(QUESTION)) == expected
         assert len(expected) > 0
 
@@ -85,7 +95,7 @@ class TestSearch:
         scores = node_scores(index.tree, hash_vector(QUESTION, WIDTH))
         search = {"token_budget": 2000, **settings}
         top_k = search.pop("similarity_top_k", 5)
-        expected = plain(traverse(index.tree, scores, top_k=top_k, **search))
+        expected = plain(traverse(index.tree, scores, top_k=top_k, **search, **as_read(index)))
         retriever = index.as_retriever(mode="traversal", **settings)
         assert texts_of(retriever.retrieve(QUESTION)) == expected
         assert len(expected) > 0
@@ -102,20 +112,22 @@ class TestSearch:
         before = len(model.asked)
         results = index.as_retriever(scoring="bm25", token_budget=200).retrieve(QUESTION)
         scores = keyword_scores(index.tree, QUESTION)
-        assert texts_of(results) == plain(collapsed(index.tree, scores, token_budget=200))
+        assert texts_of(results) == plain(
+            collapsed(index.tree, scores, token_budget=200, **as_read(index))
+        )
         assert len(model.asked) == before
 
     def test_redundancy_and_comparison_change_what_is_read(self, index):
         read = [
-            texts_of(index.as_retriever(token_budget=300, **settings).retrieve(QUESTION))
+            texts_of(index.as_retriever(token_budget=700, **settings).retrieve(QUESTION))
             for settings in ({}, {"redundancy": None}, {"redundancy": 0, "compare": "all"})
         ]
         assert all(one != other for one, other in itertools.combinations(read, 2))
 
     def test_the_budget_is_kept_in_tokens_of_the_index(self, index):
         results = index.as_retriever(token_budget=90).retrieve(QUESTION)
-        used = sum(len(tokenizer(result.text)) for result in results)
-        assert 60 < used <= 90
+        shown = "\n\n".join(result.get_content(MetadataMode.LLM) for result in results)
+        assert 60 < len(tokenizer(shown)) <= 90
 
     @pytest.mark.parametrize("mode", ["collapsed", "traversal"])
     @pytest.mark.parametrize("scoring", ["cosine", "bm25"])
@@ -149,7 +161,9 @@ class TestSearch:
     def test_several_texts_of_a_query_are_averaged(self, index):
         bundle = QueryBundle("x", custom_embedding_strs=["railway", "glacier"])
         mean = (hash_vector("railway", WIDTH) + hash_vector("glacier", WIDTH)) / 2
-        expected = collapsed(index.tree, node_scores(index.tree, mean), token_budget=100)
+        expected = collapsed(
+            index.tree, node_scores(index.tree, mean), token_budget=100, **as_read(index)
+        )
         found = index.as_retriever(token_budget=100).retrieve(bundle)
         assert [result.node_id for result in found] == [one.node.id for one in expected]
 

@@ -1,12 +1,14 @@
 """Scores of a tree's nodes, the collapsed search and the traversal, on trees worked by hand."""
 
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from longrag.errors import EmbeddingError, InvalidParameterError, MissingExtraError
 from longrag.indexing.tree.tree import Tree
+from longrag.models.tokens import count_tokens
 from longrag.retrieval.tree_search import (
     TreeScorer,
     collapsed,
@@ -28,12 +30,14 @@ LEVELS = {"a": 0, "b": 0, "c": 0, "d": 0, "e": 0, "s1": 1, "s2": 1, "r1": 2, "r2
 
 
 def make_tree(levels, edges, *, tokens=None, texts=None, vectors=None):
+    sizes = dict.fromkeys(levels, 10) | (tokens or {})
+    written = {id_: " ".join([id_] * sizes[id_]) for id_ in levels} | (texts or {})
     nodes = [
         TreeNode(
             id=id_,
-            text=(texts or {}).get(id_, f"{id_}{id_}"),
+            text=written[id_],
             level=level,
-            tokens=(tokens or {}).get(id_, 10),
+            tokens=count_tokens(written[id_]),
             doc_ids=("doc",),
             children=tuple(edges.get(id_, ())),
             span=None if edges.get(id_) else (10 * at, 10 * at + 9),
@@ -169,11 +173,32 @@ class TestCollapsed:
         assert ids(found) == ["s1", "d", "r2"]
         assert [retrieved.score for retrieved in found] == [0.9, 0.7, 0.5]
 
-    def test_passes_over_a_node_that_is_too_large_and_goes_on(self):
+    def test_ends_at_the_first_node_that_does_not_fit(self):
         tree = make_tree({"a": 0, "b": 0, "c": 0}, {}, tokens={"a": 6, "b": 7, "c": 4})
-        assert ids(collapsed(tree, [3, 2, 1], token_budget=10)) == ["a", "c"]
-        assert ids(collapsed(tree, [1, 3, 2], token_budget=6)) == ["c"]
-        assert collapsed(tree, [3, 2, 1], token_budget=3) == []
+        assert ids(collapsed(tree, [3, 2, 1], token_budget=10)) == ["a"]
+        (cut,) = collapsed(tree, [1, 3, 2], token_budget=6)
+        assert (cut.node.id, cut.node.text, cut.node.tokens) == ("b", "b b b b b b", 6)
+        assert (cut.complete, cut.leaves) == (False, (cut.node,))
+
+    def test_cuts_it_at_the_end_of_a_sentence(self):
+        texts = {"a": "Red fox. Blue hen.", "s": "A pike. Two roaches."}
+        tree = make_tree({"a": 0, "b": 0, "s": 1}, {"s": ("a", "b")}, texts=texts)
+        found = collapsed(tree, [3, 1, 2], token_budget=10, redundancy=None)
+        assert [one.node.text for one in found] == ["Red fox. Blue hen.", "A pike."]
+        assert [one.complete for one in found] == [True, False]
+        assert found[1].leaves == tree.leaves("s")
+        spans = {"a": (10, 28)}
+        nodes = [replace(n, span=spans.get(n.id, n.span)) for n in tree.nodes.values()]
+        (leaf,) = collapsed(Tree(nodes, tree.vectors), [3, 1, 2], token_budget=5)
+        assert (leaf.node.text, leaf.node.span) == ("Red fox.", (10, 18))
+
+    def test_counts_what_a_model_is_shown(self):
+        tree = make_tree({"a": 0, "b": 0}, {}, tokens={"a": 2, "b": 2})
+        shown = lambda one: f"page: 1\n\n{one.node.text}"  # noqa: E731
+        assert len(collapsed(tree, [2, 1], token_budget=10, shown=shown)) == 2
+        assert len(collapsed(tree, [2, 1], token_budget=9, shown=shown)) == 1
+        assert len(collapsed(tree, [2, 1], token_budget=7, count_tokens=len)) == 1
+        assert len(collapsed(tree, [2, 1], token_budget=8, count_tokens=len)) == 2
 
     def test_fills_a_budget_to_the_last_token(self):
         tree = make_tree({"a": 0, "b": 0}, {}, tokens={"a": 6, "b": 4})
@@ -258,17 +283,17 @@ class TestRedundancy:
     def test_puts_off_a_summary_whose_words_were_read_in_its_leaves(self):
         tree = one_summary(a="red fox", b="blue hen", c="pike", d="roach", s="red fox, blue wren")
         best_leaf_first = [5, 2, 3, 1, 4]
-        plain = collapsed(tree, best_leaf_first, token_budget=20, redundancy=None)
+        plain = collapsed(tree, best_leaf_first, top_k=2, redundancy=None)
         assert ids(plain) == ["a", "s"]
         # Two of the summary's four words have been read.
-        found = collapsed(tree, best_leaf_first, token_budget=20, redundancy=0.4)
+        found = collapsed(tree, best_leaf_first, top_k=2, redundancy=0.4)
         assert ids(found) == ["a", "c"]
-        found = collapsed(tree, best_leaf_first, token_budget=20, redundancy=0.5)
+        found = collapsed(tree, best_leaf_first, top_k=2, redundancy=0.5)
         assert ids(found) == ["a", "s"]
 
     def test_puts_off_a_leaf_that_the_summary_has_quoted(self):
         tree = one_summary(a="red fox", b="blue hen", c="pike", d="roach", s="red fox, blue wren")
-        found = collapsed(tree, [4, 3, 2, 1, 5], token_budget=20, redundancy=0.5)
+        found = collapsed(tree, [4, 3, 2, 1, 5], top_k=2, redundancy=0.5)
         assert ids(found) == ["s", "b"]
 
     @pytest.mark.parametrize(
@@ -285,7 +310,7 @@ class TestRedundancy:
         assert ids(collapsed(tree, order, top_k=3, redundancy=0.5)) == ["a", "b", "c"]
         assert ids(collapsed(tree, order, top_k=3, redundancy=1)) == ["a", "b", "s"]
 
-    def test_takes_what_was_put_off_when_nothing_else_fits(self):
+    def test_takes_what_was_put_off_last(self):
         tree = one_summary(a="red fox", b="red fox", c="red fox", d="roach", s="red fox")
         found = collapsed(tree, [5, 3, 2, 1, 4], redundancy=0)
         assert ids(found) == ["a", "b", "c", "d", "s"]
@@ -308,10 +333,6 @@ class TestRedundancy:
         scores = scored(s1=9, s2=8, d=7)
         assert ids(collapsed(tree, scores, top_k=2, redundancy=0.5)) == ["s1", "d"]
         assert ids(collapsed(tree, scores, top_k=2, redundancy=None)) == ["s1", "s2"]
-
-    def test_does_not_mind_what_does_not_fit_anyway(self):
-        tree = one_summary(a="red fox", b="hen", c="pike", s="red fox", tokens={"s": 25})
-        assert ids(collapsed(tree, [1, 2, 3, 0, 9], token_budget=20, redundancy=0)) == ["c", "b"]
 
     @pytest.mark.parametrize("text", ["", "...", "the of and"])
     def test_takes_nodes_without_words_in_their_order(self, text):
@@ -360,13 +381,14 @@ class TestTraverse:
         assert ids(traverse(tree, [9, 1, 5, 0], top_k=5)) == ["r", "a", "s", "b"]
         assert ids(traverse(tree, [4, 1, 5, 0], top_k=1)) == ["r", "s", "a"]
 
-    def test_keeps_to_a_budget_and_passes_over_what_does_not_fit(self):
+    def test_reads_within_a_budget_in_the_order_of_the_search(self):
         tree = make_tree(
             {"a": 0, "b": 0, "s": 1}, {"s": ("a", "b")}, tokens={"a": 50, "b": 5, "s": 10}
         )
-        assert ids(traverse(tree, [2, 1, 0], token_budget=20)) == ["s", "b"]
-        # A summary that is over the budget still leads to its children.
-        assert ids(traverse(tree, [2, 1, 0], token_budget=9)) == ["b"]
+        assert ids(traverse(tree, [2, 1, 0], token_budget=20)) == ["s"]
+        assert ids(traverse(tree, [1, 2, 0], token_budget=20)) == ["s", "b"]
+        # What is over the budget still leads to its children.
+        assert ids(traverse(tree, [2, 1, 0], token_budget=65)) == ["s", "a", "b"]
 
     def test_of_an_empty_tree_is_empty(self):
         assert traverse(EMPTY, []) == []
