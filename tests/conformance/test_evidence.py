@@ -46,12 +46,21 @@ def core(pages, budget, **settings):
     corpus = CorpusIndex(UnitBuilder(chunk_size=40))
     run(corpus.change(upsert=pages), vectors)
     order = CorpusOrder(corpus, **settings)
-    return run(order.retrieve([QUESTION], token_budget=budget), vectors)
+    return run(order.retrieve([QUESTION], form="passages", token_budget=budget), vectors)
 
 
 def llama_index_of(pages):
     return llama_index_longrag.LongRAGIndex.from_documents(
-        [LlamaDocument(id_=p.id, text=p.text, metadata={"title": p.title}) for p in pages],
+        [
+            LlamaDocument(
+                id_=p.id,
+                text=p.text,
+                metadata={"title": p.title},
+                # What a model is shown beside the text would count.
+                excluded_llm_metadata_keys=["title"],
+            )
+            for p in pages
+        ],
         embed_model=HashEmbedding(width=64),
         tokenizer=tokens,
         chunk_size=40,

@@ -19,7 +19,7 @@ import llama_index_longrag
 from longrag.calls import Embed, Generate, run
 from longrag.ingestion import long_units, resolve_links
 from longrag.models.tokens import count_tokens
-from longrag.retrieval import embed_units, fit_budget, retrieve
+from longrag.retrieval import embed_units, read_units, retrieve
 from longrag.synthesis import answer_prompt, read
 from tests.conformance.table import check_plain
 from tests.fakes import hash_vector
@@ -82,7 +82,7 @@ def core(case: Case, corpus: list[Any]) -> tuple[list[dict[str, Any]], str]:
 
     index = run(embed_units(units, chunks), answer)
     found = run(retrieve([case.question], index, k=case.k), answer)
-    found = fit_budget(found, case.token_budget)
+    found = read_units(found, case.token_budget)
     reply = run(read(case.question, found), answer)
     results = []
     for unit in found:
