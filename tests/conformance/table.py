@@ -121,6 +121,7 @@ def node_row(found: RetrievedNode) -> Row:
         "text": found.node.text,
         "score": expected_score(found.score),
         "level": found.node.level,
+        "complete": found.complete,
         "children": list(found.node.children),
         "doc_ids": list(found.node.doc_ids),
         "leaves": [

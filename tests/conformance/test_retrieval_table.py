@@ -142,7 +142,12 @@ def core_tree() -> TreeIndex:
 def llama_tree() -> Any:
     # A leaf is embedded as its document shows itself to embedders: as text alone here, which is
     # what LangChain embeds. Its title is indexed for keywords all the same.
-    documents = llama_documents(PAGES, excluded_embed_metadata_keys=["title"])
+    # What a model is shown beside the text would count for the budget.
+    documents = llama_documents(
+        PAGES,
+        excluded_embed_metadata_keys=["title"],
+        excluded_llm_metadata_keys=["title"],
+    )
     return li.RaptorIndex.from_documents(
         documents,
         embed_model=HashEmbedding(width=64),

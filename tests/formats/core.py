@@ -72,7 +72,7 @@ def found_nodes(index: TreeIndex) -> Any:
     found = {}
     for question in QUESTIONS:
         (vector,) = Embedder()([question], "query")
-        nodes = collapsed(tree, TreeScorer(tree).node_scores(vector), token_budget=60)
+        nodes = collapsed(tree, TreeScorer(tree).node_scores(vector), levels=[0], top_k=5)
         found[question] = [
             [one.node.id, near(one.score), one.node.level, list(one.node.doc_ids), one.node.text]
             for one in nodes

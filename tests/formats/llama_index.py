@@ -59,7 +59,7 @@ def units(index: LongRAGIndex) -> Any:
 
 def nodes(index: RaptorIndex) -> Any:
     return {
-        "found": found(index, token_budget=60),
+        "found": found(index, levels=[0], similarity_top_k=5),
         "levels": [node.level for node in index.tree.nodes.values()],
         "documents": sorted(index.ref_doc_info),
     }
