@@ -85,7 +85,7 @@ def ask(search: Callable[[str, Vector], object]) -> float:
 
 
 def parts(documents: list[Document], corpus: CorpusIndex) -> dict[str, float]:
-    """Time each part of reading everything anew."""
+    """Time each part of a build from nothing."""
     texts = [f"{chunk.title}\n{chunk.text}" for chunk in corpus.index.chunks]
     return {
         "links": timed(lambda: corpus.builder.link_report(documents)),
@@ -133,7 +133,7 @@ def measure(documents: list[Document], *, by_part: bool) -> None:
 
 
 def million(documents: list[Document], count: int, sentences_a_chunk: int) -> None:
-    """Ask over so many chunks of sentences drawn again."""
+    """Time questions over a large number of chunks, whose sentences are drawn from the corpus."""
     from longrag.retrieval import MaxPIndex
     from longrag.retrieval.order import PassageOrder, PassageTerms, title_runs
 

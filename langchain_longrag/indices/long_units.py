@@ -8,7 +8,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, cast, get_args
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast, get_args
 
 from langchain_core.callbacks import (
     AsyncCallbackManagerForRetrieverRun,
@@ -29,7 +29,7 @@ from longrag.errors import InvalidParameterError, check_arguments
 from longrag.indexing.database import IndexDatabase
 from longrag.indices.corpus import CorpusIndex
 from longrag.indices.corpus_database import KIND, DatabaseCorpus
-from longrag.indices.corpus_order import order_of
+from longrag.indices.corpus_order import UNITS, order_of
 from longrag.indices.corpus_records import SETTINGS
 from longrag.indices.corpus_state import CorpusView
 from longrag.indices.keyword_sources import KeywordSource, UnitSource, refuse_texts
@@ -45,8 +45,6 @@ from longrag.types import RetrievedUnit
 
 Mode: TypeAlias = Literal["order", "maxp"]
 """How units are ranked: by the one order of passages, or each by its best chunk."""
-
-_UNITS: Final = 4
 
 
 class LongRAGIndex(ChangingIndex):
@@ -362,7 +360,7 @@ class LongRAGIndex(ChangingIndex):
         found = yield from retrieve(
             [query],
             view.index,
-            k=_UNITS if wanted is None else wanted,
+            k=UNITS if wanted is None else wanted,
             vector=vector,
             visible=view.visible,
             approximate=self.approximate,

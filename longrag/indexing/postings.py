@@ -216,7 +216,7 @@ class Postings:
         return number, holders.astype(np.int64), held
 
     def idf_of(self, held_by: NDArray[Any] | int) -> Any:
-        """Return the inverse document frequency of terms that so many texts hold.
+        """Return the inverse document frequency of terms, given how many texts hold each.
 
         It is in the form of BM25 that is never negative.
         """

@@ -31,7 +31,8 @@ LINK_SOURCES: tuple[LinkSource, ...] = (TitleMentions(),)
 """Read links out of any text: those that the measurements of the order used."""
 
 _KEPT_ORDERS: Final = 8
-_UNITS: Final = 4
+UNITS: Final = 4
+"""How many whole units are returned where neither their number nor a budget is given."""
 
 
 def order_of(corpus: CorpusIndex, link_sources: Sequence[LinkSource] = LINK_SOURCES) -> CorpusOrder:
@@ -62,7 +63,6 @@ class CorpusOrder:
         link_sources: find more links; see ``longrag.ingestion.relations``. One that has the method
             ``followed``, as ``TitleMentions`` has, reads only what is new; any other is called with
             all documents.
-        count_tokens: counts the tokens of a passage.
 
     Raises:
         InvalidParameterError: the corpus embeds whole units.
@@ -221,7 +221,7 @@ class CorpusOrder:
             passages = map(order.unit, order.search(question, vector, k=k))
             ranked: Iterable[Ranked] = ((one, one.passages[0]) for one in passages)
         else:
-            most = _UNITS if k is None and token_budget is None else k
+            most = UNITS if k is None and token_budget is None else k
             units = _UnitsOf(view)
             found = order.search(question, vector, k=most, groups=units.groups)
             ranked = map(units.place, found)

@@ -20,7 +20,7 @@ Numbers = NDArray[np.int64]
 _MOST_CHUNKS = 1.5
 _SPARED_CHUNKS = 1024
 
-# Chunks that are read into one segment: so many texts' terms are held apart meanwhile.
+# Chunks that are read into one segment; the terms of each are kept as an array until it is written.
 _CHUNKS_A_SEGMENT = 1 << 14
 
 

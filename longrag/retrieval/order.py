@@ -69,7 +69,7 @@ _PARENTHESIS: Final = re.compile(r"\s*\([^()]*\)\s*\Z")
 _COMPILE_FROM: Final = 200_000
 
 
-# Up to here all passages are scored; of more, this many at first: the best of so many blocks.
+# Up to _SMALL passages all are scored. Of more, the best of _CANDIDATES blocks are, at first.
 _SMALL: Final = 20_000
 _CANDIDATES: Final = 512
 _BLOCK: Final = 64

@@ -44,7 +44,11 @@ _CHARACTERS_PER_TOKEN: Final = 16
 
 
 def check_token_budget(token_budget: int | None) -> None:
-    """Raise ``InvalidParameterError`` unless the budget is None or an integer of at least 1."""
+    """Refuse a budget that is neither None nor an integer of at least 1.
+
+    Raises:
+        InvalidParameterError: it is something else.
+    """
     if token_budget is not None and (
         isinstance(token_budget, bool) or not isinstance(token_budget, int) or token_budget < 1
     ):
