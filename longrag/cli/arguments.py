@@ -53,6 +53,22 @@ def add_llm(parser: argparse.ArgumentParser, help_: str) -> None:
     )
 
 
+def add_patterns(parser: argparse.ArgumentParser) -> None:
+    """Add which files of a folder are read."""
+    parser.add_argument(
+        "--include",
+        action="append",
+        metavar="PATTERN",
+        help='reads only what matches, such as "*.md" or "guide/**"; may be repeated',
+    )
+    parser.add_argument(
+        "--exclude",
+        action="append",
+        metavar="PATTERN",
+        help='leaves out what matches, such as "changelog*" or "drafts/"; may be repeated',
+    )
+
+
 def add_output(parser: argparse.ArgumentParser) -> None:
     """Add how results are printed."""
     parser.add_argument("--json", action="store_true", help="print one JSON object")

@@ -8,6 +8,7 @@ from typing import Any
 
 from longrag.calls import Embed, Flow, Generate, Request
 from longrag.calls import run as run_flow
+from longrag.cli.arguments import add_patterns
 from longrag.errors import InvalidParameterError, MissingExtraError
 from longrag.ingestion.resolving import resolve_links
 from longrag.ingestion.sources import read_documents
@@ -24,7 +25,7 @@ def add(commands: Any) -> None:
     parser: argparse.ArgumentParser = commands.add_parser(
         "demo", help="answer questions about a folder of documents"
     )
-    parser.add_argument("path", help="a folder, or one file, of Markdown, HTML or text")
+    parser.add_argument("path", help="a folder, or one file, of Markdown, rst, HTML or text")
     parser.add_argument("question", nargs="+", help="one question, or several in quotes")
     parser.add_argument("--k", type=int, default=4, help="units to retrieve (default 4)")
     parser.add_argument("--max-tokens", type=int, default=4096, help="largest unit (default 4096)")
@@ -34,12 +35,15 @@ def add(commands: Any) -> None:
         default="auto",
         help="auto takes MiniLM when the extra 'local' is installed, else LSA",
     )
+    add_patterns(parser)
     parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:
     """Answer the questions."""
-    documents = read_documents(options.path)
+    documents = read_documents(
+        options.path, include=options.include or (), exclude=options.exclude or ()
+    )
     report = resolve_links(documents)
     minilm = _minilm(options.embedder)
     units, chunks = long_units(

@@ -50,7 +50,7 @@ _KEYS: Final = (
 )  # fmt: skip
 _DATASET_KEYS: Final = (
     "name", "folder", "corpus", "format", "path", "beir", "split", "questions", "make_questions",
-    "paragraphs", "chunks", "vectors", "question_vectors", "each_document",
+    "paragraphs", "chunks", "vectors", "question_vectors", "each_document", "include", "exclude",
 )  # fmt: skip
 _PIPELINE_KEYS: Final = ("name", "base", "import", "options", "doc_id_key", *NAMES)
 
@@ -174,10 +174,15 @@ class _Datasets:
             return read_release(given["format"], self._root / given["path"], name=name)
         if kinds == ["corpus"]:
             return self._prepared(given, name)
-        folder = self._root / given["folder"]
-        if "questions" in given:
-            return read_folder(folder, self._root / given["questions"], name=name)
-        return self._with_made(read_folder(folder, name=name), given.get("make_questions", 100))
+        asked = None if "questions" not in given else self._root / given["questions"]
+        dataset = read_folder(
+            self._root / given["folder"],
+            asked,
+            name=name,
+            include=_patterns(given, "include"),
+            exclude=_patterns(given, "exclude"),
+        )
+        return dataset if asked else self._with_made(dataset, given.get("make_questions", 100))
 
     def _prepared(self, given: Mapping[str, Any], name: str) -> Dataset:
         if "questions" not in given:
@@ -227,6 +232,11 @@ class _Datasets:
         if self._llm is None:
             raise InvalidParameterError("llm", None, "a language model, to make questions by llm")
         return self._llm(request.prompt)
+
+
+def _patterns(given: Mapping[str, Any], name: str) -> list[str]:
+    patterns = given.get(name, [])
+    return [patterns] if isinstance(patterns, str) else list(patterns)
 
 
 def _read_mapping(path: Path) -> dict[str, Any]:

@@ -18,8 +18,10 @@ from longrag.cli.arguments import (
     add_file,
     add_llm,
     add_output,
+    add_patterns,
     generator,
     print_json,
+    printable,
     progress,
     read_options,
 )
@@ -35,8 +37,8 @@ def add(commands: Any) -> None:
     parser: argparse.ArgumentParser = commands.add_parser(
         "index",
         help="index a folder into one file, or bring the file up to date",
-        description="Index a folder of Markdown, HTML, text and PDF into one file. A second run "
-        "takes in what has changed since.",
+        description="Index a folder of Markdown, reStructuredText, HTML, notebooks, text and PDF "
+        "into one file. A second run takes in what has changed since.",
     )
     parser.add_argument("path", help="a folder, or one file")
     add_file(parser, option=True)
@@ -69,6 +71,7 @@ def add(commands: Any) -> None:
         action="store_true",
         help="read also files and folders that links out of the folder lead to",
     )
+    add_patterns(parser)
     add_output(parser)
     parser.set_defaults(run=run)
 
@@ -93,11 +96,13 @@ def run(options: argparse.Namespace) -> int:
             generate=generator(options),
             replace=options.replace,
             follow_links=options.follow_links,
+            include=options.include,
+            exclude=options.exclude,
             executor=executor,
         )
         report = fill(options.path, options.file, settings, progress(options))
     for reason in report.skipped:
-        print(f"skipped {reason}", file=sys.stderr)
+        print(printable(f"skipped {reason}"), file=sys.stderr)
     if options.json:
         record = asdict(report)
         del record["catalog"]

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from longrag.errors import DatabaseError, IndexFormatError, InvalidParameterError, StaleIndexError
 from longrag.indexing.database import IndexDatabase, ItemsChange, Revision
@@ -31,6 +31,10 @@ class Catalog:
         tree: the name under which the tree is in the database; empty without a tree.
         lsa: the name under which the fitted LSA embedder is; empty for other embedders.
         counts: how many documents, units, chunks and nodes there are.
+        include: the patterns of the paths that are read; none is all.
+        exclude: the patterns of the paths that are left out.
+        follow_links: whether the last run followed links that lead out of the folder.
+        skipped: what the last run could not read, and why: the first of it.
     """
 
     root: str
@@ -41,6 +45,10 @@ class Catalog:
     tree: str = ""
     lsa: str = ""
     counts: Mapping[str, int] = field(default_factory=dict)
+    include: Sequence[str] = ()
+    exclude: Sequence[str] = ()
+    follow_links: bool = False
+    skipped: Sequence[str] = ()
 
     @property
     def names(self) -> frozenset[str]:
@@ -77,8 +85,13 @@ class CatalogTable:
         if (revision := self._database.revision()).generation == 0:
             return revision, None
         items = self._database.read(())
+        # JSON has no tuples.
+        about: dict[str, Any] = {
+            name: tuple(value) if isinstance(value, list) else value
+            for name, value in items.about.items()
+        }
         try:
-            return items.revision, Catalog(**items.about)
+            return items.revision, Catalog(**about)
         except TypeError as error:
             raise IndexFormatError(f"the catalog of {self._path} is damaged: {error}") from error
 
@@ -91,7 +104,12 @@ class CatalogTable:
         if not after.generation:
             self._database.settings({})
             after = Revision(0, self._database.revision().token)
-        if self._database.write(ItemsChange(about=asdict(catalog)), after=after) is None:
+        about = asdict(catalog)
+        # What is left at its default is not written, so that older versions open the file.
+        for name in ("include", "exclude", "follow_links", "skipped"):
+            if not about[name]:
+                del about[name]
+        if self._database.write(ItemsChange(about=about), after=after) is None:
             raise StaleIndexError(f"{self._path} was changed meanwhile. Run the command again.")
 
 

@@ -21,12 +21,15 @@ from longrag.index_file.progress import Progress
 from longrag.index_file.reading import Pages, read_pages
 from longrag.indexing.tree.settings import TreeBuilder
 from longrag.ingestion.builder import UnitBuilder
+from longrag.ingestion.patterns import PathPatterns
 from longrag.journal import Journal
 from longrag.models.embedder import Embedder, MiniLmEmbedder
 from longrag.types import Document
 
 _CHUNK_SIZE: Final = 256
 _VECTORS, _ANSWERS = "-vectors", "-answers"
+# A catalog is read at every question, so it keeps only so many reasons of what was skipped.
+_REASONS: Final = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,6 +47,8 @@ class FillSettings:
         generate: that model; None quotes sentences in place of a model.
         replace: whether a file of another folder or with other settings is filled afresh.
         follow_links: whether links that lead out of the folder are followed.
+        include: patterns of the paths that are read; None is what the file was made with, or all.
+        exclude: patterns of the paths that are left out; None as for ``include``.
         executor: reads files, cuts pages and clusters the layers of a tree; None does it in the
             calling thread. What is made is the same.
     """
@@ -58,15 +63,29 @@ class FillSettings:
     generate: Generator | None = None
     replace: bool = False
     follow_links: bool = False
+    include: Sequence[str] | None = None
+    exclude: Sequence[str] | None = None
     executor: Executor | None = None
 
-    def catalog(self, path: File) -> Catalog:
-        """Return the catalog of a file that is filled with these settings, without its parts."""
+    def catalog(self, path: File, before: Catalog | None = None) -> Catalog:
+        """Return the catalog of a file that is filled with these settings, without its parts.
+
+        Args:
+            path: what is indexed.
+            before: what is in the file, whose patterns are kept where none are given.
+        """
         usual = MiniLmEmbedder.chunk_size if self.embedder == MINILM else _CHUNK_SIZE
         size = usual if self.chunk_size is None else self.chunk_size
         # Checks both sizes before any file is read.
         UnitBuilder(max_tokens=self.max_tokens, chunk_size=size)
-        return Catalog(str(Path(path).resolve()), self.embedder, self.max_tokens, size)
+        made = Catalog(str(Path(path).resolve()), self.embedder, self.max_tokens, size)
+        kept = made if before is None or self.replace else before
+        return replace(
+            made,
+            include=kept.include if self.include is None else tuple(self.include),
+            exclude=kept.exclude if self.exclude is None else tuple(self.exclude),
+            follow_links=self.follow_links,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,10 +115,14 @@ def fill(path: File, file: File, settings: FillSettings, progress: Progress) -> 
         DatabaseError: another process is filling the file, or it cannot be written.
         IndexFormatError: the file is something else; it is left as it was.
     """
-    wanted = settings.catalog(path)
-    track = partial(progress.track, "reading")
+    there = os.path.isfile(file) and os.path.getsize(file)
+    wanted = settings.catalog(path, CatalogTable(file).read()[1] if there else None)
     pages = read_pages(
-        path, follow_links=settings.follow_links, track=track, executor=settings.executor
+        path,
+        follow_links=settings.follow_links,
+        patterns=PathPatterns(wanted.include, wanted.exclude),
+        track=partial(progress.track, "reading"),
+        executor=settings.executor,
     )
     with only_writer(file):
         return _Filling(file, wanted, pages, settings, progress).run()
@@ -130,7 +153,9 @@ class _Filling:
         if before is None or put or gone or self._lacks_part(before):
             after = self._fill(before)
         else:
-            after = before
+            after = self._told(before)
+            if after != before:
+                self._table.replace(after, after=self._revision)
         return FillReport(
             added=tuple(page.id for page in put if page.id not in known),
             updated=tuple(page.id for page in put if page.id in known),
@@ -145,7 +170,7 @@ class _Filling:
         before = self._before
         if before is None:
             return None
-        for name in ("root", "embedder", "max_tokens", "chunk_size"):
+        for name in ("root", "embedder", "max_tokens", "chunk_size", "include", "exclude"):
             old, new = getattr(before, name), getattr(self._wanted, name)
             if old == new:
                 continue
@@ -182,11 +207,18 @@ class _Filling:
                 counts |= self._fill_units(plan, answers)
             if plan.tree:
                 counts |= self._fill_tree(plan, answers, journal)
-            after = replace(plan, counts=counts)
+            after = replace(self._told(plan), counts=counts)
             self._table.replace(after, after=self._revision)
         self._embedded = answers.embedded
         remove_parts(self._file, used - after.names)
         return after
+
+    def _told(self, catalog: Catalog) -> Catalog:
+        """Return a catalog with what this run did not read."""
+        skipped = self._pages.skipped
+        if len(skipped) > _REASONS:
+            skipped = (*skipped[:_REASONS], f"and {len(skipped) - _REASONS:,} more")
+        return replace(catalog, skipped=skipped, follow_links=self._wanted.follow_links)
 
     def _plan(self, before: Catalog | None) -> Catalog:
         """Name the parts: those that are there, or others which take their place when filled."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from longrag.index_file.reading import FIRST_LINE, PAGES
+from longrag.ingestion.notebooks import CELLS
 from longrag.types import Document
 
 
@@ -22,6 +23,7 @@ class Place:
         lines: the first and the last line of the file, from 1; None where its text is not the
             file's own, as in HTML and PDF.
         pages: the first and the last page of a PDF file, from 1; None for other files.
+        cells: the first and the last cell of a notebook, from 1; None for other files.
     """
 
     path: str
@@ -30,12 +32,15 @@ class Place:
     end: int
     lines: tuple[int, int] | None = None
     pages: tuple[int, int] | None = None
+    cells: tuple[int, int] | None = None
 
     def __str__(self) -> str:
         if self.lines is not None:
             return f"{self.path}:{_range(self.lines)}"
         if self.pages is not None:
             return f"{self.path}, page {_range(self.pages)}"
+        if self.cells is not None:
+            return f"{self.path}, cell {_range(self.cells)}"
         return f"{self.path}, characters {self.start}-{self.end}"
 
     def record(self) -> dict[str, Any]:
@@ -45,7 +50,7 @@ class Place:
             "title": self.title,
             "characters": [self.start, self.end],
         }
-        for name, value in (("lines", self.lines), ("pages", self.pages)):
+        for name, value in (("lines", self.lines), ("pages", self.pages), ("cells", self.cells)):
             if value is not None:
                 fields[name] = list(value)
         return fields
@@ -54,15 +59,18 @@ class Place:
 def locate(document: Document, start: int, end: int) -> Place:
     """Return the place of a document's characters ``[start, end)``."""
     first = document.metadata.get(FIRST_LINE)
-    pages = document.metadata.get(PAGES)
     last = max(start, end - 1)
-    lines = numbers = None
+    lines = None
     if isinstance(first, int):
         line = first + document.text.count("\n", 0, start)
         lines = line, line + document.text.count("\n", start, last)
-    if isinstance(pages, list):
-        numbers = max(bisect_right(pages, start), 1), max(bisect_right(pages, last), 1)
-    return Place(document.id, document.title, start, end, lines, numbers)
+    pages, cells = (
+        (max(bisect_right(begins, start), 1), max(bisect_right(begins, last), 1))
+        if isinstance(begins := document.metadata.get(name), list)
+        else None
+        for name in (PAGES, CELLS)
+    )
+    return Place(document.id, document.title, start, end, lines, pages, cells)
 
 
 def _range(numbers: tuple[int, int]) -> str:

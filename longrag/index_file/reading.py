@@ -13,8 +13,10 @@ from typing import Final
 
 from longrag.errors import InvalidDocumentError, InvalidParameterError, MissingExtraError
 from longrag.executors import map_items
-from longrag.ingestion.files import FoundFile, find_files
+from longrag.ingestion.files import EVERYTHING, FoundFile, find_files
+from longrag.ingestion.notebooks import NOTEBOOK
 from longrag.ingestion.paths import EXTENSIONS
+from longrag.ingestion.patterns import PathPatterns
 from longrag.ingestion.pdf import PDF, read_pdf
 from longrag.ingestion.sources import is_readable, parse_file, read_text
 from longrag.types import Document
@@ -22,7 +24,7 @@ from longrag.types import Document
 FIRST_LINE: Final = "first_line"
 PAGES: Final = "pages"
 _FILES_A_TASK: Final = 32
-_NO_LINES: Final = (".html", ".htm")
+_NO_LINES: Final = (".html", ".htm", NOTEBOOK)
 
 Track = Callable[[Iterable[FoundFile]], Iterable[FoundFile]]
 
@@ -39,18 +41,20 @@ def read_pages(
     path: str | os.PathLike[str],
     *,
     follow_links: bool = False,
+    patterns: PathPatterns = EVERYTHING,
     track: Track = iter,
     executor: Executor | None = None,
 ) -> Pages:
-    """Read one file, or all files below a folder, of Markdown, HTML, text or PDF.
+    """Read one file, or all files below a folder, that ``read_documents`` or ``read_pdf`` reads.
 
-    Documents are those of ``read_documents`` and ``read_pdf``. The metadata of Markdown and text
-    also hold ``first_line``, the line of the file at which the document's text begins. Of a folder,
-    files that cannot be read are skipped, and so are links that lead out of it.
+    The metadata of Markdown and text also hold ``first_line``, the line of the file at which the
+    document's text begins. Of a folder, files and folders that cannot be read are skipped, and so
+    are links that lead out of it.
 
     Args:
         path: the file or folder.
         follow_links: read also what links lead to; see ``read_documents``.
+        patterns: which files are read.
         track: sees every file pass, for instance to show progress.
         executor: reads and parses files; None does it in the calling thread.
 
@@ -59,7 +63,8 @@ def read_pages(
         InvalidDocumentError: a file cannot be read.
         MissingExtraError: ``path`` is a PDF file and the extra ``pdf`` is not installed.
     """
-    files = [file for file in find_files(path, follow_links=follow_links) if _is_told(file.id)]
+    found = find_files(path, follow_links=follow_links, patterns=patterns)
+    files = [file for file in found if _is_told(file.id)]
     alone = len(files) == 1 and files[0].path == Path(path)
     documents: list[Document] = []
     skipped: list[str] = []
@@ -77,7 +82,7 @@ def read_pages(
 
 
 def _is_told(doc_id: str) -> bool:
-    """Tell whether what has this id is read or, as a link to a folder, is told as skipped."""
+    """Tell whether what has this id is read or, as a folder that is not, is told as skipped."""
     return is_readable(doc_id) or _is_pdf(doc_id) or doc_id.endswith("/")
 
 

@@ -106,6 +106,9 @@ def cut_to_json(cut: CutDocument, keys: Sequence[bytes]) -> bytes:
         "parts": [[p.span, p.head, p.tokens, p.blank, p.chunks] for p in cut.parts],
         "keys": b"".join(keys).hex(),
     }
+    # Only some documents have labels, and versions before these do without.
+    if place.labels:
+        fields["labels"] = place.labels
     return json.dumps(fields).encode("ascii")
 
 
@@ -116,7 +119,8 @@ def cut_from_json(content: bytes) -> tuple[CutDocument, list[bytes]]:
         CutPart((first, last), head, tokens, blank, tuple((a, b) for a, b in chunks))
         for (first, last), head, tokens, blank, chunks in fields["parts"]
     ]
-    links = LinkedDocument(Place(*fields["place"]), tuple(fields["targets"]))
+    place = Place(*fields["place"], labels=tuple(fields.get("labels", ())))
+    links = LinkedDocument(place, tuple(fields["targets"]))
     keys = bytes.fromhex(fields["keys"])
     cut = CutDocument(links, fields["tokens"], fields["split"], tuple(parts))
     return cut, [keys[at : at + _KEY_BYTES] for at in range(0, len(keys), _KEY_BYTES)]

@@ -14,6 +14,7 @@ from .links import HtmlLinkExtractor as HtmlLinkExtractor
 from .links import LinkExtractor as LinkExtractor
 from .links import MarkdownLinkExtractor as MarkdownLinkExtractor
 from .links import MetadataLinkExtractor as MetadataLinkExtractor
+from .links import RstLinkExtractor as RstLinkExtractor
 from .links import WikiLinkExtractor as WikiLinkExtractor
 from .links import link_extractor as link_extractor
 from .metadata import ChunkMetadata as ChunkMetadata

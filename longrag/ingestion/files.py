@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from longrag.errors import InvalidDocumentError, InvalidParameterError
+from longrag.ingestion.patterns import PathPatterns
 
 # Reading a pipe would block for ever, and a link may take a file's place at any moment.
 _READ: Final = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
 _NO_LINK: Final = getattr(os, "O_NOFOLLOW", 0)
 _ENTER: Final = getattr(os, "O_PATH", os.O_RDONLY) | getattr(os, "O_DIRECTORY", 0) | _NO_LINK
+EVERYTHING: Final = PathPatterns()
 _HAS_DESCRIPTORS: Final = os.open in os.supports_dir_fd and bool(_NO_LINK)
 
 
@@ -24,15 +26,18 @@ class FoundFile:
 
     Attributes:
         id: the path below the folder that was searched, with "/" between the parts. It ends in "/"
-            for a link to a folder that is not followed; such a link cannot be read.
+            for a folder that could not be listed, or a link to one that is not followed; neither
+            can be read.
         path: where the file is.
         folder: the folder, without links in its path, that the bytes must lie in; None where
             links are followed.
+        unlisted: why it is a folder that could not be listed; empty for all else.
     """
 
     id: str
     path: Path
     folder: Path | None
+    unlisted: str = ""
 
     def read(self, max_bytes: int) -> bytes:
         """Return the bytes of a regular file.
@@ -45,6 +50,8 @@ class FoundFile:
             InvalidDocumentError: the file leads out of the folder, is not a regular file, holds
                 more than ``max_bytes``, or cannot be read.
         """
+        if self.unlisted:
+            raise InvalidDocumentError(f"cannot list {str(self.path)!r}: {self.unlisted}")
         try:
             descriptor = self._open()
             try:
@@ -88,22 +95,30 @@ class FoundFile:
         return descriptor
 
 
-def find_files(path: str | os.PathLike[str], *, follow_links: bool = False) -> list[FoundFile]:
-    """List one file, or every visible regular file below a folder, sorted by id.
+def find_files(
+    path: str | os.PathLike[str],
+    *,
+    follow_links: bool = False,
+    patterns: PathPatterns = EVERYTHING,
+) -> list[FoundFile]:
+    """List one file, or every visible regular file below a folder that is kept, sorted by id.
 
     Links to files are listed wherever they lead, and refused when they are read. A link to a
     folder is listed, with an id that ends in "/", where it leads out of the folder; otherwise the
     folder is listed under its own path. With ``follow_links`` the folders that links lead to are
-    searched too, each folder once.
+    searched too, each folder once. A folder below that cannot be listed is listed as ``unlisted``.
 
     Raises:
         InvalidParameterError: nothing is there.
-        InvalidDocumentError: a folder cannot be listed; the message names it.
+        InvalidDocumentError: the folder itself cannot be listed.
     """
     root = Path(path)
     if _is_file(root, path):
-        return [FoundFile(_name(root.name), root, None)]
-    return sorted(_walk(root, None if follow_links else Path(os.path.realpath(root))))
+        found: Iterable[FoundFile] = [FoundFile(_name(root.name), root, None)]
+    else:
+        within = None if follow_links else Path(os.path.realpath(root))
+        found = _walk(root, within, patterns)
+    return sorted(one for one in found if one.id.endswith("/") or patterns.keep(one.id))
 
 
 def _is_file(root: Path, path: object) -> bool:
@@ -119,8 +134,8 @@ def _is_file(root: Path, path: object) -> bool:
     raise InvalidParameterError("path", str(path), "an existing file or folder")
 
 
-def _walk(root: Path, within: Path | None) -> Iterator[FoundFile]:
-    """Yield the files below a folder.
+def _walk(root: Path, within: Path | None, patterns: PathPatterns) -> Iterator[FoundFile]:
+    """Yield the files below a folder, but for folders that are excluded.
 
     Links are followed if ``within`` is None. Otherwise one that leads out of ``within`` is yielded
     as a file, which its reader refuses.
@@ -140,6 +155,8 @@ def _walk(root: Path, within: Path | None) -> Iterator[FoundFile]:
                 continue
             seen.add((status.st_dev, status.st_ino))
             for name, file, kind in _entries(above, folder):
+                if kind != "file" and not patterns.enter(_name(name)):
+                    continue
                 if kind == "folder":
                     waiting.append((name, file))
                 elif kind == "file":
@@ -149,7 +166,10 @@ def _walk(root: Path, within: Path | None) -> Iterator[FoundFile]:
                 elif not Path(os.path.realpath(file)).is_relative_to(within):
                     yield FoundFile(_name(name), file, within)
         except OSError as error:
-            raise InvalidDocumentError(f"cannot list {str(folder)!r}: {error.strerror}") from error
+            reason = error.strerror or str(error)
+            if not above:
+                raise InvalidDocumentError(f"cannot list {str(folder)!r}: {reason}") from error
+            yield FoundFile(_name(above), folder, within, reason)
 
 
 def _entries(above: str, folder: Path) -> Iterator[tuple[str, Path, str]]:
@@ -160,8 +180,9 @@ def _entries(above: str, folder: Path) -> Iterator[tuple[str, Path, str]]:
         name, file = f"{above}{entry.name}", Path(entry.path)
         if entry.is_dir(follow_symlinks=False) and not _is_link(entry):
             yield f"{name}/", file, "folder"
-        # Reading a pipe or device would block for ever.
-        elif os.path.isfile(file):
+        # Reading a pipe or device would block for ever. Where a folder may be listed and not
+        # entered, only the entry itself tells what it is.
+        elif entry.is_file(follow_symlinks=False) or os.path.isfile(file):
             yield name, file, "file"
         elif os.path.isdir(file):
             yield f"{name}/", file, "link"

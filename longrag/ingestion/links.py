@@ -1,7 +1,8 @@
 """Link extraction: the raw targets a document points at, before anyone asks what they name.
 
 Grouping (LongRAG, Algorithm 1) needs to know which documents refer to each other. Extractors read
-targets out of Markdown, HTML, wiki markup or metadata and change nothing about them;
+targets out of Markdown, HTML, reStructuredText, wiki markup or metadata and change nothing about
+them;
 ``longrag.ingestion.resolving`` turns targets into documents.
 """
 
@@ -22,6 +23,7 @@ from longrag.ingestion.markup import (
     split_front_matter,
     wiki_parser,
 )
+from longrag.ingestion.rst import is_rst, read_rst
 from longrag.types import Document
 
 if TYPE_CHECKING:
@@ -94,6 +96,21 @@ class HtmlLinkExtractor:
     def __call__(self, document: Document) -> Sequence[str]:
         """Return the targets in order of appearance, each once."""
         return tuple(html_targets(document.text, parse_html(document.text)))
+
+
+@dataclass(frozen=True, slots=True)
+class RstLinkExtractor:
+    """Reads the links of reStructuredText as Sphinx projects write them, outside code.
+
+    ``:doc:``, the entries of toctrees, ``:ref:`` (as ``ref:label``), links with an address in the
+    text and named addresses count. A path that counts from the root of the sources comes as
+    ``doc:/path``. Entries of a toctree that are patterns, and references to objects of a program
+    such as ``:class:``, are not read.
+    """
+
+    def __call__(self, document: Document) -> Sequence[str]:
+        """Return the targets in order of appearance, each once; those of toctrees come first."""
+        return read_rst(document.text).targets
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,7 +223,8 @@ class DefaultLinkExtractor:
     """Chooses by the document's shape.
 
     Metadata when it holds one of ``metadata_keys``; HTML when a path in the metadata ends in
-    ``.html`` or ``.htm`` or the text begins like an HTML page; otherwise Markdown and wiki links.
+    ``.html`` or ``.htm`` or the text begins like an HTML page; reStructuredText when a path ends in
+    ``.rst``, or in ``.txt`` and the text has markup of Sphinx; otherwise Markdown and wiki links.
     """
 
     metadata_keys: tuple[str, ...] = ("links", "hyperlink")
@@ -217,27 +235,34 @@ class DefaultLinkExtractor:
             return MetadataLinkExtractor(self.metadata_keys)(document)
         if _is_html(document):
             return HtmlLinkExtractor()(document)
+        if any(is_rst(path, document.text) for path in _paths(document)):
+            return RstLinkExtractor()(document)
         return _unique([*MarkdownLinkExtractor()(document), *WikiLinkExtractor()(document)])
 
 
 def _is_html(document: Document) -> bool:
-    paths = (document.metadata.get(key) for key in ("path", "source", "file_path", "file_name"))
-    if any(str(path).lower().endswith((".html", ".htm")) for path in paths):
+    if any(path.lower().endswith((".html", ".htm")) for path in _paths(document)):
         return True
     return _HTML_OPENING.match(document.text) is not None
+
+
+def _paths(document: Document) -> list[str]:
+    keys = ("path", "source", "file_path", "file_name")
+    return [str(document.metadata.get(key, "")) for key in keys]
 
 
 def link_extractor(name: str) -> LinkExtractor:
     """Return the extractor of this name with its default settings.
 
     Raises:
-        InvalidParameterError: If the name is not one of "default", "markdown", "html", "wiki"
-            and "metadata".
+        InvalidParameterError: If the name is not one of "default", "markdown", "html", "rst",
+            "wiki" and "metadata".
     """
     extractors: dict[str, LinkExtractor] = {
         "default": DefaultLinkExtractor(),
         "markdown": MarkdownLinkExtractor(),
         "html": HtmlLinkExtractor(),
+        "rst": RstLinkExtractor(),
         "wiki": WikiLinkExtractor(),
         "metadata": MetadataLinkExtractor(),
     }

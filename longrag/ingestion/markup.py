@@ -62,6 +62,10 @@ _MAY_LINK = re.compile(
     r"\][(:]|\[\[|<(?:a(?:rea)?[\s/]|[a-z][a-z0-9+.-]{1,31}:|[^\s<>@]{1,64}@)", re.IGNORECASE
 )
 _VOID_TAGS = frozenset({"area", "base", "br", "col", "hr", "img", "input", "link", "meta", "wbr"})
+# What `{ #cookies }` holds after its brace, as MkDocs, Pandoc and others end a heading.
+_ATTRIBUTES = re.compile(
+    r""":?\s*(?:(?:[#.][\w:-]+|[\w:-]+=(?:"[^"{}]*"|'[^'{}]*'|[\w:-]+))\s*)+\}"""
+)
 WIKI_LINK = re.compile(r"\[\[([^\[\]|\n]+)(?:\|[^\[\]]*)?\]\](?!\(|\[[^\[])")
 """``[[target]]`` or ``[[target|label]]`` with the target as its group, and no Markdown link."""
 
@@ -202,6 +206,18 @@ def plain_inline(markdown: str) -> str:
     tokens = MarkdownIt("commonmark").parseInline(markdown)
     parts = (token.content or " " for token in tokens[0].children or () if token.type in shown)
     return " ".join("".join(parts).split())
+
+
+def without_attributes(heading: str) -> str:
+    """Return the Markdown of a heading without the attributes at its end: its anchor and classes.
+
+    They are written in braces, such as ``{ #cookies .wide data-x="1" }``. A heading that is nothing
+    else is returned as it is.
+    """
+    before, brace, inside = heading.rstrip().rpartition("{")
+    if not brace or not before.strip() or not _ATTRIBUTES.fullmatch(inside):
+        return heading
+    return before.rstrip()
 
 
 def _as_written(parser: MarkdownIt) -> MarkdownIt:

@@ -11,7 +11,7 @@ from urllib.parse import unquote, urljoin
 AMBIGUOUS: Final = -1
 """Marks a key of an index that belongs to more than one document."""
 
-EXTENSIONS: Final = (".md", ".markdown", ".mdx", ".html", ".htm", ".txt", ".rst")
+EXTENSIONS: Final = (".md", ".markdown", ".mdx", ".html", ".htm", ".txt", ".rst", ".ipynb")
 """Extensions a link may leave out or exchange; the formats ``read_documents`` reads."""
 
 _FOLDER_PAGES: Final = ("index", "_index", "readme")

@@ -32,6 +32,7 @@ from longrag.ingestion.paths import (
     web_address,
     without_anchor,
 )
+from longrag.ingestion.rst import FROM_ROOT, REFERENCE, fold_label, is_rst, read_rst
 from longrag.types import Document
 
 _DOCUMENTS_A_TASK: Final = 64
@@ -108,11 +109,19 @@ class LinkReport:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a document is: its path without a leading slash and its URL, or "", and its title."""
+    """Where a document is, and by which names links lead to it.
+
+    Attributes:
+        path: its path without a leading slash, or "".
+        url: its URL, or "".
+        title: its title.
+        labels: the labels of reStructuredText in it, folded.
+    """
 
     path: str
     url: str
     title: str
+    labels: tuple[str, ...] = ()
 
     @property
     def folder(self) -> str:
@@ -123,7 +132,8 @@ class Place:
 class LinkResolver:
     """Finds the document a target names.
 
-    Tried in order: the rules; a document id; a URL, with scheme, letter case of the host, trailing
+    Tried in order: the rules; a document id; for ``ref:name`` the label of a page of
+    reStructuredText, and for ``doc:/path`` a path below any folder above the page; a URL, with scheme, letter case of the host, trailing
     slash, fragment and query aside; a path, relative to the source document or to the root, with
     or without its extension, ``index`` and ``README`` standing for their folder; a title, or else a
     file name, in any letter case and with underscores as spaces; an alias; and last a path in any
@@ -163,7 +173,9 @@ class LinkResolver:
         self._next = 0
         self._files, self._folded_files = (PathTable(self.asked, folded=f) for f in (False, True))
         self._pages, self._folded_pages = (PathTable(self.asked, folded=f) for f in (False, True))
-        self._addresses, self._titles, self._names = (NameTable(self.asked) for _ in range(3))
+        self._addresses, self._titles, self._names, self._labels = (
+            NameTable(self.asked) for _ in range(4)
+        )
         _index_ids(documents)
         for document in documents:
             self._enter(document.id, self.place(document))
@@ -243,6 +255,7 @@ class LinkResolver:
             (self._addresses, address),
             (self._titles, fold(place.title)),
             (self._names, file),
+            *((self._labels, REFERENCE + label) for label in place.labels),
         ]
 
     def resolve(self, target: str, source: Document) -> str | None:
@@ -260,7 +273,23 @@ class LinkResolver:
         self.asked.add(target)
         if target in self._index_of:
             return self._index_of[target]
+        if target.startswith((REFERENCE, FROM_ROOT)):
+            named = self._by_sphinx(target, place.folder)
+            if named is not None:
+                return None if named == AMBIGUOUS else named
         return None if is_no_document(target) else self._find(target, place)
+
+    def _by_sphinx(self, target: str, folder: str) -> int | None:
+        """Return the page of a label, or of a path from a root that only Sphinx's settings name."""
+        if target.startswith(REFERENCE):
+            return self._labels.get(REFERENCE + fold_label(target[len(REFERENCE) :]))
+        path = target[len(FROM_ROOT) :]
+        parts = folder.split("/") if folder else []
+        for depth in range(len(parts) + 1):
+            found = self._files.find(join_path("/".join(parts[:depth]), path))
+            if found is not None:
+                return found
+        return None
 
     def rewrite(self, target: str, source: Document) -> str:
         """Return the target as the first rule that applies rewrites it, else unchanged."""
@@ -360,7 +389,8 @@ class LinkResolver:
             path = document.id if _is_path(document.id) else ""
         path = str(path).replace("\\", "/").removeprefix("file://")
         path = join_path("", path)
-        return Place(path, str(url).strip(), document.title)
+        labels = read_rst(document.text).labels if is_rst(path, document.text) else ()
+        return Place(path, str(url).strip(), document.title, labels)
 
     def _alias_table(self, aliases: Mapping[str, str]) -> dict[str, int]:
         table: dict[str, int] = {}

@@ -1,19 +1,20 @@
-"""Reading documents from files: Markdown, HTML and plain text, with their titles and paths."""
+"""Reading documents from files: Markdown, HTML, reStructuredText, notebooks and plain text."""
 
 from __future__ import annotations
 
 import math
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from datetime import date
 from pathlib import PurePosixPath
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
-from longrag.errors import InvalidParameterError
+from longrag.errors import InvalidDocumentError, InvalidParameterError
 from longrag.executors import check_executor, map_items
+from longrag.ingestion.encodings import decode
 from longrag.ingestion.files import FoundFile, find_files
 from longrag.ingestion.markup import (
     check_links,
@@ -22,8 +23,12 @@ from longrag.ingestion.markup import (
     parse_html,
     plain_inline,
     split_front_matter,
+    without_attributes,
 )
+from longrag.ingestion.notebooks import CELLS, NOTEBOOK, read_notebook
 from longrag.ingestion.paths import EXTENSIONS
+from longrag.ingestion.patterns import PathPatterns
+from longrag.ingestion.rst import is_rst, read_rst
 from longrag.types import Document
 
 if TYPE_CHECKING:
@@ -34,7 +39,7 @@ _MARKDOWN: Final = (".md", ".markdown", ".mdx")
 _HTML: Final = (".html", ".htm")
 
 MAX_TEXT_BYTES: Final = 64 * 2**20
-"""Bytes beyond which a file of Markdown, HTML or text is not read: some twenty Bibles."""
+"""Bytes beyond which a file is not read: some twenty Bibles."""
 
 _FILES_A_TASK: Final = 32
 _LONGEST_TITLE: Final = 1_000
@@ -59,27 +64,36 @@ _INVISIBLE: Final = ["script", "style", "noscript", "template", "head", "svg", "
 
 
 def read_documents(
-    path: str | os.PathLike[str], *, follow_links: bool = False, executor: Executor | None = None
+    path: str | os.PathLike[str],
+    *,
+    follow_links: bool = False,
+    include: Sequence[str] = (),
+    exclude: Sequence[str] = (),
+    executor: Executor | None = None,
 ) -> list[Document]:
-    r"""Read one file, or every file below a folder, that is Markdown, HTML or text.
+    r"""Read one file, or every file below a folder, that is of a known kind.
 
-    Files end in .md, .markdown, .mdx, .html, .htm, .txt or .rst, in any letter case. Hidden files
-    and folders are skipped. A symbolic link to a file is read if that file lies in the folder;
-    links to folders are not followed. A document's id is its path below the folder with "/"
+    Files end in .md, .markdown, .mdx, .html, .htm, .txt, .rst or .ipynb, in any letter case. Hidden
+    files and folders are skipped. A symbolic link to a file is read if that file lies in the
+    folder; links to folders are not followed. A document's id is its path below the folder with "/"
     between the parts (the file name for a single file); its title the ``title`` of its front
-    matter, else its first level-one heading or its ``<title>``, else its file name without
-    extension; what is longer than 1,000 characters is no title. The text is the Markdown without
-    front matter, the visible text of the HTML, or the file as it is. Metadata hold ``path``, the
-    front matter's finite scalars (dates in ISO form; merge keys are not followed), and for HTML
-    the list of ``links`` its text no longer shows.
+    matter, else its first level-one heading (in reStructuredText the first title of a section) or
+    its ``<title>``, else its file name without extension; what is longer than 1,000 characters is
+    no title. The text is the Markdown without front matter, the visible text of the HTML, the
+    cells of the notebook (see ``read_notebook``), or the file as it is. Metadata hold ``path``,
+    the front matter's finite scalars (dates in ISO form; merge keys are not followed), for HTML the
+    list of ``links`` its text no longer shows, and for notebooks ``cells``.
 
-    Bytes are UTF-8, with or without a byte order mark; what cannot be decoded becomes U+FFFD
-    in a text, and ``\xff`` in the name of a file.
+    A byte order mark tells the encoding of a text; without one it is UTF-8, else the encoding that
+    is likeliest; see ``longrag.ingestion.encodings``. What cannot be decoded becomes U+FFFD in a
+    text, and ``\xff`` in the name of a file.
 
     Args:
         path: the file or folder.
         follow_links: read also what symbolic links out of the folder lead to, files and folders;
             a folder that several paths lead to is read once.
+        include: patterns of the paths that are read; nothing given is all. See ``PathPatterns``.
+        exclude: patterns of the paths that are left out.
         executor: reads and parses files, for instance a ``ProcessPoolExecutor``; None does it in
             the calling thread. It must see the same files. The result is the same.
 
@@ -88,10 +102,13 @@ def read_documents(
 
     Raises:
         InvalidParameterError: If nothing is there, or nothing that can be read as a document.
-        InvalidDocumentError: If a file cannot be read, is a link out of the folder, has more than
-            ``MAX_TEXT_BYTES`` or may hold more than ``MAX_LINKS`` links; the message names it.
+        InvalidDocumentError: If a file or folder cannot be read, a file is a link out of the
+            folder, is not text, has more than ``MAX_TEXT_BYTES`` or may hold more than
+            ``MAX_LINKS`` links; the message names it.
     """
-    files = [file for file in find_files(path, follow_links=follow_links) if is_readable(file.id)]
+    patterns = PathPatterns(include, exclude)
+    found = find_files(path, follow_links=follow_links, patterns=patterns)
+    files = [file for file in found if is_readable(file.id) or file.unlisted]
     check_executor(executor)
     documents = list(map_items(read_file, files, executor, part_size=_FILES_A_TASK))
     if not documents:
@@ -107,7 +124,7 @@ def is_readable(doc_id: str) -> bool:
 
 
 def read_file(file: FoundFile) -> Document:
-    """Read one file of Markdown, HTML or text; see ``read_documents``.
+    """Read one file; see ``read_documents``.
 
     Raises:
         InvalidDocumentError: the file cannot be read.
@@ -119,24 +136,40 @@ def read_text(file: FoundFile) -> str:
     """Return the text of a file, markup included.
 
     Raises:
-        InvalidDocumentError: the file cannot be read.
+        InvalidDocumentError: the file cannot be read, or is not text.
     """
-    return file.read(MAX_TEXT_BYTES).decode("utf-8-sig", "replace")
+    text = decode(file.read(MAX_TEXT_BYTES))
+    if text is None:
+        raise InvalidDocumentError(
+            f"cannot read {str(file.path)!r}: it is not text, whatever its name. Leave it out, for"
+            " instance by an exclude pattern."
+        )
+    return text
 
 
 def parse_file(doc_id: str, text: str) -> Document:
     """Return the document of a file with this name and text.
 
     Raises:
-        InvalidDocumentError: it may hold more than ``MAX_LINKS`` links.
+        InvalidDocumentError: it may hold more than ``MAX_LINKS`` links, or is a damaged notebook.
     """
     stem, suffix = PurePosixPath(doc_id).stem, PurePosixPath(doc_id).suffix.lower()
+    cells: list[int] = []
+    if suffix == NOTEBOOK:
+        text, cells = read_notebook(doc_id, text)
     check_links(doc_id, text, html=suffix in _HTML)
     if suffix in _MARKDOWN:
         return _read_markdown(doc_id, text, stem)
     if suffix in _HTML:
         return _read_html(doc_id, text, stem)
-    return Document(doc_id, text, stem, MappingProxyType({"path": doc_id}))
+    metadata: dict[str, object] = {"path": doc_id}
+    title = ""
+    if suffix == NOTEBOOK:
+        metadata[CELLS] = cells
+        title = _first_heading(text)
+    elif is_rst(doc_id, text):
+        title = read_rst(text).title
+    return Document(doc_id, text, short_title(title) or stem, MappingProxyType(metadata))
 
 
 def _read_markdown(doc_id: str, text: str, stem: str) -> Document:
@@ -207,7 +240,7 @@ def _first_heading(body: str) -> str:
     tokens = markdown_parser().parse(body)
     for index, token in enumerate(tokens):
         if token.type == "heading_open" and token.tag == "h1" and token.level == 0:
-            return plain_inline(tokens[index + 1].content)
+            return plain_inline(without_attributes(tokens[index + 1].content))
     return ""
 
 

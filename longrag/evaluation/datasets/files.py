@@ -87,8 +87,15 @@ def read_prepared(
     )
 
 
-def read_folder(path: PathLike, questions: PathLike | None = None, *, name: str = "") -> Dataset:
-    """Read a folder of Markdown, HTML and text, with the links in it.
+def read_folder(
+    path: PathLike,
+    questions: PathLike | None = None,
+    *,
+    name: str = "",
+    include: Sequence[str] = (),
+    exclude: Sequence[str] = (),
+) -> Dataset:
+    """Read a folder of documents, with the links in it.
 
     Without ``questions`` the data set has none; see ``make_questions``. Documents are known by
     their paths in the folder.
@@ -97,12 +104,14 @@ def read_folder(path: PathLike, questions: PathLike | None = None, *, name: str 
         path: the folder, or one file; see ``read_documents``.
         questions: JSON lines or CSV; see ``read_questions``.
         name: names the data set; by default the folder's name.
+        include: patterns of the paths that are read; see ``read_documents``.
+        exclude: patterns of the paths that are left out.
 
     Raises:
         InvalidParameterError: nothing to read is there.
         InvalidDocumentError: a file that cannot be read.
     """
-    documents = read_documents(path)
+    documents = read_documents(path, include=include, exclude=exclude)
     links = resolve_links(documents).links
     asked = () if questions is None else read_questions(questions)
     return Dataset(
