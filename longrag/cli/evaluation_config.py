@@ -29,7 +29,7 @@ from longrag.evaluation.harness import (
     variants,
     with_controls,
 )
-from longrag.evaluation.harness.evaluating import possible_pipelines
+from longrag.evaluation.harness.evaluating import check_extras, possible_pipelines
 from longrag.evaluation.harness.settings import NAMES, change
 from longrag.import_paths import import_object
 from longrag.index_file.models import (
@@ -90,29 +90,32 @@ def read_config(path: Path, output: Path) -> EvaluationConfig:
     Raises:
         InvalidParameterError: a key or value that is not allowed.
         InvalidDocumentError: a data set that cannot be read.
+        MissingExtraError: a pipeline needs an extra that is not installed.
     """
     given = _read_mapping(path)
     _check_keys("the evaluation", given, _KEYS)
     llm = _generator("llm", given.get("llm"))
     judge = _generator("judge", given.get("judge"))
-    maker = _Datasets(path.parent, output, llm, int(given.get("seed", 0)))
-    listed = given.get("datasets")
-    if not isinstance(listed, list) or not listed:
-        raise InvalidParameterError("datasets", listed, "a list of at least one")
-    datasets = [maker.read(entry) for entry in listed]
     default = {} if "reader" not in given else {"reader": given["reader"]}
+    grid = _grid(given.get("grid", {}))
+    ablate = bool(given.get("ablate", False))
     language_model = _language_model(given.get("language_model"), path.parent)
-    names = given.get("pipelines") or possible_pipelines(llm, language_model)
-    pipelines = [_pipeline(entry, default) for entry in names]
+    listed = given.get("pipelines") or possible_pipelines(llm, language_model)
+    pipelines = [_pipeline(entry, default) for entry in listed]
     controls = given.get("controls", True)
     if not isinstance(controls, bool):
         raise InvalidParameterError("controls", controls, "true or false")
+    # What is not allowed or not installed is told before questions are made and models loaded.
+    planned = with_controls(pipelines, answers=True) if controls else pipelines
+    check_extras(variants(planned, grid, ablate=ablate))
+    maker = _Datasets(path.parent, output, llm, int(given.get("seed", 0)))
+    sets = given.get("datasets")
+    if not isinstance(sets, list) or not sets:
+        raise InvalidParameterError("datasets", sets, "a list of at least one")
+    datasets = [maker.read(entry) for entry in sets]
     if controls:
         answers = any(question.answers for one in datasets for question in one.questions)
         pipelines = with_controls(pipelines, answers=answers)
-    grid = _grid(given.get("grid", {}))
-    # What is not allowed is told before models are loaded.
-    variants(pipelines, grid, ablate=bool(given.get("ablate", False)))
     names = {
         name: str(given[name])
         for name in ("llm", "judge", "language_model", "embedder", "embedders", "rerankers")
@@ -122,7 +125,7 @@ def read_config(path: Path, output: Path) -> EvaluationConfig:
         datasets=datasets,
         pipelines=pipelines,
         grid=grid,
-        ablate=bool(given.get("ablate", False)),
+        ablate=ablate,
         embedders=_embedders(given),
         llm=llm,
         judge=judge,

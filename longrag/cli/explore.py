@@ -15,7 +15,9 @@ from longrag.cli.arguments import (
     progress,
     read_options,
 )
+from longrag.errors import InvalidParameterError
 from longrag.explorer import explore
+from longrag.explorer.page import is_page
 from longrag.index_file.searching import IndexFile
 
 
@@ -29,6 +31,11 @@ def add(commands: Any) -> None:
     )
     add_file(parser, option=False)
     parser.add_argument("--out", default="longrag.html", help="the page (default longrag.html)")
+    parser.add_argument(
+        "--force",
+        action="store_true",
+        help="writes the page also over a file that is not a page of the explorer",
+    )
     parser.add_argument(
         "--question",
         action="append",
@@ -47,6 +54,10 @@ def add(commands: Any) -> None:
 def run(options: argparse.Namespace) -> int:
     """Write the page, and tell where it is."""
     given = read_options("embedder-options", options.embedder_options)
+    if os.path.lexists(options.out) and not (options.force or is_page(options.out)):
+        allowed = "a file that is not there, or a page of the explorer"
+        remedy = "Give another --out, or --force to write over it."
+        raise InvalidParameterError("out", options.out, allowed, remedy)
     with progress(options).step("opening the index and writing the page"):
         opened = IndexFile(options.file, embedder=options.embedder, options=given)
         catalog = opened.catalog

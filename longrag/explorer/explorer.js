@@ -396,6 +396,12 @@ function budget(way, read) {
   return [make("p", { class: "dim", text: number(total) + (way.budget ? " of " + number(way.budget) : "") +
     " tokens read" }), bar];
 }
+// The documents of a unit, that of its best chunk first.
+const bestOf = (one) => one.chunks.reduce((best, score, i) => (score > one.chunks[best] ? i : best), 0);
+const bestFirst = (one) => {
+  const unit = units[one.unit];
+  return [...new Set([unit.chunks[bestOf(one)][0], ...docsOf(unit)])];
+};
 function showWay() {
   const way = ways[state.way];
   const parts = [make("h2", { text: way.question })];
@@ -408,7 +414,7 @@ function showWay() {
       const unit = units[one.unit], told = one.read ? (one.whole ? "read whole, " : "read in part, ") +
         number(one.read) + " tokens" : "not read";
       parts.push(make("button", { class: "way", "data-read": one.read > 0, click: () => showUnitWay(one) },
-        make("div", { text: (one.score / 1000).toFixed(3) + "  " + clip(docsOf(unit).map(nameOf).join(", "), 90) }),
+        make("div", { text: (one.score / 1000).toFixed(3) + "  " + clip(bestFirst(one).map(nameOf).join(", "), 90) }),
         make("div", { class: "dim", text: told + " \u00b7 " + count(one.chunks.length, "chunk") }),
         strip(one.chunks, low, high)));
     }
@@ -466,7 +472,7 @@ function showUnitWay(one) {
       click: () => showDocument(doc, [start, end]) }));
   }
   const [doc, start, end] = unit.chunks[order[0][1]];
-  detail.replaceChildren(make("h2", { text: clip(docsOf(unit).map(nameOf).join(", "), 120) }),
+  detail.replaceChildren(make("h2", { text: clip(bestFirst(one).map(nameOf).join(", "), 120) }),
     make("p", { class: "dim", text: "best chunk " + (one.score / 1000).toFixed(3) + " \u00b7 " + place(doc, start, end) }),
     make("div", { class: "text", tabindex: "0", text: docs[doc].text.slice(start, end) }),
     make("h3", { text: "Chunks, best first" }), list);
@@ -617,7 +623,8 @@ const tabs = [["tree", "Tree", nodes.length, showTree], ["units", "Units", units
 const buttons = tabs.map(([name, label]) => make("button", { role: "tab", id: "tab-" + name, text: label,
   click: () => open(name) }));
 function open(name) {
-  const found = tabs.find(([own]) => own === name) || tabs[0];
+  // Whoever asked a question wants to see its way.
+  const found = tabs.find(([own]) => own === name) || tabs.find(([own]) => own === "question") || tabs[0];
   if (!found) return;
   state.tab = found[0];
   buttons.forEach((button) => {

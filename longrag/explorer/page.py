@@ -54,6 +54,8 @@ style-src {style_hash}; base-uri 'none'; form-action 'none'">
 </html>
 """
 
+_BEGINNING: Final = _PAGE.partition("{")[0].encode("ascii")
+
 
 @dataclass(frozen=True, slots=True)
 class Explorer:
@@ -178,6 +180,15 @@ def write_page(data: Mapping[str, Any]) -> Explorer:
         data=json.dumps(data, separators=(",", ":"), allow_nan=False).translate(_ESCAPED),
     )
     return Explorer(page)
+
+
+def is_page(path: str | os.PathLike[str]) -> bool:
+    """Tell whether a file is a page that an explorer wrote, of this version or another."""
+    try:
+        with open(path, "rb") as file:
+            return file.read(len(_BEGINNING)) == _BEGINNING
+    except OSError:
+        return False
 
 
 def _asset(name: str) -> str:

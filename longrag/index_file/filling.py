@@ -149,7 +149,7 @@ class _Filling:
         """Compare the folder with the file, and fill it where they differ."""
         before = self._comparable()
         known = {} if before is None else self._documents(before)
-        put, gone = _difference(known, self._pages.documents)
+        put, gone = difference(known, self._pages.documents)
         if before is None or put or gone or self._lacks_part(before):
             after = self._fill(before)
         else:
@@ -243,7 +243,7 @@ class _Filling:
     def _fill_units(self, plan: Catalog, answers: Answers) -> dict[str, int]:
         with self._progress.step("opening the units"):
             corpus = open_units(self._file, plan, executor=self._settings.executor)
-        put, gone = _difference(corpus.snapshot()[0], self._pages.documents)
+        put, gone = difference(corpus.snapshot()[0], self._pages.documents)
         if put or gone:
             with self._progress.step("cutting pages into units"):
                 run(corpus.change(upsert=put, delete=gone), answers)
@@ -260,7 +260,7 @@ class _Filling:
                 quoting=self._settings.generate is None,
                 executor=self._settings.executor,
             )
-        put, gone = _difference(tree.snapshot()[0], self._pages.documents)
+        put, gone = difference(tree.snapshot()[0], self._pages.documents)
         if put or gone:
             with self._progress.step("building the tree"):
                 change = run(tree.change(upsert=put, delete=gone), answers, journal=journal)
@@ -304,7 +304,7 @@ class _Filling:
             Path(f"{vectors}{suffix}").unlink(missing_ok=True)
 
 
-def _difference(
+def difference(
     known: Mapping[str, Document], documents: Iterable[Document]
 ) -> tuple[list[Document], list[str]]:
     """Return the documents that are new or changed, and the ids of those that are gone."""

@@ -6,6 +6,7 @@ import json
 import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from importlib.util import find_spec
 from typing import Any, Final, TypeAlias
 
 import numpy as np
@@ -259,6 +260,16 @@ def _pairs(rows: NDArray[np.int64], scores: Scores) -> Iterator[tuple[int, float
 def _check_top_k(top_k: object) -> None:
     if isinstance(top_k, bool) or not isinstance(top_k, int) or top_k < 1:
         raise InvalidParameterError("top_k", top_k, "an integer of at least 1")
+
+
+def check_keywords() -> None:
+    """Refuse to index keywords where that is not possible, before anything is paid for.
+
+    Raises:
+        MissingExtraError: bm25s is not installed.
+    """
+    if find_spec("bm25s") is None:
+        raise MissingExtraError("keyword search", "bm25")
 
 
 def _bm25() -> Any:

@@ -119,7 +119,8 @@ def cut_from_json(content: bytes) -> tuple[CutDocument, list[bytes]]:
         CutPart((first, last), head, tokens, blank, tuple((a, b) for a, b in chunks))
         for (first, last), head, tokens, blank, chunks in fields["parts"]
     ]
-    place = Place(*fields["place"], labels=tuple(fields.get("labels", ())))
+    path, url, title = fields["place"]
+    place = Place(path, url, title, tuple(fields.get("labels", ())))
     links = LinkedDocument(place, tuple(fields["targets"]))
     keys = bytes.fromhex(fields["keys"])
     cut = CutDocument(links, fields["tokens"], fields["split"], tuple(parts))

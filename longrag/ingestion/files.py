@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -114,11 +114,14 @@ def find_files(
     """
     root = Path(path)
     if _is_file(root, path):
-        found: Iterable[FoundFile] = [FoundFile(_name(root.name), root, None)]
+        found = [FoundFile(_name(root.name), root, None)]
     else:
         within = None if follow_links else Path(os.path.realpath(root))
-        found = _walk(root, within, patterns)
-    return sorted(one for one in found if one.id.endswith("/") or patterns.keep(one.id))
+        found = sorted(_walk(root, within, patterns))
+        for one in found[:1]:
+            if not one.id:
+                raise InvalidDocumentError(f"cannot list {str(path)!r}: {one.unlisted}")
+    return [one for one in found if one.id.endswith("/") or patterns.keep(one.id)]
 
 
 def _is_file(root: Path, path: object) -> bool:
@@ -138,7 +141,7 @@ def _walk(root: Path, within: Path | None, patterns: PathPatterns) -> Iterator[F
     """Yield the files below a folder, but for folders that are excluded.
 
     Links are followed if ``within`` is None. Otherwise one that leads out of ``within`` is yielded
-    as a file, which its reader refuses.
+    as a file, which its reader refuses, as it does a folder that cannot be listed.
     """
     waiting, linked = [("", root)], list[tuple[str, Path]]()
     seen: set[tuple[int, int]] = set()
@@ -154,9 +157,7 @@ def _walk(root: Path, within: Path | None, patterns: PathPatterns) -> Iterator[F
             if within is None and (status.st_dev, status.st_ino) in seen:
                 continue
             seen.add((status.st_dev, status.st_ino))
-            for name, file, kind in _entries(above, folder):
-                if kind != "file" and not patterns.enter(_name(name)):
-                    continue
+            for name, file, kind in _entries(above, folder, patterns):
                 if kind == "folder":
                     waiting.append((name, file))
                 elif kind == "file":
@@ -166,18 +167,17 @@ def _walk(root: Path, within: Path | None, patterns: PathPatterns) -> Iterator[F
                 elif not Path(os.path.realpath(file)).is_relative_to(within):
                     yield FoundFile(_name(name), file, within)
         except OSError as error:
-            reason = error.strerror or str(error)
-            if not above:
-                raise InvalidDocumentError(f"cannot list {str(folder)!r}: {reason}") from error
-            yield FoundFile(_name(above), folder, within, reason)
+            yield FoundFile(_name(above), folder, within, error.strerror or str(error))
 
 
-def _entries(above: str, folder: Path) -> Iterator[tuple[str, Path, str]]:
-    """Yield path below the root, path and kind of what is visible in a folder."""
+def _entries(above: str, folder: Path, patterns: PathPatterns) -> Iterator[tuple[str, Path, str]]:
+    """Yield path below the root, path and kind of what is visible in a folder and not excluded."""
     with os.scandir(folder) as entries:
         visible = [entry for entry in entries if not entry.name.startswith(".")]
     for entry in visible:
         name, file = f"{above}{entry.name}", Path(entry.path)
+        if not patterns.enter(_name(name)):
+            continue
         if entry.is_dir(follow_symlinks=False) and not _is_link(entry):
             yield f"{name}/", file, "folder"
         # Reading a pipe or device would block for ever. Where a folder may be listed and not

@@ -17,8 +17,8 @@ _ANY_FOLDERS: Final = "**"
 class PathPatterns:
     """Glob patterns of paths below a folder, with "/" between the parts.
 
-    ``*`` stands for any characters but "/", ``?`` for one, ``[ab]`` for one of some, and ``**`` as a
-    whole part for any number of folders. A pattern without "/" is matched by a file or folder of
+    ``*`` stands for any characters but "/", ``?`` for one, ``[ab]`` for one of some, and ``**`` as
+    a whole part for any number of folders. A pattern without "/" is matched by a file or folder of
     this name wherever it lies; another counts from the folder that is read. What matches a folder
     matches all that is in it. Letter case counts. A trailing "/" means nothing.
 

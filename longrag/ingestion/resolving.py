@@ -133,12 +133,13 @@ class LinkResolver:
     """Finds the document a target names.
 
     Tried in order: the rules; a document id; for ``ref:name`` the label of a page of
-    reStructuredText, and for ``doc:/path`` a path below any folder above the page; a URL, with scheme, letter case of the host, trailing
-    slash, fragment and query aside; a path, relative to the source document or to the root, with
-    or without its extension, ``index`` and ``README`` standing for their folder; a title, or else a
-    file name, in any letter case and with underscores as spaces; an alias; and last a path in any
-    letter case with backslashes as slashes. Where one step finds several documents only an
-    alias can still decide. Construction and each resolution are linear in what they are given.
+    reStructuredText, and for ``doc:/path`` a path below any folder above the page; a URL, with
+    scheme, letter case of the host, trailing slash, fragment and query aside; a path, relative to
+    the source document or to the root, with or without its extension, ``index`` and ``README``
+    standing for their folder; a title, or else a file name, in any letter case and with underscores
+    as spaces; an alias; and last a path in any letter case with backslashes as slashes. Where one
+    step finds several documents only an alias can still decide. Construction and each resolution
+    are linear in what they are given.
 
     Args:
         documents: The corpus.

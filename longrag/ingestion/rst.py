@@ -25,7 +25,7 @@ _LONGEST_TITLE: Final = 1_000
 # Django and others call theirs .txt.
 _MAYBE_RST: Final = ".txt"
 _LIKE_RST: Final = re.compile(
-    r"^\.\. (?:_[^:\n]{1,200}:[ \t]*$|(?:toctree|contents|module|note|code-block)::)|:(?:doc|ref):`",
+    r"^\.\. (?:_[^:\n]{1,200}:[ \t]*$|(?:toctree|contents|note|code-block)::)|:(?:doc|ref):`",
     re.MULTILINE,
 )
 

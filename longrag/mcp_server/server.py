@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from longrag import __version__
@@ -22,39 +22,30 @@ _INSTRUCTIONS: Final = (
 
 
 def create_server(index: IndexFile) -> MCPServer[Any]:
-    """Make the server of an index file; it offers tools that only read.
+    """Make the server of an index file; it offers tools that only read, those that fit the file.
 
     Raises:
         MissingExtraError: the extra ``mcp`` is not installed.
     """
-    try:
-        from mcp.server.mcpserver import MCPServer
-        from mcp.server.mcpserver.exceptions import ToolError
-        from mcp.types import ToolAnnotations
-    except ImportError as error:
-        raise MissingExtraError("The MCP server", "mcp") from error
+    server_type = _server_type()
+    from mcp.types import ToolAnnotations
+
     tools = IndexTools(index)
     # The SDK tells the log of every request otherwise, and a log may hold questions.
-    server: MCPServer[Any] = MCPServer(
+    server = server_type(
         "longrag", version=__version__, instructions=_INSTRUCTIONS, log_level="WARNING"
     )
     reads = ToolAnnotations(
         read_only_hint=True, destructive_hint=False, idempotent_hint=True, open_world_hint=False
     )
 
-    async def answer(tool: Callable[..., dict[str, Any]], *arguments: Any) -> dict[str, Any]:
-        try:
-            # A search takes the processor, and other requests must not wait for it.
-            return await asyncio.to_thread(tool, *arguments)
-        except LongragError as error:
-            raise ToolError(str(error)) from error
+    # A search takes the processor, and other requests must not wait for it.
+    answer = asyncio.to_thread
 
-    @server.tool(annotations=reads)
     async def overview() -> dict[str, Any]:
         """Tell how many documents there are, in which folders, and what can be searched."""
         return await answer(tools.overview)
 
-    @server.tool(annotations=reads)
     async def search(
         question: str, token_budget: int = 4000, source: Source | None = None, k: int = 8
     ) -> dict[str, Any]:
@@ -66,26 +57,64 @@ def create_server(index: IndexFile) -> MCPServer[Any]:
         """
         return await answer(tools.search, question, source, token_budget, k)
 
-    @server.tool(annotations=reads)
     async def read_unit(unit_id: str, start: int = 0, token_budget: int = 4000) -> dict[str, Any]:
         """Read a unit that search found, from a character on; `next` is where to read on."""
         return await answer(tools.read_unit, unit_id, start, token_budget)
 
-    @server.tool(annotations=reads)
     async def read_document(path: str, start: int = 0, token_budget: int = 4000) -> dict[str, Any]:
         """Read a document from a character on; `next` is where to read on."""
         return await answer(tools.read_document, path, start, token_budget)
 
-    @server.tool(annotations=reads)
     async def walk_tree(
         node_id: str | None = None, start: int = 0, count: int = 20
     ) -> dict[str, Any]:
         """Show a node of the tree of summaries with its children, or the roots without a node."""
         return await answer(tools.walk_tree, node_id, start, count)
 
-    @server.tool(annotations=reads)
     async def list_documents(prefix: str = "", start: int = 0, count: int = 100) -> dict[str, Any]:
         """List the documents whose path begins with a prefix."""
         return await answer(tools.list_documents, prefix, start, count)
 
+    fits = {read_unit: index.catalog.units != "", walk_tree: index.catalog.tree != ""}
+    for tool in (overview, search, read_unit, read_document, walk_tree, list_documents):
+        if fits.get(tool, True):
+            server.tool(annotations=reads)(tool)
     return server
+
+
+def _server_type() -> type[MCPServer[Any]]:
+    """Return the SDK's server, which tells what is not allowed in one line.
+
+    Raises:
+        MissingExtraError: the extra ``mcp`` is not installed.
+    """
+    try:
+        from mcp.server.mcpserver import MCPServer
+        from mcp.server.mcpserver.exceptions import ToolError
+        from pydantic import ValidationError
+    except ImportError as error:
+        raise MissingExtraError("The MCP server", "mcp") from error
+
+    class Server(MCPServer[Any]):
+        async def call_tool(self, name: str, *given: Any, **named: Any) -> Any:
+            try:
+                return await super().call_tool(name, *given, **named)
+            except ToolError as error:
+                match error.__cause__:
+                    case LongragError() as refused:
+                        told = " ".join(str(refused).split())
+                    case ValidationError() as refused:
+                        # Its own report is long, and holds addresses of its pages.
+                        told = _told(refused.errors(include_url=False, include_input=False))
+                    case _:
+                        raise
+                raise ToolError(f"{name}: {told}") from error
+
+    return Server
+
+
+def _told(wrong: Sequence[Any]) -> str:
+    """Say which arguments are not allowed, and what is."""
+    return "; ".join(
+        f"{'.'.join(map(str, one['loc'])) or 'the arguments'}: {one['msg']}" for one in wrong
+    )

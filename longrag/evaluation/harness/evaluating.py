@@ -24,7 +24,9 @@ from longrag.evaluation.harness.scoring import MEASURES, Scorer
 from longrag.evaluation.harness.settings import PIPELINES, Pipeline, Variant, variants
 from longrag.evaluation.harness.systems import build_system
 from longrag.evaluation.judged import Judged, judge_answer
+from longrag.indexing.keywords import check_keywords
 from longrag.indexing.tree.geometry import check_seed
+from longrag.indexing.tree.settings import TreeBuilder
 from longrag.models.embedder import Embedder
 from longrag.models.language_model import LanguageModel
 from longrag.models.tokens import count_tokens as default_counter
@@ -95,6 +97,7 @@ def evaluate(
 
     Raises:
         InvalidParameterError: an argument that is not allowed; nothing was asked then.
+        MissingExtraError: a pipeline needs an extra that is not installed; nothing was asked then.
         IndexFormatError: the folder holds damaged results.
         Exception: what a pipeline or model raises; what was measured before is kept.
     """
@@ -108,6 +111,7 @@ def evaluate(
         raise InvalidParameterError(
             "datasets", [one.name for one in datasets], "data sets of distinct names"
         )
+    check_extras(planned)
     kept = None if folder is None else Path(folder)
     vectors = Path(cache) if cache is not None else kept and kept / "vectors"
     models = Models(
@@ -159,6 +163,23 @@ def possible_pipelines(
         if (llm is not None or one.transform == "off")
         and (language_model is not None or one.unit != "quote")
     ]
+
+
+def check_extras(planned: Sequence[Variant]) -> None:
+    """Refuse pipelines that need an extra which is not installed, before anything is embedded.
+
+    Raises:
+        MissingExtraError: names what needs it, and the extra.
+        InvalidParameterError: a clusterer is not known.
+    """
+    for variant in planned:
+        settings = variant.settings
+        ranked = settings.unit in ("passage", "document", "long unit")
+        if ranked and settings.search not in ("dense", "random"):
+            check_keywords()
+        if settings.unit in ("tree", "traversal"):
+            # It refuses what its clusterer lacks.
+            TreeBuilder(clusterer=settings.clusterer)
 
 
 def _check_models(planned: Sequence[Variant], corpus: Corpus) -> None:
