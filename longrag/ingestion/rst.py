@@ -36,12 +36,12 @@ _LABEL: Final = re.compile(r"_(?:`([^`]+)`|(?![ _])(.+?))(?<!\\):(?:[ \t]+|$)")
 _FOOTNOTE: Final = re.compile(r"\[[^\]]*\](?:[ \t]|$)")
 _FIELD: Final = re.compile(r":[^:\s][^:]*:(?:[ \t]|$)")
 _BULLET: Final = re.compile(r" *(?:[-*+\u2022]|\(?(?:[0-9]{1,9}|[a-zA-Z#])[.)]) +")
-_LITERAL: Final = re.compile(r"``.+?``", re.DOTALL)
+_LITERAL: Final = re.compile(r"``.+?``(?!`)", re.DOTALL)
 _INLINE: Final = re.compile(
     r"(?<![\w\\])(?::(?P<role>[\w.+-]{1,64}(?::[\w.+-]{1,64}){0,4}):)?`(?P<text>[^`]+)`(?P<link>__?)?"
 )
 _TITLE_ROLE: Final = re.compile(r"(?::[\w.+:-]+:)?(`+)(.+?)\1_{0,2}", re.DOTALL)
-_EMPHASIS: Final = re.compile(r"(?<!\w)(\*\*?)(?=\S)(.+?)(?<=\S)\1(?!\w)")
+_EMPHASIS: Final = re.compile(r"(?<![\w\\])(\*\*?)(?=\S)(.+?)(?<=[^\s\\])\1(?!\w)")
 _ESCAPED: Final = re.compile(r"\\(.)")
 
 # What these hold is code, data or a path, and no text with links.
