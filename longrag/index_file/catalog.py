@@ -71,6 +71,7 @@ class CatalogTable:
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self._path = path
         self._database = IndexDatabase(path, name=_NAME, kind=_KIND)
+        self._written: frozenset[str] = frozenset()
 
     def revision(self) -> Revision:
         """Return the revision of the catalog."""
@@ -85,6 +86,7 @@ class CatalogTable:
         if (revision := self._database.revision()).generation == 0:
             return revision, None
         items = self._database.read(())
+        self._written = frozenset(items.about)
         # JSON has no tuples.
         about: dict[str, Any] = {
             name: tuple(value) if isinstance(value, list) else value
@@ -105,8 +107,8 @@ class CatalogTable:
             self._database.settings({})
             after = Revision(0, self._database.revision().token)
         about = asdict(catalog)
-        # What is left at its default is not written, so that older versions open the file.
-        for name in ("include", "exclude", "follow_links", "skipped"):
+        # Older versions open a file in which what they do not know was never set.
+        for name in {"include", "exclude", "follow_links", "skipped"} - self._written:
             if not about[name]:
                 del about[name]
         if self._database.write(ItemsChange(about=about), after=after) is None:

@@ -199,6 +199,33 @@ def test_a_bad_question_to_an_index_is_refused(folder, capsys, arguments, messag
     assert printed.err.count("\n") == 1
 
 
+def test_patterns_choose_what_is_indexed(folder, capsys):
+    given = ["index", folder, "--embedder", "lsa"]
+    out = run(capsys, *given, "--include", "*.md", "--exclude", "ships*").out
+    assert "1 documents" in out
+    assert "nothing changed" in run(capsys, *given).out
+    printed = run(capsys, *given, "--exclude", "notes*", status=2)
+    assert "exclude must be ('ships*',), as longrag.db was made with" in printed.err
+    assert printed.err.count("\n") == 1
+    assert "2 documents" in run(capsys, *given, "--exclude", "notes*", "--replace").out
+    out = run(capsys, "demo", folder, "--exclude", "s*", "--exclude", "h*", "How many trees?").out
+    assert out.startswith("1 documents")
+
+
+def test_a_page_is_not_written_over_another_file_unless_asked(folder, capsys):
+    run(capsys, "index", folder, "--embedder", "lsa")
+    run(capsys, "explore", "--question", "When was the harbour built?")
+    run(capsys, "explore")
+    for name, text in (("thesis.html", "<!doctype html>\nMine."), ("empty.html", "")):
+        (folder.parent / name).write_text(text)
+        printed = run(capsys, "explore", "--out", name, status=2)
+        assert printed.err.count("\n") == 1
+        assert "--force" in printed.err
+        assert (folder.parent / name).read_text() == text
+    run(capsys, "explore", "--out", "thesis.html", "--force")
+    assert 'id="data"' in (folder.parent / "thesis.html").read_text()
+
+
 def test_hostile_text_is_printed_as_text(folder, capsys):
     text = "The bell \x1b[31mrings\x07 at noon </script><b>, and was \ud800 cast in 1312.\n"
     (folder / "bell.md").write_bytes(text.encode("utf-8", "surrogatepass"))

@@ -1,5 +1,6 @@
 """``longrag evaluate`` as a user runs it: a file, tables, a kill in the middle, and bad files."""
 
+import importlib.util
 import json
 import os
 import re
@@ -240,6 +241,43 @@ def test_a_killed_run_goes_on_and_gives_the_table_of_a_whole_one(place):
     assert 40 <= len(lines) <= 43
     strip = re.compile(r"tables, values and pictures are in \w+")
     assert strip.sub("", rest) == strip.sub("", whole)
+
+
+@pytest.mark.parametrize(
+    ("pipelines", "lacking"),
+    [
+        ("[hybrid]\ncontrols: false", ("bm25s", "bm25")),
+        ("[passages]", ("bm25s", "bm25")),
+        ("[{base: raptor, clusterer: paper}]\ncontrols: false", ("umap", "umap")),
+    ],
+)
+def test_extras_are_checked_before_questions_are_made(
+    place, capsys, monkeypatch, pipelines, lacking
+):
+    module_name, extra = lacking
+    found = importlib.util.find_spec
+
+    def find_spec(name, *given):
+        return None if name == module_name else found(name, *given)
+
+    for module in ("longrag.indexing.keywords", "longrag.indexing.tree.umap_reduction"):
+        monkeypatch.setattr(f"{module}.find_spec", find_spec)
+    (place / "choose.yaml").write_text(
+        f"datasets: [{{folder: gone, make_questions: {{by: words}}}}]\npipelines: {pipelines}\n"
+    )
+    error = run(capsys, "evaluate", "choose.yaml", status=2).err
+    assert f"longrag[{extra}]" in error
+    assert error.count("\n") == 1
+    assert not (place / "choose").exists()
+
+
+def test_patterns_choose_the_pages_of_a_folder(place, capsys):
+    (place / "pages" / "broken.txt").write_bytes(b"\0")
+    config = CONFIG.replace("folder: pages,", "folder: pages, exclude: '*.txt',")
+    (place / "choose.yaml").write_text(config)
+    run(capsys, "evaluate", "choose.yaml")
+    (place / "choose.yaml").write_text(CONFIG)
+    assert "broken.txt" in run(capsys, "evaluate", "choose.yaml", status=2).err
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ import pytest
 from longrag.calls import run
 from longrag.errors import InvalidParameterError
 from longrag.explorer import explore
+from longrag.explorer.page import is_page
 from longrag.indexing import ExtractiveSummarizer, TreeBuilder
 from longrag.indices import CorpusIndex
 from longrag.indices.tree import TreeIndex
@@ -17,6 +18,8 @@ from longrag.models import LsaEmbedder
 from longrag.types import Document
 from tests.fakes import HashEmbedder
 from tests.longrag.explorer.pages import HOSTILE, Elements
+
+PHONE = {"viewport": {"width": 390, "height": 844}, "is_mobile": True, "device_scale_factor": 3}
 
 
 def corpus(texts, **settings):
@@ -239,6 +242,50 @@ def test_it_fits_the_screen_and_follows_its_colours(hostile, show, scheme, width
         assert page.evaluate("document.documentElement.scrollWidth") <= width
     back = page.evaluate("getComputedStyle(document.body).backgroundColor")
     assert (sum(map(int, re.findall(r"\d+", back))) < 200) == (scheme == "dark")
+
+
+def test_a_question_is_what_is_seen_first_and_fits_a_phone(show):
+    long = "The harbour was built by Anna and is told of at length. " * 2_000
+    texts = [f"{long} [b]({'x' * 300})", *[f"Page {n} of ships." for n in range(30)]]
+    page = show(corpus(texts, questions=["Who built the harbour?", "y" * 400])[0], **PHONE)
+    assert page.evaluate("state.tab") == "question"
+    assert page.evaluate("Math.max(...units.map((unit) => unit.chunks.length))") > 100
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+    page.evaluate("state.way = 1; open('question')")
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+    page.click("#tab-units")
+    page.reload()
+    assert page.evaluate("state.tab") == "units"
+
+
+def test_without_a_question_the_tree_is_seen_first(show):
+    assert show(corpus(["One."])[0]).evaluate("state.tab") == "tree"
+
+
+def test_a_unit_is_named_by_the_page_that_was_found_in_it(show):
+    documents = [
+        Document("a.md", "Apples are red. See [b](b.md).", "Apples"),
+        Document("b.md", "The bell was cast in bronze in 1312.", "The bell"),
+    ]
+    embedder = LsaEmbedder([document.text for document in documents])
+    units = CorpusIndex()
+    question = "When was the bell cast in bronze?"
+
+    def answer(request):
+        return embedder(request.texts, request.role)
+
+    run(units.change(upsert=documents), answer)
+    page = show(run(explore(units=units, questions=[question]), answer))
+    assert "The bell, Apples" in page.inner_text("section .way >> nth=0")
+    assert page.inner_text("aside h2") == "The bell, Apples"
+
+
+def test_a_page_is_known_from_other_files(hostile, tmp_path):
+    page = hostile[0].save(tmp_path / "page.html")
+    assert is_page(page)
+    (tmp_path / "other.html").write_text('<!doctype html>\n<html lang="en">\n<p>My page</p>')
+    for name in ("other.html", "none.html", "."):
+        assert not is_page(tmp_path / name)
 
 
 def test_many_nodes_are_drawn_by_few_elements(show):

@@ -126,6 +126,55 @@ def test_another_folder_is_refused(index, tmp_path):
         index(path=other)
 
 
+def test_patterns_are_kept_until_replace_is_given(index, folder):
+    file, first = index(include=["*.md", "*.txt"], exclude=["ships*"])
+    assert first.added == ("harbour.md", "notes.txt")
+    before = file.read_bytes()
+    _, second = index()
+    assert (second.added, second.deleted, second.embedded) == ((), (), 0)
+    _, same = index(include=["*.md", "*.txt"], exclude=["ships*"])
+    assert (second.catalog, same.catalog) == (first.catalog, first.catalog)
+    for others, named in (({"include": ["*"]}, "include"), ({"exclude": []}, "exclude")):
+        with pytest.raises(InvalidParameterError, match=f"{named} must be .*--replace"):
+            index(**others)
+    assert file.read_bytes() == before
+    _, chosen = index(replace=True, exclude=["*.md"])
+    assert (chosen.catalog.include, chosen.catalog.exclude) == ((), ("*.md",))
+    assert sorted(IndexFile(file).documents) == ["notes.txt", "pier.html"]
+    _, all_of_it = index(replace=True)
+    assert all_of_it.catalog.counts["documents"] == 4
+
+
+def test_a_bad_pattern_is_refused_before_anything_is_made(index, tmp_path):
+    with pytest.raises(InvalidParameterError, match="exclude must be a pattern"):
+        index(exclude=["../*"])
+    assert not (tmp_path / "longrag.db").exists()
+
+
+def test_what_was_skipped_is_kept_and_follows_the_folder(index, folder):
+    file, first = index()
+    assert first.catalog.skipped == ()
+    (folder / "a.txt").write_bytes(b"\0\1\2")
+    _, second = index()
+    assert (second.added, second.embedded) == ((), 0)
+    (told,) = read_catalog(file)[1].skipped
+    assert told == second.skipped[0]
+    assert told.startswith("a.txt: cannot read ")
+    before = file.read_bytes()
+    index()
+    assert file.read_bytes() == before
+    for number in range(120):
+        (folder / f"b{number}.txt").write_bytes(b"\0")
+    _, third = index()
+    assert len(third.skipped) == 121
+    kept = read_catalog(file)[1].skipped
+    assert (len(kept), kept[-1]) == (101, "and 21 more")
+    for path in folder.glob("[ab]*.txt"):
+        path.unlink()
+    index()
+    assert read_catalog(file)[1].skipped == ()
+
+
 def test_a_file_of_something_else_is_left_as_it_was(index, tmp_path):
     (tmp_path / "longrag.db").write_text("A letter, and no database." * 100)
     with pytest.raises(IndexFormatError):

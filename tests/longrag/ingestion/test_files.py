@@ -2,7 +2,9 @@
 
 import os
 import random
+import shutil
 import socket
+import tempfile
 from contextlib import suppress
 from pathlib import Path
 
@@ -14,6 +16,7 @@ from longrag.ingestion.files import FoundFile, find_files
 from longrag.ingestion.sources import read_documents
 
 TREES = int(os.environ.get("LONGRAG_TREES", "60"))
+NOBODY = 65534
 LEADS_OUT = "a link that leads out of"
 
 
@@ -165,6 +168,47 @@ def test_folders_nested_a_thousand_deep_are_listed(tmp_path):
         # What empties temporary folders calls itself for each folder.
         (deep / "a.md").unlink(missing_ok=True)
         os.removedirs(deep)
+
+
+@pytest.fixture
+def forbidden():
+    """A folder in which this process may not read a file and two folders, as a user may find it."""
+    folder = Path(tempfile.mkdtemp())
+    for name in ("a.txt", "b.txt", "unlisted/c.txt", "unentered/d.txt", "unentered/e/f.txt"):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text("text")
+    folder.chmod(0o755)
+    for name, mode in {"b.txt": 0o000, "unlisted": 0o311, "unentered": 0o644}.items():
+        (folder / name).chmod(mode)
+    user = os.geteuid()
+    try:
+        if user == 0:
+            os.seteuid(NOBODY)
+        yield folder
+    finally:
+        os.seteuid(user)
+        for name in ("unlisted", "unentered"):
+            (folder / name).chmod(0o755)
+        shutil.rmtree(folder)
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs the permissions of POSIX")
+def test_what_may_not_be_read_is_told_and_the_rest_is_read(forbidden):
+    pages = read_pages(forbidden)
+    assert texts(pages.documents) == {"a.txt": "text"}
+    assert [reason.partition(": ")[0] for reason in pages.skipped] == [
+        "b.txt",
+        "unentered/d.txt",
+        "unentered/e/",
+        "unlisted/",
+    ]
+    assert all("Permission denied" in reason for reason in pages.skipped)
+    for exclude in (["b.txt", "une*"], ["b.txt", "unl*", "unentered/*.txt"], ["u*"]):
+        with pytest.raises(InvalidDocumentError, match="Permission denied"):
+            read_documents(forbidden, exclude=exclude)
+    assert texts(read_documents(forbidden, exclude=["b.txt", "u*"])) == {"a.txt": "text"}
+    with pytest.raises(InvalidDocumentError, match=r"cannot list '.*unlisted': Permission denied"):
+        read_pages(forbidden / "unlisted")
 
 
 NAMES = [

@@ -11,6 +11,7 @@ from longrag.errors import InvalidDocumentError, InvalidParameterError
 from longrag.indices.corpus import CorpusIndex
 from longrag.ingestion.links import DefaultLinkExtractor
 from longrag.ingestion.markup import MAX_ATTRIBUTES, parse_html
+from longrag.ingestion.relations import TitleMentions
 from longrag.ingestion.resolving import resolve_links
 from longrag.ingestion.sources import MAX_TEXT_BYTES, read_documents
 from longrag.models.embedder import LsaEmbedder
@@ -63,6 +64,13 @@ def test_a_hidden_folder_may_be_named_outright(tmp_path):
         ("---\ntitle: [a]\n---\n# Head", "Head"),
         ("## Second\n\n# *First* `code` &amp; [link](x) ![i](p) \\* #\n", "First code & link *"),
         ("Over\ntwo lines\n=====\n", "Over two lines"),
+        ("# Cookies { #cookies }\n", "Cookies"),
+        ("# A {: .wide #a data-x='1 2' } \n", "A"),
+        ("Over\n==== \n", "Over"),
+        ("Set {a}\n===\n", "Set {a}"),
+        ("# `{}` of {#a .b} dicts\n", "{} of {#a .b} dicts"),
+        ("# {#only}\n", "{#only}"),
+        ("# x {" + "#a" * 20_000 + "\n", "page"),
         ("```\n# in code\n```\n\n> # quoted\n\n# Head", "Head"),
         ("#No heading\n\n    # code", "page"),
         ("# \n# Head", "page"),
@@ -222,8 +230,8 @@ def test_html_nested_without_end_is_still_read(tmp_path):
 def test_bytes_are_utf8_with_or_without_a_mark(tmp_path):
     assert read_one(tmp_path, "a.md", b"\xef\xbb\xbf---\ntitle: \xc3\xa9\n---\nb").title == "é"
     assert read_one(tmp_path, "b.txt", b"\xef\xbb\xbfb").text == "b"
-    assert read_one(tmp_path, "c.txt", b"a\xff\xfe\xc3b").text == "a\ufffd\ufffd\ufffdb"
-    assert read_one(tmp_path, "d.md", b"# \xe4\xb8\xad\xe6\x96\x87\r\n\0").title == "中文"
+    assert read_one(tmp_path, "c.txt", "中文".encode() + b"\xff").text == "中文\ufffd"
+    assert read_one(tmp_path, "d.md", b"# \xe4\xb8\xad\xe6\x96\x87\r\n").title == "中文"
 
 
 def test_links_between_read_files_resolve(tmp_path):
@@ -285,8 +293,7 @@ def test_files_whose_names_are_no_text_are_all_read_under_ids_that_are(tmp_path)
 
 def test_a_file_of_too_many_bytes_is_refused_before_it_is_read(tmp_path):
     path = tmp_path / "a.txt"
-    with open(path, "wb") as file:
-        file.truncate(MAX_TEXT_BYTES)
+    path.write_bytes(b" " * MAX_TEXT_BYTES)
     assert len(read_documents(path)[0].text) == MAX_TEXT_BYTES
     with open(path, "wb") as file:
         file.truncate(2**40)
@@ -385,3 +392,17 @@ def test_no_tree_has_a_tag_of_very_many_attributes(pieces):
 def most_attributes(page):
     tree = parse_html(page)
     return max((len(node.attributes) for node in tree.css("*")), default=0) if tree else 0
+
+
+def test_a_title_without_its_attributes_is_found_where_it_is_mentioned(tmp_path):
+    put(tmp_path, "cookies.md", "# Response Cookies { #response-cookies }\n")
+    put(
+        tmp_path,
+        "guide.md",
+        "# Guide\n\nSee Response Cookies and [them](cookies.md#response-cookies).",
+    )
+    put(tmp_path, "notes.md", "# Notes\n\n[[Response Cookies]]")
+    documents = read_documents(tmp_path)
+    assert [document.title for document in documents] == ["Response Cookies", "Guide", "Notes"]
+    assert TitleMentions()(documents) == [(1, 0), (2, 0)]
+    assert resolve_links(documents).links == ((1, 0), (2, 0))

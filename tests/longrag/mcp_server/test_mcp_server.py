@@ -71,6 +71,22 @@ async def test_tools_only_read_and_say_so(server):
         assert tool.description
 
 
+@pytest.mark.parametrize(
+    ("parts", "lacks"), [({}, "walk_tree"), ({"units": False, "tree": True}, "read_unit")]
+)
+async def test_only_tools_that_fit_the_file_are_offered(tmp_path, parts, lacks):
+    (tmp_path / "a.md").write_text("# A\n\nThe bell was cast in 1312.\n")
+    settings = FillSettings(embedder="lsa", load_embedder=lambda: None, **parts)
+    fill(tmp_path / "a.md", tmp_path / "a.db", settings, Progress())
+    async with Client(create_server(IndexFile(tmp_path / "a.db"))) as client:
+        names = {tool.name for tool in (await client.list_tools()).tools}
+        assert names == {
+            "overview", "search", "read_unit", "read_document", "walk_tree", "list_documents"
+        } - {lacks}  # fmt: skip
+        found = await call(client, "search", question="When was the bell cast?")
+        assert found["found"]
+
+
 async def test_search_gives_places_within_the_budget(server):
     async with Client(server) as client:
         for source in ("units", "tree", "both", "evidence", None):
@@ -182,6 +198,8 @@ async def test_bad_arguments_are_told_and_change_nothing(server, file, tool, arg
             told = result.content[0].text
     assert message in told
     assert len(told) < 1000
+    assert "\n" not in told
+    assert "http" not in told
     assert file.read_bytes() == before
 
 
