@@ -48,6 +48,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
         return _INTERRUPTED
     return status
 

@@ -282,9 +282,8 @@ class IndexFile:
 
 
 def _missing(path: File, part: str) -> InvalidParameterError:
-    return InvalidParameterError(
-        "source", part, f"something that {path} has", f"Run `longrag index` with --build {part}."
-    )
+    remedy = f"Run `longrag index` with --build {part}, or leave out --search."
+    return InvalidParameterError("source", part, f"something that {path} has", remedy)
 
 
 def _answerer(generate: Generator | None) -> Any:

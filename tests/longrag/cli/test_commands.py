@@ -186,7 +186,7 @@ def test_a_bad_argument_is_one_line_and_status_2(folder, capsys, arguments, mess
         (["ask", " "], "question must be"),
         (["ask", "Why?", "--token-budget", "0"], "token_budget must be"),
         (["ask", "Why?", "--k", "0"], "k must be"),
-        (["ask", "Why?", "--search", "tree"], "--build tree"),
+        (["ask", "Why?", "--search", "tree"], "--build tree, or leave out --search"),
         (["ask", "Why?", "--embedder", "minilm"], "with which longrag.db was made"),
         (["index", "pages", "--embedder", "lsa", "--chunk-size", "99"], "--replace"),
     ],
