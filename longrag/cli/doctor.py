@@ -188,9 +188,7 @@ def _page_of_file(file: Mapping[str, Any]) -> list[str]:
         f" chunks of at most {file['chunk_size']:,}",
         f"  of {file['root']}: {folder['error'] or changes or 'nothing has changed since'}",
     ]
-    lines += [
-        f"  {name}: {', '.join(file[name])}" for name in ("include", "exclude") if file[name]
-    ]
+    lines += [f"  {name}: {', '.join(file[name])}" for name in ("include", "exclude") if file[name]]
     if file["skipped"]:
         lines.append("  skipped:")
         lines += [f"    {reason}" for reason in file["skipped"]]

@@ -274,7 +274,7 @@ class LinkResolver:
         self.asked.add(target)
         if target in self._index_of:
             return self._index_of[target]
-        if target.startswith((REFERENCE, FROM_ROOT)):
+        if target.startswith((REFERENCE, f"{FROM_ROOT}/")):
             named = self._by_sphinx(target, place.folder)
             if named is not None:
                 return None if named == AMBIGUOUS else named

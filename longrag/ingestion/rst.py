@@ -52,7 +52,9 @@ _NO_TEXT: Final = frozenset({
     "digraph", "graph", "mermaid", "plantuml", "uml", "plot", "bokeh-plot", "jinja", "exec",
     "command-output", "program-output",
 })  # fmt: skip
-_PAGES_OF_SPHINX: Final = frozenset({"genindex", "modindex", "search", "self"})
+# Pages that Sphinx makes itself, and a page's own entry.
+_NO_PAGES: Final = frozenset({"genindex", "modindex", "self"})
+_NO_LABELS: Final = frozenset({"genindex", "modindex", "search"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,7 +179,8 @@ class _Scan:
             self._directive(indent, directive[1].lower(), markup[directive.end() :])
         elif _FOOTNOTE.match(markup):
             self.prose.append(markup)
-        else:
+        elif markup or not self._is_blank(self._at):
+            # Two dots with a blank line after them end a block, and comment nothing out.
             self._skip_block(indent)
 
     def _target(self, label: str, address: str) -> None:
@@ -209,7 +212,7 @@ class _Scan:
         if not entry or _FIELD.match(entry):
             return
         _, target = _parts(entry)
-        if target not in _PAGES_OF_SPHINX:
+        if target not in _NO_PAGES:
             self.targets.append(_page(target))
 
     def _block(self, indent: int) -> Iterator[str]:
@@ -275,7 +278,7 @@ def _inline_targets(paragraph: str) -> Iterator[str]:
         role = (match["role"] or "").rpartition(":")[2]
         if role == "doc":
             yield _page(target)
-        elif role in ("ref", "numref") and target not in _PAGES_OF_SPHINX:
+        elif role in ("ref", "numref") and target not in _NO_LABELS:
             yield REFERENCE + fold_label(target)
         # `text <name_>`_ leads where the name does.
         elif not role and match["link"] and text and not target.endswith("_"):

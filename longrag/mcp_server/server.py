@@ -51,8 +51,8 @@ def create_server(index: IndexFile) -> MCPServer[Any]:
     ) -> dict[str, Any]:
         """Find texts that answer a question, best first, within a token budget.
 
-        Each text has its place: path, lines, pages or cells, and characters. `source` is "units" (linked
-        pages read as a whole), "evidence" (single passages and those they lead to), "tree"
+        Each text has its place: path, lines, pages or cells, and characters. `source` is "units"
+        (linked pages read as a whole), "evidence" (single passages and those they lead to), "tree"
         (summaries and their leaves) or "both" (units and tree); by default what is there.
         """
         return await answer(tools.search, question, source, token_budget, k)

@@ -150,6 +150,11 @@ def test_labels_paths_and_toctrees_link_files(tmp_path):
     assert dict(documents[1].metadata) == {"path": documents[1].id}
 
 
+def test_two_dots_alone_comment_nothing_out():
+    text = "text\n\n..\n\n   :doc:`quoted`\n\n..\n   :doc:`commented`\n"
+    assert read_rst(text).targets == ("quoted",)
+
+
 def test_a_label_of_two_pages_names_neither(tmp_path):
     documents = put(tmp_path, a=".. _x:\n\nA\n==\n", b=".. _x:\n\nB\n==\n", c=":ref:`x`\n")
     assert resolve_links(documents).links == ()
