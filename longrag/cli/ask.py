@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from typing import Any
 
 from longrag.cli.arguments import (
@@ -17,9 +18,10 @@ from longrag.cli.arguments import (
     read_options,
 )
 from longrag.errors import InvalidParameterError
+from longrag.index_file.quotes import Quote
 from longrag.index_file.searching import Answered, IndexFile
 
-_PLACES_SHOWN = 6
+_PAGES_SHOWN = 4
 
 
 def add(commands: Any) -> None:
@@ -46,7 +48,7 @@ def add(commands: Any) -> None:
     )
     parser.add_argument("--k", type=int, default=8, help="most units or nodes (default 8)")
     add_embedder(parser, None, "needed where the file was made with an imported embedder")
-    add_llm(parser, "writes the answer; without one it quotes sentences")
+    add_llm(parser, "writes the answer; without one passages are quoted")
     add_output(parser)
     parser.set_defaults(run=run)
 
@@ -71,7 +73,7 @@ def run(options: argparse.Namespace) -> int:
         print_json(_record(answered, options.token_budget))
     else:
         print(printable(_page(answered)))
-    return 0 if answered.found else 1
+    return 0 if answered.quotes else 1
 
 
 def _record(answered: Answered, token_budget: int) -> dict[str, Any]:
@@ -79,7 +81,11 @@ def _record(answered: Answered, token_budget: int) -> dict[str, Any]:
         "question": answered.question,
         "answer": answered.answer,
         "quotes": [
-            {"text": one.text, "place": None if one.place is None else one.place.record()}
+            {
+                "text": one.text,
+                "headings": one.headings,
+                "place": None if one.place is None else one.place.record(),
+            }
             for one in answered.quotes
         ],
         "tokens": answered.tokens,
@@ -89,19 +95,20 @@ def _record(answered: Answered, token_budget: int) -> dict[str, Any]:
 
 
 def _page(answered: Answered) -> str:
-    lines = [answered.answer]
-    for quote in answered.quotes:
-        lines += ["", *(f"  | {line}" for line in quote.text.splitlines())]
-        if quote.place is not None:
-            lines.append(f"    {quote.place}")
-    lines += ["", f"read {answered.tokens:,} tokens:"]
-    for rank, found in enumerate(answered.found, start=1):
-        score = "" if found.score is None else f"{found.score:.3f}  "
-        where = found.place or f"{len(found.places)} places below"
-        lines.append(f"  {rank}. {score}{found.kind}, {found.tokens:,} tokens, best at {where}")
-        pages = list(dict.fromkeys(place.path for place in found.places))
-        if len(pages) > 1:
-            more = len(pages) - _PLACES_SHOWN
-            shown = ", ".join(pages[:_PLACES_SHOWN])
-            lines.append(f"     of {shown}" + (f" and {more} more" if more > 0 else ""))
-    return "\n".join(lines)
+    pages = list(dict.fromkeys(place.path for one in answered.found for place in one.places))
+    more = len(pages) - _PAGES_SHOWN
+    shown = ", ".join(pages[:_PAGES_SHOWN]) + (f" and {more} more" if more > 0 else "")
+    return (
+        f"{quoted(answered.answer, answered.quotes)}\n\nread {answered.tokens:,} tokens of {shown}"
+    )
+
+
+def quoted(answer: str, quotes: Sequence[Quote]) -> str:
+    """Write an answer that quotes passages: each with its place and headings, as it stands."""
+    parts = [
+        f"[{number}] {quote.place or ''}  {' › '.join(quote.headings)}".rstrip() + f"\n{quote.text}"
+        for number, quote in enumerate(quotes, start=1)
+    ]
+    if not quotes or answer != quotes[0].text:
+        parts.insert(0, answer)
+    return "\n\n".join(parts)

@@ -13,13 +13,13 @@ from longrag.index_file.catalog import Catalog, read_catalog
 from longrag.index_file.models import LSA, Generator, load_embedder
 from longrag.index_file.parts import File, open_lsa, open_tree, open_units
 from longrag.index_file.places import Place, locate
+from longrag.index_file.quotes import Quote, quote_passages
 from longrag.indices.corpus import CorpusIndex
 from longrag.indices.corpus_order import order_of
 from longrag.indices.tree import TreeIndex
 from longrag.retrieval.reading import check_token_budget
 from longrag.retrieval.tree_search import TreeScorer, collapsed
 from longrag.retrieval.units import check_k, embed_query
-from longrag.synthesis.extractive import answer_prompt, extract_evidence
 from longrag.synthesis.two_turn import read
 from longrag.types import Chunk, Document, LongUnit, Member, RetrievedNode, RetrievedUnit
 
@@ -66,14 +66,6 @@ class Found:
             "places": [place.record() for place in self.places],
             "text": self.text,
         }
-
-
-@dataclass(frozen=True, slots=True)
-class Quote:
-    """A sentence of an answer, and where it is in the documents; None where it is not verbatim."""
-
-    text: str
-    place: Place | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,7 +210,9 @@ class IndexFile:
 
         Args:
             question: the question.
-            generate: the language model; None quotes sentences in place of a model.
+            generate: the language model. None quotes passages in its place: the answer is then
+                the fact that the question asks for, or else the best passage, or a sentence which
+                says that the documents do not answer.
             search: the arguments of ``search``.
 
         Raises:
@@ -227,12 +221,15 @@ class IndexFile:
         """
         found = self.search(question, **search)
         retrieved = [one.unit for one in found]
-        answer = run(read(question, retrieved), _answerer(generate))
         if generate is None:
-            quotes = _extracted(question, retrieved, self.documents)
-        else:
-            quotes = _quoted(answer.long_answer, retrieved, self.documents)
-        return Answered(question, answer.answer, tuple(quotes), tuple(found))
+            besides = [place for one in found if not one.unit.passages for place in one.places]
+            answer, quotes = quote_passages(
+                question, retrieved, self.documents, read_besides=besides
+            )
+            return Answered(question, answer, quotes, tuple(found))
+        written = run(read(question, retrieved), _answerer(generate))
+        lines = _quoted(written.long_answer, retrieved, self.documents)
+        return Answered(question, written.answer, tuple(lines), tuple(found))
 
     def _check_embedder(self) -> None:
         name = self._catalog.embedder
@@ -286,24 +283,13 @@ def _missing(path: File, part: str) -> InvalidParameterError:
     return InvalidParameterError("source", part, f"something that {path} has", remedy)
 
 
-def _answerer(generate: Generator | None) -> Any:
+def _answerer(generate: Generator) -> Any:
     def answer(request: Request) -> str:
         if not isinstance(request, Generate):
             raise NotImplementedError(type(request).__name__)
-        return (generate or answer_prompt)(request.prompt)
+        return generate(request.prompt)
 
     return answer
-
-
-def _extracted(
-    question: str, retrieved: Sequence[RetrievedUnit], documents: Mapping[str, Document]
-) -> Iterator[Quote]:
-    """Yield the sentences that answer a question, best first."""
-    parts = [(one.unit.text, member) for one in retrieved for member in one.unit.members]
-    texts = [(member.title, text[member.start : member.end]) for text, member in parts]
-    for found in extract_evidence(question, texts):
-        member = parts[found.document][1]
-        yield Quote(found.text, _place(member, found.start, found.end, documents))
 
 
 def _quoted(
