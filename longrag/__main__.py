@@ -8,11 +8,11 @@ import sys
 from collections.abc import Sequence
 
 from longrag import __version__
-from longrag.cli import ask, check, check_store, demo, evaluate, explore, index, mcp
+from longrag.cli import ask, chat, check, check_store, demo, evaluate, explore, index, mcp
 from longrag.cli.arguments import Parser
 from longrag.errors import LongragError
 
-_COMMANDS = (index, ask, explore, evaluate, mcp, demo, check, check_store)
+_COMMANDS = (index, ask, chat, explore, evaluate, mcp, demo, check, check_store)
 _INTERRUPTED = 130
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
 from longrag.calls import Embed, Generate, Request
 from longrag.calls import run as run_flow
+from longrag.cli.model_settings import ModelSettings, serve
 from longrag.errors import InvalidParameterError
 from longrag.evaluation.datasets import (
     RELEASE_FORMATS,
@@ -42,6 +43,7 @@ from longrag.index_file.models import (
 )
 from longrag.models.embedder import Embedder
 from longrag.models.language_model import LanguageModel
+from longrag.models.text_model import TextModel
 
 _KEYS: Final = (
     "datasets", "pipelines", "grid", "ablate", "embedder", "embedders", "llm", "judge",
@@ -67,8 +69,8 @@ class EvaluationConfig:
     grid: dict[str, list[Any]] = field(default_factory=dict)
     ablate: bool = False
     embedders: dict[str, Embedder] = field(default_factory=dict)
-    llm: Generator | None = None
-    judge: Generator | None = None
+    llm: TextModel | None = None
+    judge: TextModel | None = None
     language_model: LanguageModel | None = None
     scorers: dict[str, Callable[..., Any]] = field(default_factory=dict)
     questions: int | None = None
@@ -81,11 +83,12 @@ class EvaluationConfig:
     refused: int = 0
 
 
-def read_config(path: Path, output: Path) -> EvaluationConfig:
+def read_config(path: Path, output: Path, *, llm: ModelSettings | None = None) -> EvaluationConfig:
     """Read a file of YAML or JSON, load what it names, and make questions where it asks for them.
 
     Paths in it are relative to the file. Questions that are made are kept in ``output``, so that
-    another run asks the same and a person can read them.
+    another run asks the same and a person can read them. A model of a server, ``llm``,
+    takes the place of the file's.
 
     Raises:
         InvalidParameterError: a key or value that is not allowed.
@@ -93,16 +96,18 @@ def read_config(path: Path, output: Path) -> EvaluationConfig:
     """
     given = _read_mapping(path)
     _check_keys("the evaluation", given, _KEYS)
-    llm = _generator("llm", given.get("llm"))
+    if llm is not None:
+        given["llm"] = asdict(llm)
+    generate = _generator("llm", given.get("llm"))
     judge = _generator("judge", given.get("judge"))
-    maker = _Datasets(path.parent, output, llm, int(given.get("seed", 0)))
+    maker = _Datasets(path.parent, output, generate, int(given.get("seed", 0)))
     listed = given.get("datasets")
     if not isinstance(listed, list) or not listed:
         raise InvalidParameterError("datasets", listed, "a list of at least one")
     datasets = [maker.read(entry) for entry in listed]
     default = {} if "reader" not in given else {"reader": given["reader"]}
     language_model = _language_model(given.get("language_model"), path.parent)
-    names = given.get("pipelines") or possible_pipelines(llm, language_model)
+    names = given.get("pipelines") or possible_pipelines(generate, language_model)
     pipelines = [_pipeline(entry, default) for entry in names]
     controls = given.get("controls", True)
     if not isinstance(controls, bool):
@@ -114,7 +119,7 @@ def read_config(path: Path, output: Path) -> EvaluationConfig:
     # What is not allowed is told before models are loaded.
     variants(pipelines, grid, ablate=bool(given.get("ablate", False)))
     names = {
-        name: str(given[name])
+        name: _shown(given[name])
         for name in ("llm", "judge", "language_model", "embedder", "embedders", "rerankers")
         if given.get(name) is not None
     }
@@ -124,7 +129,7 @@ def read_config(path: Path, output: Path) -> EvaluationConfig:
         grid=grid,
         ablate=bool(given.get("ablate", False)),
         embedders=_embedders(given),
-        llm=llm,
+        llm=generate,
         judge=judge,
         language_model=language_model,
         scorers={
@@ -298,11 +303,22 @@ def _embedders(given: Mapping[str, Any]) -> dict[str, Embedder]:
     return found
 
 
-def _generator(parameter: str, value: Any) -> Generator | None:
+def _generator(parameter: str, value: Any) -> TextModel | None:
+    """Return a model of a server, by its name, or that of an import path."""
     if value is None:
         return None
+    if isinstance(value, Mapping) and "model" in value:
+        settings = {name: part for name, part in value.items() if name != "options"}
+        return serve(ModelSettings.of(settings), dict(value.get("options", {})))
     path, options = _import_of(parameter, value)
     return load_generator(path, options)
+
+
+def _shown(value: Any) -> str:
+    """Return what the tables call a model."""
+    if isinstance(value, Mapping) and "model" in value:
+        return f"{value['model']} at {value.get('base_url')}"
+    return str(value)
 
 
 def _language_model(value: Any, root: Path) -> LanguageModel | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, TypeAlias, get_args
@@ -13,9 +12,11 @@ from longrag.index_file.catalog import Catalog, read_catalog
 from longrag.index_file.models import LSA, Generator, load_embedder
 from longrag.index_file.parts import File, open_lsa, open_tree, open_units
 from longrag.index_file.places import Place, locate
+from longrag.index_file.writing import find_quotes, write_answer
 from longrag.indices.corpus import CorpusIndex
 from longrag.indices.corpus_order import order_of
 from longrag.indices.tree import TreeIndex
+from longrag.models.text_model import Show
 from longrag.retrieval.reading import check_token_budget
 from longrag.retrieval.tree_search import TreeScorer, collapsed
 from longrag.retrieval.units import check_k, embed_query
@@ -213,25 +214,40 @@ class IndexFile:
             return nodes
         return [*self._units(question, rest, k, "units"), *nodes]
 
-    def ask(self, question: str, *, generate: Generator | None = None, **search: Any) -> Answered:
+    def ask(
+        self,
+        question: str,
+        *,
+        generate: Generator | None = None,
+        show: Show | None = None,
+        **search: Any,
+    ) -> Answered:
         """Answer a question from what is found for it.
 
         Args:
             question: the question.
             generate: the language model; None quotes sentences in place of a model.
+            show: is given the language model's answer piece by piece, as far as it is certain: what
+                it was given is, put together, the answer.
             search: the arguments of ``search``.
 
         Raises:
             InvalidParameterError: an argument is not allowed.
             GenerationError: the language model gave no text.
+            ModelCallError: the language model could not be called, or broke off.
         """
         found = self.search(question, **search)
         retrieved = [one.unit for one in found]
-        answer = run(read(question, retrieved), _answerer(generate))
-        if generate is None:
-            quotes = _extracted(question, retrieved, self.documents)
-        else:
-            quotes = _quoted(answer.long_answer, retrieved, self.documents)
+        if generate is not None:
+            written = write_answer(question, retrieved, generate, show)
+            stretches = (
+                Quote(one.text, _place(one.member, one.start, one.end, self.documents))
+                for one in find_quotes(written, retrieved)
+            )
+            placed = tuple(quote for quote in stretches if quote.place is not None)
+            return Answered(question, written, placed, tuple(found))
+        answer = run(read(question, retrieved), _extractive)
+        quotes = _extracted(question, retrieved, self.documents)
         return Answered(question, answer.answer, tuple(quotes), tuple(found))
 
     def _check_embedder(self) -> None:
@@ -287,13 +303,10 @@ def _missing(path: File, part: str) -> InvalidParameterError:
     )
 
 
-def _answerer(generate: Generator | None) -> Any:
-    def answer(request: Request) -> str:
-        if not isinstance(request, Generate):
-            raise NotImplementedError(type(request).__name__)
-        return (generate or answer_prompt)(request.prompt)
-
-    return answer
+def _extractive(request: Request) -> str:
+    if not isinstance(request, Generate):
+        raise NotImplementedError(type(request).__name__)
+    return answer_prompt(request.prompt)
 
 
 def _extracted(
@@ -305,24 +318,6 @@ def _extracted(
     for found in extract_evidence(question, texts):
         member = parts[found.document][1]
         yield Quote(found.text, _place(member, found.start, found.end, documents))
-
-
-def _quoted(
-    answer: str, retrieved: Sequence[RetrievedUnit], documents: Mapping[str, Document]
-) -> Iterator[Quote]:
-    """Yield the lines of a model's answer, with a place where one alone has these words."""
-    for line in filter(None, map(str.strip, answer.splitlines())):
-        hits = [
-            (member, match.start())
-            for one in retrieved
-            for member in one.unit.members
-            for match in re.finditer(re.escape(line), one.unit.text[member.start : member.end])
-        ]
-        if len(hits) != 1:
-            yield Quote(line, None)
-            continue
-        ((member, at),) = hits
-        yield Quote(line, _place(member, at, at + len(line), documents))
 
 
 def _place(member: Member, start: int, end: int, documents: Mapping[str, Document]) -> Place | None:
