@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 PATH_REMEDY: Final = "--base-url must end where /chat/completions follows, mostly with /v1"
 
 _DATA: Final = b"data:"
-# A prompt of which a server counted a smaller share was cut: tokenizers do not differ so much.
-_WHOLE: Final = 0.6
+# A long prompt of which a server counted a smaller share was cut: tokenizers do not differ so much.
+_WHOLE, _LONG = 0.6, 1000
 _WHY_EMPTY: Final = {"length": " within its limit of tokens", "content_filter": ", by its filter"}
 
 
@@ -135,7 +135,7 @@ class ChatReply:
             notes.append("the answer ends at the server's limit of tokens")
         if not (isinstance(asked, int) and asked > 0 and isinstance(written, int)):
             return Usage(1, expected, count_tokens(self.text), estimated=True, notes=tuple(notes))
-        if asked < _WHOLE * expected:
+        if expected > _LONG and asked < _WHOLE * expected:
             notes.append(
                 f"the server read {asked:,} of some {expected:,} tokens: its context may be too"
                 " short; give a smaller --token-budget"

@@ -68,7 +68,8 @@ def check_server_url(base_url: object, allowed: str, remedy: str = "") -> str:
                 f"{allowed}, without a {part}",
                 "Give api_key (of a command: --api-key-env) instead.",
             )
-    if parts.scheme not in ("http", "https") or not host:
+    readable = base_url.isprintable() and " " not in base_url
+    if parts.scheme not in ("http", "https") or not host or not readable:
         raise InvalidParameterError("base_url", base_url, allowed)
     return base_url.rstrip("/")
 

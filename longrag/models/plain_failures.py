@@ -25,7 +25,7 @@ _REMEDIES: Final[Mapping[Kind, str]] = {
     "rate limit": "Wait, and ask again.",
     "time-out": "Give the model more time, or ask with a smaller --token-budget.",
     "unavailable": "Start the server, or correct its URL.",
-    "bad request": "Check --llm-options.",
+    "bad request": "Check the model and --llm-options.",
     "unknown": "Check the model and --llm-options.",
 }
 
