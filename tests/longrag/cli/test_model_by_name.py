@@ -89,11 +89,9 @@ def test_the_answer_then_its_quotes_sources_and_tokens(capsys, server):
     printed = ask(capsys, server)
     lines = printed.out.splitlines()
     assert lines[0] == ANSWER
-    assert lines[1:4] == [
-        "",
-        "  | The harbour was built in 1742 by Anna Reyes.",
-        "    harbour.md:3",
-    ]
+    assert lines[1] == ""
+    assert lines[2] == "  | The harbour was built in 1742 by Anna Reyes."
+    assert lines[3] == "    harbour.md:3"
     assert re.fullmatch(r"from \d+ tokens:", lines[5])
     assert lines[6] == "  1. harbour.md:1-3, with ships.md"
     (body,) = server.bodies()
