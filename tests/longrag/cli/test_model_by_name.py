@@ -390,9 +390,8 @@ def test_the_answer_is_printed_while_it_is_written(place, server):
     server.writer.write = write
     command = [sys.executable, "-m", "longrag", "ask", QUESTION, *by_name(server)]
     environment = {"PYTHONPATH": str(ROOT), "PATH": "", "THE_KEY": KEY, "HOME": str(place)}
-    with subprocess.Popen(
-        command, cwd=place, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE
-    ) as client:
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "bufsize": 0}
+    with subprocess.Popen(command, cwd=place, env=environment, **pipes) as client:
         first = client.stdout.read(2)
         printed.set()
         rest, errors = client.communicate(timeout=100)
