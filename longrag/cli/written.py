@@ -88,7 +88,7 @@ def tell_usage(model: TextModel | None) -> None:
         calls = "" if used.calls == 1 else f" in {used.calls:,} calls"
         estimated = ", by our estimate" if used.estimated else ""
         print(
-            f"{model.name}: {used.prompt_tokens:,} tokens read, {used.reply_tokens:,}"
+            f"{model.label}: {used.prompt_tokens:,} tokens read, {used.reply_tokens:,}"
             f" written{calls}{estimated}"
         )
 
@@ -98,7 +98,7 @@ def usage_record(model: TextModel | None) -> dict[str, Any]:
     if model is None:
         return {}
     used = model.take_usage()
-    return {"model": model.name, "usage": used.record(), "notes": list(used.notes)}
+    return {"model": model.label, "usage": used.record(), "notes": list(used.notes)}
 
 
 @contextmanager

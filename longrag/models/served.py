@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from longrag.calls import Generate
-from longrag.calls.failures import classify, wanted_wait
+from longrag.calls.failures import PASSING, classify, wanted_wait
 from longrag.calls.retries import CallGuard
 from longrag.calls.settings import Retry
 from longrag.errors import InvalidParameterError, MissingExtraError, ModelCallError
@@ -78,7 +78,7 @@ class ServedModel(TextModel):
         key, self._key_name = _check_key(api_key, key_name), key_name
         self._secrets = () if key is None else (key,)
         settings = f" with {json.dumps(self._fields, sort_keys=True)}" if self._fields else ""
-        super().__init__(f"{model} at {self._url}{settings}")
+        super().__init__(f"{model} at {self._url}{settings}", label=f"{model} at {self._url}")
         try:
             import httpx
         except ImportError as error:
@@ -116,12 +116,18 @@ class ServedModel(TextModel):
         """Return the reply to a prompt, shown as it comes; see ``TextModel.write``."""
         # Half of a surrogate pair, as a broken document may hold, is no text for a server.
         prompt = prompt.encode("utf-8", "replace").decode("utf-8")
-        attempts = 0
+        attempts, streams = 0, True
 
         def attempt() -> str:
-            nonlocal attempts
+            nonlocal attempts, streams
             attempts += 1
-            return self._attempt(prompt, show)
+            try:
+                return self._attempt(prompt, show, streams=streams)
+            except FailedAttempt as failed:
+                # llama.cpp's Python server ends a stream without a word where the prompt is too
+                # long, and says so to a call that is not streamed.
+                streams = failed.status_code is not None
+                raise
 
         try:
             return self._guard.call(attempt, Generate(prompt))
@@ -130,15 +136,16 @@ class ServedModel(TextModel):
         except (FailedAttempt, ModelCallError) as error:
             raise _as_call_error(error, attempts) from error
 
-    def _attempt(self, prompt: str, show: Show) -> str:
+    def _attempt(self, prompt: str, show: Show, *, streams: bool) -> str:
         httpx = self._httpx
-        body = {
+        body: dict[str, Any] = {
             "model": self._model,
             "messages": [{"role": "user", "content": prompt}],
-            "stream": True,
-            **({"stream_options": {"include_usage": True}} if self._asks_for_counts else {}),
+            "stream": streams,
             **self._fields,
         }
+        if streams and self._asks_for_counts:
+            body["stream_options"] = {"include_usage": True}
         reply = ChatReply(self._url, self._secrets, show)
         try:
             with self._http.stream(
@@ -152,7 +159,7 @@ class ServedModel(TextModel):
                         raise self._refused(response)
                     # An older server, which refuses fields that it does not know.
                     self._asks_for_counts = False
-                    return self._attempt(prompt, show)
+                    return self._attempt(prompt, show, streams=streams)
                 reply.read(response)
         except httpx.TimeoutException as error:
             raise self._too_slow(error, begun=bool(reply.text)) from error
@@ -239,8 +246,8 @@ def _as_call_error(error: Exception, attempts: int) -> ModelCallError:
     first: BaseException = error
     while isinstance(first.__cause__, FailedAttempt | ModelCallError):
         first = first.__cause__
-    tried = f" (Tried {attempts} times.)" if attempts > 1 else ""
     kind = first.kind if isinstance(first, ModelCallError) else classify(first)
+    tried = f" (Tried {attempts} times.)" if attempts > 1 and kind in PASSING else ""
     return ModelCallError(f"{first}{tried}", kind=kind)
 
 

@@ -55,10 +55,12 @@ class TextModel(ABC):
 
     Args:
         name: names the model and whatever else changes its answers.
+        label: names it to a person; None takes the name.
     """
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, *, label: str | None = None) -> None:
         self.name = name
+        self.label = name if label is None else label
         self._used = Usage()
         self._lock = Lock()
 

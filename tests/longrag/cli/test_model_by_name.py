@@ -177,6 +177,12 @@ def test_an_answer_that_was_cut_and_a_prompt_that_was_cut_are_noted(capsys, plac
     )
 
 
+def test_an_answer_that_does_not_stream_is_asked_for_whole(capsys, server):
+    server.faults = [cut(0)]
+    assert ask(capsys, server).out.startswith(ANSWER)
+    assert [body["stream"] for body in server.bodies()] == [True, False]
+
+
 def raw(data, kind="text/event-stream"):
     """Answer 200 with these bytes."""
 
@@ -275,9 +281,10 @@ FAILURES = {
         "{url} gave an empty answer within its limit of tokens. Ask another model, or raise"
         " max_tokens by --llm-options.",
     ),
-    "cut before the answer": (
-        [cut(0)] * 9, 4,
-        "{url} closed the connection before its answer began. " + LOG + " (Tried 4 times.)",
+    "a stream that ends at once, whose reason another call is told": (
+        [cut(0), refuse(400, "This model's maximum context length is 2048 tokens.")], 2,
+        "{url} answered with status 400: This model's maximum context length is 2048 tokens. "
+        + LONG,
     ),
     "hung up": (
         [hang_up] * 9, 4,
