@@ -108,10 +108,6 @@ class ServedModel(TextModel):
         """Forget the calls that failed: after three in a row no further one is made."""
         self._guard = CallGuard(_RETRY)
 
-    def close(self) -> None:
-        """Close the connections."""
-        self._http.close()
-
     def write(self, prompt: str, show: Show) -> str:
         """Return the reply to a prompt, shown as it comes; see ``TextModel.write``."""
         # Half of a surrogate pair, as a broken document may hold, is no text for a server.
