@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from typing import Any
 
 from longrag.cli.arguments import (
@@ -18,10 +19,12 @@ from longrag.cli.arguments import (
 )
 from longrag.cli.written import Answering, tell_written
 from longrag.errors import InvalidParameterError
+from longrag.index_file.quotes import Quote
 from longrag.index_file.searching import Answered, IndexFile
 from longrag.models.text_model import TextModel
+from longrag.synthesis.two_turn import EMPTY_ANSWER
 
-_PLACES_SHOWN = 6
+_PAGES_SHOWN = 4
 
 
 def add(commands: Any) -> None:
@@ -54,7 +57,7 @@ def add_asking(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--k", type=int, default=8, help="most units or nodes (default 8)")
     add_embedder(parser, None, "needed where the file was made with an imported embedder")
-    add_llm(parser, "writes the answer; without one sentences are quoted")
+    add_llm(parser, "writes the answer; without one passages are quoted")
     add_output(parser)
 
 
@@ -95,7 +98,7 @@ def answer(
         print_json(record)
     else:
         print(printable(_page(answered)))
-    return 0 if answered.found else 1
+    return 1 if answered.answer == EMPTY_ANSWER else 0
 
 
 def _record(answered: Answered, token_budget: int) -> dict[str, Any]:
@@ -103,7 +106,11 @@ def _record(answered: Answered, token_budget: int) -> dict[str, Any]:
         "question": answered.question,
         "answer": answered.answer,
         "quotes": [
-            {"text": one.text, "place": None if one.place is None else one.place.record()}
+            {
+                "text": one.text,
+                "headings": one.headings,
+                "place": None if one.place is None else one.place.record(),
+            }
             for one in answered.quotes
         ],
         "tokens": answered.tokens,
@@ -113,19 +120,20 @@ def _record(answered: Answered, token_budget: int) -> dict[str, Any]:
 
 
 def _page(answered: Answered) -> str:
-    lines = [answered.answer]
-    for quote in answered.quotes:
-        lines += ["", *(f"  | {line}" for line in quote.text.splitlines())]
-        if quote.place is not None:
-            lines.append(f"    {quote.place}")
-    lines += ["", f"read {answered.tokens:,} tokens:"]
-    for rank, found in enumerate(answered.found, start=1):
-        score = "" if found.score is None else f"{found.score:.3f}  "
-        where = found.place or f"{len(found.places)} places below"
-        lines.append(f"  {rank}. {score}{found.kind}, {found.tokens:,} tokens, best at {where}")
-        pages = list(dict.fromkeys(place.path for place in found.places))
-        if len(pages) > 1:
-            more = len(pages) - _PLACES_SHOWN
-            shown = ", ".join(pages[:_PLACES_SHOWN])
-            lines.append(f"     of {shown}" + (f" and {more} more" if more > 0 else ""))
-    return "\n".join(lines)
+    pages = list(dict.fromkeys(place.path for one in answered.found for place in one.places))
+    more = len(pages) - _PAGES_SHOWN
+    shown = ", ".join(pages[:_PAGES_SHOWN]) + (f" and {more} more" if more > 0 else "")
+    return (
+        f"{quoted(answered.answer, answered.quotes)}\n\nread {answered.tokens:,} tokens of {shown}"
+    )
+
+
+def quoted(answer: str, quotes: Sequence[Quote]) -> str:
+    """Write an answer that quotes passages: each with its place and headings, as it stands."""
+    parts = [
+        f"[{number}] {quote.place or ''}  {' › '.join(quote.headings)}".rstrip() + f"\n{quote.text}"
+        for number, quote in enumerate(quotes, start=1)
+    ]
+    if not quotes or answer != quotes[0].text:
+        parts.insert(0, answer)
+    return "\n\n".join(parts)

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, TypeAlias, get_args
 
-from longrag.calls import Embed, Generate, Request, run
+from longrag.calls import Embed, Request, run
 from longrag.errors import InvalidParameterError
 from longrag.index_file.catalog import Catalog, read_catalog
 from longrag.index_file.models import LSA, Generator, load_embedder
 from longrag.index_file.parts import File, open_lsa, open_tree, open_units
 from longrag.index_file.places import Place, locate
+from longrag.index_file.quotes import Quote, quote_passages
 from longrag.index_file.writing import find_quotes, write_answer
 from longrag.indices.corpus import CorpusIndex
 from longrag.indices.corpus_order import order_of
@@ -20,8 +21,6 @@ from longrag.models.text_model import Show
 from longrag.retrieval.reading import check_token_budget
 from longrag.retrieval.tree_search import TreeScorer, collapsed
 from longrag.retrieval.units import check_k, embed_query
-from longrag.synthesis.extractive import answer_prompt, extract_evidence
-from longrag.synthesis.two_turn import read
 from longrag.types import Chunk, Document, LongUnit, Member, RetrievedNode, RetrievedUnit
 
 Source: TypeAlias = Literal["units", "tree", "both", "evidence"]
@@ -67,14 +66,6 @@ class Found:
             "places": [place.record() for place in self.places],
             "text": self.text,
         }
-
-
-@dataclass(frozen=True, slots=True)
-class Quote:
-    """A sentence of an answer, and where it is in the documents; None where it is not verbatim."""
-
-    text: str
-    place: Place | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,7 +217,9 @@ class IndexFile:
 
         Args:
             question: the question.
-            generate: the language model; None quotes sentences in place of a model.
+            generate: the language model. None quotes passages in its place: the answer is then
+                the fact that the question asks for, or else the best passage, or a sentence which
+                says that the documents do not answer.
             show: is given the language model's answer piece by piece, as far as it is certain: what
                 it was given is, put together, the answer.
             search: the arguments of ``search``.
@@ -238,17 +231,15 @@ class IndexFile:
         """
         found = self.search(question, **search)
         retrieved = [one.unit for one in found]
-        if generate is not None:
-            written = write_answer(question, retrieved, generate, show)
-            stretches = (
-                Quote(one.text, _place(one.member, one.start, one.end, self.documents))
-                for one in find_quotes(written, retrieved)
+        if generate is None:
+            besides = [place for one in found if not one.unit.passages for place in one.places]
+            answer, quotes = quote_passages(
+                question, retrieved, self.documents, read_besides=besides
             )
-            placed = tuple(quote for quote in stretches if quote.place is not None)
-            return Answered(question, written, placed, tuple(found))
-        answer = run(read(question, retrieved), _extractive)
-        quotes = _extracted(question, retrieved, self.documents)
-        return Answered(question, answer.answer, tuple(quotes), tuple(found))
+            return Answered(question, answer, quotes, tuple(found))
+        answer = write_answer(question, retrieved, generate, show)
+        quotes = tuple(find_quotes(answer, retrieved, self.documents))
+        return Answered(question, answer, quotes, tuple(found))
 
     def _check_embedder(self) -> None:
         name = self._catalog.embedder
@@ -301,30 +292,6 @@ def _missing(path: File, part: str) -> InvalidParameterError:
     return InvalidParameterError(
         "source", part, f"something that {path} has", f"Run `longrag index` with --build {part}."
     )
-
-
-def _extractive(request: Request) -> str:
-    if not isinstance(request, Generate):
-        raise NotImplementedError(type(request).__name__)
-    return answer_prompt(request.prompt)
-
-
-def _extracted(
-    question: str, retrieved: Sequence[RetrievedUnit], documents: Mapping[str, Document]
-) -> Iterator[Quote]:
-    """Yield the sentences that answer a question, best first."""
-    parts = [(one.unit.text, member) for one in retrieved for member in one.unit.members]
-    texts = [(member.title, text[member.start : member.end]) for text, member in parts]
-    for found in extract_evidence(question, texts):
-        member = parts[found.document][1]
-        yield Quote(found.text, _place(member, found.start, found.end, documents))
-
-
-def _place(member: Member, start: int, end: int, documents: Mapping[str, Document]) -> Place | None:
-    """Return the place of characters that are counted from the start of a member."""
-    if not member.placed:
-        return None
-    return locate(documents[member.doc_id], member.doc_start + start, member.doc_start + end)
 
 
 def _as_found(

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
-from typing import Final, NamedTuple
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
 
 from longrag.errors import GenerationError
 from longrag.index_file.models import Generator
+from longrag.index_file.places import locate
+from longrag.index_file.quotes import Quote
 from longrag.ingestion.sentences import split_sentences
 from longrag.models.text_model import Show, TextModel
 from longrag.models.tokens import count_tokens
@@ -18,20 +20,11 @@ from longrag.synthesis.two_turn import (
     fit_context,
     reader_documents,
 )
-from longrag.types import Member, RetrievedUnit
+from longrag.types import Document, RetrievedUnit
 
 # Fewer are said without quoting anybody.
 _QUOTED_TOKENS: Final = 5
 _MARKS: Final = "\"'“”‘’«»> "
-
-
-class Stretch(NamedTuple):
-    """A quote, and the characters where it is, counted from the start of a member of a unit."""
-
-    text: str
-    member: Member
-    start: int
-    end: int
 
 
 def write_answer(
@@ -75,28 +68,32 @@ def write_answer(
     return answer.text
 
 
-def find_quotes(answer: str, retrieved: Sequence[RetrievedUnit]) -> Iterator[Stretch]:
+def find_quotes(
+    answer: str, retrieved: Sequence[RetrievedUnit], documents: Mapping[str, Document]
+) -> Iterator[Quote]:
     """Yield the lines and sentences of an answer that stand at exactly one place, in order.
 
     A line is taken whole where it stands there whole. Those of fewer than five tokens are passed
     over, and so is all that the model put in other words.
     """
     for line in answer.splitlines():
-        if whole := _stretch(line, retrieved):
+        if whole := _quote(line, retrieved, documents):
             yield whole
             continue
         for start, end in split_sentences(line):
-            if part := _stretch(line[start:end], retrieved):
+            if part := _quote(line[start:end], retrieved, documents):
                 yield part
 
 
-def _stretch(text: str, retrieved: Sequence[RetrievedUnit]) -> Stretch | None:
+def _quote(
+    text: str, retrieved: Sequence[RetrievedUnit], documents: Mapping[str, Document]
+) -> Quote | None:
     text = text.strip(_MARKS)
     if count_tokens(text) < _QUOTED_TOKENS:
         return None
     # What was found twice, as a unit and as a node of the tree, is one place.
     hits = {
-        (member.doc_id, member.doc_start + match.start()): (member, match)
+        (member.doc_id, member.doc_start + match.start())
         for one in retrieved
         for member in one.unit.members
         for match in re.finditer(re.escape(text), one.unit.text[member.start : member.end])
@@ -104,5 +101,5 @@ def _stretch(text: str, retrieved: Sequence[RetrievedUnit]) -> Stretch | None:
     }
     if len(hits) != 1:
         return None
-    ((member, match),) = hits.values()
-    return Stretch(text, member, match.start(), match.end())
+    ((doc_id, start),) = hits
+    return Quote(text, locate(documents[doc_id], start, start + len(text)))

@@ -28,7 +28,7 @@ from longrag.retrieval.maxp import MaxPIndex
 from longrag.types import Granularity
 
 _KIND = "corpus cache"
-_VERSION = 3
+_VERSION = 4
 # Room for rows to come, so that who maps the cache and follows a change copies nothing.
 _SPARED, _LEAST_SPARED = 1 / 16, 1024
 _CODES = ("values", "scales", "errors")
@@ -42,13 +42,14 @@ class CachedRows:
 
     Attributes:
         rows: the rows of vectors.
-        begins: the first row of each block, by the block's name.
+        begins: the first rows of blocks, by the blocks' name. Pages of one text have blocks of one
+            name, and each has rows by itself.
         groups: the groups, where the cache is of the corpus as it is now.
         revision: the state of the database that it was made of.
     """
 
     rows: VectorRows
-    begins: Mapping[str, int]
+    begins: Mapping[str, Sequence[int]]
     groups: list[UnitGroup] | None
     revision: Revision
 
@@ -77,9 +78,13 @@ def load_cache(
         begins, counts = places[:, 0], places[:, 1]
         if len(names) != len(places) or (begins < 0).any() or (counts < 0).any():
             return None
-        if (begins + counts > len(rows)).any():
+        order = np.argsort(begins, kind="stable")
+        after = np.append(begins[order][1:], len(rows))
+        if (begins[order] + counts[order] > after).any():
             return None
-        by_name = dict(zip((bytes(n).hex() for n in names), begins.tolist(), strict=True))
+        by_name: dict[str, list[int]] = {}
+        for name, begin in zip(names, begins.tolist(), strict=True):
+            by_name.setdefault(bytes(name).hex(), []).append(begin)
         groups = None
         made_of = Revision(int(meta["generation"]), str(meta["token"]))
         if granularity is not None and made_of == revision:
@@ -97,7 +102,7 @@ def save_cache(
     rows: VectorRows,
 ) -> None:
     """Write a cache, whole or not at all; an error in writing it is ignored."""
-    blocks = list({page.block.name: page.block for page in pages if len(page.block)}.values())
+    blocks = [page.block for page in pages if len(page.block)]
     number = {page: i for i, page in enumerate(pages)}
     vectors, codes = rows.with_room(max(int(_SPARED * len(rows)), _LEAST_SPARED))
     arrays: dict[str, NDArray[Any]] = {

@@ -7,6 +7,7 @@ from a cache beside the database where there is one.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -155,10 +156,10 @@ class DatabaseCorpus(CorpusIndex):
 
         Mapped rows are shared with the other processes that open the index.
         """
-        blocks = list(state.blocks)
-        if cached is None or not {block.name for block in blocks if len(block)} <= set(
-            cached.begins
-        ):
+        if cached is None:
+            return state
+        needed = Counter(block.name for block in state.blocks if len(block))
+        if any(len(cached.begins.get(name, ())) < count for name, count in needed.items()):
             return state
         self._adopt(cached, list(state.pages.values()))
         index = index_of_groups(state.groups, cached.rows, normalize=self.normalize)
@@ -167,9 +168,11 @@ class DatabaseCorpus(CorpusIndex):
     def _adopt(self, cached: CachedRows, pages: Sequence[Page]) -> None:
         with self._planning:
             self._plan.adopt(cached.rows)
+            begins = {name: iter(own) for name, own in cached.begins.items()}
             for page in pages:
-                if page.block.name in cached.begins:
-                    page.block.place(cached.rows, cached.begins[page.block.name])
+                begin = next(begins.get(page.block.name, iter(())), None)
+                if begin is not None:
+                    page.block.place(cached.rows, begin)
 
     def _settle(self, pages: Mapping[str, Page], revision: Revision) -> CorpusState | None:
         """Return the state of pages, with what of their vectors is not known yet.

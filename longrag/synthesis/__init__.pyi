@@ -1,5 +1,5 @@
+from .excerpts import extract_excerpts as extract_excerpts
 from .extractive import answer_prompt as answer_prompt
-from .extractive import extract_evidence as extract_evidence
 from .extractive import shortest_answer as shortest_answer
 from .two_turn import AnswerStream as AnswerStream
 from .two_turn import FittedContext as FittedContext

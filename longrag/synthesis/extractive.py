@@ -1,4 +1,4 @@
-"""A reader that needs no model: it finds the sentences that answer and quotes them.
+"""A reader that needs no model: it finds the passages that answer and quotes them.
 
 It takes the place of a language model, so that every path of the package runs offline. It writes
 nothing new: what it returns is quoted from the text it was given.
@@ -15,13 +15,22 @@ from itertools import islice
 
 from longrag.errors import InvalidParameterError
 from longrag.ingestion.sentences import SentenceSplitter, split_sentences, strip_span
-from longrag.models.words import terms
+from longrag.models.words import CJK_RUN, terms
 from longrag.prompts import EXTRACT_ANSWER
+from longrag.synthesis.candidates import DATES, NUMBERS
+from longrag.synthesis.excerpts import Excerpt, extract_excerpts
 from longrag.synthesis.fields import read_fields, read_foreign
-from longrag.synthesis.questions import Question, expected_in, parse_question
+from longrag.synthesis.questions import Question, QuestionKind, expected_in, parse_question
 from longrag.synthesis.spans import shortest_answer
 
-__all__ = ["Evidence", "answer_prompt", "extract_evidence", "shortest_answer"]
+__all__ = [
+    "Evidence",
+    "answer_prompt",
+    "extract_evidence",
+    "extract_excerpts",
+    "extract_fact",
+    "shortest_answer",
+]
 
 _SATURATION = 0.8
 _LENGTH = 0.3
@@ -40,7 +49,13 @@ _FENCE = re.compile(r"^[ ]{0,3}(?:```|~~~)", re.MULTILINE)
 _LIST_MARKER = re.compile(r"(?:[-*+]|\d{1,3}[.)]|>)[ \t]+")
 _FOOTNOTE = re.compile(r"\^|\[\^?\d{1,3}\]|(?:Jump up|See also|Main article|Retrieved)\b")
 _LINK = re.compile(r"\]\(|https?://")
-_SOURCE = re.compile(r" \[[^\[\]\n]*\](?=[ \t\r]*(?:\n|\Z))")
+_SOURCE = re.compile(r"^— [^\n]*", re.MULTILINE)
+_INLINE_CODE = re.compile(r"`[^`\n]*`")
+_FACTS: Mapping[QuestionKind, re.Pattern[str]] = {
+    "person": re.compile(r"[^\W\d_a-z]"),
+    "time": DATES,
+    "number": NUMBERS,
+}
 _EXTRACTION = EXTRACT_ANSWER.rpartition("</question>")[2].strip()
 _WORDLIKE = re.compile(r"\w+")
 _SENTENCE_END = (".", "!", "?", "。", "！", "？", "…", '"', "”", ")", "’", "'", "」", "]", ";", ":")
@@ -112,22 +127,48 @@ def extract_evidence(
     return _select(sentences, scores, documents, max_sentences)
 
 
+def extract_fact(question: str, text: str) -> str:
+    """Return the name, date or number in a text that a question asks for, or "" where none fits.
+
+    Only questions such as "who", "when" and "how many" have one. Show the text with it: what stands
+    around it says whether it is the answer.
+
+    Args:
+        question: the question, in English or Chinese.
+        text: the passage that answers it.
+    """
+    asked = parse_question(question)
+    if asked.kind not in _FACTS:
+        return ""
+    if asked.kind == "person":
+        text = _INLINE_CODE.sub("", text)
+    sentences = [found.text for found in extract_evidence(question, [("", text)])]
+    expected = expected_in(asked)
+    best = next(iter(sentences), "")
+    # Letters without case do not show what is a name.
+    if expected and not CJK_RUN.search(best) and not expected(best, 0, len(best)):
+        return ""
+    fact = shortest_answer(question, "\n\n".join(sentences))
+    return fact if _FACTS[asked.kind].search(fact) else ""
+
+
 def answer_prompt(prompt: str) -> str:
     """Answer a whole prompt from the text it holds, as a language model would be asked to.
 
-    A prompt with documents is answered with up to three sentences, best first, each on a separate
-    line and followed by its source in brackets; or with the shortest answer alone where the
-    prompt is ``longrag.prompts.EXTRACT_ANSWER``. One with a long answer is answered with its
-    shortest span. The last question and the last long answer count, so worked examples may come
-    before them. A foreign prompt is read by its labels ("Query:", "Context:") or its last line that
-    is a question, and answered with sentences alone.
+    A prompt with documents is answered with up to three passages, best first, each as it stands in
+    its document and followed by a line with its source; see ``extract_excerpts``. One with a long
+    answer, or one that asks for a short answer from documents, is answered with the fact that the
+    question asks for, see ``extract_fact``, and otherwise with the first passage. The last question
+    and the last long answer count, so worked examples may come before them. A foreign prompt is
+    read by its labels ("Query:", "Context:") or its last line that is a question, and answered with
+    passages alone.
 
     Args:
         prompt: The prompt; a few megabytes take seconds.
 
     Returns:
-        The answer, every part of it a quotation but for "yes" and "no". Empty when the prompt asks
-        nothing, or when no content word of the question is in the documents. Deterministic.
+        The answer, every part of it but the lines of sources a quotation. Empty when the prompt
+        asks nothing, or when the documents hold too little of the question. Deterministic.
     """
     fields = read_fields(prompt)
     documents = [(field.title, field.text) for field in fields if field.tag == "document"]
@@ -135,29 +176,29 @@ def answer_prompt(prompt: str) -> str:
     long_answers = [field.text for field in fields if field.tag == "long_answer"]
     if not questions:
         question, context = read_foreign(prompt)
-        return _quote(extract_evidence(question, documents or [("", context)]))
+        excerpts = extract_excerpts(question, documents or [("", context.strip())])
+        return "\n\n".join(excerpt.text for excerpt in excerpts)
     question = questions[-1].text
     if documents:
-        evidence = extract_evidence(question, documents)
-        if _EXTRACTION in prompt[questions[-1].end :]:
-            return shortest_answer(question, "\n\n".join(found.text for found in evidence))
-        return _quote(evidence, cite=True)
-    if long_answers:
-        # Blanks of the same length keep the span a substring of the long answer.
-        bare = _SOURCE.sub(lambda match: "\n" * len(match.group()), long_answers[-1])
-        return shortest_answer(question, bare)
-    return ""
+        quoted = [_cite(one, documents) for one in extract_excerpts(question, documents)]
+        if _EXTRACTION not in prompt[questions[-1].end :]:
+            return "\n\n".join(quoted)
+        return _shorten(question, quoted[0]) if quoted else ""
+    return _shorten(question, long_answers[-1]) if long_answers else ""
 
 
-def _quote(evidence: Sequence[Evidence], *, cite: bool = False) -> str:
-    if not cite:
-        return "\n".join(found.text for found in evidence)
-    return "\n".join(f"{found.text} [{_source(found)}]" for found in evidence)
+def _shorten(question: str, long_answer: str) -> str:
+    """Return the fact that a question asks for, or else the first passage with its source."""
+    source = _SOURCE.search(long_answer)
+    passage = long_answer[: source.start() if source else None]
+    return extract_fact(question, passage) or long_answer[: source.end() if source else None]
 
 
-def _source(found: Evidence) -> str:
-    title = " ".join(found.title.replace("[", "(").replace("]", ")").split())
-    return title or f"document {found.document + 1}"
+def _cite(excerpt: Excerpt, documents: Sequence[tuple[str, str]]) -> str:
+    title = documents[excerpt.document][0]
+    path = excerpt.headings if title in excerpt.headings[:1] else (title, *excerpt.headings)
+    source = " › ".join(" ".join(one.split()) for one in path if one.strip())
+    return f"{excerpt.text}\n— {source or f'document {excerpt.document + 1}'}"
 
 
 def _read(

@@ -127,7 +127,7 @@ def test_thoughts_and_echo_are_never_shown(capsys, server):
     )
     assert ask(capsys, server).out.splitlines()[0] == "In 1742."
     server.writer.reply = lambda prompt: QUESTION
-    assert ask(capsys, server).out.splitlines()[0] == EMPTY_ANSWER
+    assert ask(capsys, server, status=1).out.splitlines()[0] == EMPTY_ANSWER
 
 
 def test_control_characters_of_a_model_do_not_reach_the_terminal(capsys, server):

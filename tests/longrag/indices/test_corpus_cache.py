@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from longrag.indexing.database import IndexDatabase
+from longrag.indexing.storage import load_arrays, save_arrays
 from longrag.indices.corpus import CorpusIndex
 from longrag.indices.corpus_database import KIND, DatabaseCorpus
 from longrag.ingestion.builder import UnitBuilder
@@ -255,4 +256,37 @@ def test_two_indexes_of_one_database_have_a_cache_each(path):
     change(opened(path, name="others"), [page(50)])
     opened(path, name="others")
     assert list(opened(path, name="others").view().documents) == ["d50"]
+    expect_built(path, fetched=False)
+
+
+def twin(number):
+    return Document(f"d{number}", page(0).text, page(0).title)
+
+
+def test_pages_of_one_text_have_rows_by_themselves(path):
+    numbers = (2, 30, 31, 32)
+    change(opened(path), [twin(number) for number in numbers])
+    expected = built([*(page(n) for n in range(PAGES) if n != 2), *map(twin, numbers)])
+    opened(path)
+    for fetched in (False, False):
+        corpus = opened(path)
+        assert (corpus.database.fetched > 0) is fetched
+        assert answers(corpus) == answers(expected)
+        assert_equal(corpus, expected)
+        table = corpus.index.index._table
+        assert len(np.unique(table.rows)) == len(table.rows) == len(expected.index.chunks)
+    # One that came since the cache was made has its vectors read.
+    change(corpus, [twin(33)], ["d30"])
+    left = [page(n) for n in range(PAGES) if n != 2]
+    assert answers(opened(path)) == answers(built([*left, *map(twin, (2, 31, 32, 33))]))
+
+
+def test_a_cache_whose_blocks_overlap_is_made_again(path):
+    folder = next(iter(path.parent.glob("*.cache/*")))
+    arrays, meta = load_arrays(folder, "corpus cache", 4, writable=True)
+    arrays = {name: np.array(array) for name, array in arrays.items()}
+    arrays["places"][1] = arrays["places"][0]
+    kept = {name: meta[name] for name in ("generation", "token", "largest_norm", "rows")}
+    save_arrays(folder, "corpus cache", 4, arrays, kept)
+    expect_built(path, fetched=True)
     expect_built(path, fetched=False)

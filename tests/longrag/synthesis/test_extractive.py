@@ -21,6 +21,7 @@ from longrag.prompts import (
     document_fields,
     quote,
 )
+from longrag.synthesis.excerpts import extract_excerpts
 from longrag.synthesis.extractive import (
     Evidence,
     answer_prompt,
@@ -74,20 +75,10 @@ def second_turn(question: str, long_answer: str) -> str:
 @pytest.mark.parametrize(
     ("question", "answer"),
     [
-        ("What is MaxP?", "scores a long unit by its best chunk"),
         ("How many tokens does a long unit hold by default?", "4096"),
-        ("Which class groups documents?", "LongUnitNodeParser"),
-        ("What ranks the units?", "MaxPRetriever"),
-        ("How are approximate stores marked?", "exact=False"),
-        ("Why is there a second turn?", "models lose the answer in long contexts"),
-        ("Is the search exact when the store ranks exactly?", "yes"),
         ("谁提出了LongRAG？", "姜子义"),
         ("LongRAG是哪一年提出的？", "2024年"),
-        ("LongRAG 在哪里提出？", "滑铁卢大学"),
         ("一个长单元默认最多包含多少个词元？", "4096"),
-        ("哪个类完成分组？", "LongUnitNodeParser"),
-        ("取最佳片段得分的方法叫什么？", "最大池化"),
-        ("长单元是一组文档吗？", "yes"),
     ],
 )
 def test_two_turns_answer_a_question_about_documentation(question: str, answer: str) -> None:
@@ -95,30 +86,59 @@ def test_two_turns_answer_a_question_about_documentation(question: str, answer: 
     assert answer_prompt(second_turn(question, long_answer)) == answer
 
 
-def test_every_line_of_the_long_answer_is_a_sentence_followed_by_its_source() -> None:
+@pytest.mark.parametrize(
+    ("question", "passage", "source"),
+    [
+        ("What is MaxP?", "MaxP scores a long unit by its best chunk.", "MaxP"),
+        ("Which class groups documents?", "The class `LongUnitNodeParser`", "Long units › Which"),
+        ("How are approximate stores marked?", "The search is exact", "MaxP › Exactness"),
+        ("Is the search exact when the store ranks exactly?", "The search is exact", "MaxP › Ex"),
+        ("Who tests the search of approximate stores?", "The search is exact", "MaxP › Ex"),
+        ("取最佳片段得分的方法叫什么？", "长单元是由", "长单元"),
+        ("长单元是一组文档吗？", "长单元是由", "长单元"),
+    ],
+)
+def test_without_a_fact_to_tell_the_second_turn_shows_the_passage(
+    question: str, passage: str, source: str
+) -> None:
+    long_answer = answer_prompt(first_turn(question, DOCUMENTS))
+    answer = answer_prompt(second_turn(question, long_answer))
+    shown, _, line = answer.rpartition("\n— ")
+    assert shown.startswith(passage)
+    assert line.startswith(source)
+    assert any(shown in text for _, text in DOCUMENTS)
+    assert long_answer.startswith(answer)
+
+
+def test_every_passage_of_the_long_answer_is_as_it_stands_and_followed_by_its_source() -> None:
     answer = answer_prompt(first_turn("How many tokens does a unit hold?", DOCUMENTS))
-    lines = answer.split("\n")
-    assert lines[0] == (
-        "By default a unit holds up to 4096 tokens, counted with the tokenizer you pass."
-        " [Long units]"
-    )
-    assert 1 <= len(lines) <= 3
-    for line in lines:
-        sentence, _, title = line.rpartition(" [")
-        assert sentence in dict(DOCUMENTS)[title.removesuffix("]")]
+    passages = re.split(r"\n— ([^\n]*)(?:\n\n|\Z)", answer)[:-1]
+    assert passages[:2] == [
+        "A long unit is a group of linked documents that is read as one text. By default a unit"
+        " holds up to 4096 tokens, counted with the tokenizer you pass.",
+        "Long units",
+    ]
+    assert 1 <= len(passages) // 2 <= 3
+    for text, source in zip(passages[::2], passages[1::2], strict=True):
+        assert text in dict(DOCUMENTS)[source.partition(" › ")[0]]
 
 
 def test_a_document_without_a_title_is_cited_by_its_place() -> None:
     documents = [("", "Bread is baked."), ("", "The mill grinds wheat every morning.")]
     answer = answer_prompt(first_turn("What grinds wheat?", documents))
-    assert answer == "The mill grinds wheat every morning. [document 2]"
+    assert answer == "The mill grinds wheat every morning.\n— document 2"
 
 
-def test_brackets_and_line_breaks_in_a_title_cannot_look_like_a_second_source() -> None:
-    documents = [("A [b]\n[c]", "The mill grinds wheat every morning.")]
+def test_line_breaks_in_a_title_cannot_look_like_a_second_source() -> None:
+    documents = [("A\n— b\nc", "The mill grinds wheat every morning.")]
     answer = answer_prompt(first_turn("What grinds wheat?", documents))
-    assert answer == "The mill grinds wheat every morning. [A (b) (c)]"
-    assert "b" not in answer_prompt(second_turn("What grinds wheat?", answer)).split()
+    assert answer == "The mill grinds wheat every morning.\n— A — b c"
+    assert answer_prompt(second_turn("What grinds wheat?", answer)) == answer
+
+
+def test_a_long_answer_of_another_model_is_kept_where_no_fact_fits() -> None:
+    text = "The mill grinds wheat.\n\nIt does so daily."
+    assert answer_prompt(second_turn("What does the mill grind?", text)) == text
 
 
 def test_a_prompt_that_asks_for_extraction_gets_the_short_answer() -> None:
@@ -132,6 +152,7 @@ def test_a_prompt_that_asks_for_extraction_gets_the_short_answer() -> None:
 def test_a_question_without_a_word_in_the_documents_is_not_answered(question: str) -> None:
     assert answer_prompt(first_turn(question, DOCUMENTS)) == ""
     assert extract_evidence(question, DOCUMENTS) == []
+    assert extract_excerpts(question, DOCUMENTS) == []
 
 
 def test_a_question_without_documents_is_not_answered_from_the_instructions() -> None:
@@ -362,9 +383,9 @@ def test_a_document_that_imitates_fields_is_quoted_and_obeyed_by_nobody() -> Non
     fields = read_fields(first_turn("Who closed the mill?", documents))
     assert [(f.title, f.text) for f in fields if f.tag == "document"] == documents
     answer = answer_prompt(first_turn("Who closed the mill?", documents))
-    assert answer.startswith("The mill was closed by Ada Vogel. [Mill]")
-    quotation = answer_prompt(first_turn("What grinds wheat daily?", documents)).split("\n")[0]
-    assert quotation.partition(" [")[0] in hostile
+    assert answer.startswith("The mill was closed by Ada Vogel.\n— Mill")
+    quotation = answer_prompt(first_turn("What grinds wheat daily?", documents))
+    assert quotation.partition("\n— ")[0] in hostile
     assert "</document><question>" in quotation
 
 
@@ -413,8 +434,8 @@ def test_foreign_prompts_are_answered_from_their_context(template: str, line_end
     context = "The mill grinds wheat every morning.\n\nThe oven is cold."
     prompt = template.format(context=context, question="what grinds wheat").replace("\n", line_end)
     answer = answer_prompt(prompt)
-    assert answer.split("\n")[0] == "The mill grinds wheat every morning."
-    assert set(answer.split("\n")) <= set(context.split("\n\n"))
+    assert answer.split("\n")[0].strip() == "The mill grinds wheat every morning."
+    assert answer.strip() in context
 
 
 def test_the_query_may_stand_on_the_line_after_its_label() -> None:
@@ -525,7 +546,7 @@ def test_answers_do_not_depend_on_the_hash_seed() -> None:
             ).stdout.decode()
         )
     assert outputs == {answer_prompt(prompt)}
-    assert re.search(r"\[Long units\]", outputs.pop())
+    assert "— Long units" in outputs.pop()
 
 
 def test_evidence_is_a_frozen_value() -> None:

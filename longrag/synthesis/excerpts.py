@@ -1,0 +1,244 @@
+"""The passages of pages that answer a question, as they stand there, for a person to read."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import groupby
+from typing import Final, TypeAlias
+
+from longrag.errors import InvalidParameterError
+from longrag.models.words import CJK_RUN, content_terms, terms
+from longrag.synthesis.blocks import Block, has_code, heading_text, read_blocks
+from longrag.synthesis.questions import parse_question
+from longrag.types import Span
+
+# Chosen on the 54 questions of benchmarks/answers.py.
+_CHARACTERS: Final = 1200
+_K1, _B = 0.9, 0.4
+_UNDER_HEADING: Final = 0.5
+_FURTHER: Final = 0.3
+_FIRST_OF_SECTION: Final = 0.5
+_HEADING: Final = 1.0
+_RANKED: Final = 0.5
+_COVERED: Final = 0.5
+_CODE: Final = 0.2
+# An excerpt that holds less of the question, by the rarity of its words, is about something else.
+_LEAST_COVERED: Final = 0.3
+# As if so many sections more held no word of the question: of one section alone all words are rare.
+_FURTHER_SECTIONS: Final = 10
+# Further excerpts that score less beside the best are not worth reading.
+_LEAST_OF_BEST: Final = 0.5
+
+Ranked: TypeAlias = tuple[int, int, float]
+"""Characters ``[start, end)`` of a document that were found, and the score they were found by."""
+
+
+@dataclass(frozen=True, slots=True)
+class Excerpt:
+    """A passage of a document as it stands there: its characters ``[start, end)``.
+
+    Attributes:
+        text: the characters.
+        document: the number of the document among those that were given.
+        start: where it begins in the document's text.
+        end: where it ends.
+        headings: the headings above it, the page's first, without markup.
+        score: compares excerpts of one call only.
+    """
+
+    text: str
+    document: int
+    start: int
+    end: int
+    headings: tuple[str, ...]
+    score: float
+
+
+def extract_excerpts(
+    question: str,
+    documents: Sequence[tuple[str, str]],
+    *,
+    found: Sequence[Sequence[Ranked]] | None = None,
+    max_excerpts: int = 3,
+) -> list[Excerpt]:
+    """Return the passages that best answer a question, best first.
+
+    A passage is one or more whole blocks of one section: paragraphs, lists and code as the page has
+    them, up to 1,200 characters unless one block has more. It is ranked by the BM25 scores of its
+    blocks, where words of the headings count half; by the cosine of the question's words with those
+    of the nearest heading; by how much of the question it holds; by what retrieval found it by; and
+    it counts for more where it begins a section or, if a way is asked for, where it has code.
+    Passages that score less than half of the best are left out. No model is asked.
+
+    Args:
+        question: the question; function words do not count.
+        documents: pairs of title and text.
+        found: for each document the stretches that may be shown; by default all of it. A passage
+            is shown if one of its blocks touches such a stretch, whole.
+        max_excerpts: the most passages; no two overlap.
+
+    Returns:
+        Nothing where no passage holds 0.3 of the question, weighed by the rarity of its
+        words. Deterministic.
+
+    Raises:
+        InvalidParameterError: ``max_excerpts`` is not a positive integer.
+    """
+    if type(max_excerpts) is not int or max_excerpts < 1:
+        raise InvalidParameterError("max_excerpts", max_excerpts, "a positive integer")
+    ranking = _Ranking(question, documents, found)
+    chosen: list[Excerpt] = []
+    for excerpt in sorted(ranking.excerpts(), key=lambda one: (-one.score, len(one.text))):
+        if chosen and excerpt.score < _LEAST_OF_BEST * chosen[0].score:
+            break
+        if all(_apart(excerpt, other) for other in chosen):
+            chosen.append(excerpt)
+        if len(chosen) == max_excerpts:
+            break
+    return chosen
+
+
+def _apart(one: Excerpt, other: Excerpt) -> bool:
+    return one.document != other.document or one.end <= other.start or other.end <= one.start
+
+
+class _Section:
+    """Blocks under one heading that may be shown, with their words."""
+
+    def __init__(self, document: int, title: str, text: str, blocks: Sequence[_Found]) -> None:
+        self.document = document
+        self.text = text
+        self.blocks = blocks
+        self.headings = tuple(heading_text(text, span) for span in blocks[0].block.headings)
+        path = [content_terms(one) for one in self.headings or (title,)]
+        self.nearest = path[-1]
+        self.above = frozenset(term for words in path for term in words)
+
+    @cached_property
+    def terms(self) -> frozenset[str]:
+        """All words of the section and its headings."""
+        return self.above.union(*(one.counts for one in self.blocks))
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    block: Block
+    counts: Mapping[str, int]
+    length: int
+    score: float
+    first: bool
+
+
+class _Ranking:
+    """Scores the passages of documents for one question."""
+
+    def __init__(
+        self,
+        question: str,
+        documents: Sequence[tuple[str, str]],
+        found: Sequence[Sequence[Ranked]] | None,
+    ) -> None:
+        self._wants_way = parse_question(question).kind == "manner"
+        self._sections = list(_sections(documents, found))
+        count = len(self._sections) + _FURTHER_SECTIONS
+        held_by = Counter(term for section in self._sections for term in section.terms)
+        self._rarity = {
+            term: math.log(1 + (count - n + 0.5) / (n + 0.5)) for term, n in held_by.items()
+        }
+        # Of Chinese pairs of letters many are no words, and say nothing where no page has them.
+        self._asked = [
+            term for term in content_terms(question) if term in held_by or not CJK_RUN.match(term)
+        ]
+        self._unknown = math.log(1 + (count + 0.5) / 0.5)
+        self._whole = sum(map(self._of, self._asked)) or 1.0
+
+    def excerpts(self) -> Iterator[Excerpt]:
+        """Yield every passage that is about the question."""
+        blocks = [one for section in self._sections for one in section.blocks]
+        mean = max(1.0, sum(one.length for one in blocks) / max(1, len(blocks)))
+        matches = [
+            [self._match(one, section.above, mean) for one in section.blocks]
+            for section in self._sections
+        ]
+        best = max((match for own in matches for match in own), default=0.0)
+        top = max((one.score for one in blocks), default=0.0)
+        if best <= 0:
+            return
+        for section, own in zip(self._sections, matches, strict=True):
+            heading = _HEADING * self._cosine(section.nearest)
+            for first, last in _windows(section.blocks):
+                shown = section.blocks[first : last + 1]
+                covered = self._covered(section.above.union(*(one.counts for one in shown)))
+                if covered < _LEAST_COVERED:
+                    continue
+                start, end = shown[0].block.start, shown[-1].block.end
+                text = section.text[start:end]
+                inside = self._covered(frozenset().union(*(one.counts for one in shown)))
+                most = max(own[first : last + 1])
+                score = heading + _COVERED * inside
+                score += (most + _FURTHER * (sum(own[first : last + 1]) - most)) / best
+                score += _RANKED * max(one.score for one in shown) / top if top > 0 else 0.0
+                score += _FIRST_OF_SECTION if shown[0].first else 0.0
+                score += _CODE if self._wants_way and has_code(text) else 0.0
+                yield Excerpt(text, section.document, start, end, section.headings, score)
+
+    def _match(self, one: _Found, above: frozenset[str], mean: float) -> float:
+        if one.counts.keys().isdisjoint(self._asked):
+            return 0.0
+        norm = _K1 * (1 - _B + _B * one.length / mean)
+        score = 0.0
+        for term in self._asked:
+            held = one.counts.get(term, 0) + _UNDER_HEADING * (term in above)
+            score += self._of(term) * held * (1 + _K1) / (held + norm)
+        return score
+
+    def _of(self, term: str) -> float:
+        return self._rarity.get(term, self._unknown)
+
+    def _covered(self, held: frozenset[str]) -> float:
+        return sum(self._of(term) for term in self._asked if term in held) / self._whole
+
+    def _cosine(self, words: Sequence[str]) -> float:
+        shared = [term for term in words if term in self._asked]
+        norms = math.sqrt(self._squares(self._asked) * self._squares(words))
+        return self._squares(shared) / (norms or 1.0)
+
+    def _squares(self, words: Sequence[str]) -> float:
+        return sum(self._of(term) ** 2 for term in words)
+
+
+def _sections(
+    documents: Sequence[tuple[str, str]], found: Sequence[Sequence[Ranked]] | None
+) -> Iterator[_Section]:
+    for number, (title, text) in enumerate(documents):
+        spans = [(0, len(text), 0.0)] if found is None else sorted(found[number])
+        if not spans:
+            continue
+        for _, group in groupby(read_blocks(text), key=lambda block: block.headings):
+            shown = [one for i, block in enumerate(group) if (one := _look(text, block, spans, i))]
+            if shown:
+                yield _Section(number, title, text, shown)
+
+
+def _look(text: str, block: Block, spans: Sequence[Ranked], place: int) -> _Found | None:
+    """Return a block with its words, if a stretch that was found touches it or its heading."""
+    first = bool(block.headings) and place == 0
+    begin = block.headings[-1][0] if first else block.start
+    scores = [score for start, end, score in spans if start < block.end and begin < end]
+    if not scores:
+        return None
+    counts = Counter(term for term, _ in terms(text[block.start : block.end]))
+    return _Found(block, counts, counts.total(), max(scores), first)
+
+
+def _windows(blocks: Sequence[_Found]) -> Iterator[Span]:
+    """Yield the first and the last of blocks that are shown together."""
+    for first, one in enumerate(blocks):
+        for last in range(first, len(blocks)):
+            if last > first and blocks[last].block.end - one.block.start > _CHARACTERS:
+                break
+            yield first, last

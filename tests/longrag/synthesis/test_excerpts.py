@@ -1,0 +1,141 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from longrag.errors import InvalidParameterError
+from longrag.synthesis.blocks import read_blocks
+from longrag.synthesis.excerpts import Excerpt, extract_excerpts
+from longrag.synthesis.extractive import extract_fact
+
+SERVER = """# Server
+
+The server answers requests.
+
+## Port
+
+The port is 80 unless you say otherwise.
+
+## Run in the background
+
+Give the option to run it in the background:
+
+```console
+$ serve --background
+```
+
+It then prints its number.
+"""
+HISTORY = """History
+=======
+
+Ada Vogel wrote the first server in 1998. It had 40 lines.
+"""
+DOCUMENTS = [("Server", SERVER), ("History", HISTORY)]
+
+
+def test_the_best_passage_comes_with_its_code_and_its_headings() -> None:
+    best = extract_excerpts("How do I run the server in the background?", DOCUMENTS)[0]
+    assert best.text.startswith("Give the option to run it in the background:\n\n```console\n$ ser")
+    assert best.text.count("```") == 2
+    assert best.headings == ("Server", "Run in the background")
+    assert SERVER[best.start : best.end] == best.text
+
+
+def test_what_begins_a_section_about_the_question_is_before_what_mentions_it() -> None:
+    pages = [
+        ("A", "# Files\n\nUpload one.\n\n## Several files\n\nUpload files, files and files.\n"),
+        ("B", "# Other\n\nNothing of it.\n"),
+    ]
+    assert extract_excerpts("How do I upload files?", pages)[0].headings[0] == "Files"
+
+
+@pytest.mark.parametrize(
+    "question", ["How do I bake sourdough bread?", "", "?", "What is it?", "Which bishop sang?"]
+)
+def test_what_the_documents_hold_too_little_of_is_not_answered(question: str) -> None:
+    assert extract_excerpts(question, DOCUMENTS) == []
+
+
+def test_only_what_was_found_is_shown_and_a_found_heading_shows_what_it_is_about() -> None:
+    heading = SERVER.index("## Port")
+    found = [[(heading, heading + 7, 1.0)], []]
+    (only,) = extract_excerpts("Which port does the server have?", DOCUMENTS, found=found)
+    assert only.text == "The port is 80 unless you say otherwise."
+    assert extract_excerpts("Who wrote the first server?", DOCUMENTS, found=found) == []
+
+
+def test_what_retrieval_ranked_higher_wins_where_the_words_are_the_same() -> None:
+    pages = [("", "Turn the key."), ("", "Turn the key.")]
+    for best in (0, 1):
+        found = [[(0, 13, float(number == best))] for number in (0, 1)]
+        assert extract_excerpts("Turn the key?", pages, found=found)[0].document == best
+
+
+@pytest.mark.parametrize("count", [0, -1, True, 1.5])
+def test_a_number_of_passages_that_is_none_is_refused(count: object) -> None:
+    with pytest.raises(InvalidParameterError, match="max_excerpts"):
+        extract_excerpts("port", DOCUMENTS, max_excerpts=count)  # type: ignore[arg-type]
+
+
+WORDS = st.sampled_from(["mill", "mills", "wheat", "grind", "oven", "the", "how", "1312", "磨坊"])
+LINES = st.lists(WORDS, max_size=8).map(" ".join) | st.sampled_from(
+    ["", "# Mill", "Oven\n====", "```", "  wheat", "See:"]
+)
+PAGES = st.lists(LINES, max_size=12).map("\n".join)
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    st.lists(WORDS, max_size=6).map(" ".join),
+    st.lists(st.tuples(WORDS, PAGES), max_size=4),
+    st.integers(1, 5),
+)
+def test_excerpts_stand_in_their_documents_apart_and_best_first(
+    question: str, documents: list[tuple[str, str]], most: int
+) -> None:
+    found = extract_excerpts(question, documents, max_excerpts=most)
+    assert len(found) <= most
+    assert [one.score for one in found] == sorted((one.score for one in found), reverse=True)
+    taken: list[Excerpt] = []
+    for one in found:
+        text = documents[one.document][1]
+        assert text[one.start : one.end] == one.text
+        edges = read_blocks(text)
+        assert one.start in {block.start for block in edges}
+        assert one.end in {block.end for block in edges}
+        assert all(
+            other.document != one.document or other.end <= one.start or one.end <= other.start
+            for other in taken
+        )
+        taken.append(one)
+    assert found == extract_excerpts(question, documents, max_excerpts=most)
+
+
+@pytest.mark.parametrize(
+    ("question", "fact"),
+    [
+        ("Who wrote the first server?", "Ada Vogel"),
+        ("When was the first server written?", "1998"),
+        ("How many lines did the server have?", "40"),
+        ("How do I write a server?", ""),
+        ("Did Ada Vogel write the server?", ""),
+        ("Which server was the first?", ""),
+        ("Why was the server written?", ""),
+    ],
+)
+def test_a_fact_is_told_only_for_who_when_and_how_many(question: str, fact: str) -> None:
+    assert extract_fact(question, HISTORY) == fact
+
+
+@pytest.mark.parametrize(
+    ("question", "text"),
+    [
+        ("Who calls the function?", "The function is called by `Runner` when it starts."),
+        ("When should I use threads?", "Use threads when you wait for the network."),
+        ("How many workers should I start?", "Start as many workers as there are cores."),
+    ],
+)
+def test_where_nothing_of_the_kind_is_said_there_is_no_fact(question: str, text: str) -> None:
+    assert extract_fact(question, text) == ""
