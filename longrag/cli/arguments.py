@@ -9,10 +9,13 @@ import sys
 from collections.abc import Mapping
 from typing import Any, Final, NoReturn
 
+from longrag.cli.model_settings import CONFIG_NAME, find_settings, serve
 from longrag.cli.progress import TerminalProgress
 from longrag.errors import InvalidParameterError
-from longrag.index_file.models import Generator, load_generator
+from longrag.index_file.models import load_generator
 from longrag.index_file.progress import Progress
+from longrag.models.served import TIMEOUT
+from longrag.models.text_model import TextModel
 
 DEFAULT_FILE: Final = "longrag.db"
 
@@ -46,10 +49,40 @@ def add_embedder(parser: argparse.ArgumentParser, default: str | None, help_: st
 
 
 def add_llm(parser: argparse.ArgumentParser, help_: str) -> None:
-    """Add the language model and its options."""
-    parser.add_argument("--llm", metavar="MODULE:NAME", help=help_)
+    """Add the language model: one of a server by its name, or one by its import path."""
+    add_server(parser, help_)
     parser.add_argument(
-        "--llm-options", metavar="JSON", help="keyword arguments of the language model"
+        "--config", dest="model_config", metavar="FILE", help=f"read in place of your {CONFIG_NAME}"
+    )
+    parser.add_argument(
+        "--no-model", action="store_true", help="ask no model, also where one is set"
+    )
+    parser.add_argument(
+        "--llm", metavar="MODULE:NAME", help="a model of LlamaIndex or LangChain, or a function"
+    )
+    parser.add_argument(
+        "--llm-options",
+        metavar="JSON",
+        help='keyword arguments of --llm, or fields of requests, such as {"temperature": 0}',
+    )
+
+
+def add_server(parser: argparse.ArgumentParser, help_: str) -> None:
+    """Add a model of a server by its name."""
+    parser.add_argument("--model", metavar="NAME", help=f"a model of a server; it {help_}")
+    parser.add_argument(
+        "--base-url",
+        metavar="URL",
+        help="a server with OpenAI's protocol, such as http://localhost:11434/v1 for Ollama",
+    )
+    parser.add_argument(
+        "--api-key-env", metavar="NAME", help="the environment variable that holds its key"
+    )
+    parser.add_argument(
+        "--timeout",
+        type=float,
+        metavar="SECONDS",
+        help=f"how long the server may stay silent (default {TIMEOUT:g})",
     )
 
 
@@ -90,10 +123,15 @@ def read_options(name: str, text: str | None) -> Mapping[str, Any]:
     return options
 
 
-def generator(options: argparse.Namespace) -> Generator | None:
+def generator(options: argparse.Namespace) -> TextModel | None:
     """Return the language model that was asked for; None without one."""
     given = read_options("llm-options", options.llm_options)
-    return None if options.llm is None else load_generator(options.llm, given)
+    if options.llm is not None:
+        if options.model is not None:
+            raise InvalidParameterError("llm", options.llm, "left out with --model")
+        return load_generator(options.llm, given)
+    settings = None if options.no_model else find_settings(options)
+    return None if settings is None else serve(settings, given)
 
 
 def progress(options: argparse.Namespace) -> Progress:

@@ -17,9 +17,12 @@ from longrag.cli.arguments import (
     progress,
     read_options,
 )
+from longrag.cli.written import Answering, tell_written
 from longrag.errors import InvalidParameterError
 from longrag.index_file.quotes import Quote
 from longrag.index_file.searching import Answered, IndexFile
+from longrag.models.text_model import TextModel
+from longrag.synthesis.two_turn import EMPTY_ANSWER
 
 _PAGES_SHOWN = 4
 
@@ -32,6 +35,12 @@ def add(commands: Any) -> None:
         description="Answer a question from an index file, with the places it is from.",
     )
     parser.add_argument("question", help="the question, in quotes")
+    add_asking(parser)
+    parser.set_defaults(run=run)
+
+
+def add_asking(parser: argparse.ArgumentParser) -> None:
+    """Add what says how questions are asked."""
     add_file(parser, option=True)
     parser.add_argument(
         "--search",
@@ -50,30 +59,46 @@ def add(commands: Any) -> None:
     add_embedder(parser, None, "needed where the file was made with an imported embedder")
     add_llm(parser, "writes the answer; without one passages are quoted")
     add_output(parser)
-    parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:
     """Answer, and tell from where; the status is 1 when nothing was found."""
+    model = generator(options)
+    return answer(open_index(options), options.question, options, model)
+
+
+def open_index(options: argparse.Namespace) -> IndexFile:
+    """Open the index file that is asked."""
     if options.evidence and options.search is not None:
         raise InvalidParameterError(
             "search", options.search, "left out with --evidence", "Evidence is made of passages."
         )
-    generate = generator(options)
     given = read_options("embedder-options", options.embedder_options)
-    with progress(options).step("opening the index and asking"):
-        answered = IndexFile(options.file, embedder=options.embedder, options=given).ask(
-            options.question,
-            generate=generate,
+    with progress(options).step("opening the index"):
+        return IndexFile(options.file, embedder=options.embedder, options=given)
+
+
+def answer(
+    opened: IndexFile, question: str, options: argparse.Namespace, model: TextModel | None
+) -> int:
+    """Answer one question, and return the status: 1 when nothing was found."""
+    with Answering(progress(options), quiet=options.json) as answering:
+        answered = opened.ask(
+            question,
+            generate=model,
+            show=answering.show,
             source="evidence" if options.evidence else options.search,
             token_budget=options.token_budget,
             k=options.k,
         )
-    if options.json:
-        print_json(_record(answered, options.token_budget))
+    record = _record(answered, options.token_budget)
+    if model is not None:
+        tell_written(answered, record if options.json else None, model)
+    elif options.json:
+        print_json(record)
     else:
         print(printable(_page(answered)))
-    return 0 if answered.quotes else 1
+    return 1 if answered.answer == EMPTY_ANSWER else 0
 
 
 def _record(answered: Answered, token_budget: int) -> dict[str, Any]:

@@ -5,10 +5,16 @@ from __future__ import annotations
 import argparse
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from longrag.cli.arguments import add_output, print_json, progress
+from longrag.cli.arguments import add_output, add_server, print_json, progress
+from longrag.cli.model_settings import find_settings, given_by_command
+from longrag.cli.written import first_failure, tell_usage, usage_record
 from longrag.index_file.progress import Progress
+
+if TYPE_CHECKING:
+    from longrag.cli.evaluation_config import EvaluationConfig
+    from longrag.evaluation.harness.report import Report
 
 
 def add(commands: Any) -> None:
@@ -32,6 +38,7 @@ def add(commands: Any) -> None:
     parser.add_argument(
         "--margin", type=float, help="how much of the measure may be given up (default 0.05)"
     )
+    add_server(parser, "takes the place of the config's llm")
     add_output(parser)
     parser.set_defaults(run=run)
 
@@ -40,14 +47,47 @@ def run(options: argparse.Namespace) -> int:
     """Evaluate, write the results, and print the tables and the choice."""
     # The harness imports every room of the package, which other commands need not wait for.
     from longrag.cli.evaluation_config import read_config
-    from longrag.evaluation.harness import evaluate
 
     path = Path(options.config)
     output = Path(options.output) if options.output else path.with_suffix("")
-    config = read_config(path, output)
+    # What is not named by the file or the command changes no result.
+    served = find_settings(options) if given_by_command(options) else None
+    with first_failure():
+        config = read_config(path, output, llm=served)
+        report = _evaluate(config, options, output)
+    choices = report.choose(
+        measure=options.measure or config.measure,
+        cost=options.cost or config.cost,
+        margin=config.margin if options.margin is None else options.margin,
+    )
+    written = report.write(output)
+    if options.json:
+        print_json(
+            {
+                "output": str(output),
+                "files": [str(one) for one in written],
+                "refused_questions": config.refused,
+                "choices": [asdict(choice) for choice in choices],
+                **usage_record(config.llm),
+            }
+        )
+        return 0
+    for name in report.datasets:
+        print(f"\n{name}\n\n{report.table(name)}")
+    print("", *choices, sep="\n")
+    if config.refused:
+        print(f"{config.refused} replies could not be used as questions")
+    print(f"tables, values and pictures are in {output}")
+    tell_usage(config.llm)
+    return 0
+
+
+def _evaluate(config: EvaluationConfig, options: argparse.Namespace, output: Path) -> Report:
+    from longrag.evaluation.harness import evaluate
+
     watch = _Watch(progress(options))
     try:
-        report = evaluate(
+        return evaluate(
             config.datasets,
             config.pipelines,
             grid=config.grid,
@@ -66,29 +106,6 @@ def run(options: argparse.Namespace) -> int:
         )
     finally:
         watch.close()
-    choices = report.choose(
-        measure=options.measure or config.measure,
-        cost=options.cost or config.cost,
-        margin=config.margin if options.margin is None else options.margin,
-    )
-    written = report.write(output)
-    if options.json:
-        print_json(
-            {
-                "output": str(output),
-                "files": [str(one) for one in written],
-                "refused_questions": config.refused,
-                "choices": [asdict(choice) for choice in choices],
-            }
-        )
-        return 0
-    for name in report.datasets:
-        print(f"\n{name}\n\n{report.table(name)}")
-    print("", *choices, sep="\n")
-    if config.refused:
-        print(f"{config.refused} replies could not be used as questions")
-    print(f"tables, values and pictures are in {output}")
-    return 0
 
 
 class _Watch:

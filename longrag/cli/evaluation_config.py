@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
 from longrag.calls import Embed, Generate, Request
 from longrag.calls import run as run_flow
+from longrag.cli.model_settings import ModelSettings, serve
 from longrag.errors import InvalidParameterError
 from longrag.evaluation.datasets import (
     RELEASE_FORMATS,
@@ -42,6 +43,7 @@ from longrag.index_file.models import (
 )
 from longrag.models.embedder import Embedder
 from longrag.models.language_model import LanguageModel
+from longrag.models.text_model import TextModel
 
 _KEYS: Final = (
     "datasets", "pipelines", "grid", "ablate", "embedder", "embedders", "llm", "judge",
@@ -67,8 +69,8 @@ class EvaluationConfig:
     grid: dict[str, list[Any]] = field(default_factory=dict)
     ablate: bool = False
     embedders: dict[str, Embedder] = field(default_factory=dict)
-    llm: Generator | None = None
-    judge: Generator | None = None
+    llm: TextModel | None = None
+    judge: TextModel | None = None
     language_model: LanguageModel | None = None
     scorers: dict[str, Callable[..., Any]] = field(default_factory=dict)
     questions: int | None = None
@@ -81,11 +83,12 @@ class EvaluationConfig:
     refused: int = 0
 
 
-def read_config(path: Path, output: Path) -> EvaluationConfig:
+def read_config(path: Path, output: Path, *, llm: ModelSettings | None = None) -> EvaluationConfig:
     """Read a file of YAML or JSON, load what it names, and make questions where it asks for them.
 
     Paths in it are relative to the file. Questions that are made are kept in ``output``, so that
-    another run asks the same and a person can read them.
+    another run asks the same and a person can read them. A model of a server, ``llm``,
+    takes the place of the file's.
 
     Raises:
         InvalidParameterError: a key or value that is not allowed.
@@ -94,13 +97,15 @@ def read_config(path: Path, output: Path) -> EvaluationConfig:
     """
     given = _read_mapping(path)
     _check_keys("the evaluation", given, _KEYS)
-    llm = _generator("llm", given.get("llm"))
+    if llm is not None:
+        given["llm"] = asdict(llm)
+    generate = _generator("llm", given.get("llm"))
     judge = _generator("judge", given.get("judge"))
     default = {} if "reader" not in given else {"reader": given["reader"]}
     grid = _grid(given.get("grid", {}))
     ablate = bool(given.get("ablate", False))
     language_model = _language_model(given.get("language_model"), path.parent)
-    listed = given.get("pipelines") or possible_pipelines(llm, language_model)
+    listed = given.get("pipelines") or possible_pipelines(generate, language_model)
     pipelines = [_pipeline(entry, default) for entry in listed]
     controls = given.get("controls", True)
     if not isinstance(controls, bool):
@@ -108,7 +113,7 @@ def read_config(path: Path, output: Path) -> EvaluationConfig:
     # What is not allowed or not installed is told before questions are made and models loaded.
     planned = with_controls(pipelines, answers=True) if controls else pipelines
     check_extras(variants(planned, grid, ablate=ablate))
-    maker = _Datasets(path.parent, output, llm, int(given.get("seed", 0)))
+    maker = _Datasets(path.parent, output, generate, int(given.get("seed", 0)))
     sets = given.get("datasets")
     if not isinstance(sets, list) or not sets:
         raise InvalidParameterError("datasets", sets, "a list of at least one")
@@ -117,7 +122,7 @@ def read_config(path: Path, output: Path) -> EvaluationConfig:
         answers = any(question.answers for one in datasets for question in one.questions)
         pipelines = with_controls(pipelines, answers=answers)
     names = {
-        name: str(given[name])
+        name: _shown(given[name])
         for name in ("llm", "judge", "language_model", "embedder", "embedders", "rerankers")
         if given.get(name) is not None
     }
@@ -127,7 +132,7 @@ def read_config(path: Path, output: Path) -> EvaluationConfig:
         grid=grid,
         ablate=ablate,
         embedders=_embedders(given),
-        llm=llm,
+        llm=generate,
         judge=judge,
         language_model=language_model,
         scorers={
@@ -311,11 +316,22 @@ def _embedders(given: Mapping[str, Any]) -> dict[str, Embedder]:
     return found
 
 
-def _generator(parameter: str, value: Any) -> Generator | None:
+def _generator(parameter: str, value: Any) -> TextModel | None:
+    """Return a model of a server, by its name, or that of an import path."""
     if value is None:
         return None
+    if isinstance(value, Mapping) and "model" in value:
+        settings = {name: part for name, part in value.items() if name != "options"}
+        return serve(ModelSettings.of(settings), dict(value.get("options", {})))
     path, options = _import_of(parameter, value)
     return load_generator(path, options)
+
+
+def _shown(value: Any) -> str:
+    """Return what the tables call a model."""
+    if isinstance(value, Mapping) and "model" in value:
+        return f"{value['model']} at {value.get('base_url')}"
+    return str(value)
 
 
 def _language_model(value: Any, root: Path) -> LanguageModel | None:

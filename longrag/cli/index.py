@@ -25,6 +25,7 @@ from longrag.cli.arguments import (
     progress,
     read_options,
 )
+from longrag.cli.written import first_failure, tell_usage, usage_record
 from longrag.index_file.filling import FillReport, FillSettings, fill
 from longrag.index_file.models import AUTO, load_embedder, name_embedder
 from longrag.ingestion.chunking import check_size
@@ -54,7 +55,7 @@ def add(commands: Any) -> None:
         "auto (MiniLM where the extra 'local' is installed, else LSA), lsa, minilm, or MODULE:NAME "
         "of an embedding model of LlamaIndex or LangChain (default auto)",
     )
-    add_llm(parser, "writes the tree's summaries; without one they quote sentences")
+    add_llm(parser, "writes the tree's summaries; without one sentences are quoted")
     parser.add_argument("--max-tokens", type=int, default=4096, help="largest unit (default 4096)")
     parser.add_argument("--chunk-size", type=int, help="largest chunk (default by embedder)")
     parser.add_argument(
@@ -84,6 +85,7 @@ def run(options: argparse.Namespace) -> int:
     load = partial(load_embedder, name, given)
     imported = load() if ":" in name else None
     check_size("workers", options.workers)
+    model = generator(options) if options.build != "units" or options.llm else None
     with _processes(options.workers) as executor:
         settings = FillSettings(
             embedder=name,
@@ -92,23 +94,26 @@ def run(options: argparse.Namespace) -> int:
             tree=options.build != "units",
             max_tokens=options.max_tokens,
             chunk_size=options.chunk_size,
-            llm=options.llm or "",
-            generate=generator(options),
+            llm="" if model is None else model.name,
+            generate=model,
             replace=options.replace,
             follow_links=options.follow_links,
             include=options.include,
             exclude=options.exclude,
             executor=executor,
         )
-        report = fill(options.path, options.file, settings, progress(options))
+        with first_failure():
+            report = fill(options.path, options.file, settings, progress(options))
     for reason in report.skipped:
         print(printable(f"skipped {reason}"), file=sys.stderr)
     if options.json:
         record = asdict(report)
         del record["catalog"]
-        print_json({"file": str(options.file), **record, "counts": dict(report.catalog.counts)})
+        record |= {"counts": dict(report.catalog.counts), **usage_record(model)}
+        print_json({"file": str(options.file), **record})
     else:
         print(_summary(options.file, report))
+        tell_usage(model)
     return 0
 
 

@@ -12,11 +12,21 @@ from typing import Any, Final, TypeAlias
 
 import numpy as np
 
-from longrag.errors import EmbeddingError, GenerationError, InvalidParameterError
+from longrag.calls.failures import classify
+from longrag.errors import (
+    EmbeddingError,
+    GenerationError,
+    InvalidParameterError,
+    LongragError,
+    ModelCallError,
+)
 from longrag.import_paths import import_object
 from longrag.models.embedder import Embedder, MiniLmEmbedder, Role, Vectors
 from longrag.models.hosted import check_language_model
 from longrag.models.language_model import LanguageModel
+from longrag.models.plain_failures import failure_line, one_line, secrets_of
+from longrag.models.text_model import Show, TextModel, Usage
+from longrag.models.tokens import count_tokens
 
 LSA: Final = "lsa"
 MINILM: Final = "minilm"
@@ -73,8 +83,36 @@ def load_embedder(name: str, options: Mapping[str, Any]) -> Embedder:
     return embedder
 
 
-def load_generator(name: str, options: Mapping[str, Any]) -> Generator:
-    """Return the language model of an import path as a function of a prompt.
+class ImportedModel(TextModel):
+    """A language model of an import path, whose failures are told in one line.
+
+    Args:
+        name: the import path.
+        ask: gives the model's answer to a prompt, as the model's own class or as text.
+        secrets: texts that no message may hold.
+    """
+
+    def __init__(self, name: str, ask: Callable[[str], Any], secrets: Sequence[str]) -> None:
+        super().__init__(name)
+        self._ask, self._secrets = ask, secrets
+
+    def write(self, prompt: str, show: Show) -> str:
+        """Return the reply to a prompt, shown as a whole; see ``TextModel.write``."""
+        try:
+            reply = self._ask(prompt)
+        except LongragError:
+            raise
+        except Exception as error:
+            line = failure_line(self.name, error, self._secrets)
+            raise ModelCallError(line, kind=classify(error)) from error
+        text = _text_of(reply)
+        self._count(Usage(1, count_tokens(prompt), count_tokens(text), estimated=True))
+        show(text)
+        return text
+
+
+def load_generator(name: str, options: Mapping[str, Any]) -> ImportedModel:
+    """Return the language model of an import path, which is called with a prompt.
 
     Raises:
         InvalidParameterError: there is no such model, or it cannot be made with the options.
@@ -82,13 +120,11 @@ def load_generator(name: str, options: Mapping[str, Any]) -> Generator:
     if ":" not in name:
         raise InvalidParameterError("llm", name, _LLM)
     made = _make("llm", name, options, _LLM)
-    for method in ("invoke", "complete"):
-        if callable(getattr(made, method, None)):
-            ask = getattr(made, method)
-            return lambda prompt: _text_of(ask(prompt))
-    if not callable(made):
+    methods = (getattr(made, method, None) for method in ("invoke", "complete"))
+    ask = next(filter(callable, methods), made)
+    if not callable(ask):
         raise InvalidParameterError("llm", name, _LLM)
-    return lambda prompt: _text_of(made(prompt))
+    return ImportedModel(name, ask, secrets_of(options))
 
 
 def load_language_model(name: str, options: Mapping[str, Any]) -> LanguageModel:
@@ -110,7 +146,7 @@ def _make(parameter: str, path: str, options: Mapping[str, Any], allowed: str) -
     try:
         return found(**options)
     except Exception as error:
-        remedy = f"It could not be made: {error}"
+        remedy = f"It could not be made: {one_line(str(error), secrets_of(options))}"
         raise InvalidParameterError(parameter, path, allowed, remedy) from error
 
 

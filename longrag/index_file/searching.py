@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, TypeAlias, get_args
 
-from longrag.calls import Embed, Generate, Request, run
+from longrag.calls import Embed, Request, run
 from longrag.errors import InvalidParameterError
 from longrag.index_file.catalog import Catalog, read_catalog
 from longrag.index_file.models import LSA, Generator, load_embedder
 from longrag.index_file.parts import File, open_lsa, open_tree, open_units
 from longrag.index_file.places import Place, locate
 from longrag.index_file.quotes import Quote, quote_passages
+from longrag.index_file.writing import find_quotes, write_answer
 from longrag.indices.corpus import CorpusIndex
 from longrag.indices.corpus_order import order_of
 from longrag.indices.tree import TreeIndex
+from longrag.models.text_model import Show
 from longrag.retrieval.reading import check_token_budget
 from longrag.retrieval.tree_search import TreeScorer, collapsed
 from longrag.retrieval.units import check_k, embed_query
-from longrag.synthesis.two_turn import read
 from longrag.types import Chunk, Document, LongUnit, Member, RetrievedNode, RetrievedUnit
 
 Source: TypeAlias = Literal["units", "tree", "both", "evidence"]
@@ -205,7 +205,14 @@ class IndexFile:
             return nodes
         return [*self._units(question, rest, k, "units"), *nodes]
 
-    def ask(self, question: str, *, generate: Generator | None = None, **search: Any) -> Answered:
+    def ask(
+        self,
+        question: str,
+        *,
+        generate: Generator | None = None,
+        show: Show | None = None,
+        **search: Any,
+    ) -> Answered:
         """Answer a question from what is found for it.
 
         Args:
@@ -213,11 +220,14 @@ class IndexFile:
             generate: the language model. None quotes passages in its place: the answer is then
                 the fact that the question asks for, or else the best passage, or a sentence which
                 says that the documents do not answer.
+            show: is given the language model's answer piece by piece, as far as it is certain: what
+                it was given is, put together, the answer.
             search: the arguments of ``search``.
 
         Raises:
             InvalidParameterError: an argument is not allowed.
             GenerationError: the language model gave no text.
+            ModelCallError: the language model could not be called, or broke off.
         """
         found = self.search(question, **search)
         retrieved = [one.unit for one in found]
@@ -227,9 +237,9 @@ class IndexFile:
                 question, retrieved, self.documents, read_besides=besides
             )
             return Answered(question, answer, quotes, tuple(found))
-        written = run(read(question, retrieved), _answerer(generate))
-        lines = _quoted(written.long_answer, retrieved, self.documents)
-        return Answered(question, written.answer, tuple(lines), tuple(found))
+        answer = write_answer(question, retrieved, generate, show)
+        quotes = tuple(find_quotes(answer, retrieved, self.documents))
+        return Answered(question, answer, quotes, tuple(found))
 
     def _check_embedder(self) -> None:
         name = self._catalog.embedder
@@ -281,40 +291,6 @@ class IndexFile:
 def _missing(path: File, part: str) -> InvalidParameterError:
     remedy = f"Run `longrag index` with --build {part}, or leave out --search."
     return InvalidParameterError("source", part, f"something that {path} has", remedy)
-
-
-def _answerer(generate: Generator) -> Any:
-    def answer(request: Request) -> str:
-        if not isinstance(request, Generate):
-            raise NotImplementedError(type(request).__name__)
-        return generate(request.prompt)
-
-    return answer
-
-
-def _quoted(
-    answer: str, retrieved: Sequence[RetrievedUnit], documents: Mapping[str, Document]
-) -> Iterator[Quote]:
-    """Yield the lines of a model's answer, with a place where one alone has these words."""
-    for line in filter(None, map(str.strip, answer.splitlines())):
-        hits = [
-            (member, match.start())
-            for one in retrieved
-            for member in one.unit.members
-            for match in re.finditer(re.escape(line), one.unit.text[member.start : member.end])
-        ]
-        if len(hits) != 1:
-            yield Quote(line, None)
-            continue
-        ((member, at),) = hits
-        yield Quote(line, _place(member, at, at + len(line), documents))
-
-
-def _place(member: Member, start: int, end: int, documents: Mapping[str, Document]) -> Place | None:
-    """Return the place of characters that are counted from the start of a member."""
-    if not member.placed:
-        return None
-    return locate(documents[member.doc_id], member.doc_start + start, member.doc_start + end)
 
 
 def _as_found(

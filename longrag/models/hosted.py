@@ -1,8 +1,9 @@
-"""Refuses models that cannot be constrained to a corpus, and says what is needed instead."""
+"""The URLs of servers; and models that cannot be constrained to a corpus, which are refused."""
 
 from __future__ import annotations
 
 from inspect import getattr_static
+from ipaddress import ip_address
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -40,32 +41,63 @@ _HOSTED: Final = (
 _MEMBERS: Final = ("name", "tokenizer", "end_ids", "context_window", "prompt_ids", "session")
 
 
-def check_base_url(base_url: object) -> str:
+def check_server_url(base_url: object, allowed: str, remedy: str = "") -> str:
     """Return the URL of a server without its last slash.
 
+    Args:
+        base_url: what was given.
+        allowed: what it must be, for the error.
+        remedy: what to do where it is not even a string, for the error.
+
     Raises:
-        InvalidParameterError: not the URL of a server, or that of a hosted API known to return too
-            little.
+        InvalidParameterError: not the URL of a server, or one that may hold a password.
     """
-    allowed = "the URL of a vLLM server, such as 'http://localhost:8000/v1'"
     if not isinstance(base_url, str):
-        raise InvalidParameterError("base_url", _type_name(base_url), allowed, NEEDED)
-    parts = urlsplit(base_url)
-    host = (parts.hostname or "").rstrip(".")
-    for part, there in (("user", "@" in parts.netloc), ("query", parts.query)):
+        raise InvalidParameterError("base_url", _type_name(base_url), allowed, remedy)
+    try:
+        parts = urlsplit(base_url)
+        host, _ = (parts.hostname or "").rstrip("."), parts.port
+    except ValueError as error:
+        raise InvalidParameterError("base_url", "a URL that cannot be read", allowed) from error
+    for part, there in (("user", "@" in base_url), ("query", parts.query or parts.fragment)):
         if there:
             # The URL is not repeated: it may hold a password.
             raise InvalidParameterError(
                 "base_url",
                 f"a URL with a {part}",
                 f"{allowed}, without a {part}",
-                "Give api_key instead.",
+                "Give api_key (of a command: --api-key-env) instead.",
             )
-    if parts.scheme not in ("http", "https") or not host:
+    readable = base_url.isprintable() and " " not in base_url
+    if parts.scheme not in ("http", "https") or not host or not readable:
         raise InvalidParameterError("base_url", base_url, allowed)
+    return base_url.rstrip("/")
+
+
+def check_base_url(base_url: object) -> str:
+    """Return the URL of a vLLM server without its last slash.
+
+    Raises:
+        InvalidParameterError: not the URL of a server, or that of a hosted API known to return too
+            little.
+    """
+    allowed = "the URL of a vLLM server, such as 'http://localhost:8000/v1'"
+    url = check_server_url(base_url, allowed, NEEDED)
+    host = (urlsplit(url).hostname or "").rstrip(".")
     if any(host == known or host.endswith(f".{known}") for known in _HOSTED):
         raise InvalidParameterError("base_url", base_url, allowed, NEEDED)
-    return base_url.rstrip("/")
+    return url
+
+
+def is_loopback(url: str) -> bool:
+    """Tell whether a URL names this machine, so that what is sent to it crosses no network."""
+    host = (urlsplit(url).hostname or "").rstrip(".")
+    if host == "localhost" or host.endswith(".localhost"):
+        return True
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return False
 
 
 def check_language_model(language_model: object) -> None:

@@ -220,6 +220,18 @@ def check_one_turn_max_tokens(value: int) -> int:
     return value
 
 
+def first_turn(question: str, context: str, template: str = LONG_ANSWER) -> tuple[str, PromptEcho]:
+    """Return the prompt of the first turn, and what of a reply would only repeat it.
+
+    Args:
+        question: the question.
+        context: the text of a ``FittedContext``.
+        template: a prompt with the slots ``{context}`` and ``{question}``.
+    """
+    prompt = template.format(context=context, question=quote(question))
+    return prompt, PromptEcho.of(template.format(context="", question=""), question)
+
+
 def read(
     question: str,
     retrieved: Sequence[RetrievedUnit],
@@ -247,9 +259,7 @@ def read(
         reader_documents(retrieved), max_tokens=max_tokens, count_tokens=count_tokens
     )
     one_turn = fitted.tokens <= one_turn_max_tokens
-    template = EXTRACT_ANSWER if one_turn else LONG_ANSWER
-    prompt = template.format(context=fitted.text, question=quote(question))
-    echo = PromptEcho.of(template.format(context="", question=""), question)
+    prompt, echo = first_turn(question, fitted.text, EXTRACT_ANSWER if one_turn else LONG_ANSWER)
     long_answer = clean_answer((yield from _generate(prompt, retrieved)), echo=echo)
     if one_turn or not long_answer:
         return ReaderAnswer(long_answer or empty_answer, long_answer, fitted.dropped_doc_ids)

@@ -1,0 +1,132 @@
+"""What is printed where a language model writes: its answer as it comes, sources, tokens used."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import TracebackType
+from typing import Any, Final
+
+from longrag.cli.arguments import print_json, printable
+from longrag.errors import ModelCallError, SummaryError
+from longrag.index_file.progress import Progress
+from longrag.index_file.searching import Answered
+from longrag.models.text_model import TextModel
+
+_PAGES_SHOWN: Final = 6
+_GO_ON: Final = "The summaries that were made are kept: the same command goes on from there."
+
+
+class Answering:
+    """Shows that a question is being answered, then the answer as it comes.
+
+    Args:
+        progress: shows the waiting, and is ended before the first piece.
+        quiet: whether nothing is printed.
+    """
+
+    def __init__(self, progress: Progress, *, quiet: bool) -> None:
+        self._progress, self._quiet = progress, quiet
+        self._waits = self._begun = False
+
+    def __enter__(self) -> Answering:
+        """Begin to wait."""
+        self._progress.start("asking")
+        self._waits = True
+        return self
+
+    def show(self, piece: str) -> None:
+        """Print a piece of the answer."""
+        if self._quiet:
+            return
+        self._end_waiting()
+        self._begun = True
+        print(printable(piece), end="", flush=True)
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """End the line of the answer, also of one that broke off."""
+        self._end_waiting()
+        if self._begun and not isinstance(error, BrokenPipeError):
+            print(flush=True)
+
+    def _end_waiting(self) -> None:
+        if self._waits:
+            self._progress.finish()
+            self._waits = False
+
+
+def tell_written(answered: Answered, record: dict[str, Any] | None, model: TextModel) -> None:
+    """Print what belongs to an answer that was shown: quotes, sources and tokens.
+
+    Args:
+        answered: the answer.
+        record: is printed as one JSON object with the tokens, in place of all this; None prints
+            for a person.
+        model: wrote the answer.
+    """
+    if record is not None:
+        print_json({**record, **usage_record(model)})
+        return
+    print(printable("\n".join(_sources(answered))))
+    tell_usage(model)
+
+
+def tell_usage(model: TextModel | None) -> None:
+    """Print the tokens that a model used, if it was called."""
+    if model is None:
+        return
+    used = model.take_usage()
+    for note in used.notes:
+        print(f"note: {note}", file=sys.stderr)
+    if used.calls:
+        calls = "" if used.calls == 1 else f" in {used.calls:,} calls"
+        estimated = ", by our estimate" if used.estimated else ""
+        print(
+            f"{model.label}: {used.prompt_tokens:,} tokens read, {used.reply_tokens:,}"
+            f" written{calls}{estimated}"
+        )
+
+
+def usage_record(model: TextModel | None) -> dict[str, Any]:
+    """Return what a model used as JSON values, by its name; nothing without a model."""
+    if model is None:
+        return {}
+    used = model.take_usage()
+    return {"model": model.label, "usage": used.record(), "notes": list(used.notes)}
+
+
+@contextmanager
+def first_failure() -> Iterator[None]:
+    """Raise the model's own failure in place of all the summaries that could not be made.
+
+    Raises:
+        ModelCallError: the model could not be called.
+    """
+    try:
+        yield
+    except SummaryError as error:
+        if isinstance(cause := error.__cause__, ModelCallError):
+            raise ModelCallError(f"{cause} {_GO_ON}", kind=cause.kind) from error
+        raise
+
+
+def _sources(answered: Answered) -> Iterator[str]:
+    for quote in answered.quotes:
+        yield from ("", *(f"  | {line}" for line in quote.text.splitlines()), f"    {quote.place}")
+    yield ""
+    if answered.found:
+        yield f"from {answered.tokens:,} tokens:"
+    for rank, found in enumerate(answered.found, start=1):
+        pages = dict.fromkeys(place.path for place in found.places)
+        best = "a summary" if found.place is None else str(found.place)
+        others = [page for page in pages if found.place is None or page != found.place.path]
+        more = len(others) - _PAGES_SHOWN
+        named = ", ".join(others[:_PAGES_SHOWN]) + (f" and {more} more" if more > 0 else "")
+        joined = " of " if found.place is None else ", with "
+        yield f"  {rank}. {best}{joined + named if others else ''}"
