@@ -7,12 +7,9 @@ import os
 import sys
 from collections.abc import Sequence
 
-from longrag import __version__
-from longrag.cli import ask, check, check_store, demo, evaluate, explore, index, mcp
-from longrag.cli.arguments import Parser
+from longrag.cli.parser import parse
 from longrag.errors import LongragError
 
-_COMMANDS = (index, ask, explore, evaluate, mcp, demo, check, check_store)
 _INTERRUPTED = 130
 
 
@@ -22,12 +19,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     It is 0; or 1 where nothing was found or a check failed; or 2 for input that cannot be used; or
     130 for a run that was interrupted.
     """
-    parser = Parser(prog="longrag", description="Long-context retrieval on local models.")
-    parser.add_argument("--version", action="version", version=f"longrag {__version__}")
-    commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    for command in _COMMANDS:
-        command.add(commands)
-    options = parser.parse_args(arguments)
+    options = parse(sys.argv[1:] if arguments is None else arguments)
     # Libraries that load weights would draw bars into what is asked to be quiet.
     os.environ.setdefault("TQDM_DISABLE", "1")
     # numba would take these from a file in the current folder, and run the machine code it kept.

@@ -26,7 +26,6 @@ def add(commands: Any) -> None:
     """Describe the command."""
     parser: argparse.ArgumentParser = commands.add_parser(
         "ask",
-        help="answer a question from an index file",
         description="Answer a question from an index file, with the places it is from.",
     )
     parser.add_argument("question", help="the question, in quotes")

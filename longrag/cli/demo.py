@@ -12,7 +12,8 @@ from longrag.errors import InvalidParameterError, MissingExtraError
 from longrag.ingestion.resolving import resolve_links
 from longrag.ingestion.sources import read_documents
 from longrag.ingestion.units import embedding_text, long_units
-from longrag.models.embedder import Embedder, LsaEmbedder, MiniLmEmbedder
+from longrag.models.embedder import Embedder, LsaEmbedder
+from longrag.models.minilm.embedder import MiniLmEmbedder
 from longrag.retrieval.units import embed_units, retrieve
 from longrag.synthesis.extractive import answer_prompt
 from longrag.synthesis.two_turn import ReaderAnswer, read
@@ -21,9 +22,7 @@ from longrag.types import Chunk, Document, LongUnit, RetrievedUnit
 
 def add(commands: Any) -> None:
     """Describe the command."""
-    parser: argparse.ArgumentParser = commands.add_parser(
-        "demo", help="answer questions about a folder of documents"
-    )
+    parser: argparse.ArgumentParser = commands.add_parser("demo")
     parser.add_argument("path", help="a folder, or one file, of Markdown, HTML or text")
     parser.add_argument("question", nargs="+", help="one question, or several in quotes")
     parser.add_argument("--k", type=int, default=4, help="units to retrieve (default 4)")

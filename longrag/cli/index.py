@@ -34,7 +34,6 @@ def add(commands: Any) -> None:
     """Describe the command."""
     parser: argparse.ArgumentParser = commands.add_parser(
         "index",
-        help="index a folder into one file, or bring the file up to date",
         description="Index a folder of Markdown, HTML, text and PDF into one file. A second run "
         "takes in what has changed since.",
     )

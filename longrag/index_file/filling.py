@@ -15,14 +15,15 @@ from longrag.calls import run
 from longrag.errors import InvalidParameterError
 from longrag.index_file.answering import Answers, FittedLater
 from longrag.index_file.catalog import Catalog, CatalogTable, only_writer
-from longrag.index_file.models import LSA, MINILM, Generator
+from longrag.index_file.models import LSA, Generator, is_minilm
 from longrag.index_file.parts import File, fit_lsa, open_tree, open_units, remove_parts
 from longrag.index_file.progress import Progress
 from longrag.index_file.reading import Pages, read_pages
 from longrag.indexing.tree.settings import TreeBuilder
 from longrag.ingestion.builder import UnitBuilder
 from longrag.journal import Journal
-from longrag.models.embedder import Embedder, MiniLmEmbedder
+from longrag.models.embedder import Embedder
+from longrag.models.minilm.embedder import MiniLmEmbedder
 from longrag.types import Document
 
 _CHUNK_SIZE: Final = 256
@@ -62,7 +63,7 @@ class FillSettings:
 
     def catalog(self, path: File) -> Catalog:
         """Return the catalog of a file that is filled with these settings, without its parts."""
-        usual = MiniLmEmbedder.chunk_size if self.embedder == MINILM else _CHUNK_SIZE
+        usual = MiniLmEmbedder.chunk_size if is_minilm(self.embedder) else _CHUNK_SIZE
         size = usual if self.chunk_size is None else self.chunk_size
         # Checks both sizes before any file is read.
         UnitBuilder(max_tokens=self.max_tokens, chunk_size=size)

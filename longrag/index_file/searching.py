@@ -10,7 +10,7 @@ from typing import Any, Final, Literal, TypeAlias, get_args
 from longrag.calls import Embed, Generate, Request, run
 from longrag.errors import InvalidParameterError
 from longrag.index_file.catalog import Catalog, read_catalog
-from longrag.index_file.models import LSA, Generator, load_embedder
+from longrag.index_file.models import LSA, Generator, fits_embedder, load_embedder
 from longrag.index_file.parts import File, open_lsa, open_tree, open_units
 from longrag.index_file.places import Place, locate
 from longrag.indices.corpus import CorpusIndex
@@ -236,7 +236,7 @@ class IndexFile:
 
     def _check_embedder(self) -> None:
         name = self._catalog.embedder
-        if self._given is not None and self._given != name:
+        if self._given is not None and not fits_embedder(self._given, name):
             allowed = f"{name!r}, with which {self.path} was made"
             raise InvalidParameterError("embedder", self._given, allowed)
         if self._given is None and ":" in name:
