@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal, TypeAlias, get_args
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, get_args
 
 from longrag.calls import Embed, Generate, Request, run
 from longrag.errors import InvalidParameterError
@@ -15,13 +15,14 @@ from longrag.index_file.parts import File, open_lsa, open_tree, open_units
 from longrag.index_file.places import Place, locate
 from longrag.indices.corpus import CorpusIndex
 from longrag.indices.corpus_order import order_of
-from longrag.indices.tree import TreeIndex
 from longrag.retrieval.reading import check_token_budget
-from longrag.retrieval.tree_search import TreeScorer, collapsed
 from longrag.retrieval.units import check_k, embed_query
 from longrag.synthesis.extractive import answer_prompt, extract_evidence
 from longrag.synthesis.two_turn import read
 from longrag.types import Chunk, Document, LongUnit, Member, RetrievedNode, RetrievedUnit
+
+if TYPE_CHECKING:
+    from longrag.indices.tree import TreeIndex
 
 Source: TypeAlias = Literal["units", "tree", "both", "evidence"]
 """What is searched: long units, the tree, half a budget of each, or single passages (evidence)."""
@@ -141,7 +142,9 @@ class IndexFile:
         catalog = self.catalog
         if not catalog.units:
             raise _missing(self.path, "units")
-        index: CorpusIndex = self._open(catalog.units, lambda: open_units(self.path, catalog))
+        index: CorpusIndex = self._open(
+            catalog.units, lambda: open_units(self.path, catalog, only_read=True)
+        )
         return index
 
     @property
@@ -274,6 +277,8 @@ class IndexFile:
         return [_as_found(one, kind, view.documents) for one in run(flow, self.embed)]
 
     def _nodes(self, question: str, token_budget: int | None, k: int) -> list[Found]:
+        from longrag.retrieval.tree_search import TreeScorer, collapsed
+
         documents, tree = self.tree.snapshot()
         vector = run(embed_query([question]), self.embed)
         scores = TreeScorer(tree).node_scores(vector)

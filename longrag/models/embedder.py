@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from longrag.errors import IndexFormatError, InvalidParameterError
-from longrag.models.words import STOPWORDS, terms
+from longrag.models.words import content_words
 
 Role = Literal["query", "document"]
 Vectors = npt.NDArray[np.float32]
@@ -82,9 +82,9 @@ class LsaEmbedder:
         self._vocabulary: dict[str, int] = {}
         self._weights = np.zeros(0)
         self._components: npt.NDArray[Any] = np.zeros((1, 0))
-        if not any(_stems(text) for text in corpus):
+        if not any(content_words(text) for text in corpus):
             return
-        vectorizer = TfidfVectorizer(analyzer=_stems, sublinear_tf=True)
+        vectorizer = TfidfVectorizer(analyzer=content_words, sublinear_tf=True)
         weights = vectorizer.fit_transform(corpus)
         self._vocabulary = {word: int(n) for word, n in vectorizer.vocabulary_.items()}
         self._weights = vectorizer.idf_
@@ -116,7 +116,9 @@ class LsaEmbedder:
 
     def _weigh(self, text: str) -> tuple[list[int], npt.NDArray[np.float64]]:
         """Return the words of a text that the corpus has, in order, and their unit weights."""
-        counts = Counter(self._vocabulary[one] for one in _stems(text) if one in self._vocabulary)
+        counts = Counter(
+            self._vocabulary[one] for one in content_words(text) if one in self._vocabulary
+        )
         words = sorted(counts)
         if not words:
             return words, np.zeros(0)
@@ -158,7 +160,3 @@ class LsaEmbedder:
         except (KeyError, TypeError, ValueError) as error:
             raise IndexFormatError(f"the saved embedder is damaged: {error}") from error
         return embedder
-
-
-def _stems(text: str) -> list[str]:
-    return [term for term, (i, j) in terms(text) if text[i:j].casefold() not in STOPWORDS]
