@@ -173,6 +173,8 @@ def _gelu(rows: Matrix) -> None:
         factor += _NORMAL[0]
         factor *= some
         np.negative(factor, out=factor)
-        np.exp(factor, out=factor)
+        with np.errstate(over="ignore"):
+            # Divided by infinity, a large negative number is nothing.
+            np.exp(factor, out=factor)
         factor += np.float32(1)
         some /= factor
