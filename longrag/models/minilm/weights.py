@@ -190,7 +190,8 @@ def _fields(message: memoryview) -> Iterator[tuple[int, Any]]:
     at, end = 0, len(message)
     while at < end:
         key, at = _integer(message, at)
-        kind, value = key & 7, None
+        kind = key & 7
+        value: Any
         if kind == 0:
             value, at = _integer(message, at)
         else:
