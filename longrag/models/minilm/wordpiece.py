@@ -1,4 +1,7 @@
-"""Words cut into the pieces of BERT's uncased vocabulary."""
+"""Words cut into the pieces of BERT's uncased vocabulary.
+
+The vocabulary is Google's, under the Apache License 2.0, which is in ``vocabulary.LICENSE``.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ _UNKNOWN: Final = "[UNK]"
 _INSIDE: Final = "##"
 _LONGEST_WORD: Final = 100
 _WORDS_REMEMBERED: Final = 1 << 16
-# The blocks of Unicode whose characters are words of their own.
+# The blocks of Unicode each character of which is a word.
 _IDEOGRAPHS: Final = (
     (0x3400, 0x4DBF),
     (0x4E00, 0x9FFF),
