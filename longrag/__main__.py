@@ -7,7 +7,7 @@ import os
 import sys
 from collections.abc import Sequence
 
-from longrag import __version__
+from longrag.cli.parser import parse
 from longrag.errors import LongragError
 
 _INTERRUPTED = 130
@@ -30,15 +30,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             stream.reconfigure(errors="replace")
     try:
         # Imports take a while, in which a run may be interrupted too.
-        from longrag.cli import ask, chat, check, check_store, demo, doctor, evaluate, explore, index, mcp
-        from longrag.cli.arguments import Parser
-
-        parser = Parser(prog="longrag", description="Long-context retrieval on local models.")
-        parser.add_argument("--version", action="version", version=f"longrag {__version__}")
-        commands = parser.add_subparsers(required=True, metavar="COMMAND")
-        for command in (index, ask, chat, explore, evaluate, mcp, demo, doctor, check, check_store):
-            command.add(commands)
-        options = parser.parse_args(arguments)
+        options = parse(sys.argv[1:] if arguments is None else arguments)
         status: int = options.run(options)
         sys.stdout.flush()
     except LongragError as error:

@@ -188,6 +188,7 @@ class JournalTimeoutError(JournalError, DatabaseTimeoutError):
 class MissingExtraError(LongragError, ImportError):
     """An optional dependency is not installed; the message names the extra that brings it."""
 
-    def __init__(self, feature: str, extra: str) -> None:
-        super().__init__(f"{feature} needs an optional dependency: pip install 'longrag[{extra}]'")
+    def __init__(self, feature: str, extra: str, command: str = "") -> None:
+        command = command or f"pip install 'longrag[{extra}]'"
+        super().__init__(f"{feature} needs an optional dependency: {command}")
         self.extra = extra

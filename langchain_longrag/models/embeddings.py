@@ -6,7 +6,8 @@ from uuid import uuid4
 
 from langchain_core.embeddings import Embeddings
 
-from longrag.models.embedder import Embedder, MiniLmEmbedder
+from longrag.models.embedder import Embedder
+from longrag.models.minilm.embedder import MiniLmEmbedder
 
 
 class LocalEmbeddings(Embeddings):
@@ -18,7 +19,7 @@ class LocalEmbeddings(Embeddings):
     def __init__(self, embedder: Embedder) -> None:
         self._embedder = embedder
         fixed = isinstance(embedder, MiniLmEmbedder)
-        self.identity = type(embedder).__qualname__ if fixed else uuid4().hex
+        self.identity = repr(embedder) if fixed else uuid4().hex
         """Names its vectors in a journal: each embedder that may be fitted has a unique name.
 
         What it embedded is then asked for again by another process, which costs no calls.

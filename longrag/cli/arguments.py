@@ -1,4 +1,4 @@
-"""Arguments that several commands share, and how a bad one is refused."""
+"""Arguments that several commands share."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import json
 import re
 import sys
 from collections.abc import Mapping
-from typing import Any, Final, NoReturn
+from typing import Any, Final
 
 from longrag.cli.model_settings import CONFIG_NAME, find_settings, serve
 from longrag.cli.progress import TerminalProgress
@@ -20,15 +20,6 @@ from longrag.models.text_model import TextModel
 DEFAULT_FILE: Final = "longrag.db"
 
 _CONTROL: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
-
-
-class Parser(argparse.ArgumentParser):
-    """A parser that refuses a bad argument in one line."""
-
-    def error(self, message: str) -> NoReturn:
-        """Print the error and end with status 2."""
-        command = self.prog
-        self.exit(2, f"error: {message}; see `{command} --help`\n")
 
 
 def add_file(parser: argparse.ArgumentParser, *, option: bool) -> None:

@@ -31,7 +31,6 @@ def add(commands: Any) -> None:
     """Describe the command."""
     parser: argparse.ArgumentParser = commands.add_parser(
         "ask",
-        help="answer a question from an index file",
         description="Answer a question from an index file, with the places it is from.",
     )
     parser.add_argument("question", help="the question, in quotes")
@@ -47,6 +46,14 @@ def add_asking(parser: argparse.ArgumentParser) -> None:
         choices=["units", "tree", "both"],
         help="what is searched (default units, or the tree of a file without units)",
     )
+    add_reading(parser)
+    add_embedder(parser, None, "needed where the file was made with an imported embedder")
+    add_llm(parser, "writes the answer; without one passages are quoted")
+    add_output(parser)
+
+
+def add_reading(parser: argparse.ArgumentParser) -> None:
+    """Add what says how much is read, and in which form."""
     parser.add_argument(
         "--evidence",
         action="store_true",
@@ -56,9 +63,6 @@ def add_asking(parser: argparse.ArgumentParser) -> None:
         "--token-budget", type=int, default=8000, help="tokens that are read (default 8000)"
     )
     parser.add_argument("--k", type=int, default=8, help="most units or nodes (default 8)")
-    add_embedder(parser, None, "needed where the file was made with an imported embedder")
-    add_llm(parser, "writes the answer; without one passages are quoted")
-    add_output(parser)
 
 
 def run(options: argparse.Namespace) -> int:

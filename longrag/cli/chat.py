@@ -19,7 +19,6 @@ def add(commands: Any) -> None:
     """Describe the command."""
     parser: argparse.ArgumentParser = commands.add_parser(
         "chat",
-        help="answer several questions from an index file, one a line",
         description="Answer the questions that are typed or piped in, one a line, until an empty"
         " line or Ctrl-D. Each stands alone: what was asked and answered before is not remembered.",
     )

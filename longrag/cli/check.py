@@ -13,7 +13,6 @@ def add(commands: Any) -> None:
     """Describe the command."""
     parser: argparse.ArgumentParser = commands.add_parser(
         "check",
-        help="look for damage in an index, a journal or a saved folder",
         description="Read everything in a file, a database or a saved folder, and say what of it is"
         " damaged or belongs to nothing. The status is 0 where it is sound, 1 where something was"
         " found and is not repaired, 2 where it cannot be read at all.",

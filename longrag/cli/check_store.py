@@ -10,9 +10,7 @@ from longrag.stores.checks import check_named_store
 
 def add(commands: Any) -> None:
     """Describe the command."""
-    parser: argparse.ArgumentParser = commands.add_parser(
-        "check-store", help="check a vector store of your own"
-    )
+    parser: argparse.ArgumentParser = commands.add_parser("check-store")
     parser.add_argument("framework", help="llama-index or langchain")
     parser.add_argument("factory", help="module:function, which returns a new, empty store")
     parser.set_defaults(run=run)

@@ -1,113 +1,59 @@
-"""``longrag demo PATH QUESTION``: an answer with its sources, without an index that is kept."""
+"""``longrag demo PATH QUESTION``: answers with their sources, without an index that is kept."""
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+import tempfile
+from functools import partial
+from pathlib import Path
 from typing import Any
 
-from longrag.calls import Embed, Flow, Generate, Request
-from longrag.calls import run as run_flow
-from longrag.cli.arguments import add_patterns
-from longrag.errors import InvalidParameterError, MissingExtraError
-from longrag.ingestion.resolving import resolve_links
-from longrag.ingestion.sources import read_documents
-from longrag.ingestion.units import embedding_text, long_units
-from longrag.models.embedder import Embedder, LsaEmbedder, MiniLmEmbedder
-from longrag.retrieval.units import embed_units, retrieve
-from longrag.synthesis.extractive import answer_prompt
-from longrag.synthesis.two_turn import ReaderAnswer, read
-from longrag.types import Chunk, Document, LongUnit, RetrievedUnit
+from longrag.cli.arguments import (
+    add_embedder,
+    add_output,
+    add_patterns,
+    printable,
+    progress,
+    read_options,
+)
+from longrag.cli.ask import add_reading, answer
+from longrag.cli.index import tell_skipped
+from longrag.index_file.filling import FillSettings, fill
+from longrag.index_file.models import AUTO, load_embedder, name_embedder
+from longrag.index_file.searching import IndexFile
 
 
 def add(commands: Any) -> None:
     """Describe the command."""
     parser: argparse.ArgumentParser = commands.add_parser(
-        "demo", help="answer questions about a folder of documents"
+        "demo", description="Answer questions about a folder without keeping an index."
     )
-    parser.add_argument("path", help="a folder, or one file, of Markdown, rst, HTML or text")
+    parser.add_argument("path", help="a folder, or one file")
     parser.add_argument("question", nargs="+", help="one question, or several in quotes")
-    parser.add_argument("--k", type=int, default=4, help="units to retrieve (default 4)")
-    parser.add_argument("--max-tokens", type=int, default=4096, help="largest unit (default 4096)")
-    parser.add_argument(
-        "--embedder",
-        choices=["auto", "lsa", "minilm"],
-        default="auto",
-        help="auto takes MiniLM when the extra 'local' is installed, else LSA",
-    )
+    add_reading(parser)
+    add_embedder(parser, AUTO, "as for `longrag index` (default auto)")
     add_patterns(parser)
-    parser.set_defaults(run=run)
+    add_output(parser)
+    parser.set_defaults(run=run, search=None)
 
 
 def run(options: argparse.Namespace) -> int:
-    """Answer the questions."""
-    documents = read_documents(
-        options.path, include=options.include or (), exclude=options.exclude or ()
+    """Answer the questions; the status is 1 when nothing was found for one."""
+    name = name_embedder(options.embedder)
+    given = read_options("embedder-options", options.embedder_options)
+    settings = FillSettings(
+        embedder=name,
+        load_embedder=partial(load_embedder, name, given),
+        include=options.include,
+        exclude=options.exclude,
     )
-    report = resolve_links(documents)
-    minilm = _minilm(options.embedder)
-    units, chunks = long_units(
-        documents,
-        report.links,
-        max_tokens=options.max_tokens,
-        chunk_size=minilm.chunk_size if minilm else 256,
-    )
-    if not chunks:
-        raise InvalidParameterError("path", options.path, "a place with some text in it")
-    embedder = minilm or LsaEmbedder([embedding_text(chunk) for chunk in chunks])
-    print(
-        f"{len(documents)} documents, {len(report.links)} links between them"
-        f" ({len(report.unresolved)} unresolved), {len(units)} units, {len(chunks)} chunks;"
-        f" {type(embedder).__name__}, extractive reader"
-    )
-    for question in options.question:
-        flow = _answer(units, chunks, question, options.k)
-        answer, found = run_flow(flow, lambda request: _local(request, embedder))
-        _show(question, answer, found, documents)
-    return 0
-
-
-def _minilm(choice: str) -> MiniLmEmbedder | None:
-    if choice == "lsa":
-        return None
-    try:
-        return MiniLmEmbedder()
-    except MissingExtraError:
-        if choice == "minilm":
-            raise
-        return None
-
-
-def _answer(
-    units: Sequence[LongUnit], chunks: Sequence[Chunk], question: str, k: int
-) -> Flow[tuple[ReaderAnswer, list[RetrievedUnit]]]:
-    index = yield from embed_units(units, chunks)
-    found = yield from retrieve([question], index, k=k)
-    return (yield from read(question, found)), found
-
-
-def _local(request: Request, embedder: Embedder) -> object:
-    match request:
-        case Embed():
-            return embedder(request.texts, request.role)
-        case Generate():
-            return answer_prompt(request.prompt)
-        case _:
-            raise NotImplementedError(type(request).__name__)
-
-
-def _show(
-    question: str,
-    answer: ReaderAnswer,
-    found: Sequence[RetrievedUnit],
-    documents: Sequence[Document],
-) -> None:
-    titles = {document.id: document.title for document in documents}
-    print(f"\nQ: {question}\nA: {answer.answer}")
-    if answer.long_answer and answer.long_answer != answer.answer:
-        print("\n".join(f"   | {line}" for line in answer.long_answer.splitlines()))
-    for rank, unit in enumerate(found, start=1):
-        names = ", ".join(unit.unit.doc_ids[:6])
-        more = f" and {len(unit.unit.doc_ids) - 6} more" if len(unit.unit.doc_ids) > 6 else ""
-        best = titles[unit.best_chunk.doc_id]
-        print(f"   {rank}. {unit.score:.3f}  best in “{best}”  unit of {names}{more}")
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "demo.db"
+        tell_skipped(fill(options.path, file, settings, progress(options)))
+        opened = IndexFile(file, embedder=name if ":" in name else None, options=given)
+        status = 0
+        for number, question in enumerate(options.question):
+            if not options.json:
+                print("\n" * bool(number) + printable(f"# {question}\n"))
+            status = max(status, answer(opened, question, options, None))
+    return status

@@ -34,7 +34,6 @@ def add(commands: Any) -> None:
     """Describe the command."""
     parser: argparse.ArgumentParser = commands.add_parser(
         "doctor",
-        help="tell what is installed, the state of an index file, and the next step",
         description="Tell the versions and extras that are installed, whether an index file can be"
         " asked, whether its folder has changed since, what was skipped and why, and what to do"
         " next. Nothing is changed. The status is 1 where a file cannot be asked.",

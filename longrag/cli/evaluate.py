@@ -21,7 +21,6 @@ def add(commands: Any) -> None:
     """Describe the command."""
     parser: argparse.ArgumentParser = commands.add_parser(
         "evaluate",
-        help="compare pipelines on questions about your documents, and choose one",
         description="Compare pipelines on questions about your documents, and name the cheapest"
         " that is surely as good as the best but for a margin. A run that was stopped goes on"
         " where it was.",

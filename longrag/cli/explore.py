@@ -25,7 +25,6 @@ def add(commands: Any) -> None:
     """Describe the command."""
     parser: argparse.ArgumentParser = commands.add_parser(
         "explore",
-        help="look at an index in a browser",
         description="Write an index file as one page of HTML that needs no network: its tree, its "
         "units with their links, and the ways of questions.",
     )

@@ -37,7 +37,6 @@ def add(commands: Any) -> None:
     """Describe the command."""
     parser: argparse.ArgumentParser = commands.add_parser(
         "index",
-        help="index a folder into one file, or bring the file up to date",
         description="Index a folder of Markdown, reStructuredText, HTML, notebooks, text and PDF "
         "into one file. A second run takes in what has changed since.",
     )
@@ -104,8 +103,7 @@ def run(options: argparse.Namespace) -> int:
         )
         with first_failure():
             report = fill(options.path, options.file, settings, progress(options))
-    for reason in report.skipped:
-        print(printable(f"skipped {reason}"), file=sys.stderr)
+    tell_skipped(report)
     if options.json:
         record = asdict(report)
         del record["catalog"]
@@ -115,6 +113,12 @@ def run(options: argparse.Namespace) -> int:
         print(_summary(options.file, report))
         tell_usage(model)
     return 0
+
+
+def tell_skipped(report: FillReport) -> None:
+    """Print what was not read, and why."""
+    for reason in report.skipped:
+        print(printable(f"skipped {reason}"), file=sys.stderr)
 
 
 @contextmanager

@@ -22,7 +22,6 @@ def add(commands: Any) -> None:
     """Describe the command."""
     parser: argparse.ArgumentParser = commands.add_parser(
         "mcp",
-        help="serve an index file to agents",
         description="Serve an index file by the Model Context Protocol, over stdio or, with "
         "--http, over streamable HTTP at /mcp. The tools only read.",
     )

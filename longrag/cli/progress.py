@@ -17,15 +17,17 @@ _ERASE: Final = "\r\x1b[K"
 class _Step:
     label: str
     total: int | None
+    work: int | None
     started: float
     done: int = 0
+    worked: int = 0
 
     def line(self) -> str:
         seconds = time.monotonic() - self.started
         if not self.total:
             done = f" {self.done:,}" if self.done else ""
             return f"{self.label}{done}  {_clock(seconds)}"
-        share = min(self.done / self.total, 1)
+        share = min(self.worked / self.work if self.work else self.done / self.total, 1)
         bar = "#" * round(share * _WIDTH)
         left = f"  {_clock(seconds / share - seconds)} left" if share else ""
         return (
@@ -45,15 +47,16 @@ class TerminalProgress(Progress):
         self._steps: list[_Step] = []
         self._drawn = 0.0
 
-    def start(self, label: str, total: int | None = None) -> None:
+    def start(self, label: str, total: int | None = None, work: int | None = None) -> None:
         """Begin a step, and draw it."""
-        self._steps.append(_Step(label, total, time.monotonic()))
+        self._steps.append(_Step(label, total, work, time.monotonic()))
         self._draw()
 
-    def advance(self, parts: int = 1) -> None:
+    def advance(self, parts: int = 1, work: int = 0) -> None:
         """Draw the step, though not more often than can be read."""
         if self._steps:
             self._steps[-1].done += parts
+            self._steps[-1].worked += work
         if time.monotonic() - self._drawn >= _SECONDS_BETWEEN:
             self._draw()
 

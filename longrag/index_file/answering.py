@@ -68,34 +68,35 @@ class Answers:
         if isinstance(self._embed, FittedLater):
             self.embedded += len(texts)
             return self._embed(texts, role)
-        if len(texts) <= _TEXTS_AT_ONCE:
-            rows = self._batch(texts, role)
+        found: list[Any] = [None] * len(texts)
+        if self._paid is not None:
+            found = list(self._paid.get_vectors(texts, role=role))
+        # The time that is left is that of the texts which are not known yet.
+        missing = [number for number, row in enumerate(found) if row is None]
+        if len(missing) <= _TEXTS_AT_ONCE:
+            self._embed_some(texts, missing, found, role)
             self._progress.advance(len(texts))
         else:
-            rows = []
-            with self._progress.step("embedding", len(texts)):
-                for start in range(0, len(texts), _TEXTS_AT_ONCE):
-                    batch = texts[start : start + _TEXTS_AT_ONCE]
-                    rows += self._batch(batch, role)
-                    self._progress.advance(len(batch))
-        return np.stack(rows) if rows else np.empty((0, 1), np.float32)
+            work = sum(len(texts[number]) for number in missing)
+            with self._progress.step("embedding", len(missing), work):
+                for start in range(0, len(missing), _TEXTS_AT_ONCE):
+                    some = missing[start : start + _TEXTS_AT_ONCE]
+                    self._embed_some(texts, some, found, role)
+                    self._progress.advance(len(some), sum(len(texts[number]) for number in some))
+        return np.stack(found) if found else np.empty((0, 1), np.float32)
 
-    def _batch(self, texts: Sequence[str], role: Role) -> list[Any]:
-        known = (
-            [None] * len(texts) if self._paid is None else self._paid.get_vectors(texts, role=role)
-        )
-        missing = [text for text, row in zip(texts, known, strict=True) if row is None]
-        if not missing:
-            return list(known)
-        self.embedded += len(missing)
-        made: Sequence[Any] = list(self._embed(missing, role))
-        if len(made) != len(missing):
-            raise EmbeddingError(
-                f"the embedder returned {len(made)} vectors for {len(missing)} texts"
-            )
+    def _embed_some(
+        self, texts: Sequence[str], numbers: Sequence[int], found: list[Any], role: Role
+    ) -> None:
+        """Put the vectors of some texts in their places."""
+        if not numbers:
+            return
+        some = [texts[number] for number in numbers]
+        self.embedded += len(some)
+        made: Sequence[Any] = list(self._embed(some, role))
+        if len(made) != len(some):
+            raise EmbeddingError(f"the embedder returned {len(made)} vectors for {len(some)} texts")
         if self._paid is not None:
-            made = self._paid.put_vectors(
-                missing, made, role=role, sources=[("page",)] * len(missing)
-            )
-        fresh = iter(made)
-        return [next(fresh) if row is None else row for row in known]
+            made = self._paid.put_vectors(some, made, role=role, sources=[("page",)] * len(some))
+        for number, row in zip(numbers, made, strict=True):
+            found[number] = row

@@ -15,7 +15,7 @@ from longrag.calls import run
 from longrag.errors import InvalidParameterError
 from longrag.index_file.answering import Answers, FittedLater
 from longrag.index_file.catalog import Catalog, CatalogTable, only_writer
-from longrag.index_file.models import LSA, MINILM, Generator
+from longrag.index_file.models import LSA, Generator, is_minilm
 from longrag.index_file.parts import File, fit_lsa, open_tree, open_units, remove_parts
 from longrag.index_file.progress import Progress
 from longrag.index_file.reading import Pages, read_pages
@@ -23,7 +23,8 @@ from longrag.indexing.tree.settings import TreeBuilder
 from longrag.ingestion.builder import UnitBuilder
 from longrag.ingestion.patterns import PathPatterns
 from longrag.journal import Journal
-from longrag.models.embedder import Embedder, MiniLmEmbedder
+from longrag.models.embedder import Embedder
+from longrag.models.minilm.embedder import MiniLmEmbedder
 from longrag.types import Document
 
 _CHUNK_SIZE: Final = 256
@@ -74,7 +75,7 @@ class FillSettings:
             path: what is indexed.
             before: what is in the file, whose patterns are kept where none are given.
         """
-        usual = MiniLmEmbedder.chunk_size if self.embedder == MINILM else _CHUNK_SIZE
+        usual = MiniLmEmbedder.chunk_size if is_minilm(self.embedder) else _CHUNK_SIZE
         size = usual if self.chunk_size is None else self.chunk_size
         # Checks both sizes before any file is read.
         UnitBuilder(max_tokens=self.max_tokens, chunk_size=size)

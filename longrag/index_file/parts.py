@@ -6,33 +6,41 @@ import os
 from collections.abc import Collection, Sequence
 from concurrent.futures import Executor
 from contextlib import suppress
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from longrag.errors import DatabaseError, IndexFormatError
 from longrag.index_file.catalog import Catalog
 from longrag.indexing.database import IndexDatabase, ItemsChange
-from longrag.indexing.tree.settings import TreeBuilder
-from longrag.indexing.tree.summaries import ExtractiveSummarizer, LlmSummarizer
 from longrag.indices.corpus_cache import remove_cache
 from longrag.indices.corpus_database import KIND as UNITS
 from longrag.indices.corpus_database import DatabaseCorpus
-from longrag.indices.tree_database import KIND as TREE
-from longrag.indices.tree_database import DatabaseTree
 from longrag.ingestion.builder import UnitBuilder
 from longrag.models.embedder import LsaEmbedder
 
+if TYPE_CHECKING:
+    from longrag.indices.tree_database import DatabaseTree
+
 File = str | os.PathLike[str]
 
-_KINDS: Final = {"units": UNITS, "tree": TREE, "lsa": "lsa"}
+_KINDS: Final = {"units": UNITS, "tree": "tree", "lsa": "lsa"}
 _FITTED: Final = "fitted"
 
 
-def open_units(file: File, catalog: Catalog, *, executor: Executor | None = None) -> DatabaseCorpus:
-    """Open the long units that the catalog names; they are made if they are missing."""
+def open_units(
+    file: File, catalog: Catalog, *, executor: Executor | None = None, only_read: bool = False
+) -> DatabaseCorpus:
+    """Open the long units that the catalog names; they are made if they are missing.
+
+    Args:
+        file: the index file.
+        catalog: what is in it.
+        executor: cuts pages; None does it in the calling thread.
+        only_read: whether the units are not changed here; they open sooner then.
+    """
     builder = UnitBuilder(
         max_tokens=catalog.max_tokens, chunk_size=catalog.chunk_size, executor=executor
     )
-    return DatabaseCorpus(_database(file, catalog.units), builder)
+    return DatabaseCorpus(_database(file, catalog.units), builder, only_read=only_read)
 
 
 def open_tree(
@@ -46,6 +54,11 @@ def open_tree(
         quoting: whether new summaries quote sentences; otherwise a language model writes them.
         executor: cuts pages and clusters layers; None does it in the calling thread.
     """
+    # A question to units imports nothing that only trees need.
+    from longrag.indexing.tree.settings import TreeBuilder
+    from longrag.indexing.tree.summaries import ExtractiveSummarizer, LlmSummarizer
+    from longrag.indices.tree_database import DatabaseTree
+
     summarizer = ExtractiveSummarizer() if quoting else LlmSummarizer()
     return DatabaseTree(
         _database(file, catalog.tree), TreeBuilder(summarizer=summarizer, executor=executor)

@@ -4,24 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal, TypeAlias, get_args
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, get_args
 
 from longrag.calls import Embed, Request, run
 from longrag.errors import InvalidParameterError
 from longrag.index_file.catalog import Catalog, read_catalog
-from longrag.index_file.models import LSA, Generator, load_embedder
+from longrag.index_file.models import LSA, Generator, fits_embedder, load_embedder
 from longrag.index_file.parts import File, open_lsa, open_tree, open_units
 from longrag.index_file.places import Place, locate
 from longrag.index_file.quotes import Quote, quote_passages
 from longrag.index_file.writing import find_quotes, write_answer
 from longrag.indices.corpus import CorpusIndex
 from longrag.indices.corpus_order import order_of
-from longrag.indices.tree import TreeIndex
 from longrag.models.text_model import Show
 from longrag.retrieval.reading import check_token_budget
-from longrag.retrieval.tree_search import TreeScorer, collapsed
 from longrag.retrieval.units import check_k, embed_query
 from longrag.types import Chunk, Document, LongUnit, Member, RetrievedNode, RetrievedUnit
+
+if TYPE_CHECKING:
+    from longrag.indices.tree import TreeIndex
 
 Source: TypeAlias = Literal["units", "tree", "both", "evidence"]
 """What is searched: long units, the tree, half a budget of each, or single passages (evidence)."""
@@ -133,7 +134,9 @@ class IndexFile:
         catalog = self.catalog
         if not catalog.units:
             raise _missing(self.path, "units")
-        index: CorpusIndex = self._open(catalog.units, lambda: open_units(self.path, catalog))
+        index: CorpusIndex = self._open(
+            catalog.units, lambda: open_units(self.path, catalog, only_read=True)
+        )
         return index
 
     @property
@@ -243,7 +246,7 @@ class IndexFile:
 
     def _check_embedder(self) -> None:
         name = self._catalog.embedder
-        if self._given is not None and self._given != name:
+        if self._given is not None and not fits_embedder(self._given, name):
             allowed = f"{name!r}, with which {self.path} was made"
             raise InvalidParameterError("embedder", self._given, allowed)
         if self._given is None and ":" in name:
@@ -281,6 +284,8 @@ class IndexFile:
         return [_as_found(one, kind, view.documents) for one in run(flow, self.embed)]
 
     def _nodes(self, question: str, token_budget: int | None, k: int) -> list[Found]:
+        from longrag.retrieval.tree_search import TreeScorer, collapsed
+
         documents, tree = self.tree.snapshot()
         vector = run(embed_query([question]), self.embed)
         scores = TreeScorer(tree).node_scores(vector)

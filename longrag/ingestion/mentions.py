@@ -9,6 +9,7 @@ rarest word.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Protocol, TypeAlias, runtime_checkable
@@ -142,7 +143,8 @@ class _Titles:
         found = [
             (at, length, number)
             for at, token in enumerate(tokens)
-            for length in self._lengths.get(token, ())
+            if token in self._lengths
+            for length in self._lengths[token]
             if (number := self.numbers.get(tuple(tokens[at : at + length]))) is not None
         ]
         return np.array(found, np.int32).reshape(-1, 3)
@@ -150,10 +152,10 @@ class _Titles:
     def weigh(self, tokens: Iterable[str]) -> NDArray[np.int32]:
         """Return the words found, and how much oftener in lower case than not; shape (found, 2)."""
         words: dict[int, int] = {}
-        for token in tokens:
+        for token, count in Counter(tokens).items():
             word = token.lower()
             if (number := self.words.get(word)) is not None:
-                words[number] = words.get(number, 0) + (1 if token == word else -1)
+                words[number] = words.get(number, 0) + (count if token == word else -count)
         return np.array(list(words.items()), np.int32).reshape(-1, 2)
 
 

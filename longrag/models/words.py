@@ -162,7 +162,13 @@ def terms(text: str) -> Iterator[tuple[str, Span]]:
 
 def content_words(text: str) -> list[str]:
     """List the terms of a text without function words, with repetitions."""
-    return [term for term, (a, b) in terms(text) if text[a:b].casefold() not in STOPWORDS]
+    return [term for word in _WORD.findall(text) for term in _terms_of(word)]
+
+
+@lru_cache(maxsize=1 << 16)
+def _terms_of(word: str) -> tuple[str, ...]:
+    """Return the terms of a word or of a part of a name, without function words."""
+    return tuple(term for term, (a, b) in terms(word) if word[a:b].casefold() not in STOPWORDS)
 
 
 def name_words(text: str) -> list[str]:
@@ -174,12 +180,12 @@ def name_words(text: str) -> list[str]:
     if text.lower() == text:
         return content_words(text)
     found: list[str] = []
-    for match in _NAME.finditer(text):
-        parts = match.group().split(" ")
+    for name in _NAME.findall(text):
+        parts = name.split(" ")
         # "The", "In" and their like open sentences and are no part of a name.
         while parts and parts[0].casefold() in STOPWORDS:
             del parts[0]
-        found += [word for part in parts if not part[0].islower() for word in content_words(part)]
+        found += [word for part in parts if not part[0].islower() for word in _terms_of(part)]
         if len(parts) > 1:
             found.append(" ".join(parts))
     return found

