@@ -91,6 +91,14 @@ class _Link:
     """Whether the token asked about belongs to an opening marker that must be written."""
 
 
+_Asked: TypeAlias = tuple[tuple[int, ...], Place]
+"""Tokens and how they are read: a key that was closed may go on as the beginning of another."""
+
+
+def _asked(own: Hypothesis) -> _Asked:
+    return own.tokens, own.place
+
+
 @dataclass(slots=True)
 class Questions:
     """The questions of one search, each asked once, about outputs of less than ``length`` tokens.
@@ -103,8 +111,8 @@ class Questions:
     prompt: int
     end_ids: frozenset[int]
     length: int
-    _chains: dict[tuple[int, ...], Sequence[_Link]] = field(default_factory=dict)
-    _live: list[tuple[int, ...]] = field(default_factory=list)
+    _chains: dict[_Asked, Sequence[_Link]] = field(default_factory=dict)
+    _live: list[_Asked] = field(default_factory=list)
     _open: list[_Link] = field(default_factory=list)
 
     def ask(
@@ -126,13 +134,13 @@ class Questions:
 
     def _open_where_due(self) -> None:
         """Note the questions about opening markers that must be written instead of other tokens."""
-        for tokens in self._live:
-            link = next(iter(self._chains[tokens]), None)
+        for asked in self._live:
+            link = next(iter(self._chains[asked]), None)
             if link is None or link.moves.allowed is not None or link.answer is None:
                 continue
             if self.constraint.must_open(link.place, int(link.answer.ids[0])):
-                self._chains[tokens] = list(self._opening(tokens, link.place))
-                self._open += self._chains[tokens]
+                self._chains[asked] = list(self._opening(*asked))
+                self._open += self._chains[asked]
 
     def _opening(self, tokens: tuple[int, ...], place: Place) -> Iterator[_Link]:
         for token in self.constraint.opening_ids:
@@ -151,10 +159,10 @@ class Questions:
             free: how many of the best tokens are wanted in free text.
             inside: how many are wanted in a span.
         """
-        self._live = [own.tokens for own in hypotheses]
-        for own in hypotheses:
-            if own.tokens not in self._chains:
-                chain = self._chains[own.tokens] = list(self._chain(own, free, inside))
+        self._live = [_asked(own) for own in hypotheses]
+        for own, asked in zip(hypotheses, self._live, strict=True):
+            if asked not in self._chains:
+                chain = self._chains[asked] = list(self._chain(own, free, inside))
                 self._open += chain
         # A place may have been answered with an earlier chain.
         self._open_where_due()
@@ -180,13 +188,13 @@ class Questions:
         """Tell whether a hypothesis is in free text, or was ended there by a stop string."""
         if own.place.finished:
             return True
-        chain = self._chains.get(own.tokens)
+        chain = self._chains.get(_asked(own))
         moves = chain[0].moves if chain else self.constraint.moves(own.place)
         return moves.allowed is None
 
     def candidates(self, own: Hypothesis) -> Iterator[tuple[float, int]]:
         """Yield the log-probabilities and tokens that may follow, best first; none when stuck."""
-        chain = self._chains.get(own.tokens)
+        chain = self._chains.get(_asked(own))
         answer = chain[0].answer if chain else None
         if not chain or answer is None:
             return
@@ -211,11 +219,11 @@ class Questions:
 
     def child(self, own: Hypothesis, token: int, logprob: float) -> Hypothesis:
         """Return a hypothesis with one more token, or ended by it."""
-        link, *rest = self._chains.get(own.tokens) or (None,)
+        link, *rest = self._chains.get(_asked(own)) or (None,)
         if rest:
             # Within a chain only one token may follow: this one.
             further = own.after(token, logprob, rest[0].place)
-            self._chains[further.tokens] = rest
+            self._chains[_asked(further)] = rest
             return further
         if token in self.end_ids and self.free(own):
             return own.ended(logprob)
@@ -226,12 +234,12 @@ class Questions:
 
     def in_opening(self, own: Hypothesis) -> bool:
         """Tell whether a hypothesis ends within an opening marker that the search writes."""
-        chain = self._chains.get(own.tokens, ())
+        chain = self._chains.get(_asked(own), ())
         return bool(chain) and chain[0].opening
 
     def forget(self, own: Hypothesis) -> None:
         """Drop the answers about a hypothesis that will not be continued again."""
-        self._chains.pop(own.tokens, None)
+        self._chains.pop(_asked(own), None)
 
 
 def certain(outcomes: Sequence[Hypothesis]) -> int:

@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from longrag.decoding.beam import beam
@@ -167,6 +167,35 @@ def keys_of(table, grammar, **own):
     return outcome
 
 
+LONG_MARKS = ("[[", "]]")
+GOES_ON = st.builds("{} ]]{}".format, st.sampled_from(["a", "b", "ab"]), st.text("ab]", max_size=3))
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    seed=st.integers(0, 10**6),
+    keys=st.lists(st.text("ab", min_size=1, max_size=3) | GOES_ON, min_size=1, unique=True),
+    beam_size=st.integers(1, 6),
+)
+@example(seed=0, keys=["a", "a ]]b"], beam_size=1)
+@example(seed=2, keys=["a", "a ]] b"], beam_size=4)
+def test_a_key_may_go_on_with_a_closing_marker_of_several_tokens(seed, keys, beam_size):
+    index = KeyIndex.from_keys(keys, tokenizer=TOKENIZER, markers=LONG_MARKS)
+    grammar = Constraint(index, TOKENIZER, markers=LONG_MARKS, end_ids=sorted(END))
+    table = model(seed, 3.0)
+    outcome = keys_of(table, grammar, wanted=len(keys) + 1, beam_size=beam_size)
+    expected = []
+    for key in keys:
+        written = TOKENIZER.encode(f" {key} ]]")
+        chain = (table.logprobs((0, *written[:at]))[token] for at, token in enumerate(written))
+        expected.append(sum(chain))
+    assert {own.place.spans[0].state for own in outcome.hypotheses} == {
+        index.find(TOKENIZER.encode(f" {key}")) for key in keys
+    }
+    ordered = sorted(expected, reverse=True)
+    np.testing.assert_allclose([own.score for own in outcome.hypotheses], ordered)
+
+
 @settings(max_examples=40, deadline=None)
 @given(seed=st.integers(0, 10**6), keys=WORDS, beam_size=st.integers(1, 4))
 def test_an_exact_search_never_finds_a_less_probable_key_than_a_beam(seed, keys, beam_size):
@@ -283,7 +312,7 @@ def test_answers_are_kept_about_live_hypotheses_alone():
     class Watched(Questions):
         def about(self, hypotheses, **wanted):
             found = super().about(hypotheses, **wanted)
-            kept.append({tokens for tokens in self._chains} - {own.tokens for own in hypotheses})
+            kept.append({*self._chains} - {(own.tokens, own.place) for own in hypotheses})
             return found
 
     with pytest.MonkeyPatch.context() as patch:
