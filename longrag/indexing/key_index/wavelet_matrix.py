@@ -7,12 +7,12 @@ and the symbols are then split by that bit, zeros first.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import cache
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+
+from longrag.ingestion.adjacency import jit
 
 # Words of 64 bits between two stored counts.
 _BLOCK = 4
@@ -74,22 +74,25 @@ class WaveletMatrix:
 
     def follow(self, lo: int, hi: int, symbol: int) -> tuple[int, int]:
         """Return the rows that one symbol leads to from an interval of rows."""
-        first, last = _kernels().follow(self._arrays, lo, hi, symbol)
+        first, last = jit(_follow, _rank, _ones)(self._arrays, lo, hi, symbol)
         return int(first), int(last)
 
     def distinct(self, lo: int, hi: int) -> tuple[Int64, Int64, Int64]:
         """Return the symbols before an interval of rows, rising, and the rows each leads to."""
-        return _kernels().distinct(self._arrays, lo, hi)
+        found: tuple[Int64, Int64, Int64] = jit(_distinct, _rank, _ones)(self._arrays, lo, hi)
+        return found
 
     def walk(self, rows: Int64, stop: int) -> tuple[Int64, Int64]:
         """Step from each row until ``stop`` is met; returns the rows of ``stop``, and the steps."""
-        return _kernels().walk(self._arrays, np.asarray(rows, np.int64), stop)
+        run = jit(_walk, _step, _rank, _ones)
+        found: tuple[Int64, Int64] = run(self._arrays, np.asarray(rows, np.int64), stop)
+        return found
 
     def read(self, rows: ArrayLike, lengths: ArrayLike) -> tuple[Int64, Int64]:
         """Step from each row the given number of times; return all symbols met, and their rows."""
-        return _kernels().read(
-            self._arrays, np.asarray(rows, np.int64), np.asarray(lengths, np.int64)
-        )
+        first, counts = np.asarray(rows, np.int64), np.asarray(lengths, np.int64)
+        met: tuple[Int64, Int64] = jit(_read, _step, _rank, _ones)(self._arrays, first, counts)
+        return met
 
 
 def _read_only(array: NDArray[Any]) -> NDArray[Any]:
@@ -98,120 +101,103 @@ def _read_only(array: NDArray[Any]) -> NDArray[Any]:
     return view
 
 
-class _Kernels(NamedTuple):
-    follow: Callable[..., tuple[int, int]]
-    distinct: Callable[..., tuple[Int64, Int64, Int64]]
-    walk: Callable[..., tuple[Int64, Int64]]
-    read: Callable[..., tuple[Int64, Int64]]
+def _ones(word: Any) -> Any:
+    word -= (word >> np.uint64(1)) & np.uint64(0x5555555555555555)
+    pairs = np.uint64(0x3333333333333333)
+    word = (word & pairs) + ((word >> np.uint64(2)) & pairs)
+    word = (word + (word >> np.uint64(4))) & np.uint64(0x0F0F0F0F0F0F0F0F)
+    return np.int64((word * np.uint64(0x0101010101010101)) >> np.uint64(56))
 
 
-@cache
-def _kernels() -> _Kernels:  # noqa: C901, PLR0915 - compiled functions that call each other
-    # Importing numba costs a third of a second, and only this form of the index needs it.
-    from numba import njit
+def _rank(bits: Any, ranks: Any, level: int, place: int) -> Any:
+    word = place >> 6
+    start = word // _BLOCK
+    total = np.int64(ranks[level, start])
+    for index in range(start * _BLOCK, word):
+        total += _ones(bits[level, index])
+    if place & 63:
+        below = (np.uint64(1) << np.uint64(place & 63)) - np.uint64(1)
+        total += _ones(bits[level, word] & below)
+    return total
 
-    block = _BLOCK
 
-    @njit(nogil=True)
-    def ones(word):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
-        word -= (word >> np.uint64(1)) & np.uint64(0x5555555555555555)
-        pairs = np.uint64(0x3333333333333333)
-        word = (word & pairs) + ((word >> np.uint64(2)) & pairs)
-        word = (word + (word >> np.uint64(4))) & np.uint64(0x0F0F0F0F0F0F0F0F)
-        return np.int64((word * np.uint64(0x0101010101010101)) >> np.uint64(56))
+def _follow(matrix: Any, lo: Any, hi: Any, symbol: int) -> Any:
+    bits, ranks, zeros, shifts = matrix
+    levels = len(zeros)
+    for level in range(levels):
+        low, high = _rank(bits, ranks, level, lo), _rank(bits, ranks, level, hi)
+        if symbol >> (levels - 1 - level) & 1:
+            lo, hi = zeros[level] + low, zeros[level] + high
+        else:
+            lo, hi = lo - low, hi - high
+        if lo == hi:
+            return np.int64(0), np.int64(0)
+    return lo + shifts[symbol], hi + shifts[symbol]
 
-    @njit(nogil=True)
-    def rank(bits, ranks, level, place):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
-        word = place >> 6
-        start = word // block
-        total = np.int64(ranks[level, start])
-        for index in range(start * block, word):
-            total += ones(bits[level, index])
-        if place & 63:
-            below = (np.uint64(1) << np.uint64(place & 63)) - np.uint64(1)
-            total += ones(bits[level, word] & below)
-        return total
 
-    @njit(nogil=True)
-    def follow(matrix, lo, hi, symbol):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
-        bits, ranks, zeros, shifts = matrix
-        levels = len(zeros)
-        for level in range(levels):
-            low, high = rank(bits, ranks, level, lo), rank(bits, ranks, level, hi)
-            if symbol >> (levels - 1 - level) & 1:
-                lo, hi = zeros[level] + low, zeros[level] + high
-            else:
-                lo, hi = lo - low, hi - high
-            if lo == hi:
-                return np.int64(0), np.int64(0)
-        return lo + shifts[symbol], hi + shifts[symbol]
+def _distinct(matrix: Any, lo: int, hi: int) -> Any:
+    bits, ranks, zeros, shifts = matrix
+    levels = len(zeros)
+    room = max(0, min(hi - lo, len(shifts)))
+    symbols, los, his = (
+        np.empty(room, np.int64),
+        np.empty(room, np.int64),
+        np.empty(room, np.int64),
+    )
+    stack = np.empty((levels + 2, 4), np.int64)
+    stack[0, 0], stack[0, 1], stack[0, 2], stack[0, 3] = 0, lo, hi, 0
+    height, found = (1 if hi > lo else 0), 0
+    while height:
+        height -= 1
+        level, lo, hi, symbol = stack[height]
+        if level == levels:
+            symbols[found] = symbol
+            los[found], his[found] = lo + shifts[symbol], hi + shifts[symbol]
+            found += 1
+            continue
+        low, high = _rank(bits, ranks, level, lo), _rank(bits, ranks, level, hi)
+        if high > low:
+            stack[height, 0], stack[height, 3] = level + 1, 2 * symbol + 1
+            stack[height, 1], stack[height, 2] = zeros[level] + low, zeros[level] + high
+            height += 1
+        if hi - high > lo - low:
+            stack[height, 0], stack[height, 3] = level + 1, 2 * symbol
+            stack[height, 1], stack[height, 2] = lo - low, hi - high
+            height += 1
+    return symbols[:found], los[:found], his[:found]
 
-    @njit(nogil=True)
-    def distinct(matrix, lo, hi):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
-        bits, ranks, zeros, shifts = matrix
-        levels = len(zeros)
-        room = max(0, min(hi - lo, len(shifts)))
-        symbols, los, his = (
-            np.empty(room, np.int64),
-            np.empty(room, np.int64),
-            np.empty(room, np.int64),
-        )
-        stack = np.empty((levels + 2, 4), np.int64)
-        stack[0, 0], stack[0, 1], stack[0, 2], stack[0, 3] = 0, lo, hi, 0
-        height, found = (1 if hi > lo else 0), 0
-        while height:
-            height -= 1
-            level, lo, hi, symbol = stack[height]
-            if level == levels:
-                symbols[found] = symbol
-                los[found], his[found] = lo + shifts[symbol], hi + shifts[symbol]
-                found += 1
-                continue
-            low, high = rank(bits, ranks, level, lo), rank(bits, ranks, level, hi)
-            if high > low:
-                stack[height, 0], stack[height, 3] = level + 1, 2 * symbol + 1
-                stack[height, 1], stack[height, 2] = zeros[level] + low, zeros[level] + high
-                height += 1
-            if hi - high > lo - low:
-                stack[height, 0], stack[height, 3] = level + 1, 2 * symbol
-                stack[height, 1], stack[height, 2] = lo - low, hi - high
-                height += 1
-        return symbols[:found], los[:found], his[:found]
 
-    @njit(nogil=True)
-    def step(matrix, row):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
-        bits, ranks, zeros, shifts = matrix
-        symbol = 0
-        for level in range(len(zeros)):
-            below = rank(bits, ranks, level, row)
-            if bits[level, row >> 6] >> np.uint64(row & 63) & np.uint64(1):
-                symbol, row = 2 * symbol + 1, zeros[level] + below
-            else:
-                symbol, row = 2 * symbol, row - below
-        return symbol, row + shifts[symbol]
+def _step(matrix: Any, row: Any) -> Any:
+    bits, ranks, zeros, shifts = matrix
+    symbol = 0
+    for level in range(len(zeros)):
+        below = _rank(bits, ranks, level, row)
+        if bits[level, row >> 6] >> np.uint64(row & 63) & np.uint64(1):
+            symbol, row = 2 * symbol + 1, zeros[level] + below
+        else:
+            symbol, row = 2 * symbol, row - below
+    return symbol, row + shifts[symbol]
 
-    @njit(nogil=True)
-    def walk(matrix, rows, stop):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
-        found, steps = np.empty(len(rows), np.int64), np.zeros(len(rows), np.int64)
-        for index in range(len(rows)):
-            symbol, row = step(matrix, rows[index])
-            while symbol != stop:
-                steps[index] += 1
-                symbol, row = step(matrix, row)
-            found[index] = row
-        return found, steps
 
-    @njit(nogil=True)
-    def read(matrix, starts, lengths):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
-        total = lengths.sum()
-        symbols, rows = np.empty(total, np.int64), np.empty(total, np.int64)
-        place = 0
-        for index in range(len(starts)):
-            row = starts[index]
-            for _ in range(lengths[index]):
-                symbol, row = step(matrix, row)
-                symbols[place], rows[place] = symbol, row
-                place += 1
-        return symbols, rows
+def _walk(matrix: Any, rows: Int64, stop: int) -> Any:
+    found, steps = np.empty(len(rows), np.int64), np.zeros(len(rows), np.int64)
+    for index in range(len(rows)):
+        symbol, row = _step(matrix, rows[index])
+        while symbol != stop:
+            steps[index] += 1
+            symbol, row = _step(matrix, row)
+        found[index] = row
+    return found, steps
 
-    return _Kernels(follow, distinct, walk, read)
+
+def _read(matrix: Any, starts: Int64, lengths: Int64) -> Any:
+    total = lengths.sum()
+    symbols, rows = np.empty(total, np.int64), np.empty(total, np.int64)
+    place = 0
+    for index in range(len(starts)):
+        row = starts[index]
+        for _ in range(lengths[index]):
+            symbol, row = _step(matrix, row)
+            symbols[place], rows[place] = symbol, row
+            place += 1
+    return symbols, rows

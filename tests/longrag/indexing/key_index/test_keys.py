@@ -560,3 +560,36 @@ def test_equal_builds_are_equal_to_the_byte_whatever_the_hash_seed(capsys):
     )
     assert done.stdout == capsys.readouterr().out
     assert len(set(done.stdout.split())) == 3
+
+
+COUNTS_COMPILATIONS = """
+from longrag.indexing import KeyIndex
+from longrag.indexing.key_index import wavelet_matrix as own
+from longrag.ingestion.adjacency import jit
+
+index = KeyIndex.from_token_ids([[1, 2, 3], [2, 3, 1]], vocab_size=5, mode="fm")
+state = index.find([2, 3])
+assert index.continuations(state).tolist() == [1]
+assert [(one.key.doc_id, one.start) for one in index.sources(state)] == [("0", 1), ("1", 0)]
+helpers = own._rank, own._ones
+kernels = jit(own._follow, *helpers), jit(own._distinct, *helpers)
+kernels += jit(own._walk, own._step, *helpers), jit(own._read, own._step, *helpers)
+print(sum(sum(kernel.stats.cache_misses.values()) for kernel in kernels),
+      sum(sum(kernel.stats.cache_hits.values()) for kernel in kernels))
+"""
+
+
+def test_the_compressed_form_is_compiled_once_and_not_in_each_process(tmp_path):
+    told = [
+        subprocess.run(
+            [sys.executable, "-c", COUNTS_COMPILATIONS],
+            env={**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout.split()
+        for _ in range(2)
+    ]
+    (compiled, found), again = told
+    assert (found, again[0]) == ("0", "0")
+    assert compiled == again[1] != "0"
