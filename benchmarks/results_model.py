@@ -18,6 +18,7 @@ from longrag.index_file.models import load_generator
 
 if TYPE_CHECKING:
     from longrag.models import TransformersLanguageModel
+    from longrag.models.transformers.dtypes import native_dtype
 
 GGUF = "SmolLM2-135M-Instruct.Q4_1.gguf"
 READ = 20
@@ -127,4 +128,4 @@ def _decodable(folder: Path) -> TransformersLanguageModel:
     from longrag.models import TransformersLanguageModel
 
     torch.set_num_threads(1)
-    return TransformersLanguageModel.load(str(folder), gguf_file=GGUF, dtype=torch.bfloat16)
+    return TransformersLanguageModel.load(str(folder), gguf_file=GGUF, dtype=native_dtype())

@@ -41,7 +41,8 @@ from longrag.decoding import RichesDecoder, parse_answer, prior_prompt, riches_p
 from longrag.indexing import KeyIndex
 from longrag.ingestion import sentence_keys, title_keys
 from longrag.models import EmbeddingScorer
-from longrag.models.embedder import MiniLmEmbedder
+from longrag.models.minilm.embedder import MiniLmEmbedder
+from longrag.models.transformers.dtypes import native_dtype
 from longrag.models.transformers.model import TransformersLanguageModel
 from longrag.prompts import RICHES_READER, RICHES_STOP
 from longrag.types import Document
@@ -104,7 +105,7 @@ class Bench:
         kept = given.file.with_suffix(".vectors.npy")
         self.vectors = embed_passages(documents, self.embed, kept)
         self.model = TransformersLanguageModel.load(
-            str(given.model), gguf_file=GGUF, dtype=torch.bfloat16, chat=given.chat
+            str(given.model), gguf_file=GGUF, dtype=native_dtype(), chat=given.chat
         )
         make = title_keys if given.keys == "title" else sentence_keys
         titled = {"with_title": True} if given.keys == "titled" else {}

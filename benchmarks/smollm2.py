@@ -19,6 +19,8 @@ from concurrent.futures import Future
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
+from longrag.models.transformers.dtypes import native_dtype
+
 FOLDER, GGUF = os.environ["LONGRAG_SMOLLM2"], "SmolLM2-135M-Instruct.Q4_1.gguf"
 MAX_TOKENS = 140
 _PATIENCE = 0.2
@@ -26,7 +28,7 @@ _BATCH = 5
 
 # Loaded by the importing thread: weights are not loaded right by several threads at once.
 _tokenizer = AutoTokenizer.from_pretrained(FOLDER, gguf_file=GGUF, padding_side="left")
-_model = AutoModelForCausalLM.from_pretrained(FOLDER, gguf_file=GGUF, dtype=torch.bfloat16).eval()
+_model = AutoModelForCausalLM.from_pretrained(FOLDER, gguf_file=GGUF, dtype=native_dtype()).eval()
 
 _waiting: list[tuple[str, Future[str]]] = []
 _changing = threading.Lock()

@@ -16,6 +16,7 @@ from longrag.models.language_model import Next, Scores
 from longrag.models.tokenizer import utf8
 from longrag.models.transformers.cache import Cache, CacheClass, Network
 from longrag.models.transformers.check import CacheKind, choose_cache
+from longrag.models.transformers.dtypes import is_native
 from longrag.models.transformers.scores import among, anywhere
 from longrag.models.transformers.token_tree import Prefix
 from longrag.models.transformers.tokenizer import TransformersTokenizer
@@ -97,9 +98,12 @@ class TransformersLanguageModel:
 
         Args:
             path_or_name: a folder, or a repository's name.
-            gguf_file: the name of a GGUF file there, whose weights are dequantised into ``dtype``;
-                needs the packages gguf and accelerate.
-            dtype: that of the weights; the one they were saved in by default.
+            gguf_file: the name of a GGUF file there, whose weights are dequantised into ``dtype``
+                (float32 by default); needs the packages gguf and accelerate.
+            dtype: that of the weights. By default the one they were saved in, or float32 where that
+                is a half-precision one that the device has no instructions for: emulated, it takes
+                minutes instead of seconds. ``longrag.models.transformers.dtypes.native_dtype()``
+                is the fastest one of the device.
             device: where the model goes; the processor by default.
             chat: as of the class.
 
@@ -125,6 +129,8 @@ class TransformersLanguageModel:
         model = AutoModelForCausalLM.from_pretrained(
             path_or_name, use_safetensors=True, dtype=dtype if dtype is not None else "auto"
         )
+        if dtype is None and not is_native(model.dtype, device):
+            model = model.to(torch.float32)
         if device is not None:
             model = model.to(device)
         tokenizer = AutoTokenizer.from_pretrained(path_or_name, config=model.config)
