@@ -79,14 +79,14 @@ class CitedCorpus:
             if url := _find_url(known.metadata):
                 citation["url"] = url
         elif source.verbatim:
-            citation["cited_text"] = span.text
+            citation["cited_text"] = span.quote
         citation["extras"] = {
             "doc_id": source.doc_id,
             "start": source.start,
             "end": source.end,
             "passage_id": source.passage_id,
             "verbatim": source.verbatim,
-            "quote": span.text,
+            "quote": span.quote,
             "logprob": span.logprob,
             "proved": span.proved,
             "more_sources": more,
@@ -105,7 +105,7 @@ class CitedCorpus:
             "doc_id": source.doc_id,
             "start_index": start,
             "end_index": end,
-            "quote": span.text,
+            "quote": span.quote,
             "quote_start": source.start,
             "quote_end": source.end,
             "verbatim": source.verbatim,

@@ -157,7 +157,7 @@ class CitedDocuments:
         """Describe where a part of an output comes from."""
         document = self._documents.get(source.doc_id)
         return {
-            "text": document.text[source.start : source.end] if document else span.text,
+            "text": document.text[source.start : source.end] if document else span.quote,
             "title": document.title if document else "",
             "doc_id": source.doc_id,
             "start_char": source.start,
@@ -174,7 +174,7 @@ class CitedDocuments:
             result = NodeWithScore(node=node, score=span.logprob)
             result = results.setdefault(node.node_id, result)
             quote = {
-                "text": span.text,
+                "text": span.quote,
                 "start_char": source.start,
                 "end_char": source.end,
                 "verbatim": source.verbatim,
@@ -219,7 +219,7 @@ def _to_quote_node(source: Source, span: RetrievedSpan) -> TextNode:
     """Make a node of a quote whose document was not given."""
     return TextNode(
         id_=stable_id("quote", source.doc_id, source.start, source.end, span.text),
-        text=span.text,
+        text=span.quote,
         relationships={NodeRelationship.SOURCE: RelatedNodeInfo(node_id=source.doc_id)},
         metadata={"quotes": []},
         excluded_embed_metadata_keys=list(PASSAGE_KEYS),

@@ -349,7 +349,7 @@ class RichesQueryEngine(BaseQueryEngine):
         raw = cast("dict[str, Any]", found.raw)
         output = from_raw(raw)
         answer = parse_answer(output, markers=self._decoder.markers)
-        quotes = "\n".join(span.text for span in output.spans)
+        quotes = "\n".join(span.quote for span in output.spans)
         nodes = self._llm.source_nodes(
             (source, span) for span in output.spans for source in span.sources
         )

@@ -105,6 +105,20 @@ def sources(
     return tuple(_ranked(ordered, query, texts, titles or {}, max_ranked))
 
 
+def written(text: str, found: Sequence[Source], texts: Mapping[str, str]) -> str | None:
+    """Return the words of a quote as the first of its sources that has them writes them.
+
+    What the key begins with and its source does not hold, a title, stays as it is. None if no
+    source holds the words, apart from white space.
+    """
+    for source in found:
+        own = texts.get(source.doc_id, "")[source.start : source.end]
+        line = " ".join(own.split())
+        if line and text.endswith(line) and text[: -len(line)][-1:] in ("", " "):
+            return text[: -len(line)] + own
+    return None
+
+
 def _order(source: Source) -> tuple[str, int, int, str, bool]:
     return source.doc_id, source.start, source.end, source.passage_id, not source.verbatim
 

@@ -58,8 +58,9 @@ class RichesDecoder:
         key_index: made with the model's tokenizer.
         beam_size: hypotheses that are continued at once; 10 in the paper.
         adaptive: write free text greedily, so that the whole beam is used for the spans (§3.3).
-        search: "beam" is the paper's; "exact" writes free text greedily and in each span finds the
-            best key, with proof; "auto" is exact with candidates and a beam without.
+        search: "beam" is the paper's own (§3.1), with candidates and without; "exact" writes free
+            text greedily and in each span finds the best key, with proof; "auto" is exact with
+            candidates and a beam without.
         score: the score by which up to ``MAX_RANKED_KEYS`` candidate keys are compared: the "sum"
             of the log-probabilities of the tokens, their "mean", the sum less the "prior" (see
             ``generate``), or "retriever": the sum less the prior, plus the retriever's and the key

@@ -37,6 +37,10 @@ class RetrievedSpan:
     candidates, by the sum among more keys. ``sources`` are in the order of documents and offsets,
     or ranked. ``rivals``, if asked for, are the keys that lost against this one after the same
     text, best first: keys that the beam closed, or other candidates.
+
+    ``text`` is one line, as keys are. ``source_text`` is the same words as the first source writes
+    them, with its line ends and indentation, behind the title or heading that the key begins with;
+    None where no source has these words or the decoder does not have the documents.
     """
 
     text: str
@@ -46,6 +50,12 @@ class RetrievedSpan:
     sources: tuple[Source, ...]
     proved: bool = False
     rivals: tuple[RetrievedSpan, ...] = ()
+    source_text: str | None = None
+
+    @property
+    def quote(self) -> str:
+        """What is shown as the quote: the source's own characters where they are known."""
+        return self.text if self.source_text is None else self.source_text
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 
-from longrag.decoding.attribution import sources
+from longrag.decoding.attribution import sources, written
 from longrag.decoding.constraint import Constraint
 from longrag.decoding.generation import Delta, Generation, RetrievedSpan, Usage
 from longrag.decoding.search import Hypothesis, Step
@@ -50,21 +50,24 @@ class Writer:
         for number in range(first, len(script.spans)):
             closed, quoted = own.place.spans[number], script.spans[number]
             behind = script.spans[number - 1].end if number else 0
+            text = script.text[quoted.start : quoted.end]
+            found = sources(
+                closed.key_index,
+                closed.state,
+                tokenizer=self.tokenizer,
+                query=f"{self.query} {script.text[behind : quoted.start]}",
+                texts=self.texts,
+                titles=self.titles,
+            )
             yield RetrievedSpan(
-                text=script.text[quoted.start : quoted.end],
+                text=text,
                 start=quoted.start,
                 end=quoted.end,
                 logprob=totals[closed.closed] - totals[closed.start],
-                sources=sources(
-                    closed.key_index,
-                    closed.state,
-                    tokenizer=self.tokenizer,
-                    query=f"{self.query} {script.text[behind : quoted.start]}",
-                    texts=self.texts,
-                    titles=self.titles,
-                ),
+                sources=found,
                 proved=closed in own.proved,
                 rivals=tuple(self._rivals(own, number)),
+                source_text=written(text, found, self.texts),
             )
 
     def _rivals(self, own: Hypothesis, number: int) -> Iterator[RetrievedSpan]:

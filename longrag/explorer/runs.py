@@ -124,7 +124,7 @@ def _output_record(question: str, generation: Generation, offsets: Offsets) -> d
 
 def _span_record(span: RetrievedSpan, offsets: Offsets) -> dict[str, Any]:
     return {
-        "text": span.text,
+        "text": span.quote,
         "logprob": _number(span.logprob),
         "proved": span.proved,
         "sources": [_source_record(one, offsets) for one in span.sources[:_SOURCES]],

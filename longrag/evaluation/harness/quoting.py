@@ -69,7 +69,7 @@ class RichesSystem:
         for span in made.spans:
             passages = [int(source.doc_id) for source in span.sources]
             own = dict.fromkeys(documents[spans[at].document].id for at in passages)
-            found.append(Found(span.text, tuple(own)))
+            found.append(Found(span.quote, tuple(own)))
         return found
 
     def _within(self, found: Sequence[Found]) -> list[Found]:
