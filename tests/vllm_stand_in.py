@@ -46,6 +46,7 @@ class VllmStandIn:
         self.api_key = settings.pop("api_key", None)
         self.mode = settings.pop("mode", "raw_logprobs")
         self.knows_token_ids = settings.pop("knows_token_ids", True)
+        self.in_rust = settings.pop("in_rust", False)
         self.knows_token_names = settings.pop("knows_token_names", True)
         self.tokenizes = settings.pop("tokenizes", True)
         self.bias = settings.pop("bias", {})
@@ -146,8 +147,25 @@ class VllmStandIn:
                 f"Requested sample logprobs of {body['logprobs']}, which is greater than max"
                 f" allowed: {self.max_logprobs}",
             )
+        if self.in_rust:
+            self.check_in_rust(ids, body["logprobs"])
         if ids is not None:
             self.check_ids(ids)
+
+    def check_in_rust(self, ids, asked):
+        """What the front end in Rust refuses beside what the one in Python does."""
+        if asked > self.max_logprobs:
+            raise Refused(
+                400,
+                f"requested logprobs of {asked}, which is greater than max allowed:"
+                f" {self.max_logprobs}",
+            )
+        if ids is not None and asked != len(ids):
+            raise Refused(
+                400,
+                "when both logprobs and logprob_token_ids are set, logprobs must equal"
+                f" len(logprob_token_ids). Got logprobs={asked}, len(logprob_token_ids)={len(ids)}.",
+            )
 
     def check_ids(self, ids):
         if not ids:

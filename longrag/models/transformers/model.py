@@ -115,6 +115,7 @@ class TransformersLanguageModel:
         import torch
         from transformers import AutoModelForCausalLM, AutoTokenizer
 
+        model: Any
         if gguf_file is not None:
             _needs_gguf()
             where = {"gguf_file": gguf_file}

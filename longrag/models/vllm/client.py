@@ -32,9 +32,13 @@ _TRY_AGAIN: Final = (429, 500, 502, 503, 504)
 _LONGEST_WAIT: Final = 60.0
 
 _LIMITS: Final = (
-    ("sample logprobs of", "max_logprobs", "Give that, or start it with --max-logprobs"),
+    ("logprobs of", "max_logprobs", "Give that, or start it with --max-logprobs"),
     ("logprob_token_ids of length", "max_token_ids", "Give that"),
     ("prompt list length", "max_prompts", "Give that, or set VLLM_MAX_COMPLETION_PROMPTS there"),
+)
+_FEWER_IDS: Final = (
+    "Give that, or 0 for a vLLM before 0.26.0, which has no logprob_token_ids, or start it with"
+    " --max-logprobs"
 )
 _UNKNOWN_FIELD: Final = ("unrecognized", "not permitted", "unknown field", "unsupported parameter")
 
@@ -220,6 +224,8 @@ def _refuse_limits(message: str, body: Mapping[str, Any]) -> None:
     }
     for words, parameter, remedy in _LIMITS:
         if words in message:
+            if parameter == "max_logprobs" and "logprob_token_ids" in body:
+                parameter, remedy = "max_token_ids", _FEWER_IDS
             raise InvalidParameterError(
                 parameter,
                 sent[parameter],

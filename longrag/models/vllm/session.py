@@ -152,7 +152,10 @@ class VllmSession:
             request
             for block_ids, members in packed
             for request in self._requests(
-                list(members), logprobs=1, logprob_token_ids=sorted(block_ids)
+                # vLLM's front end in Rust refuses another number here, and the other ignores it.
+                list(members),
+                logprobs=len(block_ids),
+                logprob_token_ids=sorted(block_ids),
             )
         ]
 
@@ -175,8 +178,8 @@ class VllmSession:
             if lacking:
                 raise GenerationError(
                     f"the server did not give the log-probabilities of {len(lacking)} of"
-                    f" {len(wanted)} given ids: it ignores logprob_token_ids. If it is a vLLM from"
-                    " before that field, give max_token_ids=0; otherwise it cannot be constrained."
+                    f" {len(wanted)} given ids: it ignores logprob_token_ids. If it is a vLLM"
+                    " before 0.26.0, give max_token_ids=0; otherwise it cannot be constrained."
                     f" {NEEDED}"
                 )
         return completions

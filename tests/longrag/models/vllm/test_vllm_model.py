@@ -177,6 +177,21 @@ def test_hypotheses_that_may_go_on_alike_share_their_requests_for_ids(serve):
     assert sorted(body["logprob_token_ids"][0] for body in second) == [0, 10, 20]
 
 
+def test_a_front_end_in_rust_is_asked_for_as_many_numbers_as_ids(serve):
+    stand_in, model = serve(server={"in_rust": True}, max_token_ids=20)
+    beam = [Next(0, (place,), 10, allowed=ids(place, place + 20)) for place in range(20)]
+    assert_as_the_table(model, PROMPTS, [*beam, *QUESTIONS])
+    asked = [body for body in stand_in.completions() if "logprob_token_ids" in body]
+    assert len(asked) > 1
+    assert all(body["logprobs"] == len(body["logprob_token_ids"]) for body in asked)
+
+
+def test_a_front_end_in_rust_that_takes_fewer_ids_names_the_setting(serve):
+    _, model = serve(server={"in_rust": True})
+    with pytest.raises(InvalidParameterError, match=r"max_token_ids .*--max-logprobs"):
+        score(model, [[1]], [Next(0, (), 30, allowed=ids(*range(40)))])
+
+
 def test_prompts_beyond_the_limit_are_sent_as_further_requests(serve):
     stand_in, model = serve(server={"max_prompts": 3}, max_prompts=3)
     assert_as_the_table(model, [[1]], [Next(0, (token,), 1) for token in range(7)])
