@@ -163,8 +163,7 @@ class VllmStandIn:
         if ids is not None and asked != len(ids):
             raise Refused(
                 400,
-                "when both logprobs and logprob_token_ids are set, logprobs must equal"
-                f" len(logprob_token_ids). Got logprobs={asked}, len(logprob_token_ids)={len(ids)}.",
+                f"logprobs must equal len(logprob_token_ids). Got {asked} and {len(ids)}.",
             )
 
     def check_ids(self, ids):

@@ -10,25 +10,27 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from statistics import fmean, pstdev
-from typing import Final, Literal, TypeAlias, TypeVar
+from typing import Final, Literal, TypeAlias
 
 import numpy as np
 
 from longrag.decoding.constraint import Constraint
 from longrag.decoding.place import Inside
+from longrag.decoding.relevance import relevance, standard
 from longrag.decoding.search import MAX_RIVALS, Hypothesis, Step
 from longrag.errors import InvalidParameterError
 from longrag.indexing import KeyIndex
 from longrag.models.language_model import Next, Scores
 from longrag.models.rerankers.scorers import Scorer, finite_scores
 
-T = TypeVar("T")
+KeyScore: TypeAlias = Literal["hybrid", "pmi", "prior", "mean", "sum"]
+"""What the candidates' keys are ranked by: the question's words with the retriever's and the key
+scorer's scores ("hybrid", no call of the model); the sum of the log-probabilities of a key's tokens
+and its closing marker less its prior, with the retriever's and the key scorer's scores ("pmi") or
+without ("prior"); their mean; or their sum."""
 
-KeyScore: TypeAlias = Literal["sum", "mean", "prior", "retriever"]
-"""What the candidates' keys are ranked by: the sum of the log-probabilities of a key's tokens and
-its closing marker, their mean, the sum less its prior, or that with the retriever's score and the
-key's own score."""
+COMPARED: Final = ("hybrid", "pmi", "prior")
+"""The scores with which every first quote among candidates is compared with its prior."""
 
 Candidates: TypeAlias = Iterable[str] | Mapping[str, float]
 """The ids of documents or passages, or a mapping from these ids to a retriever's scores."""
@@ -47,6 +49,13 @@ KEY_WEIGHT: Final = 20.0
 
 _ROWS: Final = 1024
 _REMEMBERED: Final = 100_000
+_EQUAL: Final = 1e-9
+
+Tokens: TypeAlias = tuple[int, ...]
+"""The tokens of a key."""
+
+Texts: TypeAlias = Mapping[Tokens, str]
+"""The text of each key, by its tokens."""
 
 Prior: TypeAlias = dict[tuple[int, ...], float]
 """The log-probability of each key after a prompt without a question, by the key's tokens."""
@@ -58,31 +67,46 @@ class Ranking:
 
     Attributes:
         score: the score that ranks them.
-        keys: for the tokens of each key, what the scores of retriever and key scorer add, in
-            natural logarithms; 0 without such scores.
+        keys: for the tokens of each key, its relevance ("hybrid"), or what the scores of retriever
+            and key scorer add, in natural logarithms; 0 without such scores.
         prior_prompt: the number of the prompt without a question, which ends with the opening
             marker.
         prior: the priors computed so far, shared by searches with the same prompt.
+        rivals: how many of the keys that lost are wanted.
     """
 
     score: KeyScore
     keys: Mapping[tuple[int, ...], float]
     prior_prompt: int
     prior: Prior
+    rivals: int = MAX_RIVALS
 
-    @property
-    def needs_prior(self) -> bool:
-        """Whether keys are also scored after the prompt without a question."""
-        return self.score in ("prior", "retriever")
+    def split(
+        self, keys: Sequence[tuple[int, ...]]
+    ) -> tuple[list[tuple[int, ...]], list[tuple[int, ...]]]:
+        """Return the keys among which the model decides, and those ranked behind them.
+
+        By relevance these are the best key and its equals: elsewhere the model is not asked.
+        """
+        if self.score != "hybrid":
+            return list(keys), []
+        ranked = sorted(keys, key=lambda tokens: -self.keys[tokens])
+        best = self.keys[ranked[0]]
+        equal = [tokens for tokens in ranked if self.keys[tokens] >= best - _EQUAL]
+        return equal, ranked[len(equal) : max(len(equal), 1 + self.rivals)]
+
+    def needs_prior(self, keys: Sequence[tuple[int, ...]]) -> bool:
+        """Whether the keys among which the model decides are scored without a question too."""
+        return self.score in ("prior", "pmi") or (self.score == "hybrid" and len(keys) > 1)
 
     def value(self, tokens: tuple[int, ...], total: float) -> float:
-        """Return a key's score, given the sum of its log-probabilities."""
+        """Return the score of a key by the model, given the sum of its log-probabilities."""
         if self.score == "sum":
             return total
         if self.score == "mean":
             return total / (len(tokens) + 1)
-        gain = total - self.prior[tokens]
-        return gain + self.keys[tokens] if self.score == "retriever" else gain
+        gain = total - self.prior.get(tokens, 0.0)
+        return gain + self.keys[tokens] if self.score == "pmi" else gain
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,44 +125,58 @@ class Weighing:
     key_weight: float
 
     def of_keys(
-        self, index: KeyIndex, scores: Mapping[str, float], query: str
-    ) -> dict[tuple[int, ...], float]:
-        """Return for the tokens of each key of an index what is added to its score.
+        self, keys: Texts, passages: Mapping[Tokens, float], query: str
+    ) -> dict[Tokens, float]:
+        """Return for the tokens of each key what is added to the model's score.
 
-        Scores are standardised (mean 0, standard deviation 1), the retriever's over its results and
-        the key scorer's over the keys. A key with several sources gets the best retriever's score.
+        The scores of the key scorer are standardised over the keys, as those of the retriever are
+        over its results.
 
         Args:
-            index: the keys of the candidates.
-            scores: the retriever's, by the ids of documents or passages.
+            keys: the texts of the candidates' keys.
+            passages: of ``standard_passages``.
             query: what the keys are scored against.
 
         Raises:
             RerankError: the key scorer failed, or did not return one number for each key.
         """
-        standard = _standard(scores)
-        least = min(standard.values(), default=0.0)
-        added: dict[tuple[int, ...], float] = {}
-        texts: dict[tuple[int, ...], str] = {}
-        for tokens, key in index.entries():
-            own = [standard[id_] for id_ in (key.doc_id, key.passage_id) if id_ in standard]
-            value = self.retriever_weight * max(own, default=least)
-            added[tokens] = max(value, added.get(tokens, value))
-            texts[tokens] = key.text
-        if self.key_scorer is None or not texts or not query:
+        added = {tokens: self.retriever_weight * value for tokens, value in passages.items()}
+        if self.key_scorer is None or not keys or not query:
             return added
-        found = finite_scores(self.key_scorer(query, list(texts.values())), len(texts))
-        for tokens, value in _standard(dict(zip(texts, found.tolist(), strict=True))).items():
+        found = finite_scores(self.key_scorer(query, list(keys.values())), len(keys))
+        for tokens, value in zip(keys, standard(found.tolist()).tolist(), strict=True):
             added[tokens] += self.key_weight * value
         return added
 
+    def relevance(
+        self, keys: Texts, passages: Mapping[Tokens, float], question: str, quoted: Sequence[str]
+    ) -> dict[Tokens, float]:
+        """Return how well each key serves as the next quote; see ``longrag.decoding.relevance``."""
+        return relevance(keys, passages, question, quoted=quoted, key_scorer=self.key_scorer)
 
-def _standard(scores: Mapping[T, float]) -> dict[T, float]:
-    values = list(scores.values())
-    if len(values) < 2 or not (spread := pstdev(values)):
-        return dict.fromkeys(scores, 0.0)
-    mean = fmean(values)
-    return {id_: (value - mean) / spread for id_, value in scores.items()}
+
+def standard_passages(
+    index: KeyIndex, scores: Mapping[str, float]
+) -> tuple[dict[Tokens, str], dict[Tokens, float]]:
+    """Return the text of each key of an index, and the standard score of its passage.
+
+    A retriever's scores are standardised over its results (mean 0, standard deviation 1). A key
+    with several sources gets the best score; one whose passage has none gets the least.
+
+    Args:
+        index: the keys of the candidates.
+        scores: the retriever's, by the ids of documents or passages.
+    """
+    known = dict(zip(scores, standard(list(scores.values())).tolist(), strict=True))
+    least = min(known.values(), default=0.0)
+    texts: dict[Tokens, str] = {}
+    found: dict[Tokens, float] = {}
+    for tokens, key in index.entries():
+        own = [known[id_] for id_ in (key.doc_id, key.passage_id) if id_ in known]
+        value = max(own, default=least)
+        found[tokens] = max(value, found.get(tokens, value))
+        texts[tokens] = key.text
+    return texts, found
 
 
 def split_candidates(candidates: Candidates) -> tuple[list[str], dict[str, float]]:
@@ -165,22 +203,25 @@ def rank_keys(
 ) -> Generator[Step, Sequence[Scores], Hypothesis | None]:
     """Return a hypothesis whose open span is closed with the best key of the index.
 
-    Every key is scored to its end, so the span is proved: no other key has a better score. Of equal
-    keys the first by its tokens is taken. None if no key fits into ``length`` tokens.
+    Every key that may be the best is scored to its end, so the span is proved: no other key has a
+    better score. Keys of equal relevance are told apart by their gain over the prior, and other
+    equal ones by their tokens. None if no key fits into ``length`` tokens.
     """
     keys = sorted(_open_keys(constraint, start, ranking, length))
     if not keys:
         return None
-    if ranking.needs_prior:
+    keys, others = ranking.split(keys)
+    if ranking.needs_prior(keys):
         missing = [tokens for tokens in keys if tokens not in ranking.prior]
         found = yield from _score(constraint, start, ranking.prior_prompt, (), missing)
         while len(ranking.prior) > _REMEMBERED:
             ranking.prior.pop(next(iter(ranking.prior)))
         ranking.prior.update((tokens, sum(row)) for tokens, (_, row) in found.items())
-    scored = yield from _score(constraint, start, prompt, start.tokens, keys)
+    scored = yield from _score(constraint, start, prompt, start.tokens, [*keys, *others])
     ranked = sorted(keys, key=lambda tokens: -ranking.value(tokens, sum(scored[tokens][1])))
     own, *rivals = (
-        _write(constraint, start, *scored[tokens]) for tokens in ranked[: MAX_RIVALS + 1]
+        _write(constraint, start, *scored[tokens])
+        for tokens in [*ranked, *others][: ranking.rivals + 1]
     )
     own = own.against(len(own.place.spans) - 1, rivals)
     return own._replace(proved=own.proved | {own.place.spans[-1]})

@@ -61,17 +61,21 @@ class RichesDecoder:
         search: "beam" is the paper's own (§3.1), with candidates and without; "exact" writes free
             text greedily and in each span finds the best key, with proof; "auto" is exact with
             candidates and a beam without.
-        score: the score by which up to ``MAX_RANKED_KEYS`` candidate keys are compared: the "sum"
-            of the log-probabilities of the tokens, their "mean", the sum less the "prior" (see
-            ``generate``), or "retriever": the sum less the prior, plus the retriever's and the key
-            scorer's weighted scores. Among more keys, and on a beam, it is always the sum. A span
-            is proved for the score it was chosen by.
-        retriever_weight: natural logarithms added for one standard deviation of the retriever's
-            scores.
-        key_scorer: scores the text of each candidate key against the query, from the second span
-            on with the thought before the span: ``EmbeddingScorer(embedder)``, or any scorer of
-            ``longrag.models``.
-        key_weight: natural logarithms added for one standard deviation of the key scorer's scores.
+        score: the score by which up to ``MAX_RANKED_KEYS`` candidate keys are compared. "hybrid",
+            without a call of the model: the question's words (BM25 among these keys) with the
+            retriever's and the key scorer's scores, and from the second span on the words that the
+            quotes before it lack (see ``longrag.decoding.relevance``); of equal keys the one that
+            is most probable less its prior. Or by the log-probabilities of a key's tokens: their
+            "sum", their "mean", the sum less the "prior" (see ``generate``), or "pmi": that plus
+            the retriever's and the key scorer's weighted scores. Among more keys, and on a beam, it
+            is always the sum. A span is proved for the score it was chosen by.
+        retriever_weight: natural logarithms that "pmi" adds for one standard deviation of the
+            retriever's scores.
+        key_scorer: scores the text of each candidate key against the query ("hybrid" and "pmi";
+            for "pmi" from the second span on with the thought before the span):
+            ``EmbeddingScorer(embedder)``, or any scorer of ``longrag.models``.
+        key_weight: natural logarithms that "pmi" adds for one standard deviation of the key
+            scorer's scores.
         max_new_tokens: the tokens of an output, markers included.
         max_span_tokens: the tokens of one span.
         require_quote: return no output without a quote. If the model does not open a span, the
@@ -80,7 +84,7 @@ class RichesDecoder:
         min_gain: how much more probable the first quote must be after the prompt than after the
             prior prompt (see ``generate``) to be accepted, as a difference of natural logarithms.
             A quote whose span the decoder opened is always compared; among candidates, with
-            ``score`` "prior" or "retriever", every first quote is.
+            ``score`` "hybrid", "pmi" or "prior", every first quote is.
         min_spans: the fewest spans of an output: while there are fewer, the decoder opens one
             where the model would end its line or its output.
         max_thought_tokens: the most tokens of free text before one of these spans.
@@ -106,7 +110,7 @@ class RichesDecoder:
         beam_size: int = 10,
         adaptive: bool = True,
         search: SearchMode = "auto",
-        score: KeyScore = "retriever",
+        score: KeyScore = "hybrid",
         retriever_weight: float = RETRIEVER_WEIGHT,
         key_scorer: Scorer | None = None,
         key_weight: float = KEY_WEIGHT,
@@ -401,7 +405,8 @@ class RichesDecoder:
         prior_ids = [*self._prompt_ids(prior_prompt, length), *opening]
         plans = [
             self._planner.plan(
-                Wanted(number, length, n_best, query, ends, tuple(prior_ids), len(ids)), given
+                Wanted(number, length, n_best, query, ends, tuple(prior_ids), len(ids), rivals),
+                given,
             )
             for number, (query, given) in enumerate(zip(queries, candidates, strict=True))
         ]

@@ -9,6 +9,7 @@ from typing import Any, Final, Literal, TypeAlias
 
 from longrag.decoding.beam import beam
 from longrag.decoding.candidates import (
+    COMPARED,
     MAX_RANKED_KEYS,
     Candidates,
     CandidatesFor,
@@ -17,6 +18,7 @@ from longrag.decoding.candidates import (
     Ranking,
     Weighing,
     split_candidates,
+    standard_passages,
 )
 from longrag.decoding.constraint import Constraint
 from longrag.decoding.driver import Outcome, Stopped, drive
@@ -64,6 +66,7 @@ class Wanted:
     stop: tuple[str, ...]
     prior_ids: tuple[int, ...]
     prior_prompt: int
+    rivals: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +144,7 @@ class Planner:
                 search,
                 prior_prompt=wanted.prior_prompt,
                 min_gain=own.min_gain,
-                every_quote=candidates is not None and own.score in ("prior", "retriever"),
+                every_quote=candidates is not None and own.score in COMPARED,
             )
         return constraint, search
 
@@ -212,14 +215,18 @@ class Planner:
         while len(self._priors) > _KEPT:
             self._priors.pop(next(iter(self._priors)))
 
+        texts, passages = standard_passages(index, scores)
+
         def opened(own: Hypothesis) -> tuple[Constraint, Ranking]:
-            if score == "retriever":
+            keys: dict[tuple[int, ...], float] = dict.fromkeys(texts, 0.0)
+            weighing = self.settings.weighing
+            if score == "hybrid":
+                keys = weighing.relevance(texts, passages, wanted.query, self._quotes(own))
+            elif score == "pmi":
                 # The thought before the first quote only repeats the question in worse words.
                 asked = self._query(wanted, own) if own.place.spans else wanted.query
-                keys = self.settings.weighing.of_keys(index, scores, asked)
-            else:
-                keys = {tokens: 0.0 for tokens, _ in index.entries()}
-            return constraint, Ranking(score, keys, wanted.prior_prompt, prior)
+                keys = weighing.of_keys(texts, passages, asked)
+            return constraint, Ranking(score, keys, wanted.prior_prompt, prior, wanted.rivals)
 
         return constraint, opened
 
@@ -230,6 +237,10 @@ class Planner:
             return self._restricted(wanted, candidates(self._query(wanted, own)))[1](own)
 
         return opened
+
+    def _quotes(self, own: Hypothesis) -> list[str]:
+        decode = self._language_model.tokenizer.decode
+        return [decode(own.tokens[span.start : span.end]) for span in own.place.spans]
 
     def _query(self, wanted: Wanted, own: Hypothesis) -> str:
         """Return the query with the thought that was written before a span that was just opened."""

@@ -224,13 +224,13 @@ def _refuse_limits(message: str, body: Mapping[str, Any]) -> None:
     }
     for words, parameter, remedy in _LIMITS:
         if words in message:
-            if parameter == "max_logprobs" and "logprob_token_ids" in body:
-                parameter, remedy = "max_token_ids", _FEWER_IDS
+            of_ids = parameter == "max_logprobs" and "logprob_token_ids" in body
+            name = "max_token_ids" if of_ids else parameter
             raise InvalidParameterError(
-                parameter,
-                sent[parameter],
+                name,
+                sent[name],
                 "at most what the server allows",
-                f"The server says: {message} {remedy}.",
+                f"The server says: {message} {_FEWER_IDS if of_ids else remedy}.",
             )
 
 

@@ -42,9 +42,10 @@ class VllmLanguageModel:
     ``add_special_tokens``, ``return_tokens_as_token_ids`` and ``logprob_token_ids``; the last takes
     at most 128 ids, and that route has it from vLLM 0.26.0 on. vLLM's front end in Rust takes no
     more ids than ``--max-logprobs``, 20 by default: start it with 128, or give
-    ``max_token_ids=20``. For a server before 0.26.0 give ``max_token_ids=0``: then the most probable tokens alone are used, and a
-    question that they do not answer raises, so start it with ``--max-logprobs -1`` and give the
-    size of the vocabulary as ``max_logprobs``, at the price of as many numbers with each token.
+    ``max_token_ids=20``. For a server before 0.26.0 give ``max_token_ids=0``: then the most
+    probable tokens alone are used, and a question that they do not answer raises, so start it with
+    ``--max-logprobs -1`` and give the size of the vocabulary as ``max_logprobs``, at the price of
+    as many numbers with each token.
 
     A server that computes in half precision returns slightly different log-probabilities for a
     prompt in another batch, so tokens that are nearly equal may change places between two runs.

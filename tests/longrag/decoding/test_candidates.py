@@ -37,7 +37,7 @@ def decoder(seed=0, **settings_):
     seed=st.integers(0, 10**6),
     wanted=st.sets(st.sampled_from(["one", "two", "three", "two#1", "one#0", "no such"])),
     search=st.sampled_from(["auto", "beam", "exact"]),
-    score=st.sampled_from(["sum", "mean", "prior", "retriever"]),
+    score=st.sampled_from(["sum", "mean", "prior", "pmi", "hybrid"]),
     mode=st.sampled_from(["keys", "substring"]),
 )
 def test_a_key_outside_the_candidates_is_never_written(seed, wanted, search, score, mode):
@@ -78,7 +78,7 @@ def sum_of(model, prefix, key):
 @settings(max_examples=30, deadline=None)
 @given(
     seed=st.integers(0, 10**6),
-    score=st.sampled_from(["sum", "mean", "prior", "retriever"]),
+    score=st.sampled_from(["sum", "mean", "prior", "pmi"]),
     given_=st.dictionaries(st.sampled_from(list(TEXTS)), st.floats(-3, 3), min_size=1),
 )
 def test_the_first_quote_is_the_best_of_all_candidates_by_the_score_and_is_proved(
@@ -107,7 +107,7 @@ def test_the_first_quote_is_the_best_of_all_candidates_by_the_score_and_is_prove
         )
         ranked[key.text] = {
             "sum": total, "mean": total / (count - 1), "prior": gain,
-            "retriever": gain + 2 * retrieved,
+            "pmi": gain + 2 * retrieved,
         }[score]  # fmt: skip
     first = found.spans[0]
     assert first.proved
@@ -130,7 +130,7 @@ class Lengths:
 
 def test_the_scores_of_keys_are_added_in_standard_deviations_with_the_retrievers():
     scorer = Lengths()
-    settings_ = {"max_thought_tokens": 0, "max_spans": 1, "key_scorer": scorer}
+    settings_ = {"max_thought_tokens": 0, "max_spans": 1, "key_scorer": scorer, "score": "pmi"}
     plain = decoder(5, **settings_, key_weight=0.0, retriever_weight=0.0)
     gains = {}
     for key in {key.text for key in KEYS}:
@@ -152,6 +152,60 @@ def test_the_scores_of_keys_are_added_in_standard_deviations_with_the_retrievers
         assert scorer.asked[-1] == ("who?", sorted(gains))
     assert own.key_scorer_name == "lengths"
     assert decoder().key_scorer_name == ""
+
+
+def shown(found):
+    return [span.text for span in found.spans]
+
+
+FACTS = {
+    "rye": ["ab xy zz.", "ab ab."],
+    "oat": ["xy bb.", "zz ba zz.", "zz aa."],
+}
+
+
+def facts(seed=0, **settings_):
+    keys = [Key(t, name, 0, len(t)) for name, texts in FACTS.items() for t in texts]
+    index = KeyIndex.from_keys(keys, tokenizer=TOKENIZER, markers=MARKS)
+    settings_ = {"max_thought_tokens": 0, "min_spans": 2, "max_spans": 2, **settings_}
+    return decoder(seed, index=index, max_new_tokens=60, **settings_)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_by_default_the_words_choose_and_then_those_that_the_first_quote_lacks(seed):
+    own = facts(seed)
+    found = own.generate("a", query="ab xy ba", candidates=["rye", "oat"])
+    assert shown(found) == ["ab xy zz.", "zz ba zz."]
+    assert all(span.proved for span in found.spans)
+    closing = sum(len(TOKENIZER.encode(f" {span.text} ]")) for span in found.spans)
+    # The prompt's own tokens, the two keys, and the comparison of the first with its prior.
+    assert found.usage.rows < 3 * closing
+    assert facts(seed, score="prior").generate(
+        "a", query="ab xy ba", candidates=["rye", "oat"]
+    ).usage.rows > 5 * len(TOKENIZER.encode(" ab xy zz. ]"))
+
+
+def test_the_retrievers_scores_count_beside_the_words():
+    for best, text in (("rye", "ab ab."), ("oat", "xy bb.")):
+        given_ = {"query": "bb ab", "candidates": {"rye": 0.0, "oat": 0.0, best: 1.0}}
+        assert shown(facts().generate("a", **given_))[0] == text
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_where_no_word_tells_keys_apart_the_model_does(seed):
+    alone = facts(seed, score="prior").generate("a", query="yy", candidates=["rye", "oat"])
+    assert shown(facts(seed).generate("a", query="yy", candidates=["rye", "oat"])) == shown(alone)
+    tied = facts(seed, max_spans=1, min_spans=1)
+    found = tied.generate("a", query="bb aa", candidates=["oat"], rivals=2)
+    (span,) = found.spans
+    assert span.text in {"xy bb.", "zz aa."}
+    gains = {}
+    for text in ("xy bb.", "zz aa."):
+        behind = TOKENIZER.encode("a ["), TOKENIZER.encode(" [")
+        ours, priors = (sum_of(tied.language_model, before, text)[0] for before in behind)
+        gains[text] = ours - priors
+    assert span.text == max(gains, key=gains.get)
+    assert [rival.text for rival in span.rivals] == [min(gains, key=gains.get), "zz ba zz."]
 
 
 def test_scores_of_keys_count_by_the_retrievers_score_alone():
@@ -181,7 +235,7 @@ def test_candidates_are_asked_for_again_before_each_span():
         return {"one": 1.0} if len(asked) == 1 else {"two": 1.0}
 
     scorer = Lengths()
-    own = decoder(min_spans=2, max_spans=2, key_scorer=scorer)
+    own = decoder(min_spans=2, max_spans=2, key_scorer=scorer, score="pmi")
     found = own.generate("a", query="who?", candidates=candidates)
     # Keys are scored against the question, and from the second quote on with the thought.
     assert scorer.asked[0][0] == "who?"

@@ -54,7 +54,7 @@ def test_a_quote_that_the_model_opened_is_not_compared():
 def test_a_quote_of_a_candidate_is_compared_whoever_opened_it_where_priors_are_known():
     model = prior(["x [ ab. ] w"], [" [ ab. ]"])
     given = {"prior_prompt": "b", "candidates": ["0"]}
-    for score in ("prior", "retriever"):
+    for score in ("prior", "pmi"):
         found = decoder(model, score=score).generate("a", **given)
         assert (found.text, found.finish_reason) == ("", "no_quote")
         assert found.rejected.text == "ab."
