@@ -15,6 +15,7 @@ from typing import Final, Literal, TypeAlias
 import numpy as np
 
 from longrag.decoding.constraint import Constraint
+from longrag.decoding.likelihood import Likelihood, Tokens
 from longrag.decoding.place import Inside
 from longrag.decoding.relevance import relevance, standard
 from longrag.decoding.search import MAX_RIVALS, Hypothesis, Step
@@ -23,13 +24,14 @@ from longrag.indexing import KeyIndex
 from longrag.models.language_model import Next, Scores
 from longrag.models.rerankers.scorers import Scorer, finite_scores
 
-KeyScore: TypeAlias = Literal["hybrid", "pmi", "prior", "mean", "sum"]
+KeyScore: TypeAlias = Literal["hybrid", "likelihood", "pmi", "prior", "mean", "sum"]
 """What the candidates' keys are ranked by: the question's words with the retriever's and the key
-scorer's scores ("hybrid", no call of the model); the sum of the log-probabilities of a key's tokens
+scorer's scores ("hybrid", no call of the model); the probability of the question after the key,
+with the same scores ("likelihood"); the sum of the log-probabilities of a key's tokens
 and its closing marker less its prior, with the retriever's and the key scorer's scores ("pmi") or
 without ("prior"); their mean; or their sum."""
 
-COMPARED: Final = ("hybrid", "pmi", "prior")
+COMPARED: Final = ("hybrid", "likelihood", "pmi", "prior")
 """The scores with which every first quote among candidates is compared with its prior."""
 
 Candidates: TypeAlias = Iterable[str] | Mapping[str, float]
@@ -51,9 +53,6 @@ _ROWS: Final = 1024
 _REMEMBERED: Final = 100_000
 _EQUAL: Final = 1e-9
 
-Tokens: TypeAlias = tuple[int, ...]
-"""The tokens of a key."""
-
 Texts: TypeAlias = Mapping[Tokens, str]
 """The text of each key, by its tokens."""
 
@@ -73,6 +72,7 @@ class Ranking:
             marker.
         prior: the priors computed so far, shared by searches with the same prompt.
         rivals: how many of the keys that lost are wanted.
+        likelihood: what is asked about the question after each key; None where nothing is.
     """
 
     score: KeyScore
@@ -80,24 +80,28 @@ class Ranking:
     prior_prompt: int
     prior: Prior
     rivals: int = MAX_RIVALS
+    likelihood: Likelihood | None = None
 
     def split(
-        self, keys: Sequence[tuple[int, ...]]
-    ) -> tuple[list[tuple[int, ...]], list[tuple[int, ...]]]:
-        """Return the keys among which the model decides, and those ranked behind them.
+        self, keys: Sequence[Tokens], likely: Mapping[Tokens, float]
+    ) -> tuple[list[Tokens], list[Tokens]]:
+        """Return the keys among which the sums decide, and those ranked behind them.
 
-        By relevance these are the best key and its equals: elsewhere the model is not asked.
+        By relevance and by likelihood these are the best key and its equals.
         """
-        if self.score != "hybrid":
+        if self.score not in ("hybrid", "likelihood"):
             return list(keys), []
-        ranked = sorted(keys, key=lambda tokens: -self.keys[tokens])
-        best = self.keys[ranked[0]]
-        equal = [tokens for tokens in ranked if self.keys[tokens] >= best - _EQUAL]
+        values = {tokens: self.keys[tokens] + likely.get(tokens, 0.0) for tokens in keys}
+        ranked = sorted(keys, key=lambda tokens: -values[tokens])
+        best = values[ranked[0]]
+        equal = [tokens for tokens in ranked if values[tokens] >= best - _EQUAL]
         return equal, ranked[len(equal) : max(len(equal), 1 + self.rivals)]
 
-    def needs_prior(self, keys: Sequence[tuple[int, ...]]) -> bool:
-        """Whether the keys among which the model decides are scored without a question too."""
-        return self.score in ("prior", "pmi") or (self.score == "hybrid" and len(keys) > 1)
+    def needs_prior(self, keys: Sequence[Tokens]) -> bool:
+        """Whether the keys among which the sums decide are scored without a question too."""
+        if self.score in ("hybrid", "likelihood"):
+            return len(keys) > 1
+        return self.score in ("prior", "pmi")
 
     def value(self, tokens: tuple[int, ...], total: float) -> float:
         """Return the score of a key by the model, given the sum of its log-probabilities."""
@@ -210,7 +214,10 @@ def rank_keys(
     keys = sorted(_open_keys(constraint, start, ranking, length))
     if not keys:
         return None
-    keys, others = ranking.split(keys)
+    likely: dict[Tokens, float] = {}
+    if ranking.likelihood is not None:
+        likely = yield from ranking.likelihood.of_keys(start, keys)
+    keys, others = ranking.split(keys, likely)
     if ranking.needs_prior(keys):
         missing = [tokens for tokens in keys if tokens not in ranking.prior]
         found = yield from _score(constraint, start, ranking.prior_prompt, (), missing)

@@ -20,6 +20,7 @@ from longrag.decoding.constraint import MAX_THOUGHT_TOKENS
 from longrag.decoding.driver import Outcome, Stopped, finish, never
 from longrag.decoding.generation import Delta, Generation, RetrievedSpan
 from longrag.decoding.grounding import MIN_GAIN
+from longrag.decoding.likelihood import LIKELIHOOD_PROMPT
 from longrag.decoding.planning import (
     Planner,
     SearchMode,
@@ -65,17 +66,19 @@ class RichesDecoder:
             without a call of the model: the question's words (BM25 among these keys) with the
             retriever's and the key scorer's scores, and from the second span on the words that the
             quotes before it lack (see ``longrag.decoding.relevance``); of equal keys the one that
-            is most probable less its prior. Or by the log-probabilities of a key's tokens: their
+            is most probable less its prior. "likelihood": the log-probability of the query after
+            worked examples, the quotes so far and the key, plus the weighted scores of "pmi". Or
+            by the log-probabilities of a key's tokens: their
             "sum", their "mean", the sum less the "prior" (see ``generate``), or "pmi": that plus
             the retriever's and the key scorer's weighted scores. Among more keys, and on a beam, it
             is always the sum. A span is proved for the score it was chosen by.
-        retriever_weight: natural logarithms that "pmi" adds for one standard deviation of the
-            retriever's scores.
-        key_scorer: scores the text of each candidate key against the query ("hybrid" and "pmi";
-            for "pmi" from the second span on with the thought before the span):
+        retriever_weight: natural logarithms that "pmi" and "likelihood" add for one standard
+            deviation of the retriever's scores.
+        key_scorer: scores the text of each candidate key against the query ("hybrid", "likelihood"
+            and "pmi"; for "pmi" from the second span on with the thought before the span):
             ``EmbeddingScorer(embedder)``, or any scorer of ``longrag.models``.
-        key_weight: natural logarithms that "pmi" adds for one standard deviation of the key
-            scorer's scores.
+        key_weight: natural logarithms that "pmi" and "likelihood" add for one standard deviation of
+            the key scorer's scores.
         max_new_tokens: the tokens of an output, markers included.
         max_span_tokens: the tokens of one span.
         require_quote: return no output without a quote. If the model does not open a span, the
@@ -84,7 +87,7 @@ class RichesDecoder:
         min_gain: how much more probable the first quote must be after the prompt than after the
             prior prompt (see ``generate``) to be accepted, as a difference of natural logarithms.
             A quote whose span the decoder opened is always compared; among candidates, with
-            ``score`` "hybrid", "pmi" or "prior", every first quote is.
+            ``score`` "hybrid", "likelihood", "pmi" or "prior", every first quote is.
         min_spans: the fewest spans of an output: while there are fewer, the decoder opens one
             where the model would end its line or its output.
         max_thought_tokens: the most tokens of free text before one of these spans.
@@ -405,14 +408,24 @@ class RichesDecoder:
         prior_ids = [*self._prompt_ids(prior_prompt, length), *opening]
         plans = [
             self._planner.plan(
-                Wanted(number, length, n_best, query, ends, tuple(prior_ids), len(ids), rivals),
+                Wanted(
+                    number,
+                    length,
+                    n_best,
+                    query,
+                    ends,
+                    tuple(prior_ids),
+                    len(ids),
+                    rivals,
+                    len(ids) + 1,
+                ),
                 given,
             )
             for number, (query, given) in enumerate(zip(queries, candidates, strict=True))
         ]
         return Task(
             constraints=[constraint for constraint, _ in plans],
-            prompts=[*ids, prior_ids],
+            prompts=[*ids, prior_ids, *self._likelihood_prompt(length)],
             searches=[search for _, search in plans],
             writers=[self._writer(ends, query, rivals) for query in queries],
         )
@@ -420,6 +433,11 @@ class RichesDecoder:
     def _writer(self, stop: Sequence[str] = (), query: str = "", rivals: int = 0) -> Writer:
         tokenizer = self.language_model.tokenizer
         return Writer(tokenizer, self._texts, stop, query, self._titles, rivals)
+
+    def _likelihood_prompt(self, length: int) -> list[list[int]]:
+        if self._planner.settings.score != "likelihood":
+            return []
+        return [self._prompt_ids(LIKELIHOOD_PROMPT, length)]
 
     def _prompt_ids(self, prompt: str, length: int, behind: Sequence[int] = ()) -> list[int]:
         window = self.language_model.context_window

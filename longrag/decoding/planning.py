@@ -25,6 +25,7 @@ from longrag.decoding.driver import Outcome, Stopped, drive
 from longrag.decoding.exact import Opened, best_keys, exact
 from longrag.decoding.generation import Generation, Usage
 from longrag.decoding.grounding import grounded
+from longrag.decoding.likelihood import Likelihood
 from longrag.decoding.search import Hypothesis, Questions, Search, Step
 from longrag.decoding.writer import Writer
 from longrag.errors import InvalidParameterError
@@ -56,7 +57,7 @@ class Wanted:
     """One output to search for, of at most ``length`` tokens, after the prompt of a number.
 
     ``prior_ids`` are the tokens of the prior prompt with the opening marker, and ``prior_prompt``
-    is its number.
+    is its number. ``likelihood_prompt`` is that of the worked examples, where the score needs them.
     """
 
     prompt: int
@@ -67,6 +68,7 @@ class Wanted:
     prior_ids: tuple[int, ...]
     prior_prompt: int
     rivals: int
+    likelihood_prompt: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,14 +221,24 @@ class Planner:
 
         def opened(own: Hypothesis) -> tuple[Constraint, Ranking]:
             keys: dict[tuple[int, ...], float] = dict.fromkeys(texts, 0.0)
-            weighing = self.settings.weighing
+            weighing, likelihood = self.settings.weighing, None
             if score == "hybrid":
                 keys = weighing.relevance(texts, passages, wanted.query, self._quotes(own))
+            elif score == "likelihood" and wanted.query.strip():
+                quoted = self._quotes(own)
+                # A quote's passage has more to say of the same, which is not what is missing.
+                known = dict.fromkeys(passages, 0.0) if quoted else passages
+                keys = weighing.of_keys(texts, known, wanted.query)
+                likelihood = Likelihood.of(
+                    self._language_model, wanted.likelihood_prompt, texts, wanted.query, quoted
+                )
             elif score == "pmi":
                 # The thought before the first quote only repeats the question in worse words.
                 asked = self._query(wanted, own) if own.place.spans else wanted.query
                 keys = weighing.of_keys(texts, passages, asked)
-            return constraint, Ranking(score, keys, wanted.prior_prompt, prior, wanted.rivals)
+            return constraint, Ranking(
+                score, keys, wanted.prior_prompt, prior, wanted.rivals, likelihood
+            )
 
         return constraint, opened
 
@@ -240,7 +252,7 @@ class Planner:
 
     def _quotes(self, own: Hypothesis) -> list[str]:
         decode = self._language_model.tokenizer.decode
-        return [decode(own.tokens[span.start : span.end]) for span in own.place.spans]
+        return [decode(own.tokens[span.start : span.end]).strip() for span in own.place.spans]
 
     def _query(self, wanted: Wanted, own: Hypothesis) -> str:
         """Return the query with the thought that was written before a span that was just opened."""

@@ -99,7 +99,8 @@ def test_a_stream_a_batch_and_threads_give_what_one_call_gives(decoder, answered
     )
     assert "".join(piece.text for piece in pieces) == last.text == alone.text
     assert [piece.span.text for piece in pieces if piece.span] == [s.text for s in alone.spans]
-    batch = decoder.batch(prompts, prior_prompt=WITHOUT, candidates=given)
+    queries = [question for question, _, _ in asked]
+    batch = decoder.batch(prompts, queries=queries, prior_prompt=WITHOUT, candidates=given)
     assert [found.text for found in batch] == [found.text for _, _, found in asked]
     with ThreadPoolExecutor(2) as pool:
         found = list(

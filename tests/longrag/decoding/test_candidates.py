@@ -191,6 +191,35 @@ def test_the_retrievers_scores_count_beside_the_words():
         assert shown(facts().generate("a", **given_))[0] == text
 
 
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("scorer", [None, Lengths()])
+def test_by_likelihood_the_question_is_most_probable_after_the_quotes_and_the_key(seed, scorer):
+    examples = "bb ab aa ba "
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("longrag.decoding.decoder.LIKELIHOOD_PROMPT", examples)
+        patch.setattr("longrag.decoding.likelihood.LABEL", " zz")
+        own = facts(seed, score="likelihood", key_scorer=scorer, key_weight=0.4)
+        found = own.generate("a", query="ab xy", candidates={"rye": 0.3, "oat": 0.1})
+    texts = [text for name in FACTS for text in FACTS[name]]
+    lengths = np.array([float(len(text)) for text in texts])
+    for number, span in enumerate(found.spans):
+        quoted = shown(found)[:number]
+        values = {}
+        for text in texts:
+            before = TOKENIZER.encode(f"{examples} {' '.join([*quoted, text])} zz")
+            asked = TOKENIZER.encode(" ab xy")
+            own_value = sum(
+                own.language_model.logprobs((*before, *asked[:n]))[token]
+                for n, token in enumerate(asked)
+            )
+            own_value += (0.0 if quoted else 10.0) * (1.0 if text in FACTS["rye"] else -1.0)
+            if scorer:
+                own_value += 0.4 * (len(text) - lengths.mean()) / lengths.std()
+            values[text] = own_value
+        left = {text: value for text, value in values.items() if text not in quoted}
+        assert span.text == max(left, key=left.get)
+
+
 @pytest.mark.parametrize("seed", range(5))
 def test_where_no_word_tells_keys_apart_the_model_does(seed):
     alone = facts(seed, score="prior").generate("a", query="yy", candidates=["rye", "oat"])
