@@ -19,7 +19,7 @@ def opened(index):
 def test_an_answer_names_the_line(opened):
     answered = opened.ask("When was the harbour built?")
     assert answered.answer == "1742"
-    assert str(answered.quotes[0].place) == "harbour.md:7"
+    assert str(answered.quotes[0].place) == "harbour.md:7-8"
     assert answered.found[0].kind == "unit"
     assert {place.path for place in answered.found[0].places} == {"harbour.md", "ships.md"}
 
