@@ -118,7 +118,7 @@ CHOICES: dict[str, Choice] = {
     "sum": lambda own: own.sums,
     "mean": lambda own: own.sums / own.lengths,
     "sum less prior": weighed(0.0, 0.0),
-    f"and {RETRIEVER_WEIGHT:g} a deviation of passages (default)": weighed(RETRIEVER_WEIGHT, 0.0),
+    f"and {RETRIEVER_WEIGHT:g} a deviation of passages (pmi)": weighed(RETRIEVER_WEIGHT, 0.0),
     f"and {KEY_WEIGHT:g} a deviation of keys (key_scorer)": weighed(RETRIEVER_WEIGHT, KEY_WEIGHT),
 }
 
