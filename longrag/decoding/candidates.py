@@ -208,7 +208,7 @@ def rank_keys(
     """Return a hypothesis whose open span is closed with the best key of the index.
 
     Every key that may be the best is scored to its end, so the span is proved: no other key has a
-    better score. Keys of equal relevance are told apart by their gain over the prior, and other
+    better score. Keys of equal relevance are distinguished by their gain over the prior, and other
     equal ones by their tokens. None if no key fits into ``length`` tokens.
     """
     keys = sorted(_open_keys(constraint, start, ranking, length))

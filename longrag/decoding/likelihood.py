@@ -60,7 +60,7 @@ class Likelihood:
         encode = model.tokenizer.encode
         label = encode(LABEL)
         rows = {
-            # A key is one line, so it cannot begin a question of its own.
+            # A key is one line, so it cannot begin another question.
             tokens: (*encode(f" {' '.join([*quoted, text])}"), *label)
             for tokens, text in texts.items()
         }
