@@ -80,22 +80,25 @@ async def test_only_candidates_are_quoted_in_every_way_to_ask(candidates, allowe
 
 
 async def test_a_retriever_is_asked_with_the_question_and_before_each_quote_if_wanted():
+    # By this score the model chooses the second quote after its own thought.
     once, again = Finding("mill.md", "weir.md"), Finding("mill.md", "weir.md")
-    assert quoted(engine(once).query(BURNED)) == {"It burned down in 1684.", *WEIR}
+    assert quoted(engine(once, score="pmi").query(BURNED)) == {"It burned down in 1684.", *WEIR}
     assert once.asked == [BURNED]
-    await engine(once).aquery(BURNED)
+    await engine(once, score="pmi").aquery(BURNED)
     assert once.asked[1] == f"async {BURNED}"
-    assert len(engine(again, candidates_per_thought=True).query(BURNED).source_nodes) == 2
+    assert (
+        len(engine(again, score="pmi", candidates_per_thought=True).query(BURNED).source_nodes) == 2
+    )
     assert again.asked == [
         f"{BURNED} keyword: fire of the mill", f"{BURNED} keyword: the river"
     ]  # fmt: skip
     again.asked.clear()
-    await engine(again, candidates_per_thought=True).aquery(BURNED)
+    await engine(again, score="pmi", candidates_per_thought=True).aquery(BURNED)
     assert again.asked[::2] == [
         f"async {BURNED} keyword: fire of the mill", f"async {BURNED} keyword: the river"
     ]  # fmt: skip
     once.asked.clear()
-    streamed = await engine(once, streaming=True).aquery(BURNED)
+    streamed = await engine(once, score="pmi", streaming=True).aquery(BURNED)
     assert "".join([text async for text in streamed.async_response_gen()])
     assert once.asked == [f"async {BURNED}", BURNED]
 
