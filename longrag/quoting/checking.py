@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
+from typing import Final
 
 from longrag.decoding.generation import Source
 from longrag.errors import InvalidParameterError
@@ -14,9 +16,10 @@ from longrag.quoting.wording import MIN_EVIDENCE, Wording, read_wording
 from longrag.quoting.words import is_condition, is_negation, weigh
 from longrag.types import Document
 
-# An ellipsis may leave out so many words, within so many sentences.
-_MAX_GAP = 40
-_MAX_SENTENCES = 2
+# An ellipsis may leave out so many words, within so many sentences of one paragraph.
+_MAX_GAP: Final = 40
+_MAX_SENTENCES: Final = 2
+_PARAGRAPH: Final = re.compile(r"\n[ \t]*\n")
 
 
 def check_quote(
@@ -61,6 +64,9 @@ def check_quote(
         right = read[named]
         read = [right, *read[:named], *read[named + 1 :]]
     found = _find_whole(quote, wording, read) or _find_elided(quote, wording, read)
+    if found is None and wording.bullets:
+        # What opens a line of the quote may be an operator that was moved there.
+        found = _find_whole(quote, read_wording(quote, bullets=True), read)
     if found is not None:
         checked, where = found
         wrong = named is not None and where is not right
@@ -156,8 +162,9 @@ def _elided(passage: Passage, wording: Wording) -> list[tuple[int, int]]:
             gone += passage.norms[end : near[0][0]]
             runs.append(near[0])
         begin, end = passage.tokens[first[0]].start, passage.tokens[runs[-1][1] - 1].end
-        spanned = sum(a < end and b > begin for a, b in passage.sentences)
-        if len(runs) < len(wording.pieces) or spanned > _MAX_SENTENCES:
+        if len(runs) < len(wording.pieces) or _PARAGRAPH.search(passage.text, begin, end):
+            continue
+        if sum(a < end and b > begin for a, b in passage.sentences) > _MAX_SENTENCES:
             continue
         turned = any(is_negation(norm) or is_condition(norm) for norm in gone)
         turned |= any(is_negation(passage.norms[last - 1]) for _, last in runs[:-1])

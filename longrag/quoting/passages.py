@@ -105,18 +105,17 @@ class Passage:
         return "".join(pieces), list(accumulate(map(len, pieces), initial=0))
 
     @cached_property
-    def _squeezed(self) -> list[tuple[str, list[int]]]:
-        """Each stretch of code as it is compared, and the character of the text of each of its."""
-        found = []
-        for start, end, fenced in self.code:
-            pieces = [
-                (squeeze(one, fenced=fenced), place)
-                for place, one in enumerate(self.text[start:end], start)
-                if not one.isspace()
-            ]
-            places = [place for piece, place in pieces for _ in piece]
-            found.append(("".join(piece for piece, _ in pieces), places))
-        return found
+    def _squeezed(self) -> list[str]:
+        """Each stretch of code as it is compared."""
+        return [squeeze(self.text[start:end], fenced=fenced) for start, end, fenced in self.code]
+
+    def _squeezed_places(self, region: Region) -> list[int]:
+        """Return the character of the text that each character of squeezed code is from."""
+        return [
+            place
+            for place in range(region.start, region.end)
+            for _ in squeeze(self.text[place], fenced=region.fenced)
+        ]
 
     def find(self, words: Sequence[str], wording: Wording) -> list[tuple[int, int]]:
         """Return the runs of whole tokens that are these words of a quote."""
@@ -126,9 +125,10 @@ class Passage:
         """Return characters in a block of code that are the quote, white space aside."""
         if not wording.words or not self.code:
             return None
-        for region, (solid, places) in zip(self.code, self._squeezed, strict=True):
+        for region, solid in zip(self.code, self._squeezed, strict=True):
             wanted = wording.fenced if region.fenced else wording.inline
             at = solid.find(wanted) if wanted else -1
+            places = self._squeezed_places(region) if at >= 0 else []
             while at >= 0:
                 begin, end = places[at], places[at + len(wanted) - 1] + 1
                 if not (self._joins(begin - 1, begin) or self._joins(end - 1, end)):
@@ -190,7 +190,7 @@ class Passage:
                 break
             own = squeeze(self.text[max(start, begin) : min(stop, end)], fenced=fenced)
             whole = wording.fenced if fenced else wording.inline
-            if start <= begin and end <= stop and whole not in self._squeezed[place][0]:
+            if start <= begin and end <= stop and whole not in self._squeezed[place]:
                 return False
             found = whole.find(own, at[fenced])
             if found < 0:

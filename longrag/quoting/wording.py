@@ -16,6 +16,7 @@ _EDGES: Final = re.compile(
     rf"\A[^\w<]{{0,9}}(?:{_ELLIPSIS.pattern})|(?:{_ELLIPSIS.pattern})\W{{0,9}}\Z"
 )
 _MARKS: Final = "\"'“”„‘’«»「」『』 \t\r\n"
+_BULLET: Final = re.compile(r"\n[> \t\xa0]*[>+*]\s")
 _FENCE_LINES: Final = re.compile(r"\A[`~]{3,}[^\n`]*\n|\n[`~]{3,}\s*\Z")
 
 
@@ -34,11 +35,19 @@ class Wording:
     fenced: str
     inline: str
     weight: float
+    bullets: bool
 
 
-def read_wording(quote: str) -> Wording:
-    """Return the words of a quote, without the marks that enclose it."""
+def read_wording(quote: str, *, bullets: bool = False) -> Wording:
+    """Return the words of a quote, without the marks that enclose it.
+
+    Args:
+        quote: the quote.
+        bullets: whether signs at the beginnings of lines are words of it.
+    """
     body = _EDGES.sub("", quote.strip()).strip(_MARKS)
+    if bullets:
+        body = " ".join(body.split())
     norms = [tuple(token.norm for token in read_tokens(part)) for part in _ELLIPSIS.split(body)]
     pieces = tuple(filter(None, norms))
     words = tuple(norm for piece in pieces for norm in piece)
@@ -51,4 +60,5 @@ def read_wording(quote: str) -> Wording:
         fenced=squeeze(code, fenced=True),
         inline=squeeze(code, fenced=False),
         weight=weigh(words),
+        bullets=not bullets and _BULLET.search(body) is not None,
     )

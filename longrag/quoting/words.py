@@ -18,14 +18,14 @@ _HIDDEN: Final = "\u00ad\u200b-\u200d\u2060\ufeff"
 _LETTER: Final = f"(?:(?![{ALONE}])[^\\W_]|[\u0300-\u036f{_HIDDEN}])"
 _MINUS: Final = "-\u2010-\u2015\u2212"
 # Where a word may begin.
-_BEFORE: Final = r"(?<![^\s(\[{`\"'“‘])"
+_BEFORE: Final = r"(?<![^\s(\[{*_`\"'“‘])"
 TOKEN: Final = re.compile(
     rf"""(?P<word>{_LETTER}+(?:(?:\\?_+|['’ʼ]|(?<=\d)[.,:/．，：／](?=\d)){_LETTER}+)*|[{ALONE}])
     |(?P<less>&[lg]t;(?=\s|\d))
     |(?P<skip>\]\([^()\s]*(?:\s+"[^"\n]*")?\)|\]\[[^\]\s]*\]|&(?:nbsp|quot|lt|gt|\#39);
       |</?(?i:b|i|u|em|strong|br|p|div|span|code|a|sup|sub|t[dhr])\b[^<>]*>)
     |(?P<and>&amp;|&&?)
-    |(?P<sign>(?<=\d)\s*[*/{_MINUS}]\s*(?=\d)|{_BEFORE}[-\u2012\u2013\u2212](?=\d)
+    |(?P<sign>(?<=\d)\s*[{_MINUS}*/]\s*(?=\d)|{_BEFORE}[-\u2012\u2013\u2212](?=\d)
       |{_BEFORE}--?(?=[^\W\d_])|[%°$€£¥₹±≠≤≥≈×÷√^@¬→←]|[!<>+-]=|=>|\+\+|(?<!=)={{1,3}}(?!=)
       |(?<=[\s`])[<>+*](?=[\s`])|[<>~](?=\s?\d)|(?<=\$)_(?!\w)|\+(?=\w)|(?<=\w)\#|\#(?=\d)
       |(?<!\[)!(?=\w))""",
