@@ -23,11 +23,11 @@ from random import Random
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from public_data import add_data_option, rows
-from tests.quote_kinds import CHANGED, HARMLESS, KINDS, Pool, draw
 
 from longrag.quoting import Passage, check_quote
 from longrag.quoting.nearest import _align, _vote
 from longrag.quoting.wording import read_wording
+from tests.quote_kinds import CHANGED, HARMLESS, KINDS, Pool, draw
 
 _LONGEST = 2400
 

@@ -383,9 +383,11 @@ KINDS = {**HARMLESS, **CHANGED}
 
 def draw(kind: str, pool: Pool, random: Random, texts: int = 5, tries: int = 20_000) -> Case | None:
     """Return one quote of a kind with its texts; None where the pool has none."""
-    others = {
-        "code": pool.markdown, "markup stripped": pool.markdown, "Chinese": pool.chinese
-    }.get(kind.split(":")[0].removesuffix(" reformatted").removesuffix(" changed"), pool.prose)  # fmt: skip
+    others = pool.prose
+    if kind.startswith("Chinese"):
+        others = pool.chinese
+    elif kind.startswith(("code", "markup stripped")):
+        others = pool.markdown
     for _ in range(tries):
         made = KINDS[kind](pool, random)
         if made is None:
@@ -394,10 +396,10 @@ def draw(kind: str, pool: Pool, random: Random, texts: int = 5, tries: int = 20_
         places = list(dict.fromkeys([text, *random.sample(others, min(texts - 1, len(others)))]))
         random.shuffle(places)
         own = places.index(text)
-        if kind in CHANGED and not kind.startswith(("code", "few", "clip", "sign")):
-            # The change must not give what stands somewhere else.
-            if any(_plain(quote) in _plain(one) for one in places):
-                continue
+        plain = kind not in CHANGED or kind.startswith(("code", "few", "clip", "sign"))
+        # The change must not give what stands somewhere else.
+        if not plain and any(_plain(quote) in _plain(one) for one in places):
+            continue
         named = (own + 1) % len(places) if kind == "wrong source" else own
         return Case(kind, quote, tuple(places), named)
     return None
