@@ -1,4 +1,4 @@
-"""Quotes that any model or program wrote, looked up in their sources and refused where they differ."""
+"""Quotes that any model or program wrote: looked up, and refused where a word differs."""
 
 import lazy_loader
 

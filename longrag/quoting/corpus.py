@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Final
@@ -12,7 +13,7 @@ import numpy as np
 
 from longrag.decoding.generation import Source
 from longrag.errors import IndexFormatError, InvalidParameterError
-from longrag.indexing.key_index.index import KeyIndex
+from longrag.indexing.key_index.index import KeyIndex, KeyState
 from longrag.indexing.key_index.token_ids import MAX_VOCABULARY, TokenIds
 from longrag.quoting.passages import Passage
 from longrag.quoting.wording import read_wording
@@ -24,6 +25,9 @@ _KIND: Final = "longrag-quoted-words-1"
 _READ: Final = 5
 # A run of words that so many places share says little about where a quote is from.
 _COMMON: Final = 1000
+# The fewest words of a run that tells of a document, and the words of a quote that are looked at.
+_SHORTEST: Final = 2
+_LONGEST: Final = 1000
 
 
 class QuoteIndex:
@@ -128,31 +132,52 @@ class QuoteIndex:
         return None
 
     def likely(self, quote: str, k: int = 5) -> list[str]:
-        """Return the ids of up to ``k`` documents that share the longest runs of words with a quote.
+        """Return the ids of up to ``k`` documents that share the longest runs with a quote.
 
         Raises:
             InvalidParameterError: ``k`` is not an integer of at least 1.
         """
         if isinstance(k, bool) or not isinstance(k, int) or k < 1:
             raise InvalidParameterError("k", k, "an integer of at least 1")
-        words = read_wording(quote).words
+        words = read_wording(quote).words[:_LONGEST]
         numbers = [_number(norm) for norm in words]
         scores: Counter[str] = Counter()
         start = 0
         while start < len(numbers):
-            state, end = self._keys.root, start
-            while end < len(numbers):
-                after = self._keys.advance(state, numbers[end])
-                if after is None:
-                    break
-                state, end = after, end + 1
-            if end > start and self._keys.count(state) <= _COMMON:
-                for doc_id in self._seen(self._keys.documents(state)):
-                    # A long run says more than as many words by themselves.
-                    scores[doc_id] += (end - start) ** 2
-            # The next run may share the last words of this one.
-            start = max(start + 1, end - 1)
+            size, doc_ids = self._longest(numbers[start:])
+            for doc_id in doc_ids:
+                # A long run says more than as many words by themselves.
+                scores[doc_id] += size**2
+            # The next run may share the last word of this one.
+            start += max(1, size - 1)
         return sorted(scores, key=lambda doc_id: (-scores[doc_id], doc_id))[:k]
+
+    def _longest(self, numbers: Sequence[int]) -> tuple[int, list[str]]:
+        """Return the length of the longest run from the first word on, and who has it.
+
+        What is hidden has no say in either: the run is the longest in what may be seen.
+        """
+        states: list[KeyState] = []
+        state: KeyState | None = self._keys.root
+        for number in numbers:
+            state = self._keys.advance(state, number)
+            if state is None:
+                break
+            states.append(state)
+        if self._visible is not None:
+            # Who has a run has its beginning too.
+            hidden = bisect_left(
+                range(1, len(states)),
+                True,
+                key=lambda i: not self._seen(self._keys.documents(states[i])),
+            )
+            states = states[: hidden + 1]
+        if len(states) < _SHORTEST:
+            return 0, []
+        if self._visible is None and self._keys.count(states[-1]) > _COMMON:
+            return len(states), []
+        seen = self._seen(self._keys.documents(states[-1]))
+        return len(states), seen if len(seen) <= _COMMON else []
 
     def _seen(self, doc_ids: Sequence[str]) -> list[str]:
         if self._visible is None:

@@ -33,89 +33,18 @@ TOKEN: Final = re.compile(
 )
 
 _NEGATIONS: Final = frozenset(
-    [
-        "not",
-        "no",
-        "never",
-        "none",
-        "nobody",
-        "nothing",
-        "neither",
-        "nor",
-        "nowhere",
-        "without",
-        "cannot",
-        "hardly",
-        "scarcely",
-        "barely",
-        "rarely",
-        "seldom",
-        "unlikely",
-        "false",
-        "fail",
-        "fails",
-        "failed",
-        "lack",
-        "lacks",
-        "lacked",
-        "deny",
-        "denies",
-        "denied",
-        "refuse",
-        "refuses",
-        "refused",
-        "nicht",
-        "kein",
-        "keine",
-        "keinen",
-        "keiner",
-        "nie",
-        "niemals",
-        "ohne",
-        "jamais",
-        "sans",
-        "aucun",
-        "aucune",
-        "nunca",
-        "不",
-        "没",
-        "沒",
-        "無",
-        "无",
-        "未",
-        "勿",
-        "莫",
-        "否",
-        "ず",
-        "ぬ",
-    ]
+    "not no never none nobody nothing neither nor nowhere without cannot hardly "  # noqa: SIM905
+    "scarcely barely rarely seldom unlikely false fail fails failed lack lacks lacked deny denies denied "
+    "refuse refuses refused nicht kein keine keinen keiner nie niemals ohne jamais sans aucun aucune nunca "
+    "不 没 沒 無 无 未 勿 莫 否 ず ぬ".split()
 )
-_CONDITIONS: Final = frozenset(["if", "only", "unless", "except", "until"])
+_CONDITIONS: Final = frozenset(("if", "only", "unless", "except", "until"))
 _SCALES: Final = frozenset(
-    [
-        "%",
-        "°",
-        "percent",
-        "hundred",
-        "thousand",
-        "million",
-        "billion",
-        "trillion",
-        "bc",
-        "bce",
-        "am",
-        "pm",
-    ]
+    "% ° percent hundred thousand million billion trillion bc bce am pm".split()  # noqa: SIM905
 )
-_PLAIN: Final = (
-    "<compat>",
-    "<wide>",
-    "<narrow>",
-    "<font>",
-    "<initial>",
-    "<medial>",
-    "<final>",
-    "<isolated>",
+_PLAIN: Final = tuple(
+    f"<{form}>"
+    for form in ("compat", "wide", "narrow", "font", "initial", "medial", "final", "isolated")
 )
 _TYPOGRAPHY: Final = str.maketrans("“”„‟‘’‚‛«»‐‑‒–—―−", '""""\'\'\'\'""-------')
 
