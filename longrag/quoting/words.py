@@ -33,10 +33,13 @@ TOKEN: Final = re.compile(
 )
 
 _NEGATIONS: Final = frozenset(
-    "not no never none nobody nothing neither nor nowhere without cannot hardly "  # noqa: SIM905
-    "scarcely barely rarely seldom unlikely false fail fails failed lack lacks lacked deny denies denied "
-    "refuse refuses refused nicht kein keine keinen keiner nie niemals ohne jamais sans aucun aucune nunca "
-    "不 没 沒 無 无 未 勿 莫 否 ず ぬ".split()
+    re.findall(
+        r"\S+",
+        "not no never none nobody nothing neither nor nowhere without cannot hardly scarcely "
+        "barely rarely seldom unlikely false fail fails failed lack lacks lacked deny denies "
+        "denied refuse refuses refused nicht kein keine keinen keiner nie niemals ohne jamais "
+        "sans aucun aucune nunca 不 没 沒 無 无 未 勿 莫 否 ず ぬ",
+    )
 )
 _CONDITIONS: Final = frozenset(("if", "only", "unless", "except", "until"))
 _SCALES: Final = frozenset(
