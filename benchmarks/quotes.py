@@ -25,7 +25,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from public_data import add_data_option, rows
 
 from longrag.quoting import Passage, check_quote
-from longrag.quoting.nearest import _align, _vote
+from longrag.quoting.nearest import align, vote
 from longrag.quoting.wording import read_wording
 from tests.quote_kinds import CHANGED, HARMLESS, KINDS, Pool, draw
 
@@ -73,7 +73,7 @@ def is_like(quote: str, texts: tuple[str, ...]) -> bool:
         return True
     words = read_wording(quote).words
     for passage in (Passage("", text) for text in texts):
-        found = _align(words, passage, _vote(words, passage)[1])
+        found = align(words, passage, vote(words, passage)[1])
         place = passage.source(found.first, found.last)
         own = passage.text[place.start : place.end]
         if SequenceMatcher(None, quote.casefold(), own.casefold(), autojunk=False).ratio() >= 0.8:

@@ -42,7 +42,7 @@ def check_quote(
         quote: the quote; marks that enclose it do not count.
         passages: documents or stretches of them. ``Passage`` reads its words once for many quotes.
         named: the place in ``passages`` of the one that the quote is said to be from; a number
-            that is none of theirs names a wrong one. None if it names none.
+            beyond them names a wrong one. None if no passage is named.
         corpus: everything else that may be told of; a quote that stands only there is
             "misattributed", with ``nearest``, and without ``sources``.
 

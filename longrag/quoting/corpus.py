@@ -158,11 +158,12 @@ class QuoteIndex:
         What is hidden has no say in either: the run is the longest in what may be seen.
         """
         states: list[KeyState] = []
-        state: KeyState | None = self._keys.root
+        state = self._keys.root
         for number in numbers:
-            state = self._keys.advance(state, number)
-            if state is None:
+            after = self._keys.advance(state, number)
+            if after is None:
                 break
+            state = after
             states.append(state)
         if self._visible is not None:
             # Who has a run has its beginning too.

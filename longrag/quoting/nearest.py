@@ -32,7 +32,9 @@ _COMPARED: Final = 2
 _LONGEST: Final = 1000
 
 
-class _Aligned(NamedTuple):
+class Aligned(NamedTuple):
+    """A run of a passage's tokens, and how many words of a quote are other ones there."""
+
     cost: int
     first: int
     last: int
@@ -42,11 +44,11 @@ class _Aligned(NamedTuple):
 def describe_refused(quote: str, wording: Wording, passages: Sequence[Passage]) -> CheckedQuote:
     """Tell what a quote that stands in no passage is nearest to."""
     words = wording.words[:_LONGEST]
-    votes = sorted(((_vote(words, one), one) for one in passages), key=lambda found: -found[0][0])
+    votes = sorted(((vote(words, one), one) for one in passages), key=lambda found: -found[0][0])
     likely = [(low, one) for (count, low), one in votes[:_COMPARED] if count]
     if not likely:
         return CheckedQuote(quote, "not_found")
-    best = min((_align(words, one, low) for low, one in likely), key=lambda found: found.cost)
+    best = min((align(words, one, low) for low, one in likely), key=lambda found: found.cost)
     limit = _MAX_CHANGED * len(words)
     joined = False
     # One change alone is no joint, unless the quote itself says that something is left out.
@@ -90,7 +92,7 @@ def _common(words: Sequence[str], start: int, norms: Sequence[str], place: int) 
     return next((size for size in range(most) if words[start + size] != norms[place + size]), most)
 
 
-def _vote(words: Sequence[str], passage: Passage) -> tuple[int, int]:
+def vote(words: Sequence[str], passage: Passage) -> tuple[int, int]:
     """Return how many words a stretch of a passage shares with a quote, and where it begins."""
     votes = Counter(
         (place - i) // _STRIDE + near
@@ -105,7 +107,7 @@ def _vote(words: Sequence[str], passage: Passage) -> tuple[int, int]:
     return votes[best], max(0, _STRIDE * best - 2 * _STRIDE)
 
 
-def _align(words: Sequence[str], passage: Passage, low: int) -> _Aligned:
+def align(words: Sequence[str], passage: Passage, low: int) -> Aligned:
     """Return the run with the fewest changed words (Sellers 1980) from a place on."""
     window = passage.norms[low : low + len(words) + 2 * _MARGIN]
     number: dict[str, int] = {}
@@ -124,7 +126,7 @@ def _align(words: Sequence[str], passage: Passage, low: int) -> _Aligned:
     costs, begins = np.divmod(row, unit)
     last = int(np.flatnonzero(costs == costs.min())[-1])
     begin = int(begins[last])
-    return _Aligned(int(costs[last]), low + begin, low + max(last, begin + 1), passage)
+    return Aligned(int(costs[last]), low + begin, low + max(last, begin + 1), passage)
 
 
 def _edit(quoted: Sequence[str], source: Sequence[str], text: str) -> Edit:
