@@ -333,12 +333,17 @@ class MaxPRetriever(BaseRetriever):
         ]
 
     def _retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
-        stored = StoredUnits(self._unit_key)
+        stored = self._stored_units()
         return run(self._flow(query_bundle, stored), self._answers(stored).answer)
 
     async def _aretrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
-        stored = StoredUnits(self._unit_key)
+        stored = self._stored_units()
         return await arun(self._flow(query_bundle, stored), self._answers(stored).aanswer)
+
+    def _stored_units(self) -> StoredUnits:
+        # An index over a store that holds the nodes itself does not know them.
+        own = None if self._index is None else self._index.index_struct.nodes_dict
+        return StoredUnits(self._unit_key, own.values() if own else None)
 
     def _flow(self, bundle: QueryBundle, stored: StoredUnits) -> Flow[list[NodeWithScore]]:
         texts, k, vector = bundle.embedding_strs, self._similarity_top_k, bundle.embedding
