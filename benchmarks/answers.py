@@ -71,7 +71,7 @@ def main() -> None:
     """Print one line for each corpus."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("checkouts", type=Path, help="holds the repositories by their names")
-    parser.add_argument("--embedder", default="lsa", choices=["lsa", "minilm"])
+    parser.add_argument("--embedder", default="lsa", choices=["lsa", "minilm", "minilm-int8"])
     parser.add_argument("--show", action="store_true", help="print every answer")
     arguments = parser.parse_args()
     described = json.loads(_QUESTIONS.read_text("utf-8"))

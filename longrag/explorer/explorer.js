@@ -404,7 +404,7 @@ const bestFirst = (one) => {
 };
 function showWay() {
   const way = ways[state.way];
-  const parts = [make("h2", { text: way.question })];
+  const parts = [make("h2", { text: way.question }), ...answersOf(way)];
   if (way.units) {
     const read = way.units.filter((one) => one.read).map((one) => one.read);
     const scores = way.units.flatMap((one) => one.chunks);
@@ -432,6 +432,15 @@ function showWay() {
   if (way.units && way.units.length) showUnitWay(way.units[0]);
   else if (way.taken && way.taken.length) showNode(way.taken[0]);
   remember();
+}
+// What answers, as it stands in the pages.
+function answersOf(way) {
+  if (!way.answers) return [];
+  if (!way.answers.length) return [make("p", { text: "No passage that was read answers this." })];
+  return way.answers.flatMap(({ place: [doc, start, end], headings }) => [
+    make("button", { text: place(doc, start, end), click: () => showDocument(doc, [start, end]) }),
+    make("p", { class: "dim", text: headings.join(" \u203a ") }),
+    make("div", { class: "text", tabindex: "0", text: docs[doc].text.slice(start, end) })]);
 }
 // Evidence: single passages, each with what brought it in.
 const nameOfPlace = ([doc, start]) => nameOf(doc) + (start ? " (" + place(doc, start, start + 1) + ")" : "");

@@ -17,6 +17,7 @@ from longrag.calls import Flow
 from longrag.errors import InvalidParameterError
 from longrag.explorer.records import (
     Offsets,
+    answers_of,
     document_records,
     link_records,
     tree_records,
@@ -148,6 +149,7 @@ def explore(
             else:
                 read = read_units(view.index.search(vector, k), token_budget)
             way |= way_through_units(view.index, vector, read)
+            way |= answers_of(question, read, documents, offsets)
         if nodes is not None:
             way |= way_through_tree(nodes, vector, token_budget, k)
         ways.append(way)

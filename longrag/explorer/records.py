@@ -16,6 +16,7 @@ from longrag.models.tokens import count_tokens
 from longrag.retrieval.order import OrderedPassage, PassageOrder
 from longrag.retrieval.tree_search import TreeScorer, collapsed
 from longrag.retrieval.units import UnitIndex, Vector
+from longrag.synthesis.excerpts import excerpts_of_units
 from longrag.types import Chunk, Document, Member, RetrievedUnit
 
 _UNITS_IN_A_WAY: Final = 30
@@ -41,8 +42,11 @@ class Offsets:
 
     def stretch(self, part: Chunk | Member) -> list[int]:
         """Return where a part is: its document's number, and its first and last offset there."""
-        id_, start, end = part.doc_id, part.doc_start, part.doc_end
-        return [self.number[id_], self.of(id_, start), self.of(id_, end)]
+        return self.span(part.doc_id, part.doc_start, part.doc_end)
+
+    def span(self, doc_id: str, start: int, end: int) -> list[int]:
+        """Return the number of a document, and the offsets of characters there."""
+        return [self.number[doc_id], self.of(doc_id, start), self.of(doc_id, end)]
 
 
 def utf16_offset(text: str, character: int) -> int:
@@ -134,6 +138,24 @@ def way_through_units(
             }
         )
     return {"units": units[:_UNITS_IN_A_WAY]}
+
+
+def answers_of(
+    question: str,
+    read: Sequence[RetrievedUnit],
+    documents: Mapping[str, Document],
+    offsets: Offsets,
+) -> dict[str, Any]:
+    """Write the passages that answer a question, best first, with the headings above them."""
+    return {
+        "answers": [
+            {
+                "place": offsets.span(document.id, one.start, one.end),
+                "headings": list(one.headings),
+            }
+            for document, one in excerpts_of_units(question, read, documents)
+        ]
+    }
 
 
 def way_of_evidence(

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain
 
 from longrag.index_file.places import Place, locate
-from longrag.synthesis.excerpts import Ranked, extract_excerpts
+from longrag.synthesis.excerpts import excerpts_of_units
 from longrag.synthesis.extractive import extract_fact
 from longrag.synthesis.two_turn import EMPTY_ANSWER
 from longrag.types import Document, RetrievedUnit
@@ -43,26 +42,11 @@ def quote_passages(
         documents: the documents by id, as they are: passages are quoted as they stand there.
         read_besides: stretches that were read of no unit; they are searched too.
     """
-    found: dict[str, list[Ranked]] = {}
-    besides = ((one.path, (one.start, one.end, 0.0)) for one in read_besides)
-    for id_, stretch in chain(_stretches(retrieved), besides):
-        found.setdefault(id_, []).append(stretch)
-    own = [documents[id_] for id_ in found]
-    texts = [(one.title, one.text) for one in own]
+    besides = ((one.path, one.start, one.end) for one in read_besides)
     quotes = tuple(
-        Quote(one.text, locate(own[one.document], one.start, one.end), one.headings)
-        for one in extract_excerpts(question, texts, found=list(found.values()))
+        Quote(one.text, locate(document, one.start, one.end), one.headings)
+        for document, one in excerpts_of_units(question, retrieved, documents, besides=besides)
     )
     if not quotes:
         return EMPTY_ANSWER, ()
     return extract_fact(question, quotes[0].text) or quotes[0].text, quotes
-
-
-def _stretches(retrieved: Sequence[RetrievedUnit]) -> Iterator[tuple[str, Ranked]]:
-    for one in retrieved:
-        for passage in one.passages:
-            for member in one.unit.members:
-                start, end = max(member.start, passage.start), min(member.end, passage.end)
-                if member.placed and start < end:
-                    at = member.doc_start - member.start
-                    yield member.doc_id, (at + start, at + end, passage.score or 0.0)

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import groupby
+from itertools import chain, groupby
 from typing import Final, TypeAlias
 
 from longrag.errors import InvalidParameterError
 from longrag.models.words import CJK_RUN, content_terms, terms
 from longrag.synthesis.blocks import Block, has_code, heading_text, read_blocks
 from longrag.synthesis.questions import parse_question
-from longrag.types import Span
+from longrag.types import Document, RetrievedUnit, Span
 
 # Chosen on the 54 questions of benchmarks/answers.py.
 _CHARACTERS: Final = 1200
@@ -100,6 +100,40 @@ def extract_excerpts(
         if len(chosen) == max_excerpts:
             break
     return chosen
+
+
+def excerpts_of_units(
+    question: str,
+    retrieved: Sequence[RetrievedUnit],
+    documents: Mapping[str, Document],
+    *,
+    besides: Iterable[tuple[str, int, int]] = (),
+) -> list[tuple[Document, Excerpt]]:
+    """Return what answers a question in the documents that were read, best first.
+
+    Args:
+        question: the question.
+        retrieved: units that were read; their passages are searched.
+        documents: the documents by id, as they are: passages are shown as they stand there.
+        besides: characters of documents that were read of no unit; they are searched too.
+    """
+    found: dict[str, list[Ranked]] = {}
+    for id_, start, end, score in chain(_stretches(retrieved), ((*one, 0.0) for one in besides)):
+        found.setdefault(id_, []).append((start, end, score))
+    own = [documents[id_] for id_ in found]
+    texts = [(one.title, one.text) for one in own]
+    excerpts = extract_excerpts(question, texts, found=list(found.values()))
+    return [(own[one.document], one) for one in excerpts]
+
+
+def _stretches(retrieved: Sequence[RetrievedUnit]) -> Iterator[tuple[str, int, int, float]]:
+    for one in retrieved:
+        for passage in one.passages:
+            for member in one.unit.members:
+                start, end = max(member.start, passage.start), min(member.end, passage.end)
+                if member.placed and start < end:
+                    at = member.doc_start - member.start
+                    yield member.doc_id, at + start, at + end, passage.score or 0.0
 
 
 def _apart(one: Excerpt, other: Excerpt) -> bool:

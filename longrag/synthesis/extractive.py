@@ -198,7 +198,7 @@ def _cite(excerpt: Excerpt, documents: Sequence[tuple[str, str]]) -> str:
     title = documents[excerpt.document][0]
     path = excerpt.headings if title in excerpt.headings[:1] else (title, *excerpt.headings)
     source = " › ".join(" ".join(one.split()) for one in path if one.strip())
-    return f"{excerpt.text}\n— {source or f'document {excerpt.document + 1}'}"
+    return f"{excerpt.text.strip()}\n— {source or f'document {excerpt.document + 1}'}"
 
 
 def _read(

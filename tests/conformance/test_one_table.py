@@ -104,7 +104,12 @@ def llama_index(case: Case, corpus: list[Any], *, use_async: bool) -> Any:
     parser = llama_index_longrag.LongUnitNodeParser(tokenizer=tokens, **case.settings)
     documents = [
         LlamaDocument(
-            id_=d.id, text=d.text, metadata=dict(d.metadata), excluded_embed_metadata_keys=["town"]
+            id_=d.id,
+            text=d.text,
+            metadata=dict(d.metadata),
+            excluded_embed_metadata_keys=["town"],
+            # LlamaIndex shows a model the metadata too, which the other ways do not.
+            excluded_llm_metadata_keys=["town"],
         )
         for d in reversed(corpus)
     ]
