@@ -41,6 +41,7 @@ from longrag.errors import (
     InvalidParameterError,
     StaleIndexError,
 )
+from longrag.ingestion.chunking import check_size
 from longrag.locks import Lock
 from longrag.types import Document
 
@@ -85,7 +86,11 @@ class StoredIndex(BaseIndex[S]):
         transformations: list[TransformComponent] | None,
         callback_manager: CallbackManager | None,
         show_progress: bool,
+        use_async: bool,
+        insert_batch_size: int,
     ) -> None:
+        check_size("insert_batch_size", insert_batch_size)
+        self._use_async = use_async
         self._corpus = corpus
         self._title_key = title_key
         # The documents that the stores hold, by id.
