@@ -421,9 +421,12 @@ def to_result(
 ) -> NodeWithScore:
     """Convert a retrieved unit with what is known of it: its node, or else those of its chunks.
 
-    The metadata on which these agree is kept. ``unproven`` are documents that only metadata name.
+    The metadata on which these agree is kept, and the SOURCE. Where the text is one stretch of that
+    document, its characters there are the node's. ``unproven`` are documents that only metadata
+    name.
     """
     node_fields = shared_fields(known or [TextNode()])
+    node_fields |= _place_in_source(found.unit, known, unproven)
     node_fields["metadata"] |= result_record(found, unproven)
     node = RetrievedUnitNode(
         id_=found.unit.id,
@@ -431,6 +434,34 @@ def to_result(
         **exclude_metadata(node_fields, [*UNIT_KEYS, *RESULT_KEYS]),
     )
     return NodeWithScore(node=node, score=found.score)
+
+
+def _place_in_source(
+    unit: LongUnit, known: Sequence[BaseNode], unproven: Collection[str]
+) -> dict[str, Any]:
+    """Return the fields that name the one document of a unit, and its characters there."""
+    source = shared_source(known)
+    if source is None and len(set(unit.doc_ids)) == 1 and unit.doc_ids[0] not in unproven:
+        # The node of a unit names its documents in its metadata alone.
+        named = any(map(is_unit, known)) or any(n.node_id == unit.doc_ids[0] for n in known)
+        source = RelatedNodeInfo(node_id=unit.doc_ids[0]) if named else None
+    if source is None:
+        return {}
+    fields: dict[str, Any] = {"relationships": {NodeRelationship.SOURCE: source}}
+    first = unit.members[0]
+    whole = (first.start, first.end) == (0, len(unit.text)) and first.placed
+    if whole and len(unit.members) == 1 and first.doc_id == source.node_id:
+        fields |= {"start_char_idx": first.doc_start, "end_char_idx": first.doc_end}
+    return fields
+
+
+def shared_source(nodes: Sequence[BaseNode]) -> RelatedNodeInfo | None:
+    """Return the document that all nodes were made from, without its metadata."""
+    sources = [node.source_node for node in nodes]
+    first = sources[0] if sources else None
+    if first is None or any(one is None or one.node_id != first.node_id for one in sources):
+        return None
+    return RelatedNodeInfo(node_id=first.node_id, node_type=first.node_type, hash=first.hash)
 
 
 def shown_to_models(result: NodeWithScore) -> str:
