@@ -18,7 +18,7 @@ from llama_index.core.settings import Settings
 from llama_index.core.storage.docstore.types import RefDocInfo
 from llama_index.core.storage.storage_context import StorageContext
 
-from llama_index_longrag.bridge.documents import WholeDocuments, nodes_of
+from llama_index_longrag.bridge.documents import WholeDocuments, node_of, nodes_of
 from llama_index_longrag.bridge.traces import open_span
 from llama_index_longrag.indices.stored import StoredIndex, doc_ids
 from llama_index_longrag.indices.struct import VersionedStruct
@@ -79,7 +79,7 @@ class UpdatableIndex(StoredIndex[S]):
             )
             # Last, where the framework has it first: documents that could not be embedded must not
             # count as known to a refresh.
-            storage_context.docstore.set_document_hashes(hashes)
+            index._set_hashes(hashes)
         return index
 
     @classmethod
@@ -169,7 +169,7 @@ class UpdatableIndex(StoredIndex[S]):
                 **insert_kwargs,
             )
             self.insert_nodes(nodes)
-            self.docstore.set_document_hash(document.id_, document.hash)
+            self._set_hashes({document.id_: document.hash})
 
     async def ainsert(self, document: LlamaIndexDocument, **insert_kwargs: Any) -> None:
         """Insert a document as ``insert`` does, with the models' async calls."""
@@ -181,7 +181,7 @@ class UpdatableIndex(StoredIndex[S]):
                 **insert_kwargs,
             )
             await self.ainsert_nodes(nodes)
-            await self.docstore.aset_document_hash(document.id_, document.hash)
+            await asyncio.to_thread(self._set_hashes, {document.id_: document.hash})
 
     @contextmanager
     def _operation(self, name: str) -> Iterator[None]:
@@ -285,10 +285,21 @@ class UpdatableIndex(StoredIndex[S]):
         return changed
 
     def _known_hash(self, doc_id: str) -> str | None:
+        known = self.docstore.get_document_hash(doc_id)
         info = self.docstore.get_ref_doc_info(doc_id)
-        if info and not any(node_id in self._index_struct.documents for node_id in info.node_ids):
+        if info is None:
+            return known
+        own = [n for n in info.node_ids if n in self._index_struct.documents]
+        if not own:
             return None  # another index in the same docstore knows the document
-        return self.docstore.get_document_hash(doc_id)
+        if doc_id in self._hashes:
+            return self._hashes[doc_id]
+        if len(own) == len(info.node_ids):
+            return known
+        # Another index, too, has the document, perhaps in another version than this one.
+        documents = self._corpus.documents
+        sources = [node_of(documents[self._index_struct.documents[n]]).source_node for n in own]
+        return known if all(one and one.hash == known for one in sources) else None
 
     def _replace(self, documents: Sequence[LlamaIndexDocument], **update_kwargs: Any) -> None:
         transforming = _of_transformations(update_kwargs)
