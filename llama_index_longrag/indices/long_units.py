@@ -296,6 +296,7 @@ class LongRAGIndex(UpdatableIndex[LongRAGStruct]):
         if mode not in _RETRIEVER_SETTINGS:
             raise InvalidParameterError("retriever_mode", mode, f"one of {[*_RETRIEVER_SETTINGS]}")
         own = retriever_settings(kwargs, _RETRIEVER_SETTINGS[mode], mode=mode)
+        own["object_map"] = {**self._object_map, **(own.get("object_map") or {})}
         if mode == "maxp":
             return MaxPRetriever(index=self, embed_model=self._embed_model, **own)
         return (EvidenceRetriever if mode == "evidence" else LongRAGRetriever)(index=self, **own)
