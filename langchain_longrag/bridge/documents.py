@@ -218,11 +218,12 @@ class StoredUnits:
         """Convert a chunk that a search found, and its score.
 
         Raises:
-            StoreError: it is not a document.
+            StoreError: it is not a document, or a whole unit.
         """
         document, score = row
         if not isinstance(document, Document):
             raise StoreError(f"a vector store must give documents, got {document!r}")
+        self._refuse_unit(document)
         chunk = self.to_chunk(document)
         # Stores give numpy's numbers, which are no JSON.
         return Hit(chunk.unit_id, chunk, None if score is None else float(score))
@@ -234,9 +235,23 @@ class StoredUnits:
         chunks: dict[str, list[core.Chunk]] = {unit_id: [] for unit_id in unit_ids}
         for document in documents:
             if self.read_unit_id(document) in chunks:
+                self._refuse_unit(document)
                 chunk = self.to_chunk(document)
                 chunks[chunk.unit_id].append(chunk)
         return chunks
+
+    def _refuse_unit(self, document: Document) -> None:
+        """Refuse a unit among the chunks of a store, where it would be ranked and read twice."""
+        # Some stores write a unit's record as text, and some give no ids.
+        named = document.id is not None and document.metadata.get("unit_id") == document.id
+        if self._unit_key == "unit_id" and (
+            is_unit(document) or (named and "doc_ids" in document.metadata)
+        ):
+            raise StoreError(
+                f"document {document.metadata['unit_id']!r} in the vector store is a long unit, and"
+                " not a chunk: delete the units from it. LongUnitTransformer.add_documents puts"
+                " units into a docstore and chunks into the vector store"
+            )
 
     def to_unit(self, unit_id: str, document: Document) -> core.LongUnit:
         """Convert a whole unit, which knows its metadata better than its chunks."""

@@ -112,7 +112,8 @@ class MaxPRetriever(BaseRetriever):
         InvalidParameterError: a setting is out of range, or not exactly one source is given.
         ShortResultError: with ``on_short="raise"``.
         InvalidDocumentError: two of ``documents`` have one id.
-        StoreError: a chunk does not name its unit, or two units have one id, as 1 and "1" do.
+        StoreError: a chunk does not name its unit, two units have one id, as 1 and "1" do, or
+            whole units lie among the chunks of a store.
         EmbeddingError: the embedding model returned unusable vectors.
 
     Source: LongRAG §3.1.
