@@ -375,16 +375,18 @@ def find_rows(
 
     A store that has no scores gives None for each. The search is a run below that of the config.
     """
-    with CallRun(config, f"{type(store).__name__}.search", {"query": query}, "retriever"):
+    name, rows = f"{type(store).__name__}.search", list[tuple[Document, float | None]]()
+    with CallRun(config, name, {"query": query}, "retriever") as shown:
         if vector is not None:
-            rows: list[tuple[Document, float | None]] = getattr(store, BY_VECTOR)(
-                list(vector), **kwargs
-            )
-            return rows
-        try:
-            return store.similarity_search_with_score(query, **kwargs)
-        except NotImplementedError:
-            return [(document, None) for document in store.similarity_search(query, **kwargs)]
+            rows += getattr(store, BY_VECTOR)(list(vector), **kwargs)
+        else:
+            try:
+                rows += store.similarity_search_with_score(query, **kwargs)
+            except NotImplementedError:
+                found = store.similarity_search(query, **kwargs)
+                rows += [(document, None) for document in found]
+        shown.outputs = [document for document, _ in rows]
+    return rows
 
 
 async def afind_rows(
@@ -395,14 +397,15 @@ async def afind_rows(
     config: RunnableConfig | None = None,
 ) -> Sequence[tuple[Document, float | None]]:
     """Search a store as ``find_rows`` does, by its async methods."""
-    async with CallRun(config, f"{type(store).__name__}.search", {"query": query}, "retriever"):
+    name, rows = f"{type(store).__name__}.search", list[tuple[Document, float | None]]()
+    async with CallRun(config, name, {"query": query}, "retriever") as shown:
         if vector is not None:
-            rows: list[tuple[Document, float | None]] = await async_method(store, BY_VECTOR)(
-                list(vector), **kwargs
-            )
-            return rows
-        try:
-            return await store.asimilarity_search_with_score(query, **kwargs)
-        except NotImplementedError:
-            found = await store.asimilarity_search(query, **kwargs)
-            return [(document, None) for document in found]
+            rows += await async_method(store, BY_VECTOR)(list(vector), **kwargs)
+        else:
+            try:
+                rows += await store.asimilarity_search_with_score(query, **kwargs)
+            except NotImplementedError:
+                found = await store.asimilarity_search(query, **kwargs)
+                rows += [(document, None) for document in found]
+        shown.outputs = [document for document, _ in rows]
+    return rows
