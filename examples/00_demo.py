@@ -4,6 +4,7 @@ Runs offline and without a key: `make demo`. MiniLM embeds when the extra "local
 latent semantic analysis otherwise; the reader quotes.
 """
 
+import textwrap
 import time
 from pathlib import Path
 
@@ -69,7 +70,8 @@ chain = langchain_longrag.create_longrag_chain(
 
 
 def show(framework: str, answer: str, sources: list[tuple[float, dict]], seconds: float) -> None:
-    print(f"  {framework:<11} {answer}   ({seconds * 1000:.0f} ms)")
+    print(f"  {framework} ({seconds * 1000:.0f} ms)")
+    print(textwrap.indent(answer, "    | "))
     for score, unit in sources:
         best = unit["best_chunk"]
         others = len(unit["doc_ids"]) - 1
@@ -87,6 +89,3 @@ for question in QUESTIONS:
     result = chain.invoke({"input": question})
     found = [(unit.metadata["score"], unit.metadata) for unit in result["context"]]
     show("LangChain", result["answer"], found, time.perf_counter() - start)
-
-    for line in result["long_answer"].splitlines():
-        print(f"    | {line}")
