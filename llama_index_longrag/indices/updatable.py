@@ -292,14 +292,15 @@ class UpdatableIndex(StoredIndex[S]):
         own = [n for n in info.node_ids if n in self._index_struct.documents]
         if not own:
             return None  # another index in the same docstore knows the document
-        if doc_id in self._hashes:
-            return self._hashes[doc_id]
-        if len(own) == len(info.node_ids):
+        recorded = self._hashes.get(doc_id)
+        if known is None or recorded == known:
             return known
-        # Another index, too, has the document, perhaps in another version than this one.
+        if recorded is None and len(own) == len(info.node_ids):
+            return known
+        # What the docstore knows may be the version of another index, or one a caller has set.
         documents = self._corpus.documents
         sources = [node_of(documents[self._index_struct.documents[n]]).source_node for n in own]
-        return known if all(one and one.hash == known for one in sources) else None
+        return known if all(one and one.hash == known for one in sources) else recorded
 
     def _replace(self, documents: Sequence[LlamaIndexDocument], **update_kwargs: Any) -> None:
         transforming = _of_transformations(update_kwargs)
