@@ -19,6 +19,7 @@ COMMANDS: Final = {
     "demo": "answer questions about a folder without keeping an index",
     "doctor": "tell what is installed, the state of an index, and what to do next",
     "check": "look for damage in an index, a journal or a saved folder",
+    "check-quotes": "check the quotes of an answer that another program wrote",
     "check-store": "check a vector store of your own",
 }
 """What each command does, in the order of the help; its module is only imported to run it."""

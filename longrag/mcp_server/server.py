@@ -75,8 +75,24 @@ def create_server(index: IndexFile) -> MCPServer[Any]:
         """List the documents whose path begins with a prefix."""
         return await answer(tools.list_documents, prefix, start, count)
 
+    async def check_quotes(quotes: list[str], path: str | None = None) -> dict[str, Any]:
+        """Look up, word for word, quotes that you are about to give; `path` is where they are from.
+
+        Give only those that are `accepted`, as the text of their `sources`. `edits` tells which
+        words of a refused one differ from what is `nearest`.
+        """
+        return await answer(tools.check_quotes, quotes, path)
+
     fits = {read_unit: index.catalog.units != "", walk_tree: index.catalog.tree != ""}
-    for tool in (overview, search, read_unit, read_document, walk_tree, list_documents):
+    for tool in (
+        overview,
+        search,
+        read_unit,
+        read_document,
+        walk_tree,
+        list_documents,
+        check_quotes,
+    ):
         if fits.get(tool, True):
             server.tool(annotations=reads)(tool)
     return server

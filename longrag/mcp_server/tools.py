@@ -6,16 +6,19 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final, TypeVar
 
 from longrag.errors import InvalidParameterError
+from longrag.index_file.checked_quotes import quote_record
 from longrag.index_file.places import locate
 from longrag.index_file.searching import IndexFile, Source
 from longrag.indexing.tree.tree import Tree
 from longrag.ingestion.chunking import chunk_spans
 from longrag.models.tokens import count_tokens
+from longrag.quoting.answers import QuoteChecker
 from longrag.types import Document, LongUnit
 
 MAX_TOKENS: Final = 20_000
 MAX_COUNT: Final = 200
 MAX_QUESTION: Final = 4_000
+MAX_QUOTE: Final = 8_000
 
 _PREVIEW: Final = 160
 # No tokenizer makes fewer tokens of this many characters, but for runs of white space.
@@ -33,6 +36,7 @@ class IndexTools:
 
     def __init__(self, index: IndexFile) -> None:
         self._index = index
+        self._checker: tuple[Mapping[str, Document], QuoteChecker] | None = None
 
     def overview(self) -> dict[str, Any]:
         """Tell what is in the index: how much of what, and the top folders with their pages."""
@@ -137,6 +141,25 @@ class IndexTools:
             {"path": one.id, "title": one.title, "characters": len(one.text)} for one in shown
         ]
         return {"total": len(found), "documents": listed, "next": _next(start, count, len(found))}
+
+    def check_quotes(self, quotes: Sequence[str], path: str | None) -> dict[str, Any]:
+        """Look quotes up word for word in all documents.
+
+        Raises:
+            InvalidParameterError: there is no such document, or an argument is not allowed.
+        """
+        if isinstance(quotes, str) or not 1 <= len(quotes) <= MAX_COUNT:
+            raise InvalidParameterError("quotes", len(quotes), f"a list of 1 to {MAX_COUNT}")
+        for quote in quotes:
+            _check_text("quotes", quote, MAX_QUOTE)
+        documents = self._index.documents
+        if path is not None:
+            _known("path", path, documents, "list_documents")
+        if self._checker is None or self._checker[0] is not documents:
+            self._checker = documents, QuoteChecker(documents)
+        checker = self._checker[1]
+        found = [checker.check(quote, source=path or "") for quote in quotes]
+        return {"quotes": [quote_record(one, documents) for one in found]}
 
 
 def _part(text: str, start: int, token_budget: int) -> dict[str, Any]:

@@ -19,14 +19,15 @@ HEAVY = ("sklearn", "scipy", "numba", "torch", "transformers", "faiss", "network
          "selectolax", "sentencex", "umap", "bm25s", "tokenizers", "llama_cpp", "nltk")  # fmt: skip
 # Packages that import a module when a name of it is first used.
 LAZY = ("longrag.models", "longrag.ingestion", "longrag.indexing", "longrag.retrieval",
-        "longrag.refinement", "longrag.decoding", "longrag.synthesis", "longrag.recipes",
+        "longrag.refinement", "longrag.decoding", "longrag.synthesis", "longrag.quoting",
+        "longrag.recipes",
         "llama_index_longrag", "langchain_longrag")  # fmt: skip
 
 
 @pytest.mark.parametrize(
     "name",
-    ["ingestion", "indexing", "retrieval", "refinement", "decoding", "synthesis", "recipes",
-     "models", "evaluation"],
+    ["ingestion", "indexing", "retrieval", "refinement", "decoding", "synthesis", "quoting",
+     "recipes", "models", "evaluation"],
 )  # fmt: skip
 def test_every_exported_name_exists_and_is_in_order(name):
     module = importlib.import_module(f"longrag.{name}")

@@ -366,19 +366,38 @@ class KeyIndex:
         """Count the keys that begin with the tokens, or the places where they occur."""
         return sum(part.count(lo, hi) for part, lo, hi in self._intervals(state) if lo < hi)
 
-    def sources(self, state: KeyState) -> tuple[Occurrence, ...]:
+    def documents(self, state: KeyState) -> tuple[str, ...]:
+        """Return the ids of the documents that the tokens are evidence of, sorted."""
+        found: set[str] = set()
+        for part, lo, hi in self._intervals(state):
+            if lo < hi and state.depth:
+                keys = {key for key, _ in part.found(lo, hi, state.depth)}
+                found.update(part.sources.doc_ids(np.array(sorted(keys), np.int64)))
+        return tuple(sorted(found))
+
+    def sources(
+        self, state: KeyState, *, doc_ids: Iterable[str] | None = None
+    ) -> tuple[Occurrence, ...]:
         """Return what the tokens are evidence of, in the order of documents and offsets.
 
         With whole keys, every key that equals these tokens. Otherwise every place where they occur.
+
+        Args:
+            state: what the tokens led to.
+            doc_ids: the documents that are looked at; None for all.
         """
         if state.depth == 0:
             return ()
-        found = [
-            Occurrence(part.sources[key], start, start + state.depth)
-            for part, lo, hi in self._intervals(state)
-            if lo < hi
-            for key, start in part.found(lo, hi, state.depth)
-        ]
+        wanted = None if doc_ids is None else list(doc_ids)
+        found = []
+        for part, lo, hi in self._intervals(state):
+            places = part.found(lo, hi, state.depth) if lo < hi else []
+            if wanted is not None and places:
+                chosen = part.sources.of_documents(part.sources.codes(wanted))
+                places = [(key, start) for key, start in places if chosen[key]]
+            found += [
+                Occurrence(part.sources[key], start, start + state.depth) for key, start in places
+            ]
         return tuple(sorted(found, key=_order))
 
     def _intervals(self, state: KeyState) -> Iterator[tuple[Part, int, int]]:

@@ -63,7 +63,8 @@ async def test_tools_only_read_and_say_so(server):
     async with Client(server) as client:
         tools = (await client.list_tools()).tools
     assert {tool.name for tool in tools} == {
-        "overview", "search", "read_unit", "read_document", "walk_tree", "list_documents"
+        "overview", "search", "read_unit", "read_document", "walk_tree", "list_documents",
+        "check_quotes",
     }  # fmt: skip
     for tool in tools:
         assert tool.annotations.read_only_hint
@@ -81,7 +82,8 @@ async def test_only_tools_that_fit_the_file_are_offered(tmp_path, parts, lacks):
     async with Client(create_server(IndexFile(tmp_path / "a.db"))) as client:
         names = {tool.name for tool in (await client.list_tools()).tools}
         assert names == {
-            "overview", "search", "read_unit", "read_document", "walk_tree", "list_documents"
+            "overview", "search", "read_unit", "read_document", "walk_tree", "list_documents",
+            "check_quotes",
         } - {lacks}  # fmt: skip
         found = await call(client, "search", question="When was the bell cast?")
         assert found["found"]
