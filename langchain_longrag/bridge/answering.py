@@ -106,6 +106,10 @@ class CallRun:
     """A run around calls that LangChain has no callbacks for, below that of a config.
 
     A context manager, sync and async; where nobody listens it does nothing.
+
+    Attributes:
+        heard: whether anybody listens.
+        outputs: what the run is said to give, such as the documents of a retriever's.
     """
 
     def __init__(
@@ -115,22 +119,26 @@ class CallRun:
         unheard = isinstance(callbacks, BaseCallbackManager) and not callbacks.handlers
         self._runs = None if config is None or unheard else StepRuns(config)
         self._shown = (name, inputs, run_type)
+        self.heard = self._runs is not None
+        self.outputs: object = None
 
-    def __enter__(self) -> None:
+    def __enter__(self) -> CallRun:
         if self._runs is not None:
             self._runs.begin(*self._shown)
+        return self
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if self._runs is not None and isinstance(error, Exception | None):
-            self._runs.end(error)
+            self._runs.end(error, self.outputs)
 
-    async def __aenter__(self) -> None:
+    async def __aenter__(self) -> CallRun:
         if self._runs is not None:
             await self._runs.abegin(*self._shown)
+        return self
 
     async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if self._runs is not None and isinstance(error, Exception | None):
-            await self._runs.aend(error)
+            await self._runs.aend(error, self.outputs)
 
 
 def call_config(config: RunnableConfig | None) -> RunnableConfig:

@@ -218,11 +218,12 @@ class StoredUnits:
         """Convert a chunk that a search found, and its score.
 
         Raises:
-            StoreError: it is not a document.
+            StoreError: it is not a document, or a whole unit.
         """
         document, score = row
         if not isinstance(document, Document):
             raise StoreError(f"a vector store must give documents, got {document!r}")
+        self._refuse_unit(document)
         chunk = self.to_chunk(document)
         # Stores give numpy's numbers, which are no JSON.
         return Hit(chunk.unit_id, chunk, None if score is None else float(score))
@@ -234,9 +235,23 @@ class StoredUnits:
         chunks: dict[str, list[core.Chunk]] = {unit_id: [] for unit_id in unit_ids}
         for document in documents:
             if self.read_unit_id(document) in chunks:
+                self._refuse_unit(document)
                 chunk = self.to_chunk(document)
                 chunks[chunk.unit_id].append(chunk)
         return chunks
+
+    def _refuse_unit(self, document: Document) -> None:
+        """Refuse a unit among the chunks of a store, where it would be ranked and read twice."""
+        # Some stores write a unit's record as text, and some give no ids.
+        named = document.id is not None and document.metadata.get("unit_id") == document.id
+        if self._unit_key == "unit_id" and (
+            is_unit(document) or (named and "doc_ids" in document.metadata)
+        ):
+            raise StoreError(
+                f"document {document.metadata['unit_id']!r} in the vector store is a long unit, and"
+                " not a chunk: delete the units from it. LongUnitTransformer.add_documents puts"
+                " units into a docstore and chunks into the vector store"
+            )
 
     def to_unit(self, unit_id: str, document: Document) -> core.LongUnit:
         """Convert a whole unit, which knows its metadata better than its chunks."""
@@ -360,16 +375,18 @@ def find_rows(
 
     A store that has no scores gives None for each. The search is a run below that of the config.
     """
-    with CallRun(config, f"{type(store).__name__}.search", {"query": query}, "retriever"):
+    name, rows = f"{type(store).__name__}.search", list[tuple[Document, float | None]]()
+    with CallRun(config, name, {"query": query}, "retriever") as shown:
         if vector is not None:
-            rows: list[tuple[Document, float | None]] = getattr(store, BY_VECTOR)(
-                list(vector), **kwargs
-            )
-            return rows
-        try:
-            return store.similarity_search_with_score(query, **kwargs)
-        except NotImplementedError:
-            return [(document, None) for document in store.similarity_search(query, **kwargs)]
+            rows += getattr(store, BY_VECTOR)(list(vector), **kwargs)
+        else:
+            try:
+                rows += store.similarity_search_with_score(query, **kwargs)
+            except NotImplementedError:
+                found = store.similarity_search(query, **kwargs)
+                rows += [(document, None) for document in found]
+        shown.outputs = [document for document, _ in rows]
+    return rows
 
 
 async def afind_rows(
@@ -380,14 +397,15 @@ async def afind_rows(
     config: RunnableConfig | None = None,
 ) -> Sequence[tuple[Document, float | None]]:
     """Search a store as ``find_rows`` does, by its async methods."""
-    async with CallRun(config, f"{type(store).__name__}.search", {"query": query}, "retriever"):
+    name, rows = f"{type(store).__name__}.search", list[tuple[Document, float | None]]()
+    async with CallRun(config, name, {"query": query}, "retriever") as shown:
         if vector is not None:
-            rows: list[tuple[Document, float | None]] = await async_method(store, BY_VECTOR)(
-                list(vector), **kwargs
-            )
-            return rows
-        try:
-            return await store.asimilarity_search_with_score(query, **kwargs)
-        except NotImplementedError:
-            found = await store.asimilarity_search(query, **kwargs)
-            return [(document, None) for document in found]
+            rows += await async_method(store, BY_VECTOR)(list(vector), **kwargs)
+        else:
+            try:
+                rows += await store.asimilarity_search_with_score(query, **kwargs)
+            except NotImplementedError:
+                found = await store.asimilarity_search(query, **kwargs)
+                rows += [(document, None) for document in found]
+        shown.outputs = [document for document, _ in rows]
+    return rows

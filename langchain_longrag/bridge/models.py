@@ -18,7 +18,7 @@ from langchain_core.runnables import (
 from langchain_core.runnables.base import RunnableBindingBase
 from langchain_core.runnables.configurable import DynamicRunnable
 
-from longrag.errors import GenerationError
+from longrag.errors import GenerationError, InvalidParameterError
 
 
 def blocks_in_async(llm: LanguageModelLike | None) -> bool:
@@ -52,6 +52,23 @@ def is_retriever(
             return is_retriever(runnable.first, passes)
         case _:
             return isinstance(runnable, BaseRetriever) and passes(runnable)
+
+
+def check_retriever(runnable: object) -> None:
+    """Refuse what gives no documents for a question: no runnable, or one that ends in a model.
+
+    Raises:
+        InvalidParameterError: it is such a value.
+    """
+    last = runnable
+    while isinstance(last, RunnableSequence | RunnableBindingBase | RunnableWithFallbacks):
+        last = last.bound if isinstance(last, RunnableBindingBase) else members(last)[-1]
+    if not isinstance(runnable, Runnable) or isinstance(last, BaseLanguageModel):
+        raise InvalidParameterError(
+            "retriever",
+            type(runnable).__name__,
+            "a retriever, or another runnable from a question to documents",
+        )
 
 
 def leaves(model: object) -> Iterator[object]:

@@ -9,10 +9,12 @@ from __future__ import annotations
 import asyncio
 import copy
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import chain, islice
 from typing import Any, Final
+from weakref import WeakKeyDictionary
 
 from langchain_core.documents import Document
 
@@ -26,6 +28,7 @@ from langchain_longrag.bridge.stores import (
     with_vector,
 )
 from longrag.errors import InvalidParameterError
+from longrag.locks import Lock
 from longrag.stores.databases import (
     APPROXIMATE_INDEXES,
     MILVUS_MOST,
@@ -119,10 +122,8 @@ def _list_faiss(query: StoreQuery, limit: int | None) -> Call:
 
     def rows() -> list[Document]:
         found = []
-        for id_ in list(store.index_to_docstore_id.values()):
-            document = store.docstore.search(id_)
-            if not isinstance(document, Document):
-                raise NotImplementedError  # the docstore does not hold the store's rows
+        for id_ in _faiss_rows(store, query.unit_key).ids_of(store, query.only):
+            document = _read_faiss(store, id_)
             if document.metadata.get(query.unit_key) in query.only and (
                 passes is None or passes(document.metadata)
             ):
@@ -130,6 +131,56 @@ def _list_faiss(query: StoreQuery, limit: int | None) -> Call:
         return found
 
     return Call(rows)
+
+
+def _read_faiss(store: Any, id_: str) -> Document:
+    document = store.docstore.search(id_)
+    if not isinstance(document, Document):
+        raise NotImplementedError  # the docstore does not hold the store's rows
+    return document
+
+
+class _FaissRows:
+    """The rows of a FAISS store by unit, so that a listing does not read all of them.
+
+    The class of the store gives rows that are added to its table, and another table when some are
+    deleted: what was read of a table holds, and only what was added is read.
+    """
+
+    def __init__(self, unit_key: str) -> None:
+        self._unit_key = unit_key
+        self._table: dict[int, str] = {}
+        self._read = 0
+        self._ids: dict[Any, list[str]] = {}
+        # Names that cannot be keys, such as lists.
+        self._others: list[str] = []
+        self._lock = Lock()
+
+    def ids_of(self, store: Any, units: Sequence[Any]) -> list[str]:
+        """Return the ids of the rows of units, in the order of the table."""
+        with self._lock:
+            table = store.index_to_docstore_id
+            if table is not self._table:
+                self._table, self._read, self._ids, self._others = table, 0, {}, []
+            for id_ in list(islice(table.values(), self._read, None)):
+                name = _read_faiss(store, id_).metadata.get(self._unit_key)
+                named = self._ids.setdefault(name, []) if _is_key(name) else self._others
+                named.append(id_)
+                self._read += 1
+            known = (self._ids.get(unit, ()) for unit in units if _is_key(unit))
+            return [*chain.from_iterable(known), *self._others]
+
+
+_FAISS_ROWS: Final[WeakKeyDictionary[Any, dict[str, _FaissRows]]] = WeakKeyDictionary()
+
+
+def _faiss_rows(store: Any, unit_key: str) -> _FaissRows:
+    known = _FAISS_ROWS.setdefault(store, {})
+    return known.setdefault(unit_key, _FaissRows(unit_key))
+
+
+def _is_key(value: object) -> bool:
+    return isinstance(value, Hashable)
 
 
 def _cursor_of(store: Any) -> Any:

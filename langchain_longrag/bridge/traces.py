@@ -51,25 +51,21 @@ class StepRuns:
         manager: AsyncCallbackManager = get_async_callback_manager_for_config(self._config)
         self._enter(await manager.on_chain_start(None, inputs, name=name, run_type=run_type))
 
-    def end(
-        self, error: BaseException | None = None, outputs: dict[str, Any] | None = None
-    ) -> None:
+    def end(self, error: BaseException | None = None, outputs: object = None) -> None:
         """End the open run, if any."""
         run = cast("CallbackManagerForChainRun | None", self._leave())
         if run is not None and error is not None:
             run.on_chain_error(error)
         elif run is not None:
-            run.on_chain_end(outputs or {})
+            run.on_chain_end({} if outputs is None else outputs)
 
-    async def aend(
-        self, error: BaseException | None = None, outputs: dict[str, Any] | None = None
-    ) -> None:
+    async def aend(self, error: BaseException | None = None, outputs: object = None) -> None:
         """End the open run, if any."""
         run = cast("AsyncCallbackManagerForChainRun | None", self._leave())
         if run is not None and error is not None:
             await run.on_chain_error(error)
         elif run is not None:
-            await run.on_chain_end(outputs or {})
+            await run.on_chain_end({} if outputs is None else outputs)
 
     def _enter(self, run: CallbackManagerForChainRun | AsyncCallbackManagerForChainRun) -> None:
         self._run = run

@@ -8,8 +8,10 @@ from concurrent.futures import Executor
 from typing import Any
 
 from langchain_core.documents import BaseDocumentTransformer, Document
+from langchain_core.stores import BaseStore
+from langchain_core.vectorstores import VectorStore
 
-from langchain_longrag.bridge.documents import from_chunk, from_unit, to_core
+from langchain_longrag.bridge.documents import from_chunk, from_unit, is_unit, to_core
 from longrag import types as core
 from longrag.errors import check_arguments
 from longrag.ingestion.builder import UnitBuilder
@@ -22,10 +24,10 @@ class LongUnitTransformer(BaseDocumentTransformer):
     """Group linked documents into long units and split each into the chunks that find it.
 
     Returns the units, then their chunks. A unit's metadata holds ``doc_ids``, its member documents
-    in order; a chunk's holds the ``unit_id`` of its unit, ``doc_id`` and ``start_index``, and only
-    chunks belong in a vector store. Ids are hashes of document ids, offsets and text. Documents
-    without an id are named by their source and text. The same documents give the same result in
-    whatever order they arrive.
+    in order; a chunk's holds the ``unit_id`` of its unit, ``doc_id`` and ``start_index``. Only
+    chunks belong in a vector store: ``add_documents`` puts them there, and the units into a
+    docstore. Ids are hashes of document ids, offsets and text. Documents without an id are named by
+    their source and text. The same documents give the same result in whatever order they arrive.
 
     A transformer sees only what it is handed: given a corpus in batches it groups each batch on its
     own, so hand it the whole corpus at once.
@@ -95,6 +97,36 @@ class LongUnitTransformer(BaseDocumentTransformer):
         """Return the long units of a corpus, then their chunks, without blocking the event loop."""
         return await asyncio.to_thread(self.transform_documents, documents, **kwargs)
 
+    def add_documents(
+        self,
+        documents: Sequence[Document],
+        *,
+        vectorstore: VectorStore,
+        docstore: BaseStore[str, Document],
+    ) -> list[str]:
+        """Put the chunks of a corpus into a vector store and its units, by id, into a docstore.
+
+        ``MaxPRetriever(vectorstore=vectorstore, docstore=docstore)`` then finds the units. Returns
+        their ids. Units are stored first, so that no chunk names one that is missing.
+        """
+        units, chunks = _sort(self.transform_documents(documents))
+        docstore.mset(units)
+        vectorstore.add_documents(chunks)
+        return [unit_id for unit_id, _ in units]
+
+    async def aadd_documents(
+        self,
+        documents: Sequence[Document],
+        *,
+        vectorstore: VectorStore,
+        docstore: BaseStore[str, Document],
+    ) -> list[str]:
+        """Put chunks and units into their stores as ``add_documents`` does, by async calls."""
+        units, chunks = _sort(await self.atransform_documents(documents))
+        await docstore.amset(units)
+        await vectorstore.aadd_documents(chunks)
+        return [unit_id for unit_id, _ in units]
+
     def units_and_chunks(
         self, documents: Sequence[Document]
     ) -> tuple[list[core.LongUnit], list[core.Chunk], dict[str, core.Document]]:
@@ -106,3 +138,9 @@ class LongUnitTransformer(BaseDocumentTransformer):
     def link_report(self, documents: Sequence[Document]) -> LinkReport:
         """Find and resolve the links among documents; the report names what was not resolved."""
         return self._builder.link_report(to_core(documents, self._title_key))
+
+
+def _sort(nodes: Sequence[Document]) -> tuple[list[tuple[str, Document]], list[Document]]:
+    """Return the units by id, and the chunks."""
+    units = [(str(one.id), one) for one in nodes if is_unit(one)]
+    return units, [one for one in nodes if not is_unit(one)]

@@ -14,7 +14,7 @@ from langchain_core.embeddings import Embeddings
 from langchain_core.language_models import LanguageModelLike
 from langchain_core.output_parsers import StrOutputParser
 from langchain_core.prompts import BasePromptTemplate
-from langchain_core.retrievers import BaseRetriever
+from langchain_core.retrievers import RetrieverLike
 from langchain_core.runnables import (
     Runnable,
     RunnableConfig,
@@ -112,7 +112,7 @@ class RecipeOutput(ChainInput):
 
 
 def best_performance(
-    retriever: BaseRetriever | VectorStore,
+    retriever: RetrieverLike | VectorStore,
     llm: LanguageModelLike,
     *,
     reranker: Reranker | None,
@@ -153,7 +153,7 @@ def best_performance(
 
 
 def balanced_efficiency(
-    retriever: BaseRetriever | VectorStore,
+    retriever: RetrieverLike | VectorStore,
     llm: LanguageModelLike,
     *,
     reranker: Reranker | None,
@@ -187,7 +187,7 @@ class _Chain:
 
     def __init__(
         self,
-        retriever: BaseRetriever | VectorStore,
+        retriever: RetrieverLike | VectorStore,
         llm: LanguageModelLike,
         *,
         reranker: Reranker | None,
@@ -304,7 +304,7 @@ def _list_documents(inputs: dict[str, Any]) -> list[Document]:
 
 
 def _wrap_retriever(
-    retriever: BaseRetriever | VectorStore,
+    retriever: RetrieverLike | VectorStore,
     documents: Sequence[Document] | None,
     alpha: float | None,
 ) -> tuple[WrappedRetriever, HybridRetriever | None]:

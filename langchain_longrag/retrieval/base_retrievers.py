@@ -10,13 +10,13 @@ from typing import Any, TypeAlias
 
 from langchain_core.documents import Document
 from langchain_core.embeddings import Embeddings
-from langchain_core.retrievers import BaseRetriever
+from langchain_core.retrievers import BaseRetriever, RetrieverLike
 from langchain_core.runnables import RunnableConfig
 from langchain_core.vectorstores import VectorStore, VectorStoreRetriever
 
 from langchain_longrag.bridge.documents import BY_VECTOR, afind_rows, find_rows
 from langchain_longrag.bridge.filters import narrow
-from langchain_longrag.bridge.models import is_retriever
+from langchain_longrag.bridge.models import check_retriever
 from longrag.calls import Search
 from longrag.errors import InvalidParameterError, StoreError
 from longrag.retrieval.filters import DocumentFilter, both
@@ -33,7 +33,8 @@ class WrappedRetriever:
     budget is for readers.
 
     Args:
-        retriever: any retriever, also with retries, fallbacks or settings around it.
+        retriever: any retriever, also with retries, fallbacks or settings around it, or another
+            runnable from a question to documents.
         vectorstore: a store, in place of a retriever.
         search_kwargs: passed to every search of the store.
 
@@ -43,7 +44,7 @@ class WrappedRetriever:
 
     def __init__(
         self,
-        retriever: BaseRetriever | None,
+        retriever: RetrieverLike | None,
         vectorstore: VectorStore | None = None,
         search_kwargs: Mapping[str, Any] | None = None,
     ) -> None:
@@ -51,8 +52,8 @@ class WrappedRetriever:
             raise InvalidParameterError(
                 "retriever", retriever, "given when vectorstore is not, and the other way round"
             )
-        if retriever is not None and not is_retriever(retriever):
-            raise InvalidParameterError("retriever", retriever, "a retriever")
+        if retriever is not None:
+            check_retriever(retriever)
         if vectorstore is not None and not isinstance(vectorstore, VectorStore):
             raise InvalidParameterError("vectorstore", vectorstore, "a vector store")
         self.filter: DocumentFilter | None = None
@@ -68,7 +69,7 @@ class WrappedRetriever:
         if type(retriever) is VectorStoreRetriever and retriever.search_type == "similarity":
             self.store = retriever.vectorstore
             self.search_kwargs = {k: v for k, v in retriever.search_kwargs.items() if k != "k"}
-        own: Callable[[], BaseRetriever] | None
+        own: Callable[[], RetrieverLike] | None
         # Retries or fallbacks around a retriever must not be taken off it.
         plain = isinstance(retriever, BaseRetriever)
         own = getattr(retriever, "candidates_retriever", None) if plain else None
@@ -141,11 +142,10 @@ class WrappedRetriever:
         return narrow(self.retriever, self.filter), arguments
 
     def _to_rows(self, found: object, k: int) -> Rows:
-        if not isinstance(found, list | tuple) or not all(
-            isinstance(document, Document) for document in found
-        ):
-            raise StoreError(f"a retriever must return a list of documents, got {found!r}")
-        rows = [(document, read_number(document.metadata.get("score"))) for document in found]
+        rows = [
+            (document, read_number(document.metadata.get("score")))
+            for document in check_documents(found)
+        ]
         if not self._has_similarities:
             return rows[:k]
         # Nodes of a tree do not come by their scores alone.
@@ -163,6 +163,19 @@ class WrappedRetriever:
         return bool(getattr(self.retriever, "has_similarities", False))
 
 
+def check_documents(found: object) -> Sequence[Document]:
+    """Return what a retriever found.
+
+    Raises:
+        StoreError: it is something other than documents.
+    """
+    if not isinstance(found, list | tuple) or not all(
+        isinstance(document, Document) for document in found
+    ):
+        raise StoreError(f"a retriever must return a list of documents, got {found!r}")
+    return found
+
+
 def to_similarities(rows: Rows) -> list[float]:
     """Return scores of which the higher is better, for rows that come best first.
 
@@ -178,11 +191,11 @@ def to_similarities(rows: Rows) -> list[float]:
     return [float(len(rows) - place) for place in range(len(rows))]
 
 
-def _counts_by_layer(retriever: BaseRetriever | None) -> bool:
+def _counts_by_layer(retriever: RetrieverLike | None) -> bool:
     return bool(getattr(retriever, "counts_by_layer", False))
 
 
-def _takes_k(retriever: BaseRetriever | None) -> bool:
+def _takes_k(retriever: RetrieverLike | None) -> bool:
     if not isinstance(retriever, BaseRetriever) or _counts_by_layer(retriever):
         return False
     kind = type(retriever)

@@ -13,7 +13,7 @@ from langchain_core.callbacks import (
     CallbackManagerForRetrieverRun,
 )
 from langchain_core.documents import Document
-from langchain_core.retrievers import BaseRetriever, LangSmithRetrieverParams
+from langchain_core.retrievers import BaseRetriever, LangSmithRetrieverParams, RetrieverLike
 from langchain_core.runnables import RunnableConfig
 from langchain_core.vectorstores import VectorStore
 from pydantic import ConfigDict, Field, PrivateAttr, SkipValidation
@@ -83,7 +83,7 @@ class HybridRetriever(CheckedModel, BaseRetriever):
 
     model_config = ConfigDict(arbitrary_types_allowed=True, extra="forbid")
 
-    retriever: SkipValidation[BaseRetriever | None] = None
+    retriever: SkipValidation[RetrieverLike | None] = None
     vectorstore: SkipValidation[VectorStore | None] = None
     documents: Sequence[Document] | None = Field(default=None, repr=False)
     k: SkipValidation[int] = 4
@@ -91,7 +91,7 @@ class HybridRetriever(CheckedModel, BaseRetriever):
     candidates: SkipValidation[int | None] = None
     search_kwargs: dict[str, Any] = Field(default_factory=dict)
     keyword_tokenizer: SkipValidation[Tokenizer | None] = None
-    other_retrievers: SkipValidation[Sequence[BaseRetriever]] = ()
+    other_retrievers: SkipValidation[Sequence[RetrieverLike]] = ()
     weights: SkipValidation[Sequence[float] | None] = None
     fusion: SkipValidation[FusionMethod] = "weighted"
     # A field, so that a runnable with other settings need not read the documents again.

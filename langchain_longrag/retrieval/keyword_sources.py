@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from langchain_core.documents import Document
-from langchain_core.retrievers import BaseRetriever
+from langchain_core.retrievers import RetrieverLike
 from langchain_core.vectorstores import InMemoryVectorStore, VectorStore
 
 from langchain_longrag.bridge.documents import StoredUnits, from_result, to_core, units_of_documents
@@ -29,7 +29,7 @@ from longrag.types import RetrievedUnit, stable_id
 
 
 def find_keyword_source(
-    retriever: BaseRetriever | None,
+    retriever: RetrieverLike | None,
     store: VectorStore | None,
     search_kwargs: Mapping[str, Any],
     documents: Sequence[Document] | None,

@@ -23,15 +23,17 @@ from pydantic import ConfigDict, Field, PrivateAttr, SkipValidation
 from langchain_longrag.bridge.answering import CallRun, ModelAnswers, retriever_config
 from langchain_longrag.bridge.documents import (
     StoredUnits,
+    from_chunk,
     from_result,
     members_metadata,
     units_of_documents,
 )
 from langchain_longrag.bridge.store_kinds import kind_of
 from langchain_longrag.bridge.stores import StoreKind, StoreQuery, UnitFilter
+from langchain_longrag.bridge.traces import RunType
 from langchain_longrag.ingestion.long_units import LongUnitTransformer
 from langchain_longrag.retrieval.keyword_sources import GivenUnits
-from longrag.calls import Answerer, Embed, Fetch, Flow, Search, arun, run
+from longrag.calls import Answerer, Embed, Fetch, Flow, HasOther, Search, arun, run
 from longrag.errors import InvalidParameterError
 from longrag.indices.corpus_state import CorpusView
 from longrag.indices.keyword_sources import KeywordSource, UnitSource, refuse_texts
@@ -55,7 +57,7 @@ from longrag.retrieval.units import (
     retrieve,
 )
 from longrag.stores.kinds import StoreAnswers
-from longrag.stores.search import OnShort, check_on_short, retrieve_from_store
+from longrag.stores.search import Listed, OnShort, Ranked, check_on_short, retrieve_from_store
 from longrag.types import Chunk, LongUnit, RetrievedUnit
 
 _KEPT_VIEWS = 64
@@ -112,7 +114,8 @@ class MaxPRetriever(BaseRetriever):
         InvalidParameterError: a setting is out of range, or not exactly one source is given.
         ShortResultError: with ``on_short="raise"``.
         InvalidDocumentError: two of ``documents`` have one id.
-        StoreError: a chunk does not name its unit, or two units have one id, as 1 and "1" do.
+        StoreError: a chunk does not name its unit, two units have one id, as 1 and "1" do, or
+            whole units lie among the chunks of a store.
         EmbeddingError: the embedding model returned unusable vectors.
 
     Source: LongRAG §3.1.
@@ -394,8 +397,11 @@ class _Answers:
             case Fetch(ids):
                 documents = () if self.docstore is None else self.docstore.mget(ids)
                 return self.stored.to_units(ids, documents)
-        with self._run(request):
-            return self.store.answer(request)
+        with self._run(request) as shown:
+            answer = self.store.answer(request)
+            if shown.heard:
+                shown.outputs = _to_shown(answer)
+            return answer
 
     async def aanswer(self, request: Any) -> Any:
         match request:
@@ -404,14 +410,30 @@ class _Answers:
             case Fetch(ids):
                 documents = () if self.docstore is None else await self.docstore.amget(ids)
                 return self.stored.to_units(ids, documents)
-        async with self._run(request):
-            return await self.store.aanswer(request)
+        async with self._run(request) as shown:
+            answer = await self.store.aanswer(request)
+            if shown.heard:
+                shown.outputs = _to_shown(answer)
+            return answer
 
     def _run(self, request: Any) -> CallRun:
         """Return a run that is named by the store and what is done with it."""
         what = "search" if isinstance(request, Search) else "list"
         query = {"query": getattr(request, "query", "")}
-        return CallRun(self.config, f"{self.name}.{what}", query, "retriever")
+        kind: RunType = "chain" if isinstance(request, HasOther) else "retriever"
+        return CallRun(self.config, f"{self.name}.{what}", query, kind)
+
+
+def _to_shown(answer: object) -> object:
+    """Return the chunks that a store gave, as the documents of a run; None where it gave none."""
+    match answer:
+        case Ranked(hits):
+            chunks = [hit.chunk for hit in hits]
+        case Listed(by_unit):
+            chunks = [chunk for own in by_unit.values() for chunk in own]
+        case _:
+            return None
+    return [from_chunk(chunk, None) for chunk in chunks]
 
 
 def _documents_of(chunk: Chunk, members: Sequence[str]) -> Sequence[str]:

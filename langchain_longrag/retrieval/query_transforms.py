@@ -14,7 +14,7 @@ from langchain_core.callbacks import (
 from langchain_core.documents import Document
 from langchain_core.language_models import LanguageModelLike
 from langchain_core.prompts import BasePromptTemplate
-from langchain_core.retrievers import BaseRetriever, LangSmithRetrieverParams
+from langchain_core.retrievers import BaseRetriever, LangSmithRetrieverParams, RetrieverLike
 from langchain_core.runnables import RunnableConfig
 from langchain_core.vectorstores import VectorStore
 from pydantic import ConfigDict, Field, PrivateAttr, SkipValidation
@@ -75,7 +75,7 @@ class QueryTransformRetriever(CheckedModel, BaseRetriever):
 
     model_config = ConfigDict(arbitrary_types_allowed=True, extra="forbid")
 
-    retriever: SkipValidation[BaseRetriever | None] = None
+    retriever: SkipValidation[RetrieverLike | None] = None
     vectorstore: SkipValidation[VectorStore | None] = None
     llm: SkipValidation[LanguageModelLike | None] = None
     query_transform: SkipValidation[TransformName | QueryTransform] = "hyde"

@@ -9,17 +9,20 @@ from langchain_core.callbacks import (
     CallbackManagerForRetrieverRun,
 )
 from langchain_core.documents import Document
-from langchain_core.retrievers import BaseRetriever
+from langchain_core.retrievers import BaseRetriever, RetrieverLike
 from langchain_core.runnables import RunnableConfig
 from langchain_core.tools import BaseTool, create_retriever_tool
+from pydantic import SkipValidation
 
 from langchain_longrag.bridge.documents import from_result, to_retrieved
+from langchain_longrag.bridge.models import check_retriever
+from langchain_longrag.retrieval.base_retrievers import check_documents
 from longrag.models.tokens import count_tokens
 from longrag.retrieval.reading import check_token_budget, in_order, read
 
 
 def create_longrag_tool(
-    retriever: BaseRetriever,
+    retriever: RetrieverLike,
     name: str = "search_documents",
     description: str = "Searches the documents and returns the passages that answer best.",
     *,
@@ -35,16 +38,18 @@ def create_longrag_tool(
     are no longer ``complete``.
 
     Args:
-        retriever: any retriever; those of this package tell the order of their passages.
+        retriever: any retriever, or another runnable from a question to documents; those of this
+            package tell the order of their passages.
         name: what the agent calls the tool.
         description: what the agent is told it is for.
         token_budget: most tokens of one call's content.
         length_function: counts tokens.
 
     Raises:
-        InvalidParameterError: ``token_budget`` is out of range.
+        InvalidParameterError: ``token_budget`` is out of range, or ``retriever`` is no retriever.
     """
     check_token_budget(token_budget)
+    check_retriever(retriever)
     within_budget = _BudgetRetriever(
         retriever=retriever, token_budget=token_budget, length_function=length_function
     )
@@ -56,7 +61,7 @@ def create_longrag_tool(
 class _BudgetRetriever(BaseRetriever):
     """What a retriever finds, cut to a budget."""
 
-    retriever: BaseRetriever
+    retriever: SkipValidation[RetrieverLike]
     token_budget: int
     length_function: Callable[[str], int]
 
@@ -72,10 +77,11 @@ class _BudgetRetriever(BaseRetriever):
         config = RunnableConfig(callbacks=run_manager.get_child())
         return self._cut(await self.retriever.ainvoke(query, config))
 
-    def _cut(self, documents: list[Document]) -> list[Document]:
-        found = [to_retrieved(document) for document in documents]
-        document_of = {id(unit): one for unit, one in zip(found, documents, strict=True)}
-        cuts = read(in_order(found), self.token_budget, count_tokens=self.length_function)
+    def _cut(self, found: object) -> list[Document]:
+        documents = check_documents(found)
+        units = [to_retrieved(document) for document in documents]
+        document_of = {id(unit): one for unit, one in zip(units, documents, strict=True)}
+        cuts = read(in_order(units), self.token_budget, count_tokens=self.length_function)
         return [
             document_of[id(unit)]
             if cut.unit.text == unit.unit.text

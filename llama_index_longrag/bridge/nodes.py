@@ -17,6 +17,7 @@ from typing import Any
 
 from llama_index.core.schema import (
     BaseNode,
+    IndexNode,
     MetadataMode,
     NodeRelationship,
     NodeWithScore,
@@ -259,7 +260,7 @@ class UnitNames:
     def __init__(self, unit_key: str) -> None:
         self._unit_key = unit_key
         self._values: dict[str, Any] = {}
-        self._by_parent: set[str] = set()
+        self._in_no_metadata: set[str] = set()
 
     def of(self, node: BaseNode) -> str:
         """Return the id of the unit a chunk node belongs to.
@@ -268,6 +269,10 @@ class UnitNames:
             StoreError: the node names no unit under the key, or one whose text another unit has.
         """
         value = _unit_value(node, self._unit_key)
+        if value is None and isinstance(node, IndexNode):
+            # It stands for something else, and so for itself among the units.
+            value = node.node_id
+            self._in_no_metadata.add(value)
         if value is None:
             raise StoreError(
                 f"node {node.node_id} names no unit under {self._unit_key!r}: parse with"
@@ -276,7 +281,7 @@ class UnitNames:
             )
         unit_id = str(value)
         if self._unit_key != "ref_doc_id" and self._unit_key not in node.metadata:
-            self._by_parent.add(unit_id)
+            self._in_no_metadata.add(unit_id)
         known = self._values.setdefault(unit_id, value)
         if known != value:
             raise StoreError(
@@ -294,10 +299,10 @@ class UnitNames:
         """Return the names of units as the metadata of their chunks have them.
 
         Raises:
-            NotImplementedError: one is in no metadata, but only the id of a parent node.
+            NotImplementedError: one is in no metadata, but only the id of a node.
         """
         unit_ids = list(unit_ids)
-        if any(unit_id in self._by_parent for unit_id in unit_ids):
+        if any(unit_id in self._in_no_metadata for unit_id in unit_ids):
             raise NotImplementedError
         return tuple(self._values.get(unit_id, unit_id) for unit_id in unit_ids)
 
@@ -417,20 +422,63 @@ def _prepend_head(found: RetrievedUnit, head: str) -> RetrievedUnit:
 
 
 def to_result(
-    found: RetrievedUnit, known: Sequence[BaseNode] = (), *, unproven: Collection[str] = ()
+    found: RetrievedUnit,
+    known: Sequence[BaseNode] = (),
+    *,
+    reference: IndexNode | None = None,
+    unproven: Collection[str] = (),
 ) -> NodeWithScore:
     """Convert a retrieved unit with what is known of it: its node, or else those of its chunks.
 
-    The metadata on which these agree is kept. ``unproven`` are documents that only metadata name.
+    The metadata on which these agree is kept, and the SOURCE. Where the text is one stretch of that
+    document, its characters there are the node's. With the ``reference`` that the unit is, it
+    becomes an index node, which the framework follows. ``unproven`` are documents that only
+    metadata name.
     """
     node_fields = shared_fields(known or [TextNode()])
+    node_fields |= _place_in_source(found.unit, known, unproven)
     node_fields["metadata"] |= result_record(found, unproven)
-    node = RetrievedUnitNode(
-        id_=found.unit.id,
-        text=found.unit.text,
-        **exclude_metadata(node_fields, [*UNIT_KEYS, *RESULT_KEYS]),
-    )
+    node_fields |= {"id_": found.unit.id, "text": found.unit.text}
+    exclude_metadata(node_fields, [*UNIT_KEYS, *RESULT_KEYS])
+    node: TextNode
+    if reference is None:
+        node = RetrievedUnitNode(**node_fields)
+    else:
+        node = IndexNode(**node_fields, index_id=reference.index_id, obj=reference.obj)
     return NodeWithScore(node=node, score=found.score)
+
+
+def reference_of(nodes: Sequence[BaseNode]) -> IndexNode | None:
+    """Return the index node that all of a unit is, if it is one."""
+    return nodes[0] if len(nodes) == 1 and isinstance(nodes[0], IndexNode) else None
+
+
+def _place_in_source(
+    unit: LongUnit, known: Sequence[BaseNode], unproven: Collection[str]
+) -> dict[str, Any]:
+    """Return the fields that name the one document of a unit, and its characters there."""
+    source = shared_source(known)
+    if source is None and len(set(unit.doc_ids)) == 1 and unit.doc_ids[0] not in unproven:
+        # The node of a unit names its documents in its metadata alone.
+        named = any(map(is_unit, known)) or any(n.node_id == unit.doc_ids[0] for n in known)
+        source = RelatedNodeInfo(node_id=unit.doc_ids[0]) if named else None
+    if source is None:
+        return {}
+    fields: dict[str, Any] = {"relationships": {NodeRelationship.SOURCE: source}}
+    first = unit.members[0]
+    whole = (first.start, first.end) == (0, len(unit.text)) and first.placed
+    if whole and len(unit.members) == 1 and first.doc_id == source.node_id:
+        fields |= {"start_char_idx": first.doc_start, "end_char_idx": first.doc_end}
+    return fields
+
+
+def shared_source(nodes: Sequence[BaseNode]) -> RelatedNodeInfo | None:
+    """Return the document that all nodes were made from, without its metadata."""
+    sources = [node.source_node for node in nodes]
+    first = sources[0] if sources else None
+    if first is None or any(one is None or one.node_id != first.node_id for one in sources):
+        return None
+    return RelatedNodeInfo(node_id=first.node_id, node_type=first.node_type, hash=first.hash)
 
 
 def shown_to_models(result: NodeWithScore) -> str:

@@ -10,7 +10,6 @@ from llama_index.core.schema import (
     MetadataMode,
     NodeRelationship,
     NodeWithScore,
-    RelatedNodeInfo,
     TextNode,
 )
 
@@ -20,6 +19,7 @@ from llama_index_longrag.bridge.nodes import (
     exclude_metadata,
     is_unit,
     shared_fields,
+    shared_source,
     to_chunk,
     to_unit,
 )
@@ -90,9 +90,8 @@ def _to_summary_node(passage: Passage) -> TextNode:
         [one.id for one in about],
         units=any(map(is_unit, nodes)),
     )
-    sources = {node.ref_doc_id for node in nodes}
-    if len(sources) == 1 and None not in sources:
-        source = RelatedNodeInfo(node_id=str(nodes[0].ref_doc_id))
+    source = shared_source(nodes)
+    if source is not None:
         node_fields["relationships"] = {NodeRelationship.SOURCE: source}
     return TextNode(
         id_=passage.id, text=passage.text, **exclude_metadata(node_fields, SUMMARY_KEYS)

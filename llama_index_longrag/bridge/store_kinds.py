@@ -31,6 +31,7 @@ from llama_index_longrag.bridge.store_queries import (
     list_nodes,
     narrow_rows,
     rank_rows,
+    rows_of_others,
 )
 from longrag.stores.databases import (
     MILVUS_MOST,
@@ -67,6 +68,17 @@ _PAGE: Final = 1_000
 _ALL_PARTITIONS: Final = 1 << 16
 
 
+def _rank_simple(query: StoreQuery) -> Call:
+    """Keep to the nodes of the index, as its own retriever does, where others share the store."""
+    others = rows_of_others(query.index)
+    if others:
+        own, asked = query.index.index_struct.nodes_dict.values(), query.settings.node_ids
+        named = list(own if asked is None else asked)
+        kept = [node_id for node_id in named if node_id not in others]
+        query = query.having(node_ids=kept)
+    return rank_rows(query)
+
+
 def _list_simple(query: StoreQuery, limit: int | None) -> Call:
     store = query.store
     if not isinstance(store, SimpleVectorStore) or query.settings.doc_ids is not None:
@@ -74,6 +86,8 @@ def _list_simple(query: StoreQuery, limit: int | None) -> Call:
     metadata = dict(store.data.metadata_dict)
     if len(metadata) < len(store.data.embedding_dict):
         raise NotImplementedError  # it was saved without them
+    for node_id in rows_of_others(query.index):
+        metadata.pop(node_id, None)
     # Each on its own, since the framework's function knows no filters within others.
     tests = [
         build_metadata_filter_fn(metadata.__getitem__, filters)
@@ -491,6 +505,7 @@ _KINDS: Final = StoreKinds(
         "llama_index.core.vector_stores:SimpleVectorStore": StoreKind(
             exact=lambda query: type(query.store).query is SimpleVectorStore.query,
             excludes=True,
+            rank=_rank_simple,
             harmless=("mmr_threshold",),
             list_rows=_list_simple,
             has_other=True,

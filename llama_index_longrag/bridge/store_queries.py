@@ -15,6 +15,7 @@ from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_index.core.indices.vector_store.base import VectorStoreIndex
 from llama_index.core.indices.vector_store.retrievers.retriever import VectorIndexRetriever
 from llama_index.core.schema import BaseNode, NodeWithScore, QueryBundle
+from llama_index.core.vector_stores.simple import SimpleVectorStore
 from llama_index.core.vector_stores.types import (
     BasePydanticVectorStore,
     FilterCondition,
@@ -141,6 +142,17 @@ class ChunkRetriever(VectorIndexRetriever):
                 self._get_nodes_with_embeddings, query_bundle_with_embeddings
             )
         return await super()._aget_nodes_with_embeddings(query_bundle_with_embeddings)
+
+
+def rows_of_others(index: VectorStoreIndex) -> Set[str]:
+    """Return the nodes that other indexes keep in the vector store of this one.
+
+    Only a store in memory is shared in this way: it holds no text, and each index knows its nodes.
+    """
+    store = index.vector_store
+    if not isinstance(store, SimpleVectorStore) or store.stores_text:
+        return frozenset()
+    return store.data.embedding_dict.keys() - index.index_struct.nodes_dict.values()
 
 
 def rank_rows(query: StoreQuery) -> Call:

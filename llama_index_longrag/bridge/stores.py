@@ -15,6 +15,7 @@ from llama_index.core.storage.docstore.types import BaseDocumentStore
 
 from llama_index_longrag.bridge.nodes import (
     UnitNames,
+    holds_chunks,
     parent_id,
     to_chunk,
     to_chunks,
@@ -31,9 +32,15 @@ class StoredUnits:
 
     Chunks without offsets follow one another as they first come, so that none is taken for the
     repetition of another.
+
+    Args:
+        unit_key: the metadata key that names a chunk's unit.
+        indexed: the nodes of the index; those of others that name the same document are no part of
+            a unit, unless they hold such nodes. None where they are not known.
     """
 
-    def __init__(self, unit_key: str) -> None:
+    def __init__(self, unit_key: str, indexed: Iterable[str] | None = None) -> None:
+        self._indexed = indexed
         self._names = UnitNames(unit_key)
         self._nodes: dict[str, list[BaseNode]] = {}
         self._chunks: dict[str, Chunk] = {}
@@ -123,7 +130,13 @@ class StoredUnits:
         self, known: Mapping[str, Sequence[str]], nodes: Iterable[BaseNode]
     ) -> dict[str, LongUnit]:
         """Put units together from the nodes of the sources they name."""
-        found, units = {node.node_id: node for node in nodes}, {}
+        indexed = None if self._indexed is None else frozenset(self._indexed)
+        units = {}
+        found = {
+            node.node_id: node
+            for node in nodes
+            if indexed is None or node.node_id in indexed or holds_chunks(node)
+        }
         for unit_id, node_ids in known.items():
             own = [found[node_id] for node_id in node_ids if node_id in found]
             # Parents hold their children's text, and alone know its place in the document.

@@ -101,6 +101,10 @@ class LongRAGIndex(UpdatableIndex[LongRAGStruct]):
         storage_context: where documents, vectors and settings are stored.
         index_struct: a saved index to continue; settings then come from it, and one that is given
             must be the saved one. Callables are not saved: give the same.
+        use_async: whether sync methods, too, change the index by the model's async calls.
+        insert_batch_size: taken as ``VectorStoreIndex`` takes it, without effect, since a change is
+            one step: the model's ``embed_batch_size`` is the number of texts of a call.
+        store_nodes_override: taken likewise: the docstore holds the documents in every case.
 
     Raises:
         InvalidParameterError: a setting is out of range or not the saved one.
@@ -132,6 +136,9 @@ class LongRAGIndex(UpdatableIndex[LongRAGStruct]):
         transformations: list[TransformComponent] | None = None,
         callback_manager: CallbackManager | None = None,
         show_progress: bool = False,
+        use_async: bool = False,
+        insert_batch_size: int = 2048,
+        store_nodes_override: bool = False,
     ) -> None:
         given = {
             "max_tokens": max_tokens,
@@ -174,6 +181,8 @@ class LongRAGIndex(UpdatableIndex[LongRAGStruct]):
             transformations=transformations,
             callback_manager=callback_manager,
             show_progress=show_progress,
+            use_async=use_async,
+            insert_batch_size=insert_batch_size,
         )
 
     @classmethod
@@ -287,6 +296,7 @@ class LongRAGIndex(UpdatableIndex[LongRAGStruct]):
         if mode not in _RETRIEVER_SETTINGS:
             raise InvalidParameterError("retriever_mode", mode, f"one of {[*_RETRIEVER_SETTINGS]}")
         own = retriever_settings(kwargs, _RETRIEVER_SETTINGS[mode], mode=mode)
+        own["object_map"] = {**self._object_map, **(own.get("object_map") or {})}
         if mode == "maxp":
             return MaxPRetriever(index=self, embed_model=self._embed_model, **own)
         return (EvidenceRetriever if mode == "evidence" else LongRAGRetriever)(index=self, **own)

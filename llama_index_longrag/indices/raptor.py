@@ -92,6 +92,9 @@ _NOT_OF_A_TREE = (
     "storage_context",
     "callback_manager",
     "show_progress",
+    "use_async",
+    "insert_batch_size",
+    "store_nodes_override",
 )
 
 
@@ -153,6 +156,10 @@ class RaptorIndex(UpdatableIndex[RaptorStruct]):
         storage_context: where documents, tree and settings are stored.
         index_struct: a saved index to continue; settings then come from it, and one that is given
             must be the saved one. Objects are not saved: give the same.
+        use_async: whether sync methods, too, change the index by the models' async calls.
+        insert_batch_size: taken as ``VectorStoreIndex`` takes it, without effect, since a change is
+            one step: the model's ``embed_batch_size`` is the number of texts of a call.
+        store_nodes_override: taken likewise: the docstore holds the documents in every case.
 
     Raises:
         InvalidParameterError: a setting is out of range or not the saved one.
@@ -198,6 +205,9 @@ class RaptorIndex(UpdatableIndex[RaptorStruct]):
         transformations: list[TransformComponent] | None = None,
         callback_manager: CallbackManager | None = None,
         show_progress: bool = False,
+        use_async: bool = False,
+        insert_batch_size: int = 2048,
+        store_nodes_override: bool = False,
     ) -> None:
         given = {
             "clusterer": clusterer,
@@ -251,6 +261,8 @@ class RaptorIndex(UpdatableIndex[RaptorStruct]):
             transformations=transformations,
             callback_manager=callback_manager,
             show_progress=show_progress,
+            use_async=use_async,
+            insert_batch_size=insert_batch_size,
         )
 
     @classmethod
@@ -354,7 +366,7 @@ class RaptorIndex(UpdatableIndex[RaptorStruct]):
 
     def rebuild(self) -> TreeChange:
         """Cluster all nodes again, for the tree of one build; pay for the clusters that changed."""
-        change = self._run(self._collect_stale(self._trees.rebuild()))
+        change = self._drive(self._collect_stale(self._trees.rebuild()))
         self._write_stores()
         return change
 

@@ -41,6 +41,7 @@ from longrag.errors import (
     InvalidParameterError,
     StaleIndexError,
 )
+from longrag.ingestion.chunking import check_size
 from longrag.locks import Lock
 from longrag.types import Document
 
@@ -85,11 +86,17 @@ class StoredIndex(BaseIndex[S]):
         transformations: list[TransformComponent] | None,
         callback_manager: CallbackManager | None,
         show_progress: bool,
+        use_async: bool,
+        insert_batch_size: int,
     ) -> None:
+        check_size("insert_batch_size", insert_batch_size)
+        self._use_async = use_async
         self._corpus = corpus
         self._title_key = title_key
         # The documents that the stores hold, by id.
         self._stored_documents: Mapping[str, Document] = {}
+        # The versions of documents that this index has put in, by the ids of the documents.
+        self._hashes: dict[str, str] = {}
         # Threads may change the index beside each other; the stores take one change at a time.
         self._store_lock = Lock(reentrant=True)
         if index_struct is not None and not corpus.in_database:
@@ -215,7 +222,15 @@ class StoredIndex(BaseIndex[S]):
             self._stored_documents = current
             self._forget_announced()
             if hashes:
-                self.docstore.set_document_hashes(dict(hashes))
+                self._set_hashes(hashes)
+
+    def _set_hashes(self, hashes: Mapping[str, str]) -> None:
+        """Tell the docstore which versions of documents there are, and remember it of this index.
+
+        Of a document that another index in the docstore has as well, the docstore knows one.
+        """
+        self.docstore.set_document_hashes(dict(hashes))
+        self._hashes.update(hashes)
 
     def _delete_from_stores(self, node_ids: set[str]) -> None:
         """Delete nodes, from the docstore only those that no other index keeps there."""

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from contextvars import copy_context
 from typing import Any, Final, TypeVar, cast
 
 from llama_index.core.callbacks.base import CallbackManager
@@ -16,7 +18,7 @@ from llama_index.core.settings import Settings
 from llama_index.core.storage.docstore.types import RefDocInfo
 from llama_index.core.storage.storage_context import StorageContext
 
-from llama_index_longrag.bridge.documents import WholeDocuments, nodes_of
+from llama_index_longrag.bridge.documents import WholeDocuments, node_of, nodes_of
 from llama_index_longrag.bridge.traces import open_span
 from llama_index_longrag.indices.stored import StoredIndex, doc_ids
 from llama_index_longrag.indices.struct import VersionedStruct
@@ -77,7 +79,7 @@ class UpdatableIndex(StoredIndex[S]):
             )
             # Last, where the framework has it first: documents that could not be embedded must not
             # count as known to a refresh.
-            storage_context.docstore.set_document_hashes(hashes)
+            index._set_hashes(hashes)
         return index
 
     @classmethod
@@ -167,7 +169,7 @@ class UpdatableIndex(StoredIndex[S]):
                 **insert_kwargs,
             )
             self.insert_nodes(nodes)
-            self.docstore.set_document_hash(document.id_, document.hash)
+            self._set_hashes({document.id_: document.hash})
 
     async def ainsert(self, document: LlamaIndexDocument, **insert_kwargs: Any) -> None:
         """Insert a document as ``insert`` does, with the models' async calls."""
@@ -179,7 +181,7 @@ class UpdatableIndex(StoredIndex[S]):
                 **insert_kwargs,
             )
             await self.ainsert_nodes(nodes)
-            await self.docstore.aset_document_hash(document.id_, document.hash)
+            await asyncio.to_thread(self._set_hashes, {document.id_: document.hash})
 
     @contextmanager
     def _operation(self, name: str) -> Iterator[None]:
@@ -283,10 +285,22 @@ class UpdatableIndex(StoredIndex[S]):
         return changed
 
     def _known_hash(self, doc_id: str) -> str | None:
+        known = self.docstore.get_document_hash(doc_id)
         info = self.docstore.get_ref_doc_info(doc_id)
-        if info and not any(node_id in self._index_struct.documents for node_id in info.node_ids):
+        if info is None:
+            return known
+        own = [n for n in info.node_ids if n in self._index_struct.documents]
+        if not own:
             return None  # another index in the same docstore knows the document
-        return self.docstore.get_document_hash(doc_id)
+        recorded = self._hashes.get(doc_id)
+        if known is None or recorded == known:
+            return known
+        if recorded is None and len(own) == len(info.node_ids):
+            return known
+        # What the docstore knows may be the version of another index, or one a caller has set.
+        documents = self._corpus.documents
+        sources = [node_of(documents[self._index_struct.documents[n]]).source_node for n in own]
+        return known if all(one and one.hash == known for one in sources) else recorded
 
     def _replace(self, documents: Sequence[LlamaIndexDocument], **update_kwargs: Any) -> None:
         transforming = _of_transformations(update_kwargs)
@@ -316,7 +330,15 @@ class UpdatableIndex(StoredIndex[S]):
 
     def _update_corpus(self, nodes: Sequence[BaseNode], gone: Sequence[str] = ()) -> None:
         """Call the models for what is new and change the corpus; on error nothing has changed."""
-        self._run(self._change(nodes, gone))
+        self._drive(self._change(nodes, gone))
+
+    def _drive(self, flow: Flow[T]) -> T:
+        """Drive a change for a sync method, with async calls where the index was told to."""
+        if not self._use_async:
+            return self._run(flow)
+        # The thread of the caller may have an event loop that runs.
+        with ThreadPoolExecutor(1) as thread:
+            return thread.submit(copy_context().run, asyncio.run, self._arun(flow)).result()
 
     async def _aupdate_corpus(self, nodes: Sequence[BaseNode], gone: Sequence[str] = ()) -> None:
         change = await asyncio.to_thread(self._change, nodes, gone)

@@ -30,6 +30,7 @@ from llama_index_longrag.bridge.documents import nodes_of
 from llama_index_longrag.bridge.filters import to_filter
 from llama_index_longrag.bridge.nodes import (
     holds_chunks,
+    reference_of,
     shown_to_models,
     to_result,
     unit_of,
@@ -96,8 +97,8 @@ class MaxPRetriever(BaseRetriever):
     approximate), ``complete`` (False when the text was cut to the budget, or when only the chunks
     that were found could be put together) and ``short`` (True when fewer units came than were asked
     for, and the store may hold more); besides these, the metadata of the unit's node, or what its
-    chunks agree on. A unit whose id is in ``object_map`` becomes an index node, which
-    LlamaIndex replaces by what the object retrieves.
+    chunks agree on. An index node is a unit by itself, and LlamaIndex replaces it by what its
+    object retrieves, as it does a unit whose id is in ``object_map``, by default the index's.
 
     Args:
         index: a ``VectorStoreIndex`` whose nodes name their unit under ``unit_key``, or a
@@ -215,6 +216,8 @@ class MaxPRetriever(BaseRetriever):
         )
         if approximate is not None:
             self._view().index.prepare(approximate)
+        if object_map is None and objects is None:
+            object_map = getattr(index, "_object_map", None)
         super().__init__(
             callback_manager=callback_manager or index_callbacks,
             object_map=object_map,
@@ -333,12 +336,17 @@ class MaxPRetriever(BaseRetriever):
         ]
 
     def _retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
-        stored = StoredUnits(self._unit_key)
+        stored = self._stored_units()
         return run(self._flow(query_bundle, stored), self._answers(stored).answer)
 
     async def _aretrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
-        stored = StoredUnits(self._unit_key)
+        stored = self._stored_units()
         return await arun(self._flow(query_bundle, stored), self._answers(stored).aanswer)
+
+    def _stored_units(self) -> StoredUnits:
+        # An index over a store that holds the nodes itself does not know them.
+        own = None if self._index is None else self._index.index_struct.nodes_dict
+        return StoredUnits(self._unit_key, own.values() if own else None)
 
     def _flow(self, bundle: QueryBundle, stored: StoredUnits) -> Flow[list[NodeWithScore]]:
         texts, k, vector = bundle.embedding_strs, self._similarity_top_k, bundle.embedding
@@ -380,10 +388,13 @@ class MaxPRetriever(BaseRetriever):
         unit_id = unit.unit.id
         rows = known.nodes(unit_id) if isinstance(known, StoredUnits) else self._known.get(unit_id)
         if rows is None and isinstance(known, CorpusView):
-            result = to_result(unit, nodes_of(known.documents, unit.unit.doc_ids))
+            rows = nodes_of(known.documents, unit.unit.doc_ids)
+            result = to_result(unit, rows, reference=reference_of(rows))
         else:
-            result = to_result(unit, rows or (), unproven=unproven_nodes(rows or ()))
-        if unit_id in self.object_map:
+            own = [row for row in rows or () if row.node_id == unit_id]
+            unproven = unproven_nodes(rows or ())
+            result = to_result(unit, rows or (), reference=reference_of(own), unproven=unproven)
+        if unit_id in self.object_map and not isinstance(result.node, IndexNode):
             node_fields = result.node.to_dict() | {"metadata": result.node.metadata}
             node = IndexNode(**node_fields, index_id=unit_id)
             result = NodeWithScore(node=node, score=unit.score)

@@ -15,7 +15,7 @@ from typing_extensions import Self
 from llama_index_longrag.bridge.answering import ModelAnswers
 from llama_index_longrag.bridge.documents import nodes_of
 from llama_index_longrag.bridge.filters import to_filter
-from llama_index_longrag.bridge.nodes import shown_to_models, to_result
+from llama_index_longrag.bridge.nodes import reference_of, shown_to_models, to_result
 from llama_index_longrag.bridge.store_queries import combine_filters
 from llama_index_longrag.bridge.stores import token_counter
 from llama_index_longrag.retrieval.maxp import MaxPRetriever, UnitsIndex
@@ -58,7 +58,9 @@ class _OrderRetriever(BaseRetriever):
         self._count_tokens = builder.count_tokens if tokenizer is None else token_counter(tokenizer)
         super().__init__(
             callback_manager=callback_manager or index.callback_manager,
-            object_map=object_map,
+            object_map=getattr(index, "_object_map", None)
+            if object_map is None and objects is None
+            else object_map,
             objects=objects,
             verbose=verbose,
         )
@@ -101,7 +103,19 @@ class _OrderRetriever(BaseRetriever):
             count_tokens=self._count_tokens,
             shown=lambda unit: shown_to_models(_to_result(unit, view)),
         )
-        return [_to_result(unit, view) for unit in found]
+        return self._once_each([_to_result(unit, view) for unit in found])
+
+    def _once_each(self, results: list[NodeWithScore]) -> list[NodeWithScore]:
+        """Leave out further passages of an index node: its best one has asked the object."""
+        kept, entered = [], set()
+        for result in results:
+            node = result.node
+            if isinstance(node, IndexNode) and (node.obj or node.index_id in self.object_map):
+                if node.index_id in entered:
+                    continue
+                entered.add(node.index_id)
+            kept.append(result)
+        return kept
 
     def _models(self) -> ModelAnswers:
         return ModelAnswers(embed_model=self._index.embed_model)
@@ -171,4 +185,5 @@ class EvidenceRetriever(_OrderRetriever):
 
 
 def _to_result(unit: RetrievedUnit, view: CorpusView) -> NodeWithScore:
-    return to_result(unit, nodes_of(view.documents, unit.unit.doc_ids))
+    nodes = nodes_of(view.documents, unit.unit.doc_ids)
+    return to_result(unit, nodes, reference=reference_of(nodes))

@@ -1,0 +1,70 @@
+"""The rows of a FAISS store are read once, and again where the store changed."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from langchain_core.documents import Document
+
+from langchain_longrag import MaxPRetriever
+from tests.fakes.langchain import HashEmbeddings
+
+pytest.importorskip("langchain_community")
+faiss = pytest.importorskip("faiss")
+
+WIDTH = len(HashEmbeddings().embed_query("q"))
+CHANGES = st.lists(
+    st.tuples(st.booleans(), st.lists(st.integers(0, 9), min_size=1, max_size=4, unique=True)),
+    max_size=8,
+)
+
+
+def empty_store():
+    from langchain_community.docstore.in_memory import InMemoryDocstore
+    from langchain_community.vectorstores import FAISS
+
+    return FAISS(HashEmbeddings(), faiss.IndexFlatIP(WIDTH), InMemoryDocstore(), {})
+
+
+def row(number: int) -> Document:
+    unit = number % 3 if number % 2 else f"u{number % 3}"
+    own = {"unit_id": unit, "doc_id": f"d{number}", "start_index": 0}
+    return Document(f"old harbour {number}", id=f"r{number}", metadata=own)
+
+
+@settings(max_examples=40, deadline=None)
+@given(changes=CHANGES)
+def test_units_are_put_together_from_the_rows_there_are_after_any_changes(changes):
+    store, there = empty_store(), set()
+    retriever = MaxPRetriever(vectorstore=store, k=99)
+    for adds, numbers in changes:
+        chosen = [n for n in numbers if (n in there) != adds]
+        if chosen and adds:
+            store.add_documents([row(n) for n in chosen])
+        elif chosen:
+            store.delete([f"r{n}" for n in chosen])
+        there = there | set(chosen) if adds else there - set(chosen)
+        units: dict[str, set[str]] = {}
+        for n in there:
+            units.setdefault(str(row(n).metadata["unit_id"]), set()).add(row(n).page_content)
+        found = retriever.invoke("old harbour 3") if there else []
+        assert {one.id: set(one.page_content.split("\n\n")) for one in found} == units
+        assert all(one.metadata["complete"] and one.metadata["exact"] for one in found)
+
+
+def test_a_row_is_read_once_for_many_questions():
+    store = empty_store()
+    store.add_documents([row(n) for n in range(10)])
+    retriever = MaxPRetriever(vectorstore=store, k=1)
+    retriever.invoke("old harbour 3")
+    reads, search = [], store.docstore.search
+    store.docstore.search = lambda id_: (reads.append(id_), search(id_))[1]
+    (found,) = retriever.invoke("old harbour 4")
+    own = {f"r{n}" for n in range(10) if str(row(n).metadata["unit_id"]) == found.id}
+    # The search reads the rows that it ranks, the listing those of the unit that was found.
+    assert len(reads) == 4 + len(own)
+    store.add_documents([row(n) for n in (10, 12)])
+    reads.clear()
+    retriever.invoke("old harbour 4")
+    assert len(reads) <= 4 + len(own) + 2 + 2
