@@ -8,6 +8,7 @@ from typing import Any
 from langchain_core.documents import Document as Page
 from langchain_core.messages import AIMessage, AIMessageChunk
 from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, ChatResult
+from langchain_core.stores import InMemoryStore
 from langchain_core.vectorstores import InMemoryVectorStore
 from llama_index.core import Document, VectorStoreIndex
 from llama_index.core.base.llms.types import CompletionResponse
@@ -181,7 +182,9 @@ def langchain_tree() -> Any:
 
 def langchain_store() -> InMemoryVectorStore:
     store = InMemoryVectorStore(HashEmbeddings())
-    store.add_documents(lc.LongUnitTransformer().transform_documents(langchain_documents()))
+    lc.LongUnitTransformer().add_documents(
+        langchain_documents(), vectorstore=store, docstore=InMemoryStore()
+    )
     return store
 
 
