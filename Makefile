@@ -13,7 +13,7 @@ UNIT := tests/longrag tests/llama_index_longrag tests/langchain_longrag tests/co
 
 .PHONY: demo demo-riches test minilm quick coverage lint docs pythons bench results scale chaos fmt unit floor stores agents faults llama-cpp clean
 
-# In an environment of its own, which has what the demo needs and is there in less than a minute.
+# The demo's environment is separate: it installs nothing that only the tests need.
 demo: .venv-demo/.installed
 	.venv-demo/bin/python examples/00_demo.py
 

@@ -37,7 +37,7 @@ def add(commands: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Check; the status is 1 when a quote is wrong, or when there is none."""
+    """Check the quotes, and return the status: 1 where one fails or the answer has none."""
     answer = _read(options.answer)
     with progress(options).step("looking the quotes up"):
         documents = stored_documents(options.file)

@@ -29,7 +29,7 @@ from longrag.types import Document
 
 _CHUNK_SIZE: Final = 256
 _VECTORS, _ANSWERS = "-vectors", "-answers"
-# A catalog is read at every question, so it keeps only so many reasons of what was skipped.
+# The most reasons for skipped files that a catalog keeps, since it is read at every question.
 _REASONS: Final = 100
 
 

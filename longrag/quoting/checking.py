@@ -16,7 +16,8 @@ from longrag.quoting.wording import MIN_EVIDENCE, Wording, read_wording
 from longrag.quoting.words import is_condition, is_negation, weigh
 from longrag.types import Document
 
-# An ellipsis may leave out so many words, within so many sentences of one paragraph.
+# The most words that an ellipsis may leave out, and the most sentences it may reach over, all in
+# one paragraph.
 _MAX_GAP: Final = 40
 _MAX_SENTENCES: Final = 2
 _PARAGRAPH: Final = re.compile(r"\n[ \t]*\n")

@@ -13,7 +13,7 @@ import numpy as np
 
 from longrag.decoding.generation import Source
 from longrag.errors import IndexFormatError, InvalidParameterError
-from longrag.indexing.key_index.index import KeyIndex, KeyState
+from longrag.indexing.key_index.index import KeyIndex, KeyState, check_ids
 from longrag.indexing.key_index.token_ids import MAX_VOCABULARY, TokenIds
 from longrag.quoting.passages import Passage
 from longrag.quoting.wording import read_wording
@@ -21,9 +21,9 @@ from longrag.quoting.words import read_tokens
 from longrag.types import Document, Key
 
 _KIND: Final = "longrag-quoted-words-1"
-# Of the documents that hold a run, so many are read to see whether it is the quote's.
+# The most documents that are read again to compare a run with the quote.
 _READ: Final = 5
-# A run of words that so many places share says little about where a quote is from.
+# The most places of a run that tells where a quote is from: a more common one says little.
 _COMMON: Final = 1000
 # The fewest words of a run that tells of a document, and the words of a quote that are looked at.
 _SHORTEST: Final = 2
@@ -101,12 +101,7 @@ class QuoteIndex:
         Raises:
             InvalidParameterError: ``doc_ids`` is a string, or an id is not one.
         """
-        if isinstance(doc_ids, str) or not isinstance(doc_ids, Iterable):
-            raise InvalidParameterError("doc_ids", doc_ids, "an iterable of ids of documents")
-        wanted = frozenset(doc_ids)
-        for id_ in wanted:
-            if not isinstance(id_, str):
-                raise InvalidParameterError("doc_ids", id_, "ids of documents, strings")
+        wanted = check_ids("doc_ids", doc_ids, "documents")
         seen = wanted if self._visible is None else wanted & self._visible
         return QuoteIndex(self._keys, seen)
 

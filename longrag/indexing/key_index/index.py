@@ -74,6 +74,21 @@ class Occurrence:
     end: int
 
 
+def check_ids(parameter: str, ids: Iterable[str], of: str) -> frozenset[str]:
+    """Return ids as a set.
+
+    Raises:
+        InvalidParameterError: they are a string, or one is not a string.
+    """
+    if isinstance(ids, str) or not isinstance(ids, Iterable):
+        raise InvalidParameterError(parameter, ids, f"an iterable of ids of {of}")
+    wanted = list(ids)
+    for id_ in wanted:
+        if not isinstance(id_, str):
+            raise InvalidParameterError(parameter, id_, f"ids of {of}, strings")
+    return frozenset(wanted)
+
+
 class KeyIndex:
     """The keys of a corpus, as token ids, with their sources; never changed.
 
@@ -268,13 +283,8 @@ class KeyIndex:
         Raises:
             InvalidParameterError: ``ids`` is a string, or an id is not one.
         """
-        if isinstance(ids, str) or not isinstance(ids, Iterable):
-            raise InvalidParameterError("ids", ids, "an iterable of ids of documents or passages")
-        wanted = list(ids)
-        for id_ in wanted:
-            if not isinstance(id_, str):
-                raise InvalidParameterError("ids", id_, "ids of documents or passages, strings")
-        return self._of(select(self._parts, frozenset(wanted), self._settings))
+        wanted = check_ids("ids", ids, "documents or passages")
+        return self._of(select(self._parts, wanted, self._settings))
 
     def entries(self) -> Iterator[tuple[tuple[int, ...], Key]]:
         """Yield the tokens and the source of each key, part by part, sorted by tokens in each."""

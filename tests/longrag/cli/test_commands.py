@@ -12,6 +12,7 @@ import pytest
 
 from longrag.__main__ import main
 from longrag.cli.progress import TerminalProgress
+from tests.longrag.cli.pages import write_pages
 
 ROOT = Path(__file__).parents[3]
 
@@ -19,16 +20,7 @@ ROOT = Path(__file__).parents[3]
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    pages = tmp_path / "pages"
-    pages.mkdir()
-    (pages / "harbour.md").write_text(
-        "# The harbour\n\nThe harbour was built in 1742 by Anna Reyes. See [ships](ships.md).\n"
-    )
-    (pages / "ships.md").write_text(
-        "# Ships\n\nThe largest is the *Morning Star*. It leaves the [harbour](harbour.md).\n"
-    )
-    (pages / "notes.txt").write_text("The orchard has forty apple trees.\n")
-    return pages
+    return write_pages(tmp_path / "pages")
 
 
 def run(capsys, *arguments, status=0):

@@ -14,6 +14,7 @@ import pytest
 from longrag.__main__ import main
 from longrag.calls.settings import Retry
 from longrag.synthesis.two_turn import EMPTY_ANSWER
+from tests.longrag.cli.pages import write_pages
 from tests.openai_server import (
     OpenAIServer,
     ScriptedWriter,
@@ -43,15 +44,7 @@ def place(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "settings"))
     monkeypatch.setenv("THE_KEY", KEY)
     monkeypatch.setattr("longrag.models.served._RETRY", Retry(attempts=4, first_wait=0.01))
-    pages = tmp_path / "pages"
-    pages.mkdir()
-    (pages / "harbour.md").write_text(
-        "# The harbour\n\nThe harbour was built in 1742 by Anna Reyes. See [ships](ships.md).\n"
-    )
-    (pages / "ships.md").write_text(
-        "# Ships\n\nThe largest is the *Morning Star*. It leaves the [harbour](harbour.md).\n"
-    )
-    (pages / "notes.txt").write_text("The orchard has forty apple trees.\n")
+    write_pages(tmp_path / "pages")
     assert main(["index", "pages", "--embedder", "lsa"]) == 0
     capsys.readouterr()
     return tmp_path
