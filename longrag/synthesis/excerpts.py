@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from heapq import nlargest
 from itertools import chain, groupby
 from typing import Final, TypeAlias
 
@@ -21,6 +22,8 @@ _CHARACTERS: Final = 1200
 _K1, _B = 0.9, 0.4
 _UNDER_HEADING: Final = 0.5
 _FURTHER: Final = 0.3
+# Many short blocks that hold one word say no more than so many times the best of them.
+_MOST_FURTHER: Final = 6
 _FIRST_OF_SECTION: Final = 0.5
 _HEADING: Final = 1.0
 _RANKED: Final = 0.5
@@ -28,6 +31,8 @@ _COVERED: Final = 0.5
 _CODE: Final = 0.2
 # An excerpt that holds less of the question, by the rarity of its words, is about something else.
 _LEAST_COVERED: Final = 0.3
+# The most blocks with which a passage may begin: the best by their words.
+_MOST_BEGINNINGS: Final = 1_000
 # As if so many sections more held no word of the question: of one section alone all words are rare.
 _FURTHER_SECTIONS: Final = 10
 # Further excerpts that score less beside the best are not worth reading.
@@ -202,9 +207,15 @@ class _Ranking:
         top = max((one.score for one in blocks), default=0.0)
         if best <= 0:
             return
+        scored = enumerate(chain.from_iterable(matches))
+        likely = nlargest(_MOST_BEGINNINGS, ((match, -number) for number, match in scored))
+        beginnings = {-number for _, number in likely}
+        before = 0
         for section, own in zip(self._sections, matches, strict=True):
+            firsts = [i for i in range(len(own)) if before + i in beginnings]
+            before += len(own)
             heading = _HEADING * self._cosine(section.nearest)
-            for first, last in _windows(section.blocks):
+            for first, last in _windows(section.blocks, firsts):
                 shown = section.blocks[first : last + 1]
                 covered = self._covered(section.above.union(*(one.counts for one in shown)))
                 if covered < _LEAST_COVERED:
@@ -214,7 +225,8 @@ class _Ranking:
                 inside = self._covered(frozenset().union(*(one.counts for one in shown)))
                 most = max(own[first : last + 1])
                 score = heading + _COVERED * inside
-                score += (most + _FURTHER * (sum(own[first : last + 1]) - most)) / best
+                further = min(sum(own[first : last + 1]) - most, _MOST_FURTHER * most)
+                score += (most + _FURTHER * further) / best
                 score += _RANKED * max(one.score for one in shown) / top if top > 0 else 0.0
                 score += _FIRST_OF_SECTION if shown[0].first else 0.0
                 score += _CODE if self._wants_way and has_code(text) else 0.0
@@ -269,9 +281,10 @@ def _look(text: str, block: Block, spans: Sequence[Ranked], place: int) -> _Foun
     return _Found(block, counts, counts.total(), max(scores), first)
 
 
-def _windows(blocks: Sequence[_Found]) -> Iterator[Span]:
+def _windows(blocks: Sequence[_Found], firsts: Sequence[int]) -> Iterator[Span]:
     """Yield the first and the last of blocks that are shown together."""
-    for first, one in enumerate(blocks):
+    for first in firsts:
+        one = blocks[first]
         for last in range(first, len(blocks)):
             if last > first and blocks[last].block.end - one.block.start > _CHARACTERS:
                 break

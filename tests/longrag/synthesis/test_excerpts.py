@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import time
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -77,6 +79,16 @@ def test_what_retrieval_ranked_higher_wins_where_the_words_are_the_same() -> Non
 def test_a_number_of_passages_that_is_none_is_refused(count: object) -> None:
     with pytest.raises(InvalidParameterError, match="max_excerpts"):
         extract_excerpts("port", DOCUMENTS, max_excerpts=count)  # type: ignore[arg-type]
+
+
+def test_a_page_of_very_many_blocks_is_read_in_bounded_time() -> None:
+    text = "\n\n".join(f"The mill number {number} grinds." for number in range(20_000))
+    text += "\n\nThe oven of the mill bakes what it grinds."
+    found = [[(start, start + 900, 1.0) for start in range(0, len(text), 900)]]
+    started = time.process_time()
+    best = extract_excerpts("What does the oven of the mill bake?", [("t", text)], found=found)[0]
+    assert best.text.endswith("The oven of the mill bakes what it grinds.")
+    assert time.process_time() - started < 8
 
 
 WORDS = st.sampled_from(["mill", "mills", "wheat", "grind", "oven", "the", "how", "1312", "磨坊"])
