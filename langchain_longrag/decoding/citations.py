@@ -13,9 +13,9 @@ from langchain_core.messages import Citation
 from langchain_longrag.bridge.documents import to_core
 from longrag import types as core
 from longrag.decoding.attribution import cited_sources
-from longrag.decoding.generation import RetrievedSpan, Source
 from longrag.decoding.retrieving import Retrieved
 from longrag.errors import InvalidParameterError
+from longrag.generation import RetrievedSpan, Source
 from longrag.ingestion import Paragraph, paragraphs
 from longrag.ingestion.units import check_documents
 

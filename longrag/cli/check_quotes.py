@@ -10,9 +10,9 @@ from typing import Any, Final
 
 from longrag.cli.arguments import add_file, add_output, print_json, printable, progress
 from longrag.errors import InvalidParameterError
+from longrag.generation import CheckedQuote
 from longrag.index_file.checked_quotes import place_of, quote_record, stored_documents
 from longrag.quoting.answers import WrittenQuote, check_answer
-from longrag.quoting.checked import CheckedQuote
 from longrag.types import Document
 
 _SHOWN: Final = 300

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from longrag.decoding.generation import Source
+from longrag.generation import CheckedQuote, Source
 from longrag.index_file.catalog import read_catalog
 from longrag.index_file.parts import File, open_tree, open_units
 from longrag.index_file.places import Place, locate
-from longrag.quoting.checked import CheckedQuote
 from longrag.types import Document
 
 

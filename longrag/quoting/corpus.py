@@ -11,8 +11,8 @@ from zlib import crc32
 
 import numpy as np
 
-from longrag.decoding.generation import Source
 from longrag.errors import IndexFormatError, InvalidParameterError
+from longrag.generation import Source
 from longrag.indexing.key_index.index import KeyIndex, KeyState, check_ids
 from longrag.indexing.key_index.token_ids import MAX_VOCABULARY, TokenIds
 from longrag.quoting.passages import Passage
