@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Final
 
-from longrag.generation import Delta, RetrievedSpan
+from longrag.generation import Delta, RetrievedSpan, Source
 from longrag.quoting.replies import ReplyReader
 
 ANSWER_LABEL: Final = "answer: "
@@ -19,6 +19,7 @@ class Attempt:
     def __init__(self) -> None:
         self.reader = ReplyReader()
         self.accepted: list[RetrievedSpan] = []
+        self._places: dict[tuple[Source, ...], int] = {}
         self.refused: list[RetrievedSpan] = []
         # The place of each quote of the reply among those that were accepted.
         self.numbers: list[int | None] = []
@@ -28,6 +29,13 @@ class Attempt:
         self.broken = False
         self.text = ""
         self.shown: list[RetrievedSpan] = []
+
+    def accept(self, span: RetrievedSpan) -> int:
+        """Add a quote unless it is there, and return its place among those accepted."""
+        place = self._places.setdefault(span.sources, len(self.accepted))
+        if place == len(self.accepted):
+            self.accepted.append(span)
+        return place
 
     @property
     def has_quote(self) -> bool:

@@ -212,18 +212,7 @@ class QuoteReading:
             attempt.refused.append(span)
             attempt.numbers.append(None)
             return
-        place = next(
-            (
-                i
-                for i, one in enumerate(attempt.accepted)
-                if (one.text, one.sources) == (span.text, span.sources)
-            ),
-            None,
-        )
-        if place is None:
-            place = len(attempt.accepted)
-            attempt.accepted.append(span)
-        attempt.numbers.append(place)
+        attempt.numbers.append(attempt.accept(span))
         if self._streaming and attempt.has_quote:
             yield from attempt.show_quotes()
 
@@ -262,12 +251,14 @@ class QuoteReading:
     def _tell(self, answer: ReplyAnswer | None) -> list[str]:
         """Return what the model is told of its reply; nothing where there is nothing to mend."""
         attempt = self._attempt
+        if answer is not None and not attempt.accepted and not attempt.refused:
+            return ['- It had no quote in the form <quote source="NUMBER">words</quote>.']
         told = [self._told(span) for span in attempt.refused[:_MOST_TOLD]]
         if attempt.unsupported and not attempt.broken:
             words = ", ".join(attempt.unsupported[:20])
             told.append(f"- These words of the answer stand in no quote: {words}")
         if not told and answer is not None and not attempt.has_quote:
-            told.append('- It had no quote in the form <quote source="NUMBER">words</quote>.')
+            told.append("- Its quotes are too short: copy at least four words in a row.")
         return told
 
     def _told(self, span: RetrievedSpan) -> str:
