@@ -48,7 +48,9 @@ def check_citations(
     """
     if not isinstance(message, AIMessage):
         raise InvalidParameterError("message", type(message).__name__, "an AIMessage")
-    if not all(isinstance(one, Document) for one in documents):
+    if not isinstance(documents, Sequence) or not all(
+        isinstance(one, Document) for one in documents
+    ):
         raise InvalidParameterError("documents", documents, "documents of LangChain")
     citable = [
         Citable.of(quotable([passage]), cast("Document", passage.source).metadata)

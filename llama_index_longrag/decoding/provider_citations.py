@@ -59,7 +59,9 @@ def check_citations(
     if not isinstance(response, (ChatResponse, ChatMessage)):
         allowed = "a ChatResponse or a ChatMessage"
         raise InvalidParameterError("response", type(response).__name__, allowed)
-    if not all(isinstance(one, (NodeWithScore, BaseNode)) for one in nodes):
+    if not isinstance(nodes, Sequence) or not all(
+        isinstance(one, (NodeWithScore, BaseNode)) for one in nodes
+    ):
         raise InvalidParameterError("nodes", nodes, "nodes of LlamaIndex")
     results = [one if isinstance(one, NodeWithScore) else NodeWithScore(node=one) for one in nodes]
     citable = [
@@ -71,10 +73,10 @@ def check_citations(
     parts = _read_parts(response, message, reply)
     found = [*read_annotations(parts), *read_grounding(reply.get("grounding_metadata"), parts)]
     # Anthropic's package gives citations of search results twice, but once of a stream.
-    known = {(one.quote.text, one.place) for one in found}
+    known = {(one.quote.text, one.names, one.place) for one in found}
     blocks = [_read_block(one) for one in message.blocks if isinstance(one, CitationBlock)]
     loose = read_annotations([Part("", -1, tuple(blocks))])
-    found += [one for one in loose if (one.quote.text, one.place) not in known]
+    found += [one for one in loose if (one.quote.text, one.names, one.place) not in known]
     return check_cited(found, citable, corpus=corpus)
 
 
