@@ -4,9 +4,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from langchain_core.documents import Document
+from langchain_core.language_models import FakeListChatModel
 from langchain_core.messages import AIMessage, AIMessageChunk, HumanMessage
+from langchain_core.runnables import RunnableLambda
 
-from langchain_longrag import check_citations
+from langchain_longrag import check_citations, create_quote_chain
 from longrag.errors import InvalidParameterError
 from longrag.quoting import QuoteIndex
 from longrag.types import Document as CoreDocument
@@ -216,3 +218,17 @@ def test_what_is_no_message_or_document_is_refused(arguments, name):
         check_citations(*arguments)
     with pytest.raises(InvalidParameterError, match="corpus"):
         check_citations(AIMessage("It burned."), DOCUMENTS, corpus=DOCUMENTS)
+
+
+@pytest.mark.parametrize("changed", [False, True])
+def test_what_a_quote_chain_cites_passes_the_same_check(changed):
+    reply = f"<quote source='1'>{cases.BURNED}</quote>\nAnswer: In 1648."
+    chain = create_quote_chain(
+        RunnableLambda(lambda _: DOCUMENTS), FakeListChatModel(responses=[reply])
+    )
+    message = chain.invoke({"input": "When did the mill burn down?"})["message"]
+    if changed:
+        message.content[0]["annotations"][0]["cited_text"] = cases.BURNED.replace("1648", "1748")
+    ((written, found),) = check_citations(message, DOCUMENTS).quotes
+    assert message.text[written.start : written.end] == cases.BURNED.rstrip(".")
+    assert found.status == ("altered" if changed else "verbatim")
