@@ -99,7 +99,8 @@ def create_quote_chain(
         require_quote: see ``longrag.quoting.QuoteSettings``.
         attempts: see there.
         check_answer: see there.
-        corpus: other documents; a quote that stands there alone is told as "misattributed".
+        corpus: other documents; a quote that stands there alone is told as "misattributed". A call
+            with a ``filter`` does not look there.
         empty_answer: the answer where no quote was accepted.
         prompt: asks for quotes and an answer; ``context`` and ``input``.
         max_tokens: room for the documents; the last ones are left out. None is no limit.
@@ -127,7 +128,8 @@ def create_quote_chain(
             _read_question(inputs),
             fit_passages(passages, max_tokens=max_tokens, count_tokens=length_function),
             settings=settings,
-            corpus=corpus,
+            # Nothing is told of a document that this call may not see.
+            corpus=None if FILTER in inputs else corpus,
             streaming=streaming,
         )
 
@@ -136,8 +138,8 @@ def create_quote_chain(
     chain: Runnable[dict[str, Any], dict[str, Any]] = (
         read_filter()
         | RunnablePassthrough.assign(context=retrieval.with_config(run_name="retrieve_documents"))
-        | drop_keys(FILTER)
         | RunnablePassthrough.assign(message=_Reader(llm, prompt or own, begin, empty_answer))
+        | drop_keys(FILTER)
         | RunnablePassthrough.assign(answer=_read_answer)
     )
     typed = chain.with_types(

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 
 from longrag.errors import InvalidParameterError
-from longrag.models.words import STOPWORDS, stem, terms
+from longrag.models.words import STOPWORDS, stem, terms, word_set
 from longrag.quoting.words import is_negation, is_number, read_tokens
 
 # Numbers of notes and of items in a list say nothing.
@@ -17,7 +17,9 @@ _POLAR: Final = re.compile(
     r"|would|shall|should|may|might|must)\b|.*(?:吗|嗎|か)\s*[?？。]?\s*\Z",
     re.IGNORECASE | re.DOTALL,
 )
-_VERDICT: Final = re.compile(r"\s*[*_\"]*(?:yes|no|是|否|不是|はい|いいえ)\b", re.IGNORECASE)
+_VERDICT: Final = re.compile(
+    r"(?:.{0,80}\banswer is)?\s*[*_\"]*(?:yes|no|是|否|不是|はい|いいえ)\b", re.IGNORECASE
+)
 _NUMBERS: Final = dict(
     zip(
         "zero one two three four five six seven eight nine ten eleven twelve".split(),  # noqa: SIM905
@@ -32,10 +34,10 @@ def find_unsupported(answer: str, quotes: Iterable[str], question: str) -> tuple
 
     Names and other content words are compared by their stems, numbers by their value as it is
     written (three is 3, and 1,000 is 1000), Chinese and Japanese by pairs of characters. Function
-    words may differ, but a word that negates may not. "Yes" and "no" are free where the question
-    asks for them. What is not compared are the numbers of notes and list items. An answer whose
-    words are all there may still be wrong: their order and what they say of one another are not
-    looked at.
+    words may differ, and so may what says where an answer is from ("according to the passage"). A
+    word that negates may not. "Yes" and "no" are free where the question asks for them. The numbers
+    of notes and list items are passed over. An answer whose words are all there may still be wrong:
+    what they say of one another is not looked at.
 
     Raises:
         InvalidParameterError: an argument is not text.
@@ -70,11 +72,22 @@ def _forms(text: str) -> Iterator[tuple[str, str]]:
         word = text[start:end]
         if any(map(str.isdigit, word)) or word.casefold() in STOPWORDS:
             continue
-        if stem(word) in _NUMBERS or is_negation(word.casefold()):
+        if term in _ABOUT or word.casefold() in _NUMBERS or is_negation(word.casefold()):
             continue
         yield term, word
 
 
+# What says where an answer is from, and nothing of what it says.
+_ABOUT: Final = frozenset(
+    map(
+        stem,
+        word_set(
+            "passage source document text context quote quotation excerpt answer question according"
+            " accordingly based state statement say mention describe provide indicate therefore"
+            " thus following"
+        ),
+    )
+)
 # Signs that belong to what a number says.
 _VALUES: Final = frozenset("%°$€£¥₹±≠≤≥≈<>")
 
