@@ -32,7 +32,7 @@ def check_citations(
     address, file or title, or else by its number. Where a provider gives no text of the source, the
     words of the answer that it annotates are looked up ("segment"): what fails there is not the
     source's wording, and may still be true. An annotation without words is ``skipped``, and one
-    whose source is none of the documents is also ``unknown``.
+    that names no document of these is also ``unknown``.
 
     ``start`` and ``end`` of each are characters of ``message.text``; Gemini's bytes are converted.
     What has no citation is not looked at. The same arguments give the same result.

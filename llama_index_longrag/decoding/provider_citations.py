@@ -40,8 +40,8 @@ def check_citations(
     text that is cited is looked up in the node that the citation names by its id, address, file or
     title, or else by its number. Where a provider gives no text of the source, the words of the
     answer that it annotates are looked up ("segment"): what fails there is not the source's
-    wording, and may still be true. An annotation without words is ``skipped``, and one whose source
-    is none of the nodes is also ``unknown``.
+    wording, and may still be true. An annotation without words is ``skipped``, and one that names
+    no node of these is also ``unknown``.
 
     ``start`` and ``end`` of each are characters of ``message.content``; Gemini's bytes are
     converted. What has no citation is not looked at. The same arguments give the same result.
@@ -128,7 +128,7 @@ def _read_block(block: CitationBlock) -> dict[str, object]:
 
 
 def _plain(value: object) -> object:
-    """Return what a provider's package gives as an object of its own as plain data."""
+    """Return what a provider's package gives as its own object as plain data."""
     return value.model_dump(warnings=False) if isinstance(value, BaseModel) else value
 
 

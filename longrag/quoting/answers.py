@@ -60,7 +60,7 @@ class WrittenQuote:
     ``kind`` is "tag" for a tag, "block" for a block quote of Markdown, "marks" for quotation marks.
     Of what a provider cites it is "citation" where ``text`` is said to be the source's and the
     characters are those that it supports, and "segment" where ``text`` is the answer's own; the
-    characters are none where no place is told. ``source`` is where it is said to be from; empty
+    characters are empty where no place is told. ``source`` is where it is said to be from; empty
     where it is not said.
     """
 
@@ -76,8 +76,8 @@ class CheckedAnswer:
     """The quotes of an answer, each with what became of it, in the answer's order.
 
     ``skipped`` are words in quotation marks too few to be taken for a quote, and citations without
-    words that could be looked up. ``unknown`` are those of both whose source is not to be told
-    among the documents.
+    words that could be looked up. ``unknown`` are those of both of which the source is not to be
+    told among the documents.
     """
 
     quotes: tuple[tuple[WrittenQuote, CheckedQuote], ...]
