@@ -148,8 +148,7 @@ def _check(
         return check_quote(text, others, corpus=corpus)
     if own:
         checked = check_quote(text, own)
-        # A clip turns its meaning round where it is from: that others have it changes nothing.
-        if checked.accepted or checked.status == "clipped":
+        if checked.accepted:
             return checked
     held = set(map(id, own))
     every = [*own, *(one for one in others if id(one) not in held)]

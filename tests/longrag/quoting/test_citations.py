@@ -146,17 +146,56 @@ def test_a_clip_stays_one_where_another_document_has_the_words():
 
 @pytest.mark.parametrize(
     "fields",
-    [{"cited_text": None}, {"cited_text": " \n"}, {"cited_text": "..."}, {"cited_text": 7},
-     {"start_index": 0, "end_index": 0}, {"start_index": -3, "end_index": 4},
-     {"start_index": 0, "end_index": 999}, {"start_index": 5, "end_index": 2},
-     {"start_index": True, "end_index": 9}, {"start_index": 0.0, "end_index": 9.0},
-     {"start_index": 0, "end_index": 9}],
-)  # fmt: skip
+    [
+        {"cited_text": None},
+        {"cited_text": " \n"},
+        {"cited_text": "..."},
+        {"cited_text": 7},
+        {"start_index": 0, "end_index": 0},
+        {"start_index": -80, "end_index": 40},
+        {"start_index": 0, "end_index": 999},
+        {"start_index": 40, "end_index": 2},
+        {"start_index": True, "end_index": 40},
+        {"start_index": 0.0, "end_index": 40.0},
+        {"start_index": 0, "end_index": 9},
+    ],
+)
 def test_a_citation_without_words_is_passed_over(fields):
-    checked = cite(**fields, title="The mill")
+    checked = cite(**fields, title="The mill", said=MILL)
     assert checked.quotes == ()
     assert len(checked.skipped) == 1
     assert not checked.unknown
+    assert status(cite(start_index=0, end_index=40, said=MILL)) == "verbatim"
+
+
+def test_few_words_that_are_said_to_be_the_sources_are_looked_up():
+    assert status(cite(cited_text="1648", title="The mill")) == "verbatim"
+    assert status(cite(cited_text="1684", title="The mill")) == "not_found"
+
+
+def test_a_citation_that_names_no_source_may_be_of_any():
+    checked = cite(cited_text=CITY)
+    assert status(checked) == "verbatim"
+    assert not checked.unknown
+
+
+def test_numbers_of_no_source_are_passed_over():
+    parts = [Part(CITY, 0)]
+    segment = {"start_index": 0, "end_index": len(CITY), "text": CITY}
+    for odd in ([7, -1, True, None, "0", 1.0, 0], 0, None, {0: 0}):
+        support = {"segment": segment, "grounding_chunk_indices": odd}
+        chunks = [{"web": {"uri": "a"}}, {"web": {"uri": "b"}}]
+        metadata = {"grounding_chunks": chunks, "grounding_supports": [support]}
+        (one,) = read_grounding(metadata, parts)
+        assert one.names == (("a",) if isinstance(odd, list) else ())
+
+
+def test_of_equal_parts_the_one_that_is_numbered_is_covered():
+    said = "It rained. It rained."
+    parts = locate_parts(said, [("It rained.", ()), (" ", ()), ("It rained.", ())])
+    segment = {"part_index": 2, "start_index": 0, "end_index": 10, "text": "It rained."}
+    quote = ground(segment, parts)
+    assert (quote.start, quote.end) == (11, 21)
 
 
 def test_links_that_mark_a_source_are_no_words():
