@@ -8,7 +8,7 @@ from typing import Annotated
 from llama_index.core.base.embeddings.base import BaseEmbedding, Embedding
 from llama_index.core.bridge.pydantic import ConfigDict, PlainSerializer
 
-from llama_index_longrag.bridge.settings import LIVE, identify
+from llama_index_longrag.bridge.settings import AS_TEXT, LIVE, identify
 from longrag.models.embedder import Embedder, Role
 
 
@@ -22,7 +22,7 @@ class LocalEmbedding(BaseEmbedding):
 
     model_config = ConfigDict(arbitrary_types_allowed=True, extra="forbid")
 
-    embedder: Annotated[Embedder, LIVE, PlainSerializer(identify)]
+    embedder: Annotated[Embedder, LIVE, PlainSerializer(identify), AS_TEXT]
     model_name: str = "local"
 
     @classmethod
