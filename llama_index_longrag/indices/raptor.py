@@ -35,7 +35,7 @@ from llama_index_longrag.bridge.tree_nodes import TreeStore
 from llama_index_longrag.indices.raptor_settings import GIVEN, TreeSettings
 from llama_index_longrag.indices.raptor_struct import RaptorStruct
 from llama_index_longrag.indices.retriever_settings import retriever_settings
-from llama_index_longrag.indices.stored import doc_ids, register_class
+from llama_index_longrag.indices.stored import register_class
 from llama_index_longrag.indices.tree_runner import TreeRunner
 from llama_index_longrag.indices.updatable import UpdatableIndex
 from llama_index_longrag.retrieval.raptor import Mode, RaptorRetriever
@@ -426,11 +426,7 @@ class RaptorIndex(UpdatableIndex[RaptorStruct]):
 
     def _record(self, struct: RaptorStruct) -> None:
         documents, tree = self._trees.snapshot()
-        if self._trees.in_database:
-            struct.documents = doc_ids(documents)
-            return
         self._rows.sync(tree, documents, shared=self._nodes_of_others(struct))
-        struct.documents = doc_ids(documents)
         struct.put(tree)
 
     def _nodes_of_others(self, struct: RaptorStruct) -> set[str]:

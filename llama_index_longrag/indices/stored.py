@@ -25,6 +25,7 @@ from llama_index_longrag.bridge.documents import (
     WholeDocuments,
     copy_node,
     core_documents,
+    document_id,
     node_of,
 )
 from llama_index_longrag.indices.folders import (
@@ -41,6 +42,7 @@ from longrag.errors import (
     InvalidParameterError,
     StaleIndexError,
 )
+from longrag.indices.corpus_state import differing
 from longrag.ingestion.chunking import check_size
 from longrag.locks import Lock
 from longrag.types import Document
@@ -95,6 +97,8 @@ class StoredIndex(BaseIndex[S]):
         self._title_key = title_key
         # The documents that the stores hold, by id.
         self._stored_documents: Mapping[str, Document] = {}
+        # Whether a change may be stored in part.
+        self._is_unsure = bool(index_struct and (index_struct.changing or index_struct.deleting))
         # The versions of documents that this index has put in, by the ids of the documents.
         self._hashes: dict[str, str] = {}
         # Threads may change the index beside each other; the stores take one change at a time.
@@ -127,7 +131,10 @@ class StoredIndex(BaseIndex[S]):
 
     @abstractmethod
     def _record(self, struct: S) -> None:
-        """Write into the struct and the vector store what was derived from the documents."""
+        """Write into the struct and the vector store what was derived from the documents.
+
+        It is not called of an index in a database.
+        """
 
     @abstractmethod
     def _new_struct(self) -> S:
@@ -189,40 +196,60 @@ class StoredIndex(BaseIndex[S]):
         struct = self._new_struct()
         # What is in a database is read when it is asked for, and not to open it.
         if not self._corpus.in_database:
+            struct.documents = doc_ids(self._corpus.documents)
             self._record(struct)
             self._stored_documents = self._corpus.documents
         return struct
 
     def _insert(self, nodes: Sequence[BaseNode], **insert_kwargs: Any) -> None:
-        self._record(self._index_struct)
+        struct = self._index_struct
+        if self._is_unsure:
+            struct.documents = doc_ids(self._corpus.documents)
+        else:
+            struct.documents.update({node.node_id: document_id(node) for node in nodes})
+        if not self._corpus.in_database:
+            self._record(struct)
 
     def _delete_node(self, node_id: str, **delete_kwargs: Any) -> None:
         self._index_struct.documents.pop(node_id, None)
 
     def _write_stores(self, hashes: Mapping[str, str] | None = None) -> None:
         """Bring the stores up to the corpus, with all that a change cut short left undone."""
-        with self._store_lock, self._next_version():
-            current, stored = self._corpus.documents, self._stored_documents
-            nodes = [
-                copy_node(node_of(new))
-                for id_, new in current.items()
-                if stored.get(id_) is not new
-            ]
-            stale = [node_of(old) for id_, old in stored.items() if current.get(id_) is not old]
-            if self._corpus.in_database:
-                hashes = {**_source_hashes(nodes), **(hashes or {})}
-            replaced = {node.ref_doc_id or node.node_id for node in nodes}
-            self._announce(nodes, stale, replaced)
-            for node in stale:
-                if (node.ref_doc_id or node.node_id) in replaced:
-                    self._forget_metadata(node)
+        with self._store_lock:
+            if not hashes and self._is_stored:
+                self._check_version()
+                return
+            with self._next_version():
+                self._write_changes(hashes)
+
+    @property
+    def _is_stored(self) -> bool:
+        """Whether the stores have all that is in the corpus."""
+        return self._stored_documents is self._corpus.documents and not self._is_unsure
+
+    def _write_changes(self, hashes: Mapping[str, str] | None) -> None:
+        current, stored = self._corpus.documents, self._stored_documents
+        nodes = [copy_node(node_of(new)) for new in differing(current, stored)]
+        stale = [node_of(old) for old in differing(stored, current)]
+        if self._corpus.in_database:
+            hashes = {**_source_hashes(nodes), **(hashes or {})}
+        replaced = {node.ref_doc_id or node.node_id for node in nodes}
+        self._announce(nodes, stale, replaced)
+        for node in stale:
+            if (node.ref_doc_id or node.node_id) in replaced:
+                self._forget_metadata(node)
+        try:
             super().insert_nodes(nodes)
             gone = {*(node.node_id for node in stale), *self._index_struct.deleting}
             self._delete_from_stores(gone - {node.node_id for node in nodes})
             self._stored_documents = current
             self._forget_announced()
-            if hashes:
-                self._set_hashes(hashes)
+        except BaseException:
+            self._is_unsure = True
+            raise
+        self._is_unsure = False
+        if hashes:
+            self._set_hashes(hashes)
 
     def _set_hashes(self, hashes: Mapping[str, str]) -> None:
         """Tell the docstore which versions of documents there are, and remember it of this index.
