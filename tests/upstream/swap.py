@@ -1,8 +1,9 @@
-"""A pytest plugin that puts our classes in the place of LlamaIndex's, before its tests are imported.
+"""A pytest plugin that puts our classes in the place of LlamaIndex's.
 
-It is named by itself on the path (``-p swap``), since LlamaIndex's tests are a package ``tests`` too.
-The environment says which class is put in (``LONGRAG_SWAP``, a key of ``SWAPS``) and where to write
-how each test ended (``LONGRAG_OUTCOMES``, as JSON).
+It does so before their tests are imported, and is named by itself on the path (``-p swap``), since
+LlamaIndex's tests are a package ``tests`` too. The environment says which class is put in
+(``LONGRAG_SWAP``, a key of ``SWAPS``) and where to write how each test ended (``LONGRAG_OUTCOMES``,
+as JSON).
 """
 
 from __future__ import annotations
