@@ -3,10 +3,10 @@
     python tests/upstream CHECKOUT
 
 CHECKOUT is a checkout of LlamaIndex's repository, whose core the installed one should be. Each
-suite runs with the stock classes first and then with each of ours in their place. A test that passes
-with the stock class must pass with ours or stand in ``table.py`` with its reason; one that stands
-there must not pass. Otherwise the command fails and says which. What does not pass with the stock
-class either, for instance since a package is not installed, is counted and left out.
+suite runs with the stock classes first and then with each of ours in their place. A test that
+passes with the stock class must pass with ours or stand in ``table.py`` with its reason; one that
+stands there must not pass. Otherwise the command fails and says which. What does not pass with the
+stock class either, for instance since a package is not installed, is counted and left out.
 """
 
 from __future__ import annotations
