@@ -6,7 +6,6 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor
 from functools import partial
-from inspect import signature
 from typing import Any, TypeVar
 
 from llama_index.core.base.base_query_engine import BaseQueryEngine
@@ -24,7 +23,7 @@ from llama_index_longrag.bridge.chunk_rows import ChunkRows, Row
 from llama_index_longrag.bridge.documents import decode_document, embedded_text, encode_document
 from llama_index_longrag.bridge.stores import token_counter
 from llama_index_longrag.indices.retriever_settings import retriever_settings
-from llama_index_longrag.indices.stored import register_class
+from llama_index_longrag.indices.stored import check_open_settings, register_class
 from llama_index_longrag.indices.struct import LongRAGStruct, unit_settings, vector_store_of
 from llama_index_longrag.indices.updatable import UpdatableIndex
 from llama_index_longrag.retrieval.maxp import MaxPRetriever
@@ -32,7 +31,7 @@ from llama_index_longrag.retrieval.order import EvidenceRetriever, LongRAGRetrie
 from llama_index_longrag.synthesis.two_turn import TwoTurnSynthesizer
 from longrag import explorer
 from longrag.calls import Flow, arun, run
-from longrag.errors import InvalidParameterError, check_arguments
+from longrag.errors import InvalidParameterError
 from longrag.indexing.database import IndexDatabase
 from longrag.indices.corpus import CorpusIndex
 from longrag.indices.corpus_database import DatabaseCorpus
@@ -228,7 +227,7 @@ class LongRAGIndex(UpdatableIndex[LongRAGStruct]):
             DatabaseTimeoutError: it did not answer in time.
             MissingExtraError: the extra ``database`` is not installed.
         """
-        check_arguments("open", settings, signature(cls).parameters)
+        check_open_settings(cls, settings)
         return cls._open(
             IndexDatabase(
                 database,
@@ -344,7 +343,7 @@ class LongRAGIndex(UpdatableIndex[LongRAGStruct]):
         )
         # New metadata makes another row, and often another vector, though not another chunk.
         new = {id_: row for id_, row in rows.items() if not row.is_in(self._stored)}
-        return before - rows.keys(), new
+        return (before & self._stored.keys()) - rows.keys(), new
 
     def _record(self, struct: LongRAGStruct) -> None:
         """Make the vector store hold the chunks there are, and no others of ours."""

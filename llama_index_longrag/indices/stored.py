@@ -7,13 +7,13 @@ from abc import abstractmethod
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from inspect import signature
 from typing import Any, Protocol, TypeVar, cast
 
 from llama_index.core.callbacks.base import CallbackManager
 from llama_index.core.data_structs.data_structs import IndexStruct
 from llama_index.core.data_structs.registry import INDEX_STRUCT_TYPE_TO_INDEX_STRUCT_CLASS
 from llama_index.core.indices.base import BaseIndex
-from llama_index.core.indices.loading import load_index_from_storage
 from llama_index.core.indices.registry import INDEX_STRUCT_TYPE_TO_INDEX_CLASS
 from llama_index.core.schema import BaseNode, IndexNode, TransformComponent
 from llama_index.core.storage.docstore.keyval_docstore import KVDocumentStore
@@ -41,6 +41,7 @@ from longrag.errors import (
     InvalidDocumentError,
     InvalidParameterError,
     StaleIndexError,
+    check_arguments,
 )
 from longrag.indices.corpus_state import differing
 from longrag.ingestion.chunking import check_size
@@ -160,14 +161,18 @@ class StoredIndex(BaseIndex[S]):
         storage_context, saved = read_folder(persist_dir, vector_store)
         if "index_id" not in kwargs and len(saved) != 1:
             raise IndexFormatError(f"{persist_dir!r} holds {len(saved)} indexes: pass index_id")
-        if "index_id" in kwargs and kwargs["index_id"] not in [one.index_id for one in saved]:
-            raise IndexFormatError(f"{persist_dir!r} holds no index {kwargs['index_id']!r}")
-        index = load_index_from_storage(storage_context, **kwargs)
-        if not isinstance(index, cls):
+        asked = kwargs.pop("index_id", None)
+        named = [one for one in saved if asked in (None, one.index_id)]
+        struct = next(iter(named), None)
+        if struct is None:
+            raise IndexFormatError(f"{persist_dir!r} holds no index {asked!r}")
+        # The framework's table has the classes of this package, and none of a caller's own.
+        known = INDEX_STRUCT_TYPE_TO_INDEX_CLASS[struct.get_type()]
+        if not issubclass(cls, known):
             raise InvalidParameterError(
-                "persist_dir", persist_dir, f"a saved {cls.__name__}, not {type(index).__name__}"
+                "persist_dir", persist_dir, f"a saved {cls.__name__}, not {known.__name__}"
             )
-        return index
+        return cls(index_struct=cast("Any", struct), storage_context=storage_context, **kwargs)
 
     def persist(self, persist_dir: str | os.PathLike[str]) -> None:
         """Write the storage of the index to a folder, whole or not at all.
@@ -390,6 +395,22 @@ def _source_hashes(nodes: Sequence[BaseNode]) -> dict[str, str]:
     """Return the hashes of the documents that nodes were made from, as the nodes know them."""
     sources = [node.source_node for node in nodes]
     return {one.node_id: one.hash for one in sources if one is not None and one.hash}
+
+
+def check_open_settings(index: type[StoredIndex[Any]], settings: Iterable[str]) -> None:
+    """Refuse settings that no constructor of an index takes, those of its base classes included.
+
+    Raises:
+        InvalidParameterError: one is unknown.
+    """
+    known: set[str] = set()
+    for base in index.__mro__:
+        if "__init__" in vars(base):
+            parameters = signature(base).parameters
+            known |= parameters.keys()
+            if all(one.kind is not one.VAR_KEYWORD for one in parameters.values()):
+                break
+    check_arguments("open", settings, known)
 
 
 def register_class(struct: type[VersionedStruct], index: type[StoredIndex[Any]]) -> None:

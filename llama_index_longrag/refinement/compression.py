@@ -101,9 +101,10 @@ class CompressPostprocessor(CheckedPostprocessor):
         default=False, strict=True, description="abstractive: whether one call reads all nodes."
     )
     embed_model: Annotated[
-        BaseEmbedding | None,
+        SkipValidation[BaseEmbedding | None],
         LIVE,
         PlainSerializer(lambda model: model and embed_identity(model)),
+        AS_TEXT,
     ] = Field(default=None, description="extractive: None is Settings.embed_model.")
     llm: Annotated[LLM | None, LIVE, PlainSerializer(lambda llm: llm and llm_identity(llm))] = (
         Field(default=None, description="abstractive: None is Settings.llm.")
@@ -142,6 +143,9 @@ class CompressPostprocessor(CheckedPostprocessor):
                 # A model is not written out: it may have a key.
                 shown = value if isinstance(value, int) else type(value).__name__
                 raise InvalidParameterError(name, shown, f"left out for method {self.method!r}")
+        if not hasattr(self.embed_model or BaseEmbedding, "get_text_embedding_batch"):
+            # The framework's own postprocessors take whatever embeds texts.
+            raise InvalidParameterError("embed_model", self.embed_model, "an embedding model")
         if self.method == "selective_context":
             check_language_model(self.language_model)
         Limit(self.ratio, self.token_budget)
