@@ -34,6 +34,7 @@ from llama_index_longrag.indices.folders import (
     read_folder,
     write_folder,
 )
+from llama_index_longrag.indices.searched import SearchedIndex
 from llama_index_longrag.indices.struct import VersionedStruct
 from longrag.calls import Flow
 from longrag.errors import (
@@ -196,6 +197,11 @@ class StoredIndex(BaseIndex[S]):
     def callback_manager(self) -> CallbackManager:
         """Receives the events of the index."""
         return self._callback_manager
+
+    @property
+    def vector_store(self) -> SearchedIndex:
+        """What LlamaIndex's own retrievers of a vector store search: the index itself."""
+        return SearchedIndex(self)
 
     def _build_index_from_nodes(self, nodes: Sequence[BaseNode], **build_kwargs: Any) -> S:
         struct = self._new_struct()

@@ -67,12 +67,17 @@ from llama_index.core.query_engine import (
 )
 from llama_index.core.question_gen import LLMQuestionGenerator
 from llama_index.core.response_synthesizers import get_response_synthesizer
-from llama_index.core.retrievers import QueryFusionRetriever, RouterRetriever
+from llama_index.core.retrievers import (
+    QueryFusionRetriever,
+    RouterRetriever,
+    VectorIndexAutoRetriever,
+)
 from llama_index.core.schema import QueryBundle
 from llama_index.core.selectors import LLMSingleSelector
 from llama_index.core.storage.docstore import SimpleDocumentStore
 from llama_index.core.tools import QueryEngineTool, RetrieverTool
 from llama_index.core.vector_stores import MetadataFilter, MetadataFilters
+from llama_index.core.vector_stores.types import MetadataInfo, VectorStoreInfo
 from llama_index.core.workflow import Event, StartEvent, StopEvent, Workflow, step
 
 from llama_index_longrag import LongRAGIndex, RaptorIndex
@@ -501,6 +506,17 @@ def test_metadata_filters(index):
     assert TEXTS["hall"] in texts(found)
     assert "rye" not in texts(found)
     assert "1312" not in texts(found)
+
+
+def test_auto_retrieval(index):
+    kinds = MetadataInfo(name="kind", type="str", description="water or dry")
+    info = VectorStoreInfo(content_info="a town", metadata_info=[kinds])
+    spec = '{"query": "The weir", "filters": [{"key": "kind", "value": "dry", "operator": "=="}]}'
+    retriever = VectorIndexAutoRetriever(index, info, llm=llm(spec), similarity_top_k=4)
+    for found in (retriever.retrieve(QUESTION), asyncio.run(retriever.aretrieve(QUESTION))):
+        assert TEXTS["clock"] in texts(found)
+        assert TEXTS["hall"] in texts(found)
+        assert "1312" not in texts(found)
 
 
 def pipeline(**settings):

@@ -34,7 +34,6 @@ _WHOLE = "whole documents or units come back, where the test expects single chun
 _TWO_TURNS = "the index's engine reads in two turns, where the test expects the words of one prompt"
 _EXTRACTS = "an extract of the texts is embedded as well, which the test's embedding does not know"
 _NO_NODES_DICT = "the struct has documents instead of nodes_dict, since chunks follow their units"
-_NO_STORE = "the stock retriever of a vector store is made, where only as_retriever searches units"
 _NO_TEXT = "a node without text is left out, since there is nothing to group or to summarise"
 _KEYWORDS = "a node that shares words with the question comes first"
 _UNITS = "units come before their chunks, so that there are more nodes"
@@ -56,8 +55,7 @@ _OF_INDEXES = {
         ],
         _NO_NODES_DICT,
     ),
-    f"{_RETRIEVERS}insert_fetched_nodes_handles_all_branches": _NO_STORE,
-    f"{_RETRIEVERS}insert_fetched_nodes_with_nodes_present": _NO_STORE,
+    f"{_RETRIEVERS}insert_fetched_nodes_handles_all_branches": _NO_NODES_DICT,
     f"{_RETRIEVERS}query_image_node": _NO_TEXT,
     f"{_RETRIEVERS}simple_check_ids": _WHOLE,
     f"{_RETRIEVERS}simple_query": _WHOLE,
