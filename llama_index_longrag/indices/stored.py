@@ -97,8 +97,9 @@ class StoredIndex(BaseIndex[S]):
         self._use_async = use_async
         self._corpus = corpus
         self._title_key = title_key
-        # The documents that the stores hold, by id.
+        # The documents that the stores hold, by id, and what was derived from them.
         self._stored_documents: Mapping[str, Document] = {}
+        self._stored_derived: object = None
         # Whether a change may be stored in part.
         self._is_unsure = bool(index_struct and (index_struct.changing or index_struct.deleting))
         # The versions of documents that this index has put in, by the ids of the documents.
@@ -207,9 +208,10 @@ class StoredIndex(BaseIndex[S]):
         struct = self._new_struct()
         # What is in a database is read when it is asked for, and not to open it.
         if not self._corpus.in_database:
-            struct.documents = doc_ids(self._corpus.documents)
+            documents, derived = self._corpus.snapshot()
+            struct.documents = doc_ids(documents)
             self._record(struct)
-            self._stored_documents = self._corpus.documents
+            self._stored_documents, self._stored_derived = documents, derived
         return struct
 
     def _insert(self, nodes: Sequence[BaseNode], **insert_kwargs: Any) -> None:
@@ -236,10 +238,20 @@ class StoredIndex(BaseIndex[S]):
     @property
     def _is_stored(self) -> bool:
         """Whether the stores have all that is in the corpus."""
-        return self._stored_documents is self._corpus.documents and not self._is_unsure
+        if self._is_unsure:
+            return False
+        if self._corpus.in_database:
+            return self._stored_documents is self._corpus.documents
+        documents, derived = self._corpus.snapshot()
+        return (
+            derived is self._stored_derived
+            and len(documents) == len(self._stored_documents)
+            and not differing(documents, self._stored_documents)
+        )
 
     def _write_changes(self, hashes: Mapping[str, str] | None) -> None:
         current, stored = self._corpus.documents, self._stored_documents
+        derived = None if self._corpus.in_database else self._corpus.snapshot()[1]
         nodes = [copy_node(node_of(new)) for new in differing(current, stored)]
         stale = [node_of(old) for old in differing(stored, current)]
         if self._corpus.in_database:
@@ -253,7 +265,7 @@ class StoredIndex(BaseIndex[S]):
             super().insert_nodes(nodes)
             gone = {*(node.node_id for node in stale), *self._index_struct.deleting}
             self._delete_from_stores(gone - {node.node_id for node in nodes})
-            self._stored_documents = current
+            self._stored_documents, self._stored_derived = current, derived
             self._forget_announced()
         except BaseException:
             self._is_unsure = True
