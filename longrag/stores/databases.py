@@ -6,6 +6,7 @@ import json
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any, Final
 
 import numpy as np
@@ -284,6 +285,7 @@ def postgres_texts(values: Sequence[Any]) -> list[str]:
     ]
 
 
+@lru_cache
 def count_approximate_indexes(schema: str | None, table: str) -> Any:
     """Return a scalar subquery for the number of indexes that may rank vectors approximately."""
     import sqlalchemy
