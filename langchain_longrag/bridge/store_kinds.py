@@ -9,12 +9,12 @@ from __future__ import annotations
 import asyncio
 import copy
 import json
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from itertools import chain, islice
-from typing import Any, Final
+from typing import Any, Final, cast
 from weakref import WeakKeyDictionary
 
 from langchain_core.documents import Document
@@ -30,6 +30,7 @@ from langchain_longrag.bridge.stores import (
 )
 from longrag.errors import InvalidParameterError
 from longrag.locks import Lock
+from longrag.retrieval.filters import DocumentFilter
 from longrag.stores.databases import (
     APPROXIMATE_INDEXES,
     MILVUS_MOST,
@@ -79,6 +80,13 @@ def _narrow_in_python(query: StoreQuery, read: Callable[[Any], Any], own: Any) -
 
 def _narrow_memory(query: StoreQuery) -> StoreQuery:
     return _narrow_in_python(query, lambda document: document.metadata, query.kwargs.get(FILTER))
+
+
+def _read_memory_filter(given: Any) -> Any:
+    if not isinstance(given, Mapping | DocumentFilter):
+        return given
+    passing = cast("DocumentFilter", DocumentFilter.of(given))
+    return lambda document: passing.passes(document.metadata)
 
 
 def _list_memory(query: StoreQuery, limit: int | None) -> Call:
@@ -724,7 +732,11 @@ _KINDS: Final = StoreKinds(
     StoreKind(),
     {
         "langchain_core.vectorstores:InMemoryVectorStore": StoreKind(
-            exact=True, filters=(FILTER,), narrow=_narrow_memory, list_rows=_list_memory
+            exact=True,
+            filters=(FILTER,),
+            narrow=_narrow_memory,
+            list_rows=_list_memory,
+            read_filter=_read_memory_filter,
         ),
         f"{_COMMUNITY}.faiss:FAISS": StoreKind(
             harmless=("fetch_k", "score_threshold"),
@@ -733,6 +745,7 @@ _KINDS: Final = StoreKinds(
             deepen=_deepen_faiss,
             rank=_rank_faiss,
             list_rows=_list_faiss,
+            read_filter=lambda one: one.passes if isinstance(one, DocumentFilter) else one,
         ),
         f"{_COMMUNITY}.duckdb:DuckDB": StoreKind(
             exact=True, by_vector=_always, rank=_rank_duckdb, list_rows=_list_duckdb

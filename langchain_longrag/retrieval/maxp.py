@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, cast
 
@@ -28,6 +28,7 @@ from langchain_longrag.bridge.documents import (
     members_metadata,
     units_of_documents,
 )
+from langchain_longrag.bridge.filters import join_search
 from langchain_longrag.bridge.store_kinds import kind_of
 from langchain_longrag.bridge.stores import StoreKind, StoreQuery, UnitFilter
 from langchain_longrag.bridge.traces import RunType
@@ -94,9 +95,11 @@ class MaxPRetriever(BaseRetriever):
             dict of metadata values, each one value or a list of allowed ones, or a function of the
             metadata. A unit is the documents of it that pass. Also per call, as
             ``invoke(query, filter={"tenant": "a"})``, which narrows this one further. A store takes
-            its own kind of filter, in ``search_kwargs``.
+            its own kind of filter, in ``search_kwargs`` or with the call.
         docstore: holds whole units by id; without it units are put together from their chunks.
-        search_kwargs: passed to every search of the store, for instance a ``filter``.
+        search_kwargs: passed to every search of the store, for instance a ``filter``. Also per
+            call, as ``invoke(query, score_threshold=0.5, fetch_k=100)``; a filter that is given
+            twice is refused.
         unit_filter: for stores that this package does not know and that filter by metadata:
             makes the arguments of every search from the units to leave out, which may be none, and
             the one unit to keep to, or None; both are the values under ``unit_key`` as the store
@@ -256,7 +259,13 @@ class MaxPRetriever(BaseRetriever):
         k: int | None = None,
         vector: Sequence[float] | None = None,
         filter: MetadataFilter | None = None,
+        **search: Any,
     ) -> list[Document]:
+        if self._is_narrower(filter, search):
+            narrowed = self._with_search(filter, search)
+            return narrowed._get_relevant_documents(
+                query, run_manager=run_manager, k=k, vector=vector
+            )
         view, stored = self._view(filter), self._stored_units()
         flow = self._flow(query, self.k if k is None else k, vector, view)
         answers = self._answers(stored, retriever_config(run_manager))
@@ -270,11 +279,31 @@ class MaxPRetriever(BaseRetriever):
         k: int | None = None,
         vector: Sequence[float] | None = None,
         filter: MetadataFilter | None = None,
+        **search: Any,
     ) -> list[Document]:
+        if self._is_narrower(filter, search):
+            narrowed = self._with_search(filter, search)
+            return await narrowed._aget_relevant_documents(
+                query, run_manager=run_manager, k=k, vector=vector
+            )
         view, stored = self._view(filter), self._stored_units()
         flow = self._flow(query, self.k if k is None else k, vector, view)
         answers = self._answers(stored, retriever_config(run_manager))
         return self._to_documents(await arun(flow, answers.aanswer), stored, view)
+
+    def _is_narrower(self, filter: MetadataFilter | None, search: Mapping[str, Any]) -> bool:
+        """Whether a call has further search arguments for the store."""
+        return bool(search) or (filter is not None and self.vectorstore is not None)
+
+    def _with_search(
+        self, filter: MetadataFilter | None, search: Mapping[str, Any]
+    ) -> MaxPRetriever:
+        if self.vectorstore is None:
+            name, value = next(iter(search.items()))
+            raise InvalidParameterError(name, value, "left out unless a vectorstore is given")
+        given = dict(search) if filter is None else {**search, "filter": filter}
+        own = join_search(self.vectorstore, self.search_kwargs, given)
+        return self.model_copy(update={"search_kwargs": own})
 
     def _flow(
         self, query: str, k: int, vector: Sequence[float] | None, view: CorpusView | None

@@ -29,7 +29,7 @@ from longrag.errors import InvalidParameterError
 from longrag.ingestion.chunking import check_size
 from longrag.prompts import DECOMPOSE_QUERY, HYDE, REWRITE_QUERY
 from longrag.recipes.modules import QueryTransform
-from longrag.retrieval.filters import DocumentFilter, MetadataFilter
+from longrag.retrieval.filters import MetadataFilter
 from longrag.retrieval.queries import QueryTexts, decompose, hyde, merge, rewrite
 from longrag.retrieval.units import check_k, embed_query
 
@@ -115,7 +115,7 @@ class QueryTransformRetriever(CheckedModel, BaseRetriever):
         filter: MetadataFilter | None = None,
     ) -> list[Document]:
         config = RunnableConfig(callbacks=run_manager.get_child())
-        answers = self._answers(config, DocumentFilter.of(filter))
+        answers = self._answers(config, filter)
         flow = self._flow(query, self.k if k is None else k)
         return run(flow, answers.answer, max_in_flight=self.max_concurrency)
 
@@ -128,11 +128,11 @@ class QueryTransformRetriever(CheckedModel, BaseRetriever):
         filter: MetadataFilter | None = None,
     ) -> list[Document]:
         config = RunnableConfig(callbacks=run_manager.get_child())
-        answers = self._answers(config, DocumentFilter.of(filter))
+        answers = self._answers(config, filter)
         flow = self._flow(query, self.k if k is None else k)
         return await arun(flow, answers.aanswer, max_in_flight=self.max_concurrency)
 
-    def _answers(self, config: RunnableConfig, wanted: DocumentFilter | None) -> _Answers:
+    def _answers(self, config: RunnableConfig, wanted: MetadataFilter | None) -> _Answers:
         wrapped = self._wrapped.narrow(wanted)
         models = ModelAnswers(llm=self.llm, embedding=wrapped.embedding, config=config)
         return _Answers(models, wrapped, call_config(config))
