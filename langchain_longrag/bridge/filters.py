@@ -215,9 +215,9 @@ def join_search(
     """
     kind, added = kind_of(store), dict(given)
     harmless = (*_NO_FILTERS, *kind.harmless)
-    for name in added:
+    for name, value in added.items():
         if name not in harmless and not _takes(store, name):
-            raise _refusal(store, {name: added[name]})
+            raise _refusal(store, {name: value})
     if _FILTER in added:
         added[_FILTER] = kind.read_filter(added[_FILTER])
     if isinstance(added.get(_FILTER), DocumentFilter):

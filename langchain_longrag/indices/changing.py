@@ -17,13 +17,14 @@ from pydantic import ConfigDict
 from typing_extensions import Self
 
 from langchain_longrag.bridge.documents import to_core
+from langchain_longrag.bridge.settings import CheckedModel
 from longrag import types as core
 from longrag.errors import InvalidDocumentError, InvalidParameterError, check_arguments
 
 _OF_A_CHANGE: Final = ("config",)
 
 
-class ChangingIndex(DocumentIndex):
+class ChangingIndex(CheckedModel, DocumentIndex):
     """An index in memory that ``langchain_core.indexing.index`` can feed, update and clean up.
 
     Documents without an id are named by their source and text, so equal ones are one document; a

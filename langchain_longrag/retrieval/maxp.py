@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import numpy as np
 from langchain_core.callbacks import (
@@ -29,6 +29,7 @@ from langchain_longrag.bridge.documents import (
     units_of_documents,
 )
 from langchain_longrag.bridge.filters import join_search
+from langchain_longrag.bridge.settings import CheckedModel
 from langchain_longrag.bridge.store_kinds import kind_of
 from langchain_longrag.bridge.stores import StoreKind, StoreQuery, UnitFilter
 from langchain_longrag.bridge.traces import RunType
@@ -64,7 +65,7 @@ from longrag.types import Chunk, LongUnit, RetrievedUnit
 _KEPT_VIEWS = 64
 
 
-class MaxPRetriever(BaseRetriever):
+class MaxPRetriever(CheckedModel, BaseRetriever):
     """Retrieve the ``k`` distinct units whose best chunks rank highest.
 
     Give either ``documents``, which are embedded into an exact index in memory, or ``vectorstore``,
@@ -143,13 +144,6 @@ class MaxPRetriever(BaseRetriever):
     _stored: StoredUnits = PrivateAttr()
     _metadata: MetadataIndex = PrivateAttr()
     _views: Recent[bytes, CorpusView] = PrivateAttr()
-
-    if not TYPE_CHECKING:
-        # Pydantic would wrap what model_post_init raises into another error; type checkers
-        # read the fields, which a constructor would hide from them.
-        def __init__(self, **settings: Any) -> None:
-            super().__init__(**settings)
-            self._prepare()
 
     def _prepare(self) -> None:
         """Refuse settings out of range and embed the documents."""
