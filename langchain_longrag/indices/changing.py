@@ -13,9 +13,10 @@ from langchain_core.embeddings import Embeddings
 from langchain_core.indexing import DeleteResponse, DocumentIndex, UpsertResponse
 from langchain_core.retrievers import LangSmithRetrieverParams
 from langchain_core.runnables import RunnableConfig
-from pydantic import ConfigDict
+from pydantic import ConfigDict, SkipValidation
 from typing_extensions import Self
 
+from langchain_longrag.bridge.answering import check_embedding
 from langchain_longrag.bridge.documents import to_core
 from langchain_longrag.bridge.settings import CheckedModel
 from longrag import types as core
@@ -34,8 +35,12 @@ class ChangingIndex(CheckedModel, DocumentIndex):
 
     model_config = ConfigDict(arbitrary_types_allowed=True, extra="forbid")
 
-    embedding: Embeddings
+    embedding: SkipValidation[Embeddings]
     title_key: str = "title"
+
+    def _prepare(self) -> None:
+        super()._prepare()
+        check_embedding(self.embedding)
 
     @classmethod
     def from_documents(

@@ -12,11 +12,11 @@ from langchain_core.embeddings import Embeddings
 from langchain_core.language_models import LanguageModelLike
 from langchain_core.prompts import BasePromptTemplate
 from langchain_core.retrievers import LangSmithRetrieverParams
-from langchain_core.runnables import Runnable, RunnableConfig
+from langchain_core.runnables import RunnableConfig
 from langchain_core.vectorstores import VectorStore
 from pydantic import Field, PrivateAttr, SkipValidation
 
-from langchain_longrag.bridge.answering import ModelAnswers
+from langchain_longrag.bridge.answering import ModelAnswers, check_llm
 from langchain_longrag.bridge.tree_nodes import Snapshot
 from langchain_longrag.indices.changing import ChangingIndex
 from langchain_longrag.indices.mirror import StoreMirror
@@ -164,8 +164,7 @@ class RaptorIndex(TreeSearch, ChangingIndex):
         super()._prepare()
         check_k(self.max_concurrency, "max_concurrency")
         CallLimit(self.max_llm_calls)
-        if self.llm is not None and not isinstance(self.llm, Runnable):
-            raise InvalidParameterError("llm", self.llm, "a language model or a runnable")
+        check_llm(self.llm)
         check_journal(self.journal, self.journal_bytes)
         check_retry(self.retry, self.rate_limit)
         choose_retry(self.retry, own=own_retry(self.llm))

@@ -6,7 +6,7 @@ import copy
 from collections.abc import Callable, Mapping, Sequence
 from inspect import Parameter, signature
 from itertools import pairwise
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 from langchain_core.documents import Document
 from langchain_core.embeddings import Embeddings
@@ -100,8 +100,8 @@ class WrappedRetriever:
             return self.store.embeddings
         for owner in (self.retriever, getattr(self.retriever, "index", None)):
             own = getattr(owner, "embedding", None)
-            if isinstance(own, Embeddings):
-                return own
+            if hasattr(own, "embed_query"):
+                return cast("Embeddings", own)
         store = getattr(self.retriever, "vectorstore", None)
         return store.embeddings if isinstance(store, VectorStore) else None
 

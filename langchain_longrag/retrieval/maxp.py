@@ -20,7 +20,12 @@ from langchain_core.stores import BaseStore
 from langchain_core.vectorstores import VectorStore
 from pydantic import ConfigDict, Field, PrivateAttr, SkipValidation
 
-from langchain_longrag.bridge.answering import CallRun, ModelAnswers, retriever_config
+from langchain_longrag.bridge.answering import (
+    CallRun,
+    ModelAnswers,
+    check_embedding,
+    retriever_config,
+)
 from langchain_longrag.bridge.documents import (
     StoredUnits,
     from_chunk,
@@ -129,7 +134,7 @@ class MaxPRetriever(CheckedModel, BaseRetriever):
 
     documents: Sequence[Document] | None = Field(default=None, repr=False)
     vectorstore: VectorStore | None = None
-    embedding: Embeddings | None = None
+    embedding: SkipValidation[Embeddings | None] = None
     index: UnitIndex | None = Field(default=None, repr=False)
     k: SkipValidation[int] = 4
     token_budget: SkipValidation[int | None] = None
@@ -160,6 +165,8 @@ class MaxPRetriever(CheckedModel, BaseRetriever):
             )
         if embedded and self.embedding is None:
             raise InvalidParameterError("embedding", None, "given with documents")
+        if self.embedding is not None:
+            check_embedding(self.embedding)
         if "k" in self.search_kwargs:
             raise InvalidParameterError("search_kwargs", self.search_kwargs, "without k", "Pass k.")
         self._stored = StoredUnits(self.unit_key)

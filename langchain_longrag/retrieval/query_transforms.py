@@ -19,7 +19,7 @@ from langchain_core.runnables import RunnableConfig
 from langchain_core.vectorstores import VectorStore
 from pydantic import ConfigDict, Field, PrivateAttr, SkipValidation
 
-from langchain_longrag.bridge.answering import ModelAnswers, call_config, to_prompt
+from langchain_longrag.bridge.answering import ModelAnswers, call_config, check_llm, to_prompt
 from langchain_longrag.bridge.documents import with_score
 from langchain_longrag.bridge.passages import identity
 from langchain_longrag.bridge.settings import CheckedModel
@@ -101,6 +101,7 @@ class QueryTransformRetriever(CheckedModel, BaseRetriever):
             max_questions=self.max_questions,
             prompt=self.prompt,
         )
+        check_llm(self.llm)
         if self.llm is None and isinstance(self.query_transform, str):
             raise InvalidParameterError(
                 "llm", None, f"given for query_transform {self.query_transform!r}"
