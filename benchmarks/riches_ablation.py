@@ -37,7 +37,7 @@ from examples.riches_world.answering import MAX_NEW_TOKENS, complete
 from examples.riches_world.train import load_or_train
 from examples.riches_world.world import World, ask_questions, make_world, without_answers
 from longrag.calls import Flow, Generate, Search
-from longrag.decoding import Generation, RichesDecoder, parse_answer, riches_prompt
+from longrag.decoding import RichesDecoder, parse_answer, riches_prompt
 from longrag.evaluation import (
     BaselineAnswer,
     IndexedKeys,
@@ -56,6 +56,7 @@ from longrag.evaluation.metrics import (
     paired_difference_interval,
     token_f1,
 )
+from longrag.generation import Generation
 from longrag.indexing import KeyIndex
 from longrag.ingestion import paragraph_keys, read_documents, sentence_keys, title_keys
 from longrag.models import LsaEmbedder, MiniLmEmbedder, TransformersLanguageModel

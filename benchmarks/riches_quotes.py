@@ -11,6 +11,7 @@ set, which are kept in ``--kept``.
 - answer: an accepted answer is in the first quote; in one of both.
 - supporting: the quote is a gold sentence that was not quoted before (HotpotQA and 2Wiki).
 
+With ``--model`` SmolLM2's query likelihood is a row as well, about 1.5 s of CPU a question and row.
 The questions are shuffled; ``--first`` and ``--last`` take some of them. Shares have Wilson's
 intervals of 95 %, paired differences bootstrapped ones.
 """
@@ -18,6 +19,7 @@ intervals of 95 %, paired differences bootstrapped ones.
 from __future__ import annotations
 
 import argparse
+import copy
 import random
 import time
 from collections.abc import Callable, Sequence
@@ -28,8 +30,10 @@ from typing import Any, Final
 import numpy as np
 from public_data import add_data_option, rows
 from riches_figures import SEED, area, difference, holds, share
-from riches_questions import embed_passages
+from riches_questions import GGUF, embed_passages
+from riches_scores import KeyModel
 
+from longrag.decoding.likelihood import LABEL, LIKELIHOOD_PROMPT
 from longrag.decoding.relevance import relevance, standard
 from longrag.ingestion import sentence_keys
 from longrag.models import MiniLmEmbedder
@@ -42,6 +46,7 @@ SETS: Final = {
     "musique": "a_multihop/musique",
 }
 PASSAGES: Final = 6
+ROWS: Final = 4
 Values = Any
 
 
@@ -120,8 +125,14 @@ def main() -> None:
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--last", type=int, default=500)
     parser.add_argument("--kept", type=Path, default=Path())
+    parser.add_argument("--model", type=Path, help=f"the folder of {GGUF}: adds its own scores")
     add_data_option(parser)
     given = parser.parse_args()
+    if given.model is not None:
+        by_model = QueryLikelihood(given.model)
+        for ways in (FIRST, SECOND):
+            ways["query likelihood (SmolLM2)"] = by_model
+            ways["query likelihood and the default"] = by_model.with_default
     for name in given.sets:
         path = given.data / SETS[name]
         asked = load(path, given.kept / f"{name}.vectors.npy", given.first, given.last)
@@ -132,6 +143,55 @@ def main() -> None:
             show_second([one for one in asked if len(one.gold_ids) > 1])
         else:
             show_unanswerable(asked)
+
+
+class QueryLikelihood:
+    """Scores keys by the probability of the question after the quotes so far and the key."""
+
+    def __init__(self, folder: Path) -> None:
+        import torch
+
+        torch.set_num_threads(1)
+        model = KeyModel(folder)
+        self._network, self._encode = model.network, model.tokenizer.encode
+        prompt = torch.tensor([list(model.tokenizer.encode(LIKELIHOOD_PROMPT))])
+        with torch.inference_mode():
+            self._cache = self._network(input_ids=prompt, use_cache=True).past_key_values
+
+    def __call__(self, asked: Asked, quoted: list[str]) -> Values:
+        """Return the log-probability of the question for each key."""
+        question = self._encode(f" {asked.question}")
+        label = self._encode(LABEL)
+        rows = [
+            [*self._encode(f" {' '.join([*quoted, key.text])}"), *label, *question]
+            for key in asked.keys
+        ]
+        order = sorted(range(len(rows)), key=lambda row: len(rows[row]))
+        found = np.zeros(len(rows))
+        for first in range(0, len(order), ROWS):
+            places = order[first : first + ROWS]
+            found[places] = self._batch([rows[place] for place in places], len(question))
+        return found
+
+    def with_default(self, asked: Asked, quoted: list[str]) -> Values:
+        """Add the standard scores of the likelihood and of the default."""
+        return standard(self(asked, quoted)) + standard(by_default(asked, quoted))
+
+    def _batch(self, rows: list[list[int]], last: int) -> list[float]:
+        import torch
+
+        width = max(map(len, rows))
+        ids = torch.tensor([row + [0] * (width - len(row)) for row in rows])
+        cache = copy.deepcopy(self._cache)
+        cache.batch_repeat_interleave(len(rows))
+        with torch.inference_mode():
+            logits = self._network(input_ids=ids, past_key_values=cache).logits.float()
+        told = []
+        for number, row in enumerate(rows):
+            own = logits[number, len(row) - last - 1 : len(row) - 1].log_softmax(1)
+            said = ids[number, len(row) - last : len(row), None]
+            told.append(float(own.gather(1, said).sum()))
+        return told
 
 
 def load(path: Path, kept: Path, first: int, last: int) -> list[Asked]:

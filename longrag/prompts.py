@@ -13,7 +13,16 @@ from html import escape
 
 from longrag.errors import InvalidParameterError
 
-TAGS = ("document", "passage", "question", "long_answer", "short_answer")
+TAGS = (
+    "document",
+    "passage",
+    "question",
+    "long_answer",
+    "short_answer",
+    "quote",
+    "refused",
+    "nearest",
+)
 """The names of the fields."""
 
 _IMITATION = re.compile(
@@ -33,10 +42,11 @@ def unquote(text: str) -> str:
     )
 
 
-def field(tag: str, text: str, *, title: str = "") -> str:
+def field(tag: str, text: str, *, title: str = "", source: int | None = None) -> str:
     """Return the text as one tagged field, which nothing in the text can end."""
-    attribute = f' title="{escape(title, quote=True)}"' if title else ""
-    return f"<{tag}{attribute}>\n{quote(text)}\n</{tag}>"
+    named = "" if source is None else f' source="{source}"'
+    named += f' title="{escape(title, quote=True)}"' if title else ""
+    return f"<{tag}{named}>\n{quote(text)}\n</{tag}>"
 
 
 def document_fields(documents: Iterable[tuple[str, str]]) -> str:
@@ -80,6 +90,16 @@ LONG_ANSWER = (
     _MATERIAL + "Answer the question from the documents, directly and in at most a few sentences."
 )
 """The first of two turns over a long context (LongRAG §3.2 and Appendix 6.1)."""
+
+QUOTED_ANSWER = (
+    _PASSAGES
+    + _QUESTION
+    + "Copy from the passages the words that answer the question, each run of words exactly as it "
+    'stands there, as <quote source="NUMBER">words</quote> with the number of its passage. Then '
+    "write one line that begins with Answer: and answers in the words of your quotes. If the "
+    "passages do not answer the question, write only Answer: none"
+)
+"""An answer whose quotes are looked up (``longrag.quoting``)."""
 
 _EXAMPLES = (
     (

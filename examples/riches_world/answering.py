@@ -8,8 +8,9 @@ from typing import Any
 
 from examples.riches_world.lessons import prompt_for
 from examples.riches_world.world import Question
-from longrag.decoding import Generation, RetrievedSpan, RichesDecoder, parse_answer
+from longrag.decoding import RichesDecoder, parse_answer
 from longrag.evaluation.metrics import exact_match
+from longrag.generation import Generation, RetrievedSpan
 
 MAX_NEW_TOKENS = 96
 

@@ -27,10 +27,10 @@ from longrag.decoding.conversation import (
     check_template,
     render_message,
 )
-from longrag.decoding.generation import Delta, Generation, RetrievedSpan
 from longrag.decoding.settings import check_stop, check_strings
 from longrag.decoding.threads import in_one_thread
 from longrag.errors import GenerationError, InvalidParameterError, check_arguments
+from longrag.generation import Delta, Generation, RetrievedSpan
 from longrag.prompts import RICHES_SINGLE_HOP, RICHES_STOP
 from longrag.retrieval.units import check_k
 from longrag.synthesis.two_turn import EMPTY_ANSWER

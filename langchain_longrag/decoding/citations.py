@@ -13,9 +13,9 @@ from langchain_core.messages import Citation
 from langchain_longrag.bridge.documents import to_core
 from longrag import types as core
 from longrag.decoding.attribution import cited_sources
-from longrag.decoding.generation import RetrievedSpan, Source
 from longrag.decoding.retrieving import Retrieved
 from longrag.errors import InvalidParameterError
+from longrag.generation import RetrievedSpan, Source
 from longrag.ingestion import Paragraph, paragraphs
 from longrag.ingestion.units import check_documents
 
@@ -35,7 +35,7 @@ class CitedCorpus:
     @cached_property
     def fingerprint(self) -> str:
         """A hash of the ids, titles, URLs and texts that citations show."""
-        shown = ((one.id, one.title, _find_url(one.metadata), one.text) for one in self.documents)
+        shown = ((one.id, one.title, find_url(one.metadata), one.text) for one in self.documents)
         return core.stable_id(*(part for parts in shown for part in parts))
 
     @cached_property
@@ -76,7 +76,7 @@ class CitedCorpus:
             citation["cited_text"] = self._read_text(source.doc_id, source.start, source.end)
             if known.title:
                 citation["title"] = known.title
-            if url := _find_url(known.metadata):
+            if url := find_url(known.metadata):
                 citation["url"] = url
         elif source.verbatim:
             citation["cited_text"] = span.quote
@@ -130,7 +130,8 @@ class CitedCorpus:
         return text[start:end]
 
 
-def _find_url(metadata: Mapping[str, object]) -> str:
+def find_url(metadata: Mapping[str, object]) -> str:
+    """Return the address that a document's metadata give; empty without one."""
     candidates = (metadata.get("url"), metadata.get("source"))
     return next(
         (

@@ -19,16 +19,9 @@ from llama_index.core.schema import (
 )
 
 from llama_index_longrag.bridge.nodes import display_settings, exclude_metadata, to_document
-from longrag.decoding import (
-    Generation,
-    RetrievedSpan,
-    RichesDecoder,
-    Source,
-    Usage,
-    cited_sources,
-    thoughts,
-)
+from longrag.decoding import RichesDecoder, cited_sources, thoughts
 from longrag.errors import InvalidDocumentError, InvalidParameterError
+from longrag.generation import Generation, RetrievedSpan, Source, Usage
 from longrag.ingestion import paragraphs
 from longrag.types import stable_id
 
@@ -116,6 +109,22 @@ def _to_span(
     return RetrievedSpan(sources=tuple(Source(**source) for source in sources), **known)
 
 
+def add_quote(node: BaseNode, source: Source, span: RetrievedSpan) -> None:
+    """Add a quote to those in the metadata of its passage, unless it is there."""
+    quote = {
+        "text": span.quote,
+        "start_char": source.start,
+        "end_char": source.end,
+        "verbatim": source.verbatim,
+        "logprob": span.logprob,
+        "proved": span.proved,
+    }
+    if span.checked is not None:
+        quote |= {"doc_id": source.doc_id, "status": span.checked.status}
+    if quote not in node.metadata["quotes"]:
+        node.metadata["quotes"].append(quote)
+
+
 class _Paragraph(NamedTuple):
     """The characters ``[start, end)`` of a document, with an id."""
 
@@ -173,16 +182,7 @@ class CitedDocuments:
             node = self._node(source, span)
             result = NodeWithScore(node=node, score=span.logprob)
             result = results.setdefault(node.node_id, result)
-            quote = {
-                "text": span.quote,
-                "start_char": source.start,
-                "end_char": source.end,
-                "verbatim": source.verbatim,
-                "logprob": span.logprob,
-                "proved": span.proved,
-            }
-            if quote not in result.node.metadata["quotes"]:
-                result.node.metadata["quotes"].append(quote)
+            add_quote(result.node, source, span)
         return list(results.values())
 
     def _node(self, source: Source, span: RetrievedSpan) -> BaseNode:

@@ -40,19 +40,13 @@ from llama_index_longrag.decoding.citations import (
     to_raw,
 )
 from llama_index_longrag.decoding.conversation import EvidencePrompt
-from longrag.decoding import (
-    Delta,
-    Generation,
-    RetrievedSpan,
-    RichesDecoder,
-    Source,
-    cited_sources,
-)
+from longrag.decoding import RichesDecoder, cited_sources
 from longrag.decoding.attribution import MAX_CITED
 from longrag.decoding.candidates import Candidates, CandidatesFor
 from longrag.decoding.quote_candidates import CANDIDATE_K, CandidateSource
 from longrag.decoding.threads import in_one_thread, in_thread
 from longrag.errors import check_arguments
+from longrag.generation import Delta, Generation, RetrievedSpan, Source
 from longrag.indexing import KeyIndex
 from longrag.models.language_model import LanguageModel
 from longrag.prompts import RICHES_STOP

@@ -28,10 +28,10 @@ from llama_index_longrag.decoding.citations import (
 from llama_index_longrag.decoding.keys import build
 from llama_index_longrag.decoding.llm import RichesLLM
 from llama_index_longrag.decoding.streams import (
-    AsyncRichesStreamingResponse,
+    AsyncTracedStreamingResponse,
     AsyncTokens,
     ReadAnswer,
-    RichesStreamingResponse,
+    TracedStreamingResponse,
     Tokens,
     empty_async_stream,
     empty_stream,
@@ -307,14 +307,14 @@ class RichesQueryEngine(BaseQueryEngine):
             return Response(*self._read(self._llm.complete(**request) if request else None))
         responses = self._llm.stream_complete(**request) if request else empty_stream()
         nodes, metadata, read_answer = self._prepare_stream()
-        return RichesStreamingResponse(Tokens(responses, read_answer), nodes, metadata)
+        return TracedStreamingResponse(Tokens(responses, read_answer), nodes, metadata)
 
     async def _arespond(self, request: dict[str, Any] | None) -> RESPONSE_TYPE:
         if not self._streaming:
             return Response(*self._read(await self._llm.acomplete(**request) if request else None))
         responses = await self._llm.astream_complete(**request) if request else empty_async_stream()
         nodes, metadata, read_answer = self._prepare_stream()
-        return AsyncRichesStreamingResponse(AsyncTokens(responses, read_answer), nodes, metadata)
+        return AsyncTracedStreamingResponse(AsyncTokens(responses, read_answer), nodes, metadata)
 
     def _request(self, question: str) -> dict[str, Any] | None:
         """Return the arguments of the model's call; None if there is nothing to quote from."""

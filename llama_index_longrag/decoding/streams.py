@@ -1,4 +1,4 @@
-"""Streams of the RICHES query engine: the output with thoughts and quotes, then the answer."""
+"""Streams of answers with quotes: the output as it becomes certain, then the answer."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ ReadAnswer: TypeAlias = Callable[[CompletionResponse | None], str]
 
 
 @dataclass
-class RichesStreamingResponse(StreamingResponse):
+class TracedStreamingResponse(StreamingResponse):
     """A streaming response that can also stream the output before the answer."""
 
     def trace_gen(self) -> Iterator[str]:
@@ -23,7 +23,7 @@ class RichesStreamingResponse(StreamingResponse):
 
 
 @dataclass
-class AsyncRichesStreamingResponse(AsyncStreamingResponse):
+class AsyncTracedStreamingResponse(AsyncStreamingResponse):
     """An async streaming response that can also stream the output before the answer."""
 
     def trace_gen(self) -> AsyncIterator[str]:

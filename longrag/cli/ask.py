@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from longrag.cli.arguments import (
@@ -19,10 +19,12 @@ from longrag.cli.arguments import (
 )
 from longrag.cli.written import Answering, tell_written
 from longrag.errors import InvalidParameterError
+from longrag.index_file.checked_quotes import quote_record
 from longrag.index_file.quotes import Quote
 from longrag.index_file.searching import Answered, IndexFile
 from longrag.models.text_model import TextModel
 from longrag.synthesis.two_turn import EMPTY_ANSWER
+from longrag.types import Document
 
 _PAGES_SHOWN = 4
 
@@ -49,6 +51,12 @@ def add_asking(parser: argparse.ArgumentParser) -> None:
     add_reading(parser)
     add_embedder(parser, None, "needed where the file was made with an imported embedder")
     add_llm(parser, "writes the answer; without one passages are quoted")
+    parser.add_argument(
+        "--quotes",
+        action="store_true",
+        help="the model answers with quotes, each looked up before it is shown: without one that"
+        " is found there is no answer",
+    )
     add_output(parser)
 
 
@@ -67,8 +75,18 @@ def add_reading(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Answer, and tell from where; the status is 1 when nothing was found."""
-    model = generator(options)
+    model = model_of(options)
     return answer(open_index(options), options.question, options, model)
+
+
+def model_of(options: argparse.Namespace) -> TextModel | None:
+    """Return the model that answers, if any."""
+    model = generator(options)
+    if options.quotes and model is None:
+        raise InvalidParameterError(
+            "quotes", True, "given with a model", "Without one all that is shown is quoted anyway."
+        )
+    return model
 
 
 def open_index(options: argparse.Namespace) -> IndexFile:
@@ -86,16 +104,17 @@ def answer(
     opened: IndexFile, question: str, options: argparse.Namespace, model: TextModel | None
 ) -> int:
     """Answer one question, and return the status: 1 when nothing was found."""
-    with Answering(progress(options), quiet=options.json) as answering:
+    with Answering(progress(options)) as answering:
         answered = opened.ask(
             question,
             generate=model,
-            show=answering.show,
+            quotes=options.quotes,
+            show=None if options.json else answering.show,
             source="evidence" if options.evidence else options.search,
             token_budget=options.token_budget,
             k=options.k,
         )
-    record = _record(answered, options.token_budget)
+    record = _record(answered, options.token_budget, opened.documents)
     if model is not None:
         tell_written(answered, record if options.json else None, model)
     elif options.json:
@@ -105,7 +124,9 @@ def answer(
     return 1 if answered.answer == EMPTY_ANSWER else 0
 
 
-def _record(answered: Answered, token_budget: int) -> dict[str, Any]:
+def _record(
+    answered: Answered, token_budget: int, documents: Mapping[str, Document]
+) -> dict[str, Any]:
     return {
         "question": answered.question,
         "answer": answered.answer,
@@ -117,6 +138,7 @@ def _record(answered: Answered, token_budget: int) -> dict[str, Any]:
             }
             for one in answered.quotes
         ],
+        "rejected": [quote_record(one, documents) for one in answered.rejected],
         "tokens": answered.tokens,
         "token_budget": token_budget,
         "sources": [one.record() for one in answered.found],

@@ -7,8 +7,7 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
-from longrag.cli.arguments import generator
-from longrag.cli.ask import add_asking, answer, open_index
+from longrag.cli.ask import add_asking, answer, model_of, open_index
 from longrag.errors import GenerationError, InvalidParameterError, ModelCallError
 from longrag.models.served import ServedModel
 
@@ -31,7 +30,7 @@ def run(options: argparse.Namespace) -> int:
 
     A question that cannot be answered is told in one line, and counts as status 2.
     """
-    model = generator(options)
+    model = model_of(options)
     opened = open_index(options)
     status = 0
     for question in _questions():

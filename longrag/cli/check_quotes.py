@@ -10,9 +10,9 @@ from typing import Any, Final
 
 from longrag.cli.arguments import add_file, add_output, print_json, printable, progress
 from longrag.errors import InvalidParameterError
-from longrag.index_file.checked_quotes import place_of, quote_record, stored_documents
+from longrag.generation import CheckedQuote
+from longrag.index_file.checked_quotes import kept_quotes, place_of, quote_record, stored_documents
 from longrag.quoting.answers import WrittenQuote, check_answer
-from longrag.quoting.checked import CheckedQuote
 from longrag.types import Document
 
 _SHOWN: Final = 300
@@ -41,7 +41,9 @@ def run(options: argparse.Namespace) -> int:
     answer = _read(options.answer)
     with progress(options).step("looking the quotes up"):
         documents = stored_documents(options.file)
-        checked = check_answer(answer, documents.values())
+        checked = check_answer(
+            answer, documents.values(), corpus=kept_quotes(options.file, documents)
+        )
     failed = {id(written) for written, _ in checked.failed}
     if options.json:
         quotes = [

@@ -23,11 +23,10 @@ class Answering:
 
     Args:
         progress: shows the waiting, and is ended before the first piece.
-        quiet: whether nothing is printed.
     """
 
-    def __init__(self, progress: Progress, *, quiet: bool) -> None:
-        self._progress, self._quiet = progress, quiet
+    def __init__(self, progress: Progress) -> None:
+        self._progress = progress
         self._waits = self._begun = False
 
     def __enter__(self) -> Answering:
@@ -38,8 +37,6 @@ class Answering:
 
     def show(self, piece: str) -> None:
         """Print a piece of the answer."""
-        if self._quiet:
-            return
         self._end_waiting()
         self._begun = True
         print(printable(piece), end="", flush=True)
@@ -119,6 +116,10 @@ def first_failure() -> Iterator[None]:
 def _sources(answered: Answered) -> Iterator[str]:
     for quote in answered.quotes:
         yield from ("", *(f"  | {line}" for line in quote.text.splitlines()), f"    {quote.place}")
+    if answered.rejected:
+        kinds = ", ".join(dict.fromkeys(one.status for one in answered.rejected))
+        count = len(answered.rejected)
+        yield f"\nnot shown: {count} quote{'' if count == 1 else 's'} that failed ({kinds})"
     yield ""
     if answered.found:
         yield f"from {answered.tokens:,} tokens:"

@@ -10,12 +10,6 @@ from .candidates import KeyScore as KeyScore
 from .constraint import Constraint as Constraint
 from .constraint import Moves as Moves
 from .decoder import RichesDecoder as RichesDecoder
-from .generation import Delta as Delta
-from .generation import FinishReason as FinishReason
-from .generation import Generation as Generation
-from .generation import RetrievedSpan as RetrievedSpan
-from .generation import Source as Source
-from .generation import Usage as Usage
 from .place import Closed as Closed
 from .place import Place as Place
 from .planning import SearchMode as SearchMode

@@ -8,8 +8,8 @@ from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import Final
 
-from longrag.decoding.generation import Generation
 from longrag.errors import InvalidParameterError
+from longrag.generation import Generation
 from longrag.ingestion.key_extraction import one_line
 from longrag.models.tokenizer import MARKERS
 from longrag.prompts import RICHES_MULTI_HOP, RICHES_SINGLE_HOP

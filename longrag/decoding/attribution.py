@@ -9,9 +9,9 @@ from itertools import groupby
 from operator import attrgetter
 from typing import Final
 
-from longrag.decoding.generation import RetrievedSpan, Source
 from longrag.decoding.settings import check_count
 from longrag.errors import InvalidParameterError
+from longrag.generation import RetrievedSpan, Source
 from longrag.indexing import KeyIndex, KeyState, Occurrence
 from longrag.indexing.key_index.encoding import same_words
 from longrag.models.tokenizer import Tokenizer, encode_key

@@ -18,7 +18,6 @@ from longrag.decoding.candidates import (
 )
 from longrag.decoding.constraint import MAX_THOUGHT_TOKENS
 from longrag.decoding.driver import Outcome, Stopped, finish, never
-from longrag.decoding.generation import Delta, Generation, RetrievedSpan
 from longrag.decoding.grounding import MIN_GAIN
 from longrag.decoding.likelihood import LIKELIHOOD_PROMPT
 from longrag.decoding.planning import (
@@ -38,6 +37,7 @@ from longrag.decoding.settings import (
 )
 from longrag.decoding.writer import Stream, Writer
 from longrag.errors import InvalidParameterError
+from longrag.generation import Delta, Generation, RetrievedSpan
 from longrag.indexing import KeyIndex
 from longrag.models.hosted import check_language_model
 from longrag.models.language_model import LanguageModel

@@ -23,12 +23,12 @@ from longrag.decoding.candidates import (
 from longrag.decoding.constraint import Constraint
 from longrag.decoding.driver import Outcome, Stopped, drive
 from longrag.decoding.exact import Opened, best_keys, exact
-from longrag.decoding.generation import Generation, Usage
 from longrag.decoding.grounding import grounded
 from longrag.decoding.likelihood import Likelihood
 from longrag.decoding.search import Hypothesis, Questions, Search, Step
 from longrag.decoding.writer import Writer
 from longrag.errors import InvalidParameterError
+from longrag.generation import Generation, Usage
 from longrag.indexing import KeyIndex
 from longrag.models.language_model import LanguageModel
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from longrag.decoding.answers import prior_prompt, riches_prompt
 from longrag.decoding.candidates import Candidates, CandidatesFor
 from longrag.decoding.decoder import RichesDecoder
-from longrag.decoding.generation import RetrievedSpan, Source
+from longrag.generation import RetrievedSpan, Source
 from longrag.prompts import RICHES_SINGLE_HOP, RICHES_STOP
 from longrag.retrieval.units import check_k
 

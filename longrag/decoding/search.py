@@ -14,8 +14,8 @@ from typing import Final, NamedTuple, TypeAlias
 import numpy as np
 
 from longrag.decoding.constraint import Constraint, Moves
-from longrag.decoding.generation import FinishReason
 from longrag.decoding.place import Closed, Place
+from longrag.generation import FinishReason
 from longrag.models.language_model import Next, Scores
 
 LOOK_AHEAD: Final = 8

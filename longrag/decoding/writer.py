@@ -8,9 +8,9 @@ from itertools import islice
 
 from longrag.decoding.attribution import sources, written
 from longrag.decoding.constraint import Constraint
-from longrag.decoding.generation import Delta, Generation, RetrievedSpan, Usage
 from longrag.decoding.search import Hypothesis, Step
 from longrag.decoding.transcript import Transcript, cut, held_back, transcribe
+from longrag.generation import Delta, Generation, RetrievedSpan, Usage
 from longrag.models.tokenizer import Tokenizer
 
 
@@ -40,8 +40,7 @@ class Writer:
         spans = tuple(self.spans(own, script))
         used = replace(usage, new_tokens=len(own.tokens))
         if own.reason == "no_quote":
-            rejected = spans[0] if spans else None
-            return Generation("", (), own.score, own.reason, used, rejected=rejected)
+            return Generation("", (), own.score, own.reason, used, rejected=spans[:1])
         return Generation(text, spans, own.score, own.reason, used)
 
     def spans(self, own: Hypothesis, script: Transcript, first: int = 0) -> Iterator[RetrievedSpan]:

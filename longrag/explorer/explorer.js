@@ -517,8 +517,8 @@ function showOutput() {
       count(output.written, "token") + " written behind " + number(output.prompt),
       count(output.calls, "call") + " of the model"].join(" \u00b7 ") })];
   if (output.text) parts.push(text);
-  const span = output.spans[state.span] || output.rejected;
-  if (span) parts.push(...keysOf(span, span === output.rejected));
+  const span = output.spans[state.span] || output.rejected[0];
+  if (span) parts.push(...keysOf(span, span === output.rejected[0]));
   if (output.others.length) {
     parts.push(make("h3", { text: "Other outputs (" + number(output.others.length) + ")" }));
     for (const other of output.others) {

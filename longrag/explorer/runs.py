@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from math import isfinite
 from typing import Any, Final
 
-from longrag.decoding.generation import Generation, RetrievedSpan, Source
 from longrag.errors import InvalidParameterError
 from longrag.explorer.page import Explorer, write_page
 from longrag.explorer.records import Offsets, document_records, utf16_offset
+from longrag.generation import Generation, RetrievedSpan, Source
 from longrag.recipes.trace import MODULES, Trace
 from longrag.types import Document
 
@@ -88,16 +88,13 @@ def _check_by_question(name: str, given: object, allowed: str) -> None:
 def _all_sources(generation: Generation, allowed: str) -> list[Source]:
     if not isinstance(generation, Generation):
         raise InvalidParameterError("outputs", type(generation).__name__, allowed)
-    spans = list(generation.spans)
-    if generation.rejected is not None:
-        spans.append(generation.rejected)
+    spans = [*generation.spans, *generation.rejected]
     spans += [rival for span in spans for rival in span.rivals]
     return [source for span in spans for source in span.sources]
 
 
 def _output_record(question: str, generation: Generation, offsets: Offsets) -> dict[str, Any]:
     usage = generation.usage
-    rejected = generation.rejected
     return {
         "question": question,
         "text": generation.text,
@@ -114,7 +111,7 @@ def _output_record(question: str, generation: Generation, offsets: Offsets) -> d
             }
             for span in generation.spans
         ],
-        "rejected": None if rejected is None else _span_record(rejected, offsets),
+        "rejected": [_span_record(span, offsets) for span in generation.rejected],
         "others": [
             {"text": other.text, "logprob": _number(other.logprob)}
             for other in generation.alternatives
@@ -133,9 +130,9 @@ def _span_record(span: RetrievedSpan, offsets: Offsets) -> dict[str, Any]:
     }
 
 
-def _number(logprob: float) -> float | None:
+def _number(logprob: float | None) -> float | None:
     # JSON has no infinity, which is what the logarithm of nothing is.
-    return logprob if isfinite(logprob) else None
+    return logprob if logprob is not None and isfinite(logprob) else None
 
 
 def _source_record(source: Source, offsets: Offsets) -> dict[str, Any]:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from longrag.decoding.generation import Source
+from longrag.generation import CheckedQuote, Source
 from longrag.index_file.catalog import read_catalog
-from longrag.index_file.parts import File, open_tree, open_units
+from longrag.index_file.parts import File, open_tree, open_units, quotes_folder
 from longrag.index_file.places import Place, locate
-from longrag.quoting.checked import CheckedQuote
+from longrag.quoting.corpus import QuoteIndex
 from longrag.types import Document
 
 
@@ -24,6 +24,14 @@ def stored_documents(path: File) -> Mapping[str, Document]:
     if catalog.units:
         return open_units(path, catalog, only_read=True).snapshot()[0]
     return open_tree(path, catalog).snapshot()[0]
+
+
+def kept_quotes(path: File, documents: Mapping[str, Document]) -> QuoteIndex:
+    """Return the words of an index file's documents, which a folder beside it keeps.
+
+    They are read once: ``longrag index`` brings them up to date.
+    """
+    return QuoteIndex.kept(quotes_folder(path), documents.values())
 
 
 def place_of(source: Source, documents: Mapping[str, Document]) -> Place:

@@ -16,7 +16,14 @@ from longrag.errors import InvalidParameterError
 from longrag.index_file.answering import Answers, FittedLater
 from longrag.index_file.catalog import Catalog, CatalogTable, only_writer
 from longrag.index_file.models import LSA, Generator, is_minilm
-from longrag.index_file.parts import File, fit_lsa, open_tree, open_units, remove_parts
+from longrag.index_file.parts import (
+    File,
+    fit_lsa,
+    open_tree,
+    open_units,
+    quotes_folder,
+    remove_parts,
+)
 from longrag.index_file.progress import Progress
 from longrag.index_file.reading import Pages, read_pages
 from longrag.indexing.tree.settings import TreeBuilder
@@ -126,7 +133,13 @@ def fill(path: File, file: File, settings: FillSettings, progress: Progress) -> 
         executor=settings.executor,
     )
     with only_writer(file):
-        return _Filling(file, wanted, pages, settings, progress).run()
+        report = _Filling(file, wanted, pages, settings, progress).run()
+        if quotes_folder(file).is_dir():
+            # Imported here, since most files have no such folder.
+            from longrag.quoting.corpus import QuoteIndex
+
+            QuoteIndex.kept(quotes_folder(file), pages.documents)
+        return report
 
 
 class _Filling:

@@ -6,6 +6,7 @@ import os
 from collections.abc import Collection, Sequence
 from concurrent.futures import Executor
 from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from longrag.errors import DatabaseError, IndexFormatError
@@ -97,6 +98,11 @@ def remove_parts(file: File, names: Collection[str]) -> None:
     for database in filled[:1]:
         with suppress(DatabaseError):
             database.compact()
+
+
+def quotes_folder(file: File) -> Path:
+    """Return the folder beside an index file that keeps the words of its documents, if any."""
+    return Path(f"{os.fspath(file)}.cache") / "quotes"
 
 
 def _database(file: File, name: str) -> IndexDatabase:

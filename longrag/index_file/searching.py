@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, get_args
 
 from longrag.calls import Embed, Request, run
 from longrag.errors import InvalidParameterError
+from longrag.generation import CheckedQuote
 from longrag.index_file.catalog import Catalog, read_catalog
 from longrag.index_file.models import LSA, Generator, fits_embedder, load_embedder
 from longrag.index_file.parts import File, open_lsa, open_tree, open_units
 from longrag.index_file.places import Place, locate
 from longrag.index_file.quotes import Quote, quote_passages
-from longrag.index_file.writing import find_quotes, write_answer
+from longrag.index_file.writing import find_quotes, write_answer, write_quoted
 from longrag.indices.corpus import CorpusIndex
 from longrag.indices.corpus_order import order_of
 from longrag.models.text_model import Show
@@ -71,12 +72,16 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """An answer, what it quotes, and the texts it was read from, best first."""
+    """An answer, what it quotes, and the texts it was read from, best first.
+
+    ``rejected`` are the quotes of a language model that were looked up and refused.
+    """
 
     question: str
     answer: str
     quotes: tuple[Quote, ...]
     found: tuple[Found, ...]
+    rejected: tuple[CheckedQuote, ...] = ()
 
     @property
     def tokens(self) -> int:
@@ -213,6 +218,7 @@ class IndexFile:
         question: str,
         *,
         generate: Generator | None = None,
+        quotes: bool = False,
         show: Show | None = None,
         **search: Any,
     ) -> Answered:
@@ -223,6 +229,8 @@ class IndexFile:
             generate: the language model. None quotes passages in its place: the answer is then
                 the fact that the question asks for, or else the best passage, or a sentence which
                 says that the documents do not answer.
+            quotes: whether the language model answers with quotes, each looked up before it is
+                shown: without one there is no answer.
             show: is given the language model's answer piece by piece, as far as it is certain: what
                 it was given is, put together, the answer.
             search: the arguments of ``search``.
@@ -236,13 +244,18 @@ class IndexFile:
         retrieved = [one.unit for one in found]
         if generate is None:
             besides = [place for one in found if not one.unit.passages for place in one.places]
-            answer, quotes = quote_passages(
+            answer, quoted = quote_passages(
                 question, retrieved, self.documents, read_besides=besides
             )
-            return Answered(question, answer, quotes, tuple(found))
+            return Answered(question, answer, quoted, tuple(found))
+        if quotes:
+            answer, quoted, rejected = write_quoted(
+                question, retrieved, self.documents, generate, show
+            )
+            return Answered(question, answer, quoted, tuple(found), rejected)
         answer = write_answer(question, retrieved, generate, show)
-        quotes = tuple(find_quotes(answer, retrieved, self.documents))
-        return Answered(question, answer, quotes, tuple(found))
+        quoted = tuple(find_quotes(answer, retrieved, self.documents))
+        return Answered(question, answer, quoted, tuple(found))
 
     def _check_embedder(self) -> None:
         name = self._catalog.embedder

@@ -7,12 +7,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from longrag.errors import GenerationError
+from longrag.generation import CheckedQuote
 from longrag.index_file.models import Generator
 from longrag.index_file.places import locate
 from longrag.index_file.quotes import Quote
 from longrag.ingestion.sentences import split_sentences
 from longrag.models.text_model import Show, TextModel
 from longrag.models.tokens import count_tokens
+from longrag.prompts import QUOTED_ANSWER, fill, quote
+from longrag.quoting import QuoteReading
+from longrag.recipes.passages import as_passage
+from longrag.recipes.quotable import quotable
 from longrag.synthesis.two_turn import (
     EMPTY_ANSWER,
     AnswerStream,
@@ -56,16 +61,70 @@ def write_answer(
         if shown := answer.feed(piece):
             show(shown)
 
-    if isinstance(generate, TextModel):
-        generate.write(prompt, feed)
-    else:
-        reply = generate(prompt)
-        if not isinstance(reply, str):
-            raise GenerationError(f"a model's answer must be a string, got {reply!r}")
-        feed(reply)
+    _ask(generate, prompt, feed)
     if rest := answer.finish():
         show(rest)
     return answer.text
+
+
+def write_quoted(
+    question: str,
+    retrieved: Sequence[RetrievedUnit],
+    documents: Mapping[str, Document],
+    generate: Generator,
+    show: Show | None = None,
+) -> tuple[str, tuple[Quote, ...], tuple[CheckedQuote, ...]]:
+    """Return a language model's answer, its quotes that were found, and those that were refused.
+
+    Each quote is looked up in what was retrieved before anything of it is shown, and the answer
+    stands in the words of those that were found. Without one it is ``EMPTY_ANSWER``.
+
+    Args:
+        question: the question.
+        retrieved: what was found for it; what is no document's own text cannot be quoted.
+        documents: the documents by id.
+        generate: the language model, which is asked twice where the first reply is refused.
+        show: is given the quotes and the answer piece by piece; the model is then not asked again
+            once something was shown.
+
+    Raises:
+        GenerationError: the language model gave no text.
+        ModelCallError: the language model could not be called, or broke off.
+    """
+    passages = [one for one in quotable(map(as_passage, retrieved)) if one.doc_id in documents]
+    reading = QuoteReading(question, passages, streaming=show is not None)
+    show = show or (lambda piece: None)
+
+    def feed(piece: str) -> None:
+        for delta in reading.feed(piece):
+            show(delta.text)
+
+    while reading.wants_reply:
+        slots = {"context": reading.context, "question": quote(question)}
+        _ask(generate, fill(QUOTED_ANSWER, **slots), feed)
+        for delta in reading.end_reply():
+            show(delta.text)
+    found = reading.generation
+    if not found.text:
+        show(EMPTY_ANSWER)
+    quotes = tuple(
+        Quote(one.text, locate(documents[source.doc_id], source.start, source.end))
+        for one in found.spans
+        for source in one.sources
+    )
+    refused = tuple(one.checked for one in found.rejected if one.checked is not None)
+    return reading.answer or EMPTY_ANSWER, quotes, refused
+
+
+def _ask(generate: Generator, prompt: str, feed: Show) -> None:
+    """Give ``feed`` a model's reply, as it comes where the model streams."""
+    if isinstance(generate, TextModel):
+        generate.write(prompt, feed)
+        return
+    reply = generate(prompt)
+    if not isinstance(reply, str):
+        raise GenerationError(f"a model's answer must be a string, got {reply!r}")
+    feed(reply)
 
 
 def find_quotes(

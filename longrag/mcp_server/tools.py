@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final, TypeVar
 
 from longrag.errors import InvalidParameterError
-from longrag.index_file.checked_quotes import quote_record
+from longrag.index_file.checked_quotes import kept_quotes, quote_record
 from longrag.index_file.places import locate
 from longrag.index_file.searching import IndexFile, Source
 from longrag.indexing.tree.tree import Tree
@@ -156,7 +156,10 @@ class IndexTools:
         if path is not None:
             _known("path", path, documents, "list_documents")
         if self._checker is None or self._checker[0] is not documents:
-            self._checker = documents, QuoteChecker(documents)
+            self._checker = (
+                documents,
+                QuoteChecker(documents, kept_quotes(self._index.path, documents)),
+            )
         checker = self._checker[1]
         found = [checker.check(quote, source=path or "") for quote in quotes]
         return {"quotes": [quote_record(one, documents) for one in found]}

@@ -177,7 +177,11 @@ class EchoFilter:
                 yield from self._pass()
                 if self._inside or not self._held:
                     return
-            words = _words(self._held)
+            # White space behind a sentence may come with a later piece than its end.
+            begun = self._held.lstrip()
+            self._gap += self._held[: len(self._held) - len(begun)]
+            self._held = begun
+            words = _words(begun)
             if not ended and (not words or any(one.startswith(words) for one in self._known)):
                 return
             if ended and self._is_cut_echo(words):

@@ -2,9 +2,8 @@ from .answers import CheckedAnswer as CheckedAnswer
 from .answers import WrittenQuote as WrittenQuote
 from .answers import check_answer as check_answer
 from .answers import find_quotes as find_quotes
-from .checked import CheckedQuote as CheckedQuote
-from .checked import Edit as Edit
-from .checked import QuoteStatus as QuoteStatus
 from .checking import check_quote as check_quote
 from .corpus import QuoteIndex as QuoteIndex
 from .passages import Passage as Passage
+from .reading import QuoteReading as QuoteReading
+from .reading import QuoteSettings as QuoteSettings

@@ -9,7 +9,7 @@ from html import unescape
 from typing import Final, Literal
 
 from longrag.errors import InvalidParameterError
-from longrag.quoting.checked import CheckedQuote
+from longrag.generation import CheckedQuote
 from longrag.quoting.checking import check_quote
 from longrag.quoting.corpus import QuoteIndex
 from longrag.quoting.passages import Passage
@@ -20,9 +20,12 @@ _TAG: Final = re.compile(r"<(/?)(quote|q|blockquote)\b([^<>]*)>", re.IGNORECASE)
 _SOURCE: Final = re.compile(
     r"\b(?:source|src|cite)\s*=\s*(?:\"([^\"]*)\"|'([^']*)'|([^\s\"'>]+))", re.IGNORECASE
 )
-_BLANK: Final = re.compile(r"\n[ \t]*\n")
+BLANK: Final = re.compile(r"\n[ \t]*\n")
+"""Where a paragraph ends."""
+
 _QUOTED_LINE: Final = re.compile(r"^[ \t]*(?:>[ \t]?)+", re.MULTILINE)
 _SIGNATURE: Final = re.compile(r"\n\s*(?:[\u2013\u2014]|--)\s*[^\n]*\s*\Z")
+_FENCE: Final = re.compile(r"^[ \t>]*(`{3,}|~{3,})", re.MULTILINE)
 _INLINE_CODE: Final = re.compile(r"(?<!`)(`{1,2})(?!`)[^\n]{1,1000}?(?<!`)\1(?!`)")
 _ANY_MARK: Final = re.compile('["“”„«»「」『』‘’]')
 _GONE: Final = "\x00"
@@ -100,10 +103,10 @@ def find_quotes(answer: str) -> tuple[WrittenQuote, ...]:
     if not isinstance(answer, str):
         raise InvalidParameterError("answer", answer, "a string")
     text = answer.replace(_GONE, " ")
-    blocks, code = _blocks(text)
-    text = _without(text, code)
     found = list(_tagged(text))
     text = _without(text, [(quote.start, quote.end) for quote in found])
+    blocks, code = _blocks(text)
+    text = _without(text, code)
     for start, end in blocks:
         if _GONE in text[start:end]:
             continue  # tags inside a block quote are its quotes
@@ -217,9 +220,17 @@ def _blocks(text: str) -> tuple[Sequence[Span], Sequence[Span]]:
 
 
 def _tagged(text: str) -> Iterator[WrittenQuote]:
+    """Yield what tags enclose; in fenced code none opens, and code between two is quoted."""
     opened: re.Match[str] | None = None
-    for tag in _TAG.finditer(text):
+    at = 0
+    while tag := _TAG.search(text, at):
         closing, name, _ = tag.groups()
+        fence = None if opened else _FENCE.search(text, at, tag.start())
+        if fence is not None:
+            end = re.compile(rf"^[ \t>]*{fence[1]}", re.MULTILINE).search(text, fence.end())
+            at = len(text) if end is None else end.end()
+            continue
+        at = tag.end()
         if opened is not None and closing and name.lower() == opened[2].lower():
             yield _of_tag(opened, text[opened.end() : tag.start()], tag.end())
             opened = None
@@ -232,13 +243,17 @@ def _tagged(text: str) -> Iterator[WrittenQuote]:
 
 
 def _unclosed(opened: re.Match[str], text: str, limit: int) -> WrittenQuote:
-    blank = _BLANK.search(text, opened.end(), limit)
+    blank = BLANK.search(text, opened.end(), limit)
     end = blank.start() if blank else limit
     return _of_tag(opened, text[opened.end() : end], end)
 
 
 def _of_tag(opened: re.Match[str], inner: str, end: int) -> WrittenQuote:
-    source = _SOURCE.search(opened[3])
-    named = "" if source is None else unescape(next(filter(None, source.groups()), ""))
-    body = _QUOTED_LINE.sub("", inner.replace(_GONE, " ")).strip()
-    return WrittenQuote(body, opened.start(), end, "tag", named)
+    body = _QUOTED_LINE.sub("", inner).strip()
+    return WrittenQuote(body, opened.start(), end, "tag", read_source(opened[3]))
+
+
+def read_source(attributes: str) -> str:
+    """Return where the attributes of a tag say that its quote is from; empty if nowhere."""
+    source = _SOURCE.search(attributes)
+    return "" if source is None else unescape(next(filter(None, source.groups()), ""))

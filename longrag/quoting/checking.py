@@ -6,9 +6,8 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from longrag.decoding.generation import Source
 from longrag.errors import InvalidParameterError
-from longrag.quoting.checked import CheckedQuote
+from longrag.generation import CheckedQuote, Source
 from longrag.quoting.corpus import QuoteIndex
 from longrag.quoting.nearest import MIN_RUN, describe_refused
 from longrag.quoting.passages import Passage

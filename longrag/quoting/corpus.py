@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import os
+import re
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
 from typing import Final
 from zlib import crc32
 
 import numpy as np
 
-from longrag.decoding.generation import Source
-from longrag.errors import IndexFormatError, InvalidParameterError
+from longrag.errors import IndexFormatError, InvalidParameterError, StaleIndexError
+from longrag.generation import Source
 from longrag.indexing.key_index.index import KeyIndex, KeyState, check_ids
 from longrag.indexing.key_index.token_ids import MAX_VOCABULARY, TokenIds
 from longrag.quoting.passages import Passage
@@ -25,6 +28,9 @@ _KIND: Final = "longrag-quoted-words-1"
 _READ: Final = 5
 # The most places of a run that tells where a quote is from: a more common one says little.
 _COMMON: Final = 1000
+# Texts of more characters are read around the words alone, with so many beside them.
+_WINDOWED: Final = 4000
+_BESIDE: Final = 200
 # The fewest words of a run that tells of a document, and the words of a quote that are looked at.
 _SHORTEST: Final = 2
 _LONGEST: Final = 1000
@@ -93,6 +99,38 @@ class QuoteIndex:
         """
         return QuoteIndex(self._keys.without_documents(doc_ids), self._visible)
 
+    def following(self, documents: Iterable[Document]) -> QuoteIndex:
+        """Return an index of exactly these documents; itself where nothing differs.
+
+        What is the same is compared and not read again.
+        """
+        wanted = {one.id: one for one in documents}
+        known = {key.doc_id: key.text for key in self._keys.all_keys()}
+        gone = [id_ for id_, text in known.items() if _text_of(wanted, id_) != text]
+        left = set(known).difference(gone)
+        new = [one for id_, one in wanted.items() if id_ not in left and one.text.strip()]
+        index = self.without_documents(gone) if gone else self
+        return index.with_documents(new)
+
+    @classmethod
+    def kept(cls, path: str | os.PathLike[str], documents: Iterable[Document]) -> QuoteIndex:
+        """Return an index of documents that a folder keeps, brought up to date there.
+
+        What is missing or damaged is made again. Where it cannot be written, or another process
+        writes it, it is left as it is.
+        """
+        try:
+            index = cls.load(path)
+        except (IndexFormatError, OSError):
+            index = cls.from_documents(())
+        found = index.following(documents)
+        if found is not index:
+            with suppress(IndexFormatError, OSError, StaleIndexError):
+                # What an index holds is its owner's alone.
+                Path(path).mkdir(mode=0o700, parents=True, exist_ok=True)
+                found.save(path)
+        return found
+
     def only(self, doc_ids: Iterable[str]) -> QuoteIndex:
         """Return a view that tells of some documents alone, in the time that naming them takes.
 
@@ -114,16 +152,17 @@ class QuoteIndex:
         return tuple(self._seen(self._keys.doc_ids))
 
     def find(self, quote: str) -> Source | None:
-        """Return the first place of a quote, by the ids of documents; None if it has none."""
+        """Return a place of a quote, in the first document by id that has it; None if none has."""
         wording = read_wording(quote)
         state = self._keys.find(map(_number, wording.words)) if wording.words else None
         if state is None:
             return None
         for doc_id in self._seen(self._keys.documents(state))[:_READ]:
-            passage = self._passage(self._keys.sources(state, doc_ids=[doc_id])[0].key)
-            runs = passage.find(wording.words, wording)
-            if runs:
-                return passage.source(*runs[0])
+            key = self._keys.sources(state, doc_ids=[doc_id])[0].key
+            for passage in _parts_with(wording.body, wording.words, Passage(key.doc_id, key.text)):
+                runs = passage.find(wording.words, wording)
+                if runs:
+                    return passage.source(*runs[0])
         return None
 
     def likely(self, quote: str, k: int = 5) -> list[str]:
@@ -180,10 +219,6 @@ class QuoteIndex:
             return list(doc_ids)
         return [doc_id for doc_id in doc_ids if doc_id in self._visible]
 
-    @staticmethod
-    def _passage(key: Key) -> Passage:
-        return Passage(key.doc_id, key.text)
-
     def save(self, path: str | os.PathLike[str]) -> None:
         """Save the index to a folder, with all documents, those that ``only`` hid too.
 
@@ -210,6 +245,29 @@ class QuoteIndex:
                 "Make the index again with QuoteIndex.from_documents."
             )
         return cls(keys)
+
+
+def _parts_with(quote: str, words: Sequence[str], whole: Passage) -> Iterator[Passage]:
+    """Yield a stretch in which words seem to stand, and then the whole text.
+
+    Reading the words of a long text takes a hundred times longer than finding some in it.
+    """
+    text = whole.text
+    if len(text) > _WINDOWED and "`" not in text and "~~~" not in text:
+        first, size = text.find(quote), len(quote)
+        if first < 0:
+            close = "[\\W_]{0,9}".join(map(re.escape, words))
+            match = re.search(close, text, re.IGNORECASE)
+            first, size = (match.start(), len(match[0])) if match else (-1, 0)
+        if first >= 0:
+            start = text.rfind("\n", 0, max(0, first - _BESIDE)) + 1
+            end = text.find("\n", first + size + _BESIDE)
+            yield Passage(whole.doc_id, text[start : None if end < 0 else end], start)
+    yield whole
+
+
+def _text_of(documents: Mapping[str, Document], doc_id: str) -> str | None:
+    return documents[doc_id].text if doc_id in documents else None
 
 
 def _number(norm: str) -> int:

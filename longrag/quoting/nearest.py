@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from longrag.quoting.checked import CheckedQuote, Edit, EditKind
+from longrag.generation import CheckedQuote, Edit, EditKind
 from longrag.quoting.passages import Passage
 from longrag.quoting.wording import Wording
 from longrag.quoting.words import is_negation, is_number

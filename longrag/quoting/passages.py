@@ -10,8 +10,8 @@ from functools import cached_property
 from itertools import accumulate
 from typing import Final
 
-from longrag.decoding.generation import Source
 from longrag.errors import InvalidParameterError
+from longrag.generation import Source
 from longrag.ingestion.sentences import split_sentences
 from longrag.quoting.wording import Wording
 from longrag.quoting.words import (
@@ -49,23 +49,48 @@ class Passage:
         doc_id: the document.
         text: the document's text from ``start`` on, as far as it was read.
         start: the character of the document at which the text begins.
+        title: the document's title, which a model is shown with the text.
+        passage_id: what was retrieved, where that is not the document itself.
+        verbatim: whether the text is the document's own; that of a summary is not.
 
     Raises:
         InvalidParameterError: an argument is not of its type.
     """
 
-    def __init__(self, doc_id: str, text: str, start: int = 0) -> None:
-        for name, value in (("doc_id", doc_id), ("text", text)):
+    def __init__(
+        self,
+        doc_id: str,
+        text: str,
+        start: int = 0,
+        *,
+        title: str = "",
+        passage_id: str = "",
+        verbatim: bool = True,
+    ) -> None:
+        names = {"doc_id": doc_id, "text": text, "title": title, "passage_id": passage_id}
+        for name, value in names.items():
             if not isinstance(value, str):
                 raise InvalidParameterError(name, value, "a string")
         if isinstance(start, bool) or not isinstance(start, int) or start < 0:
             raise InvalidParameterError("start", start, "a character offset")
         self.doc_id, self.text, self.start = doc_id, text, start
+        self.title, self.passage_id, self.verbatim = title, passage_id, verbatim
 
     @classmethod
     def of(cls, document: Document) -> Passage:
         """Return the whole of a document."""
-        return cls(document.id, document.text)
+        return cls(document.id, document.text, title=document.title)
+
+    def cut(self, end: int) -> Passage:
+        """Return the passage up to a character of its text."""
+        return Passage(
+            self.doc_id,
+            self.text[:end],
+            self.start,
+            title=self.title,
+            passage_id=self.passage_id,
+            verbatim=self.verbatim,
+        )
 
     @cached_property
     def tokens(self) -> list[Token]:
@@ -235,4 +260,9 @@ class Passage:
 
     def place(self, begin: int, end: int) -> Source:
         """Return the place of characters of the text."""
-        return Source(self.doc_id, begin + self.start, end + self.start)
+        first = self.start
+        return Source(self.doc_id, begin + first, end + first, self.passage_id, self.verbatim)
+
+    def read(self, source: Source) -> str:
+        """Return the characters of a place that the text holds."""
+        return self.text[source.start - self.start : source.end - self.start]

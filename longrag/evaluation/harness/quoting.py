@@ -7,13 +7,13 @@ from dataclasses import replace
 from typing import Any, Final
 
 from longrag.decoding import RichesDecoder, parse_answer, prior_prompt, riches_prompt
-from longrag.decoding.generation import Generation
 from longrag.evaluation.datasets import Question
 from longrag.evaluation.harness.corpora import GIVEN, LSA, Corpus, number_id
 from longrag.evaluation.harness.metering import Costs
 from longrag.evaluation.harness.outcomes import Found, Outcome, documents_of
 from longrag.evaluation.harness.settings import Settings
 from longrag.evaluation.harness.unit_search import UnitSystem
+from longrag.generation import Generation
 from longrag.models import EmbeddingScorer
 from longrag.prompts import RICHES_MULTI_HOP, RICHES_SINGLE_HOP, RICHES_STOP
 

@@ -293,6 +293,12 @@ class KeyIndex:
             for place in part.living().tolist():
                 yield tuple(ids[place].tolist()), part.sources[place]
 
+    def all_keys(self) -> Iterator[Key]:
+        """Yield the source of each key, in the order of ``entries``."""
+        for part in self._parts:
+            for place in part.living().tolist():
+                yield part.sources[place]
+
     def _of(self, parts: Sequence[Part]) -> KeyIndex:
         made = KeyIndex(parts, self._settings, self.tokenizer_fingerprint)
         made._saved = SavedFolders(self._saved)

@@ -487,3 +487,41 @@ def test_a_framework_that_raises_is_one_line(capsys, server, path, fault, remedy
     assert printed.err.count("\n") == 1
     assert len(printed.err) < 600
     assert printed.out == ""
+
+
+RIGHT = '<quote source="1">the harbour was built in 1742</quote>\nAnswer: in 1742'
+WRONG = '<quote source="1">The harbour was built in 1724 by Anna</quote>\nAnswer: 1724'
+
+
+def test_quotes_are_looked_up_before_they_are_shown(capsys, server):
+    server.writer.reply = lambda prompt: RIGHT
+    lines = ask(capsys, server, "--quotes").out.splitlines()
+    assert lines[:2] == ["“The harbour was built in 1742”", "answer: in 1742"]
+    assert lines[3:5] == ["  | The harbour was built in 1742", "    harbour.md:3"]
+    prompt = server.bodies()[0]["messages"][0]["content"]
+    assert '<passage source="1"' in prompt
+
+
+def test_what_was_refused_is_told_to_the_model_and_to_the_user(capsys, server):
+    server.writer.reply = lambda prompt: RIGHT if "was refused" in prompt else WRONG
+    out = ask(capsys, server, "--quotes").out
+    assert "1724" not in out
+    assert out.splitlines()[1] == "answer: in 1742"
+    assert "not shown: 1 quote that failed (altered)" in out
+    record = json.loads(ask(capsys, server, "--quotes", "--json").out)
+    assert record["answer"] == "in 1742"
+    assert record["usage"]["calls"] == 2
+    (refused,) = record["rejected"]
+    assert (refused["status"], refused["edits"][0]["kind"]) == ("altered", "number")
+    assert [quote["place"]["lines"] for quote in record["quotes"]] == [[3, 3]]
+
+
+def test_no_quote_is_no_answer(capsys, server):
+    server.writer.reply = lambda prompt: WRONG
+    out = ask(capsys, server, "--quotes", status=1).out
+    assert out.splitlines()[0] == EMPTY_ANSWER
+    assert "1724" not in out
+
+
+def test_quotes_need_a_model(capsys):
+    assert "without one all" in run(capsys, "ask", QUESTION, "--quotes", status=2).err.lower()

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from longrag.decoding.answers import LABELS, defuse, fill, parse_answer, riches_prompt, thoughts
-from longrag.decoding.generation import Generation, RetrievedSpan, Usage
 from longrag.errors import InvalidParameterError
+from longrag.generation import Generation, RetrievedSpan, Usage
 from longrag.prompts import (
     RICHES_DECOMPOSE,
     RICHES_MULTI_HOP,

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from longrag.decoding.attribution import cited_sources, sources
-from longrag.decoding.generation import RetrievedSpan, Source
 from longrag.errors import InvalidParameterError
+from longrag.generation import RetrievedSpan, Source
 from longrag.indexing import KeyIndex
 from longrag.ingestion import paragraph_keys, paragraphs, sentence_keys, title_keys
 from longrag.models.tokenizer import encode_key

@@ -10,16 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from longrag.decoding import (
-    Constraint,
-    Delta,
-    Generation,
-    Moves,
-    RichesDecoder,
-    RichesLogitsProcessor,
-    retrieve,
-)
+from longrag.decoding import Constraint, Moves, RichesDecoder, RichesLogitsProcessor, retrieve
 from longrag.errors import GenerationError, InvalidParameterError, TokenizerError
+from longrag.generation import Delta, Generation
 from longrag.indexing import KeyIndex
 from longrag.ingestion import paragraph_keys, sentence_keys, title_keys
 from longrag.types import Document, Key

@@ -29,7 +29,7 @@ def test_an_output_without_a_quote_gets_one_that_the_question_makes_more_probabl
     found = decoder(model).generate("a", prior_prompt="b")
     assert (found.text, found.finish_reason) == ("xyz [ ab. ] w", "stop")
     assert [span.text for span in found.spans] == ["ab."]
-    assert found.rejected is None
+    assert found.rejected == ()
 
 
 @pytest.mark.parametrize("search", ["beam", "exact"])
@@ -38,8 +38,8 @@ def test_a_forced_quote_that_is_as_probable_without_the_question_is_rejected(sea
     own = decoder(model, search=search)
     found = own.generate("a", prior_prompt="b")
     assert (found.text, found.spans, found.finish_reason) == ("", (), "no_quote")
-    assert found.rejected.text == "ab."
-    assert [s.doc_id for s in found.rejected.sources] == ["0"]
+    assert found.rejected[0].text == "ab."
+    assert [s.doc_id for s in found.rejected[0].sources] == ["0"]
     *pieces, last = own.stream("a", prior_prompt="b")
     assert {piece.text for piece in pieces} == {""}
     assert last == found
@@ -57,7 +57,7 @@ def test_a_quote_of_a_candidate_is_compared_whoever_opened_it_where_priors_are_k
     for score in ("prior", "pmi"):
         found = decoder(model, score=score).generate("a", **given)
         assert (found.text, found.finish_reason) == ("", "no_quote")
-        assert found.rejected.text == "ab."
+        assert found.rejected[0].text == "ab."
     assert decoder(model, score="sum").generate("a", **given).text == "x [ ab. ] w"
     likelier = decoder(prior(["x [ ab. ] w"], [" [ bb. ]"])).generate("a", **given)
     assert likelier.text == "x [ ab. ] w"

@@ -8,10 +8,9 @@ from langchain_core.documents import Document as LangChainDocument
 from langchain_longrag import ChatRiches, RichesRetriever
 from llama_index_longrag import RichesQueryEngine
 from longrag.calls import run
-from longrag.decoding import Generation, RetrievedSpan, Source
-from longrag.decoding.generation import Usage
 from longrag.errors import InvalidParameterError
 from longrag.explorer import Explorer, explore_outputs, explore_traces
+from longrag.generation import Generation, RetrievedSpan, Source, Usage
 from longrag.recipes import Recipe, search_by_text
 from longrag.recipes.trace import Preview, Step, StepData, Trace
 from longrag.types import Document
@@ -100,9 +99,9 @@ def test_a_quote_of_a_document_that_is_not_given_has_its_place_alone():
 
 def test_a_quote_that_was_not_accepted_is_told():
     rejected = span("Rye.", Source("mill.md", 27, 31))
-    empty = Generation("", (), -9.0, "no_quote", USAGE, rejected=rejected)
+    empty = Generation("", (), -9.0, "no_quote", USAGE, rejected=(rejected,))
     data = data_of(explore_outputs({"When?": empty}, [MILL]))
-    assert data["outputs"][0]["rejected"]["text"] == "Rye."
+    assert data["outputs"][0]["rejected"][0]["text"] == "Rye."
     assert [one["id"] for one in data["documents"]] == ["mill.md"]
 
 

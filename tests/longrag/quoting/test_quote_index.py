@@ -122,3 +122,60 @@ def test_documents_of_tokens_are_those_of_their_places(lines):
         assert index.sources(state, doc_ids=[first]) == own
     assert index.documents(index.root) == ()
     assert np.all(index.continuations(index.root) < 4)
+
+
+@given(
+    st.dictionaries(st.sampled_from("abcd"), st.sampled_from(["", "one two", "two three", "x"])),
+    st.dictionaries(st.sampled_from("abcd"), st.sampled_from(["", "one two", "two three", "x"])),
+)
+def test_an_index_follows_its_documents(before, after):
+    def documents(texts):
+        return [Document(id_, text) for id_, text in texts.items()]
+
+    index = QuoteIndex.from_documents(documents(before))
+    found = index.following(documents(after))
+    whole = QuoteIndex.from_documents(documents(after))
+    assert found.doc_ids == whole.doc_ids
+    for quote in ("one two", "two three", "x", "three"):
+        assert found.find(quote) == whole.find(quote)
+    assert found.following(documents(after)) is found
+
+
+def test_a_folder_keeps_an_index_up_to_date(tmp_path):
+    folder = tmp_path / "beside" / "quotes"
+    assert QuoteIndex.kept(folder, DOCUMENTS).find("the weir was built").doc_id == "b"
+    assert folder.stat().st_mode & 0o77 == 0
+    assert QuoteIndex.load(folder).doc_ids == ("a", "b", "c")
+    changed = [Document("a", "Nobody was there that night."), *DOCUMENTS[2:]]
+    assert QuoteIndex.kept(folder, changed).find("the mill burned down") is None
+    assert all(b"burned" not in one.read_bytes() for one in folder.rglob("*") if one.is_file())
+    for one in folder.iterdir():
+        one.write_bytes(b"damaged")
+    assert QuoteIndex.kept(folder, changed).find("Nobody was there").doc_id == "a"
+    assert QuoteIndex.kept(tmp_path / "file" / "x", changed).doc_ids == ("a", "c")
+
+
+def test_a_folder_that_cannot_be_written_does_not_matter(tmp_path):
+    (tmp_path / "file").write_text("no folder")
+    assert QuoteIndex.kept(tmp_path / "file", DOCUMENTS).doc_ids == ("a", "b", "c")
+    assert (tmp_path / "file").read_text() == "no folder"
+
+
+WORDS = ["ada", "Lind", "is", "not", "lit", "2", "ada's", "“lamp”", "li-\nlit"]
+
+
+@given(
+    st.lists(st.sampled_from([*WORDS, "\n", "\n\n", ".", "`"]), min_size=40, max_size=80),
+    st.lists(st.sampled_from(WORDS), min_size=1, max_size=4),
+    st.integers(0, 5000),
+)
+def test_long_texts_are_read_around_the_words_as_if_whole(before, quote, filled):
+    text = " ".join([*before, *["filling"] * filled, *quote, *before])
+    words = " ".join(quote)
+    found = QuoteIndex.from_documents([Document("a", text)]).find(words)
+    wording = read_wording(words)
+    runs = Passage("a", text).find(wording.words, wording)
+    assert (found is None) == (not runs)
+    if found is not None:
+        shown = read_wording(text[found.start : found.end])
+        assert shown.words == wording.words

@@ -1,0 +1,328 @@
+"""Answers of any chat model whose quotes are looked up before anyone sees them."""
+
+from __future__ import annotations
+
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterator,
+    Callable,
+    Generator,
+    Iterator,
+    Sequence,
+)
+from contextlib import aclosing, closing
+from dataclasses import asdict
+from typing import Any, cast
+
+from langchain_core.documents import Document
+from langchain_core.language_models import LanguageModelLike
+from langchain_core.messages import AIMessage, AIMessageChunk, Citation
+from langchain_core.output_parsers import StrOutputParser
+from langchain_core.prompt_values import PromptValue
+from langchain_core.prompts import BasePromptTemplate, PromptTemplate
+from langchain_core.runnables import (
+    Runnable,
+    RunnableConfig,
+    RunnableLambda,
+    RunnablePassthrough,
+    patch_config,
+    run_in_executor,
+)
+from typing_extensions import TypedDict
+
+from langchain_longrag.bridge.filters import FILTER, drop_keys, narrow, read_filter
+from langchain_longrag.bridge.models import check_retriever, is_retriever, require_text
+from langchain_longrag.bridge.passages import to_passages
+from langchain_longrag.decoding.citations import find_url
+from longrag.errors import InvalidParameterError
+from longrag.generation import Delta, RetrievedSpan
+from longrag.models.tokens import count_tokens
+from longrag.prompts import QUOTED_ANSWER, quote
+from longrag.quoting import QuoteIndex, QuoteReading, QuoteSettings
+from longrag.quoting.fitting import fit_passages
+from longrag.recipes.quotable import quotable
+from longrag.synthesis.two_turn import EMPTY_ANSWER
+
+
+class QuoteChainInput(TypedDict):
+    """What the chain takes; other keys pass through it."""
+
+    input: str
+
+
+class QuoteChainOutput(QuoteChainInput):
+    """What the chain returns."""
+
+    context: list[Document]
+    message: AIMessage
+    answer: str
+
+
+def create_quote_chain(
+    retriever: Runnable[str, list[Document]] | Runnable[dict[str, Any], list[Document]],
+    llm: LanguageModelLike,
+    *,
+    require_quote: bool = True,
+    attempts: int = 2,
+    check_answer: bool = True,
+    corpus: QuoteIndex | None = None,
+    empty_answer: str = EMPTY_ANSWER,
+    prompt: BasePromptTemplate[Any] | None = None,
+    max_tokens: int | None = None,
+    length_function: Callable[[str], int] = count_tokens,
+) -> Runnable[dict[str, Any], dict[str, Any]]:
+    """Retrieve, and answer with quotes, each looked up in what was retrieved: no quote, no answer.
+
+    Any model will do: it is asked to copy what answers the question into tags, and each quote is
+    looked up word for word (``longrag.quoting.check_quote``). What is shown of an accepted quote is
+    its source's own characters; one with another word in it is refused, and the model is asked once
+    more and told what was refused.
+
+    Takes ``{"input": question}`` and adds ``context``, the retrieved documents; ``message``, the
+    quotes and the answer with a ``Citation`` for each quote in its ``content_blocks``; and
+    ``answer``, the answer alone: where none stands in the quotes, the quotes, one on each line, and
+    ``empty_answer`` where none was accepted. ``extras`` of a citation holds ``doc_id``, ``start``,
+    ``end``, ``quote`` and ``status``; ``response_metadata`` of the message holds ``rejected``, the
+    quotes that were refused, with the ``status`` and ``edits`` of each, ``finish_reason``,
+    ``attempts`` and ``answer``.
+
+    The message streams: each quote as soon as it is closed and found, then the answer. The model is
+    then not asked again once a quote was given.
+
+    ``invoke(inputs, filter={"tenant": "a"})`` narrows what is retrieved for this call, where the
+    retriever's own calls take a filter.
+
+    Args:
+        retriever: any retriever, also with retries or fallbacks; a runnable that is no retriever is
+            given the whole input.
+        llm: any chat model or LLM, or a runnable that is one.
+        require_quote: see ``longrag.quoting.QuoteSettings``.
+        attempts: see there.
+        check_answer: see there.
+        corpus: other documents; a quote that stands there alone is told as "misattributed". A call
+            with a ``filter`` does not look there.
+        empty_answer: the answer where no quote was accepted.
+        prompt: asks for quotes and an answer; ``context`` and ``input``.
+        max_tokens: room for the documents; the last ones are left out. None is no limit.
+        length_function: counts tokens.
+
+    Raises:
+        InvalidParameterError: a setting is not allowed.
+    """
+    check_retriever(retriever)
+    settings = QuoteSettings(
+        require_quote=require_quote, attempts=attempts, check_answer=check_answer
+    )
+    fit_passages((), max_tokens=max_tokens)
+
+    # A function that names the retriever, so that the chain's graph and settings show it.
+    def retrieve(inputs: dict[str, Any]) -> Runnable[dict[str, Any], list[Document]]:
+        wanted = inputs.get(FILTER)
+        if wanted is None and not is_retriever(retriever):
+            return cast("Runnable[dict[str, Any], list[Document]]", retriever)
+        return RunnableLambda(_read_question) | narrow(retriever, wanted)
+
+    def begin(inputs: dict[str, Any], *, streaming: bool) -> QuoteReading:
+        passages = quotable(to_passages(inputs["context"]))
+        return QuoteReading(
+            _read_question(inputs),
+            fit_passages(passages, max_tokens=max_tokens, count_tokens=length_function),
+            settings=settings,
+            # Nothing is told of a document that this call may not see.
+            corpus=None if FILTER in inputs else corpus,
+            streaming=streaming,
+        )
+
+    own = PromptTemplate.from_template(QUOTED_ANSWER.replace("{question}", "{input}"))
+    retrieval: Runnable[dict[str, Any], list[Document]] = RunnableLambda(retrieve)
+    chain: Runnable[dict[str, Any], dict[str, Any]] = (
+        read_filter()
+        | RunnablePassthrough.assign(context=retrieval.with_config(run_name="retrieve_documents"))
+        | RunnablePassthrough.assign(message=_Reader(llm, prompt or own, begin, empty_answer))
+        | drop_keys(FILTER)
+        | RunnablePassthrough.assign(answer=_read_answer)
+    )
+    typed = chain.with_types(
+        input_type=cast("type[dict[str, Any]]", QuoteChainInput),
+        output_type=cast("type[dict[str, Any]]", QuoteChainOutput),
+    )
+    return typed.with_config(run_name="quote_chain")
+
+
+class _Reader(Runnable[dict[str, Any], AIMessage]):
+    """Asks a model as often as it takes; streams what is certain."""
+
+    def __init__(
+        self,
+        llm: LanguageModelLike,
+        template: BasePromptTemplate[Any],
+        begin: Callable[..., QuoteReading],
+        empty_answer: str,
+    ) -> None:
+        self._model = cast("Runnable[Any, str]", llm) | require_text() | StrOutputParser()
+        self._template, self._begin, self._empty_answer = template, begin, empty_answer
+        self.name = "read_with_quotes"
+
+    def invoke(
+        self, input: dict[str, Any], config: RunnableConfig | None = None, **kwargs: Any
+    ) -> AIMessage:
+        """Answer a question from its context."""
+        return self._call_with_config(self._answer, input, config, **kwargs)
+
+    async def ainvoke(
+        self, input: dict[str, Any], config: RunnableConfig | None = None, **kwargs: Any
+    ) -> AIMessage:
+        """Answer a question from its context."""
+        return await self._acall_with_config(self._aanswer, input, config, **kwargs)
+
+    def stream(
+        self, input: dict[str, Any], config: RunnableConfig | None = None, **kwargs: Any
+    ) -> Iterator[AIMessage]:
+        """Answer a question from its context, with each quote as soon as it is found."""
+        yield from self._transform_stream_with_config(iter([input]), self._stream, config, **kwargs)
+
+    async def astream(
+        self, input: dict[str, Any], config: RunnableConfig | None = None, **kwargs: Any
+    ) -> AsyncIterator[AIMessage]:
+        """Answer a question from its context, with each quote as soon as it is found."""
+
+        async def inputs() -> AsyncIterator[dict[str, Any]]:
+            yield input
+
+        found = self._atransform_stream_with_config(inputs(), self._astream, config, **kwargs)
+        async with aclosing(found) as chunks:  # type: ignore[type-var]
+            async for chunk in chunks:
+                yield chunk
+
+    def _answer(
+        self, inputs: dict[str, Any], run_manager: Any, config: RunnableConfig
+    ) -> AIMessage:
+        config = patch_config(config, callbacks=run_manager.get_child())
+        reading = self._begin(inputs, streaming=False)
+        deltas: list[Delta] = []
+        while reading.wants_reply:
+            deltas += reading.feed(self._model.invoke(self._prompt(inputs, reading), config))
+            deltas += reading.end_reply()
+        return self._message(inputs, reading, deltas)
+
+    async def _aanswer(
+        self, inputs: dict[str, Any], run_manager: Any, config: RunnableConfig
+    ) -> AIMessage:
+        config = patch_config(config, callbacks=run_manager.get_child())
+        # Counting the tokens of a long context takes long enough to hold up an event loop.
+        reading = await run_in_executor(config, self._begin, inputs, streaming=False)
+        deltas: list[Delta] = []
+        while reading.wants_reply:
+            reply = await self._model.ainvoke(self._prompt(inputs, reading), config)
+            deltas += [*reading.feed(reply), *reading.end_reply()]
+        return self._message(inputs, reading, deltas)
+
+    def _stream(
+        self, given: Iterator[dict[str, Any]], run_manager: Any, config: RunnableConfig
+    ) -> Iterator[AIMessage]:
+        (inputs,) = given
+        config = patch_config(config, callbacks=run_manager.get_child())
+        reading = self._begin(inputs, streaming=True)
+        while reading.wants_reply:
+            pieces = self._model.stream(self._prompt(inputs, reading), config)
+            with closing(cast("Generator[str]", pieces)) as tokens:
+                for token in tokens:
+                    for delta in reading.feed(token):
+                        yield _to_chunk(inputs, delta)
+            for delta in reading.end_reply():
+                yield _to_chunk(inputs, delta)
+        yield self._last_chunk(reading)
+
+    async def _astream(
+        self, given: AsyncIterator[dict[str, Any]], run_manager: Any, config: RunnableConfig
+    ) -> AsyncIterator[AIMessage]:
+        (inputs,) = [one async for one in given]
+        config = patch_config(config, callbacks=run_manager.get_child())
+        reading = await run_in_executor(config, self._begin, inputs, streaming=True)
+        while reading.wants_reply:
+            pieces = self._model.astream(self._prompt(inputs, reading), config)
+            async with aclosing(cast("AsyncGenerator[str]", pieces)) as tokens:
+                async for token in tokens:
+                    for delta in reading.feed(token):
+                        yield _to_chunk(inputs, delta)
+            for delta in reading.end_reply():
+                yield _to_chunk(inputs, delta)
+        yield self._last_chunk(reading)
+
+    def _prompt(self, inputs: dict[str, Any], reading: QuoteReading) -> PromptValue:
+        slots = {"context": reading.context, "input": quote(_read_question(inputs))}
+        return self._template.invoke({**inputs, **slots})
+
+    def _message(
+        self, inputs: dict[str, Any], reading: QuoteReading, deltas: Sequence[Delta]
+    ) -> AIMessage:
+        citations = [one for delta in deltas for one in _cite(inputs, delta.span)]
+        text = "".join(delta.text for delta in deltas) or self._empty_answer
+        block = {"type": "text", "text": text, "annotations": citations}
+        return AIMessage(content=[block], response_metadata=self._metadata(reading))
+
+    def _last_chunk(self, reading: QuoteReading) -> AIMessageChunk:
+        text = "" if reading.generation.text else self._empty_answer
+        return AIMessageChunk(
+            content=[{"type": "text", "text": text, "index": 0}],
+            response_metadata=self._metadata(reading),
+            chunk_position="last",
+        )
+
+    def _metadata(self, reading: QuoteReading) -> dict[str, Any]:
+        found = reading.generation
+        return {
+            "answer": reading.answer or self._empty_answer,
+            "finish_reason": found.finish_reason,
+            "attempts": found.usage.calls,
+            "rejected": [asdict(span.checked) for span in found.rejected if span.checked],
+        }
+
+
+def _to_chunk(inputs: dict[str, Any], delta: Delta) -> AIMessageChunk:
+    # Chunks with the same index are merged into one block.
+    block: dict[str, Any] = {"type": "text", "text": delta.text, "index": 0}
+    if citations := _cite(inputs, delta.span):
+        block["annotations"] = citations
+    return AIMessageChunk(content=[block])
+
+
+def _cite(inputs: dict[str, Any], span: RetrievedSpan | None) -> list[Citation]:
+    """Return a citation for each place that a quote is from."""
+    if span is None or span.checked is None:
+        return []
+    cited: list[Citation] = []
+    known = {passage.id: passage for passage in to_passages(inputs["context"])}
+    for source in span.sources:
+        found = known[source.passage_id]
+        document = cast("Document", found.source)
+        citation = Citation(
+            type="citation", start_index=span.start, end_index=span.end, cited_text=span.quote
+        )
+        title = next((m.title for m in found.members if m.doc_id == source.doc_id), found.title)
+        if title:
+            citation["title"] = title
+        if url := find_url(document.metadata):
+            citation["url"] = url
+        citation["extras"] = {
+            "doc_id": source.doc_id,
+            "start": source.start,
+            "end": source.end,
+            "passage_id": source.passage_id,
+            "verbatim": source.verbatim,
+            "quote": span.quote,
+            "status": span.checked.status,
+        }
+        cited.append(citation)
+    return cited
+
+
+def _read_answer(given: dict[str, Any]) -> str:
+    return str(given["message"].response_metadata["answer"])
+
+
+def _read_question(inputs: dict[str, Any]) -> str:
+    question = inputs.get("input")
+    if not isinstance(question, str):
+        raise InvalidParameterError("input", question, "the question, a string")
+    return question

@@ -1,0 +1,405 @@
+"""Answers of any LLM whose quotes are looked up before anyone sees them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Generator, Sequence
+from contextlib import aclosing, closing
+from dataclasses import asdict, dataclass, field
+from typing import Any, cast
+
+from llama_index.core.base.base_retriever import BaseRetriever
+from llama_index.core.base.llms.types import CompletionResponse, CompletionResponseGen
+from llama_index.core.base.response.schema import RESPONSE_TYPE, Response
+from llama_index.core.callbacks.base import CallbackManager
+from llama_index.core.indices.base import BaseIndex
+from llama_index.core.indices.prompt_helper import PromptHelper
+from llama_index.core.instrumentation import get_dispatcher  # type: ignore[attr-defined]
+from llama_index.core.instrumentation.events.synthesis import (
+    GetResponseEndEvent,
+    GetResponseStartEvent,
+)
+from llama_index.core.llms import LLM
+from llama_index.core.llms.structured_llm import StructuredLLM
+from llama_index.core.postprocessor.types import BaseNodePostprocessor
+from llama_index.core.prompts import BasePromptTemplate
+from llama_index.core.prompts.mixin import PromptDictType
+from llama_index.core.query_engine import RetrieverQueryEngine
+from llama_index.core.response_synthesizers.base import BaseSynthesizer, QueryTextType
+from llama_index.core.schema import NodeWithScore
+from llama_index.core.settings import Settings
+from llama_index.core.types import RESPONSE_TEXT_TYPE
+from typing_extensions import Self
+
+from llama_index_longrag.bridge.answering import apredict, predict, to_template
+from llama_index_longrag.bridge.nodes import Answer, exclude_metadata
+from llama_index_longrag.bridge.passages import to_passages
+from llama_index_longrag.bridge.stores import token_counter
+from llama_index_longrag.decoding.citations import PASSAGE_KEYS, add_quote
+from llama_index_longrag.decoding.streams import (
+    AsyncTracedStreamingResponse,
+    AsyncTokens,
+    TracedStreamingResponse,
+    Tokens,
+)
+from longrag.errors import InvalidParameterError
+from longrag.generation import Delta, Generation
+from longrag.prompts import QUOTED_ANSWER, quote
+from longrag.quoting import Passage, QuoteIndex, QuoteReading, QuoteSettings
+from longrag.quoting.fitting import TOLD_TOKENS, fit_passages
+from longrag.recipes.quotable import quotable
+from longrag.synthesis.two_turn import EMPTY_ANSWER
+
+_dispatcher = get_dispatcher(__name__)
+
+
+class QuoteSynthesizer(BaseSynthesizer):
+    """Answer from nodes with quotes, each looked up in them: no quote, no answer.
+
+    Any LLM will do: it is asked to copy what answers the question into tags, and each quote is
+    looked up word for word (``longrag.quoting.check_quote``). What is shown of an accepted quote is
+    its source's own characters; one with another word in it is refused, and the LLM is asked once
+    more and told what was refused.
+
+    The response is the answer; where none stands in the quotes, the quotes, one on each line; and
+    ``empty_response`` where none was accepted. ``source_nodes`` are the nodes that are quoted, in
+    the order of the quotes, with ``metadata["quotes"]`` as those of ``RichesQueryEngine`` have, and
+    the ``doc_id`` and ``status`` of each. ``metadata`` of the response holds ``text``, the quotes
+    and the answer; ``trace``, each quote with its sources; ``rejected``, each that was refused,
+    with its ``status`` and ``edits``; ``finish_reason``; and ``usage``, the calls.
+
+    With ``streaming=True`` the response also has ``trace_gen``, each quote as soon as it is closed
+    and found; ``response_gen`` gives the answer, after which ``source_nodes`` and ``metadata`` are
+    filled. The LLM is then not asked again once a quote was given.
+
+    Args:
+        llm: any LlamaIndex LLM, by default ``Settings.llm``; not a structured one.
+        require_quote: see ``longrag.quoting.QuoteSettings``.
+        attempts: see there.
+        check_answer: see there.
+        corpus: other documents; a quote that stands there alone is told as "misattributed".
+        empty_response: the answer where no quote was accepted.
+        prompt: asks for quotes and an answer; ``context_str`` and ``query_str``. Also replaced by
+            ``update_prompts`` under ``quote``.
+        streaming: answer with a streaming response.
+        prompt_helper: gives the window, by default from the LLM's metadata; nodes that do not fit
+            are left out, the last ones first.
+        tokenizer: counts tokens, by default LlamaIndex's global tokenizer.
+        callback_manager: passed to the LLM.
+
+    Raises:
+        InvalidParameterError: a setting is not allowed, or the window holds no sentence.
+    """
+
+    def __init__(
+        self,
+        llm: LLM | None = None,
+        *,
+        require_quote: bool = True,
+        attempts: int = 2,
+        check_answer: bool = True,
+        corpus: QuoteIndex | None = None,
+        empty_response: str = EMPTY_ANSWER,
+        prompt: BasePromptTemplate | None = None,
+        streaming: bool = False,
+        prompt_helper: PromptHelper | None = None,
+        tokenizer: Callable[[str], Sequence[Any]] | None = None,
+        callback_manager: CallbackManager | None = None,
+    ) -> None:
+        super().__init__(
+            llm=llm,
+            callback_manager=callback_manager,
+            prompt_helper=prompt_helper,
+            streaming=streaming,
+            empty_response=empty_response,
+        )
+        if isinstance(self._llm, StructuredLLM):
+            raise InvalidParameterError("llm", type(self._llm).__name__, "an LLM that writes text")
+        self._settings = QuoteSettings(
+            require_quote=require_quote, attempts=attempts, check_answer=check_answer
+        )
+        self._corpus = corpus
+        self._count_tokens = token_counter(tokenizer)
+        self._template = prompt or to_template(
+            QUOTED_ANSWER, context="context_str", question="query_str"
+        )
+
+    def _get_prompts(self) -> PromptDictType:
+        return {"quote": self._template}
+
+    def _update_prompts(self, prompts: PromptDictType) -> None:
+        self._template = prompts.get("quote", self._template)
+
+    def synthesize(
+        self,
+        query: QueryTextType,
+        nodes: list[NodeWithScore],
+        additional_source_nodes: Sequence[NodeWithScore] | None = None,
+        **response_kwargs: Any,
+    ) -> RESPONSE_TYPE:
+        """Answer from nodes; other source nodes are not quoted and not returned."""
+        # Texts alone do not say which characters of which document they are.
+        return super().synthesize(query, nodes, sources=nodes, **response_kwargs)
+
+    async def asynthesize(
+        self,
+        query: QueryTextType,
+        nodes: list[NodeWithScore],
+        additional_source_nodes: Sequence[NodeWithScore] | None = None,
+        **response_kwargs: Any,
+    ) -> RESPONSE_TYPE:
+        """Answer from nodes; other source nodes are not quoted and not returned."""
+        return await super().asynthesize(query, nodes, sources=nodes, **response_kwargs)
+
+    def get_response(
+        self, query_str: str, text_chunks: Sequence[str], **response_kwargs: Any
+    ) -> RESPONSE_TEXT_TYPE:
+        """Answer from texts, each a document by itself."""
+        _dispatcher.event(GetResponseStartEvent(query_str=query_str, text_chunks=list(text_chunks)))
+        asked = self._begin(query_str, text_chunks, **response_kwargs)
+        tokens = _QuoteTokens(self._replies(asked), asked)
+        response: RESPONSE_TEXT_TYPE = tokens
+        if not self._streaming:
+            response = Answer.with_notes("".join(tokens), {"asked": asked})
+        _dispatcher.event(GetResponseEndEvent())
+        return response
+
+    async def aget_response(
+        self, query_str: str, text_chunks: Sequence[str], **response_kwargs: Any
+    ) -> RESPONSE_TEXT_TYPE:
+        """Answer from texts, each a document by itself."""
+        _dispatcher.event(GetResponseStartEvent(query_str=query_str, text_chunks=list(text_chunks)))
+        # Counting the tokens of a long context takes long enough to hold up an event loop.
+        asked = await asyncio.to_thread(self._begin, query_str, text_chunks, **response_kwargs)
+        tokens = _AsyncQuoteTokens(self._areplies(asked), asked)
+        response: RESPONSE_TEXT_TYPE = tokens
+        if not self._streaming:
+            answer = "".join([token async for token in tokens])
+            response = Answer.with_notes(answer, {"asked": asked})
+        _dispatcher.event(GetResponseEndEvent())
+        return response
+
+    def _begin(
+        self,
+        question: str,
+        texts: Sequence[str],
+        *,
+        sources: Sequence[NodeWithScore] | None = None,
+        **slots: Any,
+    ) -> _Asked:
+        passages = (
+            [Passage(f"source {place}", str(text)) for place, text in enumerate(texts, 1)]
+            if sources is None
+            else quotable(to_passages(sources))
+        )
+        helper, slots = self._prompt_helper, {**slots, "query_str": quote(question)}
+        prompt = self._template.format(llm=self._llm, **slots, context_str="")
+        tokens = self._count_tokens(prompt) + self._count_tokens(self._llm.system_prompt or "")
+        try:
+            fitted = fit_passages(
+                passages,
+                max_tokens=helper.context_window - helper.num_output - tokens - TOLD_TOKENS,
+                count_tokens=self._count_tokens,
+            )
+        except InvalidParameterError as error:
+            raise InvalidParameterError(
+                "context_window",
+                helper.context_window,
+                f"more than {helper.num_output} tokens of output, {tokens} of prompt and"
+                f" {TOLD_TOKENS} of what was refused",
+                "The model has no room for a passage.",
+            ) from error
+        reading = QuoteReading(
+            question,
+            fitted,
+            settings=self._settings,
+            corpus=self._corpus,
+            streaming=self._streaming,
+        )
+        return _Asked(reading, slots, tuple(sources or ()), self._empty_response)
+
+    def _replies(self, asked: _Asked) -> Generator[CompletionResponse, None, None]:
+        """Ask as often as it takes, and yield what is certain."""
+        reading = asked.reading
+        while reading.wants_reply:
+            slots = {**asked.slots, "context_str": reading.context}
+            if self._streaming:
+                with closing(self._llm.stream(self._template, **slots)) as tokens:
+                    for token in tokens:
+                        yield from map(_as_response, reading.feed(token))
+            else:
+                reply = predict(self._llm, self._template, **slots)
+                yield from map(_as_response, reading.feed(reply))
+            yield from map(_as_response, reading.end_reply())
+
+    async def _areplies(self, asked: _Asked) -> AsyncGenerator[CompletionResponse, None]:
+        """Ask as often as it takes, and yield what is certain."""
+        reading = asked.reading
+        while reading.wants_reply:
+            slots = {**asked.slots, "context_str": reading.context}
+            if self._streaming:
+                async with aclosing(await self._llm.astream(self._template, **slots)) as tokens:
+                    async for token in tokens:
+                        for delta in reading.feed(token):
+                            yield _as_response(delta)
+            else:
+                for delta in reading.feed(await apredict(self._llm, self._template, **slots)):
+                    yield _as_response(delta)
+            for delta in reading.end_reply():
+                yield _as_response(delta)
+
+    def _prepare_response_output(
+        self, response_str: RESPONSE_TEXT_TYPE | None, source_nodes: list[NodeWithScore]
+    ) -> RESPONSE_TYPE:
+        if isinstance(response_str, _QuoteTokens):
+            asked = response_str.asked
+            return TracedStreamingResponse(response_str, asked.nodes, asked.metadata)
+        if isinstance(response_str, _AsyncQuoteTokens):
+            asked = response_str.asked
+            return AsyncTracedStreamingResponse(response_str, asked.nodes, asked.metadata)
+        if isinstance(response_str, Answer):
+            asked = response_str.notes["asked"]
+            return Response(str(response_str), asked.nodes, asked.metadata)
+        return super()._prepare_response_output(response_str, source_nodes)
+
+
+class QuoteQueryEngine(RetrieverQueryEngine):
+    """Retrieve, and answer with quotes that are looked up before anyone sees them.
+
+    See ``QuoteSynthesizer``, which reads what is retrieved, for the response and its metadata.
+    """
+
+    @classmethod
+    def from_args(  # type: ignore[override]
+        cls,
+        index: BaseIndex[Any] | None = None,
+        llm: LLM | None = None,
+        *,
+        retriever: BaseRetriever | None = None,
+        node_postprocessors: Sequence[BaseNodePostprocessor] | None = None,
+        require_quote: bool = True,
+        attempts: int = 2,
+        check_answer: bool = True,
+        corpus: QuoteIndex | None = None,
+        empty_response: str = EMPTY_ANSWER,
+        prompt: BasePromptTemplate | None = None,
+        streaming: bool = False,
+        prompt_helper: PromptHelper | None = None,
+        tokenizer: Callable[[str], Sequence[Any]] | None = None,
+        callback_manager: CallbackManager | None = None,
+        **retriever_kwargs: Any,
+    ) -> Self:
+        """Make an engine over an index or a retriever.
+
+        Args:
+            index: retrieves by ``index.as_retriever(**retriever_kwargs)``.
+            llm: see ``QuoteSynthesizer``, as for all that follow but these three.
+            retriever: retrieves instead of an index.
+            node_postprocessors: change what was retrieved.
+            require_quote: see there.
+            attempts: see there.
+            check_answer: see there.
+            corpus: see there.
+            empty_response: see there.
+            prompt: see there.
+            streaming: see there.
+            prompt_helper: see there.
+            tokenizer: see there.
+            callback_manager: see there.
+            retriever_kwargs: settings of the index's retriever, such as ``similarity_top_k``.
+
+        Raises:
+            InvalidParameterError: a setting is not allowed, or there is not exactly one of
+                ``index`` and ``retriever``.
+        """
+        if (index is None) == (retriever is None):
+            raise InvalidParameterError("index", index, "given, or else a retriever")
+        if index is not None:
+            retriever = index.as_retriever(**retriever_kwargs)
+        elif retriever_kwargs:
+            name = next(iter(retriever_kwargs))
+            raise InvalidParameterError(name, retriever_kwargs[name], "left out with a retriever")
+        callback_manager = callback_manager or Settings.callback_manager
+        synthesizer = QuoteSynthesizer(
+            llm,
+            require_quote=require_quote,
+            attempts=attempts,
+            check_answer=check_answer,
+            corpus=corpus,
+            empty_response=empty_response,
+            prompt=prompt,
+            streaming=streaming,
+            prompt_helper=prompt_helper,
+            tokenizer=tokenizer,
+            callback_manager=callback_manager,
+        )
+        return cls(
+            cast("BaseRetriever", retriever),
+            response_synthesizer=synthesizer,
+            node_postprocessors=list(node_postprocessors or ()),
+            callback_manager=callback_manager,
+        )
+
+
+@dataclass
+class _Asked:
+    """One question: how its replies are read, and what becomes of them."""
+
+    reading: QuoteReading
+    slots: dict[str, Any]
+    sources: tuple[NodeWithScore, ...]
+    empty_response: str
+    nodes: list[NodeWithScore] = field(default_factory=list)
+    # Not empty: the framework's router replaces an empty dictionary by another one.
+    metadata: dict[str, Any] = field(default_factory=lambda: {"text": "", "trace": []})
+
+    def finish(self, _: CompletionResponse | None) -> str:
+        """Fill in the nodes that are quoted and the metadata, and return the answer."""
+        found = self.reading.generation
+        self.nodes += self._quoted(found)
+        self.metadata |= {one.node.node_id: one.node.metadata for one in self.nodes}
+        self.metadata |= {
+            "text": found.text,
+            "trace": [asdict(span) for span in found.spans],
+            "rejected": [asdict(span.checked) for span in found.rejected if span.checked],
+            "finish_reason": found.finish_reason,
+            "usage": {"calls": found.usage.calls},
+        }
+        return self.reading.answer or self.empty_response
+
+    def _quoted(self, found: Generation) -> list[NodeWithScore]:
+        """Return the nodes that are quoted, each once, with its quotes in the metadata."""
+        own = {one.node.node_id: one for one in self.sources}
+        quoted: dict[str, NodeWithScore] = {}
+        for span in found.spans:
+            for source in span.sources:
+                result = own.get(source.passage_id)
+                if result is None:
+                    continue
+                if source.passage_id not in quoted:
+                    node = result.node
+                    fields = {
+                        "metadata": {**node.metadata, "quotes": []},
+                        "excluded_embed_metadata_keys": node.excluded_embed_metadata_keys,
+                        "excluded_llm_metadata_keys": node.excluded_llm_metadata_keys,
+                    }
+                    copied = node.model_copy(update=exclude_metadata(fields, PASSAGE_KEYS))
+                    quoted[source.passage_id] = NodeWithScore(node=copied, score=result.score)
+                add_quote(quoted[source.passage_id].node, source, span)
+        return list(quoted.values())
+
+
+class _QuoteTokens(Tokens):
+    def __init__(self, replies: CompletionResponseGen, asked: _Asked) -> None:
+        super().__init__(replies, asked.finish)
+        self.asked = asked
+
+
+class _AsyncQuoteTokens(AsyncTokens):
+    def __init__(self, replies: AsyncGenerator[CompletionResponse, None], asked: _Asked) -> None:
+        super().__init__(replies, asked.finish)
+        self.asked = asked
+
+
+def _as_response(delta: Delta) -> CompletionResponse:
+    return CompletionResponse(text=delta.text, delta=delta.text)

@@ -1,0 +1,110 @@
+"""Replies with quotes in tags, read while they stream."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from longrag.models.replies import ThoughtFilter
+from longrag.quoting.answers import BLANK, WrittenQuote, read_source
+
+# Bounded, so that what is looked at again with each piece of a reply is short.
+_TAG: Final = re.compile(r"<(/?)quote\b([^<>]{0,400})>", re.IGNORECASE)
+_LONGEST_TAG: Final = 410
+_LABEL: Final = re.compile(
+    r"(?:^|(?<=\n))[ \t>#*_-]*(?:answer|答案|回答|réponse|antwort|respuesta)[*_ \t]*[:：][*_]*",
+    re.IGNORECASE,
+)
+_NONE: Final = re.compile(r"[\W_]*(?:none|n/a|无|無|なし)?[\W_]*", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class ReplyAnswer:
+    """What a reply answers: its free text, and the numbers of its quotes, in order."""
+
+    parts: tuple[str | int, ...]
+
+    @property
+    def free(self) -> str:
+        """The text outside quotes."""
+        return " ".join(part for part in self.parts if isinstance(part, str))
+
+
+class ReplyReader:
+    """Finds the quotes of a reply as its pieces come, however it is cut into pieces.
+
+    A quote is what the tag ``quote`` encloses. One that is not closed ends with its paragraph, or
+    where the next one opens. Thoughts that open a reply are left out.
+    """
+
+    def __init__(self) -> None:
+        self.quotes: list[WrittenQuote] = []
+        self._thoughts = ThoughtFilter()
+        self._text = ""
+        self._looked = 0
+        self._opened: re.Match[str] | None = None
+
+    @property
+    def text(self) -> str:
+        """The reply so far."""
+        return self._text
+
+    def feed(self, piece: str) -> Iterator[WrittenQuote]:
+        """Yield the quotes that a piece closes."""
+        self._text += self._thoughts.feed(piece)
+        while tag := _TAG.search(self._text, self._looked):
+            self._looked = tag.end()
+            if tag[1]:
+                if self._opened is not None:
+                    yield self._close(tag.start(), tag.end())
+                continue
+            if self._opened is not None:
+                yield self._end(tag.start())
+            self._opened = tag
+        self._looked = max(self._looked, len(self._text) - _LONGEST_TAG)
+
+    def finish(self) -> Iterator[WrittenQuote]:
+        """Yield the quote that was never closed."""
+        yield from self.feed(self._thoughts.finish())
+        if self._opened is not None:
+            yield self._end(len(self._text))
+
+    def _end(self, limit: int) -> WrittenQuote:
+        opened = self._opened
+        blank = BLANK.search(self._text, opened.end(), limit) if opened else None
+        end = blank.start() if blank else limit
+        return self._close(end, end)
+
+    def _close(self, inner: int, end: int) -> WrittenQuote:
+        opened, self._opened = self._opened, None
+        assert opened is not None
+        text = self._text[opened.end() : inner].strip()
+        source = read_source(opened[2])
+        quote = WrittenQuote(text, opened.start(), end, "tag", source)
+        self.quotes.append(quote)
+        return quote
+
+    def answer(self) -> ReplyAnswer | None:
+        """Return what stands behind the last label ``answer:``, or without one the whole reply.
+
+        A label within a quote is a part of it. None where the reply says that there is no answer.
+        """
+        parts: list[str | int] = []
+        at = 0
+        for number, quote in enumerate(self.quotes):
+            parts += [self._text[at : quote.start], number]
+            at = quote.end
+        parts.append(self._text[at:])
+        for place in range(len(parts) - 1, -1, -1):
+            part = parts[place]
+            labels = list(_LABEL.finditer(part)) if isinstance(part, str) else []
+            if isinstance(part, str) and labels:
+                parts = [part[labels[-1].end() :], *parts[place + 1 :]]
+                break
+        found = ReplyAnswer(tuple(part for part in parts if part != ""))
+        empty = all(isinstance(part, int) or not part.strip() for part in found.parts)
+        if empty or (_NONE.fullmatch(found.free) and len(found.parts) == 1):
+            return None
+        return found
