@@ -224,6 +224,9 @@ def to_prompt(
         return default
     if isinstance(template, str):
         return template
+    if not isinstance(template, BasePromptTemplate):
+        allowed = "a prompt template, or its text"
+        raise InvalidParameterError("prompt", type(template).__name__, allowed)
     needed, variables = next(iter(slots)), set(template.input_variables)
     if needed not in variables or not variables <= set(slots):
         raise InvalidParameterError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, ValidationError
@@ -30,6 +31,26 @@ class CheckedModel(BaseModel):
 
     def _prepare(self) -> None:
         """Refuse settings out of range."""
+
+
+def check_sequence(name: str, value: object) -> None:
+    """Refuse a setting that is no list or tuple, or another sequence.
+
+    Raises:
+        InvalidParameterError: it is something else.
+    """
+    if isinstance(value, str) or not isinstance(value, Sequence):
+        raise InvalidParameterError(name, type(value).__name__, "a list")
+
+
+def check_callable(name: str, value: object) -> None:
+    """Refuse a setting that is neither None nor a function.
+
+    Raises:
+        InvalidParameterError: it is something else.
+    """
+    if value is not None and not callable(value):
+        raise InvalidParameterError(name, type(value).__name__, "a function, or None")
 
 
 def _own_error(owner: type[BaseModel], error: ValidationError) -> LongragError:

@@ -17,7 +17,7 @@ from langchain_core.runnables import RunnableConfig
 from pydantic import ConfigDict, PrivateAttr, SkipValidation
 
 from langchain_longrag.bridge.answering import ModelAnswers, retriever_config
-from langchain_longrag.bridge.settings import CheckedModel
+from langchain_longrag.bridge.settings import CheckedModel, check_sequence
 from longrag.calls import Flow, arun, run
 from longrag.errors import InvalidParameterError
 from longrag.indices.corpus import CorpusIndex
@@ -84,6 +84,7 @@ class EvidenceRetriever(CheckedModel, BaseRetriever):
         if self.k is not None:
             check_k(self.k)
         DocumentFilter.of(self.filter)
+        check_sequence("link_sources", self.link_sources)
         corpus = getattr(self.index, "corpus", None)
         if corpus is None or not isinstance(self.index, UnitsIndex):
             raise InvalidParameterError("index", type(self.index).__name__, "a LongRAGIndex")
