@@ -11,7 +11,7 @@ WORKERS ?= auto
 PARALLEL := -n $(WORKERS) --dist worksteal
 UNIT := tests/longrag tests/llama_index_longrag tests/langchain_longrag tests/conformance
 
-.PHONY: demo demo-riches test minilm quick coverage lint docs pythons bench results scale chaos fmt unit floor stores upstream agents faults llama-cpp clean
+.PHONY: demo demo-riches test minilm quick coverage lint docs pythons bench results scale chaos fmt unit floor frameworks frameworks-floor frameworks-newest frameworks-pre stores upstream agents faults llama-cpp clean
 
 # The demo's environment is separate: it installs nothing that only the tests need.
 demo: .venv-demo/.installed
@@ -130,8 +130,34 @@ llama-cpp: .venv-llama-cpp/.installed
 floor: .venv-floor/.installed
 	OMP_NUM_THREADS=1 .venv-floor/bin/python -m pytest $(PARALLEL) $(UNIT)
 
+# The adapters' tests with the oldest versions of both frameworks, with the newest, and with the
+# pre-releases that the registry offers. No part of .ci/run, since what others release may fail it:
+# .ci/frameworks runs it and says what failed.
+FRAMEWORKS ?= floor newest pre
+ADAPTERS := tests/langchain_longrag tests/llama_index_longrag tests/conformance tests/patterns
+# A requirement that names a pre-release takes pre-releases of its package, and of no other.
+NEWEST := langchain-core langchain langchain-classic langgraph llama-index-core
+PRE := "langchain-core>=1.4.0.dev0" "langchain>=1.0.0.dev0" "langchain-classic>=1.0.0.dev0" "langgraph>=1.0.0.dev0" "llama-index-core>=0.14.16.dev0"
+frameworks:
+	@failed=; for kind in $(FRAMEWORKS); do \
+		$(MAKE) --no-print-directory frameworks-$$kind || failed="$$failed $$kind"; done; \
+	if [ -n "$$failed" ]; then echo "The adapters' tests fail with these versions:$$failed"; exit 1; fi; \
+	echo "The adapters' tests pass with these versions: $(FRAMEWORKS)"
+
+frameworks-floor: .venv-floor/.installed
+	OMP_NUM_THREADS=1 .venv-floor/bin/python -m pytest -q $(PARALLEL) $(ADAPTERS)
+
+frameworks-newest: ADDED = $(NEWEST)
+frameworks-pre: ADDED = $(PRE)
+frameworks-newest frameworks-pre:
+	$(PYTHON) -m venv .venv-$@
+	.venv-$@/bin/python -m pip install -q --upgrade "pip>=25.1"
+	.venv-$@/bin/python -m pip install -q --upgrade -e . --group test-without-torch $(ADDED)
+	@echo "$@:" $$(.venv-$@/bin/python -m pip freeze | grep -E "^(lang|llama-index-core)")
+	OMP_NUM_THREADS=1 .venv-$@/bin/python -m pytest -q $(PARALLEL) $(ADAPTERS)
+
 clean:
-	rm -rf .coverage htmlcov .minilm .results .riches site .venv .venv-demo .venv-floor .venv-stores .venv-agents .venv-llama-cpp .venv-3.* .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
+	rm -rf .coverage htmlcov .minilm .results .riches site .venv .venv-demo .venv-floor .venv-stores .venv-agents .venv-frameworks-* .venv-llama-cpp .venv-3.* .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
 
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)

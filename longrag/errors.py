@@ -19,6 +19,7 @@ LongragError
 ├── WorkerError                          a worker of an executor that died again and again
 ├── JournalError                         a journal that cannot be read or written
 │   └── JournalTimeoutError              one beside an index whose database did not answer in time
+├── UnsupportedError (NotImplementedError)  what a component has and cannot do
 └── MissingExtraError (ImportError)      an optional dependency that is not installed
 
 ShortResultWarning (UserWarning)         the same as ShortResultError, as a warning
@@ -183,6 +184,10 @@ class JournalError(LongragError):
 
 class JournalTimeoutError(JournalError, DatabaseTimeoutError):
     """The database that keeps paid answers beside an index did not answer in time."""
+
+
+class UnsupportedError(LongragError, NotImplementedError):
+    """A component was asked for what others of its kind can do, and it cannot."""
 
 
 class MissingExtraError(LongragError, ImportError):

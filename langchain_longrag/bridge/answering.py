@@ -15,7 +15,7 @@ from langchain_core.cross_encoders import BaseCrossEncoder
 from langchain_core.embeddings import Embeddings
 from langchain_core.language_models import LanguageModelLike
 from langchain_core.prompts import BasePromptTemplate
-from langchain_core.runnables import RunnableConfig, ensure_config
+from langchain_core.runnables import Runnable, RunnableConfig, ensure_config
 
 from langchain_longrag.bridge.replies import reply_text
 from langchain_longrag.bridge.traces import RunType, StepRuns
@@ -67,6 +67,29 @@ class ModelAnswers:
         if isinstance(request, Generate) and self._llm is not None:
             return agenerate(self._llm, request, self._llm_config)
         raise NotImplementedError(type(request).__name__)
+
+
+def check_embedding(model: object) -> None:
+    """Refuse what does not embed; like LangChain's stores, it need not be of LangChain's class.
+
+    Raises:
+        InvalidParameterError: it lacks a method.
+    """
+    for name in ("embed_documents", "embed_query"):
+        if not callable(getattr(model, name, None)):
+            allowed = f"an embedding model, with a method {name}"
+            raise InvalidParameterError("embedding", type(model).__name__, allowed)
+
+
+def check_llm(llm: object) -> None:
+    """Refuse what is no language model.
+
+    Raises:
+        InvalidParameterError: it is neither None nor a runnable.
+    """
+    if llm is not None and not isinstance(llm, Runnable):
+        allowed = "a language model or a runnable"
+        raise InvalidParameterError("llm", llm, allowed, "Put a function into a RunnableLambda.")
 
 
 def embed(model: Embeddings, request: Embed, config: RunnableConfig | None = None) -> Any:
@@ -201,6 +224,9 @@ def to_prompt(
         return default
     if isinstance(template, str):
         return template
+    if not isinstance(template, BasePromptTemplate):
+        allowed = "a prompt template, or its text"
+        raise InvalidParameterError("prompt", type(template).__name__, allowed)
     needed, variables = next(iter(slots)), set(template.input_variables)
     if needed not in variables or not variables <= set(slots):
         raise InvalidParameterError(

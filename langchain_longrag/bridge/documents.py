@@ -11,6 +11,7 @@ from __future__ import annotations
 import copy
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from typing import Any, Final
 
 from langchain_core.documents import Document
@@ -139,6 +140,17 @@ def to_chunk(document: Document, unit_id: str, at: int = 0) -> core.Chunk:
     )
 
 
+# What the conversion reads of a row is all here, so that what is kept of one holds for equal ones.
+@lru_cache(maxsize=1 << 14)
+def _stored_chunk(
+    unit_id: str, id_: str, text: str, place: tuple[str, str | None, int]
+) -> tuple[core.Chunk, frozenset[str]]:
+    """Convert a row of a store that tells its place, and find out what it does not prove."""
+    metadata = dict(zip(("doc_id", "title", "start_index"), place, strict=True))
+    chunk = to_chunk(Document(text, id=id_, metadata=metadata), unit_id)
+    return chunk, frozenset(unproven_ids(chunk))
+
+
 def to_row(document: Document) -> core.LongUnit | core.Chunk:
     """Convert a document of a store, a unit or a chunk."""
     own = str(document.id or "")
@@ -167,11 +179,10 @@ class StoredUnits:
         self._values: dict[str, Any] = {}
         self._chunks: dict[str, core.Chunk] = {}
         self._ends: Counter[str] = Counter()
-        self._metadata: dict[str, dict[str, Any]] = {}
+        self._rows: dict[str, list[tuple[core.Chunk, dict[str, Any]]]] = {}
+        self._units: dict[str, dict[str, Any]] = {}
         self.unproven: set[str] = set()
         """The documents that rows name in their metadata, without a proof."""
-        self.documents: dict[str, core.Document] = {}
-        """What is known of the documents that chunks begin in: what all their chunks agree on."""
 
     def read_unit_id(self, document: Document) -> str:
         """Return the id of the unit a chunk belongs to: what names it, as a string.
@@ -180,13 +191,14 @@ class StoredUnits:
             StoreError: the chunk names no unit, or one whose id another has, as 1 and "1" do.
         """
         value = unit_key_of(document, self._unit_key)
-        known = self._values.setdefault(str(value), value)
+        id_ = str(value)
+        known = self._values.setdefault(id_, value)
         if known is not value and known != value:
             raise StoreError(
-                f"two units have the same id {str(value)!r}: {known!r} and {value!r} under"
+                f"two units have the same id {id_!r}: {known!r} and {value!r} under"
                 f" {self._unit_key!r}; store values of one type"
             )
-        return str(value)
+        return id_
 
     def names_of(self, unit_ids: Iterable[str]) -> tuple[Any, ...]:
         """Return what names units in the store, which need not be strings."""
@@ -198,21 +210,45 @@ class StoredUnits:
         Raises:
             StoreError: the chunk names no unit, or one whose id another has.
         """
-        unit_id = self.read_unit_id(document)
+        return self._take(document, self.read_unit_id(document))
+
+    def _take(self, document: Document, unit_id: str) -> core.Chunk:
+        chunk, unproven = self._convert(document, unit_id)
+        known = self._chunks.get(chunk.id)
+        if known is not None:
+            return known
+        if unproven:
+            self.unproven.update(unproven - {document.id})
+        self._chunks[chunk.id] = chunk
+        self._ends[unit_id] = max(self._ends[unit_id], chunk.end) + 1
+        self._rows.setdefault(unit_id, []).append((chunk, {**document.metadata}))
+        return chunk
+
+    def _convert(self, document: Document, unit_id: str) -> tuple[core.Chunk, frozenset[str]]:
+        id_, read = document.id, document.metadata.get
+        doc_id, title, start = read("doc_id"), read("title"), read("start_index")
+        if (
+            id_
+            and type(doc_id) is str
+            and type(start) is int
+            and start >= 0
+            and (title is None or type(title) is str)
+            and not is_described(document)
+        ):
+            return _stored_chunk(unit_id, id_, document.page_content, (doc_id, title, start))
         chunk = to_chunk(document, unit_id, self._ends[unit_id])
-        if chunk.id not in self._chunks:
-            self.unproven.update(set(unproven_ids(chunk)) - {document.id})
-            self._chunks[chunk.id] = chunk
-            self._ends[unit_id] = max(self._ends[unit_id], chunk.end) + 1
-            own = {k: v for k, v in document.metadata.items() if k not in _CHUNK_KEYS}
-            known = self._metadata.get(unit_id)
-            self._metadata[unit_id] = own if known is None else core.shared_metadata([known, own])
-            of_document = self.documents.get(chunk.doc_id)
-            agreed = (
-                own if of_document is None else core.shared_metadata([of_document.metadata, own])
-            )
-            self.documents[chunk.doc_id] = core.Document(chunk.doc_id, "", chunk.title, agreed)
-        return self._chunks[chunk.id]
+        return chunk, frozenset(unproven_ids(chunk))
+
+    @property
+    def documents(self) -> dict[str, core.Document]:
+        """What is known of the documents that chunks begin in: what all their chunks agree on."""
+        rows: dict[str, list[tuple[core.Chunk, dict[str, Any]]]] = {}
+        for own in self._rows.values():
+            for chunk, metadata in own:
+                rows.setdefault(chunk.doc_id, []).append((chunk, metadata))
+        return {
+            id_: core.Document(id_, "", own[-1][0].title, _agreed(own)) for id_, own in rows.items()
+        }
 
     def to_hit(self, row: tuple[Document, float | None]) -> Hit:
         """Convert a chunk that a search found, and its score.
@@ -234,19 +270,19 @@ class StoredUnits:
         """Sort the chunks that a store listed by unit, without those of other units."""
         chunks: dict[str, list[core.Chunk]] = {unit_id: [] for unit_id in unit_ids}
         for document in documents:
-            if self.read_unit_id(document) in chunks:
+            unit_id = self.read_unit_id(document)
+            if unit_id in chunks:
                 self._refuse_unit(document)
-                chunk = self.to_chunk(document)
-                chunks[chunk.unit_id].append(chunk)
+                chunks[unit_id].append(self._take(document, unit_id))
         return chunks
 
     def _refuse_unit(self, document: Document) -> None:
         """Refuse a unit among the chunks of a store, where it would be ranked and read twice."""
+        if self._unit_key != "unit_id" or "doc_ids" not in document.metadata:
+            return
         # Some stores write a unit's record as text, and some give no ids.
         named = document.id is not None and document.metadata.get("unit_id") == document.id
-        if self._unit_key == "unit_id" and (
-            is_unit(document) or (named and "doc_ids" in document.metadata)
-        ):
+        if named or is_unit(document):
             raise StoreError(
                 f"document {document.metadata['unit_id']!r} in the vector store is a long unit, and"
                 " not a chunk: delete the units from it. LongUnitTransformer.add_documents puts"
@@ -255,7 +291,7 @@ class StoredUnits:
 
     def to_unit(self, unit_id: str, document: Document) -> core.LongUnit:
         """Convert a whole unit, which knows its metadata better than its chunks."""
-        self._metadata[unit_id] = document.metadata
+        self._units[unit_id] = document.metadata
         unit = to_unit(document.model_copy(update={"id": unit_id}))
         self.unproven.update(set(unproven_ids(unit)) - {document.id})
         return unit
@@ -272,7 +308,14 @@ class StoredUnits:
 
     def metadata_of(self, unit_id: str) -> dict[str, Any]:
         """Return the metadata of a unit, or what all its chunks seen agree on."""
-        return self._metadata.get(unit_id, {})
+        known = self._units.get(unit_id)
+        return _agreed(self._rows.get(unit_id, ())) if known is None else known
+
+
+def _agreed(rows: Sequence[tuple[core.Chunk, Mapping[str, Any]]]) -> dict[str, Any]:
+    """Return what the metadata of rows agree on, without what is of each."""
+    shared = core.shared_metadata(metadata for _, metadata in rows) if rows else {}
+    return {key: value for key, value in shared.items() if key not in _CHUNK_KEYS}
 
 
 def unit_key_of(document: Document, unit_key: str) -> Any:

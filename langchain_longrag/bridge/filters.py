@@ -1,50 +1,78 @@
-"""A filter that is given with one call of a chain, and how it reaches the retriever in it."""
+"""What is given with one call of a chain, such as a filter, and how it reaches its retrievers."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
-from inspect import signature
+from collections.abc import AsyncIterator, Iterator, Mapping
+from inspect import Parameter, signature
 from typing import Any, Final, cast
 
 from langchain_core.documents import Document
 from langchain_core.retrievers import BaseRetriever
 from langchain_core.runnables import (
     Runnable,
+    RunnableBranch,
     RunnableGenerator,
     RunnableLambda,
-    RunnableSequence,
     RunnableWithFallbacks,
 )
 from langchain_core.runnables.base import RunnableBindingBase
-from langchain_core.runnables.configurable import DynamicRunnable
+from langchain_core.runnables.configurable import (
+    DynamicRunnable,
+    RunnableConfigurableAlternatives,
+)
+from langchain_core.runnables.router import RouterRunnable
 from langchain_core.runnables.utils import AddableDict
+from langchain_core.vectorstores import VectorStore, VectorStoreRetriever
 
-from langchain_longrag.bridge.models import is_retriever
+from langchain_longrag.bridge.models import parts, with_parts
+from langchain_longrag.bridge.store_kinds import kind_of
 from longrag.errors import InvalidParameterError
-from longrag.retrieval.filters import DocumentFilter, MetadataFilter, both
+from longrag.retrieval.filters import DocumentFilter, both
 
-FILTER: Final = "_filter"
-"""The key under which the steps of a chain hand on the filter of a call."""
+ARGUMENTS: Final = "_arguments"
+"""The key under which the steps of a chain hand on the arguments of a call."""
 
-_ARGUMENT: Final = "filter"
+_FILTER: Final = "filter"
+_NO_FILTERS: Final = ("k", "fetch_k", "score_threshold")
+_SEARCHES: Final = (
+    "similarity_search",
+    "similarity_search_with_score",
+    "similarity_search_by_vector",
+    "similarity_search_with_score_by_vector",
+)
+
+# Of these one part is taken, so that each must be narrowed.
+_CHOICES: Final = (
+    RunnableWithFallbacks,
+    RunnableBranch,
+    RouterRunnable,
+    RunnableConfigurableAlternatives,
+)
 
 
-def read_filter() -> Runnable[dict[str, Any], dict[str, Any]]:
+def read_arguments(*names: str) -> Runnable[dict[str, Any], dict[str, Any]]:
     """Make the first step of a chain that is called as ``invoke(inputs, filter=...)``.
 
-    Only the argument is read: an input may come from a user, who must not choose the filter.
+    Only the arguments are read: an input may come from a user, who must not choose the filter.
+
+    Args:
+        names: the arguments that the chain takes; any if there are none.
     """
-    return RunnableLambda(_add_filter).with_config(run_name="read_filter")
 
+    def add(inputs: Any, **given: Any) -> Any:
+        wanted = {name: value for name, value in given.items() if value is not None}
+        for name, value in wanted.items():
+            if names and name not in names:
+                allowed = f"left out: calls take {', '.join(names)}"
+                raise InvalidParameterError(name, value, allowed)
+        if not isinstance(inputs, dict):
+            if not wanted:
+                return inputs
+            raise InvalidParameterError("input", inputs, "a dict")
+        kept = {key: value for key, value in inputs.items() if key != ARGUMENTS}
+        return {**kept, ARGUMENTS: wanted} if wanted else kept
 
-def _add_filter(inputs: Any, *, filter: MetadataFilter | None = None) -> Any:
-    wanted = DocumentFilter.of(filter)
-    if not isinstance(inputs, dict):
-        if wanted is None:
-            return inputs
-        raise InvalidParameterError("input", inputs, "a dict")
-    given = {key: value for key, value in inputs.items() if key != FILTER}
-    return given if wanted is None else {**given, FILTER: wanted}
+    return RunnableLambda(add).with_config(run_name="read_arguments")
 
 
 def pass_inputs(inputs: Any) -> Any:
@@ -74,43 +102,139 @@ def drop_keys(*names: str) -> Runnable[dict[str, Any], dict[str, Any]]:
     return RunnableGenerator(transform, atransform)
 
 
-def narrow(runnable: object, wanted: DocumentFilter | None) -> Runnable[str, list[Document]]:
-    """Return a retriever that passes a filter to each of its calls.
+def narrow(runnable: object, given: Mapping[str, Any]) -> Runnable[Any, list[Document]]:
+    """Return a runnable whose retrievers are called with further arguments.
 
-    Filters that are bound to it already hold as well.
+    They are found in whatever LangChain's own runnables and retrievers are made of. A filter
+    narrows those that are bound to them already; another argument takes the place of such a one.
+
+    Args:
+        runnable: a retriever, or what has retrievers within it.
+        given: the arguments, such as ``filter``.
 
     Raises:
-        InvalidParameterError: it, or a retriever within it, takes no ``filter`` with a call.
+        InvalidParameterError: a retriever within it does not take an argument, or there is none.
     """
-    if wanted is None:
-        return cast("Runnable[str, list[Document]]", runnable)
-    match runnable:
-        case RunnableBindingBase():
-            own = DocumentFilter.of(runnable.kwargs.get(_ARGUMENT))
-            left = {key: value for key, value in runnable.kwargs.items() if key != _ARGUMENT}
-            bound = narrow(runnable.bound, both(own, wanted))
-            return runnable.model_copy(update={"bound": bound, "kwargs": left})
-        case RunnableWithFallbacks():
-            others = [narrow(one, wanted) for one in runnable.fallbacks]
-            first = narrow(runnable.runnable, wanted)
-            return runnable.model_copy(update={"runnable": first, "fallbacks": others})
-        case RunnableSequence():
-            return runnable.model_copy(update={"first": narrow(runnable.first, wanted)})
-    plain = runnable.default if isinstance(runnable, DynamicRunnable) else runnable
-    if not isinstance(plain, BaseRetriever) or not _takes_filter(plain):
-        raise InvalidParameterError(
-            _ARGUMENT,
-            "given with the call",
-            f"left out over a {type(plain).__name__}, whose calls take none",
-            "Give a vector store its own kind of filter in search_kwargs.",
+    narrowed = _narrow(runnable, given) if given else runnable
+    if narrowed is None:
+        raise _refusal(runnable, given)
+    return cast("Runnable[Any, list[Document]]", narrowed)
+
+
+def _narrow(runnable: Any, given: Mapping[str, Any]) -> Any:
+    """Return the runnable with the arguments, None where it has no retriever."""
+    if isinstance(runnable, BaseRetriever):
+        return _narrow_retriever(runnable, given)
+    if isinstance(runnable, RunnableLambda):
+        if any(_narrow(one, given) is not None for one in runnable.deps):
+            raise _refusal(runnable, given)  # it calls a retriever that cannot be reached
+        return None
+    if isinstance(runnable, DynamicRunnable) and not isinstance(
+        runnable, RunnableConfigurableAlternatives
+    ):
+        # It makes another retriever for each call, with what is bound around it.
+        changed = _narrow(runnable.default, given)
+        if isinstance(changed, VectorStoreRetriever):
+            given = {name: changed.search_kwargs[name] for name in given}
+        return None if changed is None else runnable.bind(**given)
+    if isinstance(runnable, RunnableBindingBase):
+        own = {name: value for name, value in runnable.kwargs.items() if name in given}
+        joined = (
+            {**given, _FILTER: join_filters(own[_FILTER], given[_FILTER])}
+            if _FILTER in own
+            else given
         )
-    return cast("Runnable[str, list[Document]]", runnable).bind(filter=wanted)
+        changed = _narrow(runnable.bound, joined)
+        left = {name: value for name, value in runnable.kwargs.items() if name not in own}
+        return changed and runnable.model_copy(update={"bound": changed, "kwargs": left})
+    own_parts = parts(runnable)
+    changed_parts = [_narrow(part, given) for part in own_parts]
+    if all(part is None for part in changed_parts):
+        return None
+    if isinstance(runnable, _CHOICES) and None in changed_parts:
+        raise _refusal(own_parts[changed_parts.index(None)], given)
+    return with_parts(
+        runnable,
+        [old if new is None else new for old, new in zip(own_parts, changed_parts, strict=True)],
+    )
 
 
-def takes_filter(runnable: object) -> bool:
-    """Whether a runnable is a retriever each of whose calls may have a ``filter``."""
-    return is_retriever(runnable, _takes_filter)
+def _narrow_retriever(retriever: BaseRetriever, given: Mapping[str, Any]) -> Any:
+    if isinstance(retriever, VectorStoreRetriever):
+        own = join_search(retriever.vectorstore, retriever.search_kwargs, given)
+        return retriever.model_copy(update={"search_kwargs": own})
+    known = signature(type(retriever)._get_relevant_documents).parameters
+    others = any(one.kind is Parameter.VAR_KEYWORD for one in known.values())
+    if all(name in known or (others and name != _FILTER) for name in given):
+        return retriever.bind(**given)
+    # One around other retrievers, which it calls with the question alone.
+    changed: dict[str, Any] = {}
+    for name in type(retriever).model_fields:
+        value = getattr(retriever, name)
+        if isinstance(value, Runnable):
+            made = _narrow(value, given)
+        elif isinstance(value, list | tuple) and all(isinstance(one, Runnable) for one in value):
+            made = [_narrow(one, given) for one in value]
+            made = None if None in made else type(value)(made)
+        else:
+            made = None
+        if made:
+            changed[name] = made
+    if not changed:
+        raise _refusal(retriever, given)
+    return retriever.model_copy(update=changed)
 
 
-def _takes_filter(retriever: BaseRetriever) -> bool:
-    return _ARGUMENT in signature(type(retriever)._get_relevant_documents).parameters
+def _refusal(runnable: object, given: Mapping[str, Any]) -> InvalidParameterError:
+    return InvalidParameterError(
+        next(iter(given)),
+        "given with the call",
+        f"left out over a {type(runnable).__name__}, whose calls take none",
+        "Give a vector store its own kind of filter in search_kwargs.",
+    )
+
+
+def join_filters(one: Any, other: Any) -> Any:
+    """Return a filter that passes what both pass; None passes everything."""
+    if one is None or other is None:
+        return other if one is None else one
+    return both(DocumentFilter.of(one), DocumentFilter.of(other))
+
+
+def join_search(
+    store: VectorStore, own: Mapping[str, Any], given: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return the arguments of a store's searches with those of one call.
+
+    A filter is of the store's own kind; ``InMemoryVectorStore`` also takes a dict of metadata
+    values. What may be a filter does not take another's place.
+
+    Raises:
+        InvalidParameterError: the store's searches name no such argument, or take another kind of
+            filter, or an argument that may be one has another value already.
+    """
+    kind, added = kind_of(store), dict(given)
+    harmless = (*_NO_FILTERS, *kind.harmless)
+    for name, value in added.items():
+        if name not in harmless and not _takes(store, name):
+            raise _refusal(store, {name: value})
+    if _FILTER in added:
+        added[_FILTER] = kind.read_filter(added[_FILTER])
+    if isinstance(added.get(_FILTER), DocumentFilter):
+        allowed = f"one filter of {type(store).__name__}'s own kind"
+        raise InvalidParameterError(_FILTER, "several filters", allowed, "Join them in one.")
+    for name, value in added.items():
+        if name in own and name not in harmless and own[name] is not value:
+            raise InvalidParameterError(
+                name,
+                value,
+                "left out where search_kwargs has one",
+                "Otherwise what it hides would be shown: put both conditions into one filter.",
+            )
+    return {**own, **added}
+
+
+def _takes(store: VectorStore, name: str) -> bool:
+    """Whether a search of a store names an argument; others may take any and pass over it."""
+    searches = (getattr(type(store), search, None) for search in _SEARCHES)
+    return any(search and name in signature(search).parameters for search in searches)

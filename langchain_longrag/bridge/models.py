@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from langchain_core.language_models import BaseLanguageModel, LanguageModelLike
 from langchain_core.messages import BaseMessage
 from langchain_core.retrievers import BaseRetriever
 from langchain_core.runnables import (
+    RouterRunnable,
     Runnable,
+    RunnableAssign,
+    RunnableBranch,
     RunnableGenerator,
     RunnableLambda,
+    RunnableParallel,
     RunnableSequence,
     RunnableWithFallbacks,
 )
-from langchain_core.runnables.base import RunnableBindingBase
-from langchain_core.runnables.configurable import DynamicRunnable
+from langchain_core.runnables.base import RunnableBindingBase, RunnableEachBase
+from langchain_core.runnables.configurable import (
+    DynamicRunnable,
+    RunnableConfigurableAlternatives,
+)
 
 from longrag.errors import GenerationError, InvalidParameterError
 
@@ -32,26 +39,75 @@ def blocks_in_async(llm: LanguageModelLike | None) -> bool:
     return any(map(_is_sync_only, models)) and not any(map(_is_async_only, found))
 
 
-def is_retriever(
-    runnable: object, passes: Callable[[BaseRetriever], bool] = lambda _: True
-) -> bool:
-    """Whether a runnable is a retriever, or one with retries, fallbacks or settings around it.
+def parts(runnable: object) -> list[Any]:
+    """Return the runnables that a runnable is made of, in their order; none of one that is whole.
 
-    Args:
-        runnable: the runnable.
-        passes: a test of every retriever that it may call.
+    Functions that choose or convert, such as the conditions of a branch, are no parts.
     """
+    found: Iterable[object] = ()
     match runnable:
-        case RunnableBindingBase():
-            return is_retriever(runnable.bound, passes)
+        case RunnableBindingBase() | RunnableEachBase():
+            found = [runnable.bound]
+        case RunnableConfigurableAlternatives():
+            others = map(_make_alternative, runnable.alternatives.values())
+            found = [runnable.default, *others]
         case DynamicRunnable():
-            return is_retriever(runnable.default, passes)
-        case RunnableWithFallbacks():
-            return all(is_retriever(one, passes) for one in members(runnable))
+            found = [runnable.default]
+        case RunnableWithFallbacks() | RouterRunnable():
+            members = runnable.runnables
+            found = members.values() if isinstance(members, Mapping) else members
         case RunnableSequence():
-            return is_retriever(runnable.first, passes)
+            found = runnable.steps
+        case RunnableBranch():
+            found = [*(one for _, one in runnable.branches), runnable.default]
+        case RunnableParallel():
+            found = runnable.steps__.values()
+        case RunnableAssign():
+            found = [runnable.mapper]
+    return list(found)
+
+
+def with_parts(runnable: Any, made: Sequence[Any]) -> Any:
+    """Return a copy of a runnable with other parts, as many as it has and in the same order."""
+    first, *others = made
+    match runnable:
+        case RunnableConfigurableAlternatives():
+            alternatives = dict(zip(runnable.alternatives, others, strict=True))
+            changed = {"default": first, "alternatives": alternatives}
+        case RunnableWithFallbacks():
+            changed = {"runnable": first, "fallbacks": others}
+        case RunnableSequence():
+            changed = {"first": first, "middle": others[:-1], "last": others[-1]}
+        case RunnableBranch():
+            tests = [test for test, _ in runnable.branches]
+            changed = {
+                "branches": [*zip(tests, made[:-1], strict=True)],
+                "default": made[-1],
+            }
+        case RunnableParallel():
+            changed = {"steps__": dict(zip(runnable.steps__, made, strict=True))}
+        case RunnableAssign():
+            changed = {"mapper": first}
+        case RouterRunnable():
+            changed = {"runnables": dict(zip(runnable.runnables, made, strict=True))}
         case _:
-            return isinstance(runnable, BaseRetriever) and passes(runnable)
+            changed = {"default" if isinstance(runnable, DynamicRunnable) else "bound": first}
+    return runnable.model_copy(update=changed)
+
+
+def _make_alternative(alternative: Any) -> Any:
+    return alternative if isinstance(alternative, Runnable) else alternative()
+
+
+def is_retriever(runnable: object) -> bool:
+    """Whether a runnable is a retriever, or one with retries, fallbacks or settings around it."""
+    match runnable:
+        case RunnableSequence():
+            return is_retriever(runnable.first)
+        case RunnableBindingBase() | DynamicRunnable() | RunnableWithFallbacks():
+            return all(map(is_retriever, parts(runnable)))
+        case _:
+            return isinstance(runnable, BaseRetriever)
 
 
 def check_retriever(runnable: object) -> None:
@@ -62,7 +118,7 @@ def check_retriever(runnable: object) -> None:
     """
     last = runnable
     while isinstance(last, RunnableSequence | RunnableBindingBase | RunnableWithFallbacks):
-        last = last.bound if isinstance(last, RunnableBindingBase) else members(last)[-1]
+        last = parts(last)[-1]
     if not isinstance(runnable, Runnable) or isinstance(last, BaseLanguageModel):
         raise InvalidParameterError(
             "retriever",
@@ -72,17 +128,12 @@ def check_retriever(runnable: object) -> None:
 
 
 def leaves(model: object) -> Iterator[object]:
-    """Yield what is within bindings, alternatives, fallbacks and sequences."""
-    match model:
-        case RunnableBindingBase():
-            yield from leaves(model.bound)
-        case DynamicRunnable():
-            yield from leaves(model.default)
-        case RunnableWithFallbacks() | RunnableSequence():
-            for one in members(model):
-                yield from leaves(one)
-        case _:
-            yield model
+    """Yield what is within bindings, alternatives, fallbacks, sequences and the like."""
+    own = parts(model)
+    if not own:
+        yield model
+    for one in own:
+        yield from leaves(one)
 
 
 def _is_sync_only(model: object) -> bool:
@@ -106,11 +157,6 @@ def _is_sync_only(model: object) -> bool:
 
 def _is_async_only(model: object) -> bool:
     return isinstance(model, RunnableLambda) and not hasattr(model, "func")
-
-
-def members(model: RunnableWithFallbacks[Any, Any] | RunnableSequence[Any, Any]) -> list[Any]:
-    """Return the runnables that a sequence or a fallback is made of."""
-    return list(model.steps if isinstance(model, RunnableSequence) else model.runnables)
 
 
 def require_text() -> Runnable[Any, str | BaseMessage]:

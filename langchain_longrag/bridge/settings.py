@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from pydantic import BaseModel
+from pydantic import BaseModel, ValidationError
+
+from longrag.errors import InvalidParameterError, LongragError, check_arguments
 
 
 class CheckedModel(BaseModel):
@@ -14,8 +17,61 @@ class CheckedModel(BaseModel):
         # Pydantic would wrap what model_post_init raises into another error; type checkers
         # read the fields, which a constructor would hide from them.
         def __init__(self, **settings: Any) -> None:
-            super().__init__(**settings)
+            try:
+                super().__init__(**settings)
+            except ValidationError as error:
+                raise _own_error(type(self), error) from None
             self._prepare()
+
+        def __setattr__(self, name: str, value: object) -> None:
+            try:
+                super().__setattr__(name, value)
+            except ValidationError as error:
+                raise _own_error(type(self), error) from None
 
     def _prepare(self) -> None:
         """Refuse settings out of range."""
+
+
+def check_sequence(name: str, value: object) -> None:
+    """Refuse a setting that is no list or tuple, or another sequence.
+
+    Raises:
+        InvalidParameterError: it is something else.
+    """
+    if isinstance(value, str) or not isinstance(value, Sequence):
+        raise InvalidParameterError(name, type(value).__name__, "a list")
+
+
+def check_callable(name: str, value: object) -> None:
+    """Refuse a setting that is neither None nor a function.
+
+    Raises:
+        InvalidParameterError: it is something else.
+    """
+    if value is not None and not callable(value):
+        raise InvalidParameterError(name, type(value).__name__, "a function, or None")
+
+
+def _own_error(owner: type[BaseModel], error: ValidationError) -> LongragError:
+    """Return the package's error for the first thing that pydantic found wrong."""
+    found = error.errors(include_url=False)
+    # A name that is written wrong says more than the setting which is then missing.
+    first = next((one for one in found if one["type"] == "extra_forbidden"), found[0])
+    cause = first.get("ctx", {}).get("error")
+    if isinstance(cause, LongragError):
+        return cause
+    name, received = str(next(iter(first["loc"]), owner.__name__)), type(first["input"]).__name__
+    match first["type"]:
+        case "extra_forbidden":
+            try:
+                check_arguments(owner.__name__, [name], owner.model_fields)
+            except InvalidParameterError as refusal:
+                return refusal
+        case "missing":
+            return InvalidParameterError(name, None, "given")
+        case "frozen_field":
+            allowed = "left as it is: the field is frozen"
+            return InvalidParameterError(name, received, allowed, f"Make another {owner.__name__}.")
+    allowed = first["msg"].removeprefix("Input should be ")
+    return InvalidParameterError(name, received, allowed)

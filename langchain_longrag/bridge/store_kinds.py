@@ -9,11 +9,12 @@ from __future__ import annotations
 import asyncio
 import copy
 import json
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from itertools import chain, islice
-from typing import Any, Final
+from typing import Any, Final, cast
 from weakref import WeakKeyDictionary
 
 from langchain_core.documents import Document
@@ -29,6 +30,7 @@ from langchain_longrag.bridge.stores import (
 )
 from longrag.errors import InvalidParameterError
 from longrag.locks import Lock
+from longrag.retrieval.filters import DocumentFilter
 from longrag.stores.databases import (
     APPROXIMATE_INDEXES,
     MILVUS_MOST,
@@ -51,11 +53,15 @@ from longrag.stores.databases import (
     postgres_texts,
     set_candidates,
     sql_condition,
+    without_rows,
 )
 from longrag.stores.kinds import Call, Rows, StoreKinds
 
 # As many rows as Chroma is asked for where a smaller search has not found enough units.
 _DEEP: Final = 10_000
+
+# As many rows as FAISS fetches at first where a filter applies to those that it fetched.
+_FETCHED: Final = 64
 
 # As many points as one page of a listing has.
 _PAGE: Final = 1_000
@@ -74,6 +80,13 @@ def _narrow_in_python(query: StoreQuery, read: Callable[[Any], Any], own: Any) -
 
 def _narrow_memory(query: StoreQuery) -> StoreQuery:
     return _narrow_in_python(query, lambda document: document.metadata, query.kwargs.get(FILTER))
+
+
+def _read_memory_filter(given: Any) -> Any:
+    if not isinstance(given, Mapping | DocumentFilter):
+        return given
+    passing = cast("DocumentFilter", DocumentFilter.of(given))
+    return lambda document: passing.passes(document.metadata)
 
 
 def _list_memory(query: StoreQuery, limit: int | None) -> Call:
@@ -96,6 +109,13 @@ def _read_faiss_filter(query: StoreQuery) -> Any:
 
 
 def _narrow_faiss(query: StoreQuery) -> StoreQuery:
+    """Leave out rows by their numbers where the index can, and else those that were fetched."""
+    store = query.store
+    if not query.only and query.kwargs.get(FILTER) is None and all(map(_is_key, query.exclude)):
+        rows = _faiss_rows(store, query.unit_key).of_units(store, query.exclude)
+        with suppress(NotImplementedError):
+            index = without_rows(store.index, [number for number, _ in rows])
+            return replace(query, store=_with_index(store, index))
     return _narrow_in_python(query, lambda metadata: metadata, _read_faiss_filter(query))
 
 
@@ -103,18 +123,35 @@ def _deepen_faiss(query: StoreQuery) -> StoreQuery:
     """Let a graph or an inverted file compare the query with every vector that it keeps."""
     if query.depth > 1 or is_flat(query.store.index):
         raise NotImplementedError
-    store = copy.copy(query.store)
-    store.index = exhaustive_index(store.index)
-    return replace(query, store=store)
+    return replace(query, store=_with_index(query.store, exhaustive_index(query.store.index)))
+
+
+def _with_index(store: Any, index: Any) -> Any:
+    changed = copy.copy(store)
+    changed.index = index
+    # What was read of the store's rows is that of the copy, too.
+    _FAISS_ROWS[changed] = _FAISS_ROWS.setdefault(store, {})
+    return changed
 
 
 def _rank_faiss(query: StoreQuery) -> Call:
-    """Fetch all rows where there is a filter, which applies to those that were fetched."""
+    """Fetch more rows where a filter leaves too few, since it applies to those that were fetched.
+
+    Fewer of a graph or an inverted file would be other rows, so that of these all are fetched.
+    """
     total, filtered = query.store.index.ntotal, query.kwargs.get(FILTER) is not None
     exact = query.depth > 0 or is_flat(query.store.index)
-    call = rank_rows(query.having(fetch_k=max(total, 1)) if filtered else query)
-    ended = (lambda rows: False) if filtered else (lambda rows: len(rows) >= total)
-    return Call(call.do, then=lambda rows: Rows(rows, exact, ended(rows)))
+
+    def search() -> Any:
+        fetched = max(_FETCHED, query.top_k) if exact else total
+        while True:
+            rows = rank_rows(query.having(fetch_k=max(fetched, 1))).do()
+            if len(rows) >= query.top_k or fetched >= total:
+                return rows
+            fetched = min(8 * fetched, total)
+
+    do = search if filtered else rank_rows(query).do
+    return Call(do, then=lambda rows: Rows(rows, exact, not filtered and len(rows) >= total))
 
 
 def _list_faiss(query: StoreQuery, limit: int | None) -> Call:
@@ -122,7 +159,8 @@ def _list_faiss(query: StoreQuery, limit: int | None) -> Call:
 
     def rows() -> list[Document]:
         found = []
-        for id_ in _faiss_rows(store, query.unit_key).ids_of(store, query.only):
+        known = _faiss_rows(store, query.unit_key)
+        for _, id_ in chain(known.of_units(store, query.only), known.others):
             document = _read_faiss(store, id_)
             if document.metadata.get(query.unit_key) in query.only and (
                 passes is None or passes(document.metadata)
@@ -151,24 +189,27 @@ class _FaissRows:
         self._unit_key = unit_key
         self._table: dict[int, str] = {}
         self._read = 0
-        self._ids: dict[Any, list[str]] = {}
-        # Names that cannot be keys, such as lists.
-        self._others: list[str] = []
+        self._rows: dict[Any, list[tuple[int, str]]] = {}
+        self.others: list[tuple[int, str]] = []
+        """Those of units whose names cannot be keys, such as lists."""
         self._lock = Lock()
 
-    def ids_of(self, store: Any, units: Sequence[Any]) -> list[str]:
-        """Return the ids of the rows of units, in the order of the table."""
+    def of_units(self, store: Any, units: Sequence[Any]) -> list[tuple[int, str]]:
+        """Return the numbers and ids of the rows of units, in the order of the table."""
         with self._lock:
             table = store.index_to_docstore_id
             if table is not self._table:
-                self._table, self._read, self._ids, self._others = table, 0, {}, []
-            for id_ in list(islice(table.values(), self._read, None)):
-                name = _read_faiss(store, id_).metadata.get(self._unit_key)
-                named = self._ids.setdefault(name, []) if _is_key(name) else self._others
-                named.append(id_)
+                self._table, self._read, self._rows, self.others = table, 0, {}, []
+            # Iterating to the end of the table would take time at each question.
+            added = islice(table.items(), self._read, None) if len(table) > self._read else ()
+            for row in list(added):
+                name = _read_faiss(store, row[1]).metadata.get(self._unit_key)
+                named = self._rows.setdefault(name, []) if _is_key(name) else self.others
+                named.append(row)
                 self._read += 1
-            known = (self._ids.get(unit, ()) for unit in units if _is_key(unit))
-            return [*chain.from_iterable(known), *self._others]
+            return [
+                *chain.from_iterable(self._rows.get(unit, ()) for unit in units if _is_key(unit))
+            ]
 
 
 _FAISS_ROWS: Final[WeakKeyDictionary[Any, dict[str, _FaissRows]]] = WeakKeyDictionary()
@@ -428,24 +469,27 @@ def _select_collection(query: StoreQuery, limit: int | None, *, ranked: bool) ->
 
     store = query.store
     table = store.EmbeddingStore
-    conditions = _conditions_of_collection(query)
-
-    def make(collection: Any) -> Any:
-        if not collection:
-            raise ValueError("Collection not found")
-        passing = [table.collection_id == collection.uuid, *conditions]
-        if not ranked:
-            return select(table).where(*passing).order_by(table.id).limit(limit)
+    # Not the vectors, which take longer to read than all else.
+    columns = (table.id, table.document, table.cmetadata)
+    owner = store.CollectionStore
+    # Looked up by the same statement, since each is a way to the server and back.
+    own = select(owner.uuid).where(owner.name == store.collection_name).scalar_subquery()
+    passing = [table.collection_id == own, *_conditions_of_collection(query)]
+    if ranked:
         distance = store.distance_strategy(list(query.vector or ())).label("distance")
         indexes = count_approximate_indexes(table.__table__.schema, table.__tablename__)
         # No index serves the order of an expression other than the distance itself.
         order = distance.element + 0 if query.depth else distance
-        statement = select(table, distance, indexes.label("indexes"))
-        return statement.where(*passing).order_by(order).limit(limit)
+        selected = select(*columns, distance, indexes.label("indexes"))
+    else:
+        order, selected = table.id, select(*columns)
+    statement = selected.where(*passing).order_by(order).limit(limit)
 
     def run() -> Sequence[Any]:
         with store._make_sync_session() as session:
-            rows: Sequence[Any] = session.execute(make(store.get_collection(session))).all()
+            rows: Sequence[Any] = session.execute(statement).all()
+            if not rows and not store.get_collection(session):
+                raise ValueError("Collection not found")
             return rows
 
     async def arun() -> Sequence[Any]:
@@ -453,19 +497,20 @@ def _select_collection(query: StoreQuery, limit: int | None, *, ranked: bool) ->
             return await asyncio.to_thread(run)
         await store.__apost_init__()
         async with store._make_async_session() as session:
-            statement = make(await store.aget_collection(session))
             rows: Sequence[Any] = (await session.execute(statement)).all()
+            if not rows and not await store.aget_collection(session):
+                raise ValueError("Collection not found")
             return rows
 
     def convert(found: Sequence[Any]) -> Any:
         documents = [
             Document(id=str(row.id), page_content=row.document, metadata=row.cmetadata or {})
-            for row, *_ in found
+            for row in found
         ]
         if not ranked:
             return documents
-        rows = [(one, row[1]) for one, row in zip(documents, found, strict=True)]
-        return Rows(rows, bool(found) and (query.depth > 0 or not found[0][2]))
+        rows = [(one, row.distance) for one, row in zip(documents, found, strict=True)]
+        return Rows(rows, bool(found) and (query.depth > 0 or not found[0].indexes))
 
     return Call(run, arun, convert)
 
@@ -687,7 +732,11 @@ _KINDS: Final = StoreKinds(
     StoreKind(),
     {
         "langchain_core.vectorstores:InMemoryVectorStore": StoreKind(
-            exact=True, filters=(FILTER,), narrow=_narrow_memory, list_rows=_list_memory
+            exact=True,
+            filters=(FILTER,),
+            narrow=_narrow_memory,
+            list_rows=_list_memory,
+            read_filter=_read_memory_filter,
         ),
         f"{_COMMUNITY}.faiss:FAISS": StoreKind(
             harmless=("fetch_k", "score_threshold"),
@@ -696,6 +745,7 @@ _KINDS: Final = StoreKinds(
             deepen=_deepen_faiss,
             rank=_rank_faiss,
             list_rows=_list_faiss,
+            read_filter=lambda one: one.passes if isinstance(one, DocumentFilter) else one,
         ),
         f"{_COMMUNITY}.duckdb:DuckDB": StoreKind(
             exact=True, by_vector=_always, rank=_rank_duckdb, list_rows=_list_duckdb

@@ -81,12 +81,15 @@ class StoreKind(core.StoreKind):
         by_vector: whether a store is searched by the query's vector, given its embedding model.
         check_writable: raises where what is added takes the place of what is there.
         equal_keys: whether the metadata of all rows must have the same keys.
+        read_filter: turns a dict of metadata values, or several filters joined, into the store's
+            own kind of filter where that is a function.
     """
 
     rank: Callable[[Any], Call] | None = rank_rows
     by_vector: Callable[[Any], bool] = lambda store: hasattr(store, BY_VECTOR)
     check_writable: Callable[[Any], None] = lambda store: None
     equal_keys: Callable[[Any], bool] = lambda store: False
+    read_filter: Callable[[Any], Any] = lambda given: given
 
     def filtered(self, unit_filter: UnitFilter) -> StoreKind:
         """Return the kind of a store that the user's ``unit_filter`` makes filter."""

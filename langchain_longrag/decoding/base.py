@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 from langchain_core.documents import Document
 from langchain_core.language_models import LanguageModelLike
 from langchain_core.runnables import RunnableConfig
-from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, SkipValidation
+from pydantic import ConfigDict, Field, PrivateAttr, SkipValidation
 
+from langchain_longrag.bridge.settings import CheckedModel
 from langchain_longrag.decoding.building import DecoderBuilder
 from langchain_longrag.decoding.candidates import find, read_source
 from langchain_longrag.decoding.citations import CitedCorpus
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 
-class RichesComponent(BaseModel):
+class RichesComponent(CheckedModel):
     """A decoder over a corpus, as the chat model and the retriever use it.
 
     Args:
@@ -55,22 +56,15 @@ class RichesComponent(BaseModel):
     _corpus: CitedCorpus = PrivateAttr()
     _source: CandidateSource | None = PrivateAttr(default=None)
 
-    if not TYPE_CHECKING:
-        # Pydantic wraps errors of model_post_init, so a constructor is used. It is hidden from
-        # type checkers, which read the fields instead.
-        def __init__(self, **settings: Any) -> None:
-            super().__init__(**settings)
-            self._corpus = CitedCorpus(self.documents, self.title_key)
-            self._source = read_source(
-                self.candidates,
-                self._corpus.documents,
-                self.candidate_k,
-                self.candidates_per_thought,
-            )
-            self._prepare()
-
     def _prepare(self) -> None:
-        """Check the settings of a subclass."""
+        super()._prepare()
+        self._corpus = CitedCorpus(self.documents, self.title_key)
+        self._source = read_source(
+            self.candidates,
+            self._corpus.documents,
+            self.candidate_k,
+            self.candidates_per_thought,
+        )
 
     def explore(self, questions: Sequence[str], *, rivals: int = 10) -> explorer.Explorer:
         """Decode questions and return a page of the outputs, which a notebook displays.

@@ -16,6 +16,7 @@ from pydantic import ConfigDict, SecretStr, SkipValidation
 from langchain_longrag.decoding.base import RichesComponent
 from langchain_longrag.decoding.candidates import afind, find
 from langchain_longrag.decoding.conversation import OUTPUT, to_messages
+from langchain_longrag.models.no_tools import QuotesOnly
 from longrag.decoding.answers import parse_answer
 from longrag.decoding.attribution import MAX_CITED
 from longrag.decoding.candidates import Candidates, CandidatesFor
@@ -40,7 +41,7 @@ _AT_CALL: Final = ("max_tokens", "model", "stream", "temperature", "timeout")
 """The keywords of a call; ``stream`` is accepted because the framework passes it."""
 
 
-class ChatRiches(RichesComponent, BaseChatModel):
+class ChatRiches(QuotesOnly, RichesComponent, BaseChatModel):
     """A chat model that answers from the corpus: it decodes evidence, which can only be quotes.
 
     One decoding pass writes thoughts, quotes between markers, and the answer after "answer:"
@@ -89,6 +90,7 @@ class ChatRiches(RichesComponent, BaseChatModel):
             has an image; the last message is not a question; or the prompt is too long.
         InvalidDocumentError: two of ``documents`` have the same id.
         GenerationError: the model failed, or took too long.
+        UnsupportedError: by ``bind_tools`` and ``with_structured_output``: the decoder only quotes.
     """
 
     model_config = ConfigDict(arbitrary_types_allowed=True, extra="forbid")
@@ -106,6 +108,7 @@ class ChatRiches(RichesComponent, BaseChatModel):
     api_key: SecretStr | None = None
 
     def _prepare(self) -> None:
+        super()._prepare()
         check_template(self.prompt)
         if self.output not in get_args(Shown):
             raise InvalidParameterError("output", self.output, '"full" or "answer"')

@@ -30,7 +30,7 @@ from langchain_core.runnables import (
 )
 from typing_extensions import TypedDict
 
-from langchain_longrag.bridge.filters import FILTER, drop_keys, narrow, read_filter
+from langchain_longrag.bridge.filters import ARGUMENTS, drop_keys, narrow, read_arguments
 from langchain_longrag.bridge.models import check_retriever, is_retriever, require_text
 from langchain_longrag.bridge.passages import to_passages
 from langchain_longrag.decoding.citations import find_url
@@ -117,10 +117,8 @@ def create_quote_chain(
 
     # A function that names the retriever, so that the chain's graph and settings show it.
     def retrieve(inputs: dict[str, Any]) -> Runnable[dict[str, Any], list[Document]]:
-        wanted = inputs.get(FILTER)
-        if wanted is None and not is_retriever(retriever):
-            return cast("Runnable[dict[str, Any], list[Document]]", retriever)
-        return RunnableLambda(_read_question) | narrow(retriever, wanted)
+        narrowed = narrow(retriever, inputs.get(ARGUMENTS, {}))
+        return RunnableLambda(_read_question) | narrowed if is_retriever(retriever) else narrowed
 
     def begin(inputs: dict[str, Any], *, streaming: bool) -> QuoteReading:
         passages = quotable(to_passages(inputs["context"]))
@@ -129,17 +127,17 @@ def create_quote_chain(
             fit_passages(passages, max_tokens=max_tokens, count_tokens=length_function),
             settings=settings,
             # Nothing is told of a document that this call may not see.
-            corpus=None if FILTER in inputs else corpus,
+            corpus=None if ARGUMENTS in inputs else corpus,
             streaming=streaming,
         )
 
     own = PromptTemplate.from_template(QUOTED_ANSWER.replace("{question}", "{input}"))
     retrieval: Runnable[dict[str, Any], list[Document]] = RunnableLambda(retrieve)
     chain: Runnable[dict[str, Any], dict[str, Any]] = (
-        read_filter()
+        read_arguments()
         | RunnablePassthrough.assign(context=retrieval.with_config(run_name="retrieve_documents"))
         | RunnablePassthrough.assign(message=_Reader(llm, prompt or own, begin, empty_answer))
-        | drop_keys(FILTER)
+        | drop_keys(ARGUMENTS)
         | RunnablePassthrough.assign(answer=_read_answer)
     )
     typed = chain.with_types(

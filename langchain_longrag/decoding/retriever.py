@@ -64,6 +64,7 @@ class RichesRetriever(RichesComponent, BaseRetriever):
     prompt: SkipValidation[str] = RICHES_SINGLE_HOP
 
     def _prepare(self) -> None:
+        super()._prepare()
         check_k(self.k)
         check_template(self.prompt)
         if self.prompt is None:

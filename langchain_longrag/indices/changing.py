@@ -13,17 +13,19 @@ from langchain_core.embeddings import Embeddings
 from langchain_core.indexing import DeleteResponse, DocumentIndex, UpsertResponse
 from langchain_core.retrievers import LangSmithRetrieverParams
 from langchain_core.runnables import RunnableConfig
-from pydantic import ConfigDict
+from pydantic import ConfigDict, SkipValidation
 from typing_extensions import Self
 
+from langchain_longrag.bridge.answering import check_embedding
 from langchain_longrag.bridge.documents import to_core
+from langchain_longrag.bridge.settings import CheckedModel
 from longrag import types as core
 from longrag.errors import InvalidDocumentError, InvalidParameterError, check_arguments
 
 _OF_A_CHANGE: Final = ("config",)
 
 
-class ChangingIndex(DocumentIndex):
+class ChangingIndex(CheckedModel, DocumentIndex):
     """An index in memory that ``langchain_core.indexing.index`` can feed, update and clean up.
 
     Documents without an id are named by their source and text, so equal ones are one document; a
@@ -33,8 +35,12 @@ class ChangingIndex(DocumentIndex):
 
     model_config = ConfigDict(arbitrary_types_allowed=True, extra="forbid")
 
-    embedding: Embeddings
+    embedding: SkipValidation[Embeddings]
     title_key: str = "title"
+
+    def _prepare(self) -> None:
+        super()._prepare()
+        check_embedding(self.embedding)
 
     @classmethod
     def from_documents(

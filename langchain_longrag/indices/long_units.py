@@ -8,7 +8,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast, get_args
+from typing import Any, Literal, TypeAlias, cast, get_args
 
 from langchain_core.callbacks import (
     AsyncCallbackManagerForRetrieverRun,
@@ -115,22 +115,19 @@ class LongRAGIndex(ChangingIndex):
 
     _corpus: CorpusIndex = PrivateAttr()
 
-    if not TYPE_CHECKING:
-        # Pydantic would wrap what model_post_init raises into another error; type checkers
-        # read the fields, which a constructor would hide from them.
-        def __init__(self, **settings: Any) -> None:
-            super().__init__(**settings)
-            if self.k is not None:
-                check_k(self.k)
-            check_token_budget(self.token_budget)
-            self._check_mode()
-            check_approximate(self.approximate, in_memory=True)
-            DocumentFilter.of(self.filter)
-            if self.corpus is None:
-                # As a field it goes along when a runnable with other settings is made of this one.
-                self.corpus = CorpusIndex(self._make_builder())
-            self.corpus.check_settings(self._make_builder())
-            self._corpus = self.corpus
+    def _prepare(self) -> None:
+        super()._prepare()
+        if self.k is not None:
+            check_k(self.k)
+        check_token_budget(self.token_budget)
+        self._check_mode()
+        check_approximate(self.approximate, in_memory=True)
+        DocumentFilter.of(self.filter)
+        if self.corpus is None:
+            # As a field it goes along when a runnable with other settings is made of this one.
+            self.corpus = CorpusIndex(self._make_builder())
+        self.corpus.check_settings(self._make_builder())
+        self._corpus = self.corpus
 
     def _check_mode(self) -> None:
         if self.mode not in (None, *get_args(Mode)):

@@ -12,11 +12,11 @@ from langchain_core.embeddings import Embeddings
 from langchain_core.language_models import LanguageModelLike
 from langchain_core.prompts import BasePromptTemplate
 from langchain_core.retrievers import LangSmithRetrieverParams
-from langchain_core.runnables import Runnable, RunnableConfig
+from langchain_core.runnables import RunnableConfig
 from langchain_core.vectorstores import VectorStore
 from pydantic import Field, PrivateAttr, SkipValidation
 
-from langchain_longrag.bridge.answering import ModelAnswers
+from langchain_longrag.bridge.answering import ModelAnswers, check_llm
 from langchain_longrag.bridge.tree_nodes import Snapshot
 from langchain_longrag.indices.changing import ChangingIndex
 from langchain_longrag.indices.mirror import StoreMirror
@@ -66,8 +66,9 @@ class RaptorIndex(TreeSearch, ChangingIndex):
     With a journal, every answer is on disk before it is used: a build that failed, was cancelled or
     was killed is resumed by running it again, and pays the rest. Without one it starts over.
     ``upsert``, ``delete`` and ``rebuild`` take ``config``, a ``RunnableConfig``; each is one run of
-    the callbacks, with the layers and the calls of the language model below it. A change that
-    fails or is cancelled changes nothing.
+    the callbacks, with the layers and the calls of the language model below it. A change that fails
+    changes nothing. One that is cancelled changes nothing, or, where a database (``open``) is
+    already writing it, is there as a whole: ask for the documents to know which.
 
     Documents without an id are named by their source and text, so equal ones are one document; a
     document replaces the one of the same id. Everything is in memory; ``save`` and ``load`` keep
@@ -160,10 +161,10 @@ class RaptorIndex(TreeSearch, ChangingIndex):
     _report: BuildReport | None = PrivateAttr(default=None)
 
     def _prepare(self) -> None:
+        super()._prepare()
         check_k(self.max_concurrency, "max_concurrency")
         CallLimit(self.max_llm_calls)
-        if self.llm is not None and not isinstance(self.llm, Runnable):
-            raise InvalidParameterError("llm", self.llm, "a language model or a runnable")
+        check_llm(self.llm)
         check_journal(self.journal, self.journal_bytes)
         check_retry(self.retry, self.rate_limit)
         choose_retry(self.retry, own=own_retry(self.llm))

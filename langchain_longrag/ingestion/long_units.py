@@ -12,6 +12,7 @@ from langchain_core.stores import BaseStore
 from langchain_core.vectorstores import VectorStore
 
 from langchain_longrag.bridge.documents import from_chunk, from_unit, is_unit, to_core
+from langchain_longrag.bridge.settings import check_sequence
 from longrag import types as core
 from longrag.errors import check_arguments
 from longrag.ingestion.builder import UnitBuilder
@@ -66,6 +67,7 @@ class LongUnitTransformer(BaseDocumentTransformer):
         length_function: Callable[[str], int] = count_tokens,
         executor: Executor | None = None,
     ) -> None:
+        check_sequence("link_rules", link_rules)
         self._builder = UnitBuilder(
             max_tokens=max_tokens,
             chunk_size=chunk_size,

@@ -9,7 +9,7 @@ from langchain_core.runnables import Runnable, RunnableWithFallbacks
 from langchain_core.runnables.base import RunnableBindingBase
 from langchain_core.runnables.configurable import DynamicRunnable
 
-from langchain_longrag.bridge.models import leaves, members
+from langchain_longrag.bridge.models import leaves, parts
 from longrag.models.limits import limit_setting
 
 _LIMITS: Final = {
@@ -68,7 +68,7 @@ def _alternatives(model: object) -> list[object]:
             # What was bound already is the caller's own wish.
             return [None] if model.kwargs else _alternatives(model.bound)
         case RunnableWithFallbacks():
-            return [one for member in members(model) for one in _alternatives(member)]
+            return [one for part in parts(model) for one in _alternatives(part)]
         case DynamicRunnable():
             return [None]
         case BaseLanguageModel():
@@ -89,11 +89,7 @@ def _is_repeated(model: object) -> bool:
     match model:
         case RunnableRetry():
             return True
-        case RunnableBindingBase():
-            return _is_repeated(model.bound)
-        case DynamicRunnable():
-            return _is_repeated(model.default)
-        case RunnableWithFallbacks():
-            return any(map(_is_repeated, members(model)))
+        case RunnableBindingBase() | DynamicRunnable() | RunnableWithFallbacks():
+            return any(map(_is_repeated, parts(model)))
         case _:
             return False

@@ -4,24 +4,37 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, Final
 
 from langchain_core.callbacks import CallbackManagerForLLMRun
 from langchain_core.language_models import BaseChatModel, LangSmithParams
 from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage, UsageMetadata
 from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, ChatResult
 
+from langchain_longrag.models.no_tools import QuotesOnly
 from longrag.models.tokens import count_tokens
 from longrag.synthesis.extractive import answer_prompt
+from longrag.synthesis.fields import read_fields
+
+_INTRODUCTION: Final = (
+    "Hello! I only quote documents, and see none here: ask a question beside some, or in a chain"
+    " that retrieves."
+)
+# A prompt with something to quote is longer.
+_MOST_TALK: Final = 40
 
 
-class ExtractiveChatModel(BaseChatModel):
+class ExtractiveChatModel(QuotesOnly, BaseChatModel):
     """Answer prompts by quoting them: the best sentences of a context, then the shortest span.
 
     It takes the place of a language model in tests, demos and offline work. It writes nothing
     new, and names itself extractive. Deterministic. Reads the text of all messages as one prompt.
     Usage is counted by the package's token counter, or by ``custom_get_token_ids``. Settings
-    and arguments of a call that other models take, such as ``temperature``, are passed over.
+    and arguments of a call that other models take, such as ``temperature``, are passed over. Short
+    words without documents, such as a greeting, are answered with what the model does.
+
+    Raises:
+        UnsupportedError: by ``bind_tools`` and ``with_structured_output``, since it only quotes.
     """
 
     @property
@@ -85,12 +98,18 @@ class ExtractiveChatModel(BaseChatModel):
         return UsageMetadata(input_tokens=read, output_tokens=written, total_tokens=read + written)
 
 
+def _has_context(prompt: str) -> bool:
+    """Whether there is something to quote, in a prompt of this package or of another."""
+    return count_tokens(prompt) > _MOST_TALK or bool(read_fields(prompt))
+
+
 def _join(messages: Sequence[BaseMessage]) -> str:
     return "\n\n".join(message.text for message in messages)
 
 
 def _extract_answer(messages: Sequence[BaseMessage], stop: Sequence[str] | None) -> str:
-    answer = answer_prompt(_join(messages))
+    prompt = _join(messages)
+    answer = answer_prompt(prompt) or ("" if _has_context(prompt) else _INTRODUCTION)
     for marker in stop or ():
         answer = answer.partition(marker)[0]
     return answer

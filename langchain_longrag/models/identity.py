@@ -21,7 +21,7 @@ from langchain_core.runnables.base import RunnableBindingBase
 from langchain_core.runnables.config import merge_configs
 from langchain_core.runnables.configurable import DynamicRunnable
 
-from langchain_longrag.bridge.models import members
+from langchain_longrag.bridge.models import parts
 from langchain_longrag.models.embeddings import LocalEmbeddings
 
 # What changes the answers of a model; anything else, such as a timeout, may change between runs.
@@ -75,7 +75,7 @@ def _describe(model: object, config: RunnableConfig) -> Any:
             kwargs = _keep_plain(model.kwargs)
             return {"bound": bound, "kwargs": kwargs} if kwargs else bound
         case RunnableWithFallbacks() | RunnableSequence():
-            return [_describe(one, config) for one in members(model)]
+            return [_describe(one, config) for one in parts(model)]
         case BaseLanguageModel():
             traced = model._get_ls_params() if hasattr(model, "_get_ls_params") else {}
             return {

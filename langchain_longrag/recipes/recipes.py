@@ -25,7 +25,7 @@ from langchain_core.vectorstores import VectorStore
 from typing_extensions import TypedDict, Unpack
 
 from langchain_longrag.bridge.answering import prompt_echo
-from langchain_longrag.bridge.filters import FILTER, drop_keys, read_filter
+from langchain_longrag.bridge.filters import ARGUMENTS, drop_keys, read_arguments
 from langchain_longrag.bridge.models import require_text
 from langchain_longrag.bridge.passages import from_passage
 from langchain_longrag.recipes.runs import RecipeModules, to_documents, to_refined
@@ -247,7 +247,7 @@ class _Chain:
         prepare = RunnableLambda(self._prepare, self._aprepare).with_config(run_name="prepare")
         answer = RunnableLambda(self._answer).with_config(run_name="answer")
         chain: Runnable[dict[str, Any], dict[str, Any]] = (
-            read_filter()
+            read_arguments("filter")
             | RunnablePassthrough.assign(**{_PENDING: prepare})
             | RunnablePassthrough.assign(context=RunnableLambda(_list_documents))
             | RunnablePassthrough.assign(
@@ -257,7 +257,7 @@ class _Chain:
             | RunnablePassthrough.assign(
                 trace=RunnableLambda(lambda one: one[_PENDING].trace(one["answer"]))
             )
-            | drop_keys(_PENDING, FILTER)
+            | drop_keys(_PENDING, ARGUMENTS)
         )
         typed = chain.with_types(
             input_type=cast("type[dict[str, Any]]", ChainInput),
@@ -266,11 +266,11 @@ class _Chain:
         return typed.with_config(run_name=name)
 
     def _prepare(self, inputs: dict[str, Any], config: RunnableConfig) -> PendingAnswer:
-        modules = self._modules.narrow(inputs.get(FILTER))
+        modules = self._modules.narrow(inputs.get(ARGUMENTS, {}).get("filter"))
         return modules.prepare(read_query(inputs), config)
 
     async def _aprepare(self, inputs: dict[str, Any], config: RunnableConfig) -> PendingAnswer:
-        wanted = inputs.get(FILTER)
+        wanted = inputs.get(ARGUMENTS, {}).get("filter")
         # The keywords of what passes may have to be read first.
         modules = await asyncio.to_thread(self._modules.narrow, wanted)
         return await modules.aprepare(read_query(inputs), config)
@@ -284,7 +284,7 @@ class _Chain:
         filled: Any = prepared.prompt
         echo = pending.recipe.echo(prepared)
         if template is not None:
-            values = {k: v for k, v in inputs.items() if k not in (_PENDING, FILTER)}
+            values = {k: v for k, v in inputs.items() if k not in (_PENDING, ARGUMENTS)}
             if prepared.needs_retrieval:
                 values |= {"context": prepared.context, "input": quote(prepared.query)}
             filled = template.invoke(values)

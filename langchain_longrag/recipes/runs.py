@@ -36,7 +36,7 @@ from longrag.recipes import (
 )
 from longrag.recipes.runs import GenerateBy, PendingAnswer, RefineBy, SearchBy
 from longrag.recipes.trace import ModuleBegan, ModuleEnded, Observed
-from longrag.retrieval.filters import DocumentFilter
+from longrag.retrieval.filters import MetadataFilter
 from longrag.retrieval.queries import QueryTexts
 
 
@@ -62,7 +62,7 @@ class RecipeModules:
     each: bool
     max_concurrency: int
 
-    def narrow(self, wanted: DocumentFilter | None) -> RecipeModules:
+    def narrow(self, wanted: MetadataFilter | None) -> RecipeModules:
         """Return the modules over what passes a filter as well.
 
         Raises:

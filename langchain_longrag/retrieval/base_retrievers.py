@@ -6,7 +6,7 @@ import copy
 from collections.abc import Callable, Mapping, Sequence
 from inspect import Parameter, signature
 from itertools import pairwise
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 from langchain_core.documents import Document
 from langchain_core.embeddings import Embeddings
@@ -15,11 +15,11 @@ from langchain_core.runnables import RunnableConfig
 from langchain_core.vectorstores import VectorStore, VectorStoreRetriever
 
 from langchain_longrag.bridge.documents import BY_VECTOR, afind_rows, find_rows
-from langchain_longrag.bridge.filters import narrow
+from langchain_longrag.bridge.filters import join_filters, join_search, narrow
 from langchain_longrag.bridge.models import check_retriever
 from longrag.calls import Search
 from longrag.errors import InvalidParameterError, StoreError
-from longrag.retrieval.filters import DocumentFilter, both
+from longrag.retrieval.filters import DocumentFilter, MetadataFilter
 from longrag.retrieval.records import read_number
 
 Rows: TypeAlias = Sequence[tuple[Document, float | None]]
@@ -56,7 +56,7 @@ class WrappedRetriever:
             check_retriever(retriever)
         if vectorstore is not None and not isinstance(vectorstore, VectorStore):
             raise InvalidParameterError("vectorstore", vectorstore, "a vector store")
-        self.filter: DocumentFilter | None = None
+        self.filter: MetadataFilter | DocumentFilter | None = None
         """What each search passes to the retriever, beside the retriever's own filter."""
         self.store = vectorstore
         self.search_kwargs = dict(search_kwargs or {})
@@ -77,17 +77,20 @@ class WrappedRetriever:
         if self.store is not None:
             self.retriever = None
 
-    def narrow(self, wanted: DocumentFilter | None) -> WrappedRetriever:
-        """Return the same over what passes a filter as well.
+    def narrow(self, wanted: MetadataFilter | DocumentFilter | None) -> WrappedRetriever:
+        """Return the same over what passes a filter as well, for a store one of the store's kind.
 
         Raises:
-            InvalidParameterError: it is a vector store, or takes no filter with a call.
+            InvalidParameterError: its searches or calls take no such filter.
         """
         if wanted is None:
             return self
-        narrow(self.retriever, wanted)
         narrowed = copy.copy(self)
-        narrowed.filter = both(self.filter, wanted)
+        if self.store is not None:
+            narrowed.search_kwargs = join_search(self.store, self.search_kwargs, {"filter": wanted})
+        else:
+            narrowed.filter = join_filters(self.filter, wanted)
+            narrow(self.retriever, {"filter": narrowed.filter})
         return narrowed
 
     @property
@@ -97,8 +100,8 @@ class WrappedRetriever:
             return self.store.embeddings
         for owner in (self.retriever, getattr(self.retriever, "index", None)):
             own = getattr(owner, "embedding", None)
-            if isinstance(own, Embeddings):
-                return own
+            if hasattr(own, "embed_query"):
+                return cast("Embeddings", own)
         store = getattr(self.retriever, "vectorstore", None)
         return store.embeddings if isinstance(store, VectorStore) else None
 
@@ -139,7 +142,8 @@ class WrappedRetriever:
         arguments: dict[str, Any] = {"k": request.top_k} if _takes_k(self.retriever) else {}
         if request.vector is not None:
             arguments["vector"] = request.vector
-        return narrow(self.retriever, self.filter), arguments
+        wanted = {} if self.filter is None else {"filter": self.filter}
+        return narrow(self.retriever, wanted), arguments
 
     def _to_rows(self, found: object, k: int) -> Rows:
         rows = [

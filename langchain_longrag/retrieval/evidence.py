@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 from langchain_core.callbacks import (
     AsyncCallbackManagerForRetrieverRun,
@@ -17,6 +17,7 @@ from langchain_core.runnables import RunnableConfig
 from pydantic import ConfigDict, PrivateAttr, SkipValidation
 
 from langchain_longrag.bridge.answering import ModelAnswers, retriever_config
+from langchain_longrag.bridge.settings import CheckedModel, check_sequence
 from longrag.calls import Flow, arun, run
 from longrag.errors import InvalidParameterError
 from longrag.indices.corpus import CorpusIndex
@@ -44,7 +45,7 @@ class UnitsIndex(Protocol):
         """Convert units that were found in a view."""
 
 
-class EvidenceRetriever(BaseRetriever):
+class EvidenceRetriever(CheckedModel, BaseRetriever):
     """Retrieve what a question needs within a token budget: its best passages and where they lead.
 
     It takes the best passage, lets the words of the question that it holds count less, follows its
@@ -77,19 +78,17 @@ class EvidenceRetriever(BaseRetriever):
     filter: SkipValidation[MetadataFilter | None] = None
     _order: CorpusOrder = PrivateAttr()
 
-    if not TYPE_CHECKING:
-        # Pydantic would wrap what model_post_init raises into another error; type checkers
-        # read the fields, which a constructor would hide from them.
-        def __init__(self, **settings: Any) -> None:
-            super().__init__(**settings)
-            check_token_budget(self.token_budget)
-            if self.k is not None:
-                check_k(self.k)
-            DocumentFilter.of(self.filter)
-            corpus = getattr(self.index, "corpus", None)
-            if corpus is None or not isinstance(self.index, UnitsIndex):
-                raise InvalidParameterError("index", type(self.index).__name__, "a LongRAGIndex")
-            self._order = order_of(corpus, self.link_sources)
+    def _prepare(self) -> None:
+        super()._prepare()
+        check_token_budget(self.token_budget)
+        if self.k is not None:
+            check_k(self.k)
+        DocumentFilter.of(self.filter)
+        check_sequence("link_sources", self.link_sources)
+        corpus = getattr(self.index, "corpus", None)
+        if corpus is None or not isinstance(self.index, UnitsIndex):
+            raise InvalidParameterError("index", type(self.index).__name__, "a LongRAGIndex")
+        self._order = order_of(corpus, self.link_sources)
 
     def _get_relevant_documents(
         self,

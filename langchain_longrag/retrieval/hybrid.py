@@ -20,7 +20,7 @@ from pydantic import ConfigDict, Field, PrivateAttr, SkipValidation
 
 from langchain_longrag.bridge.answering import call_config, retriever_config
 from langchain_longrag.bridge.documents import to_chunk, with_score
-from langchain_longrag.bridge.settings import CheckedModel
+from langchain_longrag.bridge.settings import CheckedModel, check_callable, check_sequence
 from langchain_longrag.retrieval.base_retrievers import Rows, WrappedRetriever
 from langchain_longrag.retrieval.keyword_sources import find_keyword_source
 from longrag.calls import Flow, Search, arun, ask, run
@@ -105,6 +105,9 @@ class HybridRetriever(CheckedModel, BaseRetriever):
 
     def _prepare(self) -> None:
         keyword_weight(self.alpha, self.fusion)
+        check_callable("keyword_tokenizer", self.keyword_tokenizer)
+        check_sequence("other_retrievers", self.other_retrievers)
+        check_sequence("keywords", self.keywords or ())
         self._others = [WrappedRetriever(other) for other in self.other_retrievers]
         check_weights(self.weights, 1 + len(self._others))
         self._narrowed = Recent(_KEPT_FILTERS)

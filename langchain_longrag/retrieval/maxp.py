@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import numpy as np
 from langchain_core.callbacks import (
@@ -20,7 +20,12 @@ from langchain_core.stores import BaseStore
 from langchain_core.vectorstores import VectorStore
 from pydantic import ConfigDict, Field, PrivateAttr, SkipValidation
 
-from langchain_longrag.bridge.answering import CallRun, ModelAnswers, retriever_config
+from langchain_longrag.bridge.answering import (
+    CallRun,
+    ModelAnswers,
+    check_embedding,
+    retriever_config,
+)
 from langchain_longrag.bridge.documents import (
     StoredUnits,
     from_chunk,
@@ -28,6 +33,8 @@ from langchain_longrag.bridge.documents import (
     members_metadata,
     units_of_documents,
 )
+from langchain_longrag.bridge.filters import join_search
+from langchain_longrag.bridge.settings import CheckedModel
 from langchain_longrag.bridge.store_kinds import kind_of
 from langchain_longrag.bridge.stores import StoreKind, StoreQuery, UnitFilter
 from langchain_longrag.bridge.traces import RunType
@@ -63,7 +70,7 @@ from longrag.types import Chunk, LongUnit, RetrievedUnit
 _KEPT_VIEWS = 64
 
 
-class MaxPRetriever(BaseRetriever):
+class MaxPRetriever(CheckedModel, BaseRetriever):
     """Retrieve the ``k`` distinct units whose best chunks rank highest.
 
     Give either ``documents``, which are embedded into an exact index in memory, or ``vectorstore``,
@@ -94,9 +101,11 @@ class MaxPRetriever(BaseRetriever):
             dict of metadata values, each one value or a list of allowed ones, or a function of the
             metadata. A unit is the documents of it that pass. Also per call, as
             ``invoke(query, filter={"tenant": "a"})``, which narrows this one further. A store takes
-            its own kind of filter, in ``search_kwargs``.
+            its own kind of filter, in ``search_kwargs`` or with the call.
         docstore: holds whole units by id; without it units are put together from their chunks.
-        search_kwargs: passed to every search of the store, for instance a ``filter``.
+        search_kwargs: passed to every search of the store, for instance a ``filter``. Also per
+            call, as ``invoke(query, score_threshold=0.5, fetch_k=100)``; a filter that is given
+            twice is refused.
         unit_filter: for stores that this package does not know and that filter by metadata:
             makes the arguments of every search from the units to leave out, which may be none, and
             the one unit to keep to, or None; both are the values under ``unit_key`` as the store
@@ -125,7 +134,7 @@ class MaxPRetriever(BaseRetriever):
 
     documents: Sequence[Document] | None = Field(default=None, repr=False)
     vectorstore: VectorStore | None = None
-    embedding: Embeddings | None = None
+    embedding: SkipValidation[Embeddings | None] = None
     index: UnitIndex | None = Field(default=None, repr=False)
     k: SkipValidation[int] = 4
     token_budget: SkipValidation[int | None] = None
@@ -140,13 +149,6 @@ class MaxPRetriever(BaseRetriever):
     _stored: StoredUnits = PrivateAttr()
     _metadata: MetadataIndex = PrivateAttr()
     _views: Recent[bytes, CorpusView] = PrivateAttr()
-
-    if not TYPE_CHECKING:
-        # Pydantic would wrap what model_post_init raises into another error; type checkers
-        # read the fields, which a constructor would hide from them.
-        def __init__(self, **settings: Any) -> None:
-            super().__init__(**settings)
-            self._prepare()
 
     def _prepare(self) -> None:
         """Refuse settings out of range and embed the documents."""
@@ -163,6 +165,8 @@ class MaxPRetriever(BaseRetriever):
             )
         if embedded and self.embedding is None:
             raise InvalidParameterError("embedding", None, "given with documents")
+        if self.embedding is not None:
+            check_embedding(self.embedding)
         if "k" in self.search_kwargs:
             raise InvalidParameterError("search_kwargs", self.search_kwargs, "without k", "Pass k.")
         self._stored = StoredUnits(self.unit_key)
@@ -256,7 +260,13 @@ class MaxPRetriever(BaseRetriever):
         k: int | None = None,
         vector: Sequence[float] | None = None,
         filter: MetadataFilter | None = None,
+        **search: Any,
     ) -> list[Document]:
+        if self._is_narrower(filter, search):
+            narrowed = self._with_search(filter, search)
+            return narrowed._get_relevant_documents(
+                query, run_manager=run_manager, k=k, vector=vector
+            )
         view, stored = self._view(filter), self._stored_units()
         flow = self._flow(query, self.k if k is None else k, vector, view)
         answers = self._answers(stored, retriever_config(run_manager))
@@ -270,11 +280,31 @@ class MaxPRetriever(BaseRetriever):
         k: int | None = None,
         vector: Sequence[float] | None = None,
         filter: MetadataFilter | None = None,
+        **search: Any,
     ) -> list[Document]:
+        if self._is_narrower(filter, search):
+            narrowed = self._with_search(filter, search)
+            return await narrowed._aget_relevant_documents(
+                query, run_manager=run_manager, k=k, vector=vector
+            )
         view, stored = self._view(filter), self._stored_units()
         flow = self._flow(query, self.k if k is None else k, vector, view)
         answers = self._answers(stored, retriever_config(run_manager))
         return self._to_documents(await arun(flow, answers.aanswer), stored, view)
+
+    def _is_narrower(self, filter: MetadataFilter | None, search: Mapping[str, Any]) -> bool:
+        """Whether a call has further search arguments for the store."""
+        return bool(search) or (filter is not None and self.vectorstore is not None)
+
+    def _with_search(
+        self, filter: MetadataFilter | None, search: Mapping[str, Any]
+    ) -> MaxPRetriever:
+        if self.vectorstore is None:
+            name, value = next(iter(search.items()))
+            raise InvalidParameterError(name, value, "left out unless a vectorstore is given")
+        given = dict(search) if filter is None else {**search, "filter": filter}
+        own = join_search(self.vectorstore, self.search_kwargs, given)
+        return self.model_copy(update={"search_kwargs": own})
 
     def _flow(
         self, query: str, k: int, vector: Sequence[float] | None, view: CorpusView | None

@@ -19,7 +19,7 @@ from langchain_core.runnables import RunnableConfig
 from langchain_core.vectorstores import VectorStore
 from pydantic import ConfigDict, Field, PrivateAttr, SkipValidation
 
-from langchain_longrag.bridge.answering import ModelAnswers, call_config, to_prompt
+from langchain_longrag.bridge.answering import ModelAnswers, call_config, check_llm, to_prompt
 from langchain_longrag.bridge.documents import with_score
 from langchain_longrag.bridge.passages import identity
 from langchain_longrag.bridge.settings import CheckedModel
@@ -29,7 +29,7 @@ from longrag.errors import InvalidParameterError
 from longrag.ingestion.chunking import check_size
 from longrag.prompts import DECOMPOSE_QUERY, HYDE, REWRITE_QUERY
 from longrag.recipes.modules import QueryTransform
-from longrag.retrieval.filters import DocumentFilter, MetadataFilter
+from longrag.retrieval.filters import MetadataFilter
 from longrag.retrieval.queries import QueryTexts, decompose, hyde, merge, rewrite
 from longrag.retrieval.units import check_k, embed_query
 
@@ -101,6 +101,7 @@ class QueryTransformRetriever(CheckedModel, BaseRetriever):
             max_questions=self.max_questions,
             prompt=self.prompt,
         )
+        check_llm(self.llm)
         if self.llm is None and isinstance(self.query_transform, str):
             raise InvalidParameterError(
                 "llm", None, f"given for query_transform {self.query_transform!r}"
@@ -115,7 +116,7 @@ class QueryTransformRetriever(CheckedModel, BaseRetriever):
         filter: MetadataFilter | None = None,
     ) -> list[Document]:
         config = RunnableConfig(callbacks=run_manager.get_child())
-        answers = self._answers(config, DocumentFilter.of(filter))
+        answers = self._answers(config, filter)
         flow = self._flow(query, self.k if k is None else k)
         return run(flow, answers.answer, max_in_flight=self.max_concurrency)
 
@@ -128,11 +129,11 @@ class QueryTransformRetriever(CheckedModel, BaseRetriever):
         filter: MetadataFilter | None = None,
     ) -> list[Document]:
         config = RunnableConfig(callbacks=run_manager.get_child())
-        answers = self._answers(config, DocumentFilter.of(filter))
+        answers = self._answers(config, filter)
         flow = self._flow(query, self.k if k is None else k)
         return await arun(flow, answers.aanswer, max_in_flight=self.max_concurrency)
 
-    def _answers(self, config: RunnableConfig, wanted: DocumentFilter | None) -> _Answers:
+    def _answers(self, config: RunnableConfig, wanted: MetadataFilter | None) -> _Answers:
         wrapped = self._wrapped.narrow(wanted)
         models = ModelAnswers(llm=self.llm, embedding=wrapped.embedding, config=config)
         return _Answers(models, wrapped, call_config(config))

@@ -78,6 +78,7 @@ class RaptorRetriever(TreeSearch):
     search_kwargs: dict[str, Any] = Field(default_factory=dict)
 
     def _prepare(self) -> None:
+        super()._prepare()
         if (self.index is None) == (self.vectorstore is None):
             raise InvalidParameterError(
                 "vectorstore", self.vectorstore, "given when index is not, and the other way round"

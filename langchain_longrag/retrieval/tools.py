@@ -16,6 +16,7 @@ from pydantic import SkipValidation
 
 from langchain_longrag.bridge.documents import from_result, to_retrieved
 from langchain_longrag.bridge.models import check_retriever
+from langchain_longrag.bridge.settings import CheckedModel
 from langchain_longrag.retrieval.base_retrievers import check_documents
 from longrag.models.tokens import count_tokens
 from longrag.retrieval.reading import check_token_budget, in_order, read
@@ -58,7 +59,7 @@ def create_longrag_tool(
     )
 
 
-class _BudgetRetriever(BaseRetriever):
+class _BudgetRetriever(CheckedModel, BaseRetriever):
     """What a retriever finds, cut to a budget."""
 
     retriever: SkipValidation[RetrieverLike]

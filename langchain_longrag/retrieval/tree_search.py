@@ -6,7 +6,7 @@ import asyncio
 from abc import abstractmethod
 from collections.abc import Callable, Collection, Sequence
 from inspect import signature
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, get_args
+from typing import Final, Literal, TypeAlias, get_args
 
 import numpy as np
 from langchain_core.callbacks import (
@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from pydantic import ConfigDict, SkipValidation
 
 from langchain_longrag.bridge.answering import ModelAnswers, retriever_config
+from langchain_longrag.bridge.settings import CheckedModel
 from langchain_longrag.bridge.tree_nodes import Snapshot, from_node
 from longrag.calls import Flow, arun, run
 from longrag.errors import InvalidParameterError
@@ -43,7 +44,7 @@ _REDUNDANCY: Final[float | None] = signature(collapsed).parameters["redundancy"]
 _EMPTY: Final = Tree([], np.empty((0, 1), np.float32))
 
 
-class TreeSearch(BaseRetriever):
+class TreeSearch(CheckedModel, BaseRetriever):
     """A retriever over the nodes of a tree."""
 
     model_config = ConfigDict(arbitrary_types_allowed=True, extra="forbid")
@@ -59,32 +60,25 @@ class TreeSearch(BaseRetriever):
     scoring: SkipValidation[Scoring] = "cosine"
     filter: SkipValidation[MetadataFilter | None] = None
 
-    if not TYPE_CHECKING:
-        # Pydantic would wrap what model_post_init raises into another error; type checkers
-        # read the fields, which a constructor would hide from them.
-        def __init__(self, **settings: Any) -> None:
-            super().__init__(**settings)
-            for name, kinds in (("mode", Mode), ("scoring", Scoring)):
-                if getattr(self, name) not in get_args(kinds):
-                    allowed = " or ".join(f'"{kind}"' for kind in get_args(kinds))
-                    raise InvalidParameterError(name, getattr(self, name), allowed)
-            for mode, names in _OF_MODE.items():
-                for name in names:
-                    if mode != self.mode:
-                        self._check_left_out(name, f"unless mode is {mode!r}")
-            DocumentFilter.of(self.filter)
-            self._search_collapsed(_EMPTY, np.zeros(0), self.k)
-            self._traverse(_EMPTY, np.zeros(0), self.k)
-            self._prepare()
+    def _prepare(self) -> None:
+        super()._prepare()
+        for name, kinds in (("mode", Mode), ("scoring", Scoring)):
+            if getattr(self, name) not in get_args(kinds):
+                allowed = " or ".join(f'"{kind}"' for kind in get_args(kinds))
+                raise InvalidParameterError(name, getattr(self, name), allowed)
+        for mode, names in _OF_MODE.items():
+            for name in names:
+                if mode != self.mode:
+                    self._check_left_out(name, f"unless mode is {mode!r}")
+        DocumentFilter.of(self.filter)
+        self._search_collapsed(_EMPTY, np.zeros(0), self.k)
+        self._traverse(_EMPTY, np.zeros(0), self.k)
 
     def _check_left_out(self, name: str, when: str, remedy: str = "") -> None:
         # Not by what was set: a runnable with other settings is made by setting all of them.
         value, default = getattr(self, name), type(self).model_fields[name].default
         if value is not None and (type(value) is not type(default) or value != default):
             raise InvalidParameterError(name, value, f"left out {when}", remedy)
-
-    def _prepare(self) -> None:
-        """Check the settings of a subclass."""
 
     @property
     def token_counter(self) -> TokenCounter:

@@ -21,7 +21,13 @@ from typing_extensions import TypedDict, Unpack
 
 from langchain_longrag.bridge.answering import prompt_echo
 from langchain_longrag.bridge.documents import to_retrieved
-from langchain_longrag.bridge.filters import FILTER, drop_keys, narrow, pass_inputs, read_filter
+from langchain_longrag.bridge.filters import (
+    ARGUMENTS,
+    drop_keys,
+    narrow,
+    pass_inputs,
+    read_arguments,
+)
 from langchain_longrag.bridge.models import is_retriever, require_text
 from longrag.errors import InvalidParameterError
 from longrag.models.replies import PromptEcho
@@ -123,8 +129,10 @@ def create_longrag_chain(
     prompt or the question says nothing. What the model raises is raised, and ``GenerationError``
     where it gives neither text nor a message.
 
-    ``invoke(inputs, filter={"tenant": "a"})`` narrows what is retrieved for this call, where the
-    retriever's own calls take a filter; the model is neither told of it nor can change it.
+    ``invoke(inputs, filter={"tenant": "a"})`` narrows what is retrieved for this call, and other
+    arguments, such as ``k``, reach the retriever as well: also one within a sequence, a branch,
+    fallbacks, retries or a retriever around others. One that does not take an argument is refused;
+    the model is neither told of them nor can change them.
 
     Args:
         retriever: ``MaxPRetriever`` or any other, also with retries or fallbacks; a runnable that
@@ -141,16 +149,14 @@ def create_longrag_chain(
 
     # A function that names the retriever, so that the chain's graph and settings show it.
     def retrieve(inputs: dict[str, Any]) -> Runnable[dict[str, Any], list[Document]]:
-        wanted = inputs.get(FILTER)
-        if wanted is None and not is_retriever(retriever):
-            return cast("Runnable[dict[str, Any], list[Document]]", retriever)
-        return RunnableLambda(_read_question) | narrow(retriever, wanted)
+        narrowed = narrow(retriever, inputs.get(ARGUMENTS, {}))
+        return RunnableLambda(_read_question) | narrowed if is_retriever(retriever) else narrowed
 
     retrieval: Runnable[dict[str, Any], list[Document]] = RunnableLambda(retrieve)
     chain: Runnable[dict[str, Any], dict[str, Any]] = (
-        read_filter()
+        read_arguments()
         | RunnablePassthrough.assign(context=retrieval.with_config(run_name="retrieve_documents"))
-        | drop_keys(FILTER)
+        | drop_keys(ARGUMENTS)
         | _Reader(llm, **settings).build_runnable()
     )
     typed = chain.with_types(

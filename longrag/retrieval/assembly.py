@@ -63,15 +63,8 @@ def place(chunk: Chunk, unit: LongUnit) -> Chunk:
         doc_id, doc_start = member.doc_id, member.doc_start + at - member.start
         doc_end = doc_start + length
     start, end = (at, at + length) if at >= 0 else (0, 0)
-    return replace(
-        chunk,
-        unit_id=unit.id,
-        doc_id=doc_id,
-        start=start,
-        end=end,
-        doc_start=doc_start,
-        doc_end=doc_end,
-    )
+    title, text = chunk.title, chunk.text
+    return Chunk(chunk.id, unit.id, doc_id, title, text, start, end, doc_start, doc_end)
 
 
 def _found_in(chunk: Chunk, unit: LongUnit) -> tuple[int, Member | None]:

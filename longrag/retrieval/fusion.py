@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Sized
 from functools import partial
 from itertools import chain
 from math import isfinite
@@ -171,7 +171,8 @@ def check_weights(weights: Sequence[float] | None, count: int) -> tuple[float, .
     """
     if weights is None:
         return (1.0,) * count
-    if isinstance(weights, str) or len(weights) != count or not all(map(_is_weight, weights)):
+    listed = isinstance(weights, Sized) and not isinstance(weights, str)
+    if not listed or len(weights) != count or not all(map(_is_weight, weights)):
         raise InvalidParameterError(
             "weights", weights, f"{count} finite numbers of at least 0, one for each list"
         )

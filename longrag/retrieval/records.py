@@ -28,6 +28,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import fields
 from numbers import Real
+from operator import attrgetter
 from typing import Any, Final
 
 from longrag.ingestion.units import chunk_id, unit_id
@@ -57,6 +58,8 @@ _RESERVED: Final = frozenset(
 _MEMBER: Final = tuple(field.name for field in fields(Member))
 _PASSAGE: Final = tuple(field.name for field in fields(RankedPassage))
 _BEST_CHUNK: Final = tuple(field.name for field in fields(Chunk) if field.name != "unit_id")
+_member_values: Final = attrgetter(*_MEMBER)
+_passage_values: Final = attrgetter(*_PASSAGE)
 
 
 class DocIds(list[str]):
@@ -145,7 +148,7 @@ def unit_record(unit: LongUnit) -> dict[str, Any]:
 
 def member_records(members: Iterable[Member]) -> list[dict[str, Any]]:
     """Write the members of a unit."""
-    return [{name: getattr(member, name) for name in _MEMBER} for member in members]
+    return [dict(zip(_MEMBER, _member_values(member), strict=True)) for member in members]
 
 
 def is_unit(metadata: Mapping[str, Any], id_: str | None) -> bool:
@@ -191,7 +194,9 @@ def result_record(found: RetrievedUnit, unproven: Collection[str] = ()) -> dict[
         **unit_record(found.unit),
         "doc_ids": DocIds(doc_ids) if set(doc_ids).isdisjoint(unproven) else list(doc_ids),
         "best_chunk": best_chunk_record(found.best_chunk),
-        "passages": [{name: getattr(one, name) for name in _PASSAGE} for one in found.passages],
+        "passages": [
+            dict(zip(_PASSAGE, _passage_values(one), strict=True)) for one in found.passages
+        ],
         "ranking": found.ranking,
         "exact": bool(found.exact),
         "complete": bool(found.complete),

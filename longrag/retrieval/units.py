@@ -212,7 +212,7 @@ def embed_query(texts: Sequence[str]) -> Flow[Vector]:
         raise EmbeddingError(
             f"the embedder returned {len(checked)} vectors for {len(texts)} query texts"
         )
-    mean: Vector = checked.mean(axis=0)
+    mean: Vector = checked[0] if len(checked) == 1 else checked.mean(axis=0)
     return mean
 
 

@@ -6,7 +6,10 @@ import json
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any, Final
+
+import numpy as np
 
 _PLAIN_KEY: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
@@ -189,7 +192,10 @@ def is_flat(index: Any) -> bool:
         import faiss
 
         index = faiss.downcast_index(index.index)
-    return type(index).__name__ in {"IndexFlatIP", "IndexFlatL2", "IndexFlat"}
+    return type(index).__name__ in _FLAT or isinstance(index, _Without)
+
+
+_FLAT: Final = ("IndexFlatIP", "IndexFlatL2", "IndexFlat")
 
 
 def exhaustive_index(index: Any) -> Any:
@@ -205,6 +211,33 @@ def exhaustive_index(index: Any) -> Any:
     if isinstance(index, faiss.IndexIVFFlat):
         return _AllLists(index)
     raise NotImplementedError
+
+
+def without_rows(index: Any, rows: Sequence[int]) -> Any:
+    """Return an index of FAISS that ranks all vectors but these, under the same numbers.
+
+    Raises:
+        NotImplementedError: the index is not flat, or gives its vectors other numbers.
+    """
+    if type(index).__name__ not in _FLAT:
+        raise NotImplementedError
+    return _Without(index, rows)
+
+
+class _Without:
+    """A flat index without some of its vectors."""
+
+    def __init__(self, index: Any, rows: Sequence[int]) -> None:
+        import faiss
+
+        self._index = index
+        self.ntotal = index.ntotal - len(rows)
+        left_out: Any = faiss.IDSelectorBatch(np.array(rows, np.int64))
+        parameters: Any = faiss.SearchParameters  # its stubs know no arguments
+        self._kept = parameters(sel=faiss.IDSelectorNot(left_out))
+
+    def search(self, vectors: Any, k: int) -> Any:
+        return self._index.search(vectors, k, params=self._kept)
 
 
 class _AllLists:
@@ -252,6 +285,7 @@ def postgres_texts(values: Sequence[Any]) -> list[str]:
     ]
 
 
+@lru_cache
 def count_approximate_indexes(schema: str | None, table: str) -> Any:
     """Return a scalar subquery for the number of indexes that may rank vectors approximately."""
     import sqlalchemy

@@ -9,6 +9,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Final, Literal, TypeAlias, get_args
 
 from longrag.calls import Fetch, Flow, HasOther, ListChunks, Search, ask
@@ -108,9 +109,12 @@ def retrieve_from_store(query: Search, *, on_short: OnShort = "warn") -> Flow[li
     found = []
     for unit_id, hits in ranking.seen.items():
         unit, complete = whole.get(unit_id), True
-        if unit is None:
-            unit, complete = _put_together(unit_id, [hit for _, hit in hits], listed)
-        placed = [(rank, place(hit.chunk, unit), hit.score) for rank, hit in hits]
+        if unit is not None:
+            made = _Made(unit)
+        else:
+            made, complete = _put_together(unit_id, [hit for _, hit in hits], listed)
+        unit = made.unit
+        placed = [(rank, made.place(hit.chunk), hit.score) for rank, hit in hits]
         found.append(
             RetrievedUnit(
                 unit,
@@ -279,13 +283,33 @@ def _search_units(unit_ids: Sequence[str]) -> Flow[Listed]:
     return Listed(chunks, complete)
 
 
-def _put_together(unit_id: str, hits: Sequence[Hit], listed: Listed) -> tuple[LongUnit, bool]:
+def _put_together(unit_id: str, hits: Sequence[Hit], listed: Listed) -> tuple[_Made, bool]:
     """Make a unit of its chunks; False when these are not known to be all."""
     chunks = {chunk.id: chunk for chunk in listed.chunks.get(unit_id, ())}
     # A listing that lacks a chunk which the ranking has is of another state of the store.
     complete = listed.complete and all(hit.chunk.id in chunks for hit in hits)
-    chunks = {hit.chunk.id: hit.chunk for hit in hits} | chunks
-    return unit_of_chunks(unit_id, chunks.values()), complete
+    # In the order of the listing, which is that of other questions, too.
+    chunks |= {hit.chunk.id: hit.chunk for hit in hits if hit.chunk.id not in chunks}
+    return _join(unit_id, tuple(chunks.values())), complete
+
+
+@dataclass(frozen=True, slots=True)
+class _Made:
+    """A unit, and where the chunks that were found so far are in it."""
+
+    unit: LongUnit
+    placed: dict[Chunk, Chunk] = field(default_factory=dict)
+
+    def place(self, chunk: Chunk) -> Chunk:
+        if chunk not in self.placed:
+            self.placed[chunk] = place(chunk, self.unit)
+        return self.placed[chunk]
+
+
+@lru_cache(maxsize=1 << 10)
+def _join(unit_id: str, chunks: tuple[Chunk, ...]) -> _Made:
+    """Put a unit together; it is kept for other questions that find the same chunks."""
+    return _Made(unit_of_chunks(unit_id, chunks))
 
 
 def _tell_short(found: int, asked: int, on_short: OnShort) -> None:

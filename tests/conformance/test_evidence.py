@@ -7,7 +7,6 @@ import pytest
 from langchain_core.documents import Document as LangChainDocument
 from llama_index.core import Document as LlamaDocument
 from llama_index.core.schema import QueryBundle
-from pydantic import ValidationError
 
 import langchain_longrag
 import llama_index_longrag
@@ -141,7 +140,7 @@ def test_settings_out_of_range_or_unknown_are_refused():
         index.as_retriever(retriever_mode="evidence", hits=1)
     with pytest.raises(InvalidParameterError, match="retriever_mode must be one of"):
         index.as_retriever(retriever_mode="magic")
-    with pytest.raises(ValidationError, match="hits"):
+    with pytest.raises(InvalidParameterError, match="hits"):
         langchain_longrag.EvidenceRetriever(index=langchain_index_of(PAGES), hits=1)
 
 

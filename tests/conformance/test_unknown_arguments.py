@@ -234,6 +234,7 @@ ANY_NAME = {
     "Runnable": "what wraps a runnable, or ends in its invoke and stream",
     "RunnableSerializable": "the arguments are the fields that can be configured",
     "BaseChatModel": "what wraps a model, or ends in its invoke and stream",
+    "QuotesOnly": "tools and schemas are refused, whatever is given with them",
     "ExtractiveChatModel": "it takes the place of any model, with the arguments of any model",
 }
 

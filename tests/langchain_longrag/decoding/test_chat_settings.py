@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 from langchain_core.caches import InMemoryCache
 from langchain_core.documents import Document
-from pydantic import ValidationError
 
 from langchain_longrag import ChatRiches
 from langchain_longrag.models.identity import llm_identity
@@ -111,7 +110,7 @@ def test_settings_out_of_range_are_refused_at_making(setting, match):
 def test_unknown_settings_are_refused():
     with pytest.raises(TypeError, match="beams"):
         chat(beams=3)
-    with pytest.raises(ValidationError, match="beams"):
+    with pytest.raises(InvalidParameterError, match="beams"):
         ChatRiches(decoder=chat().decoder, beams=3)
     with pytest.raises(InvalidParameterError, match="top_p"):
         chat().invoke(QUESTION, top_p=0.5)

@@ -15,7 +15,6 @@ from langchain_core.language_models import FakeListChatModel, GenericFakeChatMod
 from langchain_core.messages import AIMessage, ToolMessage
 from langchain_core.runnables import ConfigurableField
 from langchain_core.tools import create_retriever_tool
-from pydantic import ValidationError
 
 from langchain_longrag import (
     ChatRiches,
@@ -197,7 +196,7 @@ def test_other_settings_out_of_range_are_refused():
             retriever(prompt=prompt)
     with pytest.raises(TypeError, match="top_k"):
         retriever(top_k=3)
-    with pytest.raises(ValidationError, match="top_k"):
+    with pytest.raises(InvalidParameterError, match="top_k"):
         RichesRetriever(decoder=retriever().decoder, documents=PAGES, top_k=3)
     with pytest.raises(InvalidParameterError, match="TransformersLanguageModel"):
         RichesRetriever.from_documents(PAGES, language_model=FakeListChatModel(responses=["x"]))

@@ -6,10 +6,13 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from langchain.agents import create_agent
+from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import HumanMessage, SystemMessage
 from langchain_core.vectorstores import InMemoryVectorStore
 
-from langchain_longrag import ExtractiveChatModel, LocalEmbeddings
+from langchain_longrag import ChatRiches, ExtractiveChatModel, LocalEmbeddings
+from longrag.errors import UnsupportedError
 from longrag.models.embedder import LsaEmbedder
 from longrag.models.tokens import count_tokens
 from longrag.synthesis.extractive import answer_prompt
@@ -45,9 +48,36 @@ async def test_all_messages_are_read_as_one_prompt():
     assert await text_of(messages) == await text_of(PROMPT)
 
 
-async def test_it_is_silent_when_there_is_nothing_to_quote():
-    assert await text_of("Hello") == ""
-    assert await text_of("") == ""
+async def test_it_says_what_it_does_where_there_is_nothing_to_quote():
+    for said in ("Hello", "", [("human", "hello"), ("ai", "hi"), ("human", "Who are you?")]):
+        assert "I only quote documents" in await text_of(said)
+    assert await text_of("Hello", stop=["!"]) == "Hello"
+
+
+async def test_it_is_silent_where_the_documents_hold_too_little_of_the_question():
+    other = PROMPT.partition("<question>")[0] + "<question>\nWho paints otters?\n</question>"
+    assert await text_of(other) == ""
+    assert await text_of(f"Context: {PROMPT[10:120] * 3}\nQuestion: Who paints otters?") == ""
+
+
+def search(query: str) -> str:
+    """Search for something."""
+    return query
+
+
+@pytest.mark.parametrize("kind", [ExtractiveChatModel, ChatRiches])
+def test_tools_and_schemas_are_refused_with_what_to_use(kind):
+    # LangChain tells by its methods whether a class of models has tools.
+    assert kind.bind_tools is BaseChatModel.bind_tools
+    assert kind.with_structured_output is BaseChatModel.with_structured_output
+    model = kind.model_construct()
+    told = f"{kind.__name__} only quotes.*create_longrag_tool"
+    with pytest.raises(UnsupportedError, match=told):
+        model.bind_tools([search])
+    with pytest.raises(UnsupportedError, match=told):
+        create_agent(model, [search]).invoke({"messages": [("user", "hello")]})
+    with pytest.raises(NotImplementedError, match="cannot fill in a schema"):
+        model.with_structured_output({"title": "Answer", "type": "object"})
 
 
 async def test_stop_words_end_the_answer_before_the_first_of_them():
@@ -76,11 +106,6 @@ async def test_it_names_itself_extractive_everywhere():
     assert model._get_ls_params()["ls_model_name"] == "extractive"
     assert model._get_ls_params()["ls_provider"] == "longrag"
     assert model._llm_type == "extractive"
-
-
-def test_it_claims_no_tools():
-    with pytest.raises(NotImplementedError):
-        ExtractiveChatModel().bind_tools([])
 
 
 TEXTS = ["old harbour", "new railway", "old railway", "harbour crane", "crane and boat"]

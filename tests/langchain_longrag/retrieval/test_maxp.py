@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 from langchain_core.documents import Document
 from langchain_core.runnables import ConfigurableField
-from pydantic import ValidationError
 
 from langchain_longrag import LongUnitTransformer, MaxPRetriever
 from longrag.errors import (
@@ -101,13 +100,13 @@ async def test_batches_give_what_single_calls_give(embedding):
 
 @pytest.mark.parametrize("name", ["top_k", "similarity_top_k", "retriever", "unitkey"])
 def test_unknown_settings_are_refused(name, embedding):
-    with pytest.raises(ValidationError, match=name):
+    with pytest.raises(InvalidParameterError, match=name):
         MaxPRetriever(documents=greedy(3), embedding=embedding, **{name: 3})
 
 
 def test_unknown_arguments_of_a_call_are_refused(embedding):
     retriever = MaxPRetriever(documents=greedy(3), embedding=embedding)
-    with pytest.raises(TypeError, match="top_k"):
+    with pytest.raises(InvalidParameterError, match="top_k"):
         retriever.invoke(QUERY, top_k=3)
 
 

@@ -139,7 +139,7 @@ def test_what_cannot_be_filtered_is_refused():
         with pytest.raises(InvalidParameterError, match="search_kwargs"):
             MaxPRetriever(vectorstore=store, filter=wanted)
         with pytest.raises(InvalidParameterError, match="search_kwargs"):
-            MaxPRetriever(vectorstore=store).invoke("otters", filter=wanted)
+            MaxPRetriever(vectorstore=store).invoke("otters", filters=wanted)
     with pytest.raises(InvalidParameterError, match="filter"):
         made(filter=3)
     with pytest.raises(InvalidParameterError, match="returned a str"):

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from langchain_core.documents import Document
+from langchain_core.embeddings import Embeddings
 
 from langchain_longrag import MaxPRetriever
 from tests.fakes.langchain import HashEmbeddings
 
-pytest.importorskip("langchain_community")
+pytest.importorskip("langchain_community", reason="run by `make stores`")
 faiss = pytest.importorskip("faiss")
 
 WIDTH = len(HashEmbeddings().embed_query("q"))
@@ -68,3 +71,63 @@ def test_a_row_is_read_once_for_many_questions():
     reads.clear()
     retriever.invoke("old harbour 4")
     assert len(reads) <= 4 + len(own) + 2 + 2
+
+
+class Numbers(Embeddings):
+    """Texts that are numbers, near to one another as the numbers are."""
+
+    def embed_documents(self, texts):
+        return [self.embed_query(text) for text in texts]
+
+    def embed_query(self, text):
+        angle = float(text) / 1000
+        return [math.cos(angle), math.sin(angle)]
+
+
+@pytest.mark.parametrize("kind", ["IndexFlatIP", "IndexFlatL2"])
+@pytest.mark.parametrize("only_even", [False, True])
+@settings(max_examples=25, deadline=None)
+@given(
+    units=st.lists(
+        st.sampled_from(["near", "b", "c", 3, ("a", "tuple")]), min_size=1, max_size=120
+    ),
+    k=st.integers(1, 5),
+)
+def test_a_unit_that_holds_the_nearest_rows_hides_no_other(kind, only_even, units, k):
+    from langchain_community.docstore.in_memory import InMemoryDocstore
+    from langchain_community.vectorstores import FAISS
+
+    store = FAISS(Numbers(), getattr(faiss, kind)(2), InMemoryDocstore(), {})
+    # The first hundred are nearest to the question, and all of one unit.
+    named = ["near"] * 100 + units
+    rows = [
+        Document(
+            str(n),
+            id=f"r{n}",
+            metadata={"unit_id": unit, "doc_id": f"d{n}", "start_index": 0, "even": n % 2 == 0},
+        )
+        for n, unit in enumerate(named)
+    ]
+    store.add_documents(rows)
+    own = {"filter": {"even": True}} if only_even else {}
+    found = MaxPRetriever(vectorstore=store, k=k, search_kwargs=own, on_short="raise").invoke("0")
+    best: dict[str, list[str]] = {}
+    for row in rows:
+        if row.metadata["even"] or not only_even:
+            best.setdefault(str(row.metadata["unit_id"]), []).append(row.page_content)
+    assert [one.id for one in found] == list(best)[:k]
+    for one in found:
+        assert sorted(one.page_content.split("\n\n")) == sorted(best[one.id])
+
+
+def test_a_row_that_is_changed_in_place_is_read_again():
+    store = empty_store()
+    store.add_documents([row(n) for n in range(10)])
+    retriever = MaxPRetriever(vectorstore=store, k=1)
+    (before,) = retriever.invoke("old harbour 3")
+    stored = store.docstore.search(before.metadata["doc_ids"][0].replace("d", "r"))
+    stored.page_content, stored.metadata["colour"] = "new pier", "red"
+    (after,) = retriever.invoke("old harbour 3")
+    assert after.id == before.id
+    assert "new pier" in after.page_content
+    assert after.page_content != before.page_content
