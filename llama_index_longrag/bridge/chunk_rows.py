@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 from llama_index.core.schema import NodeRelationship, RelatedNodeInfo, TextNode
@@ -20,6 +21,19 @@ from longrag.types import Chunk, Document
 # As many rows as one call of a store adds, and as many ids as one asks for.
 _BATCH = 2048
 _ASKED = 500
+
+
+class Row(NamedTuple):
+    """A chunk, its document, and its vector as the embedder gave it."""
+
+    chunk: Chunk
+    document: Document
+    vector: Vector
+
+    def is_in(self, stored: Mapping[str, Row]) -> bool:
+        """Whether this very version of the document, and this vector, are stored."""
+        other = stored.get(self.chunk.id)
+        return other is not None and other.document is self.document and other.vector is self.vector
 
 
 class ChunkRows:
@@ -64,8 +78,7 @@ class ChunkRows:
     def replace(
         self,
         gone: Iterable[str],
-        new: Mapping[str, tuple[Chunk, Vector]],
-        documents: Mapping[str, Document],
+        new: Mapping[str, Row],
     ) -> None:
         """Take chunks out and put others in.
 
@@ -78,19 +91,19 @@ class ChunkRows:
         stale = sorted({*gone, *new}) if self._kind.is_made(self._store) else []
         for batch in iter_batch(stale, _ASKED):
             self._kind.delete_nodes(self._store, batch)
-        for pairs in iter_batch(list(new.values()), _BATCH):
-            self._store.add([_to_row(c, vector, documents[c.doc_id]) for c, vector in pairs])
+        for rows in iter_batch(list(new.values()), _BATCH):
+            self._store.add([_to_node(row) for row in rows])
         if new and not self._checked:
             self.read([next(iter(new))])
             self._checked = True
 
 
-def _to_row(chunk: Chunk, vector: Vector, document: Document) -> TextNode:
-    source = node_of(document)
+def _to_node(row: Row) -> TextNode:
+    chunk, source = row.chunk, node_of(row.document)
     return TextNode(
         id_=chunk.id,
         text=chunk.text,
-        embedding=vector.tolist(),
+        embedding=row.vector.tolist(),
         metadata={k: v for k, v in source.metadata.items() if isinstance(v, str | int | float)},
         relationships={
             NodeRelationship.SOURCE: RelatedNodeInfo(node_id=source.ref_doc_id or source.node_id)

@@ -17,6 +17,7 @@ from typing import Any
 
 from llama_index.core.schema import (
     BaseNode,
+    ImageNode,
     IndexNode,
     MetadataMode,
     NodeRelationship,
@@ -269,10 +270,6 @@ class UnitNames:
             StoreError: the node names no unit under the key, or one whose text another unit has.
         """
         value = _unit_value(node, self._unit_key)
-        if value is None and isinstance(node, IndexNode):
-            # It stands for something else, and so for itself among the units.
-            value = node.node_id
-            self._in_no_metadata.add(value)
         if value is None:
             raise StoreError(
                 f"node {node.node_id} names no unit under {self._unit_key!r}: parse with"
@@ -280,7 +277,8 @@ class UnitNames:
                 " unit_key='ref_doc_id'"
             )
         unit_id = str(value)
-        if self._unit_key != "ref_doc_id" and self._unit_key not in node.metadata:
+        by_source = self._unit_key == "ref_doc_id"
+        if not (node.ref_doc_id == value if by_source else self._unit_key in node.metadata):
             self._in_no_metadata.add(unit_id)
         known = self._values.setdefault(unit_id, value)
         if known != value:
@@ -308,10 +306,18 @@ class UnitNames:
 
 
 def _unit_value(node: BaseNode, unit_key: str) -> Any:
-    value = node.ref_doc_id if unit_key == "ref_doc_id" else node.metadata.get(unit_key)
+    """Return the name of a node's unit; None where it names none.
+
+    An index node stands for something else, and so for itself among the units. Where units are
+    documents, so does a node without a source, which is itself the document.
+    """
+    if unit_key == "ref_doc_id":
+        source = None if isinstance(node, IndexNode) else node.ref_doc_id
+        return source or node.node_id
+    value = node.metadata.get(unit_key)
     if value is None and unit_key == "unit_id":
         value = parent_id(node)
-    return value
+    return node.node_id if value is None and isinstance(node, IndexNode) else value
 
 
 def unit_of(node: BaseNode, unit_key: str) -> str | None:
@@ -425,32 +431,32 @@ def to_result(
     found: RetrievedUnit,
     known: Sequence[BaseNode] = (),
     *,
-    reference: IndexNode | None = None,
+    itself: TextNode | None = None,
     unproven: Collection[str] = (),
 ) -> NodeWithScore:
     """Convert a retrieved unit with what is known of it: its node, or else those of its chunks.
 
     The metadata on which these agree is kept, and the SOURCE. Where the text is one stretch of that
-    document, its characters there are the node's. With the ``reference`` that the unit is, it
-    becomes an index node, which the framework follows. ``unproven`` are documents that only
-    metadata name.
+    document, its characters there are the node's. A unit that is one node ``itself`` stays of its
+    class: an index node, which the framework follows, or an image. ``unproven`` are documents that
+    only metadata name.
     """
     node_fields = shared_fields(known or [TextNode()])
     node_fields |= _place_in_source(found.unit, known, unproven)
     node_fields["metadata"] |= result_record(found, unproven)
     node_fields |= {"id_": found.unit.id, "text": found.unit.text}
     exclude_metadata(node_fields, [*UNIT_KEYS, *RESULT_KEYS])
-    node: TextNode
-    if reference is None:
-        node = RetrievedUnitNode(**node_fields)
-    else:
-        node = IndexNode(**node_fields, index_id=reference.index_id, obj=reference.obj)
-    return NodeWithScore(node=node, score=found.score)
+    if itself is None:
+        return NodeWithScore(node=RetrievedUnitNode(**node_fields), score=found.score)
+    return NodeWithScore(
+        node=itself.model_copy(update={"embedding": None, **node_fields}), score=found.score
+    )
 
 
-def reference_of(nodes: Sequence[BaseNode]) -> IndexNode | None:
-    """Return the index node that all of a unit is, if it is one."""
-    return nodes[0] if len(nodes) == 1 and isinstance(nodes[0], IndexNode) else None
+def unit_itself(nodes: Sequence[BaseNode]) -> TextNode | None:
+    """Return the index node or the image that all of a unit is, if it is one."""
+    only = nodes[0] if len(nodes) == 1 else None
+    return only if isinstance(only, IndexNode | ImageNode) else None
 
 
 def _place_in_source(

@@ -13,7 +13,7 @@ from typing import Any, Final
 from llama_index.core.base.llms.types import ChatMessage
 from llama_index.core.prompts import ChatPromptTemplate, PromptTemplate
 from llama_index.core.prompts.prompt_type import PromptType
-from pydantic import BeforeValidator, ValidationError, ValidationInfo
+from pydantic import BeforeValidator, ValidationError, ValidationInfo, WithJsonSchema
 
 from longrag.errors import InvalidParameterError
 
@@ -80,6 +80,9 @@ def _refuse_written(value: Any, info: ValidationInfo) -> Any:
 
 LIVE: Final = BeforeValidator(_refuse_written)
 """Marks a setting that is an object, of which ``to_dict`` writes down no more than an identity."""
+
+AS_TEXT: Final = WithJsonSchema({"type": "string"})
+"""Describes in a JSON schema a setting that is an object: pydantic knows no schema for it."""
 
 
 def read_template(value: Any, info: ValidationInfo) -> Any:

@@ -10,9 +10,10 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from math import isfinite, isnan
 from typing import Any, Final
 
-from llama_index.core.schema import BaseNode
+from llama_index.core.schema import BaseNode, NodeWithScore
 from llama_index.core.vector_stores.simple import SimpleVectorStore
 from llama_index.core.vector_stores.types import (
     BasePydanticVectorStore,
@@ -76,7 +77,30 @@ def _rank_simple(query: StoreQuery) -> Call:
         named = list(own if asked is None else asked)
         kept = [node_id for node_id in named if node_id not in others]
         query = query.having(node_ids=kept)
-    return rank_rows(query)
+    call = rank_rows(query)
+    return replace(call, then=lambda rows: _rank_comparable(query, call.then(rows)))
+
+
+def _rank_comparable(query: StoreQuery, rows: list[NodeWithScore]) -> list[NodeWithScore]:
+    """Rank again where a vector without a direction has spoilt the ranking.
+
+    The store's cosine of a vector of zeros is no number, which comes before all numbers. Such a
+    row, and one whose vector is not finite, is like no other: its score is zero, as in memory.
+    """
+    if not any(row.score is not None and isnan(row.score) for row in rows):
+        return rows
+    vectors, asked = query.store.data.embedding_dict, query.settings.node_ids
+    ids = [id_ for id_ in (vectors if asked is None else asked) if id_ in vectors]
+    has_direction = {id_ for id_ in ids if any(vectors[id_]) and isfinite(sum(vectors[id_]))}
+    if not any(query.vector or ()):
+        has_direction = set()
+    ranked: list[NodeWithScore] = rank_rows(query.having(node_ids=sorted(has_direction))).make()
+    others = [id_ for id_ in ids if id_ not in has_direction]
+    ranked += [
+        NodeWithScore(node=row.node, score=0.0)
+        for row in rank_rows(query.having(node_ids=others)).make()
+    ]
+    return sorted(ranked, key=lambda row: -(row.score or 0.0))[: query.top_k]
 
 
 def _list_simple(query: StoreQuery, limit: int | None) -> Call:

@@ -10,7 +10,7 @@ from functools import partial
 from itertools import chain
 from typing import Any
 
-from llama_index.core.schema import BaseNode, NodeWithScore
+from llama_index.core.schema import BaseNode, IndexNode, NodeWithScore
 from llama_index.core.storage.docstore.types import BaseDocumentStore
 
 from llama_index_longrag.bridge.nodes import (
@@ -139,6 +139,8 @@ class StoredUnits:
         }
         for unit_id, node_ids in known.items():
             own = [found[node_id] for node_id in node_ids if node_id in found]
+            # An index node is a unit by itself, whatever it was made from.
+            own = [n for n in own if not isinstance(n, IndexNode) or self._names.of(n) == unit_id]
             # Parents hold their children's text, and alone know its place in the document.
             pieces = [node for node in own if parent_id(node) is None] or own
             if pieces and not any(self._names.contradicts(node, unit_id) for node in own):

@@ -26,6 +26,7 @@ from llama_index.core.llms.callbacks import llm_chat_callback, llm_completion_ca
 from llama_index.core.llms.custom import CustomLLM
 from llama_index.core.schema import BaseNode, NodeWithScore
 
+from llama_index_longrag.bridge.settings import AS_TEXT
 from llama_index_longrag.decoding.candidates import (
     afind_candidates,
     find_candidates,
@@ -108,7 +109,7 @@ class RichesLLM(CustomLLM):
 
     model_config = ConfigDict(extra="forbid")
 
-    decoder: Annotated[RichesDecoder, PlainSerializer(decoder_settings)]
+    decoder: Annotated[RichesDecoder, PlainSerializer(decoder_settings), AS_TEXT]
     title_key: str = "title"
     context_window: int | None = None
     empty_response: str = EMPTY_ANSWER

@@ -28,11 +28,11 @@ from llama_index_longrag.decoding.citations import (
 from llama_index_longrag.decoding.keys import build
 from llama_index_longrag.decoding.llm import RichesLLM
 from llama_index_longrag.decoding.streams import (
-    AsyncTracedStreamingResponse,
     AsyncTokens,
+    AsyncTracedStreamingResponse,
     ReadAnswer,
-    TracedStreamingResponse,
     Tokens,
+    TracedStreamingResponse,
     empty_async_stream,
     empty_stream,
 )

@@ -37,10 +37,10 @@ from llama_index_longrag.bridge.passages import to_passages
 from llama_index_longrag.bridge.stores import token_counter
 from llama_index_longrag.decoding.citations import PASSAGE_KEYS, add_quote
 from llama_index_longrag.decoding.streams import (
-    AsyncTracedStreamingResponse,
     AsyncTokens,
-    TracedStreamingResponse,
+    AsyncTracedStreamingResponse,
     Tokens,
+    TracedStreamingResponse,
 )
 from longrag.errors import InvalidParameterError
 from longrag.generation import Delta, Generation

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor
 from functools import partial
-from inspect import signature
 from typing import Any, TypeVar
 
 from llama_index.core.base.base_query_engine import BaseQueryEngine
@@ -20,11 +19,11 @@ from llama_index.core.settings import Settings
 from llama_index.core.storage.storage_context import StorageContext
 
 from llama_index_longrag.bridge.answering import ModelAnswers
-from llama_index_longrag.bridge.chunk_rows import ChunkRows
+from llama_index_longrag.bridge.chunk_rows import ChunkRows, Row
 from llama_index_longrag.bridge.documents import decode_document, embedded_text, encode_document
 from llama_index_longrag.bridge.stores import token_counter
 from llama_index_longrag.indices.retriever_settings import retriever_settings
-from llama_index_longrag.indices.stored import doc_ids, register_class
+from llama_index_longrag.indices.stored import check_open_settings, register_class
 from llama_index_longrag.indices.struct import LongRAGStruct, unit_settings, vector_store_of
 from llama_index_longrag.indices.updatable import UpdatableIndex
 from llama_index_longrag.retrieval.maxp import MaxPRetriever
@@ -32,10 +31,12 @@ from llama_index_longrag.retrieval.order import EvidenceRetriever, LongRAGRetrie
 from llama_index_longrag.synthesis.two_turn import TwoTurnSynthesizer
 from longrag import explorer
 from longrag.calls import Flow, arun, run
-from longrag.errors import InvalidParameterError, check_arguments
+from longrag.errors import InvalidParameterError
 from longrag.indexing.database import IndexDatabase
 from longrag.indices.corpus import CorpusIndex
 from longrag.indices.corpus_database import DatabaseCorpus
+from longrag.indices.corpus_records import name_of
+from longrag.indices.corpus_state import UnitGroup
 from longrag.ingestion.builder import UnitBuilder
 from longrag.ingestion.links import LinkExtractor
 from longrag.ingestion.resolving import LinkReport, LinkRule
@@ -169,8 +170,10 @@ class LongRAGIndex(UpdatableIndex[LongRAGStruct]):
         storage_context = storage_context or StorageContext.from_defaults()
         store = vector_store_of(storage_context, saved=index_struct is not None)
         self._rows = ChunkRows(store)
-        # What the vector store holds of each chunk.
-        self._stored: dict[str, tuple[Document, Vector]] = {}
+        # What the vector store holds: rows by the ids of their chunks, and the groups they make up;
+        # None where it lacks some.
+        self._stored: dict[str, Row] = {}
+        self._stored_in: frozenset[UnitGroup] | None = frozenset()
         super().__init__(
             self.corpus,
             title_key=self._settings["title_key"],
@@ -224,7 +227,7 @@ class LongRAGIndex(UpdatableIndex[LongRAGStruct]):
             DatabaseTimeoutError: it did not answer in time.
             MissingExtraError: the extra ``database`` is not installed.
         """
-        check_arguments("open", settings, signature(cls).parameters)
+        check_open_settings(cls, settings)
         return cls._open(
             IndexDatabase(
                 database,
@@ -321,40 +324,39 @@ class LongRAGIndex(UpdatableIndex[LongRAGStruct]):
     def _new_struct(self) -> LongRAGStruct:
         return LongRAGStruct(settings=self._settings)
 
-    def _record(self, struct: LongRAGStruct) -> None:
-        struct.documents = doc_ids(self.corpus.documents)
-        if not self.corpus.in_database:
-            self._store_vectors(struct)
-
     def _announce_rows(self, struct: LongRAGStruct) -> None:
-        gone, new = self._changed_rows(self.corpus.vectors()[1])
+        gone, new = self._changed_rows(self.corpus.groups)
         struct.changing_rows = sorted({*struct.changing_rows, *gone, *new})
 
     def _forget_announced(self) -> None:
         self._index_struct.changing_rows = []
         super()._forget_announced()
 
-    def _changed_rows(
-        self, rows: Mapping[str, tuple[Chunk, Vector]]
-    ) -> tuple[set[str], dict[str, tuple[Chunk, Vector]]]:
+    def _changed_rows(self, groups: Sequence[UnitGroup]) -> tuple[set[str], dict[str, Row]]:
         """Return the chunks that are gone, and those whose rows are not what they must be."""
-        documents = self.corpus.documents
-        new = {
-            id_: (chunk, vector)
-            for id_, (chunk, vector) in rows.items()
-            # New metadata makes another row, and often another vector, though not another chunk.
-            if not _is_stored(self._stored.get(id_), documents[chunk.doc_id], vector)
-        }
-        return self._stored.keys() - rows.keys(), new
+        known = self._stored_in
+        rows = {row.chunk.id: row for row in _rows(g for g in groups if g not in (known or ()))}
+        before = (
+            set(self._stored)
+            if known is None
+            else {chunk.id for g in known.difference(groups) for chunk in g.written[1]}
+        )
+        # New metadata makes another row, and often another vector, though not another chunk.
+        new = {id_: row for id_, row in rows.items() if not row.is_in(self._stored)}
+        return (before & self._stored.keys()) - rows.keys(), new
 
-    def _store_vectors(self, struct: LongRAGStruct) -> None:
+    def _record(self, struct: LongRAGStruct) -> None:
         """Make the vector store hold the chunks there are, and no others of ours."""
-        struct.units, rows = self.corpus.vectors()
-        documents = self.corpus.documents
-        gone, new = self._changed_rows(rows)
-        left = set(struct.changing_rows) - rows.keys()
-        self._rows.replace(gone | left, new, documents)
-        self._stored = {id_: (documents[c.doc_id], vector) for id_, (c, vector) in rows.items()}
+        groups = self.corpus.groups
+        struct.units = name_of(unit for group in groups for unit in group.written[0])
+        gone, new = self._changed_rows(groups)
+        # A change that was cut short may have left rows of chunks that are not there any more.
+        left = {id_ for id_ in struct.changing_rows if id_ not in self._stored}
+        self._rows.replace(gone | (left - new.keys()), new)
+        for id_ in gone:
+            self._stored.pop(id_, None)
+        self._stored.update(new)
+        self._stored_in = frozenset(groups)
 
     def _restore(self, struct: LongRAGStruct, documents: Sequence[Document]) -> None:
         found: dict[str, Vector] = {}
@@ -368,12 +370,10 @@ class LongRAGIndex(UpdatableIndex[LongRAGStruct]):
 
         units = None if struct.changing or struct.deleting else struct.units
         self._run(self.corpus.restore(documents, vectors_of, units=units))
-        restored = self.corpus.documents
-        self._stored = {
-            id_: (restored[chunk.doc_id], vector)
-            for id_, (chunk, vector) in self.corpus.vectors()[1].items()
-            if id_ in found
-        }
+        groups = self.corpus.groups
+        self._stored = {row.chunk.id: row for row in _rows(groups) if row.chunk.id in found}
+        n_chunks = sum(group.n_chunks for group in groups)
+        self._stored_in = frozenset(groups) if len(self._stored) == n_chunks else None
 
     def _run(self, flow: Flow[T]) -> T:
         return run(flow, ModelAnswers(embed_model=self._embed_model).answer)
@@ -382,8 +382,11 @@ class LongRAGIndex(UpdatableIndex[LongRAGStruct]):
         return await arun(flow, ModelAnswers(embed_model=self._embed_model).aanswer)
 
 
-def _is_stored(stored: tuple[Document, Vector] | None, document: Document, vector: Vector) -> bool:
-    return stored is not None and stored[0] is document and stored[1] is vector
+def _rows(groups: Iterable[UnitGroup]) -> Iterator[Row]:
+    for group in groups:
+        documents = {page.id: page.document for page in group.pages}
+        for chunk, vector in group.rows():
+            yield Row(chunk, documents[chunk.doc_id], vector)
 
 
 def _open_corpus(

@@ -8,7 +8,6 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import replace
 from functools import partial
-from inspect import signature
 from typing import Any, TypeVar
 
 from llama_index.core.base.base_retriever import BaseRetriever
@@ -35,7 +34,7 @@ from llama_index_longrag.bridge.tree_nodes import TreeStore
 from llama_index_longrag.indices.raptor_settings import GIVEN, TreeSettings
 from llama_index_longrag.indices.raptor_struct import RaptorStruct
 from llama_index_longrag.indices.retriever_settings import retriever_settings
-from llama_index_longrag.indices.stored import doc_ids, register_class
+from llama_index_longrag.indices.stored import check_open_settings, register_class
 from llama_index_longrag.indices.tree_runner import TreeRunner
 from llama_index_longrag.indices.updatable import UpdatableIndex
 from llama_index_longrag.retrieval.raptor import Mode, RaptorRetriever
@@ -302,7 +301,7 @@ class RaptorIndex(UpdatableIndex[RaptorStruct]):
             DatabaseTimeoutError: it did not answer in time.
             MissingExtraError: the extra ``database`` is not installed.
         """
-        check_arguments("open", settings, signature(cls).parameters)
+        check_open_settings(cls, settings)
         opened = IndexDatabase(
             database, name=name, kind=_IN_DATABASE, timeout=timeout, read_only=read_only
         )
@@ -426,11 +425,7 @@ class RaptorIndex(UpdatableIndex[RaptorStruct]):
 
     def _record(self, struct: RaptorStruct) -> None:
         documents, tree = self._trees.snapshot()
-        if self._trees.in_database:
-            struct.documents = doc_ids(documents)
-            return
         self._rows.sync(tree, documents, shared=self._nodes_of_others(struct))
-        struct.documents = doc_ids(documents)
         struct.put(tree)
 
     def _nodes_of_others(self, struct: RaptorStruct) -> set[str]:

@@ -7,13 +7,13 @@ from abc import abstractmethod
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from inspect import signature
 from typing import Any, Protocol, TypeVar, cast
 
 from llama_index.core.callbacks.base import CallbackManager
 from llama_index.core.data_structs.data_structs import IndexStruct
 from llama_index.core.data_structs.registry import INDEX_STRUCT_TYPE_TO_INDEX_STRUCT_CLASS
 from llama_index.core.indices.base import BaseIndex
-from llama_index.core.indices.loading import load_index_from_storage
 from llama_index.core.indices.registry import INDEX_STRUCT_TYPE_TO_INDEX_CLASS
 from llama_index.core.schema import BaseNode, IndexNode, TransformComponent
 from llama_index.core.storage.docstore.keyval_docstore import KVDocumentStore
@@ -25,6 +25,7 @@ from llama_index_longrag.bridge.documents import (
     WholeDocuments,
     copy_node,
     core_documents,
+    document_id,
     node_of,
 )
 from llama_index_longrag.indices.folders import (
@@ -33,6 +34,7 @@ from llama_index_longrag.indices.folders import (
     read_folder,
     write_folder,
 )
+from llama_index_longrag.indices.searched import SearchedIndex
 from llama_index_longrag.indices.struct import VersionedStruct
 from longrag.calls import Flow
 from longrag.errors import (
@@ -40,7 +42,9 @@ from longrag.errors import (
     InvalidDocumentError,
     InvalidParameterError,
     StaleIndexError,
+    check_arguments,
 )
+from longrag.indices.corpus_state import differing
 from longrag.ingestion.chunking import check_size
 from longrag.locks import Lock
 from longrag.types import Document
@@ -93,8 +97,11 @@ class StoredIndex(BaseIndex[S]):
         self._use_async = use_async
         self._corpus = corpus
         self._title_key = title_key
-        # The documents that the stores hold, by id.
+        # The documents that the stores hold, by id, and what was derived from them.
         self._stored_documents: Mapping[str, Document] = {}
+        self._stored_derived: object = None
+        # Whether a change may be stored in part.
+        self._is_unsure = bool(index_struct and (index_struct.changing or index_struct.deleting))
         # The versions of documents that this index has put in, by the ids of the documents.
         self._hashes: dict[str, str] = {}
         # Threads may change the index beside each other; the stores take one change at a time.
@@ -127,7 +134,10 @@ class StoredIndex(BaseIndex[S]):
 
     @abstractmethod
     def _record(self, struct: S) -> None:
-        """Write into the struct and the vector store what was derived from the documents."""
+        """Write into the struct and the vector store what was derived from the documents.
+
+        It is not called of an index in a database.
+        """
 
     @abstractmethod
     def _new_struct(self) -> S:
@@ -153,14 +163,18 @@ class StoredIndex(BaseIndex[S]):
         storage_context, saved = read_folder(persist_dir, vector_store)
         if "index_id" not in kwargs and len(saved) != 1:
             raise IndexFormatError(f"{persist_dir!r} holds {len(saved)} indexes: pass index_id")
-        if "index_id" in kwargs and kwargs["index_id"] not in [one.index_id for one in saved]:
-            raise IndexFormatError(f"{persist_dir!r} holds no index {kwargs['index_id']!r}")
-        index = load_index_from_storage(storage_context, **kwargs)
-        if not isinstance(index, cls):
+        asked = kwargs.pop("index_id", None)
+        named = [one for one in saved if asked in (None, one.index_id)]
+        struct = next(iter(named), None)
+        if struct is None:
+            raise IndexFormatError(f"{persist_dir!r} holds no index {asked!r}")
+        # The framework's table has the classes of this package, and none of a caller's own.
+        known = INDEX_STRUCT_TYPE_TO_INDEX_CLASS[struct.get_type()]
+        if not issubclass(cls, known):
             raise InvalidParameterError(
-                "persist_dir", persist_dir, f"a saved {cls.__name__}, not {type(index).__name__}"
+                "persist_dir", persist_dir, f"a saved {cls.__name__}, not {known.__name__}"
             )
-        return index
+        return cls(index_struct=cast("Any", struct), storage_context=storage_context, **kwargs)
 
     def persist(self, persist_dir: str | os.PathLike[str]) -> None:
         """Write the storage of the index to a folder, whole or not at all.
@@ -185,44 +199,80 @@ class StoredIndex(BaseIndex[S]):
         """Receives the events of the index."""
         return self._callback_manager
 
+    @property
+    def vector_store(self) -> SearchedIndex:
+        """What LlamaIndex's own retrievers of a vector store search: the index itself."""
+        return SearchedIndex(self)
+
     def _build_index_from_nodes(self, nodes: Sequence[BaseNode], **build_kwargs: Any) -> S:
         struct = self._new_struct()
         # What is in a database is read when it is asked for, and not to open it.
         if not self._corpus.in_database:
+            documents, derived = self._corpus.snapshot()
+            struct.documents = doc_ids(documents)
             self._record(struct)
-            self._stored_documents = self._corpus.documents
+            self._stored_documents, self._stored_derived = documents, derived
         return struct
 
     def _insert(self, nodes: Sequence[BaseNode], **insert_kwargs: Any) -> None:
-        self._record(self._index_struct)
+        struct = self._index_struct
+        if self._is_unsure:
+            struct.documents = doc_ids(self._corpus.documents)
+        else:
+            struct.documents.update({node.node_id: document_id(node) for node in nodes})
+        if not self._corpus.in_database:
+            self._record(struct)
 
     def _delete_node(self, node_id: str, **delete_kwargs: Any) -> None:
         self._index_struct.documents.pop(node_id, None)
 
     def _write_stores(self, hashes: Mapping[str, str] | None = None) -> None:
         """Bring the stores up to the corpus, with all that a change cut short left undone."""
-        with self._store_lock, self._next_version():
-            current, stored = self._corpus.documents, self._stored_documents
-            nodes = [
-                copy_node(node_of(new))
-                for id_, new in current.items()
-                if stored.get(id_) is not new
-            ]
-            stale = [node_of(old) for id_, old in stored.items() if current.get(id_) is not old]
-            if self._corpus.in_database:
-                hashes = {**_source_hashes(nodes), **(hashes or {})}
-            replaced = {node.ref_doc_id or node.node_id for node in nodes}
-            self._announce(nodes, stale, replaced)
-            for node in stale:
-                if (node.ref_doc_id or node.node_id) in replaced:
-                    self._forget_metadata(node)
+        with self._store_lock:
+            if not hashes and self._is_stored:
+                self._check_version()
+                return
+            with self._next_version():
+                self._write_changes(hashes)
+
+    @property
+    def _is_stored(self) -> bool:
+        """Whether the stores have all that is in the corpus."""
+        if self._is_unsure:
+            return False
+        if self._corpus.in_database:
+            return self._stored_documents is self._corpus.documents
+        documents, derived = self._corpus.snapshot()
+        return (
+            derived is self._stored_derived
+            and len(documents) == len(self._stored_documents)
+            and not differing(documents, self._stored_documents)
+        )
+
+    def _write_changes(self, hashes: Mapping[str, str] | None) -> None:
+        current, stored = self._corpus.documents, self._stored_documents
+        derived = None if self._corpus.in_database else self._corpus.snapshot()[1]
+        nodes = [copy_node(node_of(new)) for new in differing(current, stored)]
+        stale = [node_of(old) for old in differing(stored, current)]
+        if self._corpus.in_database:
+            hashes = {**_source_hashes(nodes), **(hashes or {})}
+        replaced = {node.ref_doc_id or node.node_id for node in nodes}
+        self._announce(nodes, stale, replaced)
+        for node in stale:
+            if (node.ref_doc_id or node.node_id) in replaced:
+                self._forget_metadata(node)
+        try:
             super().insert_nodes(nodes)
             gone = {*(node.node_id for node in stale), *self._index_struct.deleting}
             self._delete_from_stores(gone - {node.node_id for node in nodes})
-            self._stored_documents = current
+            self._stored_documents, self._stored_derived = current, derived
             self._forget_announced()
-            if hashes:
-                self._set_hashes(hashes)
+        except BaseException:
+            self._is_unsure = True
+            raise
+        self._is_unsure = False
+        if hashes:
+            self._set_hashes(hashes)
 
     def _set_hashes(self, hashes: Mapping[str, str]) -> None:
         """Tell the docstore which versions of documents there are, and remember it of this index.
@@ -363,6 +413,22 @@ def _source_hashes(nodes: Sequence[BaseNode]) -> dict[str, str]:
     """Return the hashes of the documents that nodes were made from, as the nodes know them."""
     sources = [node.source_node for node in nodes]
     return {one.node_id: one.hash for one in sources if one is not None and one.hash}
+
+
+def check_open_settings(index: type[StoredIndex[Any]], settings: Iterable[str]) -> None:
+    """Refuse settings that no constructor of an index takes, those of its base classes included.
+
+    Raises:
+        InvalidParameterError: one is unknown.
+    """
+    known: set[str] = set()
+    for base in index.__mro__:
+        if "__init__" in vars(base):
+            parameters = signature(base).parameters
+            known |= parameters.keys()
+            if all(one.kind is not one.VAR_KEYWORD for one in parameters.values()):
+                break
+    check_arguments("open", settings, known)
 
 
 def register_class(struct: type[VersionedStruct], index: type[StoredIndex[Any]]) -> None:

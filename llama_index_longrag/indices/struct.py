@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from llama_index.core.data_structs.data_structs import IndexStruct
 from llama_index.core.storage.storage_context import StorageContext
 from llama_index.core.vector_stores.simple import DEFAULT_VECTOR_STORE
 from llama_index.core.vector_stores.types import BasePydanticVectorStore
+from typing_extensions import Self
 
 from llama_index_longrag.bridge.store_kinds import kind_of
 from longrag.errors import IndexFormatError, InvalidParameterError
@@ -31,6 +33,29 @@ class VersionedStruct(IndexStruct):
     hold what was before the change, or what is after it."""
     deleting: list[str] = field(default_factory=list)
     """The nodes that the same change deletes, which the storage may still hold."""
+
+    # The framework writes and reads a struct value by value, by its type; every change does so
+    # several times. All values here are JSON as they are.
+
+    def to_dict(self, encode_json: bool = False) -> dict[str, Any]:
+        """Return the fields by name."""
+        return {one.name: getattr(self, one.name) for one in fields(self)}
+
+    def to_json(self, **settings: Any) -> str:
+        """Write the fields as a JSON object."""
+        return json.dumps(self.to_dict(), **settings)
+
+    @classmethod
+    def from_dict(cls, kvs: Any, *, infer_missing: bool = False) -> Self:
+        """Make a struct of fields by name; other names are passed over, as the framework does."""
+        return cls(**{one.name: kvs[one.name] for one in fields(cls) if one.name in kvs})
+
+    @classmethod
+    def from_json(
+        cls, s: str | bytes | bytearray, *, infer_missing: bool = False, **settings: Any
+    ) -> Self:
+        """Read what ``to_json`` wrote."""
+        return cls.from_dict(json.loads(s, **settings))
 
 
 @dataclass

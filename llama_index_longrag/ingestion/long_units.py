@@ -25,7 +25,7 @@ from llama_index.core.schema import (
     TextNode,
 )
 from llama_index.core.schema import Document as LlamaIndexDocument
-from pydantic import SkipValidation
+from pydantic import SkipValidation, WithJsonSchema
 
 from llama_index_longrag.bridge.nodes import (
     to_chunk_node,
@@ -33,7 +33,7 @@ from llama_index_longrag.bridge.nodes import (
     to_related_info,
     to_unit_node,
 )
-from llama_index_longrag.bridge.settings import LIVE, identify, refusal
+from llama_index_longrag.bridge.settings import AS_TEXT, LIVE, identify, refusal
 from llama_index_longrag.bridge.stores import token_counter
 from longrag.errors import InvalidParameterError
 from longrag.ingestion.builder import UnitBuilder
@@ -83,6 +83,7 @@ class LongUnitNodeParser(NodeParser):
         Callable[[int, BaseNode], str],
         BeforeValidator(_read_id_func),
         PlainSerializer(_write_id_func),
+        AS_TEXT,
     ] = Field(default=default_id_func, description="Names nodes; by default they are hashed.")
     max_tokens: SkipValidation[int] = Field(
         default=4096, description="Largest size of a unit, in tokens."
@@ -100,21 +101,22 @@ class LongUnitNodeParser(NodeParser):
     split_oversized: bool = Field(
         default=False, description="Split documents larger than max_tokens into several units."
     )
-    link_extractor: Annotated[LinkExtractor | str, SkipValidation(), PlainSerializer(identify)] = (
-        Field(
-            default="default",
-            description="Finds links: default, markdown, html, wiki, metadata, or your own.",
-        )
+    link_extractor: Annotated[
+        LinkExtractor | str, SkipValidation(), PlainSerializer(identify), AS_TEXT
+    ] = Field(
+        default="default",
+        description="Finds links: default, markdown, html, wiki, metadata, or your own.",
     )
     link_rules: Annotated[
         tuple[Callable[[str, Document], str | None], ...],
         PlainSerializer(lambda rules: [identify(rule) for rule in rules]),
+        WithJsonSchema({"type": "array", "items": {"type": "string"}}),
     ] = Field(default=(), description="Rewrite a site's link targets before they are resolved.")
     title_key: str = Field(default="title", description="The metadata key of a document's title.")
-    tokenizer: Annotated[Callable[[str], Sequence[Any]] | None, LIVE, PlainSerializer(identify)] = (
-        Field(default=None, description="Counts tokens; None is LlamaIndex's global tokenizer.")
-    )
-    executor: SkipValidation[Executor | None] = Field(
+    tokenizer: Annotated[
+        Callable[[str], Sequence[Any]] | None, LIVE, PlainSerializer(identify), AS_TEXT
+    ] = Field(default=None, description="Counts tokens; None is LlamaIndex's global tokenizer.")
+    executor: Annotated[SkipValidation[Executor | None], AS_TEXT] = Field(
         default=None,
         exclude=True,
         repr=False,

@@ -8,7 +8,8 @@ from typing import Annotated
 from llama_index.core.base.embeddings.base import BaseEmbedding, Embedding
 from llama_index.core.bridge.pydantic import ConfigDict, PlainSerializer
 
-from llama_index_longrag.bridge.settings import LIVE, identify
+from llama_index_longrag.bridge.settings import AS_TEXT, LIVE, identify
+from longrag.indexing.vectors import check_vectors
 from longrag.models.embedder import Embedder, Role
 
 
@@ -18,11 +19,18 @@ class LocalEmbedding(BaseEmbedding):
     Example: ``LocalEmbedding(embedder=LsaEmbedder(texts))``. What it writes down of itself names
     the embedder and its state, so that cached vectors of another one are never taken for its own;
     to read it back, pass the embedder: ``LocalEmbedding.from_dict(written, embedder=...)``.
+
+    ``LsaEmbedder`` gives a text that shares no word with its corpus a vector of zeros. The indexes
+    and retrievers here score it zero; LlamaIndex's own search of a ``SimpleVectorStore`` may rank
+    such texts before all others, since their cosine is no number.
+
+    Raises:
+        EmbeddingError: the embedder gives a value that is no finite number, when it is asked.
     """
 
     model_config = ConfigDict(arbitrary_types_allowed=True, extra="forbid")
 
-    embedder: Annotated[Embedder, LIVE, PlainSerializer(identify)]
+    embedder: Annotated[Embedder, LIVE, PlainSerializer(identify), AS_TEXT]
     model_name: str = "local"
 
     @classmethod
@@ -31,8 +39,9 @@ class LocalEmbedding(BaseEmbedding):
         return "LocalEmbedding"
 
     def _embed(self, texts: list[str], role: Role) -> list[Embedding]:
-        vectors: list[Embedding] = self.embedder(texts, role).tolist()
-        return vectors
+        vectors = check_vectors(self.embedder(texts, role), name="vectors")
+        rows: list[Embedding] = vectors.tolist()
+        return rows
 
     def _get_query_embedding(self, query: str) -> Embedding:
         return self._embed([query], "query")[0]

@@ -16,7 +16,7 @@ from pydantic import SkipValidation
 
 from llama_index_longrag.bridge.answering import ModelAnswers, query_text, to_prompt, to_template
 from llama_index_longrag.bridge.passages import from_passage, to_passages
-from llama_index_longrag.bridge.settings import LIVE, identify, read_template
+from llama_index_longrag.bridge.settings import AS_TEXT, LIVE, identify, read_template
 from llama_index_longrag.bridge.stores import token_counter
 from llama_index_longrag.bridge.traces import open_span
 from llama_index_longrag.models.identity import embed_identity, llm_identity
@@ -101,18 +101,19 @@ class CompressPostprocessor(CheckedPostprocessor):
         default=False, strict=True, description="abstractive: whether one call reads all nodes."
     )
     embed_model: Annotated[
-        BaseEmbedding | None,
+        SkipValidation[BaseEmbedding | None],
         LIVE,
         PlainSerializer(lambda model: model and embed_identity(model)),
+        AS_TEXT,
     ] = Field(default=None, description="extractive: None is Settings.embed_model.")
     llm: Annotated[LLM | None, LIVE, PlainSerializer(lambda llm: llm and llm_identity(llm))] = (
         Field(default=None, description="abstractive: None is Settings.llm.")
     )
     language_model: Annotated[
-        SkipValidation[LanguageModel | None], LIVE, PlainSerializer(_identity)
+        SkipValidation[LanguageModel | None], LIVE, PlainSerializer(_identity), AS_TEXT
     ] = Field(default=None, description="selective_context: a model of longrag.models, needed.")
     split_phrases: Annotated[
-        Callable[[str], Sequence[Span]] | None, LIVE, PlainSerializer(identify)
+        Callable[[str], Sequence[Span]] | None, LIVE, PlainSerializer(identify), AS_TEXT
     ] = Field(
         default=None,
         description="selective_context: cuts sentences into phrases, to be kept or dropped.",
@@ -128,9 +129,9 @@ class CompressPostprocessor(CheckedPostprocessor):
     num_workers: int = Field(
         default=4, strict=True, description="abstractive: the calls in flight at a time."
     )
-    tokenizer: Annotated[Callable[[str], Sequence[Any]] | None, LIVE, PlainSerializer(identify)] = (
-        Field(default=None, description="Counts tokens; None is LlamaIndex's global tokenizer.")
-    )
+    tokenizer: Annotated[
+        Callable[[str], Sequence[Any]] | None, LIVE, PlainSerializer(identify), AS_TEXT
+    ] = Field(default=None, description="Counts tokens; None is LlamaIndex's global tokenizer.")
 
     def model_post_init(self, context: Any, /) -> None:
         """Refuse settings out of range."""
@@ -142,6 +143,9 @@ class CompressPostprocessor(CheckedPostprocessor):
                 # A model is not written out: it may have a key.
                 shown = value if isinstance(value, int) else type(value).__name__
                 raise InvalidParameterError(name, shown, f"left out for method {self.method!r}")
+        if not hasattr(self.embed_model or BaseEmbedding, "get_text_embedding_batch"):
+            # The framework's own postprocessors take whatever embeds texts.
+            raise InvalidParameterError("embed_model", self.embed_model, "an embedding model")
         if self.method == "selective_context":
             check_language_model(self.language_model)
         Limit(self.ratio, self.token_budget)

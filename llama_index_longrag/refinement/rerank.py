@@ -17,7 +17,7 @@ from pydantic import ValidationError
 
 from llama_index_longrag.bridge.answering import query_text
 from llama_index_longrag.bridge.nodes import holds_chunks, is_unit, parent_id, to_unit
-from llama_index_longrag.bridge.settings import LIVE, identify, refusal
+from llama_index_longrag.bridge.settings import AS_TEXT, LIVE, identify, refusal
 from llama_index_longrag.bridge.stores import token_counter
 from longrag.errors import InvalidParameterError
 from longrag.indexing.tilde_index import TildeIndex, TildeScorer
@@ -66,15 +66,15 @@ class ScorerRerank(RerankSettings, CheckedPostprocessor):
     Source: Best Practices §3.5.
     """
 
-    scorer: Annotated[Scorer, LIVE, PlainSerializer(identify)] = Field(
+    scorer: Annotated[Scorer, LIVE, PlainSerializer(identify), AS_TEXT] = Field(
         description="A callable from a question and texts to one number for each."
     )
     metadata_mode: MetadataMode = Field(
         default=MetadataMode.EMBED, description="The metadata that is scored with a text."
     )
-    tokenizer: Annotated[Callable[[str], Sequence[Any]] | None, LIVE, PlainSerializer(identify)] = (
-        Field(default=None, description="Counts tokens; None is LlamaIndex's global tokenizer.")
-    )
+    tokenizer: Annotated[
+        Callable[[str], Sequence[Any]] | None, LIVE, PlainSerializer(identify), AS_TEXT
+    ] = Field(default=None, description="Counts tokens; None is LlamaIndex's global tokenizer.")
     model_name: str = Field(default="", description="The scorer's name in events.")
 
     _parts: dict[str, tuple[str, ...]] = PrivateAttr(default_factory=dict)

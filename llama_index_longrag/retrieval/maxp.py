@@ -30,9 +30,9 @@ from llama_index_longrag.bridge.documents import nodes_of
 from llama_index_longrag.bridge.filters import to_filter
 from llama_index_longrag.bridge.nodes import (
     holds_chunks,
-    reference_of,
     shown_to_models,
     to_result,
+    unit_itself,
     unit_of,
     units_of_nodes,
     unproven_nodes,
@@ -115,7 +115,7 @@ class MaxPRetriever(BaseRetriever):
             that models are shown; None for no limit. The chunks of all units are read by their
             scores for as long as they fit, and a unit that is not read whole is not ``complete``.
         unit_key: the metadata key that names a chunk's unit. ``"ref_doc_id"`` makes every source
-            document of an existing index a unit.
+            document of an existing index a unit, and a node without a source one by itself.
         filters: metadata filters that chunks must pass, or over a ``LongRAGIndex`` documents. Text
             of those that do not is not returned; a unit that has some, or may have, is put together
             from the others and not ``complete``.
@@ -389,11 +389,14 @@ class MaxPRetriever(BaseRetriever):
         rows = known.nodes(unit_id) if isinstance(known, StoredUnits) else self._known.get(unit_id)
         if rows is None and isinstance(known, CorpusView):
             rows = nodes_of(known.documents, unit.unit.doc_ids)
-            result = to_result(unit, rows, reference=reference_of(rows))
+            result = to_result(unit, rows, itself=unit_itself(rows))
         else:
-            own = [row for row in rows or () if row.node_id == unit_id]
-            unproven = unproven_nodes(rows or ())
-            result = to_result(unit, rows or (), reference=reference_of(own), unproven=unproven)
+            rows = rows or ()
+            itself = unit_itself(rows)
+            if isinstance(itself, IndexNode) and itself.node_id != unit_id:
+                # The unit may have other nodes, which were not found.
+                itself = None
+            result = to_result(unit, rows, itself=itself, unproven=unproven_nodes(rows))
         if unit_id in self.object_map and not isinstance(result.node, IndexNode):
             node_fields = result.node.to_dict() | {"metadata": result.node.metadata}
             node = IndexNode(**node_fields, index_id=unit_id)

@@ -15,7 +15,7 @@ from typing_extensions import Self
 from llama_index_longrag.bridge.answering import ModelAnswers
 from llama_index_longrag.bridge.documents import nodes_of
 from llama_index_longrag.bridge.filters import to_filter
-from llama_index_longrag.bridge.nodes import reference_of, shown_to_models, to_result
+from llama_index_longrag.bridge.nodes import shown_to_models, to_result, unit_itself
 from llama_index_longrag.bridge.store_queries import combine_filters
 from llama_index_longrag.bridge.stores import token_counter
 from llama_index_longrag.retrieval.maxp import MaxPRetriever, UnitsIndex
@@ -186,4 +186,4 @@ class EvidenceRetriever(_OrderRetriever):
 
 def _to_result(unit: RetrievedUnit, view: CorpusView) -> NodeWithScore:
     nodes = nodes_of(view.documents, unit.unit.doc_ids)
-    return to_result(unit, nodes, reference=reference_of(nodes))
+    return to_result(unit, nodes, itself=unit_itself(nodes))

@@ -361,14 +361,14 @@ class CorpusIndex:
         """Raise ``InvalidParameterError`` unless a builder's plain settings are the index's own."""
         check_settings_of(builder, settings_of(self.builder))
 
-    def vectors(self) -> tuple[str, dict[str, tuple[Chunk, Vector]]]:
-        """Return a name of the present units, and what must be stored of their chunks.
+    @property
+    def groups(self) -> Sequence[UnitGroup]:
+        """The present groups of documents.
 
-        This is, by its id, each chunk and its vector as the embedder gave it.
+        One that no change has touched is the same object as before, with the same units, chunks
+        and vectors.
         """
-        state = self._state
-        rows = {chunk.id: (chunk, vector) for chunk, vector in state.rows()}
-        return name_of(state.index.units), rows
+        return self._state.groups
 
     def vector_of(self, chunk: Chunk) -> Vector:
         """Return the vector of a chunk of the index, as the embedder gave it."""

@@ -169,6 +169,14 @@ class UnitGroup:
         documents = [page.document for page in self.pages]
         return write_group(documents, [page.cut for page in self.pages], self._granularity)
 
+    def rows(self) -> Iterator[tuple[Chunk, Vector]]:
+        """Yield each chunk and its vector as the embedder gave it."""
+        chunks = iter(self.written[1])
+        for run in self.runs:
+            vectors = self.block_of(run).vectors or ()
+            for vector in vectors[run.offset : run.offset + run.length]:
+                yield next(chunks), vector
+
     @property
     def n_chunks(self) -> int:
         """The number of chunks."""
@@ -300,6 +308,16 @@ class PageDocuments(Mapping[str, Document]):
         return len(self.pages)
 
 
+def differing(documents: Mapping[str, Document], others: Mapping[str, Document]) -> list[Document]:
+    """Return the documents whose very version is not among the others, in their order."""
+    if isinstance(documents, PageDocuments) and isinstance(others, PageDocuments):
+        # No document is decoded for it.
+        pages = others.pages
+        new = (page for id_, page in documents.pages.items() if pages.get(id_) is not page)
+        return [page.document for page in new]
+    return [one for id_, one in documents.items() if others.get(id_) is not one]
+
+
 @dataclass(frozen=True, eq=False)
 class CorpusState:
     """The whole state of the index at one moment; a change replaces it in one step.
@@ -335,15 +353,6 @@ class CorpusState:
             for block in self.blocks
             for key, vector in zip(block.keys, block.vectors or (), strict=True)
         }
-
-    def rows(self) -> Iterator[tuple[Chunk, Vector]]:
-        """Yield each chunk and its vector as the embedder gave it."""
-        for group in self.groups:
-            chunks = iter(group.written[1])
-            for run in group.runs:
-                vectors = group.block_of(run).vectors or ()
-                for vector in vectors[run.offset : run.offset + run.length]:
-                    yield next(chunks), vector
 
     @cached_property
     def _metadata(self) -> MetadataIndex:

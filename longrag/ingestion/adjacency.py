@@ -68,17 +68,28 @@ def link_matrix(links: IntArray, count: int, *, directed: bool, compiled: bool) 
         links: Shape (links, 2), each row a source and a target in ``range(count)``. Not copied.
         count: The number of documents.
         directed: Whether a link relates its source to its target alone, or both to each other.
-        compiled: Whether to run the kernels compiled. The result is the same.
+        compiled: Whether to run the compiled kernels, or else sort, which takes several times the
+            memory. The result is the same but for the order of neighbours.
     """
-    run = jit if compiled else _keep_uncompiled
+    if not compiled:
+        return _sorted_matrix(links.astype(np.int64, copy=False), count, directed=directed)
     sources, targets = links[:, 0], links[:, 1]
     starts = np.zeros(count + 1, np.int64)
     neighbours = np.empty(len(links) * (1 if directed else 2), np.int32)
-    run(_count_rows)(sources, targets, directed, starts)
+    jit(_count_rows)(sources, targets, directed, starts)
     np.cumsum(starts, out=starts)
-    run(_fill_rows)(sources, targets, directed, starts, neighbours)
-    run(_compact_rows)(starts, neighbours)
+    jit(_fill_rows)(sources, targets, directed, starts, neighbours)
+    jit(_compact_rows)(starts, neighbours)
     return LinkMatrix(starts, neighbours)
+
+
+def _sorted_matrix(links: NDArray[np.int64], count: int, *, directed: bool) -> LinkMatrix:
+    """Build the link matrix by sorting."""
+    pairs = links if directed else np.concatenate([links, links[:, ::-1]])
+    pairs = pairs[pairs[:, 0] != pairs[:, 1]]
+    kept = np.unique(pairs[:, 0] * count + pairs[:, 1])
+    starts = np.searchsorted(kept, np.arange(count + 1, dtype=np.int64) * count)
+    return LinkMatrix(starts.astype(np.int64), (kept % max(count, 1)).astype(np.int32))
 
 
 def link_array(links: Links, count: int, *, directed: bool) -> IntArray:
@@ -116,10 +127,6 @@ def jit(kernel: Kernel, *helpers: Callable[..., Any]) -> Kernel:
     except RuntimeError:
         # numba refuses to cache when neither the package's nor the user's folder is writable.
         return cast(Kernel, numba.njit(nogil=True)(kernel))
-
-
-def _keep_uncompiled(kernel: Kernel) -> Kernel:
-    return kernel
 
 
 def _count_rows(sources: IntArray, targets: IntArray, directed: bool, counts: IntArray) -> None:

@@ -1,7 +1,7 @@
 """Grouping of linked documents into long units (LongRAG, Algorithm 1).
 
-The kernel here and those of the link matrix are plain Python over arrays of integers. numba
-compiles that same source when there is enough work to repay the compilation.
+The kernel is plain Python over arrays of integers. numba compiles that same source when there is
+enough work to repay the compilation.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from longrag.ingestion.adjacency import (
 COMPILE_FROM = 200_000
 """Documents plus links, over all calls of a process, from which the kernels run compiled.
 
-Uncompiled they take 0.3 to 0.5 s for that many. Compiling takes 2 s the first time on a machine;
+Uncompiled they take 0.2 to 0.4 s for that many. Compiling takes 2 s the first time on a machine;
 importing numba and loading the compiled kernels takes 0.5 s in each process after that.
 """
 

@@ -58,13 +58,16 @@ class WrittenQuote:
     """What stands as a quote in an answer: its text, and its characters with what encloses it.
 
     ``kind`` is "tag" for a tag, "block" for a block quote of Markdown, "marks" for quotation marks.
-    ``source`` is where its tag says it is from; empty where it does not.
+    Of what a provider cites it is "citation" where ``text`` is said to be the source's and the
+    characters are those that it supports, and "segment" where ``text`` is the answer's own; the
+    characters are empty where no place is told. ``source`` is where it is said to be from; empty
+    where it is not said.
     """
 
     text: str
     start: int
     end: int
-    kind: Literal["tag", "block", "marks"]
+    kind: Literal["tag", "block", "marks", "citation", "segment"]
     source: str = ""
 
 
@@ -72,11 +75,14 @@ class WrittenQuote:
 class CheckedAnswer:
     """The quotes of an answer, each with what became of it, in the answer's order.
 
-    ``skipped`` are words in quotation marks too few to be taken for a quote.
+    ``skipped`` are words in quotation marks too few to be taken for a quote, and citations without
+    words that could be looked up. ``unknown`` are those of both of which the source is not to be
+    told among the documents.
     """
 
     quotes: tuple[tuple[WrittenQuote, CheckedQuote], ...]
     skipped: tuple[WrittenQuote, ...]
+    unknown: tuple[WrittenQuote, ...] = ()
 
     @property
     def failed(self) -> tuple[tuple[WrittenQuote, CheckedQuote], ...]:
@@ -138,13 +144,15 @@ def check_answer(
         InvalidParameterError: an argument is not of its type.
     """
     checker = QuoteChecker({one.id: one for one in documents}, corpus)
-    quotes, skipped = [], []
+    quotes, skipped, unknown = [], [], []
     for written in find_quotes(answer):
+        if not checker.knows(written.source):
+            unknown.append(written)
         if written.kind == "marks" and read_wording(written.text).weight < MIN_EVIDENCE:
             skipped.append(written)
         else:
             quotes.append((written, checker.check(written.text, source=written.source)))
-    return CheckedAnswer(tuple(quotes), tuple(skipped))
+    return CheckedAnswer(tuple(quotes), tuple(skipped), tuple(unknown))
 
 
 class QuoteChecker:
@@ -164,7 +172,7 @@ class QuoteChecker:
         """Look one quote up; ``source`` is the document that it is said to be from, if any."""
         likely = [id_ for id_ in self._corpus.likely(quote) if id_ in self._documents]
         named: int | None = None
-        if source.strip() and not source.strip().isdigit():
+        if _says(source):
             named = len(likely)
             doc_id = self._named(source.strip())
             if doc_id:
@@ -172,6 +180,10 @@ class QuoteChecker:
                 named = 0
         passages = [self._passage(id_) for id_ in likely]
         return check_quote(quote, passages, named=named, corpus=self._corpus)
+
+    def knows(self, source: str) -> bool:
+        """Tell whether a source names a document, or says nothing."""
+        return not _says(source) or bool(self._named(source.strip()))
 
     def _passage(self, doc_id: str) -> Passage:
         if doc_id not in self._read:
@@ -184,13 +196,20 @@ class QuoteChecker:
             if name in self._documents:
                 return name
             alike = [
-                one.id
-                for one in self._documents.values()
-                if one.id.endswith(f"/{name}") or (name and one.title == name)
+                one.id for one in self._documents.values() if is_name_of(name, one.id, one.title)
             ]
             if len(alike) == 1:
                 return alike[0]
         return ""
+
+
+def is_name_of(name: str, doc_id: str, title: str) -> bool:
+    """Tell whether a document is meant: by its id, the end of its path or its title."""
+    return bool(name) and (name in (doc_id, title) or doc_id.endswith(f"/{name}"))
+
+
+def _says(source: str) -> bool:
+    return bool(source.strip()) and not source.strip().isdigit()
 
 
 def _without(text: str, spans: Iterable[Span]) -> str:

@@ -87,7 +87,7 @@ class ReplyReader:
         return quote
 
     def answer(self) -> ReplyAnswer | None:
-        """Return what stands behind the last label ``answer:``, or without one the whole reply.
+        """Return what comes after the last label ``answer:``, or without one the whole reply.
 
         A label within a quote is a part of it. None where the reply says that there is no answer.
         """

@@ -159,6 +159,17 @@ def test_a_component_reads_back_and_does_the_same(name):
     assert again.to_dict() == written
 
 
+# The default of the framework's own ``id_func`` is a function.
+@pytest.mark.filterwarnings("ignore:Default value .* is not JSON serializable")
+@pytest.mark.parametrize("name", CASES)
+def test_the_settings_of_a_component_have_a_json_schema(name):
+    component = type(CASES[name].component)
+    schema = component.model_json_schema()
+    written = schema["properties"].keys()
+    assert written >= {field for field in component.model_fields if field != "callback_manager"}
+    json.dumps(schema)
+
+
 @pytest.mark.parametrize(
     ("name", "left_out"),
     [

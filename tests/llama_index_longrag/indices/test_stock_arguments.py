@@ -6,6 +6,8 @@ import asyncio
 
 import pytest
 from llama_index.core import Document
+from llama_index.core.retrievers import VectorIndexRetriever
+from llama_index.core.schema import QueryBundle
 
 from llama_index_longrag import LongRAGIndex, RaptorIndex
 from longrag.errors import InvalidParameterError
@@ -70,3 +72,32 @@ def test_a_failure_of_an_async_call_arrives_as_it_was_raised(kind):
 def test_a_batch_has_at_least_one_node(kind, size):
     with pytest.raises(InvalidParameterError, match="insert_batch_size"):
         build(kind, insert_batch_size=size)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_stock_retriever_of_a_vector_store_searches_the_index(kind):
+    index, _ = build(kind)
+    stock = VectorIndexRetriever(index, similarity_top_k=9)
+    question = "Which page tells of otters?"
+    for found in (stock.retrieve(question), asyncio.run(stock.aretrieve(question))):
+        rows = [(n.node.node_id, n.node.get_content(), n.score) for n in found]
+        assert rows == ranked(index)
+    vector = HashEmbedding().get_query_embedding("Otters eat 3.")
+    asked = QueryBundle("Which?", embedding=vector)
+    own = index.as_retriever(similarity_top_k=1).retrieve(QueryBundle("Which?", embedding=vector))
+    (found,) = VectorIndexRetriever(index, similarity_top_k=1).retrieve(asked)
+    assert (found.node.node_id, found.score) == (own[0].node.node_id, own[0].score)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_the_index_cannot_do_is_refused_of_its_vector_store_too(kind):
+    index, _ = build(kind)
+    for settings in ({"vector_store_query_mode": "hybrid", "alpha": 0.5}, {"node_ids": ["a"]}):
+        with pytest.raises(InvalidParameterError, match=r"as_retriever"):
+            VectorIndexRetriever(index, **settings).retrieve("otters")
+    with pytest.raises(InvalidParameterError, match="a search of the index"):
+        VectorIndexRetriever(index, vector_store_kwargs={"where": 1}).retrieve("otters")
+    with pytest.raises(InvalidParameterError, match="Call its insert_nodes"):
+        index.vector_store.add([])
+    with pytest.raises(InvalidParameterError, match="Call its delete_ref_doc"):
+        index.vector_store.delete("d1")

@@ -7,7 +7,13 @@ import asyncio
 import pytest
 from llama_index.core import Document, VectorStoreIndex
 from llama_index.core.retrievers import RecursiveRetriever
-from llama_index.core.schema import IndexNode, TextNode
+from llama_index.core.schema import (
+    ImageNode,
+    IndexNode,
+    NodeRelationship,
+    RelatedNodeInfo,
+    TextNode,
+)
 
 from llama_index_longrag import HybridRetriever, LongRAGIndex, MaxPRetriever
 from tests.fakes.llama_index import HashEmbedding, tokenizer
@@ -108,3 +114,77 @@ def test_a_long_reference_asks_its_object_once_for_all_its_passages():
     found = index.as_retriever(retriever_mode="evidence").retrieve("When did the weir hold?")
     assert [n.node.get_content() for n in found] == [TARGET]
     assert asked == ["When did the weir hold?"]
+
+
+def of_documents(nodes, *, stored=True):
+    """Make a retriever whose units are the source documents of nodes."""
+    settings = {"unit_key": "ref_doc_id", "similarity_top_k": 4}
+    if not stored:
+        return MaxPRetriever(nodes=nodes, embed_model=HashEmbedding(), **settings)
+    return MaxPRetriever(index=VectorStoreIndex(nodes, embed_model=HashEmbedding()), **settings)
+
+
+def made_from(doc_id):
+    return {NodeRelationship.SOURCE: RelatedNodeInfo(node_id=doc_id)}
+
+
+@pytest.mark.parametrize("stored", [True, False])
+def test_every_reference_made_from_one_document_is_followed(stored):
+    source = made_from("town")
+    halls = ["The weir holds back the river.", "The hall has nine windows."]
+    nodes = [TextNode(id_=f"n{i}", text=text, relationships=source) for i, text in enumerate(halls)]
+    nodes += [
+        IndexNode(id_=name, text=f"A table of {name}.", index_id=name, relationships=source)
+        for name in ("levels", "windows")
+    ]
+    root = of_documents(nodes, stored=stored)
+    found = {n.node.node_id: n.node for n in root.retrieve("A table of levels.")}
+    assert found.keys() == {"town", "levels", "windows"}
+    assert [found[name].index_id for name in ("levels", "windows")] == ["levels", "windows"]
+    # The document's text is that of its own nodes.
+    assert [text for text in halls if text in found["town"].get_content()] == halls
+    assert "table" not in found["town"].get_content()
+    inner = {name: of_documents([TextNode(id_=f"in {name}", text=TARGET)]) for name in found}
+    recursive = RecursiveRetriever(
+        "root", retriever_dict={"root": root, "levels": inner["levels"]}, node_dict={}
+    )
+    with pytest.raises(ValueError, match="windows"):
+        recursive.retrieve("A table of windows.")
+    recursive = RecursiveRetriever("root", retriever_dict={"root": root, **inner})
+    texts = [n.node.get_content() for n in recursive.retrieve("A table of levels.")]
+    assert texts.count(TARGET) == 2
+
+
+@pytest.mark.parametrize("stored", [True, False])
+def test_a_node_without_a_source_is_a_document_by_itself(stored):
+    nodes = [
+        TextNode(id_="alone", text="The mill grinds rye."),
+        TextNode(id_="half", text="The clock strikes at noon.", relationships=made_from("clock")),
+        TextNode(id_="other", text="And at midnight.", relationships=made_from("clock")),
+    ]
+    retriever = of_documents(nodes, stored=stored)
+    for question in ("mill", "noon"):
+        found = retriever.retrieve(question)
+        assert {n.node.node_id for n in found} == {"alone", "clock"}
+        assert [n.metadata["complete"] for n in found] == [True, True]
+    (mill,) = [n for n in found if n.node.node_id == "alone"]
+    assert mill.node.get_content() == "The mill grinds rye."
+
+
+def test_an_image_stays_an_image():
+    image = ImageNode(id_="photo", text="A photo of the mill.", image="aGVsbG8=")
+    named = ImageNode(
+        id_="plan", text="A plan of the weir.", image_url="x:plan", relationships=made_from("w")
+    )
+    found = of_documents([image, named, TextNode(id_="t", text="The clock.")]).retrieve("mill")
+    by_id = {n.node.node_id: n.node for n in found}
+    assert {id_: type(node).__name__ for id_, node in by_id.items()} == {
+        "photo": "ImageNode",
+        "w": "ImageNode",
+        "t": "RetrievedUnitNode",
+    }
+    assert (by_id["photo"].image, by_id["w"].image_url) == ("aGVsbG8=", "x:plan")
+    assert by_id["photo"].embedding is None
+    index = LongRAGIndex([image], embed_model=HashEmbedding(), tokenizer=tokenizer)
+    (unit,) = index.as_retriever(retriever_mode="maxp").retrieve("mill")
+    assert (type(unit.node), unit.node.image) == (ImageNode, "aGVsbG8=")
