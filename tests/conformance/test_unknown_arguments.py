@@ -170,6 +170,10 @@ ARGUMENTS = {
     ),
     "li.EvidenceRetriever": lambda folder: ((), {"index": made("li.LongRAGIndex")}),
     "li.RecipeSynthesizer": given(ScriptedLLM("")),
+    "li.QuoteQueryEngine.from_args": lambda folder: (
+        (made("li.LongRAGIndex"), ScriptedLLM("")),
+        {},
+    ),
     **dict.fromkeys(
         ("li.best_performance", "li.balanced_efficiency"),
         lambda folder: (
@@ -229,6 +233,7 @@ ANY_NAME = {
     "BaseTool": "the arguments are those of LangChain's tool",
     "AsyncBaseTool": "a tool takes one argument by any name, and call refuses another",
     "LongUnitTool": "a tool takes one argument by any name, and call refuses another",
+    "QuoteSynthesizer": "the arguments fill the slots of a prompt",
     "TwoTurnSynthesizer": "the arguments fill the slots of a prompt",
     "ExtractiveLLM": "it takes the place of any model, with the arguments of any model",
     "Runnable": "what wraps a runnable, or ends in its invoke and stream",
@@ -366,6 +371,7 @@ CHAINS = {
         made("lc.LongRAGIndex"), scripted(""), **RECIPE
     ),
     "create_longrag_chain": lambda: lc.create_longrag_chain(made("lc.LongRAGIndex"), scripted("")),
+    "create_quote_chain": lambda: lc.create_quote_chain(made("lc.LongRAGIndex"), scripted("")),
     "create_query_gate": lambda: gate(True),
     "create_query_gate that does not retrieve": lambda: gate(False),
     "create_two_turn_reader": lambda: lc.create_two_turn_reader(scripted("")),
@@ -374,8 +380,8 @@ CHAINS = {
 
 def test_every_chain_is_tried():
     functions = {name for name in lc.__all__ if inspect.isroutine(getattr(lc, name))}
-    # The tool is LangChain's own; the other makes nothing that is called.
-    others = {"create_longrag_tool", "register_store"}
+    # The tool is LangChain's own; the others make nothing that is called.
+    others = {"check_citations", "create_longrag_tool", "register_store"}
     assert {name.partition(" ")[0] for name in CHAINS} == functions - others
 
 
