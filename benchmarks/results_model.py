@@ -18,7 +18,6 @@ from longrag.index_file.models import load_generator
 
 if TYPE_CHECKING:
     from longrag.models import TransformersLanguageModel
-    from longrag.models.transformers.dtypes import native_dtype
 
 GGUF = "SmolLM2-135M-Instruct.Q4_1.gguf"
 READ = 20
@@ -126,6 +125,7 @@ def _decodable(folder: Path) -> TransformersLanguageModel:
     import torch
 
     from longrag.models import TransformersLanguageModel
+    from longrag.models.transformers.dtypes import native_dtype
 
     torch.set_num_threads(1)
     return TransformersLanguageModel.load(str(folder), gguf_file=GGUF, dtype=native_dtype())
