@@ -34,7 +34,7 @@ def add(commands: Any) -> None:
     add_embedder(parser, AUTO, "as for `longrag index` (default auto)")
     add_patterns(parser)
     add_output(parser)
-    parser.set_defaults(run=run, search=None)
+    parser.set_defaults(run=run, search=None, quotes=False)
 
 
 def run(options: argparse.Namespace) -> int:

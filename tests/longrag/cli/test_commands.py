@@ -44,16 +44,17 @@ def test_index_then_ask(folder, capsys):
 
 
 def test_index_with_several_processes(folder, capsys):
-    before = dict(os.environ)
-    printed = []
+    environments, printed = [], []
     for name, count in (("one.db", "1"), ("two.db", "2")):
         given = ["--embedder", "lsa", "--build", "both", "--workers", count, "--file", name]
         printed.append(run(capsys, "index", folder, *given).out.replace(name, ""))
         printed.append(run(capsys, "ask", "When was the harbour built?", "--file", name).out)
+        # The first run sets what libraries read when they are imported.
+        environments.append(dict(os.environ))
     assert "3 documents, 2 units, 3 chunks" in printed[0]
     assert printed[1].startswith("1742\n")
     assert printed[:2] == printed[2:]
-    assert os.environ == before
+    assert environments[0] == environments[1]
 
 
 def test_json_is_one_object_with_every_place(folder, capsys):
