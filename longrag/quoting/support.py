@@ -83,7 +83,7 @@ _ABOUT: Final = frozenset(
         stem,
         word_set(
             "passage source document text context quote quotation excerpt answer question according"
-            " accordingly based state statement say mention describe provide indicate therefore"
+            " accordingly based state statement say says mention describe provide indicate therefore"
             " thus following"
         ),
     )

@@ -125,6 +125,20 @@ def test_a_reply_without_tags_is_told_so():
     assert "It had no quote in the form" in contexts[1]
 
 
+@pytest.mark.parametrize("streaming", [False, True])
+def test_sentences_that_a_model_copies_without_tags_are_its_quotes(streaming):
+    reply = "Well: Ada Lind was born in Oslo.\nAda LIND was born in Visby in 1902. She left.\n"
+    reading, _, _ = read(reply, attempts=1, streaming=streaming, check_answer=False)
+    (span,) = reading.generation.spans
+    assert span.quote == "Ada Lind was born in Visby in 1902"
+    assert reading.generation.rejected == ()
+    reading, _, _ = read("Answer: Ada Lind was born in Visby in 1902.", streaming=streaming)
+    assert reading.answer == "Ada Lind was born in Visby in 1902."
+    reading, _, _ = read("It says “Ada Lind was born in Visby”.", attempts=1, streaming=streaming)
+    assert reading.generation.finish_reason == "stop"
+    assert len(reading.generation.spans) == 1
+
+
 @pytest.mark.parametrize("reply", ["Answer: none", "answer: None.", "", "   "])
 def test_a_model_that_finds_no_answer_is_not_asked_again(reply):
     reading, shown, contexts = read(reply)
