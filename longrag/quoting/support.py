@@ -83,8 +83,8 @@ _ABOUT: Final = frozenset(
         stem,
         word_set(
             "passage source document text context quote quotation excerpt answer question according"
-            " accordingly based state statement say says mention describe provide indicate therefore"
-            " thus following"
+            " accordingly based state statement say says mention describe provide indicate"
+            " therefore thus following"
         ),
     )
 )
