@@ -80,8 +80,8 @@ class QuoteReading:
 
     Whoever calls the model loops: while ``wants_reply``, fill a prompt such as
     ``longrag.prompts.QUOTED_ANSWER`` with ``context`` and the question, give ``feed`` the reply, in
-    any number of pieces, and then call ``end_reply``. Of a reply without tags the sentences that
-    stand word for word in a passage are its quotes. What both return is certain: quotes that were
+    any number of pieces, and then call ``end_reply``. Of a reply without tags what it has in
+    quotation marks is looked up. What both return is certain: quotes that were
     accepted, in the source's own characters, and at the end the answer. A quote that was refused is
     never in it. What is returned depends on the replies alone, not on how they are cut.
 
@@ -152,7 +152,7 @@ class QuoteReading:
             yield from self._shown(self._look_up(quote))
         self._calls += 1
         if not attempt.reader.quotes:
-            self._look_for_copies(attempt)
+            self._look_for_marks(attempt)
         answer = attempt.reader.answer()
         if answer is not None:
             attempt.answer = self._read_answer(answer)
@@ -186,13 +186,12 @@ class QuoteReading:
             text, written.start, written.end, None, checked.sources, checked=checked
         )
 
-    def _look_for_copies(self, attempt: Attempt) -> None:
-        """Take the sentences of a reply without tags that stand word for word in a passage."""
-        for sentence in attempt.reader.sentences():
-            checked = check_quote(sentence, self._passages)
-            if checked.status == "verbatim" and checked.evidence:
-                text = " ... ".join(map(self._read, checked.sources))
-                attempt.accept(RetrievedSpan(text, 0, 0, None, checked.sources, checked=checked))
+    def _look_for_marks(self, attempt: Attempt) -> None:
+        """Take what a reply without tags has in quotation marks and stands in a passage."""
+        for written in find_quotes(attempt.reader.text):
+            span = self._look_up(written)
+            if span.checked is not None and span.checked.evidence:
+                attempt.accept(span)
 
     def _named(self, source: str) -> int | None:
         """Return the place of the passage that a tag names: by its number, title or document."""

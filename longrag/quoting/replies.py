@@ -7,9 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from longrag.ingestion.sentences import split_sentences
 from longrag.models.replies import ThoughtFilter
-from longrag.quoting.answers import BLANK, WrittenQuote, find_quotes, read_source
+from longrag.quoting.answers import BLANK, WrittenQuote, read_source
 
 # Bounded, so that what is looked at again with each piece of a reply is short.
 _TAG: Final = re.compile(r"<(/?)quote\b([^<>]{0,400})>", re.IGNORECASE)
@@ -86,16 +85,6 @@ class ReplyReader:
         quote = WrittenQuote(text, opened.start(), end, "tag", source)
         self.quotes.append(quote)
         return quote
-
-    def sentences(self) -> Iterator[str]:
-        """Yield the sentences of the reply, line by line, and then what stands in its marks.
-
-        A model that does not write tags may still copy.
-        """
-        text = _LABEL.sub("\n", self._text)
-        for line in text.splitlines():
-            yield from (line[start:end] for start, end in split_sentences(line))
-        yield from (quote.text for quote in find_quotes(text))
 
     def answer(self) -> ReplyAnswer | None:
         """Return what comes after the last label ``answer:``, or without one the whole reply.

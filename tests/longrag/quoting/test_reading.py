@@ -126,17 +126,24 @@ def test_a_reply_without_tags_is_told_so():
 
 
 @pytest.mark.parametrize("streaming", [False, True])
-def test_sentences_that_a_model_copies_without_tags_are_its_quotes(streaming):
-    reply = "Well: Ada Lind was born in Oslo.\nAda LIND was born in Visby in 1902. She left.\n"
-    reading, _, _ = read(reply, attempts=1, streaming=streaming, check_answer=False)
-    (span,) = reading.generation.spans
-    assert span.quote == "Ada Lind was born in Visby in 1902"
-    assert reading.generation.rejected == ()
-    reading, _, _ = read("Answer: Ada Lind was born in Visby in 1902.", streaming=streaming)
-    assert reading.answer == "Ada Lind was born in Visby in 1902."
-    reading, _, _ = read("It says “Ada Lind was born in Visby”.", attempts=1, streaming=streaming)
+@pytest.mark.parametrize(
+    "reply",
+    [
+        "It says “ada Lind was born in Visby”.",
+        '"Ada Lind was born in Visby in 1902" says A.\n\nAnswer: Visby',
+        "> Ada Lind was born in Visby\n\nAnswer: In Visby",
+    ],
+)
+def test_quotation_marks_are_quotes_where_there_are_no_tags(reply, streaming):
+    reading, _, _ = read(reply, attempts=1, streaming=streaming)
     assert reading.generation.finish_reason == "stop"
-    assert len(reading.generation.spans) == 1
+    (span,) = reading.generation.spans
+    assert span.quote.startswith("Ada Lind was born in Visby")
+
+
+def test_sentences_that_are_copied_are_no_quotes():
+    reading, _, _ = read("Ada Lind was born in Visby in 1902.", attempts=1)
+    assert reading.generation.finish_reason == "no_quote"
 
 
 @pytest.mark.parametrize("reply", ["Answer: none", "answer: None.", "", "   "])
