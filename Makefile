@@ -110,8 +110,8 @@ chaos: $(STAMP)
 stores: .venv-stores/.installed
 	.venv-stores/bin/python -m pytest tests/stores
 
-# LlamaIndex's own tests over our classes in place of its own; tests/upstream/table.py says which do
-# not pass, and why. LLAMA_INDEX is a checkout of its repository at the version that is installed,
+# Runs LlamaIndex's own tests with our classes in the place of its classes; tests/upstream/table.py
+# names the tests that do not pass, and why. LLAMA_INDEX is a checkout of its repository at the version that is installed,
 # since the package on the registry holds no tests.
 upstream: $(STAMP)
 	OMP_NUM_THREADS=1 $(BIN)/python tests/upstream $(LLAMA_INDEX)

@@ -162,24 +162,27 @@ def main() -> None:
 
 
 def _by_forms(asked: list[Asked]) -> None:
-    print("| right quotes and | refused |\n|---|---|")
+    print("| right quotes and | refused | by the substring rule |\n|---|---|---|")
     for form, write in FORMS.items():
-        refused = []
+        refused, by_substring = [], []
         for one in asked:
             answer = one.answers[0]
             written = write(answer)
             if written == answer and form != "the gold answer":
                 continue
             refused.append(not _accepted(one, written))
+            by_substring.append(not _is_substring(one, written))
         if refused:
-            print(f"| {form} | {share(refused)} of {len(refused)} |")
+            print(f"| {form} | {share(refused)} of {len(refused)} | {share(by_substring)} |")
     others = [other.answers[0] for other in (*asked[1:], asked[0])]
-    wrong = [
-        _accepted(one, other)
+    pairs = [
+        (one, other)
         for one, other in zip(asked, others, strict=True)
         if not _is_verdict(other) and not _holds(other, one.answers)
     ]
-    print(f"\naccepted of wrong answers beside right quotes: {share(wrong)} of {len(wrong)}")
+    wrong, rival = ([rule(*pair) for pair in pairs] for rule in (_accepted, _is_substring))
+    print(f"\naccepted of {len(pairs)} wrong answers beside right quotes: {share(wrong)}", end="")
+    print(f"; by the substring rule {share(rival)}")
 
 
 def _accepted(asked: Asked, answer: str) -> bool:
@@ -188,6 +191,15 @@ def _accepted(asked: Asked, answer: str) -> bool:
     for _ in (*reading.feed(f"{quoted}Answer: {answer}"), *reading.end_reply()):
         pass
     return reading.generation.finish_reason == "stop"
+
+
+def _is_substring(asked: Asked, answer: str) -> bool:
+    """Tell whether an answer stands in a quote, its title or the question: the simplest rule."""
+    plain = " ".join(re.findall(r"\w+", answer.casefold()))
+    titles = [asked.passages[number - 1].title for number, _ in asked.gold]
+    texts = [*(text for _, text in asked.gold), *titles, asked.question]
+    words = (" ".join(re.findall(r"\w+", text.casefold())) for text in texts)
+    return any(f" {plain} " in f" {text} " for text in words)
 
 
 def _by_model(asked: list[Asked]) -> None:

@@ -8,7 +8,9 @@ scripted; no provider is reached.
 import json
 import threading
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
+
+from tests.openai_server import LoopbackServer
 
 
 @dataclass
@@ -117,7 +119,7 @@ class CitingServer:
     requests: list = field(default_factory=list)
 
     def __enter__(self):
-        self._server = _Server(("127.0.0.1", 0), _Handler)
+        self._server = LoopbackServer(("127.0.0.1", 0), _Handler)
         self._server.served = self
         self.url = f"http://127.0.0.1:{self._server.server_port}"
         self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
@@ -128,14 +130,6 @@ class CitingServer:
         self._server.shutdown()
         self._thread.join()
         self._server.server_close()
-
-
-class _Server(ThreadingHTTPServer):
-    daemon_threads = False
-    block_on_close = True
-
-    def handle_error(self, request, client_address):
-        """A client that went away is no error of the server's."""
 
 
 class _Handler(BaseHTTPRequestHandler):

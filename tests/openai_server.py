@@ -76,7 +76,7 @@ class OpenAIServer:
         self.lock = threading.Lock()
         self.released = threading.Event()
         self.open = self.most_open = 0
-        self._server = _Server(("127.0.0.1", 0), _Handler)
+        self._server = LoopbackServer(("127.0.0.1", 0), _Handler)
         self._server.served = self
         self.url = f"http://127.0.0.1:{self._server.server_address[1]}/v1"
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.01,))
@@ -215,7 +215,9 @@ def fail_in_stream(after):
     return fault
 
 
-class _Server(ThreadingHTTPServer):
+class LoopbackServer(ThreadingHTTPServer):
+    """Waits for its threads when it is closed."""
+
     daemon_threads = False
     block_on_close = True
 

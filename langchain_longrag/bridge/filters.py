@@ -113,7 +113,7 @@ def narrow(runnable: object, given: Mapping[str, Any]) -> Runnable[Any, list[Doc
         given: the arguments, such as ``filter``.
 
     Raises:
-        InvalidParameterError: a retriever within it does not take an argument, or there is none.
+        InvalidParameterError: it has no retriever, or one that does not take an argument.
     """
     narrowed = _narrow(runnable, given) if given else runnable
     if narrowed is None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Mapping, Sequence
 from functools import cached_property
+from types import MappingProxyType
 from typing import Any
 
 from langchain_core.documents import Document
@@ -35,7 +36,7 @@ class CitedCorpus:
     @cached_property
     def fingerprint(self) -> str:
         """A hash of the ids, titles, URLs and texts that citations show."""
-        shown = ((one.id, one.title, find_url(one.metadata), one.text) for one in self.documents)
+        shown = ((one.id, one.title, _find_url(one.metadata), one.text) for one in self.documents)
         return core.stable_id(*(part for parts in shown for part in parts))
 
     @cached_property
@@ -70,16 +71,12 @@ class CitedCorpus:
     def _cite_source(
         self, span: RetrievedSpan, source: Source, start: int, end: int, more: int
     ) -> Citation:
-        citation = Citation(type="citation", start_index=start, end_index=end)
         known = self._by_id.get(source.doc_id)
         if known is not None:
-            citation["cited_text"] = self._read_text(source.doc_id, source.start, source.end)
-            if known.title:
-                citation["title"] = known.title
-            if url := find_url(known.metadata):
-                citation["url"] = url
-        elif source.verbatim:
-            citation["cited_text"] = span.quote
+            text = self._read_text(source.doc_id, source.start, source.end)
+            citation = make_citation(start, end, text, known.title, known.metadata)
+        else:
+            citation = make_citation(start, end, span.quote if source.verbatim else None)
         citation["extras"] = {
             "doc_id": source.doc_id,
             "start": source.start,
@@ -130,8 +127,33 @@ class CitedCorpus:
         return text[start:end]
 
 
-def find_url(metadata: Mapping[str, object]) -> str:
-    """Return the address that a document's metadata give; empty without one."""
+def make_citation(
+    start: int,
+    end: int,
+    text: str | None,
+    title: str = "",
+    metadata: Mapping[str, object] = MappingProxyType({}),
+) -> Citation:
+    """Return a citation that supports characters of a response, with what is known of its source.
+
+    Args:
+        start: the first character.
+        end: the character after the last one.
+        text: the source's own words, if known.
+        title: the title of the document; empty without one.
+        metadata: of the document, which may have its address.
+    """
+    citation = Citation(type="citation", start_index=start, end_index=end)
+    if text is not None:
+        citation["cited_text"] = text
+    if title:
+        citation["title"] = title
+    if url := _find_url(metadata):
+        citation["url"] = url
+    return citation
+
+
+def _find_url(metadata: Mapping[str, object]) -> str:
     candidates = (metadata.get("url"), metadata.get("source"))
     return next(
         (

@@ -33,13 +33,14 @@ from typing_extensions import TypedDict
 from langchain_longrag.bridge.filters import ARGUMENTS, drop_keys, narrow, read_arguments
 from langchain_longrag.bridge.models import check_retriever, is_retriever, require_text
 from langchain_longrag.bridge.passages import to_passages
-from langchain_longrag.decoding.citations import find_url
+from langchain_longrag.decoding.citations import make_citation
 from longrag.errors import InvalidParameterError
-from longrag.generation import Delta, RetrievedSpan
+from longrag.generation import Delta, RetrievedSpan, Source
 from longrag.models.tokens import count_tokens
 from longrag.prompts import QUOTED_ANSWER, quote
 from longrag.quoting import QuoteIndex, QuoteReading, QuoteSettings
 from longrag.quoting.fitting import fit_passages
+from longrag.recipes.passages import Passage
 from longrag.recipes.quotable import quotable
 from longrag.synthesis.two_turn import EMPTY_ANSWER
 
@@ -120,11 +121,14 @@ def create_quote_chain(
         narrowed = narrow(retriever, inputs.get(ARGUMENTS, {}))
         return RunnableLambda(_read_question) | narrowed if is_retriever(retriever) else narrowed
 
-    def begin(inputs: dict[str, Any], *, streaming: bool) -> QuoteReading:
-        passages = quotable(to_passages(inputs["context"]))
-        return QuoteReading(
+    def begin(inputs: dict[str, Any], *, streaming: bool) -> _Reading:
+        retrieved = to_passages(inputs["context"])
+        return _Reading(
             _read_question(inputs),
-            fit_passages(passages, max_tokens=max_tokens, count_tokens=length_function),
+            retrieved,
+            passages=fit_passages(
+                quotable(retrieved), max_tokens=max_tokens, count_tokens=length_function
+            ),
             settings=settings,
             # Nothing is told of a document that this call may not see.
             corpus=None if ARGUMENTS in inputs else corpus,
@@ -154,7 +158,7 @@ class _Reader(Runnable[dict[str, Any], AIMessage]):
         self,
         llm: LanguageModelLike,
         template: BasePromptTemplate[Any],
-        begin: Callable[..., QuoteReading],
+        begin: Callable[..., _Reading],
         empty_answer: str,
     ) -> None:
         self._model = cast("Runnable[Any, str]", llm) | require_text() | StrOutputParser()
@@ -201,7 +205,7 @@ class _Reader(Runnable[dict[str, Any], AIMessage]):
         while reading.wants_reply:
             deltas += reading.feed(self._model.invoke(self._prompt(inputs, reading), config))
             deltas += reading.end_reply()
-        return self._message(inputs, reading, deltas)
+        return self._message(reading, deltas)
 
     async def _aanswer(
         self, inputs: dict[str, Any], run_manager: Any, config: RunnableConfig
@@ -213,7 +217,7 @@ class _Reader(Runnable[dict[str, Any], AIMessage]):
         while reading.wants_reply:
             reply = await self._model.ainvoke(self._prompt(inputs, reading), config)
             deltas += [*reading.feed(reply), *reading.end_reply()]
-        return self._message(inputs, reading, deltas)
+        return self._message(reading, deltas)
 
     def _stream(
         self, given: Iterator[dict[str, Any]], run_manager: Any, config: RunnableConfig
@@ -226,9 +230,9 @@ class _Reader(Runnable[dict[str, Any], AIMessage]):
             with closing(cast("Generator[str]", pieces)) as tokens:
                 for token in tokens:
                     for delta in reading.feed(token):
-                        yield _to_chunk(inputs, delta)
+                        yield reading.chunk(delta)
             for delta in reading.end_reply():
-                yield _to_chunk(inputs, delta)
+                yield reading.chunk(delta)
         yield self._last_chunk(reading)
 
     async def _astream(
@@ -242,19 +246,17 @@ class _Reader(Runnable[dict[str, Any], AIMessage]):
             async with aclosing(cast("AsyncGenerator[str]", pieces)) as tokens:
                 async for token in tokens:
                     for delta in reading.feed(token):
-                        yield _to_chunk(inputs, delta)
+                        yield reading.chunk(delta)
             for delta in reading.end_reply():
-                yield _to_chunk(inputs, delta)
+                yield reading.chunk(delta)
         yield self._last_chunk(reading)
 
     def _prompt(self, inputs: dict[str, Any], reading: QuoteReading) -> PromptValue:
         slots = {"context": reading.context, "input": quote(_read_question(inputs))}
         return self._template.invoke({**inputs, **slots})
 
-    def _message(
-        self, inputs: dict[str, Any], reading: QuoteReading, deltas: Sequence[Delta]
-    ) -> AIMessage:
-        citations = [one for delta in deltas for one in _cite(inputs, delta.span)]
+    def _message(self, reading: _Reading, deltas: Sequence[Delta]) -> AIMessage:
+        citations = [one for delta in deltas for one in reading.cite(delta.span)]
         text = "".join(delta.text for delta in deltas) or self._empty_answer
         block = {"type": "text", "text": text, "annotations": citations}
         return AIMessage(content=[block], response_metadata=self._metadata(reading))
@@ -277,31 +279,33 @@ class _Reader(Runnable[dict[str, Any], AIMessage]):
         }
 
 
-def _to_chunk(inputs: dict[str, Any], delta: Delta) -> AIMessageChunk:
-    # Chunks with the same index are merged into one block.
-    block: dict[str, Any] = {"type": "text", "text": delta.text, "index": 0}
-    if citations := _cite(inputs, delta.span):
-        block["annotations"] = citations
-    return AIMessageChunk(content=[block])
+class _Reading(QuoteReading):
+    """Reads the replies to one question, and cites what they quote as LangChain does."""
 
+    def __init__(self, question: str, retrieved: Sequence[Passage], **given: Any) -> None:
+        super().__init__(question, **given)
+        self._retrieved = {passage.id: passage for passage in retrieved}
 
-def _cite(inputs: dict[str, Any], span: RetrievedSpan | None) -> list[Citation]:
-    """Return a citation for each place that a quote is from."""
-    if span is None or span.checked is None:
-        return []
-    cited: list[Citation] = []
-    known = {passage.id: passage for passage in to_passages(inputs["context"])}
-    for source in span.sources:
-        found = known[source.passage_id]
-        document = cast("Document", found.source)
-        citation = Citation(
-            type="citation", start_index=span.start, end_index=span.end, cited_text=span.quote
-        )
+    def chunk(self, delta: Delta) -> AIMessageChunk:
+        """Return what is new of the message."""
+        # Chunks with the same index are merged into one block.
+        block: dict[str, Any] = {"type": "text", "text": delta.text, "index": 0}
+        if citations := self.cite(delta.span):
+            block["annotations"] = citations
+        return AIMessageChunk(content=[block])
+
+    def cite(self, span: RetrievedSpan | None) -> list[Citation]:
+        """Return a citation for each place that a quote is from."""
+        if span is None or span.checked is None:
+            return []
+        return [self._cite_source(span, span.checked.status, source) for source in span.sources]
+
+    def _cite_source(self, span: RetrievedSpan, status: str, source: Source) -> Citation:
+        found = self._retrieved[source.passage_id]
+        metadata = cast("Document", found.source).metadata
         title = next((m.title for m in found.members if m.doc_id == source.doc_id), found.title)
-        if title:
-            citation["title"] = title
-        if url := find_url(document.metadata):
-            citation["url"] = url
+        text = self.read(source)
+        citation = make_citation(span.start, span.end, text, title or found.title, metadata)
         citation["extras"] = {
             "doc_id": source.doc_id,
             "start": source.start,
@@ -309,10 +313,9 @@ def _cite(inputs: dict[str, Any], span: RetrievedSpan | None) -> list[Citation]:
             "passage_id": source.passage_id,
             "verbatim": source.verbatim,
             "quote": span.quote,
-            "status": span.checked.status,
+            "status": status,
         }
-        cited.append(citation)
-    return cited
+        return citation
 
 
 def _read_answer(given: dict[str, Any]) -> str:

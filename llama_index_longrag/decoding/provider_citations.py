@@ -21,8 +21,10 @@ from longrag.quoting.citations import (
     Part,
     check_cited,
     locate_parts,
+    mapping_of,
     read_annotations,
     read_grounding,
+    sequence_of,
 )
 from longrag.recipes.quotable import quotable
 
@@ -69,7 +71,7 @@ def check_citations(
         for passage, result in zip(to_passages(results), results, strict=True)
     ]
     message = response if isinstance(response, ChatMessage) else response.message
-    reply = _mapping(_plain(getattr(response, "raw", None)))
+    reply = mapping_of(_plain(getattr(response, "raw", None)))
     parts = _read_parts(response, message, reply)
     found = [*read_annotations(parts), *read_grounding(reply.get("grounding_metadata"), parts)]
     # Anthropic's package gives citations of search results twice, but once of a stream.
@@ -103,21 +105,21 @@ def _read_parts(
 def _read_reply(reply: Mapping[str, object]) -> Iterator[tuple[str, Sequence[object]]]:
     """Yield the texts of a reply of Anthropic's or OpenAI's, each with its annotations."""
     # The last event of a stream holds the whole reply.
-    reply = _mapping(_plain(reply.get("response"))) or reply
-    blocks = list(_sequence(reply.get("content")))
-    for item in map(_plain, _sequence(reply.get("output"))):
-        blocks += _sequence(_mapping(item).get("content"))
-    for choice in map(_plain, _sequence(reply.get("choices"))):
-        message = _mapping(_plain(_mapping(choice).get("message")))
+    reply = mapping_of(_plain(reply.get("response"))) or reply
+    blocks = list(sequence_of(reply.get("content")))
+    for item in map(_plain, sequence_of(reply.get("output"))):
+        blocks += sequence_of(mapping_of(item).get("content"))
+    for choice in map(_plain, sequence_of(reply.get("choices"))):
+        message = mapping_of(_plain(mapping_of(choice).get("message")))
         blocks.append({**message, "text": message.get("content")})
-    for block in map(_mapping, map(_plain, blocks)):
+    for block in map(mapping_of, map(_plain, blocks)):
         text = block.get("text")
         if isinstance(text, str):
             yield text, _read_cited(block)
 
 
 def _read_cited(fields: Mapping[str, object]) -> list[object]:
-    return [one for key in ("annotations", "citations") for one in _sequence(fields.get(key))]
+    return [one for key in ("annotations", "citations") for one in sequence_of(fields.get(key))]
 
 
 def _read_block(block: CitationBlock) -> dict[str, object]:
@@ -130,11 +132,3 @@ def _read_block(block: CitationBlock) -> dict[str, object]:
 def _plain(value: object) -> object:
     """Return what a provider's package gives as its own object as plain data."""
     return value.model_dump(warnings=False) if isinstance(value, BaseModel) else value
-
-
-def _mapping(value: object) -> Mapping[str, object]:
-    return value if isinstance(value, Mapping) else {}
-
-
-def _sequence(value: object) -> Sequence[object]:
-    return value if isinstance(value, (list, tuple)) else ()

@@ -98,16 +98,16 @@ def read_grounding(metadata: object, parts: Sequence[Part]) -> list[Cited]:
     A segment's bytes of UTF-8 in a part become characters of the answer. Where they are not the
     text that the segment has, the text counts, if it stands in the answer.
     """
-    fields = _mapping(metadata)
-    chunks = _sequence(fields.get("grounding_chunks"))
+    fields = mapping_of(metadata)
+    chunks = sequence_of(fields.get("grounding_chunks"))
     found = []
-    for support in map(_mapping, _sequence(fields.get("grounding_supports"))):
+    for support in map(mapping_of, sequence_of(fields.get("grounding_supports"))):
         names: list[str] = []
-        for place in _sequence(support.get("grounding_chunk_indices")):
+        for place in sequence_of(support.get("grounding_chunk_indices")):
             if _is_index(place) and place < len(chunks):
-                for source in map(_mapping, _mapping(chunks[place]).values()):
+                for source in map(mapping_of, mapping_of(chunks[place]).values()):
                     names += _names(source)
-        text, span = _read_segment(_mapping(support.get("segment")), parts)
+        text, span = _read_segment(mapping_of(support.get("segment")), parts)
         found.append(_cited(text, span, "segment", names))
     return found
 
@@ -143,7 +143,10 @@ def check_cited(
 def _check(
     text: str, own: Sequence[Passage] | None, others: Sequence[Passage], corpus: QuoteIndex | None
 ) -> CheckedQuote:
-    """Look a text up in its own passages and then in all; ``own`` is None where none is named."""
+    """Look a text up in the passages that its citation names, and if it fails there in all.
+
+    ``own`` are those that are named: None if the citation names nothing.
+    """
     if own is None:
         return check_quote(text, others, corpus=corpus)
     if own:
@@ -176,11 +179,11 @@ def _find_named(cited: Cited, documents: Sequence[Citable]) -> list[Passage]:
 
 
 def _read(annotation: object, part: Part) -> Cited:
-    raw = _mapping(annotation)
+    raw = mapping_of(annotation)
     kind = raw.get("type")
-    raw = _mapping(raw.get("value")) if kind == "non_standard_annotation" else raw
+    raw = mapping_of(raw.get("value")) if kind == "non_standard_annotation" else raw
     # Chat completions keep the fields under the name of the type.
-    fields = {**_mapping(raw.get("extras")), **raw, **_mapping(raw.get(str(raw.get("type"))))}
+    fields = {**mapping_of(raw.get("extras")), **raw, **mapping_of(raw.get(str(raw.get("type"))))}
     # An id says which document it is; in a document's own metadata it would prove nothing.
     names = [*_names(fields, ("doc_id",)), *_names(fields)]
     text, start, end = (fields.get(key) for key in ("cited_text", "start_index", "end_index"))
@@ -271,9 +274,11 @@ def _is_index(value: object) -> TypeGuard[int]:
     return isinstance(value, int) and not isinstance(value, bool) and value >= 0
 
 
-def _mapping(value: object) -> Mapping[str, object]:
+def mapping_of(value: object) -> Mapping[str, object]:
+    """Return a mapping of a provider's reply; what is none is an empty one."""
     return value if isinstance(value, Mapping) else {}
 
 
-def _sequence(value: object) -> Sequence[object]:
+def sequence_of(value: object) -> Sequence[object]:
+    """Return a list of a provider's reply; what is none is an empty one."""
     return value if isinstance(value, (list, tuple)) else ()

@@ -28,7 +28,8 @@ _KIND: Final = "longrag-quoted-words-1"
 _READ: Final = 5
 # The most places of a run that tells where a quote is from: a more common one says little.
 _COMMON: Final = 1000
-# Texts of more characters are read around the words alone, with so many beside them.
+# Of a text with more characters only a stretch around the words is read, with so many characters
+# before and after them.
 _WINDOWED: Final = 4000
 _BESIDE: Final = 200
 # The fewest words of a run that tells of a document, and the words of a quote that are looked at.

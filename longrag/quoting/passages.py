@@ -35,6 +35,8 @@ _MIN_LETTERS: Final = 8
 _MAX_PLACES: Final = 2000
 _BREAK: Final = re.compile(r"[.!?;:,)\u2014\u2013。！？；：，、]|\n[\s>/#]*(?:\n|[^\sa-z>/#])")
 _TARGET: Final = re.compile(r"\]\([^)]*\)")
+# What closes a link, and code in a line.
+_LINK_END: Final = re.compile(r"`?\](?:\([^()\s]*(?:\s+\"[^\"\n]*\")?\)|\[[^\]\n]*\])?")
 _JOINTS: Final = frozenset(("", "-", "‐", "‑"))
 # What joins a name in code to what stands beside it without a space.
 _JOINED_CODE: Final = frozenset("!~-+*/\\.$@=<>&|%^:")
@@ -256,7 +258,20 @@ class Passage:
             cuts = [cut for cut in self.sentences if cut[0] < end and cut[1] > begin]
             begin = min([begin, *(cut[0] for cut in cuts)])
             end = max([end, *(cut[1] for cut in cuts)])
-        return self.place(begin, end)
+        return self.place(*self._with_markup(begin, end))
+
+    def _with_markup(self, begin: int, end: int) -> Span:
+        """Take in the mark of code before a run or after it, and the end of a link begun in it."""
+        text = self.text
+        if text.count("`", begin, end) % 2:
+            if text[end : end + 1] == "`":
+                end += 1
+            elif begin and text[begin - 1] == "`":
+                begin -= 1
+        if text.count("[", begin, end) > text.count("]", begin, end):
+            close = _LINK_END.match(text, end)
+            end = close.end() if close else end
+        return begin, end
 
     def place(self, begin: int, end: int) -> Source:
         """Return the place of characters of the text."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from longrag.errors import InvalidParameterError
@@ -24,7 +24,7 @@ from longrag.quoting.checking import check_quote
 from longrag.quoting.corpus import QuoteIndex
 from longrag.quoting.passages import Passage
 from longrag.quoting.replies import ReplyAnswer
-from longrag.quoting.support import find_unsupported
+from longrag.quoting.support import find_unsupported, without_links
 from longrag.quoting.wording import MIN_EVIDENCE, read_wording
 
 MOST_ATTEMPTS: Final = 5
@@ -70,8 +70,6 @@ _WHY: Final[dict[QuoteStatus, str]] = {
     "stitched": "it joins what does not belong together",
     "altered": "words were changed",
     "not_found": "there is nothing like it",
-    "elided": "it leaves out too much",
-    "verbatim": "it is too short",
 }
 
 
@@ -181,7 +179,7 @@ class QuoteReading:
             # The passages were shown with their imitations of tags escaped.
             again = check_quote(escaped, self._passages, named=named, corpus=self._corpus)
             checked = again if again.accepted else checked
-        text = " ... ".join(map(self._read, checked.sources)) if checked.accepted else plain
+        text = " ... ".join(map(self.read, checked.sources)) if checked.accepted else plain
         return RetrievedSpan(
             text, written.start, written.end, None, checked.sources, checked=checked
         )
@@ -203,7 +201,8 @@ class QuoteReading:
                 return place
         return int(number[1]) - 1 if number else len(self._passages)
 
-    def _read(self, source: Source) -> str:
+    def read(self, source: Source) -> str:
+        """Return the characters of a source, as its passage has them."""
         return self._holding(source).read(source)
 
     def _holding(self, source: Source) -> Passage:
@@ -244,19 +243,23 @@ class QuoteReading:
             for quote in find_quotes(answer.free)
             if read_wording(quote.text).weight >= MIN_EVIDENCE
         ]
-        known = [*(one.text for one in attempt.accepted), self._question]
+        shown = "".join(parts).strip()
+        known = [one.text for one in attempt.accepted]
         for quote in marked:
-            checked = check_quote(quote.text, self._passages)
-            if not checked.accepted:
+            span = self._look_up(quote)
+            if not span.sources:
                 attempt.broken = True
-                refused = RetrievedSpan(quote.text, 0, 0, None, (), checked=checked)
-                attempt.refused.append(refused)
+                start = max(attempt.reader.text.find(quote.text), 0)
+                attempt.refused.append(replace(span, start=start, end=start + len(quote.text)))
                 return ""
-            known += map(self._read, checked.sources)
-        known += [self._holding(source).title for one in attempt.accepted for source in one.sources]
+            known.append(span.text)
+            shown = shown.replace(quote.text, span.text)
+        holding = [self._holding(source) for one in attempt.accepted for source in one.sources]
+        known += [one.title for one in holding]
         if self._settings.check_answer:
-            attempt.unsupported = find_unsupported(answer.free, known, self._question)
-        return "" if attempt.unsupported else "".join(parts).strip()
+            free = without_links(answer.free, "\n".join(one.text for one in holding))
+            attempt.unsupported = find_unsupported(free, known, self._question)
+        return "" if attempt.unsupported else shown
 
     def _tell(self, answer: ReplyAnswer | None) -> list[str]:
         """Return what the model is told of its reply; nothing where there is nothing to mend."""
@@ -277,7 +280,7 @@ class QuoteReading:
         wrong = field("refused", " ".join(span.text.split())[:_TOLD])
         line = f"- This stands in no passage ({_WHY[checked.status]}):\n{wrong}"
         if checked.nearest is not None and checked.status != "misattributed":
-            near = field("nearest", self._read(checked.nearest)[:_TOLD])
+            near = field("nearest", self.read(checked.nearest)[:_TOLD])
             line += f"\n  What a passage says:\n{near}"
         return line
 

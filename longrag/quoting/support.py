@@ -12,6 +12,7 @@ from longrag.quoting.words import is_negation, is_number, read_tokens
 
 # Numbers of notes and of items in a list say nothing.
 _NOTES: Final = re.compile(r"\[\d{1,3}(?:\s*[,;-]\s*\d{1,3})*\]|^[ \t]*\(?\d{1,2}[.)](?=\s)", re.M)
+_LINK: Final = re.compile(r"\]\([^()\s]*(?:\s+\"[^\"\n]*\")?\)")
 _POLAR: Final = re.compile(
     r"\s*(?:(?:and|or|but|so|then)\s+)?(?:is|are|was|were|am|do|does|did|has|have|had|can|could|will"
     r"|would|shall|should|may|might|must)\b|.*(?:吗|嗎|か)\s*[?？。]?\s*\Z",
@@ -54,6 +55,12 @@ def find_unsupported(answer: str, quotes: Iterable[str], question: str) -> tuple
     if verdict is not None:
         text = " " * verdict.end() + text[verdict.end() :]
     return tuple(dict.fromkeys(word for form, word in _forms(text) if form not in known))
+
+
+def without_links(text: str, source: str) -> str:
+    """Return a text without where its Markdown links lead to, if the source has these links too."""
+    known = source.casefold()
+    return _LINK.sub(lambda cut: "] " if cut[0].casefold() in known else cut[0], text)
 
 
 def _forms(text: str) -> Iterator[tuple[str, str]]:

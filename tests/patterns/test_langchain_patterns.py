@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import copy
-import importlib
 import pickle
 import subprocess
 import sys
@@ -77,6 +76,7 @@ from langgraph.prebuilt import ToolNode, tools_condition
 
 import langchain_longrag as lc
 from tests.fakes.langchain import HashEmbeddings, ScriptedChatModel, replying, scripted
+from tests.patterns.tables import check_table
 
 TEXTS = {
     "mill": "The mill stands by the river and grinds rye.",
@@ -959,20 +959,4 @@ def test_dumps(retriever):
 
 
 def test_the_table_names_these_tests_and_no_others():
-    table = (Path(__file__).parent / "langchain.md").read_text("utf-8").replace("\\|", "/")
-    rows = [
-        [cell.strip() for cell in line.split("|")[1:-1]]
-        for line in table.splitlines()
-        if line.startswith("| ")
-    ]
-    rows = [row for row in rows if row[0] != "name"]
-    assert len({row[0] for row in rows}) == len(rows) >= 45
-    assert all(source for _, _, source, _ in rows)
-    own = {name for name, _, _, elsewhere in rows if not elsewhere}
-    here = {name.removeprefix("test_") for name in globals() if name.startswith("test_")}
-    assert own == here - {"the_table_names_these_tests_and_no_others"}
-    for *_, elsewhere in rows:
-        path, _, name = elsewhere.partition("::")
-        if path:
-            module = importlib.import_module(path.removesuffix(".py").replace("/", "."))
-            assert callable(getattr(module, name))
+    check_table("langchain.md", globals())

@@ -6,10 +6,8 @@
 from __future__ import annotations
 
 import asyncio
-import importlib
 import json
 import re
-from pathlib import Path
 
 import llama_index.core
 import pytest
@@ -82,6 +80,7 @@ from llama_index.core.workflow import Event, StartEvent, StopEvent, Workflow, st
 
 from llama_index_longrag import LongRAGIndex, RaptorIndex
 from tests.fakes.llama_index import HashEmbedding, ScriptedLLM, tokenizer
+from tests.patterns.tables import check_table
 
 pytestmark = [
     pytest.mark.filterwarnings(f"ignore:{message}")
@@ -677,20 +676,4 @@ def test_token_counting(make, monkeypatch):
 
 
 def test_the_table_names_these_tests_and_no_others():
-    table = (Path(__file__).parent / "llama_index.md").read_text("utf-8")
-    rows = [
-        [cell.strip() for cell in line.split("|")[1:-1]]
-        for line in table.splitlines()
-        if line.startswith("| ")
-    ]
-    rows = [row for row in rows if row[0] != "name"]
-    assert len({row[0] for row in rows}) == len(rows) >= 45
-    assert all(source for _, _, source, _ in rows)
-    own = {name for name, _, _, elsewhere in rows if not elsewhere}
-    here = {name.removeprefix("test_") for name in globals() if name.startswith("test_")}
-    assert own == here - {"the_table_names_these_tests_and_no_others"}
-    for *_, elsewhere in rows:
-        path, _, name = elsewhere.partition("::")
-        if path:
-            module = importlib.import_module(path.removesuffix(".py").replace("/", "."))
-            assert callable(getattr(module, name))
+    check_table("llama_index.md", globals())

@@ -56,6 +56,16 @@ def test_a_call_with_a_filter_is_told_nothing_of_the_corpus():
     assert (refused["status"], refused["nearest"]) == ("not_found", None)
 
 
+def test_a_quote_that_leaves_words_out_is_cited_where_each_part_stands():
+    reply = "<quote>Ada Lind was born ... Visby in 1902</quote>\nAnswer: in 1902"
+    found = create_quote_chain(RETRIEVER, writing(reply)).invoke(INPUT)
+    (block,) = found["message"].content_blocks
+    cited = [one["cited_text"] for one in block["annotations"]]
+    assert cited == ["Ada Lind was born", "Visby in 1902"]
+    for one in block["annotations"]:
+        assert TEXT[one["extras"]["start"] : one["extras"]["end"]] == one["cited_text"]
+
+
 class Runs(BaseCallbackHandler):
     def __init__(self):
         self.names, self.prompts = [], []

@@ -141,7 +141,7 @@ def test_every_reference_made_from_one_document_is_followed(stored):
     found = {n.node.node_id: n.node for n in root.retrieve("A table of levels.")}
     assert found.keys() == {"town", "levels", "windows"}
     assert [found[name].index_id for name in ("levels", "windows")] == ["levels", "windows"]
-    # The document's text is that of its own nodes.
+    # The unit of the town holds the two halls, and not the tables, which are units themselves.
     assert [text for text in halls if text in found["town"].get_content()] == halls
     assert "table" not in found["town"].get_content()
     inner = {name: of_documents([TextNode(id_=f"in {name}", text=TARGET)]) for name in found}

@@ -104,6 +104,34 @@ def test_a_quote_is_shown_as_its_source_writes_it():
     assert found.usage.calls == 1
 
 
+def test_a_quote_ends_after_the_markup_that_it_begins():
+    text = "Set `lamp` in [the manual](lamp.md), or call `lit`. Read [one][two] first."
+    passages = [Passage("m.md", text)]
+    for quote, shown in (
+        ("or call lit", "or call `lit`"),
+        ("lamp in the manual", "`lamp` in [the manual](lamp.md)"),
+        ("Read one", "Read [one][two]"),
+    ):
+        reading, _, _ = read(f"<quote>{quote}</quote>", passages=passages, require_quote=False)
+        assert reading.generation.spans[0].quote == shown
+
+
+def test_a_link_of_the_answer_is_known_where_the_passage_has_it():
+    passages = [Passage("m.md", "The lamp is told of in [the manual](https://lamp.org/a).")]
+    quote = "<quote>The lamp is told of in [the manual](https://lamp.org/a)</quote>"
+    for link, reason in (("https://lamp.org/a", "stop"), ("https://lamp.org/b", "no_answer")):
+        answer = f"{quote}\nAnswer: in [the manual]({link})"
+        assert read(answer, passages=passages, attempts=1)[0].generation.finish_reason == reason
+
+
+def test_marks_in_an_answer_are_shown_as_the_source_writes_them():
+    reading, _, _ = read(f"{BORN}\nAnswer: “ada LIND was born in visby”")
+    assert reading.answer == "“Ada Lind was born in Visby”"
+    reply = f"{BORN}\nAnswer: “Ada Lind was born in Oslo”"
+    (refused,) = read(reply, attempts=1)[0].generation.rejected
+    assert reply[refused.start : refused.end] == "Ada Lind was born in Oslo"
+
+
 def test_without_a_label_the_answer_is_the_reply_with_its_quotes_in_place():
     reading, _, _ = read(f"The keeper: {BORN}, in 1902.", check_answer=False)
     assert reading.answer == "The keeper: “Ada Lind was born in Visby”, in 1902."
