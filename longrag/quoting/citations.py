@@ -275,10 +275,10 @@ def _is_index(value: object) -> TypeGuard[int]:
 
 
 def mapping_of(value: object) -> Mapping[str, object]:
-    """Return a mapping of a provider's reply; what is none is an empty one."""
+    """Return a mapping of a provider's reply; any other value is an empty one."""
     return value if isinstance(value, Mapping) else {}
 
 
 def sequence_of(value: object) -> Sequence[object]:
-    """Return a list of a provider's reply; what is none is an empty one."""
+    """Return a list of a provider's reply; any other value is an empty one."""
     return value if isinstance(value, (list, tuple)) else ()

@@ -22,8 +22,8 @@ _CHARACTERS: Final = 1200
 _K1, _B = 0.9, 0.4
 _UNDER_HEADING: Final = 0.5
 _FURTHER: Final = 0.3
-# The further blocks of a section together count at most so many times the best of them, however
-# many short ones hold a word.
+# The further blocks of a section together count at most six times the best of them, since many
+# short ones may hold one word.
 _MOST_FURTHER: Final = 6
 _FIRST_OF_SECTION: Final = 0.5
 _HEADING: Final = 1.0
