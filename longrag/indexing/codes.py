@@ -1,24 +1,40 @@
 """Vectors as one signed byte a value, with a proven bound on the rounding error.
 
 A row x is kept as x' = scale * codes, with the norm of x - x' beside it. A query q, rounded to
-q' = unit * integers, is multiplied with the codes in integers. Then
-``|q.x - q'.x'| <= (|q| + |q - q'|) |x - x'| + |q - q'| |x|``. By this bound a search that reads a
-quarter of float32's bytes knows which few rows can still be among the best.
+q' = unit * integers, is multiplied with the codes in integers, by NumKong with the instructions
+that the processor has (AMX, VNNI, AVX2, NEON, SVE and others): sums of integers are the same with
+all of them. Then ``|q.x - q'.x'| <= (|q| + |q - q'|) |x - x'| + |q - q'| |x|``. By this bound a
+search that reads a quarter of float32's bytes knows which few rows can still be among the best.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields
+from functools import cached_property
+from itertools import pairwise
 from typing import Any, NamedTuple
 
+import numkong
 import numpy as np
 from numpy.typing import NDArray
 
+from longrag.indexing.runs import Indices, ranges
 from longrag.indexing.vectors import blocks
-from longrag.ingestion.adjacency import jit
+
+_PREFIX = "codes_"
 
 _LARGEST_CODE = 127
 _LARGEST_SUM = 2**31 - 1
+
+# The products of so many rows with a batch of queries stay in the cache until they are compared.
+_BLOCK_ROWS = 4096
+
+# A run of more rows is compared by itself, and shorter ones together.
+_LONG_RUN = 64
+
+# Where runs hold a smaller share of the rows, these are copied before they are multiplied.
+_GATHER_BELOW = 0.3
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,18 +67,50 @@ class Codes:
             values = np.clip(np.rint(block / divisors), -_LARGEST_CODE, _LARGEST_CODE)
             block -= values * scales.astype(np.float64)[:, np.newaxis]
             codes.values[rows], codes.scales[rows] = values, scales
-            codes.errors[rows] = _rounded_up(np.linalg.norm(block, axis=1))
+            codes.errors[rows] = _rounded_up(_norms(block))
         return codes
 
-    def fit(self, vectors: NDArray[Any]) -> bool:
-        """Whether these have the types and shapes of the codes of such vectors."""
-        parts = (self.values, self.scales, self.errors)
+    def products(self, query: NDArray[np.int8]) -> NDArray[np.float32]:
+        """Multiply a query's integers, shape (width,), with the rows, in units of the query."""
+        products = np.empty(len(self.scales), np.float32)
+        if len(products):
+            numkong.cdist(query[np.newaxis], self.values, metric="dot", out=products[np.newaxis])
+        products *= self.scales
+        return products
+
+    def upper_bounds(
+        self, asked: CodedQueries, queries: NDArray[np.int64], rows: NDArray[np.int64]
+    ) -> NDArray[np.float32]:
+        """Bound the products of pairs from above.
+
+        Args:
+            asked: the queries.
+            queries: the number of each pair's query, ascending.
+            rows: the row of each pair.
+        """
+        values = self.values[rows]
+        bounds = np.empty(len(rows), np.float32)
+        firsts = np.searchsorted(queries, np.arange(len(asked.units) + 1)).tolist()
+        for query, (first, last) in enumerate(pairwise(firsts)):
+            if first < last:
+                integers = asked.integers[query : query + 1]
+                products = bounds[np.newaxis, first:last]
+                numkong.cdist(integers, values[first:last], metric="dot", out=products)
+        bounds *= self.scales[rows] * asked.units[queries]
+        bounds += self.errors[rows] * asked.per_error[queries] + asked.constant[queries]
+        return bounds
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """Return what is saved of them, by name."""
+        return {_PREFIX + field.name: getattr(self, field.name) for field in fields(self)}
+
+    @classmethod
+    def of_arrays(cls, arrays: Mapping[str, NDArray[Any]], vectors: NDArray[Any]) -> Codes | None:
+        """Return the codes among saved arrays; None where there are none for such vectors."""
+        parts = [arrays.get(_PREFIX + field.name) for field in fields(cls)]
         each = ("float32", vectors.shape[:1])
-        return [(part.dtype.name, part.shape) for part in parts] == [
-            ("int8", vectors.shape),
-            each,
-            each,
-        ]
+        shapes = [part is not None and (part.dtype.name, part.shape) for part in parts]
+        return cls(*parts) if shapes == [("int8", vectors.shape), each, each] else None  # type: ignore[arg-type]
 
     def take(self, rows: NDArray[Any] | slice) -> Codes:
         """Return the codes of some rows, by number, by mask or as a range, which copies nothing."""
@@ -92,89 +140,196 @@ class Codes:
             np.concatenate([self.errors, others.errors]),
         )
 
-    def bounds(
-        self,
-        queries: NDArray[np.float32],
-        begins: NDArray[np.int64],
-        ends: NDArray[np.int64],
-        largest_norm: float,
-    ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-        """Bound the best inner product of each run of rows from below and from above.
 
-        The bounds hold for the products that ``exact_inner_products`` gives, roundings included.
+class CodedQueries(NamedTuple):
+    """Queries in integers, for which products with coded rows are bounded.
 
-        Args:
-            queries: shape (queries, width).
-            begins: the first row of each run.
-            ends: the row after the last one of each run; no run is empty, and none overlap.
-            largest_norm: at least the Euclidean norm of every coded vector.
+    The bounds hold for the products that ``exact_inner_products`` gives, roundings included.
 
-        Returns:
-            The lower and the upper bounds, each of shape (queries, runs).
-        """
-        # Codes in memory and mapped ones then run the same compiled loop.
-        rows = (_frozen(self.values), _frozen(self.scales), _frozen(self.errors))
-        bounds = np.empty((len(queries), 2, len(begins)), np.float32)
-        asked = _Asked.of(queries, largest_norm)
-        jit(_scan)(rows, _frozen(begins), _frozen(ends), asked, bounds)
-        return bounds[:, 0], bounds[:, 1]
+    Attributes:
+        integers: as large as sums with any codes allow in 32 bits; shape (queries, width).
+        units: what one of them stands for; shape (queries,), as the others.
+        per_error: the error of a product for each unit of a row's error.
+        constant: the rest of its error.
+    """
 
-
-class _Asked(NamedTuple):
-    """Coded queries: integers, their units, and the two parts of the margin of a product."""
-
-    integers: NDArray[np.int16]
+    integers: NDArray[np.int8]
     units: NDArray[np.float32]
     per_error: NDArray[np.float32]
     constant: NDArray[np.float32]
 
     @classmethod
-    def of(cls, queries: NDArray[np.float32], largest_norm: float) -> _Asked:
-        coded = [_integers(query) for query in queries]
-        margins = [
-            _margin(query, left_out, largest_norm)
-            for query, (_, _, left_out) in zip(queries, coded, strict=True)
-        ]
-        return cls(
-            np.array([integers for integers, _, _ in coded], np.int16).reshape(queries.shape),
-            np.array([unit for _, unit, _ in coded], np.float32),
-            np.array([per_error for per_error, _ in margins], np.float32),
-            np.array([constant for _, constant in margins], np.float32),
-        )
+    def of(cls, queries: NDArray[np.float32], largest_norm: float) -> CodedQueries:
+        """Round queries to integers.
+
+        Args:
+            queries: shape (queries, width).
+            largest_norm: at least the Euclidean norm of every coded vector.
+        """
+        width = queries.shape[1]
+        largest = min(_LARGEST_CODE, _LARGEST_SUM // (_LARGEST_CODE * width))
+        units = np.abs(queries).max(axis=1) / np.float32(largest)
+        # Below the normal range a unit is too rough; a query that small is left out as a whole.
+        units[units < np.finfo(np.float32).tiny] = 0
+        exact = queries.astype(np.float64)
+        steps = units.astype(np.float64)[:, np.newaxis]
+        rounded = np.rint(exact / np.where(steps > 0, steps, np.inf))
+        left_out, norms = _norms(exact - rounded * steps), _norms(exact)
+        # Eight roundings to float32, of which one is that of the exact product; and values below
+        # the normal range, which some processors flush to zero.
+        per_error = (norms + left_out) * (1 + 2.0**-20)
+        constant = left_out * largest_norm + per_error * (2.0**-20 * largest_norm)
+        constant += (1 + norms) * ((width + 8) * 2.0**-125 * (1 + largest_norm))
+        integers = rounded.astype(np.int8)
+        return cls(integers, units, _rounded_up(per_error), _rounded_up(constant))
 
 
-def _frozen(array: NDArray[Any]) -> NDArray[Any]:
-    view = array.view()
-    view.flags.writeable = False
-    return view
+class CodedRuns:
+    """Runs of coded rows, of which the best inner product with a query is bounded.
 
-
-def _integers(query: NDArray[np.float32]) -> tuple[NDArray[np.int16], np.float32, float]:
-    """Return a query as integers, their unit, and the norm of what they leave out.
-
-    The integers are as large as sums with any codes allow in 32 bits.
+    Args:
+        codes: the rows.
+        begins: the first row of each run.
+        ends: the row after the last one of each run; no run is empty, and none overlap.
     """
-    largest = min(2**15 - 1, _LARGEST_SUM // (_LARGEST_CODE * len(query)))
-    unit = np.float32(np.abs(query).max() / largest)
-    exact = query.astype(np.float64)
-    integers = np.zeros(len(query), np.int16)
-    if unit > 0:
-        integers[:] = np.clip(np.rint(exact / np.float64(unit)), -largest, largest)
-    return integers, unit, float(np.linalg.norm(exact - integers * np.float64(unit)))
+
+    def __init__(self, codes: Codes, begins: Indices, ends: Indices) -> None:
+        order = np.argsort(begins, kind="stable")
+        begins, ends = begins[order], ends[order]
+        self._order = None if (order[1:] > order[:-1]).all() else order
+        sizes = ends - begins
+        if len(begins) and sizes.sum() < _GATHER_BELOW * (ends[-1] - begins[0]):
+            codes = codes.take(ranges(begins, ends))
+            ends = np.cumsum(sizes)
+            begins = ends - sizes
+        start, stop = (int(begins[0]), int(ends[-1])) if len(begins) else (0, 0)
+        self._codes = codes.take(slice(start, stop))
+        self._begins, self._ends = begins - start, ends - start
+        self._single = bool((ends - begins == 1).all())
+        # Between two runs may be rows that count for nothing.
+        apart = bool((begins[1:] != ends[:-1]).any())
+        self._cuts = np.stack([begins, ends], 1).ravel()[:-1] - start if apart else self._begins
+        self._step = 2 if apart else 1
+
+    def bounds(self, asked: CodedQueries) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        """Return the lower and the upper bounds, each of shape (queries, runs)."""
+        if len(asked.units) == 1:
+            largest = self._largest_of_runs(self._codes.products(asked.integers[0]))[np.newaxis]
+        else:
+            largest = self._products(asked.integers)
+        largest *= asked.units[:, np.newaxis]
+        margins = self._errors * asked.per_error[:, np.newaxis]
+        margins += asked.constant[:, np.newaxis]
+        lower = largest - margins
+        largest += margins
+        return self._as_given(lower), self._as_given(largest)
+
+    def _as_given(self, bounds: NDArray[np.float32]) -> NDArray[np.float32]:
+        if self._order is None:
+            return bounds
+        given = np.empty_like(bounds)
+        given[:, self._order] = bounds
+        return given
+
+    @cached_property
+    def _errors(self) -> NDArray[np.float32]:
+        return self._largest_of_runs(self._codes.errors)
+
+    def _largest_of_runs(self, of_rows: NDArray[np.float32]) -> NDArray[np.float32]:
+        if self._single:
+            return of_rows[self._begins]
+        largest: NDArray[np.float32] = np.maximum.reduceat(of_rows, self._cuts)
+        return largest[:: self._step]
+
+    def _products(self, queries: NDArray[np.int8]) -> NDArray[np.float32]:
+        """Return the largest product of each run in units of the queries; (queries, runs)."""
+        values, scales = self._codes.values, self._codes.scales
+        largest = np.empty((len(self._begins), len(queries)), np.float32)
+        packed = numkong.dots_pack(queries)
+        longest = max(block.rows.stop - block.rows.start for block in self._blocks)
+        products = np.empty((longest, len(queries)), np.float32)
+        for block in self._blocks:
+            here = products[: block.rows.stop - block.rows.start]
+            np.multiply(
+                np.asarray(numkong.dots_packed(values[block.rows], packed)),
+                scales[block.rows, np.newaxis],
+                out=here,
+                dtype=np.float32,
+                casting="unsafe",
+            )
+            block.compare(here, largest)
+        return np.ascontiguousarray(largest.T)
+
+    @cached_property
+    def _blocks(self) -> list[_Block]:
+        return list(_cut(self._begins, self._ends))
 
 
-def _margin(
-    query: NDArray[np.float32], left_out: float, largest_norm: float
-) -> tuple[np.float32, np.float32]:
-    """Return the error of a product for each unit of a row's error, and the constant part."""
-    norm = float(np.linalg.norm(query.astype(np.float64)))
-    # Eight roundings to float32, of which one is that of the exact product; and values below the
-    # normal range, which some processors flush to zero.
-    rounding = 2.0**-21 * (norm + left_out) * 2 * largest_norm
-    tiny = (len(query) + 8) * 2.0**-125 * (1 + norm) * (1 + largest_norm)
-    constant = left_out * largest_norm + rounding + tiny
-    upward = _rounded_up(np.array([(norm + left_out) * (1 + 2.0**-20), constant]))
-    return upward[0], upward[1]
+class _Block(NamedTuple):
+    """Rows that are multiplied together.
+
+    Attributes:
+        rows: the rows.
+        runs: the short runs that lie in them, the longest first.
+        firsts: their first rows, counted from that of the block.
+        longer: of how many of them there is a second row, a third one, and so on.
+        long: other runs, with the rows that lie in the block, counted alike.
+        continued: whether the one long run began in an earlier block.
+    """
+
+    rows: slice
+    runs: Indices
+    firsts: Indices
+    longer: list[int]
+    long: list[tuple[int, slice]]
+    continued: bool
+
+    def compare(self, products: NDArray[np.float32], best: NDArray[np.float32]) -> None:
+        """Write the largest product of each run into ``best``, shape (runs, queries)."""
+        if len(self.runs):
+            # "clip" spares a check of every number.
+            largest = np.take(products, self.firsts, axis=0, mode="clip")
+            others = np.empty_like(largest)
+            for step, count in enumerate(self.longer, start=1):
+                here = others[:count]
+                np.take(products, self.firsts[:count] + step, axis=0, out=here, mode="clip")
+                np.maximum(largest[:count], here, out=largest[:count])
+            best[self.runs] = largest
+        for run, rows in self.long:
+            found = products[rows].max(axis=0)
+            best[run] = np.maximum(best[run], found) if self.continued else found
+
+
+def _cut(begins: Indices, ends: Indices) -> Iterator[_Block]:
+    """Cut ascending runs into blocks of rows; a block ends where a run ends, if it can."""
+    first = 0
+    while first < len(begins):
+        start = int(begins[first])
+        last = int(np.searchsorted(ends, start + _BLOCK_ROWS, side="right"))
+        if last > first:
+            yield _block_of(begins[first:last] - start, ends[first:last] - start, start, first)
+        else:
+            last = first + 1
+            for begin in range(start, int(ends[first]), _BLOCK_ROWS):
+                rows = slice(begin, min(begin + _BLOCK_ROWS, int(ends[first])))
+                whole = [(first, slice(None))]
+                yield _Block(rows, begins[:0], begins[:0], [], whole, continued=begin > start)
+        first = last
+
+
+def _block_of(begins: Indices, ends: Indices, start: int, first: int) -> _Block:
+    sizes = ends - begins
+    long = [(first + int(i), slice(begins[i], ends[i])) for i in np.flatnonzero(sizes > _LONG_RUN)]
+    order = np.argsort(-sizes, kind="stable")[len(long) :]
+    sizes = sizes[order]
+    longer = np.searchsorted(-sizes, -np.arange(1, sizes.max(initial=0)), side="left").tolist()
+    rows = slice(start, start + int(ends[-1]))
+    return _Block(rows, first + order, begins[order], longer, long, continued=False)
+
+
+def _norms(rows: NDArray[np.float64]) -> NDArray[np.float64]:
+    norms: NDArray[np.float64] = np.sqrt(np.einsum("ij,ij->i", rows, rows))
+    return norms
 
 
 def _rounded_up(values: NDArray[np.float64]) -> NDArray[np.float32]:
@@ -182,20 +337,6 @@ def _rounded_up(values: NDArray[np.float64]) -> NDArray[np.float32]:
     return np.nextafter(rounded, np.float32(np.inf))
 
 
-def _scan(rows: Any, begins: Any, ends: Any, asked: Any, bounds: Any) -> None:
-    values, scales, errors = rows
-    integers, units, per_error, constant = asked
-    for run in range(len(begins)):
-        for query in range(len(units)):
-            low = high = np.float32(-np.inf)
-            for row in range(begins[run], ends[run]):
-                total = np.int32(0)
-                for column in range(values.shape[1]):
-                    product = np.int32(values[row, column]) * np.int32(integers[query, column])
-                    # numba adds 32 bits in 64, for which processors have no fast product.
-                    total = np.int32(total + np.int32(product))
-                score = np.float32(total) * scales[row] * units[query]
-                margin = errors[row] * per_error[query] + constant[query]
-                low = max(low, score - margin)
-                high = max(high, score + margin)
-            bounds[query, 0, run], bounds[query, 1, run] = low, high
+def vector_instructions() -> list[str]:
+    """Return the names of the processor's instruction sets that the products of codes use."""
+    return [name for name, there in numkong.get_capabilities().items() if there]

@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from longrag.errors import EmbeddingError, IndexFormatError, InvalidParameterError
 from longrag.indexing.saved_folders import SavedFolders
-from longrag.indexing.vectors import check_vectors, exact_inner_products, inner_products
+from longrag.indexing.vectors import check_vectors, exact_inner_products
 from longrag.locks import Lock
 
 Wanted: TypeAlias = Literal["image", "caption"]
@@ -133,7 +133,7 @@ class MediaStore:
         if not fits.any():
             return None
         asked = self._to_unit(vector, 1, "text" if wanted == "image" else "image")
-        fast = np.where(fits, inner_products(unit, asked)[0], -np.inf)
+        fast = np.where(fits, unit @ asked[0], -np.inf)
         near = np.flatnonzero(fast >= fast.max() - _ROUNDING)
         # Six decimals are what float32 vectors are worth.
         cosines = np.round(exact_inner_products(unit, near, asked[0]).astype(np.float64), 6)

@@ -15,7 +15,7 @@ _LEAST_ROOM = 1024
 
 
 class VectorRows:
-    """Vectors, and from some number on their codes, that grow at the end.
+    """Vectors and their codes, that grow at the end.
 
     A row never changes once it is there, so that a search over some rows may go on while others
     are added. Room is made for more rows than there are; where it does not suffice, all are copied
@@ -23,16 +23,14 @@ class VectorRows:
 
     Args:
         width: the number of values in a vector.
-        coded_from: the number of rows from which on they have codes.
     """
 
-    def __init__(self, width: int, *, coded_from: int) -> None:
+    def __init__(self, width: int) -> None:
         self.identity = object()
         """Tells these rows from others; what holds it does not keep the vectors in memory."""
-        self._coded_from = coded_from
         self._count = 0
         self._vectors: NDArray[Any] = np.empty((0, width), np.float32)
-        self._codes: Codes | None = None
+        self._codes = Codes.of(self._vectors)
         self.largest_norm = 0.0
         """At least the Euclidean norm of every row."""
 
@@ -40,17 +38,16 @@ class VectorRows:
     def over(
         cls,
         vectors: NDArray[Any],
-        codes: Codes | None,
+        codes: Codes,
         *,
         norm: float,
-        coded_from: int,
         count: int,
     ) -> VectorRows:
         """Take over rows with their codes and their largest norm.
 
         After the first ``count`` comes room for more, where there is any: it must be writable.
         """
-        rows = cls(vectors.shape[1], coded_from=coded_from)
+        rows = cls(vectors.shape[1])
         rows._vectors, rows._codes, rows.largest_norm = vectors, codes, norm
         rows._count = count
         return rows
@@ -70,20 +67,18 @@ class VectorRows:
         return self._vectors[: self._count]
 
     @property
-    def codes(self) -> Codes | None:
+    def codes(self) -> Codes:
         """The codes of the rows there are now."""
-        return None if self._codes is None else self._codes.take(slice(0, self._count))
+        return self._codes.take(slice(0, self._count))
 
-    def with_room(self, spare: int) -> tuple[NDArray[np.float32], Codes | None]:
+    def with_room(self, spare: int) -> tuple[NDArray[np.float32], Codes]:
         """Return the rows and codes there are with room for ``spare`` more, which holds zeros."""
         rows = self._count + spare
         self.reserve(rows)
         self._vectors[self._count : rows] = 0
-        codes = self._codes
-        if codes is not None:
-            codes = codes.take(slice(0, rows))
-            for part in (codes.values, codes.scales, codes.errors):
-                part[self._count :] = 0
+        codes = self._codes.take(slice(0, rows))
+        for part in (codes.values, codes.scales, codes.errors):
+            part[self._count :] = 0
         return self._vectors[:rows], codes
 
     def reserve(self, rows: int) -> None:
@@ -96,10 +91,7 @@ class VectorRows:
         first, last = self._count, self._count + len(vectors)
         self.reserve(last)
         self._vectors[first:last] = vectors
-        if self._codes is not None:
-            self._codes.put(first, Codes.of(vectors))
-        elif last >= self._coded_from:
-            self._codes = Codes.of(self._vectors[:last]).with_room(len(self._vectors))
+        self._codes.put(first, Codes.of(vectors))
         self.largest_norm = max(self.largest_norm, largest_norm(vectors))
         self._count = last
         return first
@@ -109,5 +101,4 @@ class VectorRows:
         vectors = np.empty((room, self.width), np.float32)
         vectors[: self._count] = self._vectors[: self._count]
         self._vectors = vectors
-        if self._codes is not None:
-            self._codes = self._codes.take(slice(0, self._count)).with_room(room)
+        self._codes = self._codes.take(slice(0, self._count)).with_room(room)

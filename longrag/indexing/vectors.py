@@ -1,15 +1,13 @@
 """Vectors as indexes keep them: checked at the border, stored as float32 or float16, multiplied.
 
-There are two products. `inner_products` is fast; its rounding is up to BLAS and depends on the
-shapes it is given. `exact_inner_products` gives the same value to a pair of vectors in any
-batch. Searches find candidates with the first and decide with the second.
+Products of BLAS depend in their last bits on shapes and threads. Searches find candidates by bounds
+(see ``longrag.indexing.codes``) and decide with `exact_inner_products`.
 """
 
 from __future__ import annotations
 
 import mmap
-from collections.abc import Callable, Iterator
-from functools import cache
+from collections.abc import Iterator
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -25,9 +23,6 @@ BLOCK_ROWS = 8192
 """Rows handled at a time, so that what is computed beside them stays a few megabytes."""
 
 _LARGEST = {"float32": LARGEST_VALUE, "float16": 65504.0}
-
-# From here on one matrix product is faster than a matrix-vector product per query.
-_MATRIX_QUERIES = 4
 
 
 def check_vectors(
@@ -148,100 +143,27 @@ def largest_norm(vectors: NDArray[Any]) -> float:
     )
 
 
-def inner_products(vectors: NDArray[Any], queries: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Multiply float32 queries with stored vectors; shape (queries, vectors).
-
-    The last bits depend on the shapes and the machine. `rounding_bound` bounds the difference to
-    `exact_inner_products`. The first products of a process with float16 vectors take about half
-    a second more, in which two loops are compiled.
-    """
-    if vectors.dtype == np.float16:
-        if len(queries) == 1:
-            return _half_products(vectors, queries[0])[np.newaxis]
-        vectors = _widen(vectors)
-    if len(queries) < _MATRIX_QUERIES:
-        return np.stack([vectors @ query for query in queries])
-    return np.asarray(queries @ vectors.T)
-
-
-def inner_products_of_rows(
-    vectors: NDArray[Any], rows: NDArray[np.int64], query: NDArray[np.float32]
-) -> NDArray[np.float32]:
-    """Multiply one float32 query with some of the stored vectors, as `inner_products` does."""
-    products = np.empty(len(rows), dtype=np.float32)
-    for part in blocks(len(rows)):
-        products[part] = inner_products(vectors[rows[part]], query[np.newaxis])[0]
-    return products
-
-
 def exact_inner_products(
-    vectors: NDArray[Any], rows: NDArray[np.int64], query: NDArray[np.float32]
+    vectors: NDArray[Any],
+    rows: NDArray[np.int64],
+    query: NDArray[np.float32],
+    query_of_row: NDArray[np.int64] | None = None,
 ) -> NDArray[np.float32]:
-    """Multiply one float32 query with some stored vectors in float64, and round to float32.
+    """Multiply float32 queries with some stored vectors in float64, and round to float32.
 
-    The value of a pair does not depend on the other rows, on threads or on BLAS: numpy adds each
+    The value of a pair does not depend on the other pairs, on threads or on BLAS: numpy adds each
     row on its own, in a fixed order.
+
+    Args:
+        vectors: shape (vectors, width).
+        rows: the numbers of the vectors.
+        query: shape (width,), or with ``query_of_row`` shape (queries, width).
+        query_of_row: the number of the query of each row; None where there is one query.
     """
     products = np.empty(len(rows), dtype=np.float32)
     for part in blocks(len(rows)):
-        block = np.multiply(vectors[rows[part]], query, dtype=np.float64)
+        asked = query if query_of_row is None else query[query_of_row[part]]
+        block = np.multiply(vectors[rows[part]], asked, dtype=np.float64)
         products[part] = block.sum(axis=1)
     # Adding zero turns the negative zeros of rounding into ordinary ones.
     return products + np.float32(0)
-
-
-def rounding_bound(width: int, query_norm: float, largest: float) -> float:
-    """Bound the difference between the two products of a query and any vector.
-
-    Twice the standard bound ``n u |x| |y|`` for a sum of n products in any order, u = 2**-24, with
-    room for the roundings of the result and of comparisons, and for values below the normal range,
-    which some processors flush to zero.
-    """
-    relative = (width + 8) * 2.0**-23 * query_norm * largest
-    return relative + (width + 8) * 2.0**-125 * (1 + query_norm) * (1 + largest)
-
-
-def _half_products(vectors: NDArray[Any], query: NDArray[Any]) -> NDArray[Any]:
-    products = np.empty(len(vectors), dtype=np.float32)
-    _half_kernels()[0](vectors.view(np.uint16), query, products)
-    return products
-
-
-def _widen(vectors: NDArray[Any]) -> NDArray[Any]:
-    widened = np.empty(vectors.shape, dtype=np.float32)
-    _half_kernels()[1](vectors.view(np.uint16), widened)
-    return widened
-
-
-@cache
-def _half_kernels() -> tuple[Callable[..., None], Callable[..., None]]:
-    # Importing numba costs a third of a second, and numpy's own conversion is 20 times slower
-    # than these loops.
-    from numba import njit
-
-    @njit
-    def value(code):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
-        magnitude = np.uint32(code & np.uint16(0x7FFF))
-        if magnitude >= np.uint32(0x0400):
-            bits = np.uint32((magnitude << np.uint32(13)) + np.uint32(0x38000000))
-            number = bits.view(np.float32)
-        else:
-            number = np.float32(magnitude) * np.float32(2.0**-24)
-        return -number if code & np.uint16(0x8000) else number
-
-    # Only a sum whose order is free can use vector instructions.
-    @njit(fastmath={"reassoc", "contract"}, nogil=True)
-    def multiply(codes, query, products):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
-        for row in range(codes.shape[0]):
-            total = np.float32(0)
-            for column in range(codes.shape[1]):
-                total += value(codes[row, column]) * query[column]
-            products[row] = total
-
-    @njit(nogil=True)
-    def widen(codes, numbers):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
-        for row in range(codes.shape[0]):
-            for column in range(codes.shape[1]):
-                numbers[row, column] = value(codes[row, column])
-
-    return multiply, widen

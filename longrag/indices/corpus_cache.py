@@ -24,14 +24,12 @@ from longrag.indexing.database import Revision
 from longrag.indexing.rows import VectorRows
 from longrag.indexing.storage import load_arrays, only_writer, save_arrays
 from longrag.indices.corpus_state import Block, Page, Run, UnitGroup
-from longrag.retrieval.maxp import MaxPIndex
 from longrag.types import Granularity
 
 _KIND = "corpus cache"
-_VERSION = 4
+_VERSION = 5
 # Room for rows to come, so that who maps the cache and follows a change copies nothing.
 _SPARED, _LEAST_SPARED = 1 / 16, 1024
-_CODES = ("values", "scales", "errors")
 
 Arrays = Mapping[str, NDArray[Any]]
 
@@ -115,8 +113,7 @@ def save_cache(
         "members": np.array([number[page] for g in groups for page in g.pages], np.int64),
         "runs": np.array([run for g in groups for run in g.runs], np.int64).reshape(-1, 4),
     }
-    if codes is not None:
-        arrays |= {f"codes_{name}": getattr(codes, name) for name in _CODES}
+    arrays |= codes.arrays()
     meta = {**revision._asdict(), "largest_norm": rows.largest_norm, "rows": len(rows)}
     with suppress(OSError, IndexFormatError, StaleIndexError):
         # What an index holds is its owner's alone.
@@ -159,16 +156,14 @@ def _names_of(blocks: Sequence[Block]) -> NDArray[np.uint8]:
 
 def _rows_of(arrays: Arrays, norm: float, count: int) -> VectorRows:
     vectors = arrays["vectors"]
-    codes = None
-    if "codes_values" in arrays:
-        codes = Codes(*(arrays[f"codes_{name}"] for name in _CODES))
-        if not codes.fit(vectors):
-            raise IndexFormatError("the codes are not those of the vectors")
     if vectors.dtype != np.float32 or vectors.ndim != 2:
         raise IndexFormatError("the vectors are not rows of float32")
     if not 0 <= count <= len(vectors):
         raise IndexFormatError("there are fewer vectors than rows")
-    return MaxPIndex.rows_over(vectors, codes, norm, count)
+    codes = Codes.of_arrays(arrays, vectors)
+    if codes is None:
+        raise IndexFormatError("the codes are not those of the vectors")
+    return VectorRows.over(vectors, codes, norm=norm, count=count)
 
 
 def _groups_of(

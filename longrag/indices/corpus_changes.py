@@ -13,7 +13,6 @@ from longrag.indexing.runs import ranges
 from longrag.indices.corpus_state import Block, Page, UnitGroup, index_of_groups
 from longrag.ingestion.builder import UnitBuilder
 from longrag.ingestion.changing_groups import ChangingGroups
-from longrag.retrieval.maxp import MaxPIndex
 from longrag.retrieval.units import UnitIndex, Vector, unit_length
 
 # Rows of pages that are gone are dropped when they are more than a third of all.
@@ -116,7 +115,7 @@ class CorpusPlan:
     @property
     def rows(self) -> VectorRows:
         """The rows of the index that was made last."""
-        return self._rows or MaxPIndex.new_rows(1)
+        return self._rows or VectorRows(1)
 
     def adopt(self, rows: VectorRows) -> None:
         """Take over rows, in which the blocks that have rows have them."""
@@ -137,7 +136,7 @@ class CorpusPlan:
         if not any(map(len, kept)):
             # Each block is asked once: another process may take its vectors out meanwhile.
             first = next(filter(None, (block.vectors for block in blocks)), None)
-            rows = MaxPIndex.new_rows(len(first[0]) if first else 1)
+            rows = VectorRows(len(first[0]) if first else 1)
         elif len(rows) > _MOST_ROWS * sum(map(len, blocks)) + _SPARED_ROWS:
             rows = _copy_rows(rows, kept)
         self._rows = rows
@@ -178,7 +177,7 @@ def _strips(blocks: Sequence[Block]) -> Iterator[Sequence[Block]]:
 
 def _copy_rows(rows: VectorRows, blocks: Iterable[Block]) -> VectorRows:
     """Return the rows of some blocks alone, and tell these where theirs are."""
-    copied = MaxPIndex.new_rows(rows.width)
+    copied = VectorRows(rows.width)
     kept = list({id(block): block for block in blocks}.values())
     begins = np.array([block.first_row(rows) for block in kept], np.int64)
     counts = np.array([len(block) for block in kept], np.int64)

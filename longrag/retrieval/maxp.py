@@ -1,15 +1,16 @@
 """Units ranked by their best chunk (MaxP, LongRAG §3.1), exactly, over vectors held here.
 
-One pass finds bounds of every unit's best score; the few units that these leave in question are
-then scored by one fixed formula. Over many chunks that pass reads one byte a value in place of the
-vectors (see ``longrag.indexing.codes``). So a query gets the same answer alone
-or in a batch, and a unit with thousands of near-identical chunks costs nothing extra: there is no
-top-k of chunks for it to fill.
+One pass bounds every unit's best score from above; the few units that may still be among the best
+are then scored by one fixed formula. Over more than a thousand chunks that pass reads one byte a
+value in place of the vectors (see ``longrag.indexing.codes``). So a query gets the same answer
+alone or in a batch and on any processor, and a unit with thousands of near-identical chunks costs
+nothing extra: there is no top-k of chunks for it to fill.
 """
 
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, get_args
 
@@ -17,42 +18,35 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from longrag.errors import IndexFormatError, InvalidParameterError
-from longrag.indexing.codes import Codes
+from longrag.indexing.codes import CodedQueries, Codes
 from longrag.indexing.rows import VectorRows
-from longrag.indexing.runs import ranges, run_maxima, runs_within
+from longrag.indexing.runs import ranges
 from longrag.indexing.saved_folders import SavedFolders
 from longrag.indexing.vectors import (
     Storage,
-    blocks,
     check_magnitude,
     check_vectors,
     exact_inner_products,
-    inner_products,
-    inner_products_of_rows,
     largest_norm,
     pack,
     release_pages,
-    rounding_bound,
 )
-from longrag.retrieval.maxp_table import Table, table_of, whole_runs
+from longrag.retrieval.maxp_table import Table, table_of
 from longrag.retrieval.passage_vectors import PassageVectors
 
 _KIND = "maxp"
-_VERSION = 2
-
-_CODES = ("values", "scales", "errors")
-
-# From here on a query saves more than the codes' kernel takes to compile, a few times over.
-_CODED_CHUNKS = 100_000
+_VERSION = 3
 
 # Rows that are read from a file before their memory is given back.
 _STRIP = 1 << 16
 
+# The k-th largest of many values is sought among the largest of groups of so many, where there are
+# enough groups that two of the k are seldom in one.
+_GROUP = 16
+_LEAST_GROUPS = 8
+
 # Queries per pass: the best scores of all units are held for each of them.
 _BATCH_QUERIES = 32
-
-# Where fewer of the rows are searched, these are copied first instead of passing over the others.
-_GATHER_BELOW = 0.25
 
 
 class MaxPIndex:
@@ -90,8 +84,7 @@ class MaxPIndex:
         units = _check_unit_numbers(unit_of_chunk, "unit_of_chunk", count=len(checked))
         order = np.argsort(units, kind="stable")
         packed = pack(checked, order, name="vectors", storage=storage)
-        codes = Codes.of(packed) if len(packed) >= _CODED_CHUNKS else None
-        self._table = table_of(packed, order, units, largest_norm(packed), codes)
+        self._table = table_of(packed, order, units, largest_norm(packed), Codes.of(packed))
         self._saved = SavedFolders()
 
     @classmethod
@@ -157,20 +150,6 @@ class MaxPIndex:
         at = int(np.searchsorted(table.units, unit))
         rows, _ = _rows_of_units(table, np.array([at]))
         return table.chunks[rows]
-
-    @staticmethod
-    def new_rows(width: int) -> VectorRows:
-        """Return rows of this width, of which there are none yet, for ``of_rows``."""
-        return VectorRows(width, coded_from=_CODED_CHUNKS)
-
-    @staticmethod
-    def rows_over(
-        vectors: NDArray[np.float32], codes: Codes | None, norm: float, count: int
-    ) -> VectorRows:
-        """Return rows that are there already, with their codes and largest norm, and room."""
-        if codes is None and count >= _CODED_CHUNKS:
-            codes = Codes.of(vectors)
-        return VectorRows.over(vectors, codes, norm=norm, coded_from=_CODED_CHUNKS, count=count)
 
     @classmethod
     def of_rows(
@@ -267,7 +246,6 @@ class MaxPIndex:
                 firsts=np.append(firsts, len(begins)),
                 begins=begins,
                 ends=ends,
-                whole=whole_runs(table, runs[at], begins, ends),
             )
         )
 
@@ -299,23 +277,15 @@ class MaxPIndex:
         table = self._table
         width = table.vectors.shape[1]
         checked = check_vectors(queries, name="queries", width=width, one_row=True)
-        if table.codes is None and len(table.rows) <= _GATHER_BELOW * len(table.vectors):
-            table = table.packed()
-        shape = (len(checked), min(int(k), len(table.units)))
-        scores = np.empty(shape, dtype=np.float32)
-        units = np.empty(shape, dtype=np.int64)
-        rows = np.empty(shape, dtype=np.int64)
-        if scores.size:
-            for first in range(0, len(checked), _BATCH_QUERIES):
-                batch = checked[first : first + _BATCH_QUERIES]
-                for i, bounds in enumerate(
-                    zip(*bound_units(table, batch), strict=True), start=first
-                ):
-                    scores[i], units[i], rows[i] = rank_units(
-                        table, checked[i], *bounds, k=shape[1]
-                    )
-            # Each row that was scored brought its neighbours in the file into memory.
-            release_pages(table.vectors)
+        k = min(int(k), len(table.units))
+        if not k or not len(checked):
+            none = np.empty((len(checked), k), np.int64)
+            return none.astype(np.float32), none, none
+        batches = range(0, len(checked), _BATCH_QUERIES)
+        ranked = [_rank_units(table, checked[i : i + _BATCH_QUERIES], k) for i in batches]
+        # Each row that was scored brought its neighbours in the file into memory.
+        release_pages(table.vectors)
+        scores, units, rows = (np.concatenate(parts) for parts in zip(*ranked, strict=True))
         return scores, table.units[units], table.chunks[rows]
 
     def add(self, vectors: ArrayLike, unit_of_chunk: ArrayLike) -> None:
@@ -344,11 +314,7 @@ class MaxPIndex:
             np.arange(len(order))
         )
         merged = np.concatenate([old.vectors, packed])[source]
-        codes = None
-        if old.codes is not None:
-            codes = old.codes.followed_by(Codes.of(packed)).take(source)
-        elif len(merged) >= _CODED_CHUNKS:
-            codes = Codes.of(merged)
+        codes = old.codes.followed_by(Codes.of(packed)).take(source)
         norm = max(old.largest_norm, largest_norm(packed))
         self._table = table_of(merged, order, units, norm, codes)
 
@@ -379,7 +345,7 @@ class MaxPIndex:
         kept = np.flatnonzero(is_kept)
         kept_rows = is_kept[old.chunks]
         vectors = old.vectors[kept_rows]
-        codes = None if old.codes is None else old.codes.take(kept_rows)
+        codes = old.codes.take(kept_rows)
         order = np.argsort(unit_of_chunk[kept], kind="stable")
         self._table = table_of(vectors, order, unit_of_chunk[kept], largest_norm(vectors), codes)
         return kept
@@ -399,8 +365,7 @@ class MaxPIndex:
         with self._saved.lock:
             table = self._table.packed()
             arrays = {"vectors": table.vectors, "unit_of_chunk": table.unit_of_chunk}
-            if table.codes is not None:
-                arrays |= {f"codes_{name}": getattr(table.codes, name) for name in _CODES}
+            arrays |= table.codes.arrays()
             meta = {"largest_norm": table.largest_norm}
             self._saved.save(path, _KIND, _VERSION, arrays, meta)
 
@@ -420,47 +385,44 @@ class MaxPIndex:
         """
         folders = SavedFolders()
         arrays, meta = folders.load(path, _KIND, _VERSION, mmap=mmap, verify=verify)
-        vectors, units = arrays.get("vectors"), arrays.get("unit_of_chunk")
-        codes = {name: arrays[f"codes_{name}"] for name in _CODES if f"codes_{name}" in arrays}
-        norm = meta.get("largest_norm")
-        if (
-            vectors is None
-            or units is None
-            or not _fit_together(vectors, units, norm)
-            or (codes and (codes.keys() != {*_CODES} or not Codes(**codes).fit(vectors)))
-        ):
+        index = cls._of_arrays(arrays, meta.get("largest_norm"))
+        if index is None:
             raise IndexFormatError(
                 f"The arrays saved in {os.fspath(path)} do not make a MaxPIndex. Rebuild the index "
                 "and save it again."
             )
-        order = np.argsort(units, kind="stable")
-        coded = Codes(**codes) if codes else None
-        index = cls._of(table_of(vectors, order, units, float(norm or 0.0), coded))
         index._saved = folders
         return index
+
+    @classmethod
+    def _of_arrays(cls, arrays: Mapping[str, NDArray[Any]], norm: object) -> MaxPIndex | None:
+        vectors, units = arrays.get("vectors"), arrays.get("unit_of_chunk")
+        if vectors is None or units is None or not isinstance(norm, float) or not norm >= 0:
+            return None
+        codes = Codes.of_arrays(arrays, vectors) if _fit_together(vectors, units) else None
+        if codes is None:
+            return None
+        return cls._of(table_of(vectors, np.argsort(units, kind="stable"), units, norm, codes))
 
 
 def _storage_of(vectors: NDArray[Any]) -> Storage:
     return "float16" if vectors.dtype == np.float16 else "float32"
 
 
-def _read_once(vectors: NDArray[Any]) -> tuple[Codes | None, float]:
+def _read_once(vectors: NDArray[Any]) -> tuple[Codes, float]:
     """Check vectors, and return their codes and largest norm; mapped ones leave memory again."""
-    codes, norm = None, 0.0
-    if len(vectors) >= _CODED_CHUNKS:
-        codes = Codes.of(vectors[:0]).with_room(len(vectors))
+    codes, norm = Codes.of(vectors[:0]).with_room(len(vectors)), 0.0
     for first in range(0, len(vectors), _STRIP):
         strip = vectors[first : first + _STRIP]
         name = f"vectors[{first}:]" if first else "vectors"
         check_magnitude(strip, name, _storage_of(vectors))
-        if codes is not None:
-            codes.put(first, Codes.of(strip))
+        codes.put(first, Codes.of(strip))
         norm = max(norm, largest_norm(strip))
         release_pages(strip)
     return codes, norm
 
 
-def _fit_together(vectors: NDArray[Any], units: NDArray[Any], norm: object) -> bool:
+def _fit_together(vectors: NDArray[Any], units: NDArray[Any]) -> bool:
     return (
         vectors.ndim == 2
         and vectors.shape[1] > 0
@@ -468,8 +430,6 @@ def _fit_together(vectors: NDArray[Any], units: NDArray[Any], norm: object) -> b
         and units.dtype == np.int64
         and units.shape == vectors.shape[:1]
         and bool((units >= 0).all())
-        and isinstance(norm, float)
-        and norm >= 0
     )
 
 
@@ -493,30 +453,31 @@ def _check_unit_numbers(
     return array.astype(np.int64)
 
 
-def bound_units(
-    table: Table, queries: NDArray[np.float32]
-) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """Bound each unit's best score from below and above; both of shape (queries, units)."""
-    if table.codes is not None:
-        scanned, kept = table.whole or (table, slice(None))
-        bounds = table.codes.bounds(queries, scanned.begins, scanned.ends, table.largest_norm)
-        lower, upper = (bound[:, kept] for bound in bounds)
-        return _by_unit(table, lower), _by_unit(table, upper)
-    order = table.by_row
-    begins, ends = table.begins[order], table.ends[order]
-    in_order = np.full((len(queries), len(order)), -np.inf, dtype=np.float32)
-    for rows in blocks(len(table.vectors)):
-        runs = runs_within(begins, ends, rows)
-        if runs.start < runs.stop:
-            scores = inner_products(table.vectors[rows], queries)
-            here = in_order[:, runs]
-            found = run_maxima(scores, begins[runs] - rows.start, ends[runs] - rows.start)
-            np.maximum(here, found, out=here)
-    best = np.empty_like(in_order)
-    best[:, order] = in_order
-    best = _by_unit(table, best)
-    margins = np.array([[_rounding_bound(table, query)] for query in queries], np.float32)
-    return best - margins, best + margins
+def _rank_units(
+    table: Table, queries: NDArray[np.float32], k: int
+) -> tuple[NDArray[np.float32], NDArray[np.int64], NDArray[np.int64]]:
+    """Return the exact scores of the k best units, their places, and the rows of their best chunks.
+
+    Each is of shape (queries, k). The k-th largest lower bound is at most the k-th best score, so
+    that nothing whose upper bound is smaller is in the answer: neither such a unit nor such a row.
+    """
+    asked = CodedQueries.of(queries, table.largest_norm)
+    lower, upper = (_by_unit(table, bounds) for bounds in table.coded_runs.bounds(asked))
+    thresholds = _nearly_largest(lower, k)
+    at = np.flatnonzero(upper >= thresholds[:, np.newaxis])
+    query, unit = np.divmod(at, len(table.units))
+    rows, pair = _rows_of_units(table, unit)
+    near = table.codes.upper_bounds(asked, query[pair], rows) >= thresholds[query[pair]]
+    rows, pair = rows[near], pair[near]
+    scores = exact_inner_products(table.vectors, rows, queries, query[pair])
+    # A unit's rows ascend by chunk, which is the rule for ties.
+    order = np.lexsort((-scores, pair))
+    best = order[np.diff(pair[order], prepend=-1) != 0]
+    scores, rows, query, unit = scores[best], rows[best], query[pair[best]], unit[pair[best]]
+    order = np.lexsort((unit, -scores, query))
+    firsts = np.searchsorted(query[order], np.arange(len(queries)))
+    chosen = order[firsts[:, np.newaxis] + np.arange(k)]
+    return scores[chosen], unit[chosen], rows[chosen]
 
 
 def _by_unit(table: Table, of_runs: NDArray[np.float32]) -> NDArray[np.float32]:
@@ -525,45 +486,25 @@ def _by_unit(table: Table, of_runs: NDArray[np.float32]) -> NDArray[np.float32]:
     return np.maximum.reduceat(of_runs, table.firsts[:-1], axis=1)
 
 
-def _rounding_bound(table: Table, query: NDArray[np.float32]) -> float:
-    norm = float(np.linalg.norm(query.astype(np.float64)))
-    return rounding_bound(len(query), norm, table.largest_norm)
-
-
-def rank_units(
-    table: Table,
-    query: NDArray[np.float32],
-    lower: NDArray[np.float32],
-    upper: NDArray[np.float32],
-    *,
-    k: int,
-) -> tuple[NDArray[np.float32], NDArray[np.int64], NDArray[np.int64]]:
-    """Return the k best units: exact scores, places in the table, rows of the best chunks.
-
-    The k-th largest lower bound is at most the k-th best score, so no unit whose upper bound is
-    smaller is in the answer. A rough score is off by at most ``bound``: a unit's best chunk has one
-    at most twice that below the largest of the unit.
-    """
-    kth_best = np.partition(lower, len(lower) - k)[len(lower) - k]
-    units = np.flatnonzero(upper >= kth_best)
-    rows, owners = _rows_of_units(table, units)
-    rough = inner_products_of_rows(table.vectors, rows, query)
-    firsts = np.flatnonzero(np.diff(owners, prepend=-1))
-    largest = np.repeat(np.maximum.reduceat(rough, firsts), np.diff(firsts, append=len(rows)))
-    near = rough >= largest - np.float32(2 * _rounding_bound(table, query))
-    rows, owners = rows[near], owners[near]
-    scores = exact_inner_products(table.vectors, rows, query)
-    # Rows ascend by unit and then by chunk, which is the rule for ties.
-    order = np.argsort(-scores, kind="stable")
-    first_of_unit = np.sort(np.unique(owners[order], return_index=True)[1])
-    winners = order[first_of_unit[:k]]
-    return scores[winners], owners[winners], rows[winners]
+def _nearly_largest(values: NDArray[np.float32], k: int) -> NDArray[np.float32]:
+    """Return at most the k-th largest value of each row, and seldom much less."""
+    rows, columns = values.shape
+    if columns >= _LEAST_GROUPS * k * _GROUP:
+        # Of k groups of columns the largest values are k values.
+        size = columns // _GROUP
+        values = values[:, : size * _GROUP].reshape(rows, _GROUP, size).max(axis=1)
+    at = values.shape[1] - k
+    nearly: NDArray[np.float32] = np.partition(values, at, axis=1)[:, at]
+    return nearly
 
 
 def _rows_of_units(
     table: Table, units: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    runs = ranges(table.firsts[units], table.firsts[units + 1])
+    """Return the rows of units, one after the other, and of which of the given units each is."""
+    runs, owners = units, np.arange(len(units))
+    if len(table.units) < len(table.begins):
+        firsts, lasts = table.firsts[units], table.firsts[units + 1]
+        runs, owners = ranges(firsts, lasts), np.repeat(owners, lasts - firsts)
     begins, ends = table.begins[runs], table.ends[runs]
-    unit_of_run = np.repeat(units, table.firsts[units + 1] - table.firsts[units])
-    return ranges(begins, ends), np.repeat(unit_of_run, ends - begins)
+    return ranges(begins, ends), np.repeat(owners, ends - begins)

@@ -9,11 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from longrag.indexing.codes import Codes
+from longrag.indexing.codes import CodedRuns, Codes
 from longrag.indexing.runs import ranges
-
-# From this share of the rows on, codes of a part are scanned with those between them.
-_SCAN_WHOLE_FROM = 0.3
 
 
 @dataclass(frozen=True)
@@ -38,9 +35,7 @@ class Table:
     begins: NDArray[np.int64]
     ends: NDArray[np.int64]
     largest_norm: float
-    codes: Codes | None
-    whole: tuple[Table, NDArray[np.int64]] | None = None
-    """The table that this is the larger part of, and which of its runs these are."""
+    codes: Codes
 
     @cached_property
     def rows(self) -> NDArray[np.int64]:
@@ -56,9 +51,9 @@ class Table:
         return rows
 
     @cached_property
-    def by_row(self) -> NDArray[np.int64]:
-        """The runs in the order of their rows."""
-        return np.argsort(self.begins)
+    def coded_runs(self) -> CodedRuns:
+        """The runs of the rows' codes."""
+        return CodedRuns(self.codes, self.begins, self.ends)
 
     @property
     def unit_of_row(self) -> NDArray[np.int64]:
@@ -88,7 +83,7 @@ class Table:
             ends - (self.ends - self.begins),
             ends,
             self.largest_norm,
-            None if self.codes is None else self.codes.take(rows),
+            self.codes.take(rows),
         )
 
 
@@ -97,22 +92,10 @@ def table_of(
     order: NDArray[np.int64],
     units: NDArray[np.int64],
     norm: float,
-    codes: Codes | None,
+    codes: Codes,
 ) -> Table:
     """Return the table of rows that are sorted by unit; ``order`` are their chunk numbers."""
     numbers, starts = np.unique(units[order], return_index=True)
     ends = np.append(starts[1:], len(order)) if len(starts) else starts
     firsts = np.arange(len(numbers) + 1)
     return Table(vectors, order, numbers, firsts, starts, ends, norm, codes)
-
-
-def whole_runs(
-    table: Table, runs: NDArray[np.int64], begins: NDArray[np.int64], ends: NDArray[np.int64]
-) -> tuple[Table, NDArray[np.int64]] | None:
-    """Return what a part's rows are bounded with: a table of which it has a good part of the runs.
-
-    A processor reads on ahead of a scan. To pass over many runs takes longer than to scan them.
-    """
-    of_table = len(runs) and (ends - begins).sum() >= _SCAN_WHOLE_FROM * len(table.rows)
-    is_whole = np.array_equal(begins, table.begins[runs]) and np.array_equal(ends, table.ends[runs])
-    return (table, runs) if of_table and is_whole else None

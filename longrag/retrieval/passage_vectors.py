@@ -1,7 +1,7 @@
 """The cosines of a question with passages: bounds of all, and the exact ones of some.
 
-Of many passages the one-byte codes give the bounds (see ``longrag.indexing.codes``), in the time of
-an exact search; only of the few that matter are the vectors themselves read.
+The one-byte codes give the bounds (see ``longrag.indexing.codes``), in the time of an exact search;
+only of the few that matter are the vectors themselves read.
 """
 
 from __future__ import annotations
@@ -12,17 +12,11 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from longrag.indexing.codes import Codes
+from longrag.indexing.codes import CodedQueries, CodedRuns, Codes
 from longrag.indexing.vectors import blocks, exact_inner_products, largest_norm
 
 Floats = NDArray[np.float64]
 Numbers = NDArray[np.int64]
-
-# From here on the codes are read, and products are those of ``exact_inner_products``.
-_CODED_PASSAGES: Final = 100_000
-
-# Fewer of the rows than this share are copied, in place of multiplying those between them too.
-_GATHER_BELOW: Final = 0.5
 
 # A spread of this share of the products is that of their roundings.
 _ROUNDING: Final = 1e-6
@@ -35,7 +29,7 @@ class PassageVectors:
         vectors: rows, float32 of shape (rows, width); not copied.
         rows: the row of each passage; None where passages are the rows.
         codes: the codes of the rows, where there are some.
-        norm: at least the Euclidean norm of each row; None measures it where it is needed.
+        norm: at least the Euclidean norm of each row; None measures it.
     """
 
     def __init__(
@@ -47,10 +41,9 @@ class PassageVectors:
     ) -> None:
         self._vectors = vectors
         self._rows = np.arange(len(vectors)) if rows is None else rows
-        self.coded = len(self._rows) >= _CODED_PASSAGES
-        if self.coded:
-            self._codes = Codes.of(vectors) if codes is None else codes
-            self._norm = largest_norm(vectors) if norm is None else norm
+        codes = Codes.of(vectors) if codes is None else codes
+        self._codes = CodedRuns(codes, self._rows, self._rows + 1)
+        self._norm = largest_norm(vectors) if norm is None else norm
         self._centroid = self._mean() if len(self._rows) else np.zeros(self.width)
 
     @property
@@ -71,27 +64,16 @@ class PassageVectors:
 
     def asked(self, query: NDArray[np.float32]) -> DenseScores:
         """Return the scores of passages for a query of shape (width,)."""
-        mean = float((self._centroid * query).sum())
-        if not self.coded:
-            products = self._products(query)
-            return DenseScores(products, float(products.max()), mean, lambda p: products[p])
 
         def exact(passages: Numbers) -> Floats:
             rows = self._rows[passages]
             return exact_inner_products(self._vectors, rows, query).astype(np.float64)
 
-        low, high = self._codes.bounds(query[np.newaxis], self._rows, self._rows + 1, self._norm)
-        best = np.flatnonzero(high[0] >= low[0].max())
-        return DenseScores(high[0].astype(np.float64), float(exact(best).max()), mean, exact)
-
-    def _products(self, query: NDArray[np.float32]) -> Floats:
-        # Not BLAS, whose last bits depend on the number of threads.
-        if len(self._rows) < _GATHER_BELOW * len(self._vectors):
-            products = np.einsum("ij,j->i", self._vectors[self._rows], query)
-        else:
-            products = np.einsum("ij,j->i", self._vectors, query)[self._rows]
-        found: Floats = products.astype(np.float64)
-        return found
+        asked = CodedQueries.of(query[np.newaxis], self._norm)
+        lower, upper = (bounds[0] for bounds in self._codes.bounds(asked))
+        largest = float(exact(np.flatnonzero(upper >= lower.max())).max())
+        mean = float((self._centroid * query).sum())
+        return DenseScores(upper.astype(np.float64), largest, mean, exact)
 
 
 class DenseScores:

@@ -36,7 +36,6 @@ from longrag.retrieval import (
     MaxPIndex,
     MediaIndex,
     QueryClassifier,
-    maxp,
 )
 from longrag.retrieval.tree_search import TreeScorer, collapsed
 from longrag.retrieval.units import retrieve
@@ -130,18 +129,17 @@ def ranked(index: MaxPIndex | ApproximateMaxP) -> Any:
     }
 
 
-def write_maxp(folder: Path, *, storage: str, coded_from: int) -> Any:
-    with mock.patch.object(maxp, "_CODED_CHUNKS", coded_from):
-        index = exact_index(storage=storage)
+def write_maxp(folder: Path, *, storage: str) -> Any:
+    index = exact_index(storage=storage)
     index.save(folder)
     return ranked(index)
 
 
-def maxp_case(name: str, storage: str, coded_from: int = 10**6) -> Case:
+def maxp_case(storage: str) -> Case:
     return Case(
         Format("maxp", "longrag.retrieval.maxp"),
-        name,
-        lambda folder: write_maxp(folder, storage=storage, coded_from=coded_from),
+        storage,
+        lambda folder: write_maxp(folder, storage=storage),
         lambda folder: ranked(MaxPIndex.load(folder)),
     )
 
@@ -356,8 +354,7 @@ def write_cache(folder: Path) -> Any:
     made.mkdir()
     write_database_units(made)
     # It is written by the next that opens the index.
-    with mock.patch.object(maxp, "_CODED_CHUNKS", 1):
-        cache = open_units(made).database.cache_folder()
+    cache = open_units(made).database.cache_folder()
     shutil.copytree(cache, folder, dirs_exist_ok=True)
     shutil.rmtree(made)
     return read_cache(folder)
@@ -433,9 +430,8 @@ JOURNAL = Format("journal", "longrag.journal_storage")
 CASES = [
     Case(Format("corpus", "longrag.indices.corpus"), "core", write_corpus, read_corpus),
     Case(Format("tree", "longrag.indices.tree"), "core", write_tree, read_tree),
-    maxp_case("float32", "float32"),
-    maxp_case("float16", "float16"),
-    maxp_case("coded", "float32", 1),
+    maxp_case("float32"),
+    maxp_case("float16"),
     Case(
         Format("approximate_maxp", "longrag.retrieval.approximate"),
         "graph",

@@ -14,8 +14,8 @@ import numpy as np
 
 # Names that are made of the content, or at random.
 _NAMED = re.compile(r"[.-][0-9a-f]{16}\b|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
-# LlamaIndex's own files and nodes differ between its releases.
-_OF_A_FRAMEWORK = ("docstore", "vector_store", "graph_store")
+# LlamaIndex's own files and nodes differ between its releases; a cache is a format by itself.
+_OF_OTHERS = ("docstore", "vector_store", "graph_store", ".cache/")
 
 
 def shape_of(
@@ -31,7 +31,7 @@ def shape_of(
     shapes: dict[str, Any] = {}
     for file in sorted(path for path in folder.rglob("*") if path.is_file()):
         name = _NAMED.sub("", file.relative_to(folder).as_posix())
-        if any(part in name for part in _OF_A_FRAMEWORK):
+        if any(part in name for part in _OF_OTHERS):
             continue
         if file.read_bytes().startswith(b"SQLite format 3"):
             shapes[name] = _of_database(file, own_documents, beside)

@@ -1,14 +1,13 @@
 """What holds for every MaxP index: brute force, independence of batches, of history and of disk."""
 
 import numpy as np
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from longrag.indexing.codes import Codes
+from longrag.indexing.codes import CodedQueries, CodedRuns, Codes
 from longrag.indexing.vectors import exact_inner_products, largest_norm
-from longrag.retrieval import MaxPIndex, maxp
+from longrag.retrieval import MaxPIndex
 
 # Small integers make exact ties; the others make scores that differ in their last bits alone.
 ELEMENTS = [
@@ -22,14 +21,6 @@ HOSTILE = [
     st.sampled_from([0.0, 1e-45, -1e-42, 1e-38, 1e-20, 0.5, 1.0, -3.0, 1e15, -1e15]),
     st.floats(-(2**49), 2**49, width=32),
 ]
-
-
-@pytest.fixture(autouse=True, scope="module", params=["vectors", "codes"])
-def first_pass(request):
-    """Runs every property over the vectors themselves and over their codes."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(maxp, "_CODED_CHUNKS", 1 if request.param == "codes" else 10**9)
-        yield
 
 
 @st.composite
@@ -181,17 +172,15 @@ def test_codes_bound_the_best_product_of_every_group(data, width, count, element
     inner = data.draw(st.sets(st.integers(1, count - 1))) if count > 1 else set()
     starts = np.array([0, *sorted(inner), count])
     norm = largest_norm(vectors)
-    alone = [
-        Codes.of(vectors).bounds(query[np.newaxis], starts[:-1], starts[1:], norm)
-        for query in queries
-    ]
-    together = Codes.of(vectors).bounds(queries, starts[:-1], starts[1:], norm)
-    for i, query in enumerate(queries):
-        exact = exact_inner_products(vectors, np.arange(count), query)
+    runs = CodedRuns(Codes.of(vectors), starts[:-1], starts[1:])
+    rows = np.arange(count)
+    together = runs.bounds(CodedQueries.of(queries, norm))
+    for query, *both in zip(queries, *together, strict=True):
+        exact = exact_inner_products(vectors, rows, query)
         best = np.maximum.reduceat(exact, starts[:-1])
-        for lower, upper in (
-            (alone[i][0][0], alone[i][1][0]),
-            (together[0][i], together[1][i]),
-        ):
+        asked = CodedQueries.of(query[np.newaxis], norm)
+        alone = [bounds[0] for bounds in runs.bounds(asked)]
+        for lower, upper in (alone, both):
             assert (lower <= best).all()
             assert (best <= upper).all()
+        assert (exact <= Codes.of(vectors).upper_bounds(asked, np.zeros_like(rows), rows)).all()

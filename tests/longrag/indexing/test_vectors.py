@@ -12,11 +12,8 @@ from longrag.indexing.vectors import (
     blocks,
     check_vectors,
     exact_inner_products,
-    inner_products,
-    inner_products_of_rows,
     largest_norm,
     pack,
-    rounding_bound,
 )
 
 
@@ -114,15 +111,6 @@ def test_the_largest_norm_survives_values_whose_squares_vanish_in_float32():
     assert largest_norm(vectors[:0]) == 0.0
 
 
-@pytest.mark.parametrize("count", [1, 2, 5])
-def test_every_finite_float16_is_widened_exactly(count):
-    codes = np.arange(2**16, dtype=np.uint16).view(np.float16)
-    numbers = codes[np.isfinite(codes)][:, np.newaxis]
-    queries = np.ones((count, 1), dtype=np.float32)
-    products = inner_products(np.ascontiguousarray(numbers), queries)
-    assert (products == numbers.astype(np.float64).T).all()
-
-
 finite = st.floats(-1e3, 1e3, width=32)
 widths = st.shared(st.integers(1, 70), key="width")
 
@@ -132,15 +120,13 @@ widths = st.shared(st.integers(1, 70), key="width")
     query=widths.flatmap(lambda width: arrays(np.float32, width, elements=finite)),
     storage=st.sampled_from(["float32", "float16"]),
 )
-def test_both_products_agree_within_the_bound(vectors, query, storage):
+def test_the_exact_product_is_the_true_one_but_for_one_rounding(vectors, query, storage):
     stored = pack(vectors, np.arange(7), name="vectors", storage=storage)
     exact = exact_inner_products(stored, np.arange(7), query)
     true = [math.fsum(pairs) for pairs in stored.astype(np.float64) * query.astype(np.float64)]
-    bound = rounding_bound(len(query), float(np.linalg.norm(query)), largest_norm(stored))
-    assert np.abs(exact - true).max() <= bound
-    for queries in (query[np.newaxis], np.stack([query, -query]), np.stack([query] * 6)):
-        assert np.abs(inner_products(stored, queries)[0] - exact).max() <= bound
-    assert np.abs(inner_products_of_rows(stored, np.arange(7), query) - exact).max() <= bound
+    # The sum's roundings are those of float64.
+    sums = len(query) * 2.0**-52 * np.linalg.norm(query) * largest_norm(stored)
+    assert (np.abs(exact - true) <= 2.0**-24 * np.abs(true) + sums + 2.0**-149).all()
 
 
 @given(

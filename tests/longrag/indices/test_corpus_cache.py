@@ -13,7 +13,6 @@ from longrag.indexing.storage import load_arrays, save_arrays
 from longrag.indices.corpus import CorpusIndex
 from longrag.indices.corpus_database import KIND, DatabaseCorpus
 from longrag.ingestion.builder import UnitBuilder
-from longrag.retrieval import maxp
 from longrag.types import Document
 from tests.longrag.indexing.test_database import assert_equal, change
 
@@ -52,11 +51,6 @@ def built(pages):
 def answers(corpus):
     queries = np.random.default_rng(0).standard_normal((5, 64))
     return [corpus.view().index.search(query, 4) for query in queries]
-
-
-@pytest.fixture(params=[1, 10**6], ids=["coded", "plain"], autouse=True)
-def coded_from(request, monkeypatch):
-    monkeypatch.setattr(maxp, "_CODED_CHUNKS", request.param)
 
 
 @pytest.fixture

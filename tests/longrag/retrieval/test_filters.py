@@ -11,7 +11,6 @@ from longrag.errors import InvalidParameterError
 from longrag.indices.corpus import CorpusIndex
 from longrag.indices.corpus_order import CorpusOrder
 from longrag.ingestion.builder import UnitBuilder
-from longrag.retrieval import maxp
 from longrag.retrieval.filters import DocumentFilter, MetadataIndex, both
 from longrag.retrieval.maxp import MaxPIndex
 from longrag.types import Document
@@ -151,11 +150,7 @@ def test_what_a_function_does_to_what_it_is_shown_is_gone_at_the_next_question(c
 
 @pytest.mark.parametrize("share", [0, 0.01, 0.2, 0.3, 0.9, 1])
 @pytest.mark.parametrize("storage", ["float32", "float16"])
-@pytest.mark.parametrize("coded_from", [1, 10**6])
-def test_maxp_over_some_chunks_is_maxp_over_an_index_of_these_alone(
-    share, storage, coded_from, monkeypatch
-):
-    monkeypatch.setattr(maxp, "_CODED_CHUNKS", coded_from)
+def test_maxp_over_some_chunks_is_maxp_over_an_index_of_these_alone(share, storage):
     random = np.random.default_rng(7)
     vectors = random.standard_normal((900, 16)).astype(np.float32)
     units = random.integers(0, 120, 900)

@@ -8,7 +8,7 @@ import pytest
 
 from longrag.errors import EmbeddingError, IndexFormatError, InvalidParameterError
 from longrag.indexing.storage import save_arrays
-from longrag.indexing.vectors import BLOCK_ROWS
+from longrag.indexing.vectors import BLOCK_ROWS, exact_inner_products
 from longrag.retrieval import MaxPIndex, maxp
 
 # Two units of two chunks and one of one chunk, worked by hand for the query (1, 0):
@@ -308,17 +308,18 @@ CODED = {
     ("arrays", "meta"),
     [
         ({}, {}),
-        ({"vectors": FLOATS, "unit_of_chunk": NUMBERS}, {}),
-        ({"vectors": FLOATS, "unit_of_chunk": NUMBERS}, {"largest_norm": "2"}),
-        ({"vectors": FLOATS, "unit_of_chunk": NUMBERS}, {"largest_norm": -2.0}),
-        ({"vectors": FLOATS, "unit_of_chunk": NUMBERS[:1]}, {"largest_norm": 2.0}),
-        ({"vectors": FLOATS, "unit_of_chunk": -NUMBERS}, {"largest_norm": 2.0}),
-        ({"vectors": FLOATS, "unit_of_chunk": NUMBERS * 1.0}, {"largest_norm": 2.0}),
-        ({"vectors": FLOATS[:, 0], "unit_of_chunk": NUMBERS}, {"largest_norm": 2.0}),
-        ({"vectors": FLOATS.astype("f8"), "unit_of_chunk": NUMBERS}, {"largest_norm": 2.0}),
-        ({"vectors": FLOATS[:, :0], "unit_of_chunk": NUMBERS}, {"largest_norm": 2.0}),
+        (CODED, {}),
+        (CODED, {"largest_norm": "2"}),
+        (CODED, {"largest_norm": -2.0}),
+        (CODED | {"unit_of_chunk": NUMBERS[:1]}, {"largest_norm": 2.0}),
+        (CODED | {"unit_of_chunk": -NUMBERS}, {"largest_norm": 2.0}),
+        (CODED | {"unit_of_chunk": NUMBERS * 1.0}, {"largest_norm": 2.0}),
+        (CODED | {"vectors": FLOATS[:, 0]}, {"largest_norm": 2.0}),
+        (CODED | {"vectors": FLOATS.astype("f8")}, {"largest_norm": 2.0}),
+        (CODED | {"vectors": FLOATS[:, :0]}, {"largest_norm": 2.0}),
         (CODED | {"codes_scales": NUMBERS}, {"largest_norm": 2.0}),
         (CODED | {"codes_values": np.ones((2, 2), np.int8)}, {"largest_norm": 2.0}),
+        ({"vectors": FLOATS, "unit_of_chunk": NUMBERS}, {"largest_norm": 2.0}),
         (
             {name: part for name, part in CODED.items() if name != "codes_errors"},
             {"largest_norm": 2.0},
@@ -326,7 +327,7 @@ CODED = {
     ],
 )
 def test_arrays_that_make_no_index_are_refused(tmp_path, arrays, meta):
-    save_arrays(tmp_path, "maxp", 2, arrays, meta)
+    save_arrays(tmp_path, "maxp", 3, arrays, meta)
     with pytest.raises(IndexFormatError, match=r"do not make a MaxPIndex\. Rebuild"):
         MaxPIndex.load(tmp_path)
 
@@ -368,11 +369,17 @@ def test_vectors_in_place_are_checked_beyond_the_first_strip(monkeypatch):
 
 
 def test_a_batch_over_a_saved_index_reads_the_codes_and_few_vectors(monkeypatch, tmp_path):
-    monkeypatch.setattr(maxp, "_CODED_CHUNKS", 1)
     vectors = np.random.default_rng(0).standard_normal((4000, 8)).astype(np.float32)
     MaxPIndex(vectors, np.arange(4000)).save(tmp_path)
     loaded = MaxPIndex.load(tmp_path)
-    monkeypatch.setattr(maxp, "inner_products", None)  # what reads all vectors
+    read = []
+
+    def counted(held, rows, *queries):
+        read.extend(rows)
+        return exact_inner_products(held, rows, *queries)
+
+    monkeypatch.setattr(maxp, "exact_inner_products", counted)
     found = loaded.search(vectors[:40], 1)[1]
+    assert len(read) < 40 * 20
     best = (vectors[:40] @ vectors.T).argmax(axis=1)
     assert found[:, 0].tolist() == best.tolist()
