@@ -22,7 +22,6 @@ import numpy as np
 from scale_memory import memory, peak
 
 from longrag.calls import Embed, run
-from longrag.indexing.codes import Codes
 from longrag.indexing.database import IndexDatabase
 from longrag.indices.corpus_database import KIND, DatabaseCorpus
 from longrag.ingestion.builder import UnitBuilder
@@ -135,9 +134,7 @@ def print_readers(path: Path, count: int, change: Callable[[], object]) -> None:
 
 
 def print_opening(path: Path) -> None:
-    """Open an index and ask it, in a process that has loaded its kernels and libraries."""
-    small = np.ones((2, WIDTH), np.float32)
-    Codes.of(small).bounds(small[:1], np.array([0]), np.array([2]), 1.0)
+    """Open an index and ask it, in a process that has loaded its libraries."""
     with tempfile.TemporaryDirectory() as folder:
         opened(Path(folder) / "small.db")
     print(f"{cpu(lambda: ask(opened(path), None), 1):8.3f} s, first answer included")

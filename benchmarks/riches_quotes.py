@@ -37,6 +37,7 @@ from longrag.decoding.likelihood import LABEL, LIKELIHOOD_PROMPT
 from longrag.decoding.relevance import relevance, standard
 from longrag.ingestion import sentence_keys
 from longrag.models import MiniLmEmbedder
+from longrag.models.transformers.cache import Network
 from longrag.types import Document, Key
 
 SETS: Final = {
@@ -153,10 +154,10 @@ class QueryLikelihood:
 
         torch.set_num_threads(1)
         model = KeyModel(folder)
-        self._network, self._encode = model.network, model.tokenizer.encode
-        prompt = torch.tensor([list(model.tokenizer.encode(LIKELIHOOD_PROMPT))])
+        self._network, self._encode = Network(model.network), model.tokenizer.encode
+        self._cache = self._network.new_cache()
         with torch.inference_mode():
-            self._cache = self._network(input_ids=prompt, use_cache=True).past_key_values
+            self._network.feed([list(self._encode(LIKELIHOOD_PROMPT))], [], cache=self._cache)
 
     def __call__(self, asked: Asked, quoted: list[str]) -> Values:
         """Return the log-probability of the question for each key."""
@@ -181,11 +182,12 @@ class QueryLikelihood:
         import torch
 
         width = max(map(len, rows))
-        ids = torch.tensor([row + [0] * (width - len(row)) for row in rows])
+        filled = [row + [0] * (width - len(row)) for row in rows]
+        ids = torch.tensor(filled)
         cache = copy.deepcopy(self._cache)
         cache.batch_repeat_interleave(len(rows))
         with torch.inference_mode():
-            logits = self._network(input_ids=ids, past_key_values=cache).logits.float()
+            logits = self._network.feed(filled, range(width), cache=cache)
         told = []
         for number, row in enumerate(rows):
             own = logits[number, len(row) - last - 1 : len(row) - 1].log_softmax(1)

@@ -41,6 +41,7 @@ from longrag.decoding import Constraint, RichesDecoder, prior_prompt, riches_pro
 from longrag.indexing import KeyIndex
 from longrag.ingestion import sentence_keys
 from longrag.models.minilm.embedder import MiniLmEmbedder
+from longrag.models.transformers.cache import Network
 from longrag.models.transformers.dtypes import native_dtype
 from longrag.models.transformers.model import TransformersLanguageModel
 from longrag.prompts import RICHES_STOP
@@ -220,10 +221,10 @@ class Prefix:
     def __init__(self, model: KeyModel, ids: Sequence[int]) -> None:
         import torch
 
-        self.model = model
+        self.model, self.network = model, Network(model.network)
+        self.cache = self.network.new_cache()
         with torch.inference_mode():
-            out = model.network(input_ids=torch.tensor([list(ids)]), use_cache=True)
-        self.cache, self.last = out.past_key_values, out.logits[0, -1].float()
+            self.last = self.network.feed([list(ids)], [], cache=self.cache)[0, -1]
         self.known: dict[str, float] = {}
 
     def scores(self, texts: Sequence[str], rows: int = 4) -> list[float]:
@@ -239,11 +240,12 @@ class Prefix:
 
         rows = [self.model.ids(text) for text in texts]
         width = max(map(len, rows))
-        ids = torch.tensor([row + [0] * (width - len(row)) for row in rows])
+        filled = [row + [0] * (width - len(row)) for row in rows]
+        ids = torch.tensor(filled)
         cache = copy.deepcopy(self.cache)
         cache.batch_repeat_interleave(len(rows))
         with torch.inference_mode():
-            logits = self.model.network(input_ids=ids, past_key_values=cache).logits.float()
+            logits = self.network.feed(filled, range(width), cache=cache)
             first = self.last.expand(len(rows), 1, -1)
             said = torch.cat([first, logits[:, :-1]], dim=1)
             own = said.gather(2, ids[:, :, None])[:, :, 0] - said.logsumexp(2)

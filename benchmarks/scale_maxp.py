@@ -36,7 +36,6 @@ from numpy.typing import NDArray  # noqa: E402
 from public_data import DATA  # noqa: E402
 from scale_memory import drop_pages, memory, peak  # noqa: E402
 
-from longrag.indexing.codes import Codes  # noqa: E402
 from longrag.retrieval import MaxPIndex  # noqa: E402
 
 K = 8
@@ -122,18 +121,9 @@ def cpu(work: Callable[[], object]) -> float:
     return 1000 * (time.process_time() - begin)
 
 
-def load_kernels(width: int) -> None:
-    """Compile what a search runs, over vectors that have nothing to do with the index."""
-    small = np.ones((2, width), np.float32)
-    runs = np.array([0]), np.array([2])
-    for queries in (small[:1], small):
-        Codes.of(small).bounds(queries, *runs, 1.0)
-
-
 def ask(folder: Path, repeats: int, flat_chunks: int) -> dict[str, Any]:
     """Open the index, ask it, and then do the same with FAISS in turns."""
     asked = np.load(folder / "questions.npy")
-    load_kernels(asked.shape[1])
     row: dict[str, Any] = {"part": "ask", "empty_mb": memory() / 1e6}
     opened: list[MaxPIndex] = []
     row["open_cpu_ms"] = cpu(lambda: opened.append(MaxPIndex.load(folder / "index", verify=False)))

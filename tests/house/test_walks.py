@@ -65,8 +65,8 @@ def score_by_length(query: str, texts: list[str]) -> list[float]:
 
 
 MOST = {
-    langchain_memory: 11,
-    llama_index_memory: 13,
+    langchain_memory: 12,
+    llama_index_memory: 14,
     langchain_store: 15,
     llama_index_store: 18,
     llama_index_recipe: 40,

@@ -4,6 +4,7 @@ import threading
 
 import torch
 
+from longrag.models.transformers.cache import Network
 from tests.openai_server import Written
 
 MAX_TOKENS = 256
@@ -17,7 +18,7 @@ class ModelWriter:
     """
 
     def __init__(self, model, tokenizer):
-        self.model = model
+        self.network = Network(model)
         self.tokenizer = tokenizer
         self._lock = threading.Lock()
 
@@ -53,15 +54,14 @@ class ModelWriter:
 
     @torch.inference_mode()
     def _texts(self, ids, written, max_tokens):
-        given, cache, made = torch.tensor([ids]), None, []
+        given, cache, made = ids, self.network.new_cache(), []
         while len(made) < max_tokens:
-            out = self.model(given, past_key_values=cache, use_cache=True, logits_to_keep=1)
-            cache, token = out.past_key_values, int(out.logits[0, -1].argmax())
+            token = int(self.network.feed([given], [], cache=cache)[0, -1].argmax())
             if token == self.tokenizer.eos_token_id:
                 return
             made.append(token)
             written.completion_tokens += 1
-            given = torch.tensor([[token]])
+            given = [token]
             yield self.tokenizer.decode(made)
         written.finish_reason = "length"
 

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 CHUNK = 512
 """Tokens that are fed at once: what bounds the size of masks and activations."""
 
+_CACHE_ARGUMENTS = ("cache", "past_key_values")
+"""What a model's argument for its keys and values is called: from 5.24 on, and before."""
+
 _WINDOWS = (
     "attention_window",
     "attention_window_size",
@@ -42,6 +45,7 @@ class Network:
         self.model = model
         self.config = model.config
         self._accepts = frozenset(inspect.signature(inner.forward).parameters)
+        self._cache_argument = next((it for it in _CACHE_ARGUMENTS if it in self._accepts), None)
 
     @property
     def device(self) -> torch.device:
@@ -53,7 +57,7 @@ class Network:
     @property
     def has_cache(self) -> bool:
         """Whether keys and values can be kept at all."""
-        return "past_key_values" in self._accepts
+        return self._cache_argument is not None
 
     @property
     def sees_trees(self) -> bool:
@@ -62,7 +66,7 @@ class Network:
         Sliding windows keep the last slots, which are not a token's last ancestors; kernels of
         flash attention take no such mask.
         """
-        if not {"past_key_values", "attention_mask", "position_ids"} <= self._accepts:
+        if not (self.has_cache and {"attention_mask", "position_ids"} <= self._accepts):
             return False
         from transformers.cache_utils import DynamicLayer
 
@@ -101,8 +105,8 @@ class Network:
         places = torch.tensor(wanted or [ids.shape[1] - 1])
         if "logits_to_keep" in self._accepts:
             given["logits_to_keep"] = places
-        if self.has_cache:
-            given["past_key_values"] = cache
+        if self._cache_argument is not None:
+            given[self._cache_argument] = cache
         if "use_cache" in self._accepts:
             given["use_cache"] = cache is not None
         logits: torch.Tensor = self.model(input_ids=ids, **given).logits

@@ -51,20 +51,25 @@ def choose_cache(network: Network, asked: CacheKind) -> tuple[int, CacheClass]:
 
 
 def _example(network: Network) -> tuple[list[int], list[Prefix]]:
-    """Return a short prompt and many branches, among which a wrong mask or position shows."""
+    """Return a short prompt and many branches, among which a wrong mask or position shows.
+
+    The last branch grows by several tokens at once, which models with a state may not take.
+    """
     vocabulary = int(network.model.get_input_embeddings().weight.shape[0])
     spread = [(7 + 31 * place) % vocabulary for place in range(14)]
     prompt, first, second = spread[:2], spread[2:8], spread[8:]
     children: list[Prefix] = [(0, (token,)) for token in first]
     grandchildren: list[Prefix] = [(0, pair) for pair in zip(first, second, strict=True)]
-    return prompt, list(dict.fromkeys([(0, ()), *children, *grandchildren[::-1]]))
+    longest: Prefix = (0, (*grandchildren[-1][1], *first))
+    return prompt, list(dict.fromkeys([(0, ()), *children, *grandchildren[::-1], longest]))
 
 
 def _query_cache(cache: Cache, prefixes: Sequence[Prefix]) -> torch.Tensor | None:
     """Query as a search does, one length after the other; None if the model raises."""
     import torch
 
-    steps = [[it for it in prefixes if len(it[1]) == length] for length in range(3)]
+    lengths = sorted({len(tokens) for _, tokens in prefixes})
+    steps = [[it for it in prefixes if len(it[1]) == length] for length in lengths]
     try:
         return torch.cat([cache.logits(step) for step in steps])
     except (AttributeError, IndexError, KeyError, RuntimeError, TypeError, ValueError):

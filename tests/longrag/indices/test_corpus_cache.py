@@ -277,10 +277,10 @@ def test_pages_of_one_text_have_rows_by_themselves(path):
 
 def test_a_cache_whose_blocks_overlap_is_made_again(path):
     folder = next(iter(path.parent.glob("*.cache/*")))
-    arrays, meta = load_arrays(folder, "corpus cache", 4, writable=True)
+    arrays, meta = load_arrays(folder, "corpus cache", 5, writable=True)
     arrays = {name: np.array(array) for name, array in arrays.items()}
     arrays["places"][1] = arrays["places"][0]
     kept = {name: meta[name] for name in ("generation", "token", "largest_norm", "rows")}
-    save_arrays(folder, "corpus cache", 4, arrays, kept)
+    save_arrays(folder, "corpus cache", 5, arrays, kept)
     expect_built(path, fetched=True)
     expect_built(path, fetched=False)
