@@ -22,6 +22,9 @@ Storage: TypeAlias = Literal["float32", "float16"]
 BLOCK_ROWS = 8192
 """Rows handled at a time, so that what is computed beside them stays a few megabytes."""
 
+_CACHED_ROWS = 256
+"""Rows that stay in the cache, with what is computed of them, until they are added up."""
+
 _LARGEST = {"float32": LARGEST_VALUE, "float16": 65504.0}
 
 
@@ -112,9 +115,9 @@ def pack(
     return packed
 
 
-def blocks(count: int) -> Iterator[slice]:
-    """Cut a range of rows into slices of `BLOCK_ROWS`."""
-    return (slice(i, min(i + BLOCK_ROWS, count)) for i in range(0, count, BLOCK_ROWS))
+def blocks(end: int, begin: int = 0, size: int = BLOCK_ROWS) -> Iterator[slice]:
+    """Cut a range of rows into slices."""
+    return (slice(i, min(i + size, end)) for i in range(begin, end, size))
 
 
 def release_pages(vectors: NDArray[Any]) -> None:
@@ -143,6 +146,28 @@ def largest_norm(vectors: NDArray[Any]) -> float:
     )
 
 
+def rough_inner_products(
+    vectors: NDArray[Any],
+    rows: NDArray[np.int64],
+    queries: NDArray[np.float32],
+    query_of_row: NDArray[np.int64],
+) -> NDArray[np.float32]:
+    """Multiply queries with some stored vectors in float32, quickly.
+
+    Args:
+        vectors: shape (vectors, width).
+        rows: the numbers of the vectors.
+        queries: shape (queries, width).
+        query_of_row: the number of the query of each row, ascending.
+    """
+    products = np.empty(len(rows), np.float32)
+    ends = np.searchsorted(query_of_row, np.arange(len(queries)), side="right").tolist()
+    for query, first, last in zip(queries, [0, *ends], ends, strict=False):
+        for part in blocks(last, first, _CACHED_ROWS):
+            products[part] = vectors[rows[part]].astype(np.float32, copy=False) @ query
+    return products
+
+
 def exact_inner_products(
     vectors: NDArray[Any],
     rows: NDArray[np.int64],
@@ -161,7 +186,7 @@ def exact_inner_products(
         query_of_row: the number of the query of each row; None where there is one query.
     """
     products = np.empty(len(rows), dtype=np.float32)
-    for part in blocks(len(rows)):
+    for part in blocks(len(rows), size=_CACHED_ROWS):
         asked = query if query_of_row is None else query[query_of_row[part]]
         block = np.multiply(vectors[rows[part]], asked, dtype=np.float64)
         products[part] = block.sum(axis=1)

@@ -1,10 +1,9 @@
 """Units ranked by their best chunk (MaxP, LongRAG §3.1), exactly, over vectors held here.
 
 One pass bounds every unit's best score from above; the few units that may still be among the best
-are then scored by one fixed formula. Over more than a thousand chunks that pass reads one byte a
-value in place of the vectors (see ``longrag.indexing.codes``). So a query gets the same answer
-alone or in a batch and on any processor, and a unit with thousands of near-identical chunks costs
-nothing extra: there is no top-k of chunks for it to fill.
+are then scored by one fixed formula. That pass reads one byte a value in place of the vectors (see
+``longrag.indexing.codes``). So a query gets the same answer alone or in a batch and on any
+processor. There is no top-k of chunks that a unit with thousands of near-identical ones could fill.
 """
 
 from __future__ import annotations
@@ -30,6 +29,7 @@ from longrag.indexing.vectors import (
     largest_norm,
     pack,
     release_pages,
+    rough_inner_products,
 )
 from longrag.retrieval.maxp_table import Table, table_of
 from longrag.retrieval.passage_vectors import PassageVectors
@@ -458,26 +458,40 @@ def _rank_units(
 ) -> tuple[NDArray[np.float32], NDArray[np.int64], NDArray[np.int64]]:
     """Return the exact scores of the k best units, their places, and the rows of their best chunks.
 
-    Each is of shape (queries, k). The k-th largest lower bound is at most the k-th best score, so
-    that nothing whose upper bound is smaller is in the answer: neither such a unit nor such a row.
+    Each is of shape (queries, k). Whatever may be among them by its codes is multiplied in float32,
+    and what may be then by the rounding of that, in full.
     """
     asked = CodedQueries.of(queries, table.largest_norm)
     lower, upper = (_by_unit(table, bounds) for bounds in table.coded_runs.bounds(asked))
+    # The k-th largest lower bound is at most the k-th best score.
     thresholds = _nearly_largest(lower, k)
     at = np.flatnonzero(upper >= thresholds[:, np.newaxis])
     query, unit = np.divmod(at, len(table.units))
     rows, pair = _rows_of_units(table, unit)
-    near = table.codes.upper_bounds(asked, query[pair], rows) >= thresholds[query[pair]]
+    rough = rough_inner_products(table.vectors, rows, queries, query[pair])
+    best = np.maximum.reduceat(rough, np.flatnonzero(np.diff(pair, prepend=-1)))
+    thresholds = best[_first_of_each(query, best, len(queries), k)[:, -1]]
+    at_least = np.maximum(best, thresholds[query]) - 2 * asked.rounding[query]
+    near = rough >= at_least[pair]
     rows, pair = rows[near], pair[near]
     scores = exact_inner_products(table.vectors, rows, queries, query[pair])
     # A unit's rows ascend by chunk, which is the rule for ties.
     order = np.lexsort((-scores, pair))
-    best = order[np.diff(pair[order], prepend=-1) != 0]
-    scores, rows, query, unit = scores[best], rows[best], query[pair[best]], unit[pair[best]]
-    order = np.lexsort((unit, -scores, query))
-    firsts = np.searchsorted(query[order], np.arange(len(queries)))
-    chosen = order[firsts[:, np.newaxis] + np.arange(k)]
-    return scores[chosen], unit[chosen], rows[chosen]
+    order = order[np.diff(pair[order], prepend=-1) != 0]
+    scores, rows, pair = scores[order], rows[order], pair[order]
+    chosen = _first_of_each(query[pair], scores, len(queries), k)
+    return scores[chosen], unit[pair[chosen]], rows[chosen]
+
+
+def _first_of_each(
+    query: NDArray[np.int64], scores: NDArray[np.float32], queries: int, k: int
+) -> NDArray[np.int64]:
+    """Return the places of the k best scores of each query, best first and equal ones in order."""
+    order = np.lexsort((-scores, query))
+    chosen: NDArray[np.int64] = order[
+        np.searchsorted(query, np.arange(queries))[:, np.newaxis] + np.arange(k)
+    ]
+    return chosen
 
 
 def _by_unit(table: Table, of_runs: NDArray[np.float32]) -> NDArray[np.float32]:
