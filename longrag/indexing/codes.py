@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from longrag.indexing.runs import Indices, ranges
-from longrag.indexing.vectors import blocks
+from longrag.indexing.vectors import blocks, blocks_by_query
 
 _PREFIX = "codes_"
 
@@ -76,6 +76,19 @@ class Codes:
             numkong.cdist(query[np.newaxis], self.values, metric="dot", out=products[np.newaxis])
         products *= self.scales
         return products
+
+    def upper_bounds(
+        self, asked: CodedQueries, rows: NDArray[np.int64], query_of_row: NDArray[np.int64]
+    ) -> NDArray[np.float32]:
+        """Bound products of some rows from above; the query of each is given, ascending."""
+        bounds = np.empty(len(rows), np.float32)
+        for query, part in blocks_by_query(query_of_row, len(asked.units)):
+            products = bounds[np.newaxis, part]
+            integers = asked.integers[query : query + 1]
+            numkong.cdist(integers, self.values[rows[part]], metric="dot", out=products)
+        bounds *= self.scales[rows] * asked.units[query_of_row]
+        bounds += self.errors[rows] * asked.per_error[query_of_row] + asked.constant[query_of_row]
+        return bounds
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """Return what is saved of them, by name."""

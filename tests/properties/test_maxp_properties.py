@@ -183,5 +183,6 @@ def test_codes_bound_the_best_product_of_every_group(data, width, count, element
         for lower, upper in (alone, both):
             assert (lower <= best).all()
             assert (best <= upper).all()
+        assert (exact <= Codes.of(vectors).upper_bounds(asked, rows, np.zeros_like(rows))).all()
         rough = rough_inner_products(vectors, rows, query[np.newaxis], np.zeros_like(rows))
         assert (np.abs(rough - exact) <= asked.rounding).all()
