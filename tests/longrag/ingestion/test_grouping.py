@@ -12,7 +12,8 @@ import pytest
 
 from longrag.errors import InvalidParameterError
 from longrag.ingestion import grouping
-from longrag.ingestion.adjacency import jit, link_array, link_matrix
+from longrag.ingestion.adjacency import link_array, link_matrix
+from longrag.ingestion.compiled import jit
 from longrag.ingestion.grouping import group_documents
 
 ROOT = Path(__file__).parents[3]
