@@ -1,4 +1,5 @@
 """What numba compiles, where the extra ``fast`` is installed: grouping at scale.
+
 Each kernel has an uncompiled counterpart with the same result, which is fast enough for a corpus of
 a usual size.
 """
