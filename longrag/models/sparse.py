@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from functools import cached_property
 from itertools import pairwise
 from typing import Any
 
@@ -43,18 +42,19 @@ class SparseMatrix:
         rows, width = self.shape
         order = np.argsort(self.columns, kind="stable")
         starts = np.concatenate([[0], np.cumsum(np.bincount(self.columns, minlength=width))])
-        return SparseMatrix(starts, self._row_of[order], self.values[order], rows)
-
-    @cached_property
-    def _row_of(self) -> NDArray[np.int64]:
-        return np.repeat(np.arange(self.shape[0]), np.diff(self.starts))
+        row_of = np.repeat(np.arange(rows), np.diff(self.starts))
+        return SparseMatrix(starts, row_of[order], self.values[order], rows)
 
     def __matmul__(self, dense: Floats) -> Floats:
         """Multiply by a vector of shape (columns,) or a matrix of shape (columns, any)."""
         sizes = np.diff(self.starts)
         if dense.ndim == 1:
-            products = self.values * dense[self.columns]
-            return np.bincount(self._row_of, products, minlength=len(sizes)).astype(np.float64)
+            sums = np.zeros(len(sizes))
+            filled = np.flatnonzero(sizes)
+            products = self.values * dense.take(self.columns)
+            # Of an empty row reduceat would take the value that follows.
+            sums[filled] = np.add.reduceat(products, self.starts[filled]) if len(filled) else 0
+            return sums
         product = np.zeros((len(sizes), dense.shape[1]))
         order = np.argsort(sizes, kind="stable")
         # Rows of one size are multiplied together.
