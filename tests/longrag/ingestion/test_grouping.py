@@ -303,6 +303,7 @@ def test_settings_are_given_by_name():
 COUNT = 300_000
 
 
+@pytest.mark.usefixtures("kernels")
 @pytest.mark.parametrize(
     ("sources", "targets", "size"),
     [
