@@ -67,8 +67,8 @@ def open_tree(
 
 
 def fit_lsa(file: File, catalog: Catalog, texts: Sequence[str]) -> LsaEmbedder:
-    """Fit LSA to texts, save it, and return it."""
-    embedder = LsaEmbedder(texts)
+    """Fit LSA to texts, save it, and return it with the values that were saved."""
+    embedder = LsaEmbedder(texts).as_saved()
     database = _database(file, catalog.lsa)
     database.settings({})
     change = ItemsChange(put={_FITTED: embedder.to_bytes()})

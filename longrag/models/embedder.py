@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from itertools import pairwise
-from typing import Literal, Protocol, runtime_checkable
+from typing import Any, Literal, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -79,24 +79,21 @@ class LsaEmbedder:
             raise InvalidParameterError("dimensions", dimensions, "at least 1")
         starts, words, counts, self._vocabulary = _count_words(corpus)
         width = len(self._vocabulary)
-        inverse = np.log((1 + len(corpus)) / (1 + np.bincount(words, minlength=width))) + 1
-        # Rounded as they are saved, so that a loaded embedder gives the same vectors.
-        self._weights = inverse.astype(np.float32).astype(np.float64)
-        values = (np.log(counts) + 1.0) * self._weights[words]
-        row_of = np.repeat(np.arange(len(corpus)), np.diff(starts))
-        values /= np.sqrt(np.bincount(row_of, values * values))[row_of]
+        self._weights = np.log((1 + len(corpus)) / (1 + np.bincount(words, minlength=width))) + 1
         # A text of the corpus is read once, though it is embedded after it was fitted to.
         self._read = {
-            text: (words[first:last], values[first:last])
+            text: (words[first:last], counts[first:last])
             for text, (first, last) in zip(corpus, pairwise(starts.tolist()), strict=True)
         }
-        self._components: npt.NDArray[np.float32] = np.zeros((1, 0), np.float32)
+        self._components: npt.NDArray[Any] = np.zeros((1, 0))
         if 0 < width <= dimensions:
-            self._components = np.eye(width, dtype=np.float32)
+            self._components = np.eye(width)
         elif width:
+            values = (np.log(counts) + 1.0) * self._weights[words]
+            row_of = np.repeat(np.arange(len(corpus)), np.diff(starts))
+            values /= np.sqrt(np.bincount(row_of, values * values))[row_of]
             matrix = SparseMatrix(starts, words, values, width)
-            axes = main_axes(matrix, min(dimensions, len(corpus)), random_state)
-            self._components = axes.astype(np.float32)
+            self._components = main_axes(matrix, min(dimensions, len(corpus)), random_state)
 
     def __call__(self, texts: Sequence[str], role: Role) -> Vectors:
         """Embed texts; queries and documents alike."""
@@ -108,10 +105,12 @@ class LsaEmbedder:
         for row, text in zip(vectors, texts, strict=True):
             try:
                 # What was read is kept until it is embedded, which is once as a rule.
-                words, weights = self._read.pop(text)
+                words, counts = self._read.pop(text)
             except KeyError:
-                words, weights = self._weigh(text)
+                words, counts = self._count(text)
             if len(words):
+                weights = (np.log(counts) + 1.0) * self._weights[words]
+                weights /= np.sqrt(np.add.accumulate(weights * weights)[-1])
                 # Added up word by word, as a sparse product does.
                 products = np.multiply(weights[:, None], axes[words], order="C")
                 np.sum(products, axis=0, out=row)
@@ -119,20 +118,21 @@ class LsaEmbedder:
         scaled: Vectors = (vectors / np.where(norms > 0, norms, 1)).astype(np.float32)
         return scaled
 
-    def _weigh(self, text: str) -> tuple[npt.NDArray[np.int64], Floats]:
-        """Return the words of a text that the corpus has, in order, and their unit weights."""
+    def _count(self, text: str) -> tuple[npt.NDArray[np.int64], Floats]:
+        """Return the words of a text that the corpus has, rising, and how often each occurs."""
         known = (self._vocabulary.get(word, -1) for word in content_words(text))
         counts = Counter(place for place in known if place >= 0)
-        words = np.array(sorted(counts), np.int64)
-        weights = (np.log([float(counts[word]) for word in words.tolist()]) + 1.0) * self._weights[
-            words
-        ]
-        if len(words):
-            weights /= np.sqrt(np.add.accumulate(weights * weights)[-1])
-        return words, weights
+        words = sorted(counts)
+        return np.array(words, np.int64), np.array([counts[word] for word in words], np.float64)
+
+    def as_saved(self) -> LsaEmbedder:
+        """Return the embedder with the values that ``to_bytes`` rounds to, as it is when loaded."""
+        saved = self.from_bytes(self.to_bytes())
+        saved._read = self._read
+        return saved
 
     def to_bytes(self) -> dict[str, bytes]:
-        """Return what was fitted as named bytes for ``from_bytes``."""
+        """Return what was fitted as named bytes, values in float32, for ``from_bytes``."""
         width, words = self._components.shape
         names = sorted(self._vocabulary, key=self._vocabulary.__getitem__) if words else []
         return {
@@ -144,7 +144,7 @@ class LsaEmbedder:
 
     @classmethod
     def from_bytes(cls, fitted: Mapping[str, bytes]) -> LsaEmbedder:
-        """Make the embedder that ``to_bytes`` was called on, with the same vectors.
+        """Make the embedder that ``to_bytes`` was called on, to the precision of float32.
 
         Raises:
             IndexFormatError: the bytes are damaged.
@@ -160,7 +160,7 @@ class LsaEmbedder:
             embedder = cls.__new__(cls)
             embedder._vocabulary = {word: n for n, word in enumerate(words)}
             embedder._weights = weights
-            embedder._components = components if words else np.zeros((1, 0), np.float32)
+            embedder._components = components if words else np.zeros((1, 0))
             embedder._read = {}
         except (KeyError, TypeError, ValueError) as error:
             raise IndexFormatError(f"the saved embedder is damaged: {error}") from error
