@@ -29,6 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from longrag.ingestion.adjacency import link_matrix
+from longrag.ingestion.compiled import can_compile
 from longrag.ingestion.grouping import as_lists, group_documents, group_labels
 
 AUTHORS_LIMIT = 4000
@@ -96,9 +97,10 @@ def against_networkx(sizes: NDArray[np.int64], pairs: NDArray[np.int32], directe
     count = len(sizes)
     group_documents(sizes, pairs, directed=directed)
     whole, groups = best(lambda: group_documents(sizes, pairs, directed=directed), repeats=10)
-    matrix = link_matrix(pairs, count, directed=directed, compiled=True)
+    matrix = link_matrix(pairs, count, directed=directed, compiled=can_compile())
     alone, _ = best(
-        lambda: as_lists(group_labels(matrix, sizes, max_size=4096, compiled=True)), repeats=10
+        lambda: as_lists(group_labels(matrix, sizes, max_size=4096, compiled=can_compile())),
+        repeats=10,
     )
     build, graph = best(lambda: networkx_graph(count, pairs, directed), repeats=2)
     theirs, expected = best(lambda: networkx_groups(graph, sizes.tolist(), 4096), repeats=3)

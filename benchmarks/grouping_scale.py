@@ -2,10 +2,12 @@
 
     python benchmarks/grouping_scale.py
     python benchmarks/grouping_scale.py --undirected
+    python benchmarks/grouping_scale.py --undirected --plain
     python benchmarks/grouping_scale.py --documents 100000 --links 1800000 --peer
 
 The peak is that of the whole process: Python, numpy, numba, the array of links given (728 MB), the
 link matrix and the lists returned. The corpus is drawn by `power_law_corpus` of `grouping.py`.
+The compiled kernels are those of the extra ``fast``; ``--plain`` groups as the base install does.
 ``--peer`` groups with networkx, dicts and sets in place of ours, as far as that ends.
 """
 
@@ -45,9 +47,10 @@ def main() -> None:
     parser.add_argument("--documents", type=int, default=5_000_000)
     parser.add_argument("--links", type=int, default=91_000_000)
     parser.add_argument("--undirected", action="store_true")
+    parser.add_argument("--plain", action="store_true", help="group without numba")
     parser.add_argument("--peer", action="store_true", help="group with networkx alone")
     arguments = parser.parse_args()
-    directed = not arguments.undirected
+    directed, compiled = not arguments.undirected, not arguments.plain
     if arguments.peer:
         group_by_networkx(arguments.documents, arguments.links, directed=directed)
         return
@@ -60,17 +63,18 @@ def main() -> None:
         )
         start = time.perf_counter()
 
-    warm_sizes, warm_links = power_law_corpus(50_000, 500_000)
-    group_documents(warm_sizes, warm_links, directed=directed)
-    report("compile or load the kernels")
+    if compiled:
+        warm_sizes, warm_links = power_law_corpus(50_000, 500_000)
+        group_documents(warm_sizes, warm_links, directed=directed)
+        report("compile or load the kernels")
     sizes, links = power_law_corpus(arguments.documents, arguments.links)
     report("draw the corpus")
     pairs = link_array(links, len(sizes), directed=directed)
     report("check the links")
-    matrix = link_matrix(pairs, len(sizes), directed=directed, compiled=True)
+    matrix = link_matrix(pairs, len(sizes), directed=directed, compiled=compiled)
     largest = int(matrix.degrees.max())
     report("build the link matrix")
-    labels = group_labels(matrix, sizes, max_size=4096, compiled=True)
+    labels = group_labels(matrix, sizes, max_size=4096, compiled=compiled)
     report("group")
     del matrix
     groups = as_lists(labels)

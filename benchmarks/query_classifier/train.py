@@ -4,7 +4,7 @@
     python benchmarks/query_classifier/train.py --output some/folder
 
 Reads ``train.jsonl``, tells what it does on ``dev.jsonl`` and never opens the test sets.
-Equal data give equal files on one platform with one version of scikit-learn.
+Equal data give equal files on one platform with one version of numpy.
 """
 
 from __future__ import annotations

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
+from math import fsum, hypot, log
 from operator import attrgetter
 from typing import Final
 
@@ -298,16 +300,21 @@ def _around(source: Source, text: str, title: str) -> str:
 
 
 def _cosines(query: str, passages: Sequence[str]) -> list[float]:
-    # scikit-learn takes a second to import and is needed for headings alone.
-    from sklearn.feature_extraction.text import TfidfVectorizer
+    """Return the cosine of a query with each passage by TF-IDF over the passages."""
+    counted = [Counter(_terms(passage)) for passage in passages]
+    found = Counter(term for counts in counted for term in counts)
+    inverse = {term: log((1 + len(counted)) / (1 + count)) + 1 for term, count in found.items()}
 
-    tokens = [_terms(passage) for passage in passages]
-    if not any(tokens):
-        return [0.0] * len(passages)
-    vectorizer = TfidfVectorizer(analyzer=list)
-    weights = vectorizer.fit_transform(tokens)
-    cosines = weights @ vectorizer.transform([_terms(query)]).T
-    return [float(value) for value in cosines.toarray()[:, 0]]
+    def unit(counts: Counter[str]) -> dict[str, float]:
+        weights = {term: counts[term] * inverse[term] for term in counts if term in inverse}
+        length = hypot(*weights.values()) or 1.0
+        return {term: weight / length for term, weight in weights.items()}
+
+    asked = unit(Counter(_terms(query)))
+    return [
+        fsum(weight * asked.get(term, 0.0) for term, weight in unit(counts).items())
+        for counts in counted
+    ]
 
 
 def _terms(text: str) -> list[str]:

@@ -68,11 +68,12 @@ def open_tree(
 
 def fit_lsa(file: File, catalog: Catalog, texts: Sequence[str]) -> LsaEmbedder:
     """Fit LSA to texts, save it, and return it with the values that were saved."""
-    fitted = LsaEmbedder(texts).to_bytes()
+    embedder = LsaEmbedder(texts).as_saved()
     database = _database(file, catalog.lsa)
     database.settings({})
-    database.write(ItemsChange(put={_FITTED: fitted}), after=database.revision())
-    return LsaEmbedder.from_bytes(fitted)
+    change = ItemsChange(put={_FITTED: embedder.to_bytes()})
+    database.write(change, after=database.revision())
+    return embedder
 
 
 def open_lsa(file: File, catalog: Catalog) -> LsaEmbedder:

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import cache
-from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar, cast, runtime_checkable
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
 from longrag.errors import InvalidParameterError
-
-IntArray: TypeAlias = NDArray[np.signedinteger[Any]]
-Kernel = TypeVar("Kernel", bound=Callable[..., Any])
+from longrag.ingestion.compiled import IntArray, compact_rows, count_rows, fill_rows, jit
 
 MAX_DOCUMENTS = 2**31 - 1
 """The neighbours are kept as int32."""
@@ -72,24 +69,30 @@ def link_matrix(links: IntArray, count: int, *, directed: bool, compiled: bool) 
             memory. The result is the same but for the order of neighbours.
     """
     if not compiled:
-        return _sorted_matrix(links.astype(np.int64, copy=False), count, directed=directed)
+        return _sorted_matrix(links, count, directed=directed)
     sources, targets = links[:, 0], links[:, 1]
     starts = np.zeros(count + 1, np.int64)
     neighbours = np.empty(len(links) * (1 if directed else 2), np.int32)
-    jit(_count_rows)(sources, targets, directed, starts)
+    jit(count_rows)(sources, targets, directed, starts)
     np.cumsum(starts, out=starts)
-    jit(_fill_rows)(sources, targets, directed, starts, neighbours)
-    jit(_compact_rows)(starts, neighbours)
+    jit(fill_rows)(sources, targets, directed, starts, neighbours)
+    jit(compact_rows)(starts, neighbours)
     return LinkMatrix(starts, neighbours)
 
 
-def _sorted_matrix(links: NDArray[np.int64], count: int, *, directed: bool) -> LinkMatrix:
+def _sorted_matrix(links: IntArray, count: int, *, directed: bool) -> LinkMatrix:
     """Build the link matrix by sorting."""
-    pairs = links if directed else np.concatenate([links, links[:, ::-1]])
-    pairs = pairs[pairs[:, 0] != pairs[:, 1]]
-    kept = np.unique(pairs[:, 0] * count + pairs[:, 1])
-    starts = np.searchsorted(kept, np.arange(count + 1, dtype=np.int64) * count)
-    return LinkMatrix(starts.astype(np.int64), (kept % max(count, 1)).astype(np.int32))
+    bits = max(count - 1, 1).bit_length()
+    sources, targets = links.astype(np.int64).T
+    pairs = sources << bits | targets
+    if not directed:
+        pairs = np.concatenate([pairs, targets << bits | sources])
+    pairs = pairs[np.concatenate([sources, targets][: 2 - directed]) != pairs & (1 << bits) - 1]
+    pairs.sort()
+    # numpy's own unique takes several times as long as its sort.
+    pairs = pairs[np.flatnonzero(np.diff(pairs, prepend=-1))]
+    starts = np.searchsorted(pairs, np.arange(count + 1, dtype=np.int64) << bits)
+    return LinkMatrix(starts.astype(np.int64), (pairs & (1 << bits) - 1).astype(np.int32))
 
 
 def link_array(links: Links, count: int, *, directed: bool) -> IntArray:
@@ -109,63 +112,6 @@ def link_array(links: Links, count: int, *, directed: bool) -> IntArray:
         pairs = np.concatenate([pairs, pairs[:, ::-1]])
     _check_indices(pairs, count)
     return pairs
-
-
-@cache
-def jit(kernel: Kernel, *helpers: Callable[..., Any]) -> Kernel:
-    """Compile a kernel, and the helpers it calls, with numba for one thread.
-
-    The machine code is kept on disk where that is possible.
-    """
-    # numba takes up to half a second to import, and small corpora never need it.
-    import numba
-
-    for helper in helpers:
-        numba.extending.register_jitable(helper)
-    try:
-        return cast(Kernel, numba.njit(cache=True, nogil=True)(kernel))
-    except RuntimeError:
-        # numba refuses to cache when neither the package's nor the user's folder is writable.
-        return cast(Kernel, numba.njit(nogil=True)(kernel))
-
-
-def _count_rows(sources: IntArray, targets: IntArray, directed: bool, counts: IntArray) -> None:
-    """Count into ``counts[i]`` the links at document ``i``."""
-    for link in range(len(sources)):
-        counts[sources[link]] += 1
-        if not directed:
-            counts[targets[link]] += 1
-
-
-def _fill_rows(
-    sources: IntArray, targets: IntArray, directed: bool, ends: IntArray, neighbours: IntArray
-) -> None:
-    """Fill each row from its end down, which turns ``ends`` into the starts of the rows."""
-    for link in range(len(sources)):
-        source, target = sources[link], targets[link]
-        ends[source] -= 1
-        neighbours[ends[source]] = target
-        if not directed:
-            ends[target] -= 1
-            neighbours[ends[target]] = source
-
-
-def _compact_rows(starts: IntArray, neighbours: IntArray) -> None:
-    """Drop self-links and repeats in place."""
-    count = len(starts) - 1
-    seen_by = np.full(count, -1, np.int32)
-    kept = 0
-    begin = starts[0]
-    for document in range(count):
-        end = starts[document + 1]
-        for slot in range(begin, end):
-            neighbour = neighbours[slot]
-            if neighbour != document and seen_by[neighbour] != document:
-                seen_by[neighbour] = document
-                neighbours[kept] = neighbour
-                kept += 1
-        begin = end
-        starts[document + 1] = kept
 
 
 def _checked_array(links: NDArray[Any], count: int) -> IntArray:

@@ -1,7 +1,7 @@
 """Grouping of linked documents into long units (LongRAG, Algorithm 1).
 
-The kernel is plain Python over arrays of integers. numba compiles that same source when there is
-enough work to repay the compilation.
+What little work there is in a usual corpus is done by plain Python over lists. Where the extra
+``fast`` is installed and there is enough work to repay loading it, compiled kernels do the same.
 """
 
 from __future__ import annotations
@@ -17,19 +17,18 @@ from numpy.typing import NDArray
 from longrag.errors import InvalidParameterError
 from longrag.ingestion.adjacency import (
     MAX_DOCUMENTS,
-    IntArray,
     LinkMatrix,
     Links,
-    jit,
     link_array,
     link_matrix,
 )
+from longrag.ingestion.compiled import IntArray, can_compile, jit, join, merge, sift
 
 COMPILE_FROM = 200_000
 """Documents plus links, over all calls of a process, from which the kernels run compiled.
 
-Uncompiled they take 0.2 to 0.4 s for that many. Compiling takes 2 s the first time on a machine;
-importing numba and loading the compiled kernels takes 0.5 s in each process after that.
+Plain Python takes 0.1 s for that many. Compiling takes 2 s the first time on a machine; importing
+numba and loading the compiled kernels takes 0.5 s in each process after that.
 """
 
 _grouped_uncompiled = 0
@@ -93,7 +92,8 @@ def _is_compiled(pairs: IntArray, size: int) -> bool:
     """Whether to run compiled: a corpus that is grouped after each change repays it in time."""
     global _grouped_uncompiled  # noqa: PLW0603 - what was compiled is of the process as well
     layout = (pairs.dtype.str, pairs.flags.c_contiguous, pairs.flags.writeable)
-    if layout in _compiled_for or _grouped_uncompiled + size >= COMPILE_FROM:
+    enough = layout in _compiled_for or _grouped_uncompiled + size >= COMPILE_FROM
+    if enough and can_compile():
         _compiled_for.add(layout)
         return True
     _grouped_uncompiled += size
@@ -112,10 +112,14 @@ def group_labels(
         compiled: Whether to run the kernel compiled. The result is the same.
     """
     degrees = matrix.degrees
-    order = _stable_order(degrees).astype(np.int32)
+    order = _stable_order(degrees)
+    if not compiled:
+        return _merge(order, matrix, tokens, max_size).astype(np.int32)
     heap = np.empty(degrees.max(initial=0), np.int64)
-    merge = jit(_merge, _sift, _join) if compiled else _merge
-    return merge(order, matrix.starts, matrix.neighbours, tokens, max_size, heap)
+    merged: NDArray[np.int32] = jit(merge, sift, join)(
+        order.astype(np.int32), matrix.starts, matrix.neighbours, tokens, max_size, heap
+    )
+    return merged
 
 
 def as_lists(labels: NDArray[np.int32]) -> list[list[int]]:
@@ -139,79 +143,49 @@ def _stable_order(values: IntArray) -> NDArray[np.int64]:
     return np.sort(values.astype(np.int64) * count + np.arange(count)) % count
 
 
-def _merge(  # noqa: PLR0917 (numba compiles no keyword-only parameters)
-    order: IntArray,
-    starts: IntArray,
-    neighbours: IntArray,
-    sizes: IntArray,
-    max_size: int,
-    heap: IntArray,
-) -> IntArray:
+def _merge(
+    order: NDArray[np.int64], matrix: LinkMatrix, tokens: NDArray[np.int64], max_size: int
+) -> NDArray[np.int64]:
     """Run Algorithm 1; return for each document the label of its group, which is a member.
 
-    A group's key orders it by (size, creation) in one integer: tokens * documents + position of its
-    newest member in ``order``. A document in no group yet has a key that fits nowhere. ``heap`` is
-    room for as many keys as a document has neighbours.
+    Documents are named by their place in ``order``. A group's key orders it by (size, creation) in
+    one integer: tokens * documents + place of its newest member.
     """
     count = len(order)
-    label = np.arange(count).astype(np.int32)
-    following = np.arange(count).astype(np.int32)
-    members = np.ones(count, np.int32)
-    keys = np.full(count, (max_size + 1) * count, np.int64)
-    seen_by = np.full(count, -1, np.int32)
-    for position in range(count):
-        document = order[position]
-        room = max_size - min(sizes[document], max_size + 1)
-        found = 0
-        for slot in range(starts[document], starts[document + 1]):
-            related = label[neighbours[slot]]
-            if keys[related] < (room + 1) * count and seen_by[related] != document:
-                seen_by[related] = document
-                heap[found] = keys[related]
-                found += 1
-        for at in range(found // 2 - 1, -1, -1):
-            _sift(heap, at, found)
-        group = document
-        while found > 0 and heap[0] < (room + 1) * count:
-            room -= heap[0] // count
-            group = _join(group, label[order[heap[0] % count]], label, following, members)
-            found -= 1
-            heap[0] = heap[found]
-            _sift(heap, 0, found)
-        keys[group] = (max_size - room) * count + position
-    return label
-
-
-def _sift(heap: IntArray, at: int, end: int) -> None:
-    """Move a key down to its place in the binary heap ``heap[:end]``, smallest on top."""
-    key = heap[at]
-    child = 2 * at + 1
-    while child < end:
-        if child + 1 < end and heap[child + 1] < heap[child]:
-            child += 1
-        if key <= heap[child]:
-            break
-        heap[at] = heap[child]
-        at = child
-        child = 2 * at + 1
-    heap[at] = key
-
-
-def _join(one: int, other: int, label: IntArray, following: IntArray, members: IntArray) -> int:
-    """Join two groups under the label of the one with more members, and return that label.
-
-    Members form a ring through ``following``. As the smaller group is relabelled, a document is
-    relabelled at most log2(documents) times.
-    """
-    if members[other] > members[one]:
-        one, other = other, one
-    members[one] += members[other]
-    document = other
-    for _ in range(members[other]):
-        label[document] = one
-        document = following[document]
-    following[one], following[other] = following[other], following[one]
-    return one
+    place = np.empty(count, np.int64)
+    place[order] = np.arange(count)
+    # A document that comes later is in no group yet.
+    document = np.repeat(place, matrix.degrees)
+    related = place[matrix.neighbours[: matrix.starts[-1]]]
+    earlier = np.flatnonzero(related < document)
+    document, related = document[earlier], related[earlier]
+    related = related[np.argsort(document, kind="stable")]
+    ends = np.cumsum(np.bincount(document, minlength=count)).tolist()
+    label = list(range(count))
+    keys = [0] * count
+    members: dict[int, list[int]] = {}
+    begin = 0
+    for newest, (end, size) in enumerate(zip(ends, tokens[order].tolist(), strict=True)):
+        room = max_size - min(size, max_size + 1)
+        group = newest
+        groups = set(map(label.__getitem__, related[begin:end].tolist()))
+        fitting = [key for key in map(keys.__getitem__, groups) if key < (room + 1) * count]
+        for key in sorted(fitting):
+            if key >= (room + 1) * count:
+                break
+            room -= key // count
+            other = label[key % count]
+            own, others = members.pop(group, [group]), members.pop(other, [other])
+            # As the smaller group is relabelled, a document is so at most log2(count) times.
+            if len(own) < len(others):
+                group, own, others = other, others, own
+            for member in others:
+                label[member] = group
+            own += others
+            members[group] = own
+        keys[group] = (max_size - room) * count + newest
+        begin = end
+    return order[label][place]
 
 
 def _checked_limit(max_size: int, tokens: NDArray[np.int64]) -> int:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
+from array import array
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
+from itertools import pairwise
 from typing import Any, Literal, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
 
 from longrag.errors import IndexFormatError, InvalidParameterError
+from longrag.models.sparse import Floats, SparseMatrix, main_axes
 from longrag.models.words import content_words
 
 Role = Literal["query", "document"]
@@ -61,7 +64,7 @@ class LsaEmbedder:
     Args:
         corpus: the texts that are later embedded or searched.
         dimensions: the largest width; fewer where the corpus has fewer texts or words.
-        random_state: seeds the randomised SVD.
+        random_state: seeds the randomised SVD (Halko et al. 2011).
 
     Raises:
         InvalidParameterError: ``dimensions`` is below 1.
@@ -72,30 +75,25 @@ class LsaEmbedder:
     def __init__(
         self, corpus: Sequence[str], *, dimensions: int = 256, random_state: int = 0
     ) -> None:
-        # scikit-learn takes a second to import and is not needed to use the frameworks' models.
-        from sklearn.decomposition import TruncatedSVD
-        from sklearn.feature_extraction.text import TfidfVectorizer
-        from threadpoolctl import threadpool_limits
-
         if dimensions < 1:
             raise InvalidParameterError("dimensions", dimensions, "at least 1")
-        self._vocabulary: dict[str, int] = {}
-        self._weights = np.zeros(0)
+        starts, words, counts, self._vocabulary = _count_words(corpus)
+        width = len(self._vocabulary)
+        self._weights = np.log((1 + len(corpus)) / (1 + np.bincount(words, minlength=width))) + 1
+        # A text of the corpus is read once, though it is embedded after it was fitted to.
+        self._read = {
+            text: (words[first:last], counts[first:last])
+            for text, (first, last) in zip(corpus, pairwise(starts.tolist()), strict=True)
+        }
         self._components: npt.NDArray[Any] = np.zeros((1, 0))
-        if not any(content_words(text) for text in corpus):
-            return
-        vectorizer = TfidfVectorizer(analyzer=content_words, sublinear_tf=True)
-        weights = vectorizer.fit_transform(corpus)
-        self._vocabulary = {word: int(n) for word, n in vectorizer.vocabulary_.items()}
-        self._weights = vectorizer.idf_
-        if weights.shape[1] <= dimensions:
-            self._components = np.eye(weights.shape[1])
-            return
-        svd = TruncatedSVD(min(dimensions, weights.shape[0]), random_state=random_state)
-        # The order in which threads add up would otherwise show in the last bits.
-        with threadpool_limits(limits=1):
-            svd.fit(weights)
-        self._components = svd.components_
+        if 0 < width <= dimensions:
+            self._components = np.eye(width)
+        elif width:
+            values = (np.log(counts) + 1.0) * self._weights[words]
+            row_of = np.repeat(np.arange(len(corpus)), np.diff(starts))
+            values /= np.sqrt(np.bincount(row_of, values * values))[row_of]
+            matrix = SparseMatrix(starts, words, values, width)
+            self._components = main_axes(matrix, min(dimensions, len(corpus)), random_state)
 
     def __call__(self, texts: Sequence[str], role: Role) -> Vectors:
         """Embed texts; queries and documents alike."""
@@ -105,8 +103,14 @@ class LsaEmbedder:
             # What belongs to a word is then read from one place of memory.
             axes = np.ascontiguousarray(axes)
         for row, text in zip(vectors, texts, strict=True):
-            words, weights = self._weigh(text)
-            if words:
+            try:
+                # What was read is kept until it is embedded, which is once as a rule.
+                words, counts = self._read.pop(text)
+            except KeyError:
+                words, counts = self._count(text)
+            if len(words):
+                weights = (np.log(counts) + 1.0) * self._weights[words]
+                weights /= np.sqrt(np.add.accumulate(weights * weights)[-1])
                 # Added up word by word, as a sparse product does.
                 products = np.multiply(weights[:, None], axes[words], order="C")
                 np.sum(products, axis=0, out=row)
@@ -114,18 +118,18 @@ class LsaEmbedder:
         scaled: Vectors = (vectors / np.where(norms > 0, norms, 1)).astype(np.float32)
         return scaled
 
-    def _weigh(self, text: str) -> tuple[list[int], npt.NDArray[np.float64]]:
-        """Return the words of a text that the corpus has, in order, and their unit weights."""
-        counts = Counter(
-            self._vocabulary[one] for one in content_words(text) if one in self._vocabulary
-        )
+    def _count(self, text: str) -> tuple[npt.NDArray[np.int64], Floats]:
+        """Return the words of a text that the corpus has, rising, and how often each occurs."""
+        known = (self._vocabulary.get(word, -1) for word in content_words(text))
+        counts = Counter(place for place in known if place >= 0)
         words = sorted(counts)
-        if not words:
-            return words, np.zeros(0)
-        weights = np.log([float(counts[word]) for word in words]) + 1.0
-        weights *= self._weights[words]
-        weights /= np.sqrt(np.add.accumulate(weights * weights)[-1])
-        return words, weights
+        return np.array(words, np.int64), np.array([counts[word] for word in words], np.float64)
+
+    def as_saved(self) -> LsaEmbedder:
+        """Return the embedder with the values that ``to_bytes`` rounds to, as it is when loaded."""
+        saved = self.from_bytes(self.to_bytes())
+        saved._read = self._read
+        return saved
 
     def to_bytes(self) -> dict[str, bytes]:
         """Return what was fitted as named bytes, values in float32, for ``from_bytes``."""
@@ -157,6 +161,31 @@ class LsaEmbedder:
             embedder._vocabulary = {word: n for n, word in enumerate(words)}
             embedder._weights = weights
             embedder._components = components if words else np.zeros((1, 0))
+            embedder._read = {}
         except (KeyError, TypeError, ValueError) as error:
             raise IndexFormatError(f"the saved embedder is damaged: {error}") from error
         return embedder
+
+
+def _count_words(
+    texts: Sequence[str],
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], Floats, dict[str, int]]:
+    """Count the words of texts.
+
+    Returns where each text starts in the two arrays that follow, its words, rising, and how often
+    each of them occurs in it; and the number of each word, in the order of the alphabet.
+    """
+    numbers: dict[str, int] = {}
+    flat, ends = array("q"), [0]
+    for text in texts:
+        flat.extend(numbers.setdefault(word, len(numbers)) for word in content_words(text))
+        ends.append(len(flat))
+    vocabulary = {word: place for place, word in enumerate(sorted(numbers))}
+    place = np.array([vocabulary[word] for word in numbers], np.int64)
+    pairs = np.repeat(np.arange(len(texts)), np.diff(ends)) * len(numbers)
+    pairs += place[np.array(flat, np.int64)]
+    pairs.sort()
+    firsts = np.flatnonzero(np.diff(pairs, prepend=-1))
+    counts = np.diff(firsts, append=len(pairs)).astype(np.float64)
+    starts = np.searchsorted(firsts, ends)
+    return starts, pairs[firsts] % max(len(numbers), 1), counts, vocabulary

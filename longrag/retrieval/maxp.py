@@ -65,8 +65,8 @@ class MaxPIndex:
             the queries.
         unit_of_chunk: the unit number of each chunk: integers from 0 on, in any order, with or
             without gaps.
-        storage: ``"float16"`` halves the memory and the time of single queries. Scores are then
-            those of the rounded vectors: for normalised ones off by less than 0.0005.
+        storage: ``"float16"`` halves the memory of the vectors. Scores are then those of the
+            rounded vectors: for normalised ones off by less than 0.0005.
 
     Raises:
         EmbeddingError: vectors that are not finite, not numeric or not of one width, or too large

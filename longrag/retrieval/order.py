@@ -21,6 +21,7 @@ from longrag.errors import EmbeddingError, InvalidParameterError
 from longrag.indexing.postings import Floats, Numbers, Postings
 from longrag.indexing.vectors import check_vectors, nearly_largest
 from longrag.ingestion.adjacency import Links, link_array, link_matrix
+from longrag.ingestion.compiled import can_compile
 from longrag.ingestion.units import build_units, check_documents
 from longrag.models.tokens import count_tokens as default_counter
 from longrag.models.words import content_terms, content_words, name_words, terms
@@ -226,7 +227,7 @@ class PassageOrder:
         self._number = number
         count = int(number.max(initial=-1)) + 1
         pairs = link_array(links, count, directed=False)
-        compiled = len(pairs) >= _COMPILE_FROM
+        compiled = len(pairs) >= _COMPILE_FROM and can_compile()
         self._links = link_matrix(pairs, count, directed=False, compiled=compiled)
         self._by_document = np.argsort(number, kind="stable")
         self._document_starts = np.searchsorted(number[self._by_document], np.arange(count + 1))

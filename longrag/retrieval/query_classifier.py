@@ -16,8 +16,9 @@ import math
 import os
 import re
 from collections import Counter
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
@@ -28,12 +29,19 @@ from numpy.typing import NDArray
 
 from longrag.errors import IndexFormatError, InvalidParameterError
 from longrag.indexing.storage import load_arrays, save_arrays
+from longrag.models.sparse import SparseMatrix
 
 _KIND = "query_classifier"
 _VERSION = 1
 _DEFAULT = Path(__file__).with_name("query_classifier_default")
 
 Floats = NDArray[np.float64]
+
+_NEWTON_STEPS = 100
+_SOLVE_STEPS = 200
+_HALVED = 20
+# Of the loss of one query.
+_SLOPE = 1e-10
 
 
 @runtime_checkable
@@ -296,23 +304,72 @@ def check_training(
 
 
 def logistic_regression(
-    matrix: Any, answers: NDArray[np.bool_], inverse_strength: float
+    matrix: Floats | SparseMatrix, answers: NDArray[np.bool_], inverse_strength: float
 ) -> tuple[Floats, float]:
     """Return the coefficients and the intercept of an L2-regularised logistic regression.
 
-    ``matrix`` is dense or sparse, of shape (queries, features).
+    Newton's steps, each by conjugate gradients and shortened until the loss falls. ``matrix`` is of
+    shape (queries, features).
     """
-    # scikit-learn takes a second to import and is not needed to classify.
-    from sklearn.linear_model import LogisticRegression
+    # threadpoolctl looks through the loaded libraries when it is imported.
     from threadpoolctl import threadpool_limits
 
-    model = LogisticRegression(
-        C=float(inverse_strength), solver="newton-cg", max_iter=10_000, tol=1e-8
-    )
+    turned = matrix.T
+    signs = np.where(answers, 1.0, -1.0)
+    penalty = np.append(np.full(matrix.shape[1], 1 / inverse_strength), 0.0)
+
+    def score(at: Floats) -> Floats:
+        scores: Floats = matrix @ at[:-1] + at[-1]
+        return scores
+
+    def gather(values: Floats) -> Floats:
+        return np.append(turned @ values, values.sum())
+
+    def bend(curve: Floats, way: Floats) -> Floats:
+        return gather(curve * score(way)) + penalty * way
+
+    def loss(at: Floats) -> float:
+        return float(np.logaddexp(0, -signs * score(at)).sum() + penalty @ (at * at) / 2)
+
+    found = np.zeros(matrix.shape[1] + 1)
     # The order in which threads add up would otherwise show in the last bits.
-    with threadpool_limits(limits=1):
-        model.fit(matrix, answers)
-    return model.coef_[0], float(model.intercept_[0])
+    with threadpool_limits(1, user_api="blas"):
+        for _ in range(_NEWTON_STEPS):
+            chances = np.exp(-np.logaddexp(0, -score(found)))
+            slope = gather(chances - answers) + penalty * found
+            if np.abs(slope).max() <= _SLOPE * len(answers):
+                break
+            step = _solve(partial(bend, chances * (1 - chances)), -slope)
+            before, fall = loss(found), float(slope @ step)
+            halves = (0.5**halved for halved in range(_HALVED))
+            fits = (one for one in halves if loss(found + one * step) <= before + fall * one / 1e4)
+            share = next(fits, 0.0)
+            if not share:
+                # Only rounding is left.
+                break
+            found += share * step
+    return found[:-1], float(found[-1])
+
+
+def _solve(multiply: Callable[[Floats], Floats], wanted: Floats) -> Floats:
+    """Solve a positive definite system by conjugate gradients, as closely as Newton needs."""
+    found = np.zeros_like(wanted)
+    left, towards = wanted.copy(), wanted.copy()
+    square = float(left @ left)
+    enough = min(0.25, np.sqrt(np.sqrt(square))) ** 2 * square
+    for _ in range(_SOLVE_STEPS):
+        product = multiply(towards)
+        bend = float(towards @ product)
+        if bend <= 0:
+            break
+        share = square / bend
+        found += share * towards
+        left -= share * product
+        before, square = square, float(left @ left)
+        if square <= enough:
+            break
+        towards = left + square / before * towards
+    return found
 
 
 def _is_number(value: object) -> bool:
@@ -353,20 +410,13 @@ def _values(block: Block, places: dict[str, int], idf: Floats) -> tuple[NDArray[
     return where, values / (math.sqrt(float(values @ values)) or 1.0)
 
 
-def _matrix(parsed: Sequence[tuple[Block, ...]], terms: Sequence[str], idf: Floats) -> Any:
-    """Return a sparse matrix of shape (queries, terms)."""
-    from sklearn.feature_extraction import DictVectorizer
-
+def _matrix(parsed: Sequence[tuple[Block, ...]], terms: Sequence[str], idf: Floats) -> SparseMatrix:
+    """Return a matrix of shape (queries, terms)."""
     places = {term: place for place, term in enumerate(terms)}
-    rows: list[dict[str, float]] = []
-    for found in parsed:
-        row: dict[str, float] = {}
-        for block in found:
-            where, values = _values(block, places, idf)
-            row.update(zip((terms[place] for place in where), values.tolist(), strict=True))
-        rows.append(row)
-    # It sorts its columns by name, as the terms are.
-    return DictVectorizer().fit_transform(rows)
+    rows = [[_values(block, places, idf) for block in found] for found in parsed]
+    starts = np.cumsum([0, *(sum(len(where) for where, _ in row) for row in rows)])
+    columns, values = map(np.concatenate, zip(*(one for row in rows for one in row), strict=True))
+    return SparseMatrix(starts, columns, values, len(terms))
 
 
 READ_FIRST = 1500

@@ -99,7 +99,8 @@ class KeyIndex:
     Make one with ``from_keys``, ``from_token_ids`` or ``load``.
 
     Attributes:
-        mode: "keys" for whole keys, "substring" and "fm" for any stretch of them.
+        mode: "keys" for whole keys, "substring" and "fm" for any stretch of them, the last with
+            the extra ``fast``.
         vocab_size: one more than the largest token id.
         tokenizer_fingerprint: of the tokenizer that cut the keys; empty if not known.
         min_length: the tokens after which a stretch may close at a sentence's end.
@@ -145,6 +146,7 @@ class KeyIndex:
 
         Raises:
             InvalidParameterError: a setting, or a key without text.
+            MissingExtraError: ``mode`` is "fm" and the extra ``fast`` is not installed.
             TokenizerError: a key is cut differently between the markers than alone, or the
                 tokenizer does not give the closing marker back.
 
@@ -194,6 +196,7 @@ class KeyIndex:
 
         Raises:
             InvalidParameterError: a setting, an empty key, or an id outside the vocabulary.
+            MissingExtraError: ``mode`` is "fm" and the extra ``fast`` is not installed.
         """
         if mode not in get_args(Mode):
             raise InvalidParameterError("mode", mode, '"keys", "substring" or "fm"')
@@ -478,6 +481,7 @@ class KeyIndex:
 
         Raises:
             IndexFormatError: nothing there, damaged, of another kind or another version.
+            MissingExtraError: it is of mode "fm" and the extra ``fast`` is not installed.
             TokenizerError: the tokenizer is not the one the index was made with.
         """
         folders = SavedFolders()

@@ -15,6 +15,7 @@ from typing import Any, Literal, TypeAlias, get_args
 import numpy as np
 from numpy.typing import NDArray
 
+from longrag.errors import MissingExtraError
 from longrag.indexing.key_index.arrays import KeyArray
 from longrag.indexing.key_index.fm_index import FMIndex
 from longrag.indexing.key_index.runs import (
@@ -29,6 +30,7 @@ from longrag.indexing.key_index.runs import (
 from longrag.indexing.key_index.sources import KeySources
 from longrag.indexing.key_index.suffix_array import SuffixArray
 from longrag.indexing.key_index.token_ids import TokenIds, concatenate
+from longrag.ingestion.compiled import can_compile
 
 Mode: TypeAlias = Literal["keys", "substring", "fm"]
 """What may be decoded: whole keys, or any stretch of them; the last in less memory."""
@@ -39,11 +41,20 @@ _KEPT = 4096
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """The settings that all parts of an index share."""
+    """The settings that all parts of an index share.
+
+    Raises:
+        MissingExtraError: the mode "fm" without the extra ``fast``.
+    """
 
     mode: Mode
     vocab_size: int
     min_length: int
+
+    def __post_init__(self) -> None:
+        # Its ranks are counted bit by bit, a hundred times as slow where nothing compiles them.
+        if self.mode == "fm" and not can_compile():
+            raise MissingExtraError('A key index of mode "fm"', "fast")
 
 
 class Part:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from longrag.ingestion.adjacency import jit
+from longrag.ingestion.compiled import jit
 
 # Words of 64 bits between two stored counts.
 _BLOCK = 4

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import ClassVar
 
 import numpy as np
@@ -193,22 +194,48 @@ def memberships(posterior: Floats, threshold: float) -> list[Integers]:
 
 def _ward(points: Floats, number: int) -> Integers:
     """Label points by the clusters of Ward's linkage that are left before the last merges."""
-    # scikit-learn takes a second to import.
-    from sklearn.cluster import ward_tree
-
     count = len(points)
-    if count == points.shape[1]:
-        # As many columns as rows might be taken for distances, which scipy warns of.
-        points = np.hstack([points, np.zeros((count, 1))])
-    children = ward_tree(points)[0]
-    parent = np.arange(2 * count - 1)
-    for step in range(count - number):
-        parent[children[step]] = count + step
-    # A parent comes after its children, so one pass from the top finds every root.
-    for node in range(len(parent) - 1, -1, -1):
-        parent[node] = parent[parent[node]]
-    labels: Integers = np.unique(parent[:count], return_inverse=True)[1]
+    merges = sorted(_merges(points), key=itemgetter(0))[: count - number]
+    names = np.arange(count)
+    for name, (_, _, stays) in enumerate(merges, start=count):
+        names[stays] = name
+    for _, goes, stays in reversed(merges):
+        names[goes] = names[stays]
+    labels: Integers = np.unique(names, return_inverse=True)[1]
     return labels
+
+
+def _merges(points: Floats) -> Iterator[tuple[float, int, int]]:
+    """Yield the merges of Ward's linkage: the increase in variance, what goes, and what it joins.
+
+    By chains of nearest neighbours (Murtagh 1983), in quadratic time; before a merge come those of
+    its parts, though not all that increase the variance by less. A cluster is named by a point.
+    """
+    count = len(points)
+    squares = np.full((count, count), np.inf)
+    for row in range(count - 1):
+        apart = points[row + 1 :] - points[row]
+        squares[row, row + 1 :] = squares[row + 1 :, row] = (apart * apart).sum(axis=1)
+    sizes = np.ones(count)
+    chain: list[int] = []
+    for _ in range(count - 1):
+        chain = chain or [int(np.flatnonzero(sizes)[0])]
+        while True:
+            nearest = int(squares[chain[-1]].argmin())
+            last = chain[-2:-1]
+            if last and squares[chain[-1], last[0]] <= squares[chain[-1], nearest]:
+                break
+            chain.append(nearest)
+        goes, stays = sorted((chain.pop(), chain.pop()))
+        square = float(squares[goes, stays])
+        yield square, goes, stays
+        gone, joined = sizes[goes], sizes[stays]
+        joint = (sizes + gone) * squares[goes] + (sizes + joined) * squares[stays]
+        joint -= sizes * square
+        squares[stays] = squares[:, stays] = joint / (sizes + gone + joined)
+        squares[goes] = squares[:, goes] = np.inf
+        squares[stays, stays] = np.inf
+        sizes[goes], sizes[stays] = 0, gone + joined
 
 
 def _spherical_posterior(points: Floats, labels: Integers) -> Floats:

@@ -12,7 +12,8 @@ import pytest
 
 from longrag.errors import InvalidParameterError
 from longrag.ingestion import grouping
-from longrag.ingestion.adjacency import jit, link_array, link_matrix
+from longrag.ingestion.adjacency import link_array, link_matrix
+from longrag.ingestion.compiled import jit
 from longrag.ingestion.grouping import group_documents
 
 ROOT = Path(__file__).parents[3]
@@ -302,6 +303,7 @@ def test_settings_are_given_by_name():
 COUNT = 300_000
 
 
+@pytest.mark.usefixtures("kernels")
 @pytest.mark.parametrize(
     ("sources", "targets", "size"),
     [

@@ -15,10 +15,17 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sklearn.linear_model import LogisticRegression
 
 from longrag.errors import IndexFormatError, InvalidParameterError
+from longrag.models.sparse import SparseMatrix
 from longrag.retrieval import Gate, QueryClassifier
-from longrag.retrieval.query_classifier import READ_FIRST, READ_LAST, blocks
+from longrag.retrieval.query_classifier import (
+    READ_FIRST,
+    READ_LAST,
+    blocks,
+    logistic_regression,
+)
 
 DATA = Path(__file__).parents[3] / "benchmarks" / "query_classifier"
 TESTS = ("test", "test_styles")
@@ -331,6 +338,22 @@ def test_a_folder_whose_values_make_no_classifier_is_refused(small, tmp_path, la
     save_arrays(tmp_path / "gate", "query_classifier", 1, arrays, meta | lack)
     with pytest.raises(IndexFormatError, match="holds no query classifier"):
         QueryClassifier.load(tmp_path / "gate")
+
+
+@pytest.mark.parametrize("strength", [0.1, 10.0, 1000.0])
+def test_the_regression_is_the_one_of_scikit_learn(strength):
+    rng = np.random.default_rng(0)
+    dense = rng.normal(size=(200, 30)) * (rng.random((200, 30)) < 0.2)
+    dense[:, 7] = dense[3] = 0
+    answers = dense[:, 0] + rng.normal(size=200) > 0.3
+    rows, columns = np.nonzero(dense)
+    starts = np.searchsorted(rows, np.arange(201))
+    sparse = SparseMatrix(starts, columns, dense[rows, columns], 30)
+    theirs = LogisticRegression(C=strength, solver="newton-cg", tol=1e-10).fit(dense, answers)
+    for matrix in (dense, sparse):
+        weights, intercept = logistic_regression(matrix, answers, strength)
+        np.testing.assert_allclose(weights, theirs.coef_[0], atol=1e-4)
+        assert intercept == pytest.approx(theirs.intercept_[0], abs=1e-4)
 
 
 def test_the_shipped_files_are_small_and_load_without_scikit_learn():

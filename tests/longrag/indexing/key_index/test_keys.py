@@ -565,7 +565,7 @@ def test_equal_builds_are_equal_to_the_byte_whatever_the_hash_seed(capsys):
 COUNTS_COMPILATIONS = """
 from longrag.indexing import KeyIndex
 from longrag.indexing.key_index import wavelet_matrix as own
-from longrag.ingestion.adjacency import jit
+from longrag.ingestion.compiled import jit
 
 index = KeyIndex.from_token_ids([[1, 2, 3], [2, 3, 1]], vocab_size=5, mode="fm")
 state = index.find([2, 3])
