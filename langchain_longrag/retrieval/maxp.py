@@ -386,17 +386,15 @@ class MaxPRetriever(CheckedModel, BaseRetriever):
     def _to_documents(
         self, found: Sequence[RetrievedUnit], stored: StoredUnits, view: CorpusView | None
     ) -> list[Document]:
+        # What the caller does to a result must not reach the documents or the store.
         def metadata(unit: LongUnit) -> dict[str, Any]:
             if view is None or view.visible is None:
                 return stored.metadata_of(unit.id)
             # Of a unit that is shown in part, the others' metadata are not shown either.
-            return members_metadata(unit, view.documents)
+            return copy.deepcopy(members_metadata(unit, view.documents))
 
         return [
-            # What the caller does to a result must not reach the documents or the store.
-            from_result(
-                one, copy.deepcopy(metadata(one.unit)), self.unit_key, unproven=stored.unproven
-            )
+            from_result(one, metadata(one.unit), self.unit_key, unproven=stored.unproven)
             for one in found
         ]
 
