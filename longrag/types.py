@@ -116,6 +116,10 @@ class Chunk:
     doc_start: int
     doc_end: int
 
+    def __hash__(self) -> int:
+        """Return the hash of the id: those of all values would take longer than what is kept."""
+        return hash(self.id)
+
     def __post_init__(self) -> None:
         """Keep unknown offsets unknown when they are shifted."""
         if self.doc_start < 0:

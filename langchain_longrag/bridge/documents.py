@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import chain
 from typing import Any, Final
 
 from langchain_core.documents import Document
@@ -154,7 +155,8 @@ def _stored_chunk(
 
 def _read_told(document: Document, unit_id: str) -> tuple[core.Chunk, frozenset[str]] | None:
     """Convert a row and find out what it does not prove; None for one that tells no place."""
-    id_, read = document.id, document.metadata.get
+    id_, metadata = document.id, document.metadata
+    read = metadata.get
     doc_id, title, start = read("doc_id"), read("title"), read("start_index")
     if (
         id_
@@ -162,7 +164,7 @@ def _read_told(document: Document, unit_id: str) -> tuple[core.Chunk, frozenset[
         and type(start) is int
         and start >= 0
         and (title is None or type(title) is str)
-        and not is_described(document)
+        and not (DESCRIBED in metadata and is_described(document))
     ):
         return _stored_chunk(unit_id, id_, document.page_content, (doc_id, title, start))
     return None
@@ -177,12 +179,11 @@ class _UnitRows(tuple[object, ...]):
 
     @classmethod
     def of(cls, unit_id: str, documents: Sequence[Document]) -> _UnitRows:
-        held: list[Any] = []
+        metadata = [document.metadata for document in documents]
+        held: list[Any] = [len(documents), *map(len, metadata), *chain.from_iterable(metadata)]
+        held += chain.from_iterable(own.values() for own in metadata)
         for document in documents:
-            metadata = document.metadata
-            held += (len(metadata), document.id, document.page_content)
-            held += metadata
-            held += metadata.values()
+            held += (document.id, document.page_content)
         made = cls((unit_id, *map(id, held)))
         made.documents, made.held = documents, held
         return made
@@ -249,7 +250,7 @@ class StoredUnits:
         self._chunks: dict[str, core.Chunk] = {}
         self._ends: Counter[str] = Counter()
         self._rows: dict[str, list[tuple[core.Chunk, dict[str, Any]]]] = {}
-        self._listed: dict[str, _ReadUnit] = {}
+        self._agreed: dict[str, dict[str, Any]] = {}
         self._units: dict[str, dict[str, Any]] = {}
         self.unproven: set[str] = set()
         """The documents that rows name in their metadata, without a proof."""
@@ -260,7 +261,9 @@ class StoredUnits:
         Raises:
             StoreError: the chunk names no unit, or one whose id another has, as 1 and "1" do.
         """
-        value = unit_key_of(document, self._unit_key)
+        value = document.metadata.get(self._unit_key)
+        if value is None:
+            value = unit_key_of(document, self._unit_key)
         id_ = str(value)
         known = self._values.setdefault(id_, value)
         if known is not value and known != value:
@@ -297,6 +300,7 @@ class StoredUnits:
         self._chunks[chunk.id] = chunk
         self._ends[unit_id] = max(self._ends[unit_id], chunk.end) + 1
         self._rows.setdefault(unit_id, []).append((chunk, {**document.metadata}))
+        self._agreed.pop(unit_id, None)
         return chunk
 
     @property
@@ -319,7 +323,8 @@ class StoredUnits:
         document, score = row
         if not isinstance(document, Document):
             raise StoreError(f"a vector store must give documents, got {document!r}")
-        self._refuse_unit(document)
+        if "doc_ids" in document.metadata:
+            self._refuse_unit(document)
         chunk = self.to_chunk(document)
         # Stores give numpy's numbers, which are no JSON.
         return Hit(chunk.unit_id, chunk, None if score is None else float(score))
@@ -332,25 +337,24 @@ class StoredUnits:
         for document in documents:
             unit_id = self.read_unit_id(document)
             if unit_id in listed:
-                self._refuse_unit(document)
+                if "doc_ids" in document.metadata:
+                    self._refuse_unit(document)
                 listed[unit_id].append(document)
         return {unit_id: self._take_unit(unit_id, rows) for unit_id, rows in listed.items()}
 
     def _take_unit(self, unit_id: str, documents: Sequence[Document]) -> list[core.Chunk]:
-        read = _read_unit(_UnitRows.of(unit_id, documents))
-        if read is None or any(self._chunks.get(i, c) is not c for i, c in read.chunks.items()):
+        read, seen = _read_unit(_UnitRows.of(unit_id, documents)), self._rows.get(unit_id, ())
+        if read is None or any(read.chunks.get(chunk.id) is not chunk for chunk, _ in seen):
             return [self._take(document, unit_id) for document in documents]
         self._chunks.update(read.chunks)
         self._ends[unit_id] = max(self._ends[unit_id], read.end) + 1
-        self.unproven.update(read.unproven)
-        seen = self._rows.get(unit_id, ())
-        self._rows[unit_id] = [*read.rows, *(row for row in seen if row[0].id not in read.chunks)]
-        self._listed[unit_id] = read
+        self.unproven |= read.unproven
+        self._rows[unit_id], self._agreed[unit_id] = [*read.rows], read.metadata
         return [*read.chunks.values()]
 
     def _refuse_unit(self, document: Document) -> None:
-        """Refuse a unit among the chunks of a store, where it would be ranked and read twice."""
-        if self._unit_key != "unit_id" or "doc_ids" not in document.metadata:
+        """Refuse a unit, which names its documents: in a store it would be ranked and read twice."""
+        if self._unit_key != "unit_id":
             return
         # Some stores write a unit's record as text, and some give no ids.
         named = document.id is not None and document.metadata.get("unit_id") == document.id
@@ -380,11 +384,10 @@ class StoredUnits:
 
     def metadata_of(self, unit_id: str) -> dict[str, Any]:
         """Return a copy of the metadata of a unit, or of what all its chunks seen agree on."""
-        listed, rows = self._listed.get(unit_id), self._rows.get(unit_id, ())
-        if unit_id not in self._units and listed is not None and len(listed.rows) == len(rows):
-            return {**listed.metadata}
         known = self._units.get(unit_id)
-        return copy.deepcopy(_agreed(rows) if known is None else known)
+        if known is None and unit_id in self._agreed:
+            return {**self._agreed[unit_id]}  # of constants
+        return copy.deepcopy(_agreed(self._rows.get(unit_id, ())) if known is None else known)
 
 
 def _agreed(rows: Sequence[tuple[core.Chunk, Mapping[str, Any]]]) -> dict[str, Any]:

@@ -139,11 +139,11 @@ def read_offset(value: object) -> int:
 
 def unit_record(unit: LongUnit) -> dict[str, Any]:
     """Write the metadata of a unit."""
-    return {
-        "unit_id": unit.id,
-        "doc_ids": DocIds(unit.doc_ids),
-        "members": member_records(unit.members),
-    }
+    return _unit_record(unit, DocIds(unit.doc_ids))
+
+
+def _unit_record(unit: LongUnit, doc_ids: list[str]) -> dict[str, Any]:
+    return {"unit_id": unit.id, "doc_ids": doc_ids, "members": member_records(unit.members)}
 
 
 def member_records(members: Iterable[Member]) -> list[dict[str, Any]]:
@@ -190,9 +190,9 @@ def result_record(found: RetrievedUnit, unproven: Collection[str] = ()) -> dict[
     With one of the ``unproven`` documents of a store the unit does not prove any.
     """
     doc_ids = found.unit.doc_ids
+    proven = not any(doc_id in unproven for doc_id in doc_ids)
     return {
-        **unit_record(found.unit),
-        "doc_ids": DocIds(doc_ids) if set(doc_ids).isdisjoint(unproven) else list(doc_ids),
+        **_unit_record(found.unit, DocIds(doc_ids) if proven else list(doc_ids)),
         "best_chunk": best_chunk_record(found.best_chunk),
         "passages": [
             dict(zip(_PASSAGE, _passage_values(one), strict=True)) for one in found.passages
