@@ -12,7 +12,7 @@ import json
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from functools import partial
+from functools import lru_cache, partial
 from itertools import chain, islice
 from typing import Any, Final, cast
 from weakref import WeakKeyDictionary
@@ -465,12 +465,12 @@ def _select_collection(query: StoreQuery, limit: int | None, *, ranked: bool) ->
 
     A ranking tells whether an index of the table may be approximate, and a deeper one uses none.
     """
-    from sqlalchemy import select
+    from sqlalchemy import Text, cast, select
 
     store = query.store
     table = store.EmbeddingStore
-    # Not the vectors, which take longer to read than all else.
-    columns = (table.id, table.document, table.cmetadata)
+    # Not the vectors, which take longer to read than all else, and of the metadata their text.
+    columns = (table.id, table.document, cast(table.cmetadata, Text).label("written"))
     owner = store.CollectionStore
     # Looked up by the same statement, since each is a way to the server and back.
     own = select(owner.uuid).where(owner.name == store.collection_name).scalar_subquery()
@@ -503,16 +503,23 @@ def _select_collection(query: StoreQuery, limit: int | None, *, ranked: bool) ->
             return rows
 
     def convert(found: Sequence[Any]) -> Any:
-        documents = [
-            Document(id=str(row.id), page_content=row.document, metadata=row.cmetadata or {})
-            for row in found
-        ]
+        engine = store._engine or store._async_engine
+        loads = getattr(engine.dialect, "_json_deserializer", None) or json.loads
+        documents = [_read_row(str(id_), text, own, loads) for id_, text, own, *_ in found]
         if not ranked:
             return documents
         rows = [(one, row.distance) for one, row in zip(documents, found, strict=True)]
         return Rows(rows, bool(found) and (query.depth > 0 or not found[0].indexes))
 
     return Call(run, arun, convert)
+
+
+# Nobody is given one of these: what an answer says of them is copied.
+@lru_cache(maxsize=1 << 13)
+def _read_row(
+    id_: str, text: str, metadata: str | None, loads: Callable[[str], Any]
+) -> Document:
+    return Document(id=id_, page_content=text, metadata=loads(metadata or "{}") or {})
 
 
 def _conditions_of_collection(query: StoreQuery) -> list[Any]:
