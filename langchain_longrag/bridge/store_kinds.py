@@ -487,6 +487,7 @@ def _select_collection(query: StoreQuery, limit: int | None, *, ranked: bool) ->
 
     def run() -> Sequence[Any]:
         with store._make_sync_session() as session:
+            session.connection(execution_options=ONE_STATEMENT)
             rows: Sequence[Any] = session.execute(statement).all()
             if not rows and not store.get_collection(session):
                 raise ValueError("Collection not found")
@@ -497,6 +498,7 @@ def _select_collection(query: StoreQuery, limit: int | None, *, ranked: bool) ->
             return await asyncio.to_thread(run)
         await store.__apost_init__()
         async with store._make_async_session() as session:
+            await session.connection(execution_options=ONE_STATEMENT)
             rows: Sequence[Any] = (await session.execute(statement)).all()
             if not rows and not await store.aget_collection(session):
                 raise ValueError("Collection not found")
