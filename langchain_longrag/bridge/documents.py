@@ -325,7 +325,7 @@ class StoredUnits:
             raise StoreError(f"a vector store must give documents, got {document!r}")
         if "doc_ids" in document.metadata:
             self._refuse_unit(document)
-        chunk = self.to_chunk(document)
+        chunk = self._take(document, self.read_unit_id(document))
         # Stores give numpy's numbers, which are no JSON.
         return Hit(chunk.unit_id, chunk, None if score is None else float(score))
 

@@ -13,8 +13,8 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import lru_cache, partial
-from itertools import chain, islice
-from typing import Any, Final, cast
+from itertools import islice
+from typing import Any, Final, TypeAlias, cast
 from weakref import WeakKeyDictionary
 
 from langchain_core.documents import Document
@@ -114,7 +114,7 @@ def _narrow_faiss(query: StoreQuery) -> StoreQuery:
     if not query.only and query.kwargs.get(FILTER) is None and all(map(_is_key, query.exclude)):
         rows = _faiss_rows(store, query.unit_key).of_units(store, query.exclude)
         with suppress(NotImplementedError):
-            index = without_rows(store.index, [number for number, _ in rows])
+            index = without_rows(store.index, [number for number, *_ in rows])
             return replace(query, store=_with_index(store, index))
     return _narrow_in_python(query, lambda metadata: metadata, _read_faiss_filter(query))
 
@@ -158,15 +158,11 @@ def _list_faiss(query: StoreQuery, limit: int | None) -> Call:
     store, passes = query.store, _read_faiss_filter(query)
 
     def rows() -> list[Document]:
-        found = []
-        known = _faiss_rows(store, query.unit_key)
-        for _, id_ in chain(known.of_units(store, query.only), known.others):
-            document = _read_faiss(store, id_)
-            if document.metadata.get(query.unit_key) in query.only and (
-                passes is None or passes(document.metadata)
-            ):
-                found.append(document if document.id else document.model_copy(update={"id": id_}))
-        return found
+        return [
+            document if document.id else document.model_copy(update={"id": id_})
+            for _, id_, document in _faiss_rows(store, query.unit_key).of_units(store, query.only)
+            if passes is None or passes(document.metadata)
+        ]
 
     return Call(rows)
 
@@ -178,38 +174,72 @@ def _read_faiss(store: Any, id_: str) -> Document:
     return document
 
 
+_FaissRow: TypeAlias = tuple[int, str, Document]
+"""A row's number and id, and the document that the store has under the id."""
+
+
 class _FaissRows:
     """The rows of a FAISS store by unit, so that a listing does not read all of them.
 
     The class of the store gives rows that are added to its table, and another table when some are
-    deleted: what was read of a table holds, and only what was added is read.
+    deleted: what was read of a table holds, and only what was added is read. A row that was given
+    another unit in place is found when a listing of its old unit reads it, and then all rows are
+    read again. Until then its new unit lacks it, and is not ``complete`` where a search finds it.
     """
 
     def __init__(self, unit_key: str) -> None:
         self._unit_key = unit_key
         self._table: dict[int, str] = {}
+        self._docstore: Any = None
         self._read = 0
         self._rows: dict[Any, list[tuple[int, str]]] = {}
-        self.others: list[tuple[int, str]] = []
+        self._others: list[tuple[int, str]] = []
         """Those of units whose names cannot be keys, such as lists."""
         self._lock = Lock()
 
-    def of_units(self, store: Any, units: Sequence[Any]) -> list[tuple[int, str]]:
-        """Return the numbers and ids of the rows of units, in the order of the table."""
+    def of_units(self, store: Any, units: Sequence[Any]) -> list[_FaissRow]:
+        """Return the rows of units, unit by unit, in the order of the table."""
         with self._lock:
-            table = store.index_to_docstore_id
-            if table is not self._table:
-                self._table, self._read, self._rows, self.others = table, 0, {}, []
-            # Iterating to the end of the table would take time at each question.
-            added = islice(table.items(), self._read, None) if len(table) > self._read else ()
-            for row in list(added):
-                name = _read_faiss(store, row[1]).metadata.get(self._unit_key)
-                named = self._rows.setdefault(name, []) if _is_key(name) else self.others
-                named.append(row)
-                self._read += 1
-            return [
-                *chain.from_iterable(self._rows.get(unit, ()) for unit in units if _is_key(unit))
-            ]
+            self._read_added(store)
+            found, moved = self._find(store, units)
+            if moved:
+                self._table = {}
+                self._read_added(store)
+                found, _ = self._find(store, units)
+            return found
+
+    def _read_added(self, store: Any) -> None:
+        table = store.index_to_docstore_id
+        if table is not self._table or store.docstore is not self._docstore:
+            self._table, self._docstore, self._read = table, store.docstore, 0
+            self._rows, self._others = {}, []
+        # Iterating to the end of the table would take time at each question.
+        added = islice(table.items(), self._read, None) if len(table) > self._read else ()
+        for row in list(added):
+            name = _read_faiss(store, row[1]).metadata.get(self._unit_key)
+            named = self._rows.setdefault(name, []) if _is_key(name) else self._others
+            named.append(row)
+            self._read += 1
+
+    def _find(self, store: Any, units: Sequence[Any]) -> tuple[list[_FaissRow], bool]:
+        """Return the rows that are of units, and whether one was of another when it was read."""
+        found, moved, key, search = [], False, self._unit_key, store.docstore.search
+        for unit in filter(_is_key, units):
+            for number, id_ in self._rows.get(unit, ()):
+                document = search(id_)
+                if not isinstance(document, Document):
+                    raise NotImplementedError  # the docstore does not hold the store's rows
+                if document.metadata.get(key) == unit:
+                    found.append((number, id_, document))
+                else:
+                    moved = True
+        for number, id_ in self._others:
+            document = _read_faiss(store, id_)
+            name = document.metadata.get(key)
+            moved |= _is_key(name)
+            if name in units:
+                found.append((number, id_, document))
+        return found, moved
 
 
 _FAISS_ROWS: Final[WeakKeyDictionary[Any, dict[str, _FaissRows]]] = WeakKeyDictionary()

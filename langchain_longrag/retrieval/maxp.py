@@ -359,7 +359,8 @@ class MaxPRetriever(CheckedModel, BaseRetriever):
     @property
     def _may_hide_chunks(self) -> bool:
         """Whether there may be chunks that the user's search arguments leave out."""
-        return self.vectorstore is not None and self._kind.hides(self._query)
+        given = self.vectorstore is not None and bool(self.search_kwargs)
+        return given and self._kind.hides(self._query)
 
     def _make_filter(self, exclude: Sequence[Any], only: Any) -> dict[str, Any]:
         made: dict[str, Any] = self.unit_filter(exclude, only) if self.unit_filter else {}

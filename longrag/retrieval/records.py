@@ -28,7 +28,6 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import fields
 from numbers import Real
-from operator import attrgetter
 from typing import Any, Final
 
 from longrag.ingestion.units import chunk_id, unit_id
@@ -54,12 +53,9 @@ _RESERVED: Final = frozenset(
     }
 )
 
-# dataclasses.asdict would copy every value deeply, and a unit may have many members.
 _MEMBER: Final = tuple(field.name for field in fields(Member))
 _PASSAGE: Final = tuple(field.name for field in fields(RankedPassage))
 _BEST_CHUNK: Final = tuple(field.name for field in fields(Chunk) if field.name != "unit_id")
-_member_values: Final = attrgetter(*_MEMBER)
-_passage_values: Final = attrgetter(*_PASSAGE)
 
 
 class DocIds(list[str]):
@@ -148,7 +144,17 @@ def _unit_record(unit: LongUnit, doc_ids: list[str]) -> dict[str, Any]:
 
 def member_records(members: Iterable[Member]) -> list[dict[str, Any]]:
     """Write the members of a unit."""
-    return [dict(zip(_MEMBER, _member_values(member), strict=True)) for member in members]
+    # One by one, since a unit may have many: dataclasses.asdict would copy every value deeply.
+    return [
+        {
+            "doc_id": one.doc_id,
+            "title": one.title,
+            "start": one.start,
+            "doc_start": one.doc_start,
+            "doc_end": one.doc_end,
+        }
+        for one in members
+    ]
 
 
 def is_unit(metadata: Mapping[str, Any], id_: str | None) -> bool:
@@ -195,7 +201,8 @@ def result_record(found: RetrievedUnit, unproven: Collection[str] = ()) -> dict[
         **_unit_record(found.unit, DocIds(doc_ids) if proven else list(doc_ids)),
         "best_chunk": best_chunk_record(found.best_chunk),
         "passages": [
-            dict(zip(_PASSAGE, _passage_values(one), strict=True)) for one in found.passages
+            {"start": one.start, "end": one.end, "rank": one.rank, "score": one.score}
+            for one in found.passages
         ],
         "ranking": found.ranking,
         "exact": bool(found.exact),
