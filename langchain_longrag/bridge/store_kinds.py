@@ -150,8 +150,11 @@ def _rank_faiss(query: StoreQuery) -> Call:
                 return rows
             fetched = min(8 * fetched, total)
 
-    do = search if filtered else rank_rows(query).do
-    return Call(do, then=lambda rows: Rows(rows, exact, not filtered and len(rows) >= total))
+    def convert(rows: Sequence[Row]) -> Rows:
+        _faiss_rows(query.store, query.unit_key).compare(rows)
+        return Rows(rows, exact, not filtered and len(rows) >= total)
+
+    return Call(search if filtered else rank_rows(query).do, then=convert)
 
 
 def _list_faiss(query: StoreQuery, limit: int | None) -> Call:
@@ -182,9 +185,9 @@ class _FaissRows:
     """The rows of a FAISS store by unit, so that a listing does not read all of them.
 
     The class of the store gives rows that are added to its table, and another table when some are
-    deleted: what was read of a table holds, and only what was added is read. A row that was given
-    another unit in place is found when a listing of its old unit reads it, and then all rows are
-    read again. Until then its new unit lacks it, and is not ``complete`` where a search finds it.
+    deleted: what was read of a table holds, and only what was added is read. That a row was given
+    another unit in place is found when a search finds it or its old unit is listed, and then all
+    rows are read again; until then its new unit lacks it.
     """
 
     def __init__(self, unit_key: str) -> None:
@@ -195,6 +198,7 @@ class _FaissRows:
         self._rows: dict[Any, list[tuple[int, str]]] = {}
         self._others: list[tuple[int, str]] = []
         """Those of units whose names cannot be keys, such as lists."""
+        self._names: dict[str, Any] = {}
         self._lock = Lock()
 
     def of_units(self, store: Any, units: Sequence[Any]) -> list[_FaissRow]:
@@ -208,17 +212,27 @@ class _FaissRows:
                 found, _ = self._find(store, units)
             return found
 
+    def compare(self, found: Sequence[Row]) -> None:
+        """Forget all rows if one that a search found is of another unit than when it was read."""
+        for document, _ in found:
+            name = document.metadata.get(self._unit_key)
+            if self._names.get(document.id or "", name) != name:
+                with self._lock:
+                    self._table = {}
+                return
+
     def _read_added(self, store: Any) -> None:
         table = store.index_to_docstore_id
         if table is not self._table or store.docstore is not self._docstore:
             self._table, self._docstore, self._read = table, store.docstore, 0
-            self._rows, self._others = {}, []
+            self._rows, self._others, self._names = {}, [], {}
         # Iterating to the end of the table would take time at each question.
         added = islice(table.items(), self._read, None) if len(table) > self._read else ()
         for row in list(added):
             name = _read_faiss(store, row[1]).metadata.get(self._unit_key)
             named = self._rows.setdefault(name, []) if _is_key(name) else self._others
             named.append(row)
+            self._names[row[1]] = name
             self._read += 1
 
     def _find(self, store: Any, units: Sequence[Any]) -> tuple[list[_FaissRow], bool]:
