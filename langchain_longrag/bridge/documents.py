@@ -180,11 +180,12 @@ class _UnitRows(tuple[object, ...]):
     @classmethod
     def of(cls, unit_id: str, documents: Sequence[Document]) -> _UnitRows:
         metadata = [document.metadata for document in documents]
-        held: list[Any] = [len(documents), *map(len, metadata), *chain.from_iterable(metadata)]
+        held: list[Any] = [*chain.from_iterable(metadata)]
         held += chain.from_iterable(own.values() for own in metadata)
         for document in documents:
             held += (document.id, document.page_content)
-        made = cls((unit_id, *map(id, held)))
+        # With the sizes it is clear which object is held by which row.
+        made = cls((unit_id, *map(len, metadata), None, *map(id, held)))
         made.documents, made.held = documents, held
         return made
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from typing import Any
 
@@ -63,6 +64,8 @@ def change(store, kind: str, numbers: list[int]) -> None:
             stored.metadata = {**stored.metadata, "colour": "red" if n % 2 else True, "n": [n]}
         elif kind == "equal metadata":
             stored.metadata["colour"] = 1 if stored.metadata.get("colour") is True else True
+        elif kind == "tags":
+            stored.metadata.setdefault("tags", []).append("new")
         elif kind == "text":
             stored.page_content += " pier"
         elif kind == "replace":
@@ -71,7 +74,7 @@ def change(store, kind: str, numbers: list[int]) -> None:
 
 KINDS = [
     *("add", "add", "merge", "delete", "other documents", "unit", "metadata", "equal metadata"),
-    *("text", "replace"),
+    *("text", "tags", "tags", "replace"),
 ]
 CHANGES = st.lists(
     st.tuples(
@@ -98,10 +101,11 @@ def test_units_are_put_together_from_the_rows_there_are_after_any_changes(change
         for one in found:
             own = units[one.id]
             assert sorted(one.page_content.split("\n\n")) == sorted(d.page_content for d in own)
-            colours = [d.metadata.get("colour") for d in own]
-            # Told apart, though equal: what was kept of a unit must not stand for another state.
-            if all(colour is colours[0] for colour in colours):
-                assert one.metadata.get("colour") is colours[0]
+            for key in ("colour", "tags"):
+                first, *others = (d.metadata.get(key) for d in own)
+                # True and 1 are equal, but one must not stand for the other.
+                if all(repr(other) == repr(first) for other in others):
+                    assert repr(one.metadata.get(key)) == repr(first)
             assert one.metadata["complete"] and one.metadata["exact"]
 
 
@@ -167,6 +171,38 @@ def test_a_unit_that_holds_the_nearest_rows_hides_no_other(kind, only_even, unit
     assert [one.id for one in found] == list(best)[:k]
     for one in found:
         assert sorted(one.page_content.split("\n\n")) == sorted(best[one.id])
+
+
+def two_units() -> Any:
+    """Rows 0 to 9 of unit a, and 500 to 509 of unit b."""
+    from langchain_community.docstore.in_memory import InMemoryDocstore
+    from langchain_community.vectorstores import FAISS
+
+    store = FAISS(Numbers(), faiss.IndexFlatIP(2), InMemoryDocstore(), {})
+    rows = []
+    for n in (*range(10), *range(500, 510)):
+        own = {"unit_id": "a" if n < 10 else "b", "doc_id": f"d{n}", "start_index": 0}
+        rows.append(Document(str(n), id=f"r{n}", metadata=own))
+    store.add_documents(rows)
+    return store
+
+
+def test_a_row_that_was_given_another_unit_in_place_is_found_once_its_old_unit_was_listed():
+    store = two_units()
+    retriever = MaxPRetriever(vectorstore=store, k=1)
+    assert [len(retriever.invoke(q)[0].metadata["doc_ids"]) for q in ("0", "509")] == [10, 10]
+    store.docstore.search("r9").metadata["unit_id"] = "b"
+    # Both searches see other rows than this one.
+    assert [len(retriever.invoke(q)[0].metadata["doc_ids"]) for q in ("0", "509")] == [9, 11]
+
+
+def test_rows_of_a_store_that_was_given_another_docstore_are_read_again():
+    store = two_units()
+    retriever = MaxPRetriever(vectorstore=store, k=1)
+    assert len(retriever.invoke("509")[0].metadata["doc_ids"]) == 10
+    store.docstore = copy.deepcopy(store.docstore)
+    store.docstore.search("r9").metadata["unit_id"] = "b"
+    assert len(retriever.invoke("509")[0].metadata["doc_ids"]) == 11
 
 
 def test_a_row_that_is_changed_in_place_is_read_again():
