@@ -216,3 +216,16 @@ def test_a_row_that_is_changed_in_place_is_read_again():
     assert after.id == before.id
     assert "new pier" in after.page_content
     assert after.page_content != before.page_content
+
+
+def test_what_a_row_holds_in_a_list_is_neither_kept_nor_given_away():
+    store = two_units()
+    for stored in store.docstore._dict.values():
+        stored.metadata["tags"] = ["x"]
+    retriever = MaxPRetriever(vectorstore=store, k=1)
+    for _ in range(2):
+        (found,) = retriever.invoke("0")
+        assert found.metadata["tags"] == ["x"]
+        found.metadata["tags"].append("y")
+    store.docstore.search("r9").metadata["tags"].append("z")
+    assert "tags" not in retriever.invoke("0")[0].metadata
