@@ -23,6 +23,7 @@ from longrag.cli.arguments import (
 )
 from longrag.errors import LongragError
 from longrag.index_file.diagnosis import Diagnosis, diagnose
+from longrag.indexing.codes import vector_instructions
 
 _FRAMEWORKS: Final = {"llama-index": "llama-index-core", "langchain": "langchain-core"}
 _NEED: Final = re.compile(r"([\w.-]+)(?:\[([\w,.-]+)\])?.*\bextra == ['\"]([\w-]+)['\"]")
@@ -63,6 +64,7 @@ def run(options: argparse.Namespace) -> int:
             "python": platform.python_version(),
             **{name: _version(name) for name in _FRAMEWORKS.values()},
         },
+        "instructions": vector_instructions(),
         "extras": {
             name: {"installed": not lacks, "lacks": lacks, "install": _INSTALL.format(name)}
             for name, lacks in lacking.items()
@@ -161,6 +163,7 @@ def _page(record: Mapping[str, Any]) -> list[str]:
     lines = [f"longrag {versions['longrag']}, Python {versions['python']}, {platform.platform()}"]
     for extra, name in _FRAMEWORKS.items():
         lines.append(f"{name}: {versions[name] or f'not installed: {_INSTALL.format(extra)}'}")
+    lines.append(f"instructions for vectors: {', '.join(record['instructions'])}")
     there = [name for name, one in extras.items() if one["installed"]]
     lines.append(f"extras: {', '.join(there) or 'not known, as longrag is not installed'}")
     for name, one in extras.items():

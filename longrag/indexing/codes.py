@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
 from functools import cached_property
-from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numkong
@@ -20,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from longrag.indexing.runs import Indices, ranges
-from longrag.indexing.vectors import blocks
+from longrag.indexing.vectors import blocks, blocks_by_query
 
 _PREFIX = "codes_"
 
@@ -79,25 +78,16 @@ class Codes:
         return products
 
     def upper_bounds(
-        self, asked: CodedQueries, queries: NDArray[np.int64], rows: NDArray[np.int64]
+        self, asked: CodedQueries, rows: NDArray[np.int64], query_of_row: NDArray[np.int64]
     ) -> NDArray[np.float32]:
-        """Bound the products of pairs from above.
-
-        Args:
-            asked: the queries.
-            queries: the number of each pair's query, ascending.
-            rows: the row of each pair.
-        """
-        values = self.values[rows]
+        """Bound products of some rows from above; the query of each is given, ascending."""
         bounds = np.empty(len(rows), np.float32)
-        firsts = np.searchsorted(queries, np.arange(len(asked.units) + 1)).tolist()
-        for query, (first, last) in enumerate(pairwise(firsts)):
-            if first < last:
-                integers = asked.integers[query : query + 1]
-                products = bounds[np.newaxis, first:last]
-                numkong.cdist(integers, values[first:last], metric="dot", out=products)
-        bounds *= self.scales[rows] * asked.units[queries]
-        bounds += self.errors[rows] * asked.per_error[queries] + asked.constant[queries]
+        for query, part in blocks_by_query(query_of_row, len(asked.units)):
+            products = bounds[np.newaxis, part]
+            integers = asked.integers[query : query + 1]
+            numkong.cdist(integers, self.values[rows[part]], metric="dot", out=products)
+        bounds *= self.scales[rows] * asked.units[query_of_row]
+        bounds += self.errors[rows] * asked.per_error[query_of_row] + asked.constant[query_of_row]
         return bounds
 
     def arrays(self) -> dict[str, NDArray[Any]]:
@@ -151,12 +141,15 @@ class CodedQueries(NamedTuple):
         units: what one of them stands for; shape (queries,), as the others.
         per_error: the error of a product for each unit of a row's error.
         constant: the rest of its error.
+        rounding: at most the difference between a product in float32, in any order of its terms,
+            and the exact one.
     """
 
     integers: NDArray[np.int8]
     units: NDArray[np.float32]
     per_error: NDArray[np.float32]
     constant: NDArray[np.float32]
+    rounding: NDArray[np.float32]
 
     @classmethod
     def of(cls, queries: NDArray[np.float32], largest_norm: float) -> CodedQueries:
@@ -175,13 +168,15 @@ class CodedQueries(NamedTuple):
         steps = units.astype(np.float64)[:, np.newaxis]
         rounded = np.rint(exact / np.where(steps > 0, steps, np.inf))
         left_out, norms = _norms(exact - rounded * steps), _norms(exact)
-        # Eight roundings to float32, of which one is that of the exact product; and values below
-        # the normal range, which some processors flush to zero.
+        # Values below the normal range, which some processors flush to zero.
+        flushed = (1 + norms) * ((width + 8) * 2.0**-125 * (1 + largest_norm))
+        # Eight roundings to float32, of which one is that of the exact product.
         per_error = (norms + left_out) * (1 + 2.0**-20)
-        constant = left_out * largest_norm + per_error * (2.0**-20 * largest_norm)
-        constant += (1 + norms) * ((width + 8) * 2.0**-125 * (1 + largest_norm))
-        integers = rounded.astype(np.int8)
-        return cls(integers, units, _rounded_up(per_error), _rounded_up(constant))
+        constant = left_out * largest_norm + per_error * (2.0**-20 * largest_norm) + flushed
+        # Twice the standard bound for a sum of so many products, with room for other roundings.
+        rounding = norms * ((width + 8) * 2.0**-23 * largest_norm) + flushed
+        errors = (_rounded_up(error) for error in (per_error, constant, rounding))
+        return cls(rounded.astype(np.int8), units, *errors)
 
 
 class CodedRuns:

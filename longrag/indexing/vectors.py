@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import mmap
 from collections.abc import Iterator
-from typing import Any, Literal, TypeAlias
+from itertools import pairwise
+from typing import Any, Literal, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -19,8 +20,18 @@ from longrag.types import LARGEST_VALUE
 Storage: TypeAlias = Literal["float32", "float16"]
 """How vectors are kept: float16 takes half the memory and rounds each value to 11 bits."""
 
+Floats = TypeVar("Floats", np.float32, np.float64)
+
 BLOCK_ROWS = 8192
 """Rows handled at a time, so that what is computed beside them stays a few megabytes."""
+
+_CACHED_ROWS = 256
+"""Rows that stay in the cache, with what is computed of them, until they are added up."""
+
+# The k-th largest value is sought among the largest of groups of so many, where there are enough
+# groups that two of the k are seldom in one.
+_GROUP = 16
+_LEAST_GROUPS = 8
 
 _LARGEST = {"float32": LARGEST_VALUE, "float16": 65504.0}
 
@@ -112,9 +123,21 @@ def pack(
     return packed
 
 
-def blocks(count: int) -> Iterator[slice]:
-    """Cut a range of rows into slices of `BLOCK_ROWS`."""
-    return (slice(i, min(i + BLOCK_ROWS, count)) for i in range(0, count, BLOCK_ROWS))
+def blocks(end: int, begin: int = 0, size: int = BLOCK_ROWS) -> Iterator[slice]:
+    """Cut a range of rows into slices."""
+    return (slice(i, min(i + size, end)) for i in range(begin, end, size))
+
+
+def blocks_by_query(query_of_row: NDArray[np.int64], queries: int) -> Iterator[tuple[int, slice]]:
+    """Cut rows, of which each query has some after the other, into slices that stay in the cache.
+
+    Yields:
+        The number of the query and the slice.
+    """
+    ends = np.searchsorted(query_of_row, np.arange(queries), side="right").tolist()
+    for query, (begin, end) in enumerate(pairwise([0, *ends])):
+        for part in blocks(end, begin, _CACHED_ROWS):
+            yield query, part
 
 
 def release_pages(vectors: NDArray[Any]) -> None:
@@ -143,6 +166,26 @@ def largest_norm(vectors: NDArray[Any]) -> float:
     )
 
 
+def rough_inner_products(
+    vectors: NDArray[Any],
+    rows: NDArray[np.int64],
+    queries: NDArray[np.float32],
+    query_of_row: NDArray[np.int64],
+) -> NDArray[np.float32]:
+    """Multiply queries with some stored vectors in float32, quickly.
+
+    Args:
+        vectors: shape (vectors, width).
+        rows: the numbers of the vectors.
+        queries: shape (queries, width).
+        query_of_row: the number of the query of each row, ascending.
+    """
+    products = np.empty(len(rows), np.float32)
+    for query, part in blocks_by_query(query_of_row, len(queries)):
+        products[part] = vectors[rows[part]].astype(np.float32, copy=False) @ queries[query]
+    return products
+
+
 def exact_inner_products(
     vectors: NDArray[Any],
     rows: NDArray[np.int64],
@@ -161,9 +204,26 @@ def exact_inner_products(
         query_of_row: the number of the query of each row; None where there is one query.
     """
     products = np.empty(len(rows), dtype=np.float32)
-    for part in blocks(len(rows)):
+    for part in blocks(len(rows), size=_CACHED_ROWS):
         asked = query if query_of_row is None else query[query_of_row[part]]
         block = np.multiply(vectors[rows[part]], asked, dtype=np.float64)
         products[part] = block.sum(axis=1)
     # Adding zero turns the negative zeros of rounding into ordinary ones.
     return products + np.float32(0)
+
+
+def nearly_largest(values: NDArray[Floats], k: int) -> NDArray[Floats]:
+    """Return at most the k-th largest value of each row, and seldom much less.
+
+    Args:
+        values: shape (rows, columns).
+        k: 1 to the number of columns.
+    """
+    rows, columns = values.shape
+    if columns >= _LEAST_GROUPS * k * _GROUP:
+        # Of k groups of columns the largest values are k values.
+        size = columns // _GROUP
+        values = values[:, : size * _GROUP].reshape(rows, _GROUP, size).max(axis=1)
+    at = values.shape[1] - k
+    nearly: NDArray[Floats] = np.partition(values, at, axis=1)[:, at]
+    return nearly

@@ -67,6 +67,12 @@ def place(chunk: Chunk, unit: LongUnit) -> Chunk:
     return Chunk(chunk.id, unit.id, doc_id, title, text, start, end, doc_start, doc_end)
 
 
+def span_in(chunk: Chunk, unit: LongUnit) -> tuple[int, int]:
+    """Return the offsets of the chunk in the unit's text; ``(0, 0)`` where it is not there."""
+    at, _ = _found_in(chunk, unit)
+    return (at, at + len(chunk.text)) if at >= 0 else (0, 0)
+
+
 def _found_in(chunk: Chunk, unit: LongUnit) -> tuple[int, Member | None]:
     """Return where the chunk is in the unit's text and in which member; -1 is nowhere.
 
@@ -78,10 +84,10 @@ def _found_in(chunk: Chunk, unit: LongUnit) -> tuple[int, Member | None]:
         return inside and unit.text.startswith(chunk.text, at)
 
     for member in unit.members:
-        at = member.start + chunk.doc_start - member.doc_start
-        known = member.doc_id == chunk.doc_id and member.placed and chunk.doc_start >= 0
-        if known and holds(member, at):
-            return at, member
+        if member.doc_id == chunk.doc_id and member.placed and chunk.doc_start >= 0:
+            at = member.start + chunk.doc_start - member.doc_start
+            if holds(member, at):
+                return at, member
     for member in sorted(unit.members, key=lambda member: member.doc_id != chunk.doc_id):
         for at in (chunk.start, unit.text.find(chunk.text, member.start, member.end)):
             if holds(member, at):

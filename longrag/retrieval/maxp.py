@@ -1,10 +1,9 @@
 """Units ranked by their best chunk (MaxP, LongRAG §3.1), exactly, over vectors held here.
 
 One pass bounds every unit's best score from above; the few units that may still be among the best
-are then scored by one fixed formula. Over more than a thousand chunks that pass reads one byte a
-value in place of the vectors (see ``longrag.indexing.codes``). So a query gets the same answer
-alone or in a batch and on any processor, and a unit with thousands of near-identical chunks costs
-nothing extra: there is no top-k of chunks for it to fill.
+are then scored by one fixed formula. That pass reads one byte a value in place of the vectors (see
+``longrag.indexing.codes``). So a query gets the same answer alone or in a batch and on any
+processor. There is no top-k of chunks that a unit with thousands of near-identical ones could fill.
 """
 
 from __future__ import annotations
@@ -28,8 +27,10 @@ from longrag.indexing.vectors import (
     check_vectors,
     exact_inner_products,
     largest_norm,
+    nearly_largest,
     pack,
     release_pages,
+    rough_inner_products,
 )
 from longrag.retrieval.maxp_table import Table, table_of
 from longrag.retrieval.passage_vectors import PassageVectors
@@ -40,10 +41,8 @@ _VERSION = 3
 # Rows that are read from a file before their memory is given back.
 _STRIP = 1 << 16
 
-# The k-th largest of many values is sought among the largest of groups of so many, where there are
-# enough groups that two of the k are seldom in one.
-_GROUP = 16
-_LEAST_GROUPS = 8
+# Of more rows for each query the codes are read before the vectors are.
+_MANY_ROWS = 256
 
 # Queries per pass: the best scores of all units are held for each of them.
 _BATCH_QUERIES = 32
@@ -66,8 +65,8 @@ class MaxPIndex:
             the queries.
         unit_of_chunk: the unit number of each chunk: integers from 0 on, in any order, with or
             without gaps.
-        storage: ``"float16"`` halves the memory and the time of single queries. Scores are then
-            those of the rounded vectors: for normalised ones off by less than 0.0005.
+        storage: ``"float16"`` halves the memory of the vectors. Scores are then those of the
+            rounded vectors: for normalised ones off by less than 0.0005.
 
     Raises:
         EmbeddingError: vectors that are not finite, not numeric or not of one width, or too large
@@ -458,44 +457,56 @@ def _rank_units(
 ) -> tuple[NDArray[np.float32], NDArray[np.int64], NDArray[np.int64]]:
     """Return the exact scores of the k best units, their places, and the rows of their best chunks.
 
-    Each is of shape (queries, k). The k-th largest lower bound is at most the k-th best score, so
-    that nothing whose upper bound is smaller is in the answer: neither such a unit nor such a row.
+    Each is of shape (queries, k). Whatever may be among them by its codes is multiplied in float32,
+    and what may be then by the rounding of that, in full.
     """
     asked = CodedQueries.of(queries, table.largest_norm)
     lower, upper = (_by_unit(table, bounds) for bounds in table.coded_runs.bounds(asked))
-    thresholds = _nearly_largest(lower, k)
-    at = np.flatnonzero(upper >= thresholds[:, np.newaxis])
-    query, unit = np.divmod(at, len(table.units))
+    # The k-th largest lower bound is at most the k-th best score.
+    thresholds = nearly_largest(lower, k)
+    query, unit = np.divmod(np.flatnonzero(upper >= thresholds[:, np.newaxis]), len(table.units))
     rows, pair = _rows_of_units(table, unit)
-    near = table.codes.upper_bounds(asked, query[pair], rows) >= thresholds[query[pair]]
-    rows, pair = rows[near], pair[near]
-    scores = exact_inner_products(table.vectors, rows, queries, query[pair])
+    query, unit = query[pair], unit[pair]
+    if len(rows) > _MANY_ROWS * len(queries):
+        near = table.codes.upper_bounds(asked, rows, query) >= thresholds[query]
+        rows, query, unit = rows[near], query[near], unit[near]
+    rough = rough_inner_products(table.vectors, rows, queries, query)
+    firsts = _first_rows(query, unit)
+    best = np.maximum.reduceat(rough, firsts)
+    thresholds = best[_best_of_each(query[firsts], best, len(queries), k)[:, -1]]
+    best = np.repeat(best, np.diff(firsts, append=len(rows)))
+    near = rough >= np.maximum(best, thresholds[query]) - 2 * asked.rounding[query]
+    rows, query, unit = rows[near], query[near], unit[near]
+    scores = exact_inner_products(table.vectors, rows, queries, query)
     # A unit's rows ascend by chunk, which is the rule for ties.
-    order = np.lexsort((-scores, pair))
-    best = order[np.diff(pair[order], prepend=-1) != 0]
-    scores, rows, query, unit = scores[best], rows[best], query[pair[best]], unit[pair[best]]
-    order = np.lexsort((unit, -scores, query))
-    firsts = np.searchsorted(query[order], np.arange(len(queries)))
-    chosen = order[firsts[:, np.newaxis] + np.arange(k)]
+    order = np.lexsort((-scores, unit, query))
+    order = order[_first_rows(query[order], unit[order])]
+    chosen = order[_best_of_each(query[order], scores[order], len(queries), k)]
     return scores[chosen], unit[chosen], rows[chosen]
+
+
+def _first_rows(query: NDArray[np.int64], unit: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return where the rows of each query and unit begin, which are together."""
+    opens = np.ones(len(query), bool)
+    opens[1:] = (unit[1:] != unit[:-1]) | (query[1:] != query[:-1])
+    return np.flatnonzero(opens)
+
+
+def _best_of_each(
+    query: NDArray[np.int64], scores: NDArray[np.float32], queries: int, k: int
+) -> NDArray[np.int64]:
+    """Return the places of the k best scores of each query, best first and equal ones in order."""
+    order = np.lexsort((-scores, query))
+    chosen: NDArray[np.int64] = order[
+        np.searchsorted(query, np.arange(queries))[:, np.newaxis] + np.arange(k)
+    ]
+    return chosen
 
 
 def _by_unit(table: Table, of_runs: NDArray[np.float32]) -> NDArray[np.float32]:
     if len(table.units) == len(table.begins):
         return of_runs
     return np.maximum.reduceat(of_runs, table.firsts[:-1], axis=1)
-
-
-def _nearly_largest(values: NDArray[np.float32], k: int) -> NDArray[np.float32]:
-    """Return at most the k-th largest value of each row, and seldom much less."""
-    rows, columns = values.shape
-    if columns >= _LEAST_GROUPS * k * _GROUP:
-        # Of k groups of columns the largest values are k values.
-        size = columns // _GROUP
-        values = values[:, : size * _GROUP].reshape(rows, _GROUP, size).max(axis=1)
-    at = values.shape[1] - k
-    nearly: NDArray[np.float32] = np.partition(values, at, axis=1)[:, at]
-    return nearly
 
 
 def _rows_of_units(

@@ -19,7 +19,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from longrag.errors import EmbeddingError, InvalidParameterError
 from longrag.indexing.postings import Floats, Numbers, Postings
-from longrag.indexing.vectors import check_vectors
+from longrag.indexing.vectors import check_vectors, nearly_largest
 from longrag.ingestion.adjacency import Links, link_array, link_matrix
 from longrag.ingestion.units import build_units, check_documents
 from longrag.models.tokens import count_tokens as default_counter
@@ -69,10 +69,9 @@ _PARENTHESIS: Final = re.compile(r"\s*\([^()]*\)\s*\Z")
 _COMPILE_FROM: Final = 200_000
 
 
-# Up to _SMALL passages all are scored. Of more, the best of _CANDIDATES blocks are, at first.
-_SMALL: Final = 20_000
-_CANDIDATES: Final = 512
-_BLOCK: Final = 64
+# Up to _SMALL passages all are scored. Of more, at least _CANDIDATES are, at first.
+_SMALL: Final = 2_000
+_CANDIDATES: Final = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -512,9 +511,7 @@ class _Reading:
             self._bound[holders] += (_WORDS * left - 1) * weights
         limits = self._bound + self._lead
         limits[self._known] = -np.inf
-        blocks = np.maximum.reduceat(limits, np.arange(0, count, _BLOCK))
-        wanted = min(self._wanted, len(blocks))
-        self._least = float(np.partition(blocks, -wanted)[-wanted])
+        self._least = float(nearly_largest(limits[np.newaxis], self._wanted)[0])
         self._wanted *= 4
         self._add_candidates(np.flatnonzero((limits >= self._least) & ~self._known))
 
@@ -557,7 +554,8 @@ class _Reading:
         names[order._together(taken)] = 0
         link[linked] = _FULL_LINKS / max(len(linked), _FULL_LINKS)
         # A passage may be reached several times: it is then written the same values again.
-        by_names = share * names[reached] / (names[reached].max(initial=0.0) or 1.0)
+        by_names = names[reached]
+        by_names = share * by_names / (by_names.max(initial=0.0) or 1.0)
         by_link = share * link[reached]
         names[reached], link[linked] = 0, 0
         more = by_names + by_link > self._lead[reached]

@@ -15,7 +15,7 @@ from longrag.indexing.vectors import check_vectors
 from longrag.ingestion.units import embedding_text
 from longrag.locks import Lock
 from longrag.retrieval.approximate import ApproximateMaxP, ApproximateSearch
-from longrag.retrieval.assembly import keep_documents, place
+from longrag.retrieval.assembly import keep_documents, place, span_in
 from longrag.retrieval.filters import Visible
 from longrag.retrieval.maxp import MaxPIndex
 from longrag.types import Chunk, LongUnit, RankedPassage, RetrievedUnit
@@ -154,8 +154,7 @@ class UnitIndex:
         self, unit: LongUnit, ranked: Sequence[tuple[int, int, float]]
     ) -> Iterator[RankedPassage]:
         for rank, number, score in ranked:
-            chunk = place(self.chunks[number], unit)
-            yield RankedPassage(chunk.start, chunk.end, rank, score)
+            yield RankedPassage(*span_in(self.chunks[number], unit), rank, score)
 
 
 class _Approximate:

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from longrag.indexing.codes import CodedQueries, CodedRuns, Codes
-from longrag.indexing.vectors import exact_inner_products, largest_norm
+from longrag.indexing.vectors import exact_inner_products, largest_norm, rough_inner_products
 from longrag.retrieval import MaxPIndex
 
 # Small integers make exact ties; the others make scores that differ in their last bits alone.
@@ -183,4 +183,6 @@ def test_codes_bound_the_best_product_of_every_group(data, width, count, element
         for lower, upper in (alone, both):
             assert (lower <= best).all()
             assert (best <= upper).all()
-        assert (exact <= Codes.of(vectors).upper_bounds(asked, np.zeros_like(rows), rows)).all()
+        assert (exact <= Codes.of(vectors).upper_bounds(asked, rows, np.zeros_like(rows))).all()
+        rough = rough_inner_products(vectors, rows, query[np.newaxis], np.zeros_like(rows))
+        assert (np.abs(rough - exact) <= asked.rounding).all()

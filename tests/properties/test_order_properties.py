@@ -262,8 +262,8 @@ def test_nearest_neighbours_are_those_of_all_pairs(rows, k):
 
 
 @settings(max_examples=150, deadline=None)
-@given(corpora(), st.integers(1, 3), st.integers(1, 3), st.integers(1, 5))
-def test_to_score_few_passages_changes_nothing(case, wanted, block, copies):
+@given(corpora(), st.integers(1, 3), st.integers(1, 5))
+def test_to_score_few_passages_changes_nothing(case, wanted, copies):
     case["documents"] = [
         replace(document, id=f"{document.id}.{copy}", text=f"{document.text} weir{copy}")
         for copy in range(copies)
@@ -278,7 +278,6 @@ def test_to_score_few_passages_changes_nothing(case, wanted, block, copies):
         everything = list(ranked(case))
         patch.setattr("longrag.retrieval.order._SMALL", 0)
         patch.setattr("longrag.retrieval.order._CANDIDATES", wanted)
-        patch.setattr("longrag.retrieval.order._BLOCK", block)
         assert list(ranked(case)) == everything
 
 

@@ -10,6 +10,7 @@ from longrag import __version__
 from longrag.__main__ import main
 from longrag.cli import doctor
 from longrag.cli.doctor import lacking_of_extras
+from longrag.indexing.codes import vector_instructions
 
 NEEDS = [
     "numpy>=1.26",
@@ -63,6 +64,7 @@ def test_without_a_file_it_says_how_to_make_one(folder, capsys, monkeypatch):
     }
     assert (record["file"]["there"], record["next"]) == (False, "longrag index PATH")
     out = run(capsys, "doctor")
+    assert f"instructions for vectors: {', '.join(vector_instructions())}\n" in out
     assert "extras: four\n" in out
     assert '  without one: pip install "longrag[one]" (lacks no-such-distribution)\n' in out
     assert out.endswith("longrag.db: not there\n\nnext: longrag index PATH\n")
