@@ -354,7 +354,7 @@ class StoredUnits:
         return [*read.chunks.values()]
 
     def _refuse_unit(self, document: Document) -> None:
-        """Refuse a unit, which names its documents: in a store it would be ranked and read twice."""
+        """Refuse a unit, which names its documents: it would be ranked and read twice."""
         if self._unit_key != "unit_id":
             return
         # Some stores write a unit's record as text, and some give no ids.

@@ -562,9 +562,7 @@ def _select_collection(query: StoreQuery, limit: int | None, *, ranked: bool) ->
 
 # Nobody is given one of these: what an answer says of them is copied.
 @lru_cache(maxsize=1 << 13)
-def _read_row(
-    id_: str, text: str, metadata: str | None, loads: Callable[[str], Any]
-) -> Document:
+def _read_row(id_: str, text: str, metadata: str | None, loads: Callable[[str], Any]) -> Document:
     return Document(id=id_, page_content=text, metadata=loads(metadata or "{}") or {})
 
 

@@ -19,6 +19,8 @@ pytest.importorskip("langchain_community", reason="run by `make stores`")
 faiss = pytest.importorskip("faiss")
 
 WIDTH = len(HashEmbeddings().embed_query("q"))
+
+
 def empty_store():
     from langchain_community.docstore.in_memory import InMemoryDocstore
     from langchain_community.vectorstores import FAISS
@@ -40,8 +42,6 @@ def other_store(numbers) -> Any:
 
 def change(store, kind: str, numbers: list[int]) -> None:
     """Change a store by its methods, or behind its back."""
-    from langchain_community.docstore.in_memory import InMemoryDocstore
-
     there = store.docstore._dict
     missing = [n for n in numbers if f"r{n}" not in there]
     present = [n for n in numbers if f"r{n}" in there]
@@ -52,30 +52,34 @@ def change(store, kind: str, numbers: list[int]) -> None:
     elif kind == "delete" and present:
         store.delete([f"r{n}" for n in present])
     elif kind == "other documents":
-        rows = {id_: stored.model_copy(deep=True) for id_, stored in there.items()}
-        for n in present:
-            rows[f"r{n}"].metadata["unit_id"] = "other"
-        store.docstore = InMemoryDocstore(rows)
-    for n in present:
-        stored = there.get(f"r{n}")
-        if kind == "unit":
-            stored.metadata["unit_id"] = f"moved{n % 2}"
-        elif kind == "metadata":
-            stored.metadata = {**stored.metadata, "colour": "red" if n % 2 else True, "n": [n]}
-        elif kind == "equal metadata":
-            stored.metadata["colour"] = 1 if stored.metadata.get("colour") is True else True
-        elif kind == "tags":
-            stored.metadata.setdefault("tags", []).append("new")
-        elif kind == "text":
-            stored.page_content += " pier"
-        elif kind == "replace":
-            there[f"r{n}"] = Document("new", id=f"r{n}", metadata=dict(row(n + 1).metadata))
+        store.docstore = copy.deepcopy(store.docstore)
+        kind = "unit"
+    for n in present if kind in IN_PLACE else ():
+        stored = store.docstore._dict[f"r{n}"]
+        IN_PLACE[kind](stored, n)
 
 
-KINDS = [
-    *("add", "add", "merge", "delete", "other documents", "unit", "metadata", "equal metadata"),
-    *("text", "tags", "tags", "replace"),
-]
+def replace_metadata(stored: Document, n: int) -> None:
+    stored.metadata = {**stored.metadata, "colour": "red" if n % 2 else True, "n": [n]}
+
+
+def make_equal(stored: Document, n: int) -> None:
+    stored.metadata["colour"] = 1 if stored.metadata.get("colour") is True else True
+
+
+def replace_all(stored: Document, n: int) -> None:
+    stored.page_content, stored.metadata = "new", dict(row(n + 1).metadata)
+
+
+IN_PLACE = {
+    "unit": lambda stored, n: stored.metadata.update(unit_id=f"moved{n % 2}"),
+    "metadata": replace_metadata,
+    "equal metadata": make_equal,
+    "text": lambda stored, n: setattr(stored, "page_content", stored.page_content + " pier"),
+    "tags": lambda stored, n: stored.metadata.setdefault("tags", []).append("new"),
+    "replace": replace_all,
+}
+KINDS = ["add", "add", "merge", "delete", "other documents", *IN_PLACE]
 CHANGES = st.lists(
     st.tuples(
         st.sampled_from(KINDS),
@@ -106,7 +110,8 @@ def test_units_are_put_together_from_the_rows_there_are_after_any_changes(change
                 # True and 1 are equal, but one must not stand for the other.
                 if all(repr(other) == repr(first) for other in others):
                     assert repr(one.metadata.get(key)) == repr(first)
-            assert one.metadata["complete"] and one.metadata["exact"]
+            assert one.metadata["complete"]
+            assert one.metadata["exact"]
 
 
 def test_a_row_is_read_once_for_many_questions():
