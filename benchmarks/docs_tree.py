@@ -109,7 +109,7 @@ def found_share(tree: Tree, questions: Sequence[tuple[str, str]], vectors: Vecto
     shares = []
     for levels in ([0], None):
         read = [
-            collapsed(tree, scorer.node_scores(vector), token_budget=BUDGET, levels=levels)
+            collapsed(tree, scorer.asked(vector), token_budget=BUDGET, levels=levels)
             for vector in asked
         ]
         right = [

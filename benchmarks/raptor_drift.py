@@ -60,7 +60,7 @@ def search(tree: Tree, questions: list[Question]) -> tuple[list[set[str]], list[
     scorer = TreeScorer(tree)
     found, covered = [], []
     for question in questions:
-        nodes = [hit.node for hit in collapsed(tree, scorer.node_scores(question.vector))]
+        nodes = [hit.node for hit in collapsed(tree, scorer.asked(question.vector))]
         words = set(content_terms(" ".join(node.text for node in nodes)))
         found.append({node.id for node in nodes})
         covered.append(float(np.mean([len(own & words) / len(own) for own in question.words])))

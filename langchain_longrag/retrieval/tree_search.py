@@ -16,7 +16,6 @@ from langchain_core.callbacks import (
 from langchain_core.documents import Document
 from langchain_core.embeddings import Embeddings
 from langchain_core.retrievers import BaseRetriever
-from numpy.typing import NDArray
 from pydantic import ConfigDict, SkipValidation
 
 from langchain_longrag.bridge.answering import ModelAnswers, retriever_config
@@ -28,7 +27,7 @@ from longrag.indexing.tree.tree import Tree
 from longrag.indices.keyword_sources import KeywordSource, TreeSource, refuse_texts
 from longrag.models.tokens import count_tokens
 from longrag.retrieval.filters import DocumentFilter, MetadataFilter, both
-from longrag.retrieval.tree_search import Compare, TreeScorer, collapsed, traverse
+from longrag.retrieval.tree_search import Compare, Scores, TreeScorer, collapsed, traverse
 from longrag.retrieval.units import embed_query
 from longrag.types import RetrievedNode, TokenCounter
 
@@ -160,16 +159,16 @@ class TreeSearch(CheckedModel, BaseRetriever):
         documents, tree = snapshot
         k = self.k if k is None else k
         if not len(tree):
-            scores = np.zeros(0)
+            scores: Scores = np.zeros(0)
         elif self.scoring == "bm25":
             scores = scorer.keyword_scores(query)
         else:
-            scores = scorer.node_scores((yield from embed_query([query])))
+            scores = scorer.asked((yield from embed_query([query])))
         take = self._search_collapsed if self.mode == "collapsed" else self._traverse
         return [from_node(found, documents) for found in take(tree, scores, k)]
 
     def _search_collapsed(
-        self, tree: Tree, scores: NDArray[np.float64], k: int | None
+        self, tree: Tree, scores: Scores, k: int | None
     ) -> Sequence[RetrievedNode]:
         found = collapsed(
             tree,
@@ -184,9 +183,7 @@ class TreeSearch(CheckedModel, BaseRetriever):
         # A node that shares no word with the question would only fill the budget.
         return [node for node in found if node.score > 0 or self.scoring == "cosine"]
 
-    def _traverse(
-        self, tree: Tree, scores: NDArray[np.float64], k: int | None
-    ) -> Sequence[RetrievedNode]:
+    def _traverse(self, tree: Tree, scores: Scores, k: int | None) -> Sequence[RetrievedNode]:
         return traverse(
             tree,
             scores,

@@ -12,7 +12,6 @@ from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_index.core.callbacks.base import CallbackManager
 from llama_index.core.schema import BaseNode, IndexNode, NodeWithScore, QueryBundle
 from llama_index.core.vector_stores.types import MetadataFilters
-from numpy.typing import NDArray
 
 from llama_index_longrag.bridge.answering import ModelAnswers
 from llama_index_longrag.bridge.documents import node_of
@@ -25,7 +24,7 @@ from longrag.errors import InvalidParameterError
 from longrag.indexing.tree.tree import Tree
 from longrag.indices.keyword_sources import KeywordSource, TreeSource, refuse_texts
 from longrag.retrieval.filters import both
-from longrag.retrieval.tree_search import Compare, TreeScorer, collapsed, traverse
+from longrag.retrieval.tree_search import Compare, Scores, TreeScorer, collapsed, traverse
 from longrag.retrieval.units import check_k, embed_query
 from longrag.types import Document, RetrievedNode, TokenCounter, TreeNode
 
@@ -209,16 +208,16 @@ class RaptorRetriever(BaseRetriever):
         if not len(scorer.tree):
             return []
         if self._scoring == "bm25":
-            scores = scorer.keyword_scores(bundle.query_str)
+            scores: Scores = scorer.keyword_scores(bundle.query_str)
         else:
             vector: Any = bundle.embedding
             if vector is None:
                 vector = yield from embed_query(bundle.embedding_strs)
-            scores = scorer.node_scores(vector)
+            scores = scorer.asked(vector)
         return self._results(self._select(scorer.tree, scores, documents), documents)
 
     def _select(
-        self, tree: Tree, scores: NDArray[np.float64], documents: Mapping[str, Document]
+        self, tree: Tree, scores: Scores, documents: Mapping[str, Document]
     ) -> list[RetrievedNode]:
         def shown(node: RetrievedNode) -> str:
             return shown_to_models(to_tree_result(node, documents))

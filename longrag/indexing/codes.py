@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from longrag.indexing.runs import Indices, ranges
-from longrag.indexing.vectors import blocks, blocks_by_query
+from longrag.indexing.vectors import CACHED_ROWS, blocks, blocks_by_query
 
 _PREFIX = "codes_"
 
@@ -58,7 +58,7 @@ class Codes:
             np.empty(len(vectors), np.float32),
             np.empty(len(vectors), np.float32),
         )
-        for rows in blocks(len(vectors)):
+        for rows in blocks(len(vectors), size=CACHED_ROWS):
             block = vectors[rows].astype(np.float64)
             scales = (np.abs(block).max(axis=1) / _LARGEST_CODE).astype(np.float32)
             # A row smaller than the least float32 has only an error.

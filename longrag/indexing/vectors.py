@@ -25,7 +25,7 @@ Floats = TypeVar("Floats", np.float32, np.float64)
 BLOCK_ROWS = 8192
 """Rows handled at a time, so that what is computed beside them stays a few megabytes."""
 
-_CACHED_ROWS = 256
+CACHED_ROWS = 256
 """Rows that stay in the cache, with what is computed of them, until they are added up."""
 
 # The k-th largest value is sought among the largest of groups of so many, where there are enough
@@ -136,7 +136,7 @@ def blocks_by_query(query_of_row: NDArray[np.int64], queries: int) -> Iterator[t
     """
     ends = np.searchsorted(query_of_row, np.arange(queries), side="right").tolist()
     for query, (begin, end) in enumerate(pairwise([0, *ends])):
-        for part in blocks(end, begin, _CACHED_ROWS):
+        for part in blocks(end, begin, CACHED_ROWS):
             yield query, part
 
 
@@ -204,7 +204,7 @@ def exact_inner_products(
         query_of_row: the number of the query of each row; None where there is one query.
     """
     products = np.empty(len(rows), dtype=np.float32)
-    for part in blocks(len(rows), size=_CACHED_ROWS):
+    for part in blocks(len(rows), size=CACHED_ROWS):
         asked = query if query_of_row is None else query[query_of_row[part]]
         block = np.multiply(vectors[rows[part]], asked, dtype=np.float64)
         products[part] = block.sum(axis=1)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import cached_property
 from itertools import islice
@@ -12,9 +12,11 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from longrag.errors import InvalidParameterError, MissingExtraError
+from longrag.indexing.codes import CodedQueries, CodedRuns, Codes
+from longrag.indexing.runs import Indices
 from longrag.indexing.tree.geometry import check_integer
 from longrag.indexing.tree.tree import Tree
-from longrag.indexing.vectors import check_vectors
+from longrag.indexing.vectors import CACHED_ROWS, blocks, check_vectors, nearly_largest
 from longrag.models.tokens import count_tokens as default_counter
 from longrag.models.words import STOPWORDS, content_terms, terms
 from longrag.retrieval.filters import DocumentFilter, MetadataIndex, Recent
@@ -42,8 +44,10 @@ Compare: TypeAlias = Literal["related", "all"]
 ShownNode: TypeAlias = Callable[[RetrievedNode], str]
 """Returns the text by which a model is shown a node."""
 
-# Rows whose float64 copy stays in the processor's cache.
-_BLOCK_ROWS: Final = 512
+# The nodes that are scored in full at first; then four times as many, and so on. Of fewer than the
+# second number of nodes all are.
+_FIRST: Final = 64
+_FACTOR: Final = 4
 
 _KEPT_VIEWS: Final = 16
 
@@ -100,19 +104,45 @@ class TreeScorer:
             EmbeddingError: a vector that is not finite or of another width.
             InvalidParameterError: more than one vector.
         """
+        return self.asked(vector).of(np.arange(len(self.tree)))
+
+    def asked(self, vector: ArrayLike) -> NodeScores:
+        """Return the same scores for searches, which work out those of the best nodes alone.
+
+        The first question costs as much as several later ones: the codes of all vectors are made,
+        a byte a value, and kept.
+
+        Args:
+            vector: shape (width,), of any length.
+
+        Raises:
+            EmbeddingError: a vector that is not finite or of another width.
+            InvalidParameterError: more than one vector.
+        """
         width = int(self.tree.vectors.shape[1]) if len(self.tree) else None
         query = check_vectors(vector, name="vector", width=width, one_row=True)
         if len(query) != 1:
             raise InvalidParameterError("vector.shape", query.shape, "that of one vector")
-        scores = np.zeros(len(self.tree))
-        length = float(np.linalg.norm(query[0].astype(np.float64)))
-        if length == 0:
-            return scores
-        direction = query[0].astype(np.float64) / length
-        for rows, block in self._blocks():
-            # Not BLAS, whose last bits depend on the number of threads.
-            scores[rows] = np.einsum("ij,j->i", block, direction)
-        return scores / self._lengths
+        wide = query[0].astype(np.float64)
+        direction = wide / (float(np.linalg.norm(wide)) or 1)
+
+        def exact(rows: Indices) -> Floats:
+            scores = np.empty(len(rows))
+            for part, block in self._blocks(rows):
+                # Not BLAS, whose last bits depend on the number of threads.
+                scores[part] = np.einsum("ij,j->i", block, direction)
+            return scores / self._lengths[rows]
+
+        def upper(rows: Indices) -> NDArray[np.float32]:
+            # Rounding the question takes the room that is there for rounding a product, and float64
+            # rounds far less: so the bounds hold for exact scores.
+            asked = CodedQueries.of(direction[np.newaxis].astype(np.float32), 1.0)
+            every = len(rows) == len(self.tree)
+            runs = self._coded if every else CodedRuns(self._codes, rows, rows + 1)
+            bounds: NDArray[np.float32] = runs.bounds(asked)[1][0]
+            return bounds
+
+        return NodeScores(self.tree, exact, upper)
 
     def keyword_scores(self, question: str) -> Floats:
         """Return the BM25 score of every node's text ("BM25 with RAPTOR", Table 1).
@@ -137,19 +167,31 @@ class TreeScorer:
     @cached_property
     def _lengths(self) -> Floats:
         lengths = np.empty(len(self.tree))
-        for rows, block in self._blocks():
+        for rows, block in self._blocks(np.arange(len(self.tree))):
             lengths[rows] = np.sqrt(np.einsum("ij,ij->i", block, block))
         lengths[lengths == 0] = 1
         return lengths
 
-    def _blocks(self) -> Iterator[tuple[slice, Floats]]:
-        """Yield the vectors in float64, some rows at a time, in one piece of memory."""
-        vectors = self.tree.vectors
-        wide = np.empty((min(_BLOCK_ROWS, len(vectors)), vectors.shape[1]))
-        for start in range(0, len(vectors), _BLOCK_ROWS):
-            block = vectors[start : start + _BLOCK_ROWS]
-            wide[: len(block)] = block
-            yield slice(start, start + len(block)), wide[: len(block)]
+    @cached_property
+    def _codes(self) -> Codes:
+        """The codes of the directions of the nodes."""
+        codes = Codes.of(self.tree.vectors[:0]).with_room(len(self.tree))
+        for rows, block in self._blocks(np.arange(len(self.tree))):
+            codes.put(rows.start, Codes.of(block / self._lengths[rows, np.newaxis]))
+        return codes
+
+    @cached_property
+    def _coded(self) -> CodedRuns:
+        rows = np.arange(len(self.tree))
+        return CodedRuns(self._codes, rows, rows + 1)
+
+    def _blocks(self, rows: Indices) -> Iterator[tuple[slice, Floats]]:
+        """Yield the vectors of rows in float64, some at a time, in one piece of memory."""
+        wide = np.empty((min(CACHED_ROWS, len(rows)), self.tree.vectors.shape[1]))
+        for part in blocks(len(rows), size=CACHED_ROWS):
+            block = wide[: part.stop - part.start]
+            block[:] = self.tree.vectors[rows[part]]
+            yield part, block
 
     @cached_property
     def _keywords(self) -> BM25 | None:
@@ -164,6 +206,59 @@ class TreeScorer:
         index = BM25(method="lucene", dtype="float64")
         index.index(texts, show_progress=False)
         return index
+
+
+class NodeScores:
+    """The scores of one tree's nodes for a question, worked out as far as a search reads them.
+
+    Args:
+        tree: the tree.
+        exact: gives the scores of some rows.
+        upper: gives numbers that are at least the scores of some rows.
+    """
+
+    def __init__(
+        self,
+        tree: Tree,
+        exact: Callable[[Indices], Floats],
+        upper: Callable[[Indices], NDArray[np.float32]] | None = None,
+    ) -> None:
+        self.tree = tree
+        self.of = exact
+        self._upper = upper
+
+    def best_first(self, rows: Indices | None = None) -> Iterator[tuple[int, float]]:
+        """Yield rows with their scores, best first and equal scores in the order of the nodes.
+
+        Args:
+            rows: the rows that are ranked, ascending; all by default.
+        """
+        rows = np.arange(len(self.tree)) if rows is None else rows
+        if self._upper is None or len(rows) <= _FIRST * _FACTOR:
+            yield from _ranked(rows, self.of(rows))
+            return
+        upper, above, count = self._upper(rows), np.inf, _FIRST
+        waiting, scores = rows[:0], np.empty(0)
+        while above > -np.inf:
+            least = -np.inf
+            if count < len(rows):
+                least = min(float(nearly_largest(upper[np.newaxis], count)[0]), above)
+            near = rows[(upper >= least) & (upper < above)]
+            waiting, scores = np.append(waiting, near), np.append(scores, self.of(near))
+            # The score of every other node is less.
+            ready = scores >= least
+            yield from _ranked(waiting[ready], scores[ready])
+            waiting, scores = waiting[~ready], scores[~ready]
+            above, count = least, count * _FACTOR
+
+
+Scores: TypeAlias = ArrayLike | NodeScores
+"""One number a node, in the order of the nodes, or what works them out."""
+
+
+def _ranked(rows: Indices, scores: Floats) -> Iterator[tuple[int, float]]:
+    order = np.lexsort((rows, -scores))
+    return zip(rows[order].tolist(), scores[order].tolist(), strict=True)
 
 
 def _part_of(tree: Tree, doc_ids: Collection[str]) -> Tree:
@@ -191,7 +286,7 @@ def keyword_scores(tree: Tree, question: str) -> Floats:
 
 def collapsed(
     tree: Tree,
-    scores: ArrayLike,
+    scores: Scores,
     *,
     token_budget: int | None = 2000,
     top_k: int | None = None,
@@ -212,7 +307,8 @@ def collapsed(
 
     Args:
         tree: the tree.
-        scores: one finite number a node, in the order of the nodes.
+        scores: what `TreeScorer.asked` gives for this tree, or one finite number a node, in the
+            order of the nodes.
         token_budget: tokens of all nodes joined by blank lines; None for no limit.
         top_k: the most nodes to take; None for no limit.
         levels: the levels that are searched, all by default. The start layer s and n layers of
@@ -232,25 +328,18 @@ def collapsed(
         The nodes in the order in which they were taken: best first, then those put off, best first.
 
     Raises:
-        InvalidParameterError: scores that are not one finite number a node, or a setting that is
-            not allowed.
+        InvalidParameterError: scores of another tree or that are not one finite number a node, or
+            a setting that is not allowed.
     """
-    values = _checked_scores(tree, scores)
+    ranking = _checked_scores(tree, scores)
     check_token_budget(token_budget)
     if top_k is not None:
         check_integer("top_k", top_k, at_least=1)
-    wanted = _checked_levels(tree, levels)
+    searched = None if levels is None else np.flatnonzero(np.isin(tree.levels, _checked(levels)))
     _check_redundancy(redundancy, compare)
-    if not len(tree):
-        return []
-    nodes = list(tree.nodes.values())
-    order = _best_first(values)
-    if levels is not None:
-        order = [row for row in order if nodes[row].level in wanted]
     accept = None if redundancy is None else _Reading(tree, redundancy, compare).add
-    rows = islice(_put_off(nodes, order, accept), top_k)
-    found = (_as_retrieved(tree, nodes[row], values[row]) for row in rows)
-    return read_nodes(found, token_budget, count_tokens, shown)
+    rows = islice(_put_off(tree, ranking.best_first(searched), accept), top_k)
+    return read_nodes(_as_retrieved(tree, rows), token_budget, count_tokens, shown)
 
 
 class _Reading:
@@ -278,7 +367,7 @@ class _Reading:
 
 def traverse(
     tree: Tree,
-    scores: ArrayLike,
+    scores: Scores,
     *,
     top_k: int = 5,
     depth: int | None = None,
@@ -297,7 +386,8 @@ def traverse(
 
     Args:
         tree: the tree.
-        scores: one finite number a node, in the order of the nodes.
+        scores: what `TreeScorer.asked` gives for this tree, or one finite number a node, in the
+            order of the nodes.
         top_k: the most nodes to take from a layer.
         depth: the most layers to search; None goes on to the leaves.
         start_level: begin at this level instead of the roots: at the nodes of this level, and those
@@ -312,31 +402,29 @@ def traverse(
         The nodes, layer by layer, each best first.
 
     Raises:
-        InvalidParameterError: scores that are not one finite number a node, or a setting that is
-            not allowed.
+        InvalidParameterError: scores of another tree or that are not one finite number a node, or
+            a setting that is not allowed.
     """
-    values = _checked_scores(tree, scores)
+    ranking = _checked_scores(tree, scores)
     check_integer("top_k", top_k, at_least=1)
     if depth is not None:
         check_integer("depth", depth, at_least=1)
     check_token_budget(token_budget)
     layer = _first_layer(tree, start_level)
-    if not len(tree):
-        return []
-    taken: dict[int, None] = {}
+    taken: dict[int, float] = {}
     layers = 0
     while layer and layers != depth:
-        best = sorted(layer, key=lambda row: (-values[row], row))[:top_k]
-        taken.update(dict.fromkeys(best))
+        best = dict(islice(ranking.best_first(np.array(sorted(layer))), top_k))
+        taken.update(best)
         layer = {row for row in _children(tree, best) if row not in taken}
         layers += 1
-    nodes = list(tree.nodes.values())
-    found = (_as_retrieved(tree, nodes[row], values[row]) for row in taken)
-    return read_nodes(found, token_budget, count_tokens, shown)
+    return read_nodes(_as_retrieved(tree, taken.items()), token_budget, count_tokens, shown)
 
 
-def _as_retrieved(tree: Tree, node: TreeNode, score: float) -> RetrievedNode:
-    return RetrievedNode(node, float(score), tree.leaves(node.id))
+def _as_retrieved(tree: Tree, rows: Iterable[tuple[int, float]]) -> Iterator[RetrievedNode]:
+    for row, score in rows:
+        node = tree.in_order[row]
+        yield RetrievedNode(node, score, tree.leaves(node.id))
 
 
 def _first_layer(tree: Tree, start_level: int | None) -> set[int]:
@@ -352,25 +440,19 @@ def _first_layer(tree: Tree, start_level: int | None) -> set[int]:
 
 
 def _children(tree: Tree, rows: Iterable[int]) -> Iterator[int]:
-    nodes = list(tree.nodes.values())
-    return (tree.row[child] for row in rows for child in nodes[row].children)
-
-
-def _best_first(values: Floats) -> list[int]:
-    order: list[int] = np.argsort(-values, kind="stable").tolist()
-    return order
+    return (tree.row[child] for row in rows for child in tree.in_order[row].children)
 
 
 def _put_off(
-    nodes: Sequence[TreeNode], order: Iterable[int], accept: Callable[[TreeNode], bool] | None
-) -> Iterator[int]:
+    tree: Tree, order: Iterable[tuple[int, float]], accept: Callable[[TreeNode], bool] | None
+) -> Iterator[tuple[int, float]]:
     """Yield the rows that are accepted, and then the others."""
-    later: list[int] = []
-    for row in order:
-        if accept is None or accept(nodes[row]):
-            yield row
+    later: list[tuple[int, float]] = []
+    for row, score in order:
+        if accept is None or accept(tree.in_order[row]):
+            yield row, score
         else:
-            later.append(row)
+            later.append((row, score))
     yield from later
 
 
@@ -424,7 +506,11 @@ def _with_text(found: RetrievedNode, unit: LongUnit) -> RetrievedNode:
     return replace(found, node=cut, leaves=found.leaves if node.level else (cut,), complete=False)
 
 
-def _checked_scores(tree: Tree, scores: ArrayLike) -> Floats:
+def _checked_scores(tree: Tree, scores: Scores) -> NodeScores:
+    if isinstance(scores, NodeScores):
+        if scores.tree is not tree:
+            raise InvalidParameterError("scores", "those of another tree", "those of this one")
+        return scores
     values = np.asarray(scores)
     if values.shape != (len(tree),) or values.dtype.kind not in "fiu":
         raise InvalidParameterError(
@@ -436,18 +522,16 @@ def _checked_scores(tree: Tree, scores: ArrayLike) -> Floats:
     if not np.isfinite(checked).all():
         row = int(np.flatnonzero(~np.isfinite(checked))[0])
         raise InvalidParameterError(f"scores[{row}]", float(checked[row]), "a finite number")
-    return checked
+    return NodeScores(tree, checked.__getitem__)
 
 
-def _checked_levels(tree: Tree, levels: Collection[int] | None) -> frozenset[int]:
-    if levels is None:
-        return frozenset(range(tree.depth + 1))
+def _checked(levels: Collection[int]) -> list[int]:
     if isinstance(levels, str) or not isinstance(levels, Collection) or not levels:
         raise InvalidParameterError("levels", levels, "a collection of levels, not empty")
     # A level may be there or not, as the tree grows and shrinks.
     for level in levels:
         check_integer("levels", level, at_least=0)
-    return frozenset(levels)
+    return list(levels)
 
 
 def _check_redundancy(redundancy: float | None, compare: str) -> None:

@@ -4,11 +4,11 @@ from itertools import chain
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from longrag.indexing.tree.tree import Tree
-from longrag.retrieval.tree_search import collapsed, node_scores, traverse
+from longrag.retrieval.tree_search import TreeScorer, collapsed, node_scores, traverse
 from longrag.types import TreeNode
 
 texts = st.lists(st.sampled_from(["red", "fox", "hen", "pike", "the"]), max_size=4).map(" ".join)
@@ -221,3 +221,52 @@ def test_scores_are_cosines(tree, data):
         lengths = np.linalg.norm(tree.vectors[row]) * np.linalg.norm(vector)
         expected = tree.vectors[row] @ np.array(vector) / lengths if lengths else 0.0
         assert score == pytest.approx(expected, abs=1e-6)
+
+
+@st.composite
+def large_trees(draw):
+    """Trees of more nodes than are scored at once, with copies, multiples and zero vectors."""
+    rng = np.random.default_rng(draw(st.integers(0, 2**32)))
+    leaves, width = draw(st.integers(200, 1200)), draw(st.sampled_from([1, 2, 5, 40]))
+    words = np.array(["red", "fox", "hen", "pike", "owl", "the"])
+    nodes = [
+        TreeNode(f"leaf {at}", " ".join(rng.choice(words, 3)), 0, 3, ("doc",), (), "", (at, at + 1))
+        for at in range(leaves)
+    ]
+    beneath = [node.id for node in nodes]
+    for level in (1, 2):
+        parts = np.array_split(rng.permutation(beneath), -(-len(beneath) // 4))
+        beneath = [f"{level}.{at}" for at in range(len(parts))]
+        nodes += [
+            TreeNode(id_, " ".join(rng.choice(words, 2)), level, 2, ("doc",), tuple(part.tolist()))
+            for id_, part in zip(beneath, parts, strict=True)
+        ]
+    kinds = rng.normal(size=(draw(st.sampled_from([1, 3, 300, 2000])), width))
+    if draw(st.booleans()):
+        kinds = kinds[:1] + kinds * draw(st.sampled_from([1e-7, 1e-3]))  # all but equal
+    vectors = kinds[rng.integers(len(kinds), size=len(nodes))]
+    vectors *= rng.choice([0.0, 1e-30, 0.3, 1.0, 1.0, 1e12], size=(len(nodes), 1))
+    question = draw(st.sampled_from([kinds[0], kinds[0] * 0, -kinds[-1], rng.normal(size=width)]))
+    return Tree(nodes, vectors.astype(np.float32)), question
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    large_trees(),
+    st.none() | st.integers(1, 2000),
+    st.none() | st.integers(1, 90),
+    st.none() | st.sets(st.integers(0, 3), min_size=1),
+)
+def test_searches_that_score_few_nodes_find_what_all_scores_give(asked, budget, top_k, levels):
+    tree, vector = asked
+    scorer = TreeScorer(tree)
+    scores = node_scores(tree, vector)
+    rows = ranked(tree, scores, range(len(tree)))
+    found = list(scorer.asked(vector).best_first())
+    assert found == [(row, scores[row]) for row in rows]
+    limits = {"token_budget": budget, "top_k": top_k, "levels": levels}
+    assert collapsed(tree, scorer.asked(vector), **limits) == collapsed(tree, scores, **limits)
+    for start in (None, 0, 1):
+        limits = {"token_budget": budget, "top_k": top_k or 5, "start_level": start}
+        lazily = traverse(tree, scorer.asked(vector), **limits)
+        assert lazily == traverse(tree, scores, **limits)

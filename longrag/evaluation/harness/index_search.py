@@ -33,7 +33,7 @@ class TreeSystem(ModularSystem):
 
     def search(self, query: str, vector: Vector, budget: int | None) -> list[Found]:
         """Return the nodes that are read."""
-        scores = self._scorer.node_scores(vector)
+        scores = self._scorer.asked(vector)
         if self.settings.unit == "traversal":
             nodes = traverse(self._tree, scores, token_budget=budget)
         else:

@@ -90,10 +90,20 @@ class Tree:
         """The nodes that are in no summary, in order."""
         return tuple(id_ for id_, parents in self.parents.items() if not parents)
 
+    @cached_property
+    def in_order(self) -> tuple[TreeNode, ...]:
+        """The node of each row."""
+        return tuple(self.nodes.values())
+
+    @cached_property
+    def levels(self) -> NDArray[np.int64]:
+        """The level of each row."""
+        return np.array([node.level for node in self.in_order], np.int64)
+
     @property
     def depth(self) -> int:
         """The highest level; 0 for leaves alone, -1 for an empty tree."""
-        return max((node.level for node in self.nodes.values()), default=-1)
+        return int(self.levels.max(initial=-1))
 
     @cached_property
     def _leaves(self) -> Mapping[str, tuple[TreeNode, ...]]:
@@ -101,8 +111,7 @@ class Tree:
         for row, node in enumerate(self.nodes.values()):
             below = {leaf for child in node.children for leaf in rows[child]}
             rows[node.id] = tuple(sorted(below)) if node.children else (row,)
-        nodes = tuple(self.nodes.values())
-        return {id_: tuple(nodes[row] for row in own) for id_, own in rows.items()}
+        return {id_: tuple(self.in_order[row] for row in own) for id_, own in rows.items()}
 
     @cached_property
     def _of_documents(self) -> Mapping[str, list[str]]:

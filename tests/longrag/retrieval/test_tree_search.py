@@ -113,6 +113,21 @@ class TestNodeScores:
         with pytest.raises(InvalidParameterError, match="one vector"):
             node_scores(LONE_LEAF, [[1, 2], [3, 4]])
 
+    def test_of_another_tree_are_refused(self):
+        asked = TreeScorer(LONE_LEAF).asked([1, 0])
+        for search in (collapsed, traverse):
+            with pytest.raises(InvalidParameterError, match="another tree"):
+                search(make_tree({"a": 0}, {}, vectors=[[3, 4]]), asked)
+
+    def test_of_the_few_best_are_worked_out_without_the_others(self):
+        vectors = np.random.default_rng(0).normal(size=(5000, 37)).astype(np.float32)
+        scorer = TreeScorer(make_tree({str(at): 0 for at in range(5000)}, {}, vectors=vectors))
+        asked, scored = scorer.asked(vectors[7]), []
+        of = asked.of
+        asked.of = lambda rows: scored.extend(rows.tolist()) or of(rows)
+        assert next(asked.best_first())[0] == 7
+        assert len(scored) == len(set(scored)) < 100
+
 
 TEXTS = {
     "a": "The keeper lit the lamp.",
