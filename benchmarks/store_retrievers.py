@@ -49,8 +49,13 @@ class KnownVectors(Embeddings):
         return self._vectors[int(text)]
 
 
-def make_corpus(chunks: int, width: int, per_unit: int, queries: int) -> tuple[Any, Any]:
-    """Return chunks of 100 words around as many topics as there are units, and their vectors."""
+def make_corpus(
+    chunks: int, width: int, per_unit: int, queries: int, name: str = "u"
+) -> tuple[Any, Any]:
+    """Return chunks of 100 words around as many topics as there are units, and their vectors.
+
+    What is kept of a unit is found by its id, so that each corpus needs units of another ``name``.
+    """
     draw = np.random.default_rng(0)
     topics = draw.standard_normal((chunks // per_unit + 1, width))
     vectors = topics[np.arange(chunks) // per_unit] + draw.standard_normal((chunks, width))
@@ -62,7 +67,7 @@ def make_corpus(chunks: int, width: int, per_unit: int, queries: int) -> tuple[A
             f"{i} " + f"word{i} " * 100,
             id=f"c{i}",
             metadata={
-                "unit_id": f"u{i // per_unit}",
+                "unit_id": f"{name}{i // per_unit}",
                 "doc_id": f"d{i // per_unit}",
                 "start_index": 1000 * (i % per_unit),
             },
@@ -131,7 +136,11 @@ def main() -> None:
     for name in options.stores:
         for layout in ("by topic", "one unit"):
             documents, vectors = make_corpus(
-                options.chunks, options.width, options.per_unit, options.queries
+                options.chunks,
+                options.width,
+                options.per_unit,
+                options.queries,
+                f"{name} {layout} ",
             )
             if layout == "one unit":
                 put_most_into_one_unit(documents, vectors, options.queries)

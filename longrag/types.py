@@ -116,6 +116,10 @@ class Chunk:
     doc_start: int
     doc_end: int
 
+    def __hash__(self) -> int:
+        """Return the hash of the id: those of all values would take longer than what is kept."""
+        return hash(self.id)
+
     def __post_init__(self) -> None:
         """Keep unknown offsets unknown when they are shifted."""
         if self.doc_start < 0:
@@ -147,7 +151,7 @@ class LongUnit:
     @property
     def doc_ids(self) -> tuple[str, ...]:
         """The ids of the member documents, each once, in their order in the text."""
-        return tuple(dict.fromkeys(member.doc_id for member in self.members))
+        return tuple(dict.fromkeys([member.doc_id for member in self.members]))
 
     @property
     def documents(self) -> tuple[tuple[Member, ...], ...]:
@@ -253,6 +257,8 @@ def shared_metadata(metadata: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
     Values that cannot be compared, such as arrays, are not agreed on.
     """
     first, *others = metadata
+    if not others:
+        return {**first}
     return {
         key: value
         for key, value in first.items()

@@ -11,7 +11,9 @@ from __future__ import annotations
 import copy
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
+from itertools import chain
 from typing import Any, Final
 
 from langchain_core.documents import Document
@@ -151,6 +153,75 @@ def _stored_chunk(
     return chunk, frozenset(unproven_ids(chunk))
 
 
+def _read_told(document: Document, unit_id: str) -> tuple[core.Chunk, frozenset[str]] | None:
+    """Convert a row and find out what it does not prove; None for one that tells no place."""
+    id_, metadata = document.id, document.metadata
+    read = metadata.get
+    doc_id, title, start = read("doc_id"), read("title"), read("start_index")
+    if (
+        id_
+        and type(doc_id) is str
+        and type(start) is int
+        and start >= 0
+        and (title is None or type(title) is str)
+        and not (DESCRIBED in metadata and is_described(document))
+    ):
+        return _stored_chunk(unit_id, id_, document.page_content, (doc_id, title, start))
+    return None
+
+
+class _UnitRows(tuple[object, ...]):
+    """The rows of a unit, which equal those that are, and hold, the very same objects."""
+
+    documents: Sequence[Document]
+    held: list[Any]
+    """No other object gets the address of one of these while the key is kept."""
+
+    @classmethod
+    def of(cls, unit_id: str, documents: Sequence[Document]) -> _UnitRows:
+        metadata = [document.metadata for document in documents]
+        held: list[Any] = [*chain.from_iterable(metadata)]
+        held += chain.from_iterable(own.values() for own in metadata)
+        for document in documents:
+            held += (document.id, document.page_content)
+        # With the sizes it is clear which object is held by which row.
+        made = cls((unit_id, *map(len, metadata), None, *map(id, held)))
+        made.documents, made.held = documents, held
+        return made
+
+
+@dataclass(frozen=True, slots=True)
+class _ReadUnit:
+    """What the rows of a unit that a store listed say."""
+
+    chunks: dict[str, core.Chunk]
+    rows: list[tuple[core.Chunk, dict[str, Any]]]
+    end: int
+    unproven: frozenset[str]
+    metadata: dict[str, Any]
+
+
+# Objects that cannot change say the same as long as they are the same.
+@lru_cache(maxsize=1 << 10)
+def _read_unit(rows: _UnitRows) -> _ReadUnit | None:
+    """Convert the rows of a unit; None where one tells no place, or holds what can change."""
+    found, unproven = [], set[str]()
+    for document in rows.documents:
+        told = _read_told(document, str(rows[0]))
+        if told is None or not all(type(v) in _CONSTANTS for v in document.metadata.values()):
+            return None
+        found.append((told[0], {**document.metadata}))
+        unproven |= told[1] - {str(document.id)}
+    chunks = {chunk.id: chunk for chunk, _ in found}
+    if len(chunks) < len(found):
+        return None
+    end = max((chunk.end for chunk, _ in found), default=0)
+    return _ReadUnit(chunks, found, end, frozenset(unproven), _agreed(found))
+
+
+_CONSTANTS: Final = frozenset({str, int, float, bool, type(None)})
+
+
 def to_row(document: Document) -> core.LongUnit | core.Chunk:
     """Convert a document of a store, a unit or a chunk."""
     own = str(document.id or "")
@@ -180,6 +251,7 @@ class StoredUnits:
         self._chunks: dict[str, core.Chunk] = {}
         self._ends: Counter[str] = Counter()
         self._rows: dict[str, list[tuple[core.Chunk, dict[str, Any]]]] = {}
+        self._agreed: dict[str, dict[str, Any]] = {}
         self._units: dict[str, dict[str, Any]] = {}
         self.unproven: set[str] = set()
         """The documents that rows name in their metadata, without a proof."""
@@ -190,7 +262,9 @@ class StoredUnits:
         Raises:
             StoreError: the chunk names no unit, or one whose id another has, as 1 and "1" do.
         """
-        value = unit_key_of(document, self._unit_key)
+        value = document.metadata.get(self._unit_key)
+        if value is None:
+            value = unit_key_of(document, self._unit_key)
         id_ = str(value)
         known = self._values.setdefault(id_, value)
         if known is not value and known != value:
@@ -213,7 +287,12 @@ class StoredUnits:
         return self._take(document, self.read_unit_id(document))
 
     def _take(self, document: Document, unit_id: str) -> core.Chunk:
-        chunk, unproven = self._convert(document, unit_id)
+        told = _read_told(document, unit_id)
+        if told is None:
+            chunk = to_chunk(document, unit_id, self._ends[unit_id])
+            unproven = frozenset(unproven_ids(chunk))
+        else:
+            chunk, unproven = told
         known = self._chunks.get(chunk.id)
         if known is not None:
             return known
@@ -222,22 +301,8 @@ class StoredUnits:
         self._chunks[chunk.id] = chunk
         self._ends[unit_id] = max(self._ends[unit_id], chunk.end) + 1
         self._rows.setdefault(unit_id, []).append((chunk, {**document.metadata}))
+        self._agreed.pop(unit_id, None)
         return chunk
-
-    def _convert(self, document: Document, unit_id: str) -> tuple[core.Chunk, frozenset[str]]:
-        id_, read = document.id, document.metadata.get
-        doc_id, title, start = read("doc_id"), read("title"), read("start_index")
-        if (
-            id_
-            and type(doc_id) is str
-            and type(start) is int
-            and start >= 0
-            and (title is None or type(title) is str)
-            and not is_described(document)
-        ):
-            return _stored_chunk(unit_id, id_, document.page_content, (doc_id, title, start))
-        chunk = to_chunk(document, unit_id, self._ends[unit_id])
-        return chunk, frozenset(unproven_ids(chunk))
 
     @property
     def documents(self) -> dict[str, core.Document]:
@@ -259,8 +324,9 @@ class StoredUnits:
         document, score = row
         if not isinstance(document, Document):
             raise StoreError(f"a vector store must give documents, got {document!r}")
-        self._refuse_unit(document)
-        chunk = self.to_chunk(document)
+        if "doc_ids" in document.metadata:
+            self._refuse_unit(document)
+        chunk = self._take(document, self.read_unit_id(document))
         # Stores give numpy's numbers, which are no JSON.
         return Hit(chunk.unit_id, chunk, None if score is None else float(score))
 
@@ -268,17 +334,28 @@ class StoredUnits:
         self, documents: Iterable[Document], unit_ids: Sequence[str]
     ) -> dict[str, list[core.Chunk]]:
         """Sort the chunks that a store listed by unit, without those of other units."""
-        chunks: dict[str, list[core.Chunk]] = {unit_id: [] for unit_id in unit_ids}
+        listed: dict[str, list[Document]] = {unit_id: [] for unit_id in unit_ids}
         for document in documents:
             unit_id = self.read_unit_id(document)
-            if unit_id in chunks:
-                self._refuse_unit(document)
-                chunks[unit_id].append(self._take(document, unit_id))
-        return chunks
+            if unit_id in listed:
+                if "doc_ids" in document.metadata:
+                    self._refuse_unit(document)
+                listed[unit_id].append(document)
+        return {unit_id: self._take_unit(unit_id, rows) for unit_id, rows in listed.items()}
+
+    def _take_unit(self, unit_id: str, documents: Sequence[Document]) -> list[core.Chunk]:
+        read, seen = _read_unit(_UnitRows.of(unit_id, documents)), self._rows.get(unit_id, ())
+        if read is None or any(read.chunks.get(chunk.id) is not chunk for chunk, _ in seen):
+            return [self._take(document, unit_id) for document in documents]
+        self._chunks.update(read.chunks)
+        self._ends[unit_id] = max(self._ends[unit_id], read.end) + 1
+        self.unproven |= read.unproven
+        self._rows[unit_id], self._agreed[unit_id] = [*read.rows], read.metadata
+        return [*read.chunks.values()]
 
     def _refuse_unit(self, document: Document) -> None:
-        """Refuse a unit among the chunks of a store, where it would be ranked and read twice."""
-        if self._unit_key != "unit_id" or "doc_ids" not in document.metadata:
+        """Refuse a unit, which names its documents: it would be ranked and read twice."""
+        if self._unit_key != "unit_id":
             return
         # Some stores write a unit's record as text, and some give no ids.
         named = document.id is not None and document.metadata.get("unit_id") == document.id
@@ -307,9 +384,11 @@ class StoredUnits:
         }
 
     def metadata_of(self, unit_id: str) -> dict[str, Any]:
-        """Return the metadata of a unit, or what all its chunks seen agree on."""
+        """Return a copy of the metadata of a unit, or of what all its chunks seen agree on."""
         known = self._units.get(unit_id)
-        return _agreed(self._rows.get(unit_id, ())) if known is None else known
+        if known is None and unit_id in self._agreed:
+            return {**self._agreed[unit_id]}  # of constants
+        return copy.deepcopy(_agreed(self._rows.get(unit_id, ())) if known is None else known)
 
 
 def _agreed(rows: Sequence[tuple[core.Chunk, Mapping[str, Any]]]) -> dict[str, Any]:

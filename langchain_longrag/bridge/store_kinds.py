@@ -12,9 +12,9 @@ import json
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from functools import partial
-from itertools import chain, islice
-from typing import Any, Final, cast
+from functools import lru_cache, partial
+from itertools import islice
+from typing import Any, Final, TypeAlias, cast
 from weakref import WeakKeyDictionary
 
 from langchain_core.documents import Document
@@ -114,7 +114,7 @@ def _narrow_faiss(query: StoreQuery) -> StoreQuery:
     if not query.only and query.kwargs.get(FILTER) is None and all(map(_is_key, query.exclude)):
         rows = _faiss_rows(store, query.unit_key).of_units(store, query.exclude)
         with suppress(NotImplementedError):
-            index = without_rows(store.index, [number for number, _ in rows])
+            index = without_rows(store.index, [number for number, *_ in rows])
             return replace(query, store=_with_index(store, index))
     return _narrow_in_python(query, lambda metadata: metadata, _read_faiss_filter(query))
 
@@ -150,23 +150,22 @@ def _rank_faiss(query: StoreQuery) -> Call:
                 return rows
             fetched = min(8 * fetched, total)
 
-    do = search if filtered else rank_rows(query).do
-    return Call(do, then=lambda rows: Rows(rows, exact, not filtered and len(rows) >= total))
+    def convert(rows: Sequence[Row]) -> Rows:
+        _faiss_rows(query.store, query.unit_key).compare(rows)
+        return Rows(rows, exact, not filtered and len(rows) >= total)
+
+    return Call(search if filtered else rank_rows(query).do, then=convert)
 
 
 def _list_faiss(query: StoreQuery, limit: int | None) -> Call:
     store, passes = query.store, _read_faiss_filter(query)
 
     def rows() -> list[Document]:
-        found = []
-        known = _faiss_rows(store, query.unit_key)
-        for _, id_ in chain(known.of_units(store, query.only), known.others):
-            document = _read_faiss(store, id_)
-            if document.metadata.get(query.unit_key) in query.only and (
-                passes is None or passes(document.metadata)
-            ):
-                found.append(document if document.id else document.model_copy(update={"id": id_}))
-        return found
+        return [
+            document if document.id else document.model_copy(update={"id": id_})
+            for _, id_, document in _faiss_rows(store, query.unit_key).of_units(store, query.only)
+            if passes is None or passes(document.metadata)
+        ]
 
     return Call(rows)
 
@@ -178,38 +177,83 @@ def _read_faiss(store: Any, id_: str) -> Document:
     return document
 
 
+_FaissRow: TypeAlias = tuple[int, str, Document]
+"""A row's number and id, and the document that the store has under the id."""
+
+
 class _FaissRows:
     """The rows of a FAISS store by unit, so that a listing does not read all of them.
 
     The class of the store gives rows that are added to its table, and another table when some are
-    deleted: what was read of a table holds, and only what was added is read.
+    deleted: what was read of a table holds, and only what was added is read. That a row was given
+    another unit in place is found when a search finds it or its old unit is listed, and then all
+    rows are read again; until then its new unit lacks it.
     """
 
     def __init__(self, unit_key: str) -> None:
         self._unit_key = unit_key
         self._table: dict[int, str] = {}
+        self._docstore: Any = None
         self._read = 0
         self._rows: dict[Any, list[tuple[int, str]]] = {}
-        self.others: list[tuple[int, str]] = []
+        self._others: list[tuple[int, str]] = []
         """Those of units whose names cannot be keys, such as lists."""
+        self._names: dict[str, Any] = {}
         self._lock = Lock()
 
-    def of_units(self, store: Any, units: Sequence[Any]) -> list[tuple[int, str]]:
-        """Return the numbers and ids of the rows of units, in the order of the table."""
+    def of_units(self, store: Any, units: Sequence[Any]) -> list[_FaissRow]:
+        """Return the rows of units, unit by unit, in the order of the table."""
         with self._lock:
-            table = store.index_to_docstore_id
-            if table is not self._table:
-                self._table, self._read, self._rows, self.others = table, 0, {}, []
-            # Iterating to the end of the table would take time at each question.
-            added = islice(table.items(), self._read, None) if len(table) > self._read else ()
-            for row in list(added):
-                name = _read_faiss(store, row[1]).metadata.get(self._unit_key)
-                named = self._rows.setdefault(name, []) if _is_key(name) else self.others
-                named.append(row)
-                self._read += 1
-            return [
-                *chain.from_iterable(self._rows.get(unit, ()) for unit in units if _is_key(unit))
-            ]
+            self._read_added(store)
+            found, moved = self._find(store, units)
+            if moved:
+                self._table = {}
+                self._read_added(store)
+                found, _ = self._find(store, units)
+            return found
+
+    def compare(self, found: Sequence[Row]) -> None:
+        """Forget all rows if one that a search found is of another unit than when it was read."""
+        for document, _ in found:
+            name = document.metadata.get(self._unit_key)
+            if self._names.get(document.id or "", name) != name:
+                with self._lock:
+                    self._table = {}
+                return
+
+    def _read_added(self, store: Any) -> None:
+        table = store.index_to_docstore_id
+        if table is not self._table or store.docstore is not self._docstore:
+            self._table, self._docstore, self._read = table, store.docstore, 0
+            self._rows, self._others, self._names = {}, [], {}
+        # Iterating to the end of the table would take time at each question.
+        added = islice(table.items(), self._read, None) if len(table) > self._read else ()
+        for row in list(added):
+            name = _read_faiss(store, row[1]).metadata.get(self._unit_key)
+            named = self._rows.setdefault(name, []) if _is_key(name) else self._others
+            named.append(row)
+            self._names[row[1]] = name
+            self._read += 1
+
+    def _find(self, store: Any, units: Sequence[Any]) -> tuple[list[_FaissRow], bool]:
+        """Return the rows that are of units, and whether one was of another when it was read."""
+        found, moved, key, search = [], False, self._unit_key, store.docstore.search
+        for unit in filter(_is_key, units):
+            for number, id_ in self._rows.get(unit, ()):
+                document = search(id_)
+                if not isinstance(document, Document):
+                    raise NotImplementedError  # the docstore does not hold the store's rows
+                if document.metadata.get(key) == unit:
+                    found.append((number, id_, document))
+                else:
+                    moved = True
+        for number, id_ in self._others:
+            document = _read_faiss(store, id_)
+            name = document.metadata.get(key)
+            moved |= _is_key(name)
+            if name in units:
+                found.append((number, id_, document))
+        return found, moved
 
 
 _FAISS_ROWS: Final[WeakKeyDictionary[Any, dict[str, _FaissRows]]] = WeakKeyDictionary()
@@ -465,12 +509,12 @@ def _select_collection(query: StoreQuery, limit: int | None, *, ranked: bool) ->
 
     A ranking tells whether an index of the table may be approximate, and a deeper one uses none.
     """
-    from sqlalchemy import select
+    from sqlalchemy import Text, cast, select
 
     store = query.store
     table = store.EmbeddingStore
-    # Not the vectors, which take longer to read than all else.
-    columns = (table.id, table.document, table.cmetadata)
+    # Not the vectors, which take longer to read than all else, and of the metadata their text.
+    columns = (table.id, table.document, cast(table.cmetadata, Text).label("written"))
     owner = store.CollectionStore
     # Looked up by the same statement, since each is a way to the server and back.
     own = select(owner.uuid).where(owner.name == store.collection_name).scalar_subquery()
@@ -487,6 +531,7 @@ def _select_collection(query: StoreQuery, limit: int | None, *, ranked: bool) ->
 
     def run() -> Sequence[Any]:
         with store._make_sync_session() as session:
+            session.connection(execution_options=ONE_STATEMENT)
             rows: Sequence[Any] = session.execute(statement).all()
             if not rows and not store.get_collection(session):
                 raise ValueError("Collection not found")
@@ -497,22 +542,28 @@ def _select_collection(query: StoreQuery, limit: int | None, *, ranked: bool) ->
             return await asyncio.to_thread(run)
         await store.__apost_init__()
         async with store._make_async_session() as session:
+            await session.connection(execution_options=ONE_STATEMENT)
             rows: Sequence[Any] = (await session.execute(statement)).all()
             if not rows and not await store.aget_collection(session):
                 raise ValueError("Collection not found")
             return rows
 
     def convert(found: Sequence[Any]) -> Any:
-        documents = [
-            Document(id=str(row.id), page_content=row.document, metadata=row.cmetadata or {})
-            for row in found
-        ]
+        engine = store._engine or store._async_engine
+        loads = getattr(engine.dialect, "_json_deserializer", None) or json.loads
+        documents = [_read_row(str(id_), text, own, loads) for id_, text, own, *_ in found]
         if not ranked:
             return documents
         rows = [(one, row.distance) for one, row in zip(documents, found, strict=True)]
         return Rows(rows, bool(found) and (query.depth > 0 or not found[0].indexes))
 
     return Call(run, arun, convert)
+
+
+# Nobody is given one of these: what an answer says of them is copied.
+@lru_cache(maxsize=1 << 13)
+def _read_row(id_: str, text: str, metadata: str | None, loads: Callable[[str], Any]) -> Document:
+    return Document(id=id_, page_content=text, metadata=loads(metadata or "{}") or {})
 
 
 def _conditions_of_collection(query: StoreQuery) -> list[Any]:

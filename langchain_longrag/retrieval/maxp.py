@@ -359,7 +359,8 @@ class MaxPRetriever(CheckedModel, BaseRetriever):
     @property
     def _may_hide_chunks(self) -> bool:
         """Whether there may be chunks that the user's search arguments leave out."""
-        return self.vectorstore is not None and self._kind.hides(self._query)
+        given = self.vectorstore is not None and bool(self.search_kwargs)
+        return given and self._kind.hides(self._query)
 
     def _make_filter(self, exclude: Sequence[Any], only: Any) -> dict[str, Any]:
         made: dict[str, Any] = self.unit_filter(exclude, only) if self.unit_filter else {}
@@ -386,17 +387,15 @@ class MaxPRetriever(CheckedModel, BaseRetriever):
     def _to_documents(
         self, found: Sequence[RetrievedUnit], stored: StoredUnits, view: CorpusView | None
     ) -> list[Document]:
+        # What the caller does to a result must not reach the documents or the store.
         def metadata(unit: LongUnit) -> dict[str, Any]:
             if view is None or view.visible is None:
                 return stored.metadata_of(unit.id)
             # Of a unit that is shown in part, the others' metadata are not shown either.
-            return members_metadata(unit, view.documents)
+            return copy.deepcopy(members_metadata(unit, view.documents))
 
         return [
-            # What the caller does to a result must not reach the documents or the store.
-            from_result(
-                one, copy.deepcopy(metadata(one.unit)), self.unit_key, unproven=stored.unproven
-            )
+            from_result(one, metadata(one.unit), self.unit_key, unproven=stored.unproven)
             for one in found
         ]
 

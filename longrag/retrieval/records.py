@@ -28,7 +28,6 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import fields
 from numbers import Real
-from operator import attrgetter
 from typing import Any, Final
 
 from longrag.ingestion.units import chunk_id, unit_id
@@ -54,12 +53,9 @@ _RESERVED: Final = frozenset(
     }
 )
 
-# dataclasses.asdict would copy every value deeply, and a unit may have many members.
 _MEMBER: Final = tuple(field.name for field in fields(Member))
 _PASSAGE: Final = tuple(field.name for field in fields(RankedPassage))
 _BEST_CHUNK: Final = tuple(field.name for field in fields(Chunk) if field.name != "unit_id")
-_member_values: Final = attrgetter(*_MEMBER)
-_passage_values: Final = attrgetter(*_PASSAGE)
 
 
 class DocIds(list[str]):
@@ -139,16 +135,26 @@ def read_offset(value: object) -> int:
 
 def unit_record(unit: LongUnit) -> dict[str, Any]:
     """Write the metadata of a unit."""
-    return {
-        "unit_id": unit.id,
-        "doc_ids": DocIds(unit.doc_ids),
-        "members": member_records(unit.members),
-    }
+    return _unit_record(unit, DocIds(unit.doc_ids))
+
+
+def _unit_record(unit: LongUnit, doc_ids: list[str]) -> dict[str, Any]:
+    return {"unit_id": unit.id, "doc_ids": doc_ids, "members": member_records(unit.members)}
 
 
 def member_records(members: Iterable[Member]) -> list[dict[str, Any]]:
     """Write the members of a unit."""
-    return [dict(zip(_MEMBER, _member_values(member), strict=True)) for member in members]
+    # One by one, since a unit may have many: dataclasses.asdict would copy every value deeply.
+    return [
+        {
+            "doc_id": one.doc_id,
+            "title": one.title,
+            "start": one.start,
+            "doc_start": one.doc_start,
+            "doc_end": one.doc_end,
+        }
+        for one in members
+    ]
 
 
 def is_unit(metadata: Mapping[str, Any], id_: str | None) -> bool:
@@ -190,12 +196,13 @@ def result_record(found: RetrievedUnit, unproven: Collection[str] = ()) -> dict[
     With one of the ``unproven`` documents of a store the unit does not prove any.
     """
     doc_ids = found.unit.doc_ids
+    proven = not any(doc_id in unproven for doc_id in doc_ids)
     return {
-        **unit_record(found.unit),
-        "doc_ids": DocIds(doc_ids) if set(doc_ids).isdisjoint(unproven) else list(doc_ids),
+        **_unit_record(found.unit, DocIds(doc_ids) if proven else list(doc_ids)),
         "best_chunk": best_chunk_record(found.best_chunk),
         "passages": [
-            dict(zip(_PASSAGE, _passage_values(one), strict=True)) for one in found.passages
+            {"start": one.start, "end": one.end, "rank": one.rank, "score": one.score}
+            for one in found.passages
         ],
         "ranking": found.ranking,
         "exact": bool(found.exact),

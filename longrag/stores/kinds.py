@@ -259,14 +259,22 @@ class StoreKinds(Generic[KindT]):
         self._default = default
         self._known = dict(known)
         self._registered: dict[type, KindT] = {}
+        self._found: dict[type, KindT] = {}
 
     def register(self, store_class: type, kind: KindT) -> None:
         """Use a kind for stores of a class from now on, in place of any other."""
         self._registered[store_class] = kind
+        self._found = {}
 
     def of(self, store: object) -> KindT:
         """Return the kind of a store."""
-        for owner in type(store).__mro__:
+        found = self._found
+        if type(store) not in found:
+            found[type(store)] = self._find(type(store))
+        return found[type(store)]
+
+    def _find(self, store_class: type) -> KindT:
+        for owner in store_class.__mro__:
             if owner in self._registered:
                 return self._registered[owner]
             for name in _names(owner):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import math
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -17,10 +19,6 @@ pytest.importorskip("langchain_community", reason="run by `make stores`")
 faiss = pytest.importorskip("faiss")
 
 WIDTH = len(HashEmbeddings().embed_query("q"))
-CHANGES = st.lists(
-    st.tuples(st.booleans(), st.lists(st.integers(0, 9), min_size=1, max_size=4, unique=True)),
-    max_size=8,
-)
 
 
 def empty_store():
@@ -36,24 +34,84 @@ def row(number: int) -> Document:
     return Document(f"old harbour {number}", id=f"r{number}", metadata=own)
 
 
-@settings(max_examples=40, deadline=None)
+def other_store(numbers) -> Any:
+    store = empty_store()
+    store.add_documents([row(n) for n in numbers])
+    return store
+
+
+def change(store, kind: str, numbers: list[int]) -> None:
+    """Change a store by its methods, or behind its back."""
+    there = store.docstore._dict
+    missing = [n for n in numbers if f"r{n}" not in there]
+    present = [n for n in numbers if f"r{n}" in there]
+    if kind == "add" and missing:
+        store.add_documents([row(n) for n in missing])
+    elif kind == "merge" and missing:
+        store.merge_from(other_store(missing))
+    elif kind == "delete" and present:
+        store.delete([f"r{n}" for n in present])
+    elif kind == "other documents":
+        store.docstore = copy.deepcopy(store.docstore)
+        kind = "unit"
+    for n in present if kind in IN_PLACE else ():
+        stored = store.docstore._dict[f"r{n}"]
+        IN_PLACE[kind](stored, n)
+
+
+def replace_metadata(stored: Document, n: int) -> None:
+    stored.metadata = {**stored.metadata, "colour": "red" if n % 2 else True, "n": [n]}
+
+
+def make_equal(stored: Document, n: int) -> None:
+    stored.metadata["colour"] = 1 if stored.metadata.get("colour") is True else True
+
+
+def replace_all(stored: Document, n: int) -> None:
+    stored.page_content, stored.metadata = "new", dict(row(n + 1).metadata)
+
+
+IN_PLACE = {
+    "unit": lambda stored, n: stored.metadata.update(unit_id=f"moved{n % 2}"),
+    "metadata": replace_metadata,
+    "equal metadata": make_equal,
+    "text": lambda stored, n: setattr(stored, "page_content", stored.page_content + " pier"),
+    "tags": lambda stored, n: stored.metadata.setdefault("tags", []).append("new"),
+    "replace": replace_all,
+}
+KINDS = ["add", "add", "merge", "delete", "other documents", *IN_PLACE]
+CHANGES = st.lists(
+    st.tuples(
+        st.sampled_from(KINDS),
+        st.lists(st.integers(0, 9), min_size=1, max_size=4, unique=True),
+    ),
+    max_size=10,
+)
+
+
+@settings(max_examples=150, deadline=None)
 @given(changes=CHANGES)
 def test_units_are_put_together_from_the_rows_there_are_after_any_changes(changes):
-    store, there = empty_store(), set()
+    store = empty_store()
     retriever = MaxPRetriever(vectorstore=store, k=99)
-    for adds, numbers in changes:
-        chosen = [n for n in numbers if (n in there) != adds]
-        if chosen and adds:
-            store.add_documents([row(n) for n in chosen])
-        elif chosen:
-            store.delete([f"r{n}" for n in chosen])
-        there = there | set(chosen) if adds else there - set(chosen)
-        units: dict[str, set[str]] = {}
-        for n in there:
-            units.setdefault(str(row(n).metadata["unit_id"]), set()).add(row(n).page_content)
-        found = retriever.invoke("old harbour 3") if there else []
-        assert {one.id: set(one.page_content.split("\n\n")) for one in found} == units
-        assert all(one.metadata["complete"] and one.metadata["exact"] for one in found)
+    for kind, numbers in changes:
+        change(store, kind, numbers)
+        ids = store.index_to_docstore_id.values()
+        units: dict[str, list[Document]] = {}
+        for stored in map(store.docstore.search, ids):
+            units.setdefault(str(stored.metadata["unit_id"]), []).append(stored)
+        found = retriever.invoke("old harbour 3") if ids else []
+        assert {one.id for one in found} == units.keys()
+        for one in found:
+            own = units[one.id]
+            assert sorted(one.page_content.split("\n\n")) == sorted(d.page_content for d in own)
+            for key in ("colour", "tags"):
+                first, *others = (d.metadata.get(key) for d in own)
+                # True and 1 are equal, but one must not stand for the other.
+                if all(repr(other) == repr(first) for other in others):
+                    assert repr(one.metadata.get(key)) == repr(first)
+            assert one.metadata["complete"]
+            assert one.metadata["exact"]
 
 
 def test_a_row_is_read_once_for_many_questions():
@@ -120,6 +178,38 @@ def test_a_unit_that_holds_the_nearest_rows_hides_no_other(kind, only_even, unit
         assert sorted(one.page_content.split("\n\n")) == sorted(best[one.id])
 
 
+def two_units() -> Any:
+    """Rows 0 to 9 of unit a, and 500 to 509 of unit b."""
+    from langchain_community.docstore.in_memory import InMemoryDocstore
+    from langchain_community.vectorstores import FAISS
+
+    store = FAISS(Numbers(), faiss.IndexFlatIP(2), InMemoryDocstore(), {})
+    rows = []
+    for n in (*range(10), *range(500, 510)):
+        own = {"unit_id": "a" if n < 10 else "b", "doc_id": f"d{n}", "start_index": 0}
+        rows.append(Document(str(n), id=f"r{n}", metadata=own))
+    store.add_documents(rows)
+    return store
+
+
+def test_a_row_that_was_given_another_unit_in_place_is_found_once_its_old_unit_was_listed():
+    store = two_units()
+    retriever = MaxPRetriever(vectorstore=store, k=1)
+    assert [len(retriever.invoke(q)[0].metadata["doc_ids"]) for q in ("0", "509")] == [10, 10]
+    store.docstore.search("r9").metadata["unit_id"] = "b"
+    # Both searches see other rows than this one.
+    assert [len(retriever.invoke(q)[0].metadata["doc_ids"]) for q in ("0", "509")] == [9, 11]
+
+
+def test_rows_of_a_store_that_was_given_another_docstore_are_read_again():
+    store = two_units()
+    retriever = MaxPRetriever(vectorstore=store, k=1)
+    assert len(retriever.invoke("509")[0].metadata["doc_ids"]) == 10
+    store.docstore = copy.deepcopy(store.docstore)
+    store.docstore.search("r9").metadata["unit_id"] = "b"
+    assert len(retriever.invoke("509")[0].metadata["doc_ids"]) == 11
+
+
 def test_a_row_that_is_changed_in_place_is_read_again():
     store = empty_store()
     store.add_documents([row(n) for n in range(10)])
@@ -131,3 +221,16 @@ def test_a_row_that_is_changed_in_place_is_read_again():
     assert after.id == before.id
     assert "new pier" in after.page_content
     assert after.page_content != before.page_content
+
+
+def test_what_a_row_holds_in_a_list_is_neither_kept_nor_given_away():
+    store = two_units()
+    for stored in store.docstore._dict.values():
+        stored.metadata["tags"] = ["x"]
+    retriever = MaxPRetriever(vectorstore=store, k=1)
+    for _ in range(2):
+        (found,) = retriever.invoke("0")
+        assert found.metadata["tags"] == ["x"]
+        found.metadata["tags"].append("y")
+    store.docstore.search("r9").metadata["tags"].append("z")
+    assert "tags" not in retriever.invoke("0")[0].metadata
