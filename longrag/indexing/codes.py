@@ -239,7 +239,7 @@ class CodedRuns:
     def _products(self, queries: NDArray[np.int8]) -> NDArray[np.float32]:
         """Return the largest product of each run in units of the queries; (queries, runs)."""
         values, scales = self._codes.values, self._codes.scales
-        largest = np.empty((len(self._begins), len(queries)), np.float32)
+        largest = np.empty((len(queries), len(self._begins)), np.float32)
         packed = numkong.dots_pack(queries)
         longest = max(block.rows.stop - block.rows.start for block in self._blocks)
         products = np.empty((longest, len(queries)), np.float32)
@@ -252,8 +252,8 @@ class CodedRuns:
                 dtype=np.float32,
                 casting="unsafe",
             )
-            block.compare(here, largest)
-        return np.ascontiguousarray(largest.T)
+            block.compare(here, largest.T)
+        return largest
 
     @cached_property
     def _blocks(self) -> list[_Block]:
