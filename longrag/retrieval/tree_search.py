@@ -337,6 +337,8 @@ def collapsed(
         check_integer("top_k", top_k, at_least=1)
     searched = None if levels is None else np.flatnonzero(np.isin(tree.levels, _checked(levels)))
     _check_redundancy(redundancy, compare)
+    if not len(tree):
+        return []
     accept = None if redundancy is None else _Reading(tree, redundancy, compare).add
     rows = islice(_put_off(tree, ranking.best_first(searched), accept), top_k)
     return read_nodes(_as_retrieved(tree, rows), token_budget, count_tokens, shown)
@@ -411,6 +413,8 @@ def traverse(
         check_integer("depth", depth, at_least=1)
     check_token_budget(token_budget)
     layer = _first_layer(tree, start_level)
+    if not len(tree):
+        return []
     taken: dict[int, float] = {}
     layers = 0
     while layer and layers != depth:

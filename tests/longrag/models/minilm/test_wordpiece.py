@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 from longrag.models.minilm import wordpiece
@@ -36,6 +36,7 @@ WORDS = st.sampled_from(
         "e.g.",
     ]
 )
+MARKERS = ("[CLS]", "[MASK]", "[SEP]", "[UNK]", "[PAD]")
 TEXTS = st.lists(WORDS | st.text(CHARACTERS, max_size=8)).map(" ".join)
 
 
@@ -51,6 +52,7 @@ def reference():
 @example(text="a" * 100 + " " + "a" * 101)
 @example(text="ΟΔΟΣ οδος 漢字かな交じり文 한국어 Ångström’s")
 def test_pieces_are_those_of_the_reference(reference, text):
+    assume(not any(marker in text for marker in MARKERS))
     assert pieces(text, len(text) * 2 + 1) == reference(text)
 
 
@@ -61,7 +63,7 @@ def test_a_limit_takes_the_first_pieces(text, limit):
 
 def test_a_marker_in_a_text_is_read_as_its_characters():
     assert pieces("[SEP]", 9) == [1031, *pieces("sep", 9), 1033]
-    assert not {100, 101, 102, 103} & set(pieces("[CLS] [MASK] [SEP] [UNK] [PAD]", 99))
+    assert not {0, 100, 101, 102, 103} & set(pieces(" ".join(MARKERS), 99))
 
 
 def test_half_a_surrogate_pair_is_passed_over():
