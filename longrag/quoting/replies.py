@@ -28,8 +28,8 @@ class ReplyAnswer:
 
     @property
     def free(self) -> str:
-        """The text outside quotes."""
-        return " ".join(part for part in self.parts if isinstance(part, str))
+        """The text outside quotes, of which the marks are left: no line begins behind one."""
+        return "".join(part if isinstance(part, str) else " “” " for part in self.parts)
 
 
 class ReplyReader:

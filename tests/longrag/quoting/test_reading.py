@@ -104,6 +104,13 @@ def test_a_quote_is_shown_as_its_source_writes_it():
     assert found.usage.calls == 1
 
 
+def test_a_sign_behind_a_quote_is_no_mark_of_a_quoted_line():
+    quote = '<quote source="1">Ada Lind was born in Visby</quote>'
+    reading, _, contexts = read(f"{quote}> {quote}", quote)
+    assert "stand in no quote: >" in contexts[1]
+    assert reading.answer == "Ada Lind was born in Visby"
+
+
 def test_a_quote_ends_after_the_markup_that_it_begins():
     text = "Set `lamp` in [the manual](lamp.md), or call `lit`. Read [one][two] first."
     passages = [Passage("m.md", text)]
