@@ -123,7 +123,7 @@ async def test_a_postgres_that_dies_between_two_calls_is_told_and_asked_again(
             return made
 
         own = replace(kind, list_rows=die_first)
-        patched.setitem(store_kinds._KINDS._registered, PGVectorStore, own)
+        patched.setitem(store_kinds._KINDS._found, PGVectorStore, own)
         with pytest.raises(Exception, match=r"(?i)clos|terminat|connect|refused|no such file"):
             await ask()
     with pytest.raises(Exception, match=r"(?i)clos|terminat|connect|refused|no such file"):
