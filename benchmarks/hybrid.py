@@ -74,7 +74,7 @@ class Corpus:
 
 
 def read(folder: Path, limit: int, times: int) -> Corpus:
-    """Read the chunks that have vectors, at most so many of each time."""
+    """Read the first ``limit`` chunks that have vectors, ``times`` times."""
     folder /= "e_wikispeedia"
     cut = list(rows(folder / "subset1500.chunks.jsonl.gz"))[:limit]
     stored = np.load(folder / "subset1500.chunk_vectors.f16.npy")[: len(cut)]

@@ -173,7 +173,8 @@ class CodedQueries(NamedTuple):
         # Eight roundings to float32, of which one is that of the exact product.
         per_error = (norms + left_out) * (1 + 2.0**-20)
         constant = left_out * largest_norm + per_error * (2.0**-20 * largest_norm) + flushed
-        # Twice the standard bound for a sum of so many products, with room for other roundings.
+        # Twice the standard bound for a sum of ``width`` products, which leaves room for the
+        # roundings of what is compared with it.
         rounding = norms * ((width + 8) * 2.0**-23 * largest_norm) + flushed
         errors = (_rounded_up(error) for error in (per_error, constant, rounding))
         return cls(rounded.astype(np.int8), units, *errors)

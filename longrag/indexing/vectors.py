@@ -28,8 +28,8 @@ BLOCK_ROWS = 8192
 CACHED_ROWS = 256
 """Rows that stay in the cache, with what is computed of them, until they are added up."""
 
-# The k-th largest value is sought among the largest of groups of so many, where there are enough
-# groups that two of the k are seldom in one.
+# The k-th largest value is sought among the largest values of groups of _GROUP. There must be
+# _LEAST_GROUPS * k groups, so that two of the k largest are seldom in one group.
 _GROUP = 16
 _LEAST_GROUPS = 8
 

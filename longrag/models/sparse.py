@@ -15,7 +15,7 @@ Integers = NDArray[np.integer[Any]]
 # Values that are gathered at once for a product: what they take stays in a processor's cache.
 _GATHERED = 1024
 
-# Beyond the axes that are asked for, so many directions are followed.
+# The number of directions that are followed in addition to the axes that are asked for.
 _BEYOND = 10
 _ITERATIONS = 5
 _ROUNDING = 1e-12
