@@ -28,7 +28,7 @@ def nearest_neighbours(
 ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
     """Find the k nearest other vectors of each vector by cosine, exactly.
 
-    Takes O(n² width) time and O(n k) memory beyond the vectors: a minute for 100,000 of width 384.
+    Takes O(n² width) time and O(n k) memory beyond the vectors: 6 s for 34,000 of width 384.
     Cosines are rounded to six decimals before they are compared, and equal ones go to the lower
     index. Results do not depend on threads or BLAS.
 

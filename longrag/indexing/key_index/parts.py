@@ -52,7 +52,7 @@ class Settings:
     min_length: int
 
     def __post_init__(self) -> None:
-        # Its ranks are counted bit by bit, a hundred times as slow where nothing compiles them.
+        # Its ranks are counted bit by bit, which is far too slow where nothing compiles it.
         if self.mode == "fm" and not can_compile():
             raise MissingExtraError('A key index of mode "fm"', "fast")
 
