@@ -11,7 +11,7 @@ WORKERS ?= auto
 PARALLEL := -n $(WORKERS) --dist worksteal
 UNIT := tests/longrag tests/llama_index_longrag tests/langchain_longrag tests/conformance
 
-.PHONY: demo demo-riches test minilm quick coverage lint docs pythons bench results scale chaos fmt unit floor frameworks frameworks-floor frameworks-newest frameworks-pre stores upstream agents faults llama-cpp clean
+.PHONY: demo demo-riches test minilm quick coverage lint size docs pythons bench results scale chaos fmt unit floor frameworks frameworks-floor frameworks-newest frameworks-pre stores upstream agents faults llama-cpp clean
 
 # The demo's environment is separate: it installs nothing that only the tests need.
 demo: .venv-demo/.installed
@@ -52,6 +52,10 @@ lint: $(STAMP)
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/deptry .
+
+# What a person has to know, counted, as docs/architecture/size.md; size.toml has the ceilings.
+size: $(STAMP)
+	$(BIN)/python -W ignore -m tests.size
 
 # The documentation site, in site/; a warning is an error.
 docs: $(STAMP)

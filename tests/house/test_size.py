@@ -1,0 +1,60 @@
+"""What a person has to know stays below its ceilings, and a ceiling is raised only with a reason."""
+
+import subprocess
+
+import pytest
+
+from tests import size
+
+NOW = size.measured()
+CEILINGS = size.ceilings()
+
+
+@pytest.mark.parametrize("name", NOW)
+def test_a_figure_is_at_most_its_ceiling(name):
+    assert NOW[name] <= CEILINGS[name]["most"], (
+        "take away, or raise it in size.toml with the reason"
+    )
+
+
+def test_each_ceiling_is_of_a_figure():
+    assert set(CEILINGS) == set(NOW)
+
+
+def raised(before, after):
+    """Return the ceilings that are higher `after` than `before` for the reason that stood there."""
+    return [
+        name
+        for name, limit in after.items()
+        if name in before
+        and limit["most"] > before[name]["most"]
+        and limit["why"] in ("", before[name]["why"])
+    ]
+
+
+def test_a_raise_without_another_reason_is_found():
+    before = {"names": {"most": 2, "why": "two papers"}, "words": {"most": 9, "why": ""}}
+    silent = {"names": {"most": 3, "why": "two papers"}, "words": {"most": 8, "why": ""}}
+    assert raised(before, silent) == ["names"]
+    assert raised(before, {"names": {"most": 3, "why": "a third paper"}}) == []
+    assert raised({}, silent) == []
+
+
+def test_every_commit_that_raised_a_ceiling_gave_its_reason():
+    def git(*command):
+        done = subprocess.run(
+            ["git", *command], cwd=size.ROOT, capture_output=True, text=True, check=False
+        )
+        return done.stdout if done.returncode == 0 else pytest.skip("this is no checkout of git")
+
+    commits = git("log", "--reverse", "--format=%H", "--", size.CEILINGS.name).split()
+    texts = [git("show", f"{commit}:{size.CEILINGS.name}") for commit in commits]
+    states = [size.ceilings(text) for text in (*texts, size.CEILINGS.read_text("utf-8"))]
+    assert [raised(*pair) for pair in zip(states, states[1:], strict=False)] == [[]] * len(commits)
+
+
+def test_the_page_names_each_figure_and_its_ceiling():
+    page = size.PAGE.read_text("utf-8")
+    for name, limit in CEILINGS.items():
+        assert f"| {name} | " in page
+        assert f" | {limit['most']:,} |" in page
