@@ -19,7 +19,6 @@ import numpy as np  # noqa: E402
 
 from longrag.evaluation.datasets import Dataset, read_prepared  # noqa: E402
 from longrag.evaluation.harness import (  # noqa: E402
-    Generator,
     Pipeline,
     Report,
     Result,
@@ -32,8 +31,8 @@ ROOT = Path(__file__).parents[1]
 IMAGES = ROOT / "docs" / "images"
 KEPT = ROOT / ".results"
 MULTI_HOP = ("hotpotqa", "musique", "2wiki")
-STORIES = {"squality": 16, "quality": 16}
-"""How many stories of a set are asked about: a hundred questions, and MiniLM on one core."""
+STORIES = 16
+"""SQuALITY's stories that are asked about."""
 ARTICLES = 12
 """SQuAD's articles that are searched."""
 PASSAGES = 400
@@ -59,12 +58,9 @@ def embed(texts: Sequence[str], role: Any) -> Any:
 
 @dataclass(frozen=True)
 class Bench:
-    """What every table is made with; ``model`` names the language model where there is one."""
+    """What every table is made with; ``smollm2`` is the folder of its weights, or None."""
 
     data: Path
-    llm: Generator | None = None
-    model: str = ""
-    judge: Generator | None = None
     smollm2: Path | None = None
 
     def dataset(self, name: str) -> Dataset:
@@ -91,12 +87,12 @@ class Bench:
                 vectors=folder / "subset1500.chunk_vectors.f16.npy",
                 question_vectors=folder / "wikispeedia.question_vectors.dev.f16.npy",
             )
-        if name in STORIES:
+        if name == "squality":
             stem = str(self.data / "c_longdoc" / name)
             books = read_prepared(
                 f"{stem}.corpus.jsonl.gz", f"{stem}.questions.dev.jsonl.gz", name=name
             )
-            kept = first_documents(books, STORIES[name])
+            kept = first_documents(books, STORIES)
             # A title before each passage would cost tokens, and says nothing in a single story.
             untitled = tuple(replace(one, title="") for one in kept.documents)
             return replace(kept, documents=untitled, each_document=True)
@@ -111,14 +107,9 @@ class Bench:
         name: str,
         pipelines: Sequence[Pipeline | str],
         questions: int | None,
-        *,
-        model: bool = False,
         **given: Any,
     ) -> Report:
-        """Evaluate pipelines on a set, with MiniLM, and keep the results.
-
-        The language model is there with ``model`` alone.
-        """
+        """Evaluate pipelines on a set, with MiniLM, and keep the results."""
         began = time.process_time()
         dataset = self.dataset(name)
         if dataset.given is not None and name in MULTI_HOP:
@@ -129,9 +120,7 @@ class Bench:
             pipelines,
             questions=questions,
             embedders={"minilm": embed},
-            llm=self.llm if model else None,
             folder=KEPT,
-            names={"llm": self.model} if model else {},
             watch=show,
             **given,
         )
@@ -219,9 +208,6 @@ def costs_of(results: Mapping[str, Result]) -> dict[str, dict[str, str]]:
     """Return what results cost to build and to ask, as columns."""
     return {
         "build, CPU s": {label: f"{one.build['cpu']:.1f}" for label, one in results.items()},
-        "texts embedded": {
-            label: f"{one.build['embedded']:,.0f}" for label, one in results.items()
-        },
         "a question, CPU ms": {
             label: f"{1000 * statistics.fmean(row['costs']['cpu'] for row in one.rows):.1f}"
             for label, one in results.items()

@@ -52,16 +52,6 @@ def write(prompt: str) -> str:
     return reply.result()
 
 
-def answer(prompt: str) -> str:
-    """Return a short reply to one user's message, for ``results.py --llm smollm2:answer``."""
-    return _generate([prompt], max_tokens=32)[0]
-
-
-def judge(prompt: str) -> str:
-    """Return a reply long enough for a list of claims, as the judge of ``results.py``."""
-    return _generate([prompt], max_tokens=96)[0]
-
-
 def _answer(batch: list[tuple[str, Future[str]]]) -> None:
     try:
         texts = _generate([prompt for prompt, _ in batch])
@@ -74,7 +64,7 @@ def _answer(batch: list[tuple[str, Future[str]]]) -> None:
 
 
 @torch.inference_mode()
-def _generate(prompts: list[str], *, max_tokens: int = MAX_TOKENS) -> list[str]:
+def _generate(prompts: list[str]) -> list[str]:
     chats = [
         _tokenizer.apply_chat_template(
             [{"role": "user", "content": prompt}], add_generation_prompt=True, tokenize=False
@@ -85,7 +75,7 @@ def _generate(prompts: list[str], *, max_tokens: int = MAX_TOKENS) -> list[str]:
     begun = time.process_time()
     made = _model.generate(
         **given,
-        max_new_tokens=max_tokens,
+        max_new_tokens=MAX_TOKENS,
         do_sample=False,
         pad_token_id=_tokenizer.pad_token_id,
     )
