@@ -5,8 +5,8 @@
 Counted are the names that packages export, the optional parameters of their constructors and
 functions, the constructor with the most parameters, the words of the manual that are written by
 hand, and the files and the frames of our code on the way of a question (``tests/walks.py``). Each
-has a ceiling in ``size.toml``, which ``tests/house/test_size.py`` keeps. Lines, files and lengths of
-functions are shown and have no ceiling: they would be kept by writing denser code.
+has a ceiling in ``size.toml``, which ``tests/house/test_size.py`` keeps. Lines, files and lengths
+of functions are shown and have no ceiling: they would be kept by writing denser code.
 """
 
 from __future__ import annotations
@@ -159,14 +159,16 @@ def page() -> str:
 _PAGE = """\
 # What a person has to know
 
-`make size` writes this page. A test fails above a ceiling of `size.toml`, which a commit raises only with its reason.
+`make size` writes this page.
+A test fails above a ceiling of `size.toml`, which a commit raises only with its reason.
 
 | figure | now | at most |
 |---|---|---|
 {kept}
 
 - *names*: what the packages below export, each spelling once.
-- *settings*: the optional parameters of their constructors and functions, those of a framework's base class left out.
+- *settings*: the optional parameters of their constructors and functions, but for those that a
+  framework's base class has.
 - *widest*: the most parameters of one of them, now {widest}.
 - *words*: of this manual, code and tables included, but for this page.
 - *files*: modules of ours that one question passes, after a first one.
@@ -182,7 +184,8 @@ The code has no ceiling: lengths of functions and lines are shown alone.
 |---|---|---|---|---|---|
 {code}
 
-See [Architecture](index.md) for what is where, [Journal and calls](journal-and-calls.md), and the [glossary](../concepts/glossary.md).
+See [Architecture](index.md) for what is where, [Journal and calls](journal-and-calls.md), and the
+[glossary](../concepts/glossary.md).
 """
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
-"""What a person has to know stays below its ceilings, and a ceiling is raised only with a reason."""
+"""What a person has to know is below its ceilings, and these are raised only with a reason."""
 
+import itertools
 import subprocess
 
 import pytest
@@ -50,7 +51,7 @@ def test_every_commit_that_raised_a_ceiling_gave_its_reason():
     commits = git("log", "--reverse", "--format=%H", "--", size.CEILINGS.name).split()
     texts = [git("show", f"{commit}:{size.CEILINGS.name}") for commit in commits]
     states = [size.ceilings(text) for text in (*texts, size.CEILINGS.read_text("utf-8"))]
-    assert [raised(*pair) for pair in zip(states, states[1:], strict=False)] == [[]] * len(commits)
+    assert [raised(*pair) for pair in itertools.pairwise(states)] == [[]] * len(commits)
 
 
 def test_the_page_names_each_figure_and_its_ceiling():
