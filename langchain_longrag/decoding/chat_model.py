@@ -60,6 +60,18 @@ class ChatRiches(QuotesOnly, RichesComponent, BaseChatModel):
     cancelled call stops before the next call of the model. A cache's key has the corpus, the
     settings and the name of the model: use separate caches for models with the same name.
 
+    Example:
+        With a language model of ``longrag.models``, such as ``TransformersLanguageModel``:
+
+        ```python
+        chat = ChatRiches.from_documents(documents, language_model=language_model)
+        message = chat.invoke("When was the weir built?")
+        assert message.response_metadata["answer"] == "1312"
+        (citation,) = message.content_blocks[0]["annotations"]
+        assert citation["cited_text"] == "It was built in 1312."
+        assert citation["extras"]["doc_id"] == "weir.md"
+        ```
+
     Args:
         decoder: over the index of keys; see also ``from_documents``.
         documents: the corpus, for titles, URLs and cited words; without it citations only have the

@@ -37,6 +37,26 @@ def check_citations(
     ``start`` and ``end`` of each are characters of ``message.text``; Gemini's bytes are converted.
     What has no citation is not looked at. The same arguments give the same result.
 
+    Example:
+        ```python
+        from langchain_core.messages import AIMessage
+
+        cited = {
+            "type": "char_location",
+            "document_index": 1,
+            "document_title": "The weir",
+            "cited_text": "It was built in 1312.",
+        }
+        message = AIMessage(  # as ChatAnthropic gives it
+            [{"type": "text", "text": "It is of 1312.", "citations": [cited]}],
+            response_metadata={"model_provider": "anthropic"},
+        )
+        checked = check_citations(message, documents)
+        ((written, found),) = checked.quotes
+        assert (found.status, found.sources[0].doc_id) == ("verbatim", "weir.md")
+        assert not checked.failed and not checked.skipped
+        ```
+
     Args:
         message: the answer of a model.
         documents: what the model was given, in the same order: ``document_index`` of Anthropic

@@ -72,7 +72,7 @@ def create_quote_chain(
     max_tokens: int | None = None,
     length_function: Callable[[str], int] = count_tokens,
 ) -> Runnable[dict[str, Any], dict[str, Any]]:
-    """Retrieve, and answer with quotes, each looked up in what was retrieved: no quote, no answer.
+    r"""Retrieve, and answer with quotes, each looked up in what was retrieved: no quote, no answer.
 
     Any model will do: it is asked to copy what answers the question into tags, and each quote is
     looked up word for word (``longrag.quoting.check_quote``). What is shown of an accepted quote is
@@ -92,6 +92,19 @@ def create_quote_chain(
 
     ``invoke(inputs, filter={"tenant": "a"})`` narrows what is retrieved for this call, where the
     retriever's own calls take a filter.
+
+    Example:
+        ```python
+        from langchain_core.language_models import FakeListChatModel
+
+        reply = '<quote source="1">it was built in 1312</quote>\nAnswer: in 1312'
+        chain = create_quote_chain(store.as_retriever(), FakeListChatModel(responses=[reply]))
+        found = chain.invoke({"input": "When was the weir built?"})
+        assert found["answer"] == "in 1312"
+        (citation,) = found["message"].content_blocks[0]["annotations"]
+        assert citation["cited_text"] == "It was built in 1312"
+        assert citation["extras"]["status"] == "verbatim"
+        ```
 
     Args:
         retriever: any retriever, also with retries or fallbacks; a runnable that is no retriever is

@@ -40,6 +40,16 @@ class RichesRetriever(RichesComponent, BaseRetriever):
     Deterministic. Async calls decode in a thread; a cancelled call stops before the next call of
     the model.
 
+    Example:
+        With a language model of ``longrag.models``, such as ``TransformersLanguageModel``:
+
+        ```python
+        retriever = RichesRetriever.from_documents(documents, language_model=language_model, k=1)
+        (found,) = retriever.invoke("When was the weir built?")
+        assert found.metadata["quote"] == "It was built in 1312."
+        assert found.metadata["doc_id"] == "weir.md"
+        ```
+
     Args:
         decoder: over the index of keys; see also ``from_documents``.
         documents: the corpus that the keys were made of.

@@ -60,6 +60,16 @@ class LongRAGIndex(ChangingIndex):
     id, so give documents their ``source`` where ``index()`` names them by hashes. Everything is in
     memory; ``save`` and ``load`` keep it. Retrieved units are those of ``MaxPRetriever``.
 
+    Example:
+        ```python
+        index = LongRAGIndex.from_documents(documents, embedding, k=1)
+        (found,) = index.invoke("When was the weir built?")
+        assert found.metadata["doc_ids"] == ["mill.md", "weir.md"]
+        index.delete(["mill.md"])
+        (found,) = index.invoke("When was the weir built?")
+        assert found.metadata["doc_ids"] == ["weir.md"]
+        ```
+
     Args:
         embedding: embeds chunks and queries.
         k: most units to return; also per call, as ``invoke(query, k=2)``. None for as many as the

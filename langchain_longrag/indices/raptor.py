@@ -75,6 +75,15 @@ class RaptorIndex(TreeSearch, ChangingIndex):
     it. Settings of the tree, and the store, cannot be assigned later; those of models, the journal
     and the search can.
 
+    Example:
+        ```python
+        index = RaptorIndex(embedding=embedding, summarizer="extractive")  # or llm=, with a journal
+        index.upsert(documents)
+        (found,) = index.invoke("When was the weir built?", k=1)
+        assert found.metadata["doc_ids"] == ["weir.md"]
+        assert {node.level for node in index.tree.nodes.values()} == {0, 1}
+        ```
+
     Args:
         embedding: embeds leaves, summaries and queries.
         llm: writes the summaries: any chat model or LLM, or a runnable that is one, such as one

@@ -16,10 +16,21 @@ class IndexRecordManager(RecordManager):
     ``langchain_core.indexing.index`` changes the index and the record manager one after the other,
     and skips what the record manager knows. When it is killed in between, or an index was not
     saved, the record manager knows documents that are not in the index. By this one a document is
-    known only when it is in the index as well, so that the next run puts in what is missing::
+    known only when it is in the index as well, so that the next run puts in what is missing.
 
-        records = IndexRecordManager(SQLRecordManager("docs", db_url=url), index)
-        index(documents, records, index, cleanup="full")
+    Example:
+        ```python
+        from langchain_core.indexing import InMemoryRecordManager, index
+        from langchain_longrag import LongRAGIndex
+
+        units = LongRAGIndex(embedding=embedding)
+        records = IndexRecordManager(InMemoryRecordManager("town"), units)  # or SQLRecordManager
+        records.create_schema()
+        first = index(documents, records, units, cleanup="full", key_encoder="sha256")
+        assert first["num_added"] == 3
+        second = index(documents[:2], records, units, cleanup="full", key_encoder="sha256")
+        assert (second["num_skipped"], second["num_deleted"]) == (2, 1)
+        ```
 
     Args:
         manager: keeps the records, for instance a ``SQLRecordManager``.

@@ -37,6 +37,17 @@ class ChunkMetadataTransformer(BaseDocumentTransformer):
     A chunk whose answer cannot be read stays as it was, as do long units. Documents are copied,
     never changed.
 
+    Example:
+        ```python
+        from langchain_core.language_models import FakeListChatModel
+
+        reply = '{"title": "The weir", "keywords": ["1312"], "questions": ["How old is it?"]}'
+        transformer = ChunkMetadataTransformer(FakeListChatModel(responses=[reply]))
+        (described,) = transformer.transform_documents([documents[1]])
+        assert described.metadata["chunk_title"] == "The weir"
+        assert "How old is it?" in described.page_content
+        ```
+
     Args:
         llm: any chat model, LLM or runnable.
         journal: keeps what was written: a path, or a ``Journal`` of your own. Of a run that was

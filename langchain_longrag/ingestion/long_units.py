@@ -33,6 +33,18 @@ class LongUnitTransformer(BaseDocumentTransformer):
     A transformer sees only what it is handed: given a corpus in batches it groups each batch on its
     own, so hand it the whole corpus at once.
 
+    Example:
+        ```python
+        from langchain_core.stores import InMemoryStore
+        from langchain_longrag import MaxPRetriever
+
+        chunks, units = InMemoryVectorStore(embedding), InMemoryStore()
+        transformer = LongUnitTransformer(max_tokens=4096, chunk_size=512)
+        transformer.add_documents(documents, vectorstore=chunks, docstore=units)
+        retriever = MaxPRetriever(vectorstore=chunks, docstore=units, k=1)
+        assert "1312" in retriever.invoke("When was the weir built?")[0].page_content
+        ```
+
     Args:
         max_tokens: the largest size of a unit, in tokens.
         chunk_size: the largest size of a chunk, in tokens.

@@ -31,6 +31,13 @@ class SentenceWindowTransformer(BaseDocumentTransformer):
     from there; of those whose place is not known, as by a splitter's -1, ``start_index`` is -1. Ids
     are hashes of document id, offset and text. ``documents`` are not changed.
 
+    Example:
+        ```python
+        sentences = SentenceWindowTransformer(window_size=1).transform_documents(documents)
+        assert sentences[-1].page_content == "It strikes at noon."
+        assert sentences[-1].metadata["window"] == "The church has a clock. It strikes at noon."
+        ```
+
     Args:
         window_size: how many sentences before and after, at least 0.
         split_sentences: gives the spans of a text's sentences.
@@ -112,6 +119,14 @@ class MetadataReplacement(CheckedModel, BaseDocumentCompressor):
     Texts of one document that overlap, as the windows of neighbours do, are read once: they are
     joined at the place of the first, whose id and metadata the result has. Put it before what
     reorders.
+
+    Example:
+        ```python
+        window = "The church has a clock. It strikes at noon."
+        sentence = Document("It strikes at noon.", metadata={"window": window})
+        (read,) = MetadataReplacement(key="window").compress_documents([sentence], "")
+        assert read.page_content == window
+        ```
 
     Args:
         key: the metadata key of the text to read.

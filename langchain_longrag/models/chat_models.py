@@ -33,6 +33,15 @@ class ExtractiveChatModel(QuotesOnly, BaseChatModel):
     and arguments of a call that other models take, such as ``temperature``, are passed over. Short
     words without documents, such as a greeting, are answered with what the model does.
 
+    Example:
+        ```python
+        from langchain_longrag import create_two_turn_reader
+
+        reader = create_two_turn_reader(ExtractiveChatModel())
+        given = {"context": documents, "input": "When was the weir built?"}
+        assert reader.invoke(given) == "1312"
+        ```
+
     Raises:
         UnsupportedError: by ``bind_tools`` and ``with_structured_output``, since it only quotes.
     """

@@ -13,7 +13,13 @@ from longrag.models.minilm.embedder import MiniLmEmbedder
 class LocalEmbeddings(Embeddings):
     """Embed with any ``longrag.models`` embedder, such as ``LsaEmbedder`` or ``MiniLmEmbedder``.
 
-    Example: ``LocalEmbeddings(LsaEmbedder(texts))``.
+    Example:
+        ```python
+        embeddings = LocalEmbeddings(LsaEmbedder([one.page_content for one in documents]))
+        store = InMemoryVectorStore.from_documents(documents, embeddings)
+        (found,) = store.similarity_search("weir river", k=1)
+        assert found.id == "weir.md"
+        ```
     """
 
     def __init__(self, embedder: Embedder) -> None:

@@ -135,6 +135,15 @@ def best_performance(
     ``invoke(inputs, filter={"tenant": "a"})`` narrows what is searched for this call, where the
     retriever's own calls take a filter; the model is neither told of it nor can change it.
 
+    Example:
+        ```python
+        chain = best_performance(store, llm, reranker=None, transform=None)
+        result = chain.invoke({"input": "When was the weir built?"})
+        assert "1312" in result["answer"]
+        assert result["needs_retrieval"]
+        assert result["trace"][-1]["name"] == "generation"
+        ```
+
     Args:
         retriever: any retriever or vector store. It is asked for as many results as the next module
             wants, where it takes ``k``. A ``HybridRetriever`` brings its own keywords.
@@ -165,6 +174,13 @@ def balanced_efficiency(
     As ``best_performance``, but the question is searched with as it is, so that the answer is the
     only call of a language model. The paper reranks by TILDEv2:
     ``reranker=TildeRerank.from_documents(documents, model=TildeModel.load(...))``.
+
+    Example:
+        ```python
+        chain = balanced_efficiency(store, llm, reranker=None)
+        result = chain.invoke({"input": "When was the weir built?"})
+        assert "1312" in result["answer"]
+        ```
 
     Args:
         retriever: as in ``best_performance``, as is ``llm``.

@@ -65,6 +65,16 @@ class CompressDocuments(CheckedModel, BaseDocumentCompressor):
     Documents are copied, never changed; their ids, scores and sources stay. One of which nothing is
     kept is left out, and one without text passes through.
 
+    Example:
+        ```python
+        compress = CompressDocuments(method="extractive", embedding=embedding, token_budget=8)
+        (found,) = compress.compress_documents(documents, "When does it strike, at noon?")
+        assert found.page_content == "It strikes at noon."
+        (piece,) = found.metadata["pieces"]
+        text = documents[2].page_content
+        assert text[piece["start"] : piece["end"]] == "It strikes at noon."
+        ```
+
     Args:
         method: "extractive", "abstractive" or "selective_context".
         embedding: extractive: embeds question and sentences.

@@ -21,6 +21,14 @@ class DeduplicateDocuments(CheckedModel, BaseDocumentCompressor):
     it. It serves questions that go over the whole of one long text; where a question needs several
     passages that say nearly the same, it loses some of them.
 
+    Example:
+        ```python
+        texts = ("The mill grinds rye.", "Rye the mill grinds.", "A clock strikes.")
+        deduplicate = DeduplicateDocuments(redundancy=0.4, top_n=2)
+        kept = deduplicate.compress_documents([Document(text) for text in texts], "What is there?")
+        assert [one.page_content for one in kept] == ["The mill grinds rye.", "A clock strikes."]
+        ```
+
     Args:
         redundancy: The largest share of words, from 0 to 1, that may have been read.
         top_n: The documents to return; None is all.

@@ -40,6 +40,19 @@ class ScorerRerank(RerankSettings, CheckedModel, BaseDocumentCompressor):
     A document of more than ``chunk_size`` tokens, such as a long unit, is cut into chunks and has
     the score of its best one. The title is put before each chunk: in a unit, that of the member.
 
+    Example:
+        ```python
+        def shared_words(query, texts):
+            words = set(query.lower().split())
+            return [float(len(words & set(text.lower().split()))) for text in texts]
+
+
+        rerank = ScorerRerank(scorer=shared_words, top_n=1)
+        (found,) = rerank.compress_documents(documents, "the clock of the church")
+        assert found.id == "church.md"
+        assert found.metadata["score"] >= 2.0
+        ```
+
     Args:
         scorer: a callable from a query and texts to one number for each, or a ``BaseCrossEncoder``
             of LangChain's.
@@ -122,6 +135,20 @@ class MonoT5Rerank(ScorerRerank):
     ``longrag.models.MonoT5Scorer`` that is there already. Scores are log probabilities, at most 0.
     Settings are those of ``ScorerRerank``. Needs the extra ``rerank``.
 
+    Example:
+        A function takes the place of the checkpoint that ``load`` reads:
+
+        ```python
+        def shared_words(query, texts):
+            words = set(query.lower().split())
+            return [float(len(words & set(text.lower().split()))) for text in texts]
+
+
+        rerank = MonoT5Rerank(scorer=shared_words, top_n=2)
+        found = rerank.compress_documents(documents, "the clock of the church")
+        assert found[0].id == "church.md" and len(found) == 2
+        ```
+
     Source: Best Practices §3.5; Nogueira et al. 2020.
     """
 
@@ -155,6 +182,15 @@ class TildeRerank(ScorerRerank):
     then takes no model. A document is known by its id, or else by its text; one that was not
     weighed cannot be scored, and what happens then is up to ``on_error``. ``from_index`` takes an
     index that was saved. Settings are those of ``ScorerRerank`` and:
+
+    Example:
+        With ``model = TildeModel.load(folder)`` of ``longrag.models``:
+
+        ```python
+        rerank = TildeRerank.from_documents(documents, model=model, top_n=1)
+        (found,) = rerank.compress_documents(documents, "church clock")
+        assert found.id == "church.md"
+        ```
 
     Args:
         unit_key: the metadata key by which chunks name their unit, as that of a ``MaxPRetriever``.
@@ -227,6 +263,13 @@ class RepackDocuments(CheckedModel, BaseDocumentCompressor):
     first and the second best last. Nothing is dropped and no score changes, so it goes after what
     ranks. A reader that leaves out what is last where its window is too small, as
     ``create_two_turn_reader`` does, needs a window that holds all of it.
+
+    Example:
+        ```python
+        best_first = [Document(text) for text in ("best", "second", "third", "fourth")]
+        read = RepackDocuments(order="reverse").compress_documents(best_first, "")
+        assert [one.page_content for one in read] == ["fourth", "third", "second", "best"]
+        ```
 
     Args:
         order: "forward", "reverse" or "sides", as the list is read.

@@ -55,6 +55,16 @@ class EvidenceRetriever(CheckedModel, BaseRetriever):
 
     Each document is a passage with its title; its metadata is that of ``MaxPRetriever``.
 
+    Example:
+        ```python
+        from langchain_longrag import LongRAGIndex
+
+        index = LongRAGIndex.from_documents(documents, embedding)
+        retriever = EvidenceRetriever(index=index, token_budget=40)
+        found = retriever.invoke("Where does the mill stand?")
+        assert [one.metadata["doc_ids"] for one in found][:2] == [["mill.md"], ["weir.md"]]
+        ```
+
     Args:
         index: the documents and vectors, whose later changes the retriever follows.
         k: most passages to return, None for as many as the budget holds; also per call, as

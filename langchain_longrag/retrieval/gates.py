@@ -43,6 +43,17 @@ def create_query_gate(
     ``input_key``, and streams what the branch that is taken streams. The decision is a separate
     step in traces, named ``needs_retrieval``.
 
+    Example:
+        ```python
+        from langchain_core.runnables import RunnableLambda
+
+        with_retrieval = RunnableLambda(lambda question: "looked up")
+        alone = RunnableLambda(lambda question: "answered alone")
+        gate = create_query_gate(with_retrieval, alone)
+        assert gate.invoke("When was the weir of Oberau built?") == "looked up"
+        assert gate.invoke("Translate into French: The weir is old.") == "answered alone"
+        ```
+
     Args:
         with_retrieval: any runnable, such as ``create_longrag_chain(...)`` or a retriever.
         without_retrieval: any runnable; see ``answer_alone``. A model, also one with retries or
@@ -75,6 +86,16 @@ def answer_alone(
 
     Takes a mapping with the question and adds ``context``, which is empty, and ``answer``, which
     streams.
+
+    Example:
+        ```python
+        from langchain_core.language_models import FakeListChatModel
+
+        chain = answer_alone(FakeListChatModel(responses=["Le barrage est vieux."]))
+        answered = chain.invoke({"input": "Translate: The weir is old."})
+        assert answered["answer"] == "Le barrage est vieux."
+        assert answered["context"] == []
+        ```
 
     Args:
         llm: any chat model, LLM or runnable; it is given the question and nothing else.

@@ -49,6 +49,14 @@ class HybridRetriever(CheckedModel, BaseRetriever):
     scores are in no order. Scores that rise from result to result are taken for distances.
     Give a store as ``vectorstore`` or by its plain ``as_retriever()``: its scores count.
 
+    Example:
+        ```python
+        retriever = HybridRetriever(vectorstore=store, k=2, alpha=0.3)
+        found = retriever.invoke("church clock")
+        assert found[0].id == "church.md"
+        assert found[0].metadata["score"] <= 1.3
+        ```
+
     Args:
         retriever: any retriever. It is asked for ``candidates`` results where it takes ``k``; one
             with a token budget ranks those that fit.

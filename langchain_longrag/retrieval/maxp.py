@@ -85,6 +85,14 @@ class MaxPRetriever(CheckedModel, BaseRetriever):
     may hold more), besides the unit's own metadata or else what its chunks agree on. The score of a
     store is the store's own: some give distances, whose order is the other way round.
 
+    Example:
+        ```python
+        retriever = MaxPRetriever(documents=documents, embedding=embedding, k=1)
+        (found,) = retriever.invoke("When was the weir built?")
+        assert found.metadata["doc_ids"] == ["mill.md", "weir.md"]
+        assert len(retriever.invoke("When was the weir built?", k=2)) == 2
+        ```
+
     Args:
         documents: what to embed; needs ``embedding``.
         vectorstore: a store of chunks that name their unit under ``unit_key``.

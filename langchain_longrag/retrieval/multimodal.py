@@ -50,6 +50,35 @@ class MediaFinder(Runnable[Any, Document]):
     Images are compared by their vectors, exactly; of equally similar ones the first added wins.
     Add documents with ``from_documents`` or ``add_documents``.
 
+    Example:
+        ```python
+        from langchain_core.embeddings import Embeddings
+
+
+        class ColourEmbeddings(Embeddings):  # in place of OpenCLIPEmbeddings
+            def embed_query(self, text):
+                return [float("red" in text), float("green" in text), 0.1]
+
+            def embed_documents(self, texts):
+                return [self.embed_query(text) for text in texts]
+
+            def embed_image(self, uris):
+                return [self.embed_query(uri) for uri in uris]
+
+
+        flag = Document("A flag.", id="flag", metadata={"image": "https://a.org/red.png"})
+        finder = MediaFinder.from_documents(
+            [flag],
+            ColourEmbeddings(),
+            image_threshold=0.9,
+            caption_threshold=0.9,
+            image_generator=lambda text: "https://a.org/drawn.png",
+        )
+        assert finder.invoke("something red").id == "flag"
+        drawn = finder.invoke("something blue").metadata
+        assert (drawn["image"], drawn["generated"]) == ("https://a.org/drawn.png", True)
+        ```
+
     Args:
         embedding: has ``embed_query`` and ``embed_image(uris)``, as ``OpenCLIPEmbeddings`` has, and
             possibly the same with an ``a`` before their names. Bytes are given to it as files.

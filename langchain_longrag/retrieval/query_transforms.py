@@ -50,6 +50,18 @@ class QueryTransformRetriever(CheckedModel, BaseRetriever):
     "decompose" it is 1 / best rank. Within a ``HybridRetriever`` the keywords
     still search with the query as it was asked.
 
+    Example:
+        ```python
+        from langchain_core.language_models import FakeListChatModel
+
+        model = FakeListChatModel(responses=["The church has a clock that strikes."])
+        retriever = QueryTransformRetriever(
+            vectorstore=store, llm=model, query_transform="hyde", k=1
+        )
+        (found,) = retriever.invoke("What rings at twelve?")
+        assert found.id == "church.md"
+        ```
+
     Args:
         retriever: any retriever. It is asked for ``k`` results where it takes ``k``.
         vectorstore: a vector store, in place of a retriever.

@@ -41,6 +41,18 @@ class RaptorRetriever(TreeSearch):
     A leaf also has its own ``doc_id``, ``start_index`` and ``end_index``. A row of a store knows
     neither ``children`` nor ``leaves``, and its ``score`` is the store's own.
 
+    Example:
+        ```python
+        from langchain_longrag import RaptorIndex
+
+        index = RaptorIndex(embedding=embedding, summarizer="extractive")
+        index.upsert(documents)
+        retriever = RaptorRetriever(index=index, mode="collapsed", token_budget=60)
+        assert retriever.invoke("What strikes at noon?")[0].metadata["doc_ids"] == ["church.md"]
+        walk = RaptorRetriever(index=index, mode="traversal", k=1)
+        assert [one.metadata["level"] for one in walk.invoke("What strikes at noon?")] == [1, 0]
+        ```
+
     Args:
         index: a ``RaptorIndex``: the tree and its embedding model.
         vectorstore: a store of a tree's nodes.

@@ -38,6 +38,18 @@ def create_longrag_tool(
     keep ``score`` and ``exact``, which is False where the retriever does not say it, and
     are no longer ``complete``.
 
+    Example:
+        ```python
+        from langchain_longrag import LongRAGIndex
+
+        index = LongRAGIndex.from_documents(documents, embedding)
+        tool = create_longrag_tool(index, "town", "Searches the town's pages.", token_budget=60)
+        call = {"name": "town", "args": {"query": "When was the weir built?"}, "id": "1"}
+        message = tool.invoke({**call, "type": "tool_call"})
+        assert "1312" in message.content
+        assert message.artifact[0].metadata["doc_ids"] == ["mill.md", "weir.md"]
+        ```
+
     Args:
         retriever: any retriever, or another runnable from a question to documents; those of this
             package tell the order of their passages.

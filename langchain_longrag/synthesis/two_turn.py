@@ -96,6 +96,13 @@ def create_two_turn_reader(
     and streams the short answer. ``create_longrag_chain`` retrieves as well and also gives the
     long answer.
 
+    Example:
+        ```python
+        reader = create_two_turn_reader(llm)
+        given = {"context": documents, "input": "When was the weir built?"}
+        assert reader.invoke(given) == "1312"
+        ```
+
     Args:
         llm: any chat model or LLM, or a runnable that is one.
         settings: see ``ReaderSettings``.
@@ -133,6 +140,16 @@ def create_longrag_chain(
     arguments, such as ``k``, reach the retriever as well: also one within a sequence, a branch,
     fallbacks, retries or a retriever around others. One that does not take an argument is refused;
     the model is neither told of them nor can change them.
+
+    Example:
+        ```python
+        from langchain_longrag import LongRAGIndex
+
+        index = LongRAGIndex.from_documents(documents, embedding, k=2)
+        result = create_longrag_chain(index, llm).invoke({"input": "When was the weir built?"})
+        assert result["answer"] == "1312"
+        assert list(result) == ["input", "context", "reading", "long_answer", "answer"]
+        ```
 
     Args:
         retriever: ``MaxPRetriever`` or any other, also with retries or fallbacks; a runnable that

@@ -10,8 +10,6 @@ import pytest
 from sybil import Sybil
 from sybil.parsers.markdown import PythonCodeBlockParser
 
-import langchain_longrag
-
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 PAGES = [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]
@@ -60,26 +58,9 @@ def test_the_pages_on_use_hold_blocks_to_run():
         name: len(list(sybil.parse(page).examples()))
         for name, page in zip(names, PAGES, strict=True)
     }
-    manuals = ("README.md", "docs/index.md", "docs/how-to/", "docs/concepts/", "docs/langchain/")
+    manuals = ("README.md", "docs/index.md", "docs/how-to/", "docs/concepts/")
     missing = [name for name, count in blocks.items() if count == 0 and name.startswith(manuals)]
     assert missing == ["docs/concepts/glossary.md"]
-
-
-LANGCHAIN = sorted((DOCS / "langchain").glob("*.md"))
-FORM = ["Overview", "Setup", "Instantiation", "Usage", "Use within a chain", "API reference"]
-
-
-@pytest.mark.parametrize("page", LANGCHAIN, ids=[page.stem for page in LANGCHAIN])
-def test_a_page_of_a_langchain_component_has_the_form_of_its_integration_pages(page):
-    assert _HEADING.findall(prose(page))[1:] == FORM
-
-
-def test_every_component_of_langchain_is_used_on_a_page():
-    told = "\n".join(page.read_text("utf-8") for page in LANGCHAIN)
-    described = {name for name in langchain_longrag.__all__ if re.search(rf"\b{name}\b", told)}
-    # What describes a vector store is no component.
-    kinds = {"StoreKind", "register_store"}
-    assert set(langchain_longrag.__all__) - described == kinds
 
 
 @pytest.mark.parametrize("page", PAGES, ids=names)
