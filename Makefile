@@ -1,8 +1,8 @@
 PYTHON ?= python3
 VENV := .venv
-BIN := $(VENV)/bin
+BIN := $(VENV)/$(if $(filter Windows_NT,$(OS)),Scripts,bin)
 # The groups of pyproject.toml that the virtual environment gets.
-GROUPS := test lint docs bench serving tracing
+GROUPS := test lint docs bench serving tracing release
 # Files whose change makes the virtual environment stale.
 STAMP := $(VENV)/.installed
 
@@ -11,7 +11,7 @@ WORKERS ?= auto
 PARALLEL := -n $(WORKERS) --dist worksteal
 UNIT := tests/longrag tests/llama_index_longrag tests/langchain_longrag tests/conformance
 
-.PHONY: demo demo-riches test minilm quick coverage lint size docs pythons bench results scale chaos fmt unit floor frameworks frameworks-floor frameworks-newest frameworks-pre stores upstream agents faults llama-cpp clean
+.PHONY: demo demo-riches test minilm quick coverage lint workflows release-check size docs pythons bench results scale chaos fmt unit floor frameworks frameworks-floor frameworks-newest frameworks-pre stores upstream agents faults llama-cpp clean
 
 # The demo's environment is separate: it installs nothing that only the tests need.
 demo: .venv-demo/.installed
@@ -52,6 +52,29 @@ lint: $(STAMP)
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/deptry .
+
+# The files of .github, against the published schemas.
+workflows: $(STAMP)
+	$(BIN)/check-jsonschema --builtin-schema vendor.github-workflows $(wildcard .github/workflows/*.yml)
+	$(BIN)/check-jsonschema --builtin-schema vendor.github-issue-forms $(filter-out %/config.yml,$(wildcard .github/ISSUE_TEMPLATE/*.yml))
+	$(BIN)/check-jsonschema --builtin-schema vendor.github-issue-config .github/ISSUE_TEMPLATE/config.yml
+	$(BIN)/check-jsonschema --builtin-schema vendor.dependabot .github/dependabot.yml
+
+# The wheel and the sdist as users get them: built, checked, installed into fresh environments, and
+# the README, the manual, the examples and the demo run where the sources are not at hand.
+release-check: $(STAMP)
+	rm -rf dist .venv-release .venv-sdist
+	$(BIN)/python -m build
+	$(BIN)/python -m twine check --strict dist/*
+	$(PYTHON) -m venv .venv-sdist
+	.venv-sdist/bin/python -m pip install -q dist/*.tar.gz
+	cd docs && ../.venv-sdist/bin/longrag doctor
+	$(PYTHON) -m venv .venv-release
+	.venv-release/bin/python -m pip install -q --upgrade "pip>=25.1"
+	.venv-release/bin/python -m pip install -q -c constraints.txt dist/*.whl --group test
+	rm -rf build/release && mkdir -p build/release
+	cp -r *.md pyproject.toml Makefile docs examples tests build/release
+	cd build/release && OMP_NUM_THREADS=1 ../../.venv-release/bin/python -m pytest -q $(PARALLEL) tests/house/test_docs.py
 
 # What a person has to know, counted, as docs/architecture/size.md; size.toml has the ceilings.
 size: $(STAMP)
@@ -161,7 +184,7 @@ frameworks-newest frameworks-pre:
 	OMP_NUM_THREADS=1 .venv-$@/bin/python -m pytest -q $(PARALLEL) $(ADAPTERS)
 
 clean:
-	rm -rf .coverage htmlcov .minilm .results .riches site .venv .venv-demo .venv-floor .venv-stores .venv-agents .venv-frameworks-* .venv-llama-cpp .venv-3.* .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
+	rm -rf .coverage htmlcov .minilm .results .riches site .venv .venv-demo .venv-floor .venv-stores .venv-agents .venv-frameworks-* .venv-llama-cpp .venv-release .venv-sdist build dist .venv-3.* .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
 
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)

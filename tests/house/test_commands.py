@@ -21,9 +21,28 @@ def test_the_hooks_of_a_commit_are_the_linters_of_make_lint():
     assert sorted(entries) == sorted(linters)
 
 
+def test_the_workflows_run_what_ci_runs_on_each_python_of_the_package():
+    folder = ROOT / ".github" / "workflows"
+    jobs = yaml.safe_load((folder / "ci.yml").read_text("utf-8"))["jobs"]
+    text = (folder / "ci.yml").read_text("utf-8")
+    here = set(" ".join(re.findall(r"make ([a-z -]+)$", text, re.M)).split())
+    here |= set(jobs["whole"]["strategy"]["matrix"]["target"])
+    script = (ROOT / ".ci" / "run").read_text("utf-8")
+    assert set(" ".join(re.findall(r"^make ([a-z -]+)$", script, re.M)).split()) <= here
+    classifiers = (ROOT / "pyproject.toml").read_text("utf-8")
+    assert jobs["unit"]["strategy"]["matrix"]["python"] == re.findall(
+        r"Python :: (3\.\d+)", classifiers
+    )
+    for workflow in folder.glob("*.yml"):
+        for targets in re.findall(r"run: make ([a-z -]+?)(?: [A-Z]+=.*)?$",
+                                  workflow.read_text("utf-8"), re.M):  # fmt: skip
+            for target in targets.split():
+                assert recipe(target)
+
+
 def test_ci_runs_the_targets_that_are_described():
     script = (ROOT / ".ci" / "run").read_text("utf-8")
-    targets = re.findall(r"^make (\S+)", script, re.M)
+    targets = " ".join(re.findall(r"^make ([a-z -]+)$", script, re.M)).split()
     assert {"lint", "test", "demo", "floor"} <= set(targets)
     for target in targets:
         assert re.search(rf"^{re.escape(target)}:", (ROOT / "Makefile").read_text("utf-8"), re.M)
