@@ -44,7 +44,8 @@ from longrag_retrieval import (
 )
 from public_data import add_data_option
 
-from longrag.calls import Flow, Generate, Request, ask, run_all
+from longrag.calls import Flow, Generate, Request, ask
+from longrag.calls.driving import run_all
 from longrag.evaluation.metrics import (
     contains_exact_match,
     exact_match,

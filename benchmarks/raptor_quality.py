@@ -53,7 +53,8 @@ from numpy.typing import NDArray  # noqa: E402
 from public_data import add_data_option, rows  # noqa: E402
 from rival_clusterers import RIVALS  # noqa: E402
 
-from longrag.calls import Embed, Flow, Generate, Request, ask, run, run_all  # noqa: E402
+from longrag.calls import Embed, Flow, Generate, Request, ask, run  # noqa: E402
+from longrag.calls.driving import run_all  # noqa: E402
 from longrag.errors import MissingExtraError  # noqa: E402
 from longrag.evaluation.metrics import (  # noqa: E402
     Estimate,

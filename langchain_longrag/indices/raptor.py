@@ -27,7 +27,8 @@ from langchain_longrag.retrieval.raptor import RaptorRetriever
 from langchain_longrag.retrieval.tree_search import TreeSearch
 from longrag import explorer
 from longrag import types as core
-from longrag.calls import CallLimit, Flow, arun, run
+from longrag.calls import Flow, arun, run
+from longrag.calls.limit import CallLimit
 from longrag.calls.retries import check_retry, choose_rate_limit, choose_retry
 from longrag.calls.settings import RateLimit, RetryLike
 from longrag.errors import InvalidParameterError, check_arguments

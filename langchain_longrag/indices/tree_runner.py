@@ -15,7 +15,8 @@ from langchain_longrag.bridge.traces import LayerRuns
 from langchain_longrag.indices.summarizing import TreeAnswers
 from langchain_longrag.models.call_settings import limit_tokens, own_limiter, own_retry
 from langchain_longrag.models.identity import embedder_identity, llm_identity
-from longrag.calls import CallLimit, Embed, Flow, Generate
+from longrag.calls import Embed, Flow, Generate
+from longrag.calls.limit import CallLimit
 from longrag.calls.request_driver import RequestDriver
 from longrag.calls.retries import CallGuard, choose_rate_limit, choose_retry
 from longrag.calls.settings import RateLimit, RetryLike

@@ -17,7 +17,8 @@ from langchain_longrag.bridge.answering import ModelAnswers, to_prompt
 from langchain_longrag.bridge.documents import DESCRIBED, is_unit, to_chunk
 from langchain_longrag.bridge.passages import identity
 from langchain_longrag.models.identity import llm_identity
-from longrag.calls import CallLimit, Flow
+from longrag.calls import Flow
+from longrag.calls.limit import CallLimit
 from longrag.calls.request_driver import RequestDriver
 from longrag.errors import check_arguments
 from longrag.indices.journals import aopen_journal, check_journal, open_journal

@@ -22,7 +22,8 @@ from langchain_longrag.bridge.traces import StepRuns
 from langchain_longrag.recipes.keyword_passages import KeywordPassages
 from langchain_longrag.retrieval.base_retrievers import Rows, WrappedRetriever
 from langchain_longrag.retrieval.hybrid import HybridRetriever, find_result_id
-from longrag.calls import Announce, Flow, Search, arun, ask, run
+from longrag.calls import Flow, Search, arun, ask, run
+from longrag.calls.requests import Announce
 from longrag.errors import StoreError
 from longrag.indices.keyword_sources import Keywords
 from longrag.recipes import (

@@ -40,7 +40,8 @@ from langchain_longrag.bridge.stores import StoreKind, StoreQuery, UnitFilter
 from langchain_longrag.bridge.traces import RunType
 from langchain_longrag.ingestion.long_units import LongUnitTransformer
 from langchain_longrag.retrieval.keyword_sources import GivenUnits
-from longrag.calls import Answerer, Embed, Fetch, Flow, HasOther, Search, arun, run
+from longrag.calls import Embed, Fetch, Flow, Search, arun, run
+from longrag.calls.requests import Answerer, HasOther
 from longrag.errors import InvalidParameterError
 from longrag.indices.corpus_state import CorpusView
 from longrag.indices.keyword_sources import KeywordSource, UnitSource, refuse_texts

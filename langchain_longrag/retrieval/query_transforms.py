@@ -24,7 +24,8 @@ from langchain_longrag.bridge.documents import with_score
 from langchain_longrag.bridge.passages import identity
 from langchain_longrag.bridge.settings import CheckedModel
 from langchain_longrag.retrieval.base_retrievers import WrappedRetriever
-from longrag.calls import Flow, Search, arun, ask, run, together
+from longrag.calls import Flow, Search, arun, ask, run
+from longrag.calls.flows import together
 from longrag.errors import InvalidParameterError
 from longrag.ingestion.chunking import check_size
 from longrag.prompts import DECOMPOSE_QUERY, HYDE, REWRITE_QUERY

@@ -16,8 +16,10 @@ from llama_index_longrag.indices.raptor_settings import TreeSettings
 from llama_index_longrag.indices.summarizing import SummaryWriter
 from llama_index_longrag.models.call_settings import limit_tokens, own_limiter, own_retry
 from llama_index_longrag.models.identity import embed_identity, llm_identity
-from longrag.calls import Answerer, CallLimit, Embed, Flow, Generate
+from longrag.calls import Embed, Flow, Generate
+from longrag.calls.limit import CallLimit
 from longrag.calls.request_driver import RequestDriver
+from longrag.calls.requests import Answerer
 from longrag.calls.retries import CallGuard, check_retry, choose_rate_limit, choose_retry
 from longrag.calls.settings import RateLimit, RetryLike
 from longrag.errors import InvalidParameterError

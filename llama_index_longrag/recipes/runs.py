@@ -43,8 +43,9 @@ from llama_index_longrag.bridge.traces import StepSpans
 from llama_index_longrag.retrieval.gates import GateByModel, add_notes
 from llama_index_longrag.retrieval.hybrid import CANDIDATES, HybridRetriever, with_top_k
 from llama_index_longrag.synthesis.streams import AnswerTokens, AsyncAnswerTokens
-from longrag.calls import Announce, Flow, Request, Search, arun, ask, run
+from longrag.calls import Flow, Request, Search, arun, ask, run
 from longrag.calls.flows import async_method
+from longrag.calls.requests import Announce
 from longrag.recipes.passages import Passage
 from longrag.recipes.runs import GenerateBy, PendingAnswer, RefineBy, refine_by
 from longrag.recipes.trace import ModuleBegan, ModuleEnded, Observed

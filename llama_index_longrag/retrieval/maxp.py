@@ -51,7 +51,8 @@ from llama_index_longrag.bridge.stores import (
 )
 from llama_index_longrag.bridge.traces import open_span
 from llama_index_longrag.retrieval.keyword_sources import StoredUnitSource
-from longrag.calls import Answerer, Embed, Fetch, Flow, Search, arun, ask, run
+from longrag.calls import Embed, Fetch, Flow, Search, arun, ask, run
+from longrag.calls.requests import Answerer
 from longrag.errors import EmbeddingError, InvalidParameterError
 from longrag.indexing.vectors import check_vectors
 from longrag.indices.corpus import CorpusIndex

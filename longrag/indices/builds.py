@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from threading import Lock
 from typing import Any, Final, Protocol
 
-from longrag.calls import Announce, Answerer, Embed, Generate, Request
+from longrag.calls import Embed, Generate, Request
 from longrag.calls.flows import async_method, in_thread
+from longrag.calls.requests import Announce, Answerer
 from longrag.calls.retries import CallGuard
 from longrag.calls.settings import RateLimit, Retry
 from longrag.errors import NoJournalWarning

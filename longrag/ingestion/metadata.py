@@ -11,7 +11,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from longrag.calls import Flow, Generate, ask, together
+from longrag.calls import Flow, Generate, ask
+from longrag.calls.flows import together
 from longrag.errors import GenerationError, InvalidParameterError
 from longrag.ingestion.chunking import check_size
 from longrag.ingestion.key_extraction import one_line

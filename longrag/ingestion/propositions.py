@@ -11,7 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from longrag.calls import Flow, Generate, ask, together
+from longrag.calls import Flow, Generate, ask
+from longrag.calls.flows import together
 from longrag.errors import GenerationError
 from longrag.ingestion.key_extraction import Paragraph, one_line, paragraphs, sentences_of
 from longrag.ingestion.sentences import SentenceSplitter, split_sentences

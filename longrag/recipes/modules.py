@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Protocol, TypeAlias, cast
 
-from longrag.calls import Fetch, Flow, Generate, Request, Search, ask, together
+from longrag.calls import Fetch, Flow, Generate, Request, Search, ask
+from longrag.calls.flows import together
 from longrag.errors import RerankError, StoreError
 from longrag.indexing.keywords import KeywordIndex, UnitKeywords
 from longrag.indexing.keywords import Tokenizer as WordTokenizer

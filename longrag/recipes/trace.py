@@ -14,7 +14,8 @@ from typing import Any, Final, TypeVar, cast
 
 import numpy as np
 
-from longrag.calls import Embed, Flow, Generate, Outcome, Request
+from longrag.calls import Embed, Flow, Generate, Request
+from longrag.calls.requests import Outcome
 from longrag.recipes.passages import Passage
 from longrag.retrieval.queries import QueryTexts
 from longrag.retrieval.query_classifier import Decision

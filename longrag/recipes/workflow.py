@@ -9,7 +9,8 @@ from time import perf_counter
 from types import MappingProxyType
 from typing import Final, TypeAlias, TypeVar
 
-from longrag.calls import Flow, Generate, announce, ask
+from longrag.calls import Flow, Generate, ask
+from longrag.calls.flows import announce
 from longrag.errors import (
     GenerationError,
     IndexFormatError,

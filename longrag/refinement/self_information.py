@@ -13,7 +13,8 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from longrag.calls import Compute, Flow, Request, ask, run
+from longrag.calls import Flow, Request, ask, run
+from longrag.calls.requests import Compute
 from longrag.errors import GenerationError, InvalidParameterError
 from longrag.ingestion.sentences import SentenceSplitter, split_sentences
 from longrag.models.hosted import check_language_model

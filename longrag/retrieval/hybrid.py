@@ -10,7 +10,8 @@ from typing import Final, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike
 
-from longrag.calls import Flow, Search, ask, together
+from longrag.calls import Flow, Search, ask
+from longrag.calls.flows import together
 from longrag.errors import InvalidParameterError, StoreError
 from longrag.indexing.keywords import KeywordIndex, UnitKeywords
 from longrag.indexing.vectors import check_vectors

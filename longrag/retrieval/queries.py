@@ -12,7 +12,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from longrag.calls import Flow, Generate, ask, together
+from longrag.calls import Flow, Generate, ask
+from longrag.calls.flows import together
 from longrag.errors import GenerationError, InvalidParameterError
 from longrag.ingestion.propositions import parse_list
 from longrag.models.replies import PromptEcho, without_echo, without_thoughts

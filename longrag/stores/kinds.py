@@ -18,7 +18,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Generic, Protocol, TypeVar
 
-from longrag.calls import HasOther, ListChunks, Request, Search
+from longrag.calls import Request, Search
+from longrag.calls.requests import HasOther, ListChunks
 from longrag.retrieval.units import Hit
 from longrag.stores.search import Listed, Ranked, SearchUnit
 from longrag.types import Chunk

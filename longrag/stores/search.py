@@ -12,7 +12,8 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Final, Literal, TypeAlias, get_args
 
-from longrag.calls import Fetch, Flow, HasOther, ListChunks, Search, ask
+from longrag.calls import Fetch, Flow, Search, ask
+from longrag.calls.requests import HasOther, ListChunks
 from longrag.errors import (
     InvalidParameterError,
     ShortResultError,

@@ -5,7 +5,8 @@ import asyncio
 import numpy as np
 import pytest
 
-from longrag.calls import Embed, Generate, arun_all, run, run_all
+from longrag.calls import Embed, Generate, run
+from longrag.calls.driving import arun_all, run_all
 from longrag.errors import GenerationError
 from longrag.indexing.tree.bounds import check_summary
 from longrag.indexing.tree.summaries import (

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from longrag.calls import Embed, Flow, announce, together
+from longrag.calls import Embed, Flow
+from longrag.calls.flows import announce, together
 from longrag.errors import (
     EmbeddingError,
     GenerationError,

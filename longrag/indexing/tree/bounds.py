@@ -6,7 +6,8 @@ import re
 from dataclasses import dataclass, field
 from typing import Final, Literal, TypeAlias, get_args
 
-from longrag.calls import Flow, announce
+from longrag.calls import Flow
+from longrag.calls.flows import announce
 from longrag.errors import GenerationError, InvalidParameterError
 from longrag.indexing.tree.events import LongSummary
 from longrag.ingestion.chunking import check_size, chunk_spans

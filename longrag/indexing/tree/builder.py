@@ -16,7 +16,9 @@ from hashlib import sha256
 from itertools import chain, islice
 from typing import Final
 
-from longrag.calls import Compute, Flow, announce, ask, together
+from longrag.calls import Flow, ask
+from longrag.calls.flows import announce, together
+from longrag.calls.requests import Compute
 from longrag.errors import InvalidDocumentError
 from longrag.executors import Started
 from longrag.indexing.tree.assembly import TreeAssembly

@@ -7,19 +7,11 @@ from contextvars import ContextVar
 
 import pytest
 
-from longrag.calls import (
-    CallLimit,
-    Compute,
-    Embed,
-    Flow,
-    Generate,
-    arun,
-    arun_all,
-    ask,
-    run,
-    run_all,
-    together,
-)
+from longrag.calls import Embed, Flow, Generate, arun, ask, run
+from longrag.calls.driving import arun_all, run_all
+from longrag.calls.flows import together
+from longrag.calls.limit import CallLimit
+from longrag.calls.requests import Compute
 from longrag.errors import CallLimitError, InvalidParameterError, JournalError
 from longrag.journal import Journal
 from tests.fakes import PATIENCE, Door

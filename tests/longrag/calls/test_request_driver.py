@@ -7,9 +7,11 @@ from dataclasses import dataclass
 
 import pytest
 
-from longrag.calls import CallLimit, Compute, Generate, arun, ask, run, together
-from longrag.calls.flows import async_method, in_thread
+from longrag.calls import Generate, arun, ask, run
+from longrag.calls.flows import async_method, in_thread, together
+from longrag.calls.limit import CallLimit
 from longrag.calls.request_driver import RequestDriver
+from longrag.calls.requests import Compute
 from longrag.errors import CallLimitError
 from longrag.journal import Journal
 from tests.fakes import PATIENCE

@@ -9,7 +9,8 @@ import time
 import httpx
 import pytest
 
-from longrag.calls import Generate, RateLimit, Retry, ask, together
+from longrag.calls import Generate, RateLimit, Retry, ask
+from longrag.calls.flows import together
 from longrag.calls.request_driver import RequestDriver
 from longrag.calls.retries import (
     CallGuard,

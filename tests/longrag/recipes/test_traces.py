@@ -8,7 +8,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from longrag.calls import Search, arun, arun_all, run, run_all
+from longrag.calls import Search, arun, run
+from longrag.calls.driving import arun_all, run_all
 from longrag.recipes import (
     Hybrid,
     Passage,

@@ -7,7 +7,8 @@ from functools import partial
 import numpy as np
 import pytest
 
-from longrag.calls import Embed, ListChunks, Search, arun, run
+from longrag.calls import Embed, Search, arun, run
+from longrag.calls.requests import ListChunks
 from longrag.errors import EmbeddingError, InvalidParameterError, StoreError
 from longrag.indexing import KeywordIndex, TreeBuilder, build_tree
 from longrag.ingestion import build_units, chunk_unit, embedding_text

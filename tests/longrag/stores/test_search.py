@@ -5,7 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from longrag.calls import Fetch, HasOther, ListChunks, Request, Search, arun, run
+from longrag.calls import Fetch, Request, Search, arun, run
+from longrag.calls.requests import HasOther, ListChunks
 from longrag.errors import (
     InvalidParameterError,
     ShortResultError,

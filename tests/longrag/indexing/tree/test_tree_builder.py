@@ -8,7 +8,8 @@ from hashlib import sha256
 import numpy as np
 import pytest
 
-from longrag.calls import CallLimit, Embed, Generate, arun, run
+from longrag.calls import Embed, Generate, arun, run
+from longrag.calls.limit import CallLimit
 from longrag.errors import (
     CallLimitError,
     EmbeddingError,
