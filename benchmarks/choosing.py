@@ -24,7 +24,8 @@ from statistics import NormalDist, fmean
 
 import numpy as np
 
-from longrag.evaluation.harness import MARGIN, Report, Result, Settings
+from longrag.evaluation.harness import Report, Result, Settings
+from longrag.evaluation.harness.choosing import MARGIN
 from longrag.evaluation.metrics import Estimate
 
 BEST = 0.90

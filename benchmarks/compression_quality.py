@@ -24,7 +24,8 @@ from public_data import add_data_option, rows
 from longrag.calls import run
 from longrag.evaluation import metrics
 from longrag.models import LsaEmbedder
-from longrag.refinement import Compressed, compress_extractive
+from longrag.refinement import compress_extractive
+from longrag.refinement.pieces import Compressed
 
 AROUND = 4
 

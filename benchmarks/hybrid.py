@@ -41,17 +41,11 @@ from public_data import add_data_option, rows  # noqa: E402
 from longrag.calls import run  # noqa: E402
 from longrag.indexing import KeywordIndex  # noqa: E402
 from longrag.indexing.keywords import words  # noqa: E402
-from longrag.ingestion import build_units  # noqa: E402
+from longrag.ingestion.units import build_units  # noqa: E402
 from longrag.models import count_tokens  # noqa: E402
 from longrag.refinement import repack  # noqa: E402
-from longrag.retrieval import (  # noqa: E402
-    HybridHit,
-    PassageOrder,
-    UnitIndex,
-    fuse,
-    hybrid,
-    retrieve,
-)
+from longrag.retrieval import PassageOrder, UnitIndex, fuse, hybrid, retrieve  # noqa: E402
+from longrag.retrieval.hybrid import HybridHit  # noqa: E402
 from longrag.types import Chunk, Document, LongUnit  # noqa: E402
 
 TOP_K = 8

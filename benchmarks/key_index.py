@@ -37,7 +37,8 @@ for variable in ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS"):
 import numpy as np  # noqa: E402
 from public_data import add_data_option, rows  # noqa: E402
 
-from longrag.indexing import KeyIndex, TokenIds  # noqa: E402
+from longrag.indexing import KeyIndex  # noqa: E402
+from longrag.indexing.key_index.token_ids import TokenIds  # noqa: E402
 
 PIECE = re.compile(r"\s?\w+|\s?[^\w\s]+|\s+")
 SENTENCE_END = re.compile(r"(?<=[.!?])\s+")

@@ -56,7 +56,8 @@ from longrag.evaluation.metrics import (
 )
 from longrag.journal import Journal
 from longrag.prompts import field, quote
-from longrag.synthesis import ReaderAnswer, answer_prompt, read
+from longrag.synthesis import answer_prompt, read
+from longrag.synthesis.two_turn import ReaderAnswer
 from longrag.types import RetrievedUnit
 
 TOP = (1, 2, 4, 8, 20, 100)

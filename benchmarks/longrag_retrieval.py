@@ -39,7 +39,8 @@ from longrag.evaluation.metrics import (
     mean_interval,
     paired_difference_interval,
 )
-from longrag.ingestion import build_units, group_documents
+from longrag.ingestion import group_documents
+from longrag.ingestion.units import build_units
 from longrag.models import count_tokens
 from longrag.retrieval import MaxPIndex, UnitIndex, read_units
 from longrag.types import Chunk, Document, LongUnit, Member, RetrievedUnit

@@ -31,7 +31,8 @@ from riches_figures import SEED, share
 
 from longrag.ingestion.sentences import split_sentences
 from longrag.prompts import QUOTED_ANSWER, fill, quote
-from longrag.quoting import Passage, QuoteReading, QuoteSettings
+from longrag.quoting import Passage
+from longrag.quoting.reading import QuoteReading, QuoteSettings
 
 PARAGRAPHS: Final = 5
 _DIGITS: Final = {

@@ -58,7 +58,8 @@ from longrag.evaluation.metrics import (
 )
 from longrag.generation import Generation
 from longrag.indexing import KeyIndex
-from longrag.ingestion import paragraph_keys, read_documents, sentence_keys, title_keys
+from longrag.ingestion import read_documents, sentence_keys
+from longrag.ingestion.key_extraction import paragraph_keys, title_keys
 from longrag.models import LsaEmbedder, MiniLmEmbedder, TransformersLanguageModel
 from longrag.prompts import (
     RICHES_DECOMPOSE,

@@ -26,7 +26,9 @@ from typing import Any, TypeVar
 import numpy as np
 from public_data import add_data_option, rows
 
-from longrag.decoding import Constraint, Moves, Place, RichesDecoder, RichesLogitsProcessor
+from longrag.decoding import Constraint, RichesDecoder, RichesLogitsProcessor
+from longrag.decoding.constraint import Moves
+from longrag.decoding.place import Place
 from longrag.indexing import KeyIndex
 from longrag.models import LanguageModel, Tokenizer, TransformersLanguageModel
 from longrag.models.language_model import Next, Scores

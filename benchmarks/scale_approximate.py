@@ -18,7 +18,8 @@ import faiss
 import numpy as np
 from public_data import add_data_option, rows
 
-from longrag.retrieval import ApproximateMaxP, MaxPIndex
+from longrag.retrieval import MaxPIndex
+from longrag.retrieval.approximate import ApproximateMaxP
 
 K = 8
 SETTINGS = {

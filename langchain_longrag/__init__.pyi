@@ -13,7 +13,6 @@ from .ingestion.splitters import MetadataReplacement as MetadataReplacement
 from .ingestion.splitters import SentenceWindowTransformer as SentenceWindowTransformer
 from .models.chat_models import ExtractiveChatModel as ExtractiveChatModel
 from .models.embeddings import LocalEmbeddings as LocalEmbeddings
-from .recipes.recipes import RecipeSettings as RecipeSettings
 from .recipes.recipes import balanced_efficiency as balanced_efficiency
 from .recipes.recipes import best_performance as best_performance
 from .refinement.compression import CompressDocuments as CompressDocuments

@@ -12,7 +12,6 @@ from .ingestion.long_units import LongUnitNodeParser as LongUnitNodeParser
 from .models.embeddings import LocalEmbedding as LocalEmbedding
 from .models.llms import ExtractiveLLM as ExtractiveLLM
 from .recipes.engine import RecipeQueryEngine as RecipeQueryEngine
-from .recipes.engine import RecipeSynthesizer as RecipeSynthesizer
 from .recipes.recipes import balanced_efficiency as balanced_efficiency
 from .recipes.recipes import best_performance as best_performance
 from .refinement.compression import CompressPostprocessor as CompressPostprocessor
@@ -26,7 +25,6 @@ from .retrieval.hybrid import HybridRetriever as HybridRetriever
 from .retrieval.maxp import MaxPRetriever as MaxPRetriever
 from .retrieval.multimodal import MediaQueryEngine as MediaQueryEngine
 from .retrieval.order import EvidenceRetriever as EvidenceRetriever
-from .retrieval.order import LongRAGRetriever as LongRAGRetriever
 from .retrieval.query_transforms import AsyncTransformRetriever as AsyncTransformRetriever
 from .retrieval.query_transforms import HydeTransform as HydeTransform
 from .retrieval.raptor import RaptorRetriever as RaptorRetriever

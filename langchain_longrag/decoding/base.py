@@ -16,12 +16,13 @@ from langchain_longrag.bridge.settings import CheckedModel
 from langchain_longrag.decoding.building import DecoderBuilder
 from langchain_longrag.decoding.candidates import find, read_source
 from langchain_longrag.decoding.citations import CitedCorpus
-from longrag import explorer
 from longrag.decoding.conversation import Message, build_prompt
 from longrag.decoding.decoder import RichesDecoder
 from longrag.decoding.quote_candidates import CANDIDATE_K, CandidateSource
+from longrag.explorer import explore_outputs
+from longrag.explorer.page import Explorer, check_questions
 from longrag.indexing.key_index.parts import Mode
-from longrag.ingestion import KeyKind
+from longrag.ingestion.key_kinds import KeyKind
 from longrag.journal import Journal
 from longrag.models.language_model import LanguageModel
 from longrag.prompts import RICHES_STOP
@@ -66,7 +67,7 @@ class RichesComponent(CheckedModel):
             self.candidates_per_thought,
         )
 
-    def explore(self, questions: Sequence[str], *, rivals: int = 10) -> explorer.Explorer:
+    def explore(self, questions: Sequence[str], *, rivals: int = 10) -> Explorer:
         """Decode questions and return a page of the outputs, which a notebook displays.
 
         The page shows the quotes beside their places in the documents, and the keys that lost
@@ -81,7 +82,7 @@ class RichesComponent(CheckedModel):
             GenerationError: the model failed.
         """
         outputs = {}
-        for question in explorer.check_questions(questions):
+        for question in check_questions(questions):
             template = getattr(self, "prompt", None)
             asked = build_prompt(
                 [Message("user", question)], template, markers=self.decoder.markers
@@ -94,7 +95,7 @@ class RichesComponent(CheckedModel):
                 rivals=rivals,
                 stop=self._ends(None),
             )
-        return explorer.explore_outputs(outputs, self._corpus.documents, title=type(self).__name__)
+        return explore_outputs(outputs, self._corpus.documents, title=type(self).__name__)
 
     def _ends(self, stop: Sequence[str] | None) -> list[str]:
         """Return the strings that end an output; ``stop`` are those of the call."""

@@ -20,7 +20,7 @@ from longrag.decoding.decoder import RichesDecoder
 from longrag.errors import InvalidParameterError
 from longrag.indexing.key_index.parts import Mode
 from longrag.indices.journals import aopen_journal, check_journal, open_journal
-from longrag.ingestion import KeyKind
+from longrag.ingestion.key_kinds import KeyKind
 from longrag.journal import Journal
 from longrag.models.language_model import LanguageModel
 

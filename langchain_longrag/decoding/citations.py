@@ -17,7 +17,7 @@ from longrag.decoding.attribution import cited_sources
 from longrag.decoding.retrieving import Retrieved
 from longrag.errors import InvalidParameterError
 from longrag.generation import RetrievedSpan, Source
-from longrag.ingestion import Paragraph, paragraphs
+from longrag.ingestion.key_extraction import Paragraph, paragraphs
 from longrag.ingestion.units import check_documents
 
 

@@ -10,7 +10,8 @@ from langchain_core.messages import AIMessage
 
 from langchain_longrag.bridge.passages import to_passages
 from longrag.errors import InvalidParameterError
-from longrag.quoting import CheckedAnswer, QuoteIndex
+from longrag.quoting import QuoteIndex
+from longrag.quoting.answers import CheckedAnswer
 from longrag.quoting.citations import (
     Citable,
     check_cited,

@@ -38,8 +38,9 @@ from longrag.errors import InvalidParameterError
 from longrag.generation import Delta, RetrievedSpan, Source
 from longrag.models.tokens import count_tokens
 from longrag.prompts import QUOTED_ANSWER, quote
-from longrag.quoting import QuoteIndex, QuoteReading, QuoteSettings
+from longrag.quoting import QuoteIndex
 from longrag.quoting.fitting import fit_passages
+from longrag.quoting.reading import QuoteReading, QuoteSettings
 from longrag.recipes.passages import Passage
 from longrag.recipes.quotable import quotable
 from longrag.synthesis.two_turn import EMPTY_ANSWER
@@ -110,7 +111,7 @@ def create_quote_chain(
         retriever: any retriever, also with retries or fallbacks; a runnable that is no retriever is
             given the whole input.
         llm: any chat model or LLM, or a runnable that is one.
-        require_quote: see ``longrag.quoting.QuoteSettings``.
+        require_quote: see ``longrag.quoting.reading.QuoteSettings``.
         attempts: see there.
         check_answer: see there.
         corpus: other documents; a quote that stands there alone is told as "misattributed". A call

@@ -22,10 +22,10 @@ from pydantic import Field, PrivateAttr, SkipValidation
 from langchain_longrag.bridge.answering import ModelAnswers, retriever_config
 from langchain_longrag.bridge.documents import from_result, members_metadata
 from langchain_longrag.indices.changing import ChangingIndex
-from longrag import explorer
 from longrag import types as core
 from longrag.calls import Flow, arun, run
 from longrag.errors import InvalidParameterError, check_arguments
+from longrag.explorer import page
 from longrag.indexing.database import IndexDatabase
 from longrag.indices.corpus import CorpusIndex
 from longrag.indices.corpus_database import KIND, DatabaseCorpus
@@ -196,7 +196,7 @@ class LongRAGIndex(ChangingIndex):
 
     def explore(
         self, questions: Sequence[str] = (), *, token_budget: int | None = 8000, k: int = 8
-    ) -> explorer.Explorer:
+    ) -> page.Explorer:
         """Make a page that shows the index; a notebook displays it.
 
         Args:
@@ -211,7 +211,7 @@ class LongRAGIndex(ChangingIndex):
         if self.filter is not None:
             remedy = "The page shows the whole index, hidden documents too."
             raise InvalidParameterError("filter", self.filter, "None to explore", remedy)
-        flow = explorer.explore(
+        flow = page.explore(
             units=self._corpus,
             questions=questions,
             token_budget=token_budget,
@@ -221,7 +221,7 @@ class LongRAGIndex(ChangingIndex):
         return run(flow, self._models().answer)
 
     def _repr_html_(self) -> str:
-        return explorer.summary_html(type(self).__name__, explorer.count_units(self._corpus))
+        return page.summary_html(type(self).__name__, page.count_units(self._corpus))
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write documents, vectors and settings of the units to a folder, whole or not at all.

@@ -25,13 +25,13 @@ from langchain_longrag.indices.tree_runner import TreeRunner
 from langchain_longrag.models.call_settings import own_limiter, own_retry
 from langchain_longrag.retrieval.raptor import RaptorRetriever
 from langchain_longrag.retrieval.tree_search import TreeSearch
-from longrag import explorer
 from longrag import types as core
 from longrag.calls import Flow, arun, run
 from longrag.calls.limit import CallLimit
 from longrag.calls.retries import check_retry, choose_rate_limit, choose_retry
 from longrag.calls.settings import RateLimit, RetryLike
 from longrag.errors import InvalidParameterError, check_arguments
+from longrag.explorer import page
 from longrag.indexing.database import IndexDatabase
 from longrag.indexing.tree.bounds import OnLong
 from longrag.indexing.tree.clusterer import Clusterer
@@ -215,7 +215,7 @@ class RaptorIndex(TreeSearch, ChangingIndex):
 
     def explore(
         self, questions: Sequence[str] = (), *, token_budget: int | None = 8000, k: int = 8
-    ) -> explorer.Explorer:
+    ) -> page.Explorer:
         """Make a page that shows the index; a notebook displays it.
 
         Args:
@@ -230,7 +230,7 @@ class RaptorIndex(TreeSearch, ChangingIndex):
         if self.filter is not None:
             remedy = "The page shows the whole index, hidden documents too."
             raise InvalidParameterError("filter", self.filter, "None to explore", remedy)
-        flow = explorer.explore(
+        flow = page.explore(
             tree=self._index,
             questions=questions,
             token_budget=token_budget,
@@ -240,7 +240,7 @@ class RaptorIndex(TreeSearch, ChangingIndex):
         return run(flow, ModelAnswers(embedding=self.embedding).answer)
 
     def _repr_html_(self) -> str:
-        return explorer.summary_html(type(self).__name__, explorer.count_nodes(self._index))
+        return page.summary_html(type(self).__name__, page.count_nodes(self._index))
 
     def rebuild(self, *, config: RunnableConfig | None = None) -> TreeChange:
         """Cluster all nodes again, for the tree of one build; pay for the clusters that changed.

@@ -41,9 +41,10 @@ from longrag.ingestion.chunking import check_size
 from longrag.models.rerankers.scorers import Scorer
 from longrag.models.tokens import count_tokens
 from longrag.prompts import quote
-from longrag.recipes import Passage, QueryTransform, Recipe, Refiner, Repacker, compressing
+from longrag.recipes import Passage, Recipe, compressing
+from longrag.recipes.modules import QueryTransform, Refiner
 from longrag.recipes.runs import PendingAnswer, gate_by, refine_by
-from longrag.recipes.workflow import TOP_K
+from longrag.recipes.workflow import TOP_K, Repacker
 from longrag.refinement.reranking import PAPER_CANDIDATES, OnError, RepackOrder
 from longrag.retrieval.fusion import PAPER_ALPHA
 from longrag.retrieval.query_classifier import Gate
@@ -74,8 +75,8 @@ class RecipeSettings(TypedDict, total=False):
             compressor that is given may have another limit, as ``MonoT5Rerank`` does.
         top_k: the documents that are left after reranking; 5.
         on_error: what happens when a module fails: "fall_back" goes on without it as
-            ``longrag.recipes.FALLBACKS`` says and notes the error in the trace, "raise" raises it;
-            for all modules, or a mapping by their names.
+            ``longrag.recipes.workflow.FALLBACKS`` says and notes the error in the trace, "raise"
+            raises it; for all modules, or a mapping by their names.
         answer_prompt: the prompt of the answer; ``context`` and ``input``.
         direct_prompt: the prompt of answers without retrieval, ``input``; by default the question
             alone.

@@ -68,7 +68,7 @@ class QueryTransformRetriever(CheckedModel, BaseRetriever):
         vectorstore: a vector store, in place of a retriever.
         llm: any chat model, LLM or runnable.
         query_transform: "hyde", "rewrite", "decompose", or a flow of your own; see
-            ``longrag.recipes.QueryTransform``.
+            ``longrag.recipes.modules.QueryTransform``.
         k: number of documents to return at most; also per call, as ``invoke(query, k=2)``. So is a
             ``filter``, where the calls of the wrapped retriever take one.
         n: hyde: how many documents are written, at the same time.

@@ -19,10 +19,12 @@ from llama_index.core.schema import (
 )
 
 from llama_index_longrag.bridge.nodes import display_settings, exclude_metadata, to_document
-from longrag.decoding import RichesDecoder, cited_sources, thoughts
+from longrag.decoding import RichesDecoder
+from longrag.decoding.answers import thoughts
+from longrag.decoding.attribution import cited_sources
 from longrag.errors import InvalidDocumentError, InvalidParameterError
 from longrag.generation import Generation, RetrievedSpan, Source, Usage
-from longrag.ingestion import paragraphs
+from longrag.ingestion.key_extraction import paragraphs
 from longrag.types import stable_id
 
 PASSAGE_KEYS = ("quotes",)

@@ -15,7 +15,8 @@ from pydantic import BaseModel
 
 from llama_index_longrag.bridge.passages import to_passages
 from longrag.errors import InvalidParameterError
-from longrag.quoting import CheckedAnswer, QuoteIndex
+from longrag.quoting import QuoteIndex
+from longrag.quoting.answers import CheckedAnswer
 from longrag.quoting.citations import (
     Citable,
     Part,

@@ -36,19 +36,16 @@ from llama_index_longrag.decoding.streams import (
     empty_async_stream,
     empty_stream,
 )
-from longrag import explorer
-from longrag.decoding import (
-    RichesDecoder,
-    build_decoder,
-    parse_answer,
-    prior_prompt,
-    retrieve,
-    riches_prompt,
-)
+from longrag.decoding import RichesDecoder, parse_answer, riches_prompt
+from longrag.decoding.answers import prior_prompt
 from longrag.decoding.attribution import MAX_CITED
+from longrag.decoding.building import build_decoder
 from longrag.decoding.quote_candidates import CANDIDATE_K
+from longrag.decoding.retrieving import retrieve
 from longrag.decoding.threads import in_thread
 from longrag.errors import InvalidParameterError
+from longrag.explorer import explore_outputs
+from longrag.explorer.page import Explorer, check_questions
 from longrag.indexing.key_index.parts import Mode
 from longrag.ingestion.key_kinds import KeyKind
 from longrag.journal import Journal
@@ -249,7 +246,7 @@ class RichesQueryEngine(BaseQueryEngine):
         """Return what ``retrieve`` does, off the event loop."""
         return await self._retriever.aretrieve(query_bundle)
 
-    def explore(self, questions: Sequence[str], *, rivals: int = 10) -> explorer.Explorer:
+    def explore(self, questions: Sequence[str], *, rivals: int = 10) -> Explorer:
         """Decode questions and return a page of the outputs, which a notebook displays.
 
         The page shows the quotes beside their places in the documents, and the keys that lost
@@ -264,7 +261,7 @@ class RichesQueryEngine(BaseQueryEngine):
             GenerationError: the model failed.
         """
         outputs = {}
-        for question in explorer.check_questions(questions):
+        for question in check_questions(questions):
             request = self._request(question)
             if request is None:
                 raise InvalidParameterError("nodes", 0, "at least one with text to quote from")
@@ -276,7 +273,7 @@ class RichesQueryEngine(BaseQueryEngine):
                 rivals=rivals,
             )
         documents = CitedDocuments(self._nodes, self._title_key).documents
-        return explorer.explore_outputs(outputs, documents, title=type(self).__name__)
+        return explore_outputs(outputs, documents, title=type(self).__name__)
 
     def _get_prompts(self) -> PromptDictType:
         return {"riches": self._template}

@@ -45,8 +45,9 @@ from llama_index_longrag.decoding.streams import (
 from longrag.errors import InvalidParameterError
 from longrag.generation import Delta, Generation
 from longrag.prompts import QUOTED_ANSWER, quote
-from longrag.quoting import Passage, QuoteIndex, QuoteReading, QuoteSettings
+from longrag.quoting import Passage, QuoteIndex
 from longrag.quoting.fitting import TOLD_TOKENS, fit_passages
+from longrag.quoting.reading import QuoteReading, QuoteSettings
 from longrag.recipes.quotable import quotable
 from longrag.synthesis.two_turn import EMPTY_ANSWER
 
@@ -74,7 +75,7 @@ class QuoteSynthesizer(BaseSynthesizer):
 
     Args:
         llm: any LlamaIndex LLM, by default ``Settings.llm``; not a structured one.
-        require_quote: see ``longrag.quoting.QuoteSettings``.
+        require_quote: see ``longrag.quoting.reading.QuoteSettings``.
         attempts: see there.
         check_answer: see there.
         corpus: other documents; a quote that stands there alone is told as "misattributed".

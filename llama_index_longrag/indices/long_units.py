@@ -29,9 +29,9 @@ from llama_index_longrag.indices.updatable import UpdatableIndex
 from llama_index_longrag.retrieval.maxp import MaxPRetriever
 from llama_index_longrag.retrieval.order import EvidenceRetriever, LongRAGRetriever
 from llama_index_longrag.synthesis.two_turn import TwoTurnSynthesizer
-from longrag import explorer
 from longrag.calls import Flow, arun, run
 from longrag.errors import InvalidParameterError
+from longrag.explorer import page
 from longrag.indexing.database import IndexDatabase
 from longrag.indices.corpus import CorpusIndex
 from longrag.indices.corpus_database import DatabaseCorpus
@@ -255,7 +255,7 @@ class LongRAGIndex(UpdatableIndex[LongRAGStruct]):
         *,
         token_budget: int | None = 8000,
         similarity_top_k: int = 8,
-    ) -> explorer.Explorer:
+    ) -> page.Explorer:
         """Make a page that shows the index; a notebook displays it.
 
         Args:
@@ -267,7 +267,7 @@ class LongRAGIndex(UpdatableIndex[LongRAGStruct]):
             InvalidParameterError: an argument is not allowed.
             EmbeddingError: the embedder returned unusable vectors.
         """
-        flow = explorer.explore(
+        flow = page.explore(
             units=self.corpus,
             questions=questions,
             token_budget=token_budget,
@@ -277,7 +277,7 @@ class LongRAGIndex(UpdatableIndex[LongRAGStruct]):
         return run(flow, ModelAnswers(embed_model=self._embed_model).answer)
 
     def _repr_html_(self) -> str:
-        return explorer.summary_html(type(self).__name__, explorer.count_units(self.corpus))
+        return page.summary_html(type(self).__name__, page.count_units(self.corpus))
 
     def as_retriever(self, **kwargs: Any) -> BaseRetriever:
         """Return a retriever that follows the index, and takes its class's settings.

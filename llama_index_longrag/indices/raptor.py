@@ -38,10 +38,10 @@ from llama_index_longrag.indices.stored import check_open_settings, register_cla
 from llama_index_longrag.indices.tree_runner import TreeRunner
 from llama_index_longrag.indices.updatable import UpdatableIndex
 from llama_index_longrag.retrieval.raptor import Mode, RaptorRetriever
-from longrag import explorer
 from longrag.calls import Flow, run
 from longrag.calls.settings import RateLimit, RetryLike
 from longrag.errors import check_arguments
+from longrag.explorer import page
 from longrag.indexing.database import IndexDatabase
 from longrag.indexing.tree.bounds import OnLong
 from longrag.indexing.tree.clusterer import Clusterer
@@ -381,7 +381,7 @@ class RaptorIndex(UpdatableIndex[RaptorStruct]):
         *,
         token_budget: int | None = 8000,
         similarity_top_k: int = 8,
-    ) -> explorer.Explorer:
+    ) -> page.Explorer:
         """Make a page that shows the index; a notebook displays it.
 
         Args:
@@ -393,7 +393,7 @@ class RaptorIndex(UpdatableIndex[RaptorStruct]):
             InvalidParameterError: an argument is not allowed.
             EmbeddingError: the embedder returned unusable vectors.
         """
-        flow = explorer.explore(
+        flow = page.explore(
             tree=self._trees,
             questions=questions,
             token_budget=token_budget,
@@ -403,7 +403,7 @@ class RaptorIndex(UpdatableIndex[RaptorStruct]):
         return run(flow, ModelAnswers(embed_model=self._embed_model).answer)
 
     def _repr_html_(self) -> str:
-        return explorer.summary_html(type(self).__name__, explorer.count_nodes(self._trees))
+        return page.summary_html(type(self).__name__, page.count_nodes(self._trees))
 
     def as_retriever(self, **kwargs: Any) -> BaseRetriever:
         """Return a ``RaptorRetriever`` that follows the index, and takes its settings.

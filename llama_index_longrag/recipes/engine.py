@@ -71,8 +71,8 @@ class RecipeQueryEngine(BaseQueryEngine):
             have another limit, as ``MonoT5Rerank`` does.
         top_k: the nodes that are left after reranking.
         on_error: what happens when a module fails: "fall_back" goes on without it as
-            ``longrag.recipes.FALLBACKS`` says and notes the error in the trace, "raise" raises it;
-            for all modules, or a mapping by their names.
+            ``longrag.recipes.workflow.FALLBACKS`` says and notes the error in the trace, "raise"
+            raises it; for all modules, or a mapping by their names.
         answer_template: the prompt of the default synthesizer; ``context_str`` and ``query_str``.
         direct_template: the prompt of answers without retrieval; ``query_str``.
         empty_response: the answer where nothing was found.

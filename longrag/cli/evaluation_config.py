@@ -11,27 +11,15 @@ from longrag.calls import Embed, Generate, Request
 from longrag.calls import run as run_flow
 from longrag.cli.model_settings import ModelSettings, serve
 from longrag.errors import InvalidParameterError
-from longrag.evaluation.datasets import (
-    RELEASE_FORMATS,
-    Dataset,
-    make_questions,
-    read_beir,
-    read_folder,
-    read_prepared,
-    read_questions,
-    read_release,
-    write_questions,
-)
-from longrag.evaluation.harness import (
-    MARGIN,
-    Generator,
-    Pipeline,
-    Settings,
-    variants,
-    with_controls,
-)
+from longrag.evaluation.datasets import Dataset, read_beir, read_folder, read_prepared, read_release
+from longrag.evaluation.datasets.files import read_questions
+from longrag.evaluation.datasets.made import make_questions, write_questions
+from longrag.evaluation.datasets.releases import RELEASE_FORMATS
+from longrag.evaluation.harness import Pipeline, Settings, with_controls
+from longrag.evaluation.harness.choosing import MARGIN
 from longrag.evaluation.harness.evaluating import check_extras, possible_pipelines
-from longrag.evaluation.harness.settings import NAMES, change
+from longrag.evaluation.harness.metering import Generator
+from longrag.evaluation.harness.settings import NAMES, change, variants
 from longrag.import_paths import import_object
 from longrag.index_file.models import (
     AUTO,

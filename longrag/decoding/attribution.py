@@ -14,8 +14,9 @@ from typing import Final
 from longrag.decoding.settings import check_count
 from longrag.errors import InvalidParameterError
 from longrag.generation import RetrievedSpan, Source
-from longrag.indexing import KeyIndex, KeyState, Occurrence
+from longrag.indexing import KeyIndex
 from longrag.indexing.key_index.encoding import same_words
+from longrag.indexing.key_index.index import KeyState, Occurrence
 from longrag.models.tokenizer import Tokenizer, encode_key
 from longrag.models.words import STOPWORDS, terms
 from longrag.types import Key, Span

@@ -12,7 +12,8 @@ from longrag.decoding.decoder import RichesDecoder
 from longrag.executors import check_executor
 from longrag.indexing import KeyIndex
 from longrag.indexing.key_index.parts import Mode
-from longrag.ingestion import KeyKind, make_keys
+from longrag.ingestion import make_keys
+from longrag.ingestion.key_kinds import KeyKind
 from longrag.models.hosted import check_language_model
 from longrag.models.language_model import LanguageModel
 from longrag.models.tokenizer import MARKERS

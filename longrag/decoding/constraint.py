@@ -26,7 +26,8 @@ from longrag.decoding.vocabulary import (
     rising,
 )
 from longrag.errors import InvalidParameterError
-from longrag.indexing import KeyIndex, KeyState
+from longrag.indexing import KeyIndex
+from longrag.indexing.key_index.index import KeyState
 from longrag.models.language_model import NO_TOKENS, TokenArray
 from longrag.models.tokenizer import MARKERS, Tokenizer
 

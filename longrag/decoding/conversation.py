@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final, Literal, NamedTuple, TypeAlias
 
-from longrag.decoding import prior_prompt, riches_prompt
-from longrag.decoding.answers import defuse, fill, with_markers
+from longrag.decoding import riches_prompt
+from longrag.decoding.answers import defuse, fill, prior_prompt, with_markers
 from longrag.errors import InvalidParameterError
 from longrag.prompts import RICHES_STOP
 

@@ -249,8 +249,8 @@ class RichesDecoder:
                 decoder has the documents.
             prior_prompt: the prompt without its question, up to where a span is opened. A key's
                 probability after it and an opening marker is its prior: how probable the key is
-                whatever the question. See ``longrag.decoding.prior_prompt``; by default the prior
-                is the probability after the marker alone.
+                whatever the question. See ``longrag.decoding.answers.prior_prompt``; by default the
+                prior is the probability after the marker alone.
             candidates: the ids of the documents or passages whose keys may be quoted, or a mapping
                 from these ids to a retriever's scores; None allows all keys. A function is called
                 for each span, with the query and the thought that the model wrote before the span.

@@ -16,7 +16,7 @@ from typing import Final, TypeAlias, TypeVar
 from longrag.decoding.candidates import Ranking, rank_keys
 from longrag.decoding.constraint import Constraint
 from longrag.decoding.search import Hypothesis, Questions, Search, Step
-from longrag.indexing import KeyState
+from longrag.indexing.key_index.index import KeyState
 from longrag.models.language_model import Scores
 
 _ALL: Final = sys.maxsize

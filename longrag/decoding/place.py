@@ -7,7 +7,8 @@ from itertools import takewhile
 from typing import NamedTuple
 
 from longrag.decoding.vocabulary import Tail
-from longrag.indexing import KeyIndex, KeyState
+from longrag.indexing import KeyIndex
+from longrag.indexing.key_index.index import KeyState
 
 
 class Closed(NamedTuple):

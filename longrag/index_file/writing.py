@@ -15,7 +15,7 @@ from longrag.ingestion.sentences import split_sentences
 from longrag.models.text_model import Show, TextModel
 from longrag.models.tokens import count_tokens
 from longrag.prompts import QUOTED_ANSWER, fill, quote
-from longrag.quoting import QuoteReading
+from longrag.quoting.reading import QuoteReading
 from longrag.recipes.passages import as_passage
 from longrag.recipes.quotable import quotable
 from longrag.synthesis.two_turn import (

@@ -1,12 +1,8 @@
 from .embedder import Embedder as Embedder
-from .embedder import LazyEmbedder as LazyEmbedder
 from .embedder import LsaEmbedder as LsaEmbedder
 from .language_model import LanguageModel as LanguageModel
 from .language_model import Next as Next
-from .language_model import Scores as Scores
-from .language_model import Session as Session
 from .llama_cpp_model import LlamaCppLanguageModel as LlamaCppLanguageModel
-from .llama_cpp_model import LlamaCppTokenizer as LlamaCppTokenizer
 from .minilm.embedder import MiniLmEmbedder as MiniLmEmbedder
 from .rerankers.cross_encoder import CrossEncoderScorer as CrossEncoderScorer
 from .rerankers.embedding_scorer import EmbeddingScorer as EmbeddingScorer
@@ -15,7 +11,6 @@ from .rerankers.rankllama import RankLlamaScorer as RankLlamaScorer
 from .rerankers.scorers import Scorer as Scorer
 from .rerankers.tilde import TildeExpander as TildeExpander
 from .rerankers.tilde import TildeModel as TildeModel
-from .rerankers.tilde_terms import TildeTokenizer as TildeTokenizer
 from .tokenizer import Tokenizer as Tokenizer
 from .tokens import count_tokens as count_tokens
 from .transformers.model import TransformersLanguageModel as TransformersLanguageModel

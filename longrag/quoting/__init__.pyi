@@ -1,9 +1,4 @@
-from .answers import CheckedAnswer as CheckedAnswer
-from .answers import WrittenQuote as WrittenQuote
 from .answers import check_answer as check_answer
-from .answers import find_quotes as find_quotes
 from .checking import check_quote as check_quote
 from .corpus import QuoteIndex as QuoteIndex
 from .passages import Passage as Passage
-from .reading import QuoteReading as QuoteReading
-from .reading import QuoteSettings as QuoteSettings

@@ -1,12 +1,6 @@
-from .compression import Summary as Summary
 from .compression import compress_abstractive as compress_abstractive
 from .compression import compress_extractive as compress_extractive
-from .pieces import Compressed as Compressed
-from .pieces import Piece as Piece
 from .repeats import put_off_repeats as put_off_repeats
-from .reranking import OnError as OnError
-from .reranking import RepackOrder as RepackOrder
-from .reranking import Reranked as Reranked
 from .reranking import repack as repack
 from .reranking import rerank as rerank
 from .self_information import selective_context as selective_context

@@ -1,10 +1,5 @@
 from .excerpts import extract_excerpts as extract_excerpts
 from .extractive import answer_prompt as answer_prompt
-from .extractive import shortest_answer as shortest_answer
-from .two_turn import AnswerStream as AnswerStream
-from .two_turn import FittedContext as FittedContext
-from .two_turn import ReaderAnswer as ReaderAnswer
 from .two_turn import ReaderDocument as ReaderDocument
 from .two_turn import fit_context as fit_context
 from .two_turn import read as read
-from .two_turn import reader_documents as reader_documents

@@ -19,7 +19,8 @@ import llama_index_longrag as li
 from longrag.calls import run
 from longrag.errors import InvalidParameterError
 from longrag.ingestion import UnitBuilder
-from longrag.retrieval import ApproximateMaxP, ApproximateSearch
+from longrag.retrieval import ApproximateSearch
+from longrag.retrieval.approximate import ApproximateMaxP
 from longrag.retrieval.units import embed_units, retrieve
 from longrag.types import Document
 from tests.fakes import hash_vector

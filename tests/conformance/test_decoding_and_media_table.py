@@ -15,7 +15,8 @@ from llama_index.core.schema import ImageNode, QueryBundle
 import langchain_longrag as lc
 import llama_index_longrag as li
 from longrag.calls import run
-from longrag.decoding import build_decoder, parse_answer, riches_prompt
+from longrag.decoding import parse_answer, riches_prompt
+from longrag.decoding.building import build_decoder
 from longrag.indexing.media_store import MediaItem
 from longrag.retrieval.multimodal import MediaIndex
 from longrag.types import Document

@@ -16,7 +16,8 @@ from llama_index.core.schema import NodeRelationship, NodeWithScore, RelatedNode
 
 from langchain_longrag import create_quote_chain
 from llama_index_longrag import QuoteQueryEngine
-from longrag.quoting import Passage, QuoteReading, QuoteSettings
+from longrag.quoting import Passage
+from longrag.quoting.reading import QuoteReading, QuoteSettings
 from longrag.synthesis.two_turn import EMPTY_ANSWER
 
 QUESTION = "Where was the keeper born?"

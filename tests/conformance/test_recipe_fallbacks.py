@@ -16,7 +16,7 @@ from llama_index.core.schema import TextNode
 
 import langchain_longrag as lc
 import llama_index_longrag as li
-from longrag.recipes import FALLBACKS
+from longrag.recipes.workflow import FALLBACKS
 from tests.fakes.langchain import HashEmbeddings, replying
 from tests.fakes.llama_index import HashEmbedding, ScriptedLLM, tokenizer
 

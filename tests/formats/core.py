@@ -30,13 +30,8 @@ from longrag.indices.tree_database import DatabaseTree
 from longrag.ingestion.builder import UnitBuilder
 from longrag.journal import Journal
 from longrag.models.embedder import LsaEmbedder
-from longrag.retrieval import (
-    ApproximateMaxP,
-    EmbeddingQueryClassifier,
-    MaxPIndex,
-    MediaIndex,
-    QueryClassifier,
-)
+from longrag.retrieval import EmbeddingQueryClassifier, MaxPIndex, MediaIndex, QueryClassifier
+from longrag.retrieval.approximate import ApproximateMaxP
 from longrag.retrieval.tree_search import TreeScorer, collapsed
 from longrag.retrieval.units import retrieve
 from longrag.types import Key

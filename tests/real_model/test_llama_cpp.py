@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import pytest
 
-from longrag.decoding import RichesDecoder, prior_prompt, riches_prompt
+from longrag.decoding import RichesDecoder, riches_prompt
+from longrag.decoding.answers import prior_prompt
 from longrag.indexing import KeyIndex
 from longrag.ingestion import sentence_keys
 from longrag.models import LlamaCppLanguageModel

@@ -14,7 +14,7 @@ from examples.riches_world.world import (
     make_world,
     without_answers,
 )
-from longrag.ingestion import paragraphs
+from longrag.ingestion.key_extraction import paragraphs
 
 ROOT = Path(__file__).parents[2]
 

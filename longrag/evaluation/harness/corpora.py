@@ -13,23 +13,24 @@ import numpy.typing as npt
 from longrag.calls import Embed, Generate, Request, run
 from longrag.decoding import RichesDecoder
 from longrag.errors import InvalidParameterError
-from longrag.evaluation.datasets import Dataset, PassageSpan, Question
+from longrag.evaluation.datasets import Dataset, Question
+from longrag.evaluation.datasets.dataset import PassageSpan
 from longrag.evaluation.harness.metering import Costs, Models, Vectors
 from longrag.evaluation.harness.settings import Pipeline, Settings, is_blind
 from longrag.indexing import (
     ExtractiveSummarizer,
     KeyIndex,
     KeywordIndex,
-    KeywordSummarizer,
     LlmSummarizer,
     Summarizer,
     TreeBuilder,
     build_tree,
 )
+from longrag.indexing.tree.keyword_abstracts import KeywordSummarizer
 from longrag.indexing.tree.tree import Tree
-from longrag.ingestion import build_units, chunk_spans, group_documents, sentence_keys
+from longrag.ingestion import chunk_spans, group_documents, sentence_keys
 from longrag.ingestion.relations import TitleMentions
-from longrag.ingestion.units import document_sizes, titled_text
+from longrag.ingestion.units import build_units, document_sizes, titled_text
 from longrag.models.embedder import Embedder, LsaEmbedder
 from longrag.models.words import STOPWORDS, terms
 from longrag.retrieval import MaxPIndex

@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from longrag.decoding import RichesDecoder, parse_answer, prior_prompt, riches_prompt
+from longrag.decoding import RichesDecoder, parse_answer, riches_prompt
+from longrag.decoding.answers import prior_prompt
 from longrag.evaluation.datasets import Question
 from longrag.evaluation.harness.corpora import GIVEN, LSA, Corpus, number_id
 from longrag.evaluation.harness.metering import Costs

@@ -7,7 +7,7 @@ from typing import Final, TypeAlias
 
 import numpy as np
 
-from longrag.evaluation.datasets import PassageSpan
+from longrag.evaluation.datasets.dataset import PassageSpan
 from longrag.evaluation.harness.corpora import Corpus, number_id
 from longrag.evaluation.harness.modules import DEPTH, ModularSystem
 from longrag.evaluation.harness.outcomes import Found, Vector

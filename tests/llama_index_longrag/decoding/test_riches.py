@@ -27,7 +27,8 @@ from llama_index.core.schema import TextNode
 
 from llama_index_longrag import RichesLLM
 from llama_index_longrag.models.identity import llm_identity
-from longrag.decoding import RichesDecoder, prior_prompt, riches_prompt
+from longrag.decoding import RichesDecoder, riches_prompt
+from longrag.decoding.answers import prior_prompt
 from longrag.errors import InvalidDocumentError, InvalidParameterError, TokenizerError
 from longrag.indexing import KeyIndex
 from longrag.ingestion import sentence_keys

@@ -28,14 +28,9 @@ from llama_index.core.vector_stores.types import (
     BasePydanticVectorStore,
 )
 
-from llama_index_longrag import (
-    EvidenceRetriever,
-    LongRAGIndex,
-    LongRAGRetriever,
-    MaxPRetriever,
-    TwoTurnSynthesizer,
-)
+from llama_index_longrag import EvidenceRetriever, LongRAGIndex, MaxPRetriever, TwoTurnSynthesizer
 from llama_index_longrag.indices.long_units import LongRAGStruct, register
+from llama_index_longrag.retrieval.order import LongRAGRetriever
 from longrag.errors import (
     InvalidParameterError,
 )

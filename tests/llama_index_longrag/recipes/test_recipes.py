@@ -31,12 +31,12 @@ from llama_index_longrag import (
     LongUnitNodeParser,
     MaxPRetriever,
     RecipeQueryEngine,
-    RecipeSynthesizer,
     ScorerRerank,
     TwoTurnSynthesizer,
     balanced_efficiency,
     best_performance,
 )
+from llama_index_longrag.recipes.engine import RecipeSynthesizer
 from longrag.errors import InvalidParameterError, RerankError
 from longrag.models.tokens import count_tokens
 from longrag.recipes.trace import MODULES

@@ -11,7 +11,8 @@ from longrag.decoding.attribution import cited_sources, sources
 from longrag.errors import InvalidParameterError
 from longrag.generation import RetrievedSpan, Source
 from longrag.indexing import KeyIndex
-from longrag.ingestion import paragraph_keys, paragraphs, sentence_keys, title_keys
+from longrag.ingestion import sentence_keys
+from longrag.ingestion.key_extraction import paragraph_keys, paragraphs, title_keys
 from longrag.models.tokenizer import encode_key
 from longrag.types import Document, Key
 

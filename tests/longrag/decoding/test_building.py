@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 
 from longrag.calls import run
-from longrag.decoding import build_decoder
+from longrag.decoding.building import build_decoder
 from longrag.errors import InvalidParameterError
-from longrag.ingestion import paragraphs, sentence_keys
+from longrag.ingestion import sentence_keys
+from longrag.ingestion.key_extraction import paragraphs
 from longrag.types import Document
 from tests.tiny_models import CharacterTokenizer, TableModel, random_table
 

@@ -10,11 +10,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from longrag.decoding import Constraint, Moves, RichesDecoder, RichesLogitsProcessor, retrieve
+from longrag.decoding import Constraint, RichesDecoder, RichesLogitsProcessor
+from longrag.decoding.constraint import Moves
+from longrag.decoding.retrieving import retrieve
 from longrag.errors import GenerationError, InvalidParameterError, TokenizerError
 from longrag.generation import Delta, Generation
 from longrag.indexing import KeyIndex
-from longrag.ingestion import paragraph_keys, sentence_keys, title_keys
+from longrag.ingestion import sentence_keys
+from longrag.ingestion.key_extraction import paragraph_keys, title_keys
 from longrag.types import Document, Key
 from tests.longrag.decoding.decoders import (
     ALPHABET,

@@ -4,7 +4,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from longrag.indexing import KeyIndex
-from longrag.ingestion import paragraph_keys, sentence_keys
+from longrag.ingestion import sentence_keys
+from longrag.ingestion.key_extraction import paragraph_keys
 from longrag.types import Document, Key
 from tests.longrag.decoding.decoders import MARKS, TOKENIZER, decoder, noise
 

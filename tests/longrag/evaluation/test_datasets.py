@@ -13,14 +13,13 @@ from longrag.errors import EmbeddingError, InvalidDocumentError, InvalidParamete
 from longrag.evaluation.datasets import (
     Dataset,
     Question,
-    make_questions,
     read_beir,
     read_folder,
     read_prepared,
-    read_questions,
     read_release,
-    write_questions,
 )
+from longrag.evaluation.datasets.files import read_questions
+from longrag.evaluation.datasets.made import make_questions, write_questions
 from longrag.evaluation.harness import Pipeline, evaluate
 from longrag.types import Document
 

@@ -18,23 +18,15 @@ from llama_index.core.retrievers import BaseRetriever
 from llama_index.core.schema import NodeWithScore, TextNode
 
 from longrag.errors import IndexFormatError, InvalidParameterError
-from longrag.evaluation.datasets import Dataset, GivenVectors, PassageSpan, Question
-from longrag.evaluation.harness import (
-    ABLATIONS,
-    PIPELINES,
-    Pipeline,
-    Report,
-    Result,
-    Settings,
-    evaluate,
-    variants,
-    with_controls,
-)
+from longrag.evaluation.datasets import Dataset, Question
+from longrag.evaluation.datasets.dataset import GivenVectors, PassageSpan
+from longrag.evaluation.harness import Pipeline, Report, Result, Settings, evaluate, with_controls
 from longrag.evaluation.harness.corpora import Corpus
 from longrag.evaluation.harness.judging import agreement
 from longrag.evaluation.harness.metering import Models
 from longrag.evaluation.harness.outcomes import Found, Outcome
 from longrag.evaluation.harness.scoring import Scorer
+from longrag.evaluation.harness.settings import ABLATIONS, PIPELINES, variants
 from longrag.evaluation.harness.trec import trec_qrels, trec_run
 from longrag.evaluation.harness.word_list import WordListSystem
 from longrag.evaluation.metrics import answer_recall, gold_recall, ndcg

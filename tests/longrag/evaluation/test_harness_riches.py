@@ -7,8 +7,9 @@ import pytest
 
 from longrag.errors import InvalidParameterError
 from longrag.evaluation.datasets import Dataset, Question
-from longrag.evaluation.harness import Pipeline, evaluate, variants
+from longrag.evaluation.harness import Pipeline, evaluate
 from longrag.evaluation.harness.evaluating import possible_pipelines
+from longrag.evaluation.harness.settings import variants
 from longrag.models import LsaEmbedder
 from longrag.prompts import RICHES_MULTI_HOP, RICHES_SINGLE_HOP
 from longrag.types import Document

@@ -18,15 +18,9 @@ from llama_index_longrag import RaptorIndex as LlamaRaptor
 from longrag.calls import run
 from longrag.errors import InvalidDocumentError, InvalidParameterError
 from longrag.index_file.reading import read_pages
-from longrag.indexing import (
-    ExtractiveSummarizer,
-    FastClusterer,
-    KeyIndex,
-    Layer,
-    TreeBuilder,
-    build_tree,
-    cluster_layer,
-)
+from longrag.indexing import ExtractiveSummarizer, KeyIndex, Layer, TreeBuilder, build_tree
+from longrag.indexing.tree.clustering import cluster_layer
+from longrag.indexing.tree.mixtures import FastClusterer
 from longrag.indices import CorpusIndex
 from longrag.ingestion import (
     UnitBuilder,

@@ -9,7 +9,8 @@ from langchain_longrag import ChatRiches, RichesRetriever
 from llama_index_longrag import RichesQueryEngine
 from longrag.calls import run
 from longrag.errors import InvalidParameterError
-from longrag.explorer import Explorer, explore_outputs, explore_traces
+from longrag.explorer import explore_outputs, explore_traces
+from longrag.explorer.page import Explorer
 from longrag.generation import Generation, RetrievedSpan, Source, Usage
 from longrag.recipes import Recipe, search_by_text
 from longrag.recipes.trace import Preview, Step, StepData, Trace

@@ -13,7 +13,7 @@ import pytest
 
 from longrag.errors import EmbeddingError, IndexFormatError, InvalidParameterError
 from longrag.indexing import embed_to_file
-from longrag.models import LazyEmbedder
+from longrag.models.embedder import LazyEmbedder
 from longrag.retrieval import MaxPIndex
 
 TEXTS = [f"text {number}" for number in range(250)]

@@ -7,13 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from longrag.errors import InvalidDocumentError
-from longrag.ingestion import (
-    paragraph_keys,
-    paragraphs,
-    sentence_keys,
-    title_keys,
-)
-from longrag.ingestion.key_extraction import one_line
+from longrag.ingestion import sentence_keys
+from longrag.ingestion.key_extraction import one_line, paragraph_keys, paragraphs, title_keys
 from longrag.types import Document
 
 MILL = Document(

@@ -9,15 +9,9 @@ from hypothesis import strategies as st
 
 from longrag.calls import Generate, run
 from longrag.errors import GenerationError, InvalidParameterError
-from longrag.ingestion import (
-    ChunkMetadata,
-    build_units,
-    chunk_unit,
-    describe_chunks,
-    described_text,
-    embedding_text,
-)
-from longrag.ingestion.metadata import parse_metadata
+from longrag.ingestion import describe_chunks, embedding_text
+from longrag.ingestion.metadata import ChunkMetadata, described_text, parse_metadata
+from longrag.ingestion.units import build_units, chunk_unit
 from longrag.journal import Journal
 from longrag.prompts import CHUNK_METADATA
 from longrag.retrieval import embed_units

@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 
 from longrag.calls import Generate, run
 from longrag.errors import GenerationError, InvalidParameterError
-from longrag.ingestion import paragraphs, proposition_keys, sentence_keys
-from longrag.ingestion.propositions import parse_propositions
+from longrag.ingestion import sentence_keys
+from longrag.ingestion.key_extraction import paragraphs
+from longrag.ingestion.propositions import parse_propositions, proposition_keys
 from longrag.journal import Journal
 from longrag.prompts import PROPOSITIONS
 from longrag.types import Document

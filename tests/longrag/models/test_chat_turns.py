@@ -2,7 +2,8 @@
 
 import pytest
 
-from longrag.decoding import prior_prompt, riches_prompt
+from longrag.decoding import riches_prompt
+from longrag.decoding.answers import prior_prompt
 from longrag.models.chat_turns import Turn, chat_turns
 from longrag.prompts import RICHES_MULTI_HOP, RICHES_READER, RICHES_SINGLE_HOP
 

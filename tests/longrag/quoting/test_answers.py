@@ -14,7 +14,8 @@ from longrag.index_file.filling import FillSettings, fill
 from longrag.index_file.progress import Progress
 from longrag.index_file.searching import IndexFile
 from longrag.mcp_server.tools import IndexTools
-from longrag.quoting import check_answer, find_quotes
+from longrag.quoting import check_answer
+from longrag.quoting.answers import find_quotes
 from longrag.types import Document
 
 MILL = "The mill at the weir burned down in 1648. Use `Get-Item` to read it there.\n"

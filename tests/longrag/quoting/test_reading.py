@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from longrag.errors import InvalidParameterError
 from longrag.models.tokens import count_tokens
 from longrag.prompts import field
-from longrag.quoting import Passage, QuoteIndex, QuoteReading, QuoteSettings
+from longrag.quoting import Passage, QuoteIndex
 from longrag.quoting.fitting import fit_passages
+from longrag.quoting.reading import QuoteReading, QuoteSettings
 from longrag.quoting.support import find_unsupported
 from longrag.types import Document
 

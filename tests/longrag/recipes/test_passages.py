@@ -11,14 +11,10 @@ from longrag.calls import Generate, Search, run
 from longrag.errors import GenerationError
 from longrag.journal import Journal
 from longrag.prompts import quote
-from longrag.recipes import (
-    Passage,
-    Recipe,
-    as_passage,
-    compressing,
-)
+from longrag.recipes import Passage, Recipe, compressing
+from longrag.recipes.passages import as_passage
 from longrag.refinement import compress_abstractive, compress_extractive, repack
-from longrag.retrieval import Hit
+from longrag.retrieval.units import Hit
 from longrag.synthesis.fields import read_fields
 from longrag.synthesis.two_turn import EMPTY_ANSWER
 from longrag.types import Chunk, LongUnit, Member, RetrievedNode, RetrievedUnit, TreeNode

@@ -12,13 +12,9 @@ from longrag.errors import EmbeddingError, GenerationError, InvalidParameterErro
 from longrag.ingestion import split_sentences
 from longrag.models import count_tokens
 from longrag.prompts import NOTHING_RELEVANT
-from longrag.refinement import (
-    Compressed,
-    Piece,
-    Summary,
-    compress_abstractive,
-    compress_extractive,
-)
+from longrag.refinement import compress_abstractive, compress_extractive
+from longrag.refinement.compression import Summary
+from longrag.refinement.pieces import Compressed, Piece
 from tests.fakes import hash_vector
 
 MILL = "The mill grinds rye. It burned down in 1684. Ada Lind rebuilt the mill in oak."

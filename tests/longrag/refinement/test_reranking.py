@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from longrag.errors import InvalidParameterError, RerankError
-from longrag.refinement import Reranked, rerank
-from longrag.refinement.reranking import scored_pieces
+from longrag.refinement import rerank
+from longrag.refinement.reranking import Reranked, scored_pieces
 
 
 def same(text):

@@ -12,7 +12,8 @@ from longrag.errors import (
     MissingExtraError,
 )
 from longrag.indexing.storage import save_folder
-from longrag.retrieval import ApproximateMaxP, MaxPIndex
+from longrag.retrieval import MaxPIndex
+from longrag.retrieval.approximate import ApproximateMaxP
 
 pytest.importorskip("faiss")
 

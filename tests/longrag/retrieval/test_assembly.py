@@ -5,9 +5,9 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from longrag.ingestion import chunk_unit, long_units
-from longrag.retrieval import unit_of_chunks
-from longrag.retrieval.assembly import place
+from longrag.ingestion import long_units
+from longrag.ingestion.units import chunk_unit
+from longrag.retrieval.assembly import place, unit_of_chunks
 from longrag.types import Chunk, Document, LongUnit, Member, RetrievedUnit
 
 WORDS = ["pear", "oak", "fern", "moss", "reed"]

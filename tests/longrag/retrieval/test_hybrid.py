@@ -11,10 +11,13 @@ from longrag.calls import Embed, Search, arun, run
 from longrag.calls.requests import ListChunks
 from longrag.errors import EmbeddingError, InvalidParameterError, StoreError
 from longrag.indexing import KeywordIndex, TreeBuilder, build_tree
-from longrag.ingestion import build_units, chunk_unit, embedding_text
-from longrag.retrieval import Hit, UnitIndex, collapsed, embed_units, fuse, hybrid, retrieve
+from longrag.ingestion import embedding_text
+from longrag.ingestion.units import build_units, chunk_unit
+from longrag.retrieval import UnitIndex, collapsed, embed_units, fuse, hybrid, retrieve
 from longrag.retrieval.tree_search import node_scores
-from longrag.stores import Listed, Ranked, retrieve_from_store
+from longrag.retrieval.units import Hit
+from longrag.stores import retrieve_from_store
+from longrag.stores.search import Listed, Ranked
 from longrag.types import Chunk, Document
 from tests.fakes import HashEmbedder, hash_vector
 

@@ -15,7 +15,8 @@ from longrag.errors import (
     InvalidParameterError,
 )
 from longrag.indexing import MediaItem
-from longrag.retrieval import FoundMedia, MediaIndex
+from longrag.retrieval import MediaIndex
+from longrag.retrieval.multimodal import FoundMedia
 from tests.images import COLOURS, ColourEmbedder, flag
 from tests.longrag.retrieval.colours import items, nan
 

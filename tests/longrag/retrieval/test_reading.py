@@ -7,10 +7,10 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from longrag.errors import InvalidParameterError
-from longrag.ingestion import build_units, chunk_unit
+from longrag.ingestion.units import build_units, chunk_unit
 from longrag.models.tokens import count_tokens
-from longrag.retrieval import read_units, unit_of_chunks
-from longrag.retrieval.assembly import place
+from longrag.retrieval import read_units
+from longrag.retrieval.assembly import place, unit_of_chunks
 from longrag.retrieval.reading import in_order, read
 from longrag.types import Chunk, Document, LongUnit, Member, RankedPassage, RetrievedUnit
 

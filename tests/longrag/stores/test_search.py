@@ -13,9 +13,9 @@ from longrag.errors import (
     ShortResultWarning,
     StoreError,
 )
-from longrag.retrieval import Hit
-from longrag.stores import Listed, Ranked, retrieve_from_store
-from longrag.stores.search import SearchUnit
+from longrag.retrieval.units import Hit
+from longrag.stores import retrieve_from_store
+from longrag.stores.search import Listed, Ranked, SearchUnit
 from longrag.types import Chunk, LongUnit, Member
 
 

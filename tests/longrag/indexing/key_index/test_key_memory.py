@@ -5,7 +5,8 @@ import tracemalloc
 import numpy as np
 import pytest
 
-from longrag.indexing import KeyIndex, TokenIds
+from longrag.indexing import KeyIndex
+from longrag.indexing.key_index.token_ids import TokenIds
 from longrag.types import Key
 
 COUNT = 1_000_000

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 from longrag.errors import IndexFormatError, InvalidParameterError, TokenizerError
-from longrag.indexing import KeyIndex, TokenIds
+from longrag.indexing import KeyIndex
 from longrag.indexing.key_index import shallow
 from longrag.indexing.key_index.arrays import sort_keys
-from longrag.indexing.key_index.token_ids import token_ids
+from longrag.indexing.key_index.token_ids import TokenIds, token_ids
 from longrag.indexing.storage import MANIFEST, load_arrays, save_arrays
 from longrag.types import Key
 
