@@ -384,7 +384,7 @@ class LongRAGIndex(UpdatableIndex[LongRAGStruct]):
 
 def _rows(groups: Iterable[UnitGroup]) -> Iterator[Row]:
     for group in groups:
-        documents = {page.id: page.document for page in group.pages}
+        documents = {one.id: one.document for one in group.pages}
         for chunk, vector in group.rows():
             yield Row(chunk, documents[chunk.doc_id], vector)
 
