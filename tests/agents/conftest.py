@@ -92,7 +92,7 @@ def beside_the_file(file, tmp_path, monkeypatch):
 
 def example(module: str) -> str:
     """Return the example of the manual that imports a module."""
-    page = (ROOT / "docs" / "how-to" / "mcp.md").read_text("utf-8")
+    page = (ROOT / "docs" / "how-to" / "agents.md").read_text("utf-8")
     (found,) = (one for one in re.findall(r"```py\n(.*?)```", page, re.DOTALL) if module in one)
     return found
 
