@@ -51,7 +51,7 @@ class EvidenceRetriever(CheckedModel, BaseRetriever):
     It takes the best passage, lets the words of the question that it holds count less, follows its
     names and links to others, and goes on until the budget is full. No model is asked but the
     embedder, for the question. See ``PassageOrder`` for the formula and
-    ``docs/concepts/no-links.md`` for what it finds.
+    ``docs/concepts/reading.md`` for what it finds.
 
     Each document is a passage with its title; its metadata is that of ``MaxPRetriever``.
 

@@ -161,7 +161,7 @@ class LongRAGRetriever(_OrderRetriever):
 class EvidenceRetriever(_OrderRetriever):
     """Retrieve what answers a question best and what that leads to, each passage alone.
 
-    The order is that of ``LongRAGRetriever``; ``docs/concepts/no-links.md`` tells what it finds.
+    The order is that of ``LongRAGRetriever``; ``docs/concepts/reading.md`` tells what it finds.
     Each node is a passage with its title.
 
     Args:
