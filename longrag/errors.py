@@ -29,22 +29,41 @@ NoJournalWarning (UserWarning)           a build by a paid model that keeps no a
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from copyreg import __newobj__
 from difflib import get_close_matches
 from types import MappingProxyType
+from typing import Any
+
+from typing_extensions import Self
 
 
 class LongragError(Exception):
     """Base of every error the package raises on purpose."""
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        # An executor hands it over between processes: made again without the arguments of __init__.
+        return __newobj__, (type(self), *self.args), vars(self)
+
 
 class InvalidParameterError(LongragError, ValueError):
-    """A parameter has a value that is not allowed."""
+    """A parameter has a value that is not allowed, or does not go with others.
+
+    ``parameter`` and ``received`` are its name and value where one alone is wrong.
+    """
+
+    parameter: str | None = None
+    received: object = None
 
     def __init__(self, parameter: str, received: object, allowed: str, remedy: str = "") -> None:
         message = f"{parameter} must be {allowed}, got {received!r}"
         super().__init__(f"{message}. {remedy}" if remedy else message)
         self.parameter = parameter
         self.received = received
+
+    @classmethod
+    def because(cls, sentence: str) -> Self:
+        """Return one whose message is ``sentence``: what is wrong, and what to do instead."""
+        return cls.__new__(cls, sentence)
 
 
 def check_arguments(
@@ -66,10 +85,13 @@ def check_arguments(
     known = sorted(allowed)
     for name in given:
         if name not in known:
+            if not known:
+                raise InvalidParameterError.because(
+                    f"Omit {name!r}: {call} takes no such argument."
+                )
             alike = [f"Did you mean {other!r}?" for other in get_close_matches(name, known, n=1)]
             remedy = remedies.get(name, "".join(alike))
-            expected = f"one of {known}" if known else "left out"
-            raise InvalidParameterError(f"an argument of {call}", name, expected, remedy)
+            raise InvalidParameterError(f"an argument of {call}", name, f"one of {known}", remedy)
 
 
 class InvalidDocumentError(LongragError, ValueError):

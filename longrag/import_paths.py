@@ -12,7 +12,7 @@ from typing import Any
 from longrag.errors import InvalidParameterError
 
 
-def import_object(parameter: str, path: str, allowed: str) -> Any:
+def import_object(parameter: str, path: str) -> Any:
     """Return what ``module:name`` names; modules of the current folder are found last.
 
     The current folder is searched after all else, and only until the module is imported: what this
@@ -22,7 +22,6 @@ def import_object(parameter: str, path: str, allowed: str) -> Any:
     Args:
         parameter: the parameter that holds the path, for the error.
         path: the module, a colon, and a name in it.
-        allowed: what the parameter may be, for the error.
 
     Raises:
         InvalidParameterError: there is no such module, or no such name in it.
@@ -34,7 +33,9 @@ def import_object(parameter: str, path: str, allowed: str) -> Any:
             for part in name.split("."):
                 found = getattr(found, part)
     except (ImportError, AttributeError, TypeError, ValueError) as error:
-        raise InvalidParameterError(parameter, path, allowed, f"{error}") from error
+        raise InvalidParameterError.because(
+            f"No {parameter} can be imported from {path!r}, which must be MODULE:NAME: {error}"
+        ) from error
     return found
 
 

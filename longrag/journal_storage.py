@@ -156,7 +156,7 @@ class FileStorage:
                 connection.close()
             if isinstance(error, JournalError):
                 raise
-            raise self._failed("cannot be opened", error) from error
+            raise self._failed(error) from error
         return connection
 
     def _create(self) -> None:
@@ -224,18 +224,18 @@ class FileStorage:
                 with suppress(sqlite3.Error):
                     connection.rollback()
             if isinstance(error, sqlite3.Error | UnicodeError):
-                raise self._failed("failed", error) from error
+                raise self._failed(error) from error
             raise
         finally:
             self._used = False
 
-    def _failed(self, how: str, error: BaseException) -> JournalError:
+    def _failed(self, error: BaseException) -> JournalError:
         if "database is locked" in str(error):
             return JournalTimeoutError(
                 f"the journal {self.place}: waited {self._timeout:g} s for another process that is"
                 " writing to it. Try again."
             )
-        return JournalError(f"the journal {self.place} {how}: {error}")
+        return JournalError(f"the journal {self.place} cannot be used: {error}")
 
     def check_sources(self, rows: Rows) -> bool:
         """Let SQLite compare the table with its index by key, which holds every row again."""

@@ -44,11 +44,9 @@ def choose_retry(retry: RetryLike, *, own: str) -> Retry | None:
     if retry == "auto":
         return None if own else Retry()
     if retry is not None and own:
-        raise InvalidParameterError(
-            "retry",
-            retry,
-            f"None or 'auto': the model repeats its calls itself ({own})",
-            "Repeats of repeats multiply. Turn off the model's own to use these.",
+        raise InvalidParameterError.because(
+            "The model repeats its calls itself, and repeats of repeats multiply: omit retry, or"
+            f" turn off the model's {own}."
         )
     return retry
 
@@ -60,8 +58,8 @@ def choose_rate_limit(rate_limit: RateLimit | None, *, own: object) -> RateLimit
         InvalidParameterError: there would be two.
     """
     if rate_limit is not None and own is not None:
-        raise InvalidParameterError(
-            "rate_limit", rate_limit, "None: the model has a rate limiter", "Use one of them."
+        raise InvalidParameterError.because(
+            "The model has a rate limiter: omit rate_limit, or take the model's away."
         )
     return rate_limit
 

@@ -69,8 +69,8 @@ class RateLimit:
             if (value := getattr(self, name)) is not None
         }
         if not given:
-            raise InvalidParameterError(
-                "requests_per_minute", None, "given, if tokens_per_minute is not"
+            raise InvalidParameterError.because(
+                "RateLimit needs requests_per_minute or tokens_per_minute."
             )
         for name, value in given.items():
             _check_positive(name, value)

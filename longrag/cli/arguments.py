@@ -119,7 +119,7 @@ def generator(options: argparse.Namespace) -> TextModel | None:
     given = read_options("llm-options", options.llm_options)
     if options.llm is not None:
         if options.model is not None:
-            raise InvalidParameterError("llm", options.llm, "left out with --model")
+            raise InvalidParameterError.because("Choose --llm or --model.")
         return load_generator(options.llm, given)
     settings = None if options.no_model else find_settings(options)
     return None if settings is None else serve(settings, given)

@@ -83,8 +83,8 @@ def model_of(options: argparse.Namespace) -> TextModel | None:
     """Return the model that answers, if any."""
     model = generator(options)
     if options.quotes and model is None:
-        raise InvalidParameterError(
-            "quotes", True, "given with a model", "Without one all that is shown is quoted anyway."
+        raise InvalidParameterError.because(
+            "--quotes needs a language model: without one all that is shown is quoted anyway."
         )
     return model
 
@@ -92,9 +92,7 @@ def model_of(options: argparse.Namespace) -> TextModel | None:
 def open_index(options: argparse.Namespace) -> IndexFile:
     """Open the index file that is asked."""
     if options.evidence and options.search is not None:
-        raise InvalidParameterError(
-            "search", options.search, "left out with --evidence", "Evidence is made of passages."
-        )
+        raise InvalidParameterError.because("Choose --search or --evidence.")
     given = read_options("embedder-options", options.embedder_options)
     with progress(options).step("opening the index"):
         return IndexFile(options.file, embedder=options.embedder, options=given)

@@ -69,14 +69,15 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _read(path: str) -> str:
-    allowed = "a file of UTF-8 text, or - for what is piped"
     try:
         data = sys.stdin.buffer.read() if path == "-" else Path(path).read_bytes()
         text = data.decode("utf-8-sig")
     except (OSError, ValueError) as error:
-        raise InvalidParameterError("ANSWER", path, allowed, str(error)) from error
+        raise InvalidParameterError(
+            "ANSWER", path, "a file of UTF-8 text, or - for what is piped", str(error)
+        ) from error
     if not text.strip():
-        raise InvalidParameterError("ANSWER", path, "an answer, not blank")
+        raise InvalidParameterError("ANSWER", path, "a text that is not blank")
     return text
 
 

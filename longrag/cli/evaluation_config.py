@@ -14,7 +14,6 @@ from longrag.errors import InvalidParameterError
 from longrag.evaluation.datasets import Dataset, read_beir, read_folder, read_prepared, read_release
 from longrag.evaluation.datasets.files import read_questions
 from longrag.evaluation.datasets.made import make_questions, write_questions
-from longrag.evaluation.datasets.releases import RELEASE_FORMATS
 from longrag.evaluation.harness import Pipeline, Settings, with_controls
 from longrag.evaluation.harness.choosing import MARGIN
 from longrag.evaluation.harness.evaluating import check_extras, possible_pipelines
@@ -97,14 +96,14 @@ def read_config(path: Path, output: Path, *, llm: ModelSettings | None = None) -
     pipelines = [_pipeline(entry, default) for entry in listed]
     controls = given.get("controls", True)
     if not isinstance(controls, bool):
-        raise InvalidParameterError("controls", controls, "true or false")
+        raise InvalidParameterError("controls", controls, "one of true and false")
     # What is not allowed or not installed is told before questions are made and models loaded.
     planned = with_controls(pipelines, answers=True) if controls else pipelines
     check_extras(variants(planned, grid, ablate=ablate))
     maker = _Datasets(path.parent, output, generate, int(given.get("seed", 0)))
     sets = given.get("datasets")
     if not isinstance(sets, list) or not sets:
-        raise InvalidParameterError("datasets", sets, "a list of at least one")
+        raise InvalidParameterError("datasets", sets, "a list of at least one data set")
     datasets = [maker.read(entry) for entry in sets]
     if controls:
         answers = any(question.answers for one in datasets for question in one.questions)
@@ -154,8 +153,9 @@ class _Datasets:
     def _read(self, given: Mapping[str, Any]) -> Dataset:
         kinds = [name for name in ("folder", "corpus", "format", "beir") if name in given]
         if len(kinds) != 1:
-            raise InvalidParameterError(
-                "a data set", sorted(given), 'one of "folder", "corpus", "format" and "beir"'
+            raise InvalidParameterError.because(
+                'A data set needs just one of "folder", "corpus", "format" and "beir", got'
+                f" {sorted(given)}."
             )
         name = str(given.get("name", ""))
         if kinds == ["beir"]:
@@ -164,8 +164,8 @@ class _Datasets:
             )
         if kinds == ["format"]:
             if "path" not in given:
-                raise InvalidParameterError(
-                    "a data set", given, f"of path and format, one of {sorted(RELEASE_FORMATS)}"
+                raise InvalidParameterError.because(
+                    f'A data set with "format" needs "path", got {sorted(given)}.'
                 )
             return read_release(given["format"], self._root / given["path"], name=name)
         if kinds == ["corpus"]:
@@ -182,7 +182,9 @@ class _Datasets:
 
     def _prepared(self, given: Mapping[str, Any], name: str) -> Dataset:
         if "questions" not in given:
-            raise InvalidParameterError("a data set", sorted(given), "a corpus with questions")
+            raise InvalidParameterError.because(
+                f'A data set with "corpus" needs "questions", got {sorted(given)}.'
+            )
         optional = {
             key: self._root / given[key]
             for key in ("chunks", "vectors", "question_vectors")
@@ -226,7 +228,7 @@ class _Datasets:
         if not isinstance(request, Generate) or isinstance(request, Embed):
             raise NotImplementedError(type(request).__name__)
         if self._llm is None:
-            raise InvalidParameterError("llm", None, "a language model, to make questions by llm")
+            raise InvalidParameterError.because('make_questions needs "llm" where "by" is "llm".')
         return self._llm(request.prompt)
 
 
@@ -242,8 +244,9 @@ def _read_mapping(path: Path) -> dict[str, Any]:
     try:
         given = yaml.safe_load(path.read_text("utf-8"))
     except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
-        allowed = "a file of YAML or JSON"
-        raise InvalidParameterError("config", str(path), allowed, str(error)) from error
+        raise InvalidParameterError(
+            "config", str(path), "a file of YAML or JSON", str(error)
+        ) from error
     if not isinstance(given, dict):
         raise InvalidParameterError("config", str(path), f"a mapping with the keys {list(_KEYS)}")
     return given
@@ -262,15 +265,14 @@ def _pipeline(entry: Any, default: Mapping[str, Any]) -> Pipeline:
     _check_keys("a pipeline", given, _PIPELINE_KEYS)
     name = given.get("name") or given.get("base")
     if not isinstance(name, str):
-        raise InvalidParameterError("a pipeline", entry, "a name, or a mapping with one")
+        raise InvalidParameterError("a pipeline", entry, "a name, or a mapping with a name")
     changes = {**default, **{key: value for key, value in given.items() if key in NAMES}}
     base = given.get("base", name)
     if "import" in given:
-        allowed = "MODULE:NAME of a retriever or engine, or of a function that makes one"
         return Pipeline(
             name,
             change(Settings(), changes),
-            import_object("import", given["import"], allowed),
+            import_object("import", given["import"]),
             dict(given.get("options", {})),
             given.get("doc_id_key"),
         )
@@ -329,7 +331,9 @@ def _language_model(value: Any, root: Path) -> LanguageModel | None:
     given: Any = {"import": value} if isinstance(value, str) else value
     _check_keys("language_model", given, ("path", "gguf_file", "chat", "import", "options"))
     if ("path" in given) == ("import" in given):
-        raise InvalidParameterError("language_model", value, 'one of "path" and "import"')
+        raise InvalidParameterError.because(
+            f'language_model needs just one of "path" and "import", got {value!r}.'
+        )
     if "import" in given:
         return load_language_model(given["import"], given.get("options", {}))
     # torch and transformers are imported where a model is loaded, and not before.

@@ -54,9 +54,10 @@ def run(options: argparse.Namespace) -> int:
     """Write the page, and tell where it is."""
     given = read_options("embedder-options", options.embedder_options)
     if os.path.lexists(options.out) and not (options.force or is_page(options.out)):
-        allowed = "a file that is not there, or a page of the explorer"
-        remedy = "Give another --out, or --force to write over it."
-        raise InvalidParameterError("out", options.out, allowed, remedy)
+        raise InvalidParameterError.because(
+            "--out is a file that is no page of the explorer: give another, or --force to write"
+            f" over {options.out!r}."
+        )
     with progress(options).step("opening the index and writing the page"):
         opened = IndexFile(options.file, embedder=options.embedder, options=given)
         catalog = opened.catalog

@@ -52,7 +52,7 @@ def run(options: argparse.Namespace) -> int:
     if options.http:
         check_access(options.host, token)
         if not 1 <= options.port <= _LAST_PORT:
-            raise InvalidParameterError("port", options.port, f"from 1 to {_LAST_PORT}")
+            raise InvalidParameterError("port", options.port, f"a number from 1 to {_LAST_PORT}")
     server = create_server(IndexFile(options.file, embedder=options.embedder, options=given))
     if not options.http:
         server.run("stdio")
@@ -83,5 +83,6 @@ def _token(path: str | None) -> str | None:
     try:
         return Path(path).read_text("utf-8").strip()
     except (OSError, UnicodeError) as error:
-        allowed = "a file that can be read"
-        raise InvalidParameterError("token-file", path, allowed, str(error)) from error
+        raise InvalidParameterError(
+            "token-file", path, "a file that can be read", str(error)
+        ) from error

@@ -47,22 +47,21 @@ class ModelSettings:
         }
         check_arguments("a model", given, names, remedies)
         for name in names:
-            kind, noun = ((int, float), "a number") if name == "timeout" else ((str,), "a text")
-            if name in given and (type(given[name]) not in kind or given[name] == ""):
-                raise InvalidParameterError(name, given[name], noun)
+            if name not in given:
+                continue
+            if name == "timeout":
+                if type(given[name]) not in (int, float):
+                    raise InvalidParameterError(name, given[name], "a number")
+            elif type(given[name]) is not str or not given[name]:
+                raise InvalidParameterError(name, given[name], "a text")
         if "model" not in given:
-            raise InvalidParameterError(
-                "model",
-                None,
-                f"the name of a model that {given.get('base_url')} serves",
-                f"Give --model or {_MODEL}.",
+            raise InvalidParameterError.because(
+                f"Name a model that the server has: give --model or {_MODEL}."
             )
         if "base_url" not in given:
-            raise InvalidParameterError(
-                "base_url",
-                None,
-                "the URL of a server with OpenAI's protocol",
-                f"Give --base-url or {_URL}, such as http://localhost:11434/v1 for Ollama.",
+            raise InvalidParameterError.because(
+                f"Give the URL of a server with OpenAI's protocol by --base-url or {_URL}, such as"
+                " http://localhost:11434/v1 for Ollama."
             )
         return cls(**given)
 

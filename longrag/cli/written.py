@@ -15,7 +15,6 @@ from longrag.index_file.searching import Answered
 from longrag.models.text_model import TextModel
 
 _PAGES_SHOWN: Final = 6
-_GO_ON: Final = "The summaries that were made are kept: the same command goes on from there."
 
 
 class Answering:
@@ -109,7 +108,11 @@ def first_failure() -> Iterator[None]:
         yield
     except SummaryError as error:
         if isinstance(cause := error.__cause__, ModelCallError):
-            raise ModelCallError(f"{cause} {_GO_ON}", kind=cause.kind) from error
+            raise ModelCallError(
+                f"{cause} The summaries that were made are kept: the same command goes on from"
+                " there.",
+                kind=cause.kind,
+            ) from error
         raise
 
 

@@ -158,11 +158,9 @@ class _Runner(Generic[Item, Result]):
                 broken, future = error, None
             except Exception as error:
                 if _cannot_be_sent(error):
-                    raise InvalidParameterError(
-                        "executor",
-                        type(self._executor).__name__,
-                        "able to send the work to its processes",
-                        f"Define callables in a module, or use threads ({error}).",
+                    raise InvalidParameterError.because(
+                        "The executor cannot pickle the work: use functions of a module, or"
+                        f" threads ({error})."
                     ) from error
                 if tries == _TRIES:
                     raise

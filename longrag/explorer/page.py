@@ -80,8 +80,9 @@ class Explorer:
             with open(descriptor, "w", encoding="ascii") as file:
                 file.write(self.html)
         except OSError as error:
-            allowed = "the path of a file that can be written"
-            raise InvalidParameterError("path", str(path), allowed, str(error)) from error
+            raise InvalidParameterError(
+                "path", str(path), "the path of a file that can be written", str(error)
+            ) from error
         return Path(path)
 
     def _repr_html_(self) -> str:
@@ -115,7 +116,7 @@ def explore(
         EmbeddingError: the embedder returned unusable vectors.
     """
     if units is None and tree is None:
-        raise InvalidParameterError("units", None, "given where there is no tree")
+        raise InvalidParameterError.because("Pass units, a tree or both.")
     check_questions(questions)
     check_token_budget(token_budget)
     check_k(k)
@@ -166,7 +167,9 @@ def check_questions(questions: Sequence[str]) -> Sequence[str]:
     if isinstance(questions, str) or not all(
         isinstance(one, str) and one.strip() for one in questions
     ):
-        raise InvalidParameterError("questions", questions, "a list of questions, none blank")
+        raise InvalidParameterError(
+            "questions", questions, "a list of questions that are not blank"
+        )
     return list(dict.fromkeys(questions))
 
 

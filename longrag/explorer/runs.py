@@ -33,9 +33,8 @@ def explore_outputs(
     Raises:
         InvalidParameterError: there are no outputs, or something else than outputs.
     """
-    allowed = "generations by their questions, at least one"
-    _check_by_question("outputs", outputs, allowed)
-    quoted = {source.doc_id for one in outputs.values() for source in _all_sources(one, allowed)}
+    _check_by_question("outputs", outputs)
+    quoted = {source.doc_id for one in outputs.values() for source in _all_sources(one)}
     known = {one.id: one for one in documents if one.id in quoted}
     known = {id_: known[id_] for id_ in sorted(known)}
     offsets = Offsets(known)
@@ -63,31 +62,34 @@ def explore_traces(
     Raises:
         InvalidParameterError: there are no traces, or something else than traces.
     """
-    allowed = "traces by their questions, at least one"
-    _check_by_question("traces", traces, allowed)
+    _check_by_question("traces", traces)
     records = []
     for question, trace in traces.items():
         steps = trace.as_dicts() if isinstance(trace, Trace) else trace
         if isinstance(steps, str) or not isinstance(steps, Sequence):
-            raise InvalidParameterError("traces", type(trace).__name__, allowed)
+            raise InvalidParameterError(
+                f"traces[{question!r}]", type(trace).__name__, "a Trace or a sequence of steps"
+            )
         records.append({"question": question, "steps": [_step_record(one) for one in steps]})
     try:
         return write_page({"title": title, "documents": [], "traces": records})
     except (TypeError, ValueError) as error:
-        raise InvalidParameterError("traces", str(error)[:200], "values that JSON has") from error
+        raise InvalidParameterError.because(
+            f"Traces may hold only values that JSON has: {str(error)[:200]}"
+        ) from error
 
 
-def _check_by_question(name: str, given: object, allowed: str) -> None:
+def _check_by_question(name: str, given: object) -> None:
     if not isinstance(given, Mapping) or not given:
-        raise InvalidParameterError(name, given, allowed)
+        raise InvalidParameterError(name, given, "a mapping from at least one question")
     for question in given:
         if not isinstance(question, str):
-            raise InvalidParameterError(name, question, "questions that are strings")
+            raise InvalidParameterError(f"a key of {name}", question, "a question, a string")
 
 
-def _all_sources(generation: Generation, allowed: str) -> list[Source]:
+def _all_sources(generation: Generation) -> list[Source]:
     if not isinstance(generation, Generation):
-        raise InvalidParameterError("outputs", type(generation).__name__, allowed)
+        raise InvalidParameterError("a value of outputs", type(generation).__name__, "a Generation")
     spans = [*generation.spans, *generation.rejected]
     spans += [rival for span in spans for rival in span.rivals]
     return [source for span in spans for source in span.sources]
@@ -145,6 +147,9 @@ def _source_record(source: Source, offsets: Offsets) -> dict[str, Any]:
 
 def _step_record(step: object) -> dict[str, Any]:
     if not isinstance(step, Mapping) or step.get("name") not in MODULES:
-        allowed = f"steps with a name among {', '.join(MODULES)}"
-        raise InvalidParameterError("traces", str(step)[:200], allowed)
+        raise InvalidParameterError(
+            "a step of traces",
+            str(step)[:200],
+            f"a mapping with a name that is one of {', '.join(MODULES)}",
+        )
     return dict(step)

@@ -122,11 +122,12 @@ def read_catalog(path: str | os.PathLike[str]) -> tuple[CatalogTable, Catalog]:
         InvalidParameterError: there is no such file.
         IndexFormatError: the file holds no index that ``longrag index`` made.
     """
-    allowed = "a file that `longrag index` made"
     if not Path(path).is_file():
-        raise InvalidParameterError("file", str(path), allowed, "Run `longrag index PATH` first.")
+        raise InvalidParameterError(
+            "file", str(path), "a file that `longrag index` made", "Run `longrag index PATH` first."
+        )
     if not Path(path).stat().st_size:
-        raise IndexFormatError(f"{path} is empty, not {allowed}")
+        raise IndexFormatError(f"{path} is empty, not a file that `longrag index` made")
     table = CatalogTable(path)
     _, catalog = table.read()
     if catalog is None:
@@ -153,7 +154,7 @@ def only_writer(path: str | os.PathLike[str]) -> Iterator[None]:
     try:
         descriptor = os.open(lock, os.O_CREAT | os.O_RDWR, _NEW_FILE)
     except OSError as error:
-        raise DatabaseError(f"cannot write {lock}: {error.strerror}") from error
+        raise DatabaseError(f"{lock} cannot be written: {error.strerror}") from error
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         # The one before may have removed its file between the two calls.

@@ -190,11 +190,10 @@ class _Filling:
                 continue
             if self._settings.replace:
                 return None
-            raise InvalidParameterError(
-                "path" if name == "root" else name,
-                new,
-                f"{old!r}, as {os.fspath(self._file)} was made with",
-                "Give another --file, or --replace to index afresh.",
+            raise InvalidParameterError.because(
+                f"The index file was made with {'path' if name == 'root' else name}={old!r}, got"
+                f" {new!r} for {os.fspath(self._file)}. Give another --file, or --replace to index"
+                " afresh."
             )
         return before
 

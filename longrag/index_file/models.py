@@ -41,8 +41,7 @@ _EMBEDDER: Final = (
     f'"{AUTO}", "{LSA}", "{MINILM}", or MODULE:NAME of an embedding model of LlamaIndex or'
     " LangChain, or of a function of texts and their role"
 )
-_LLM: Final = "MODULE:NAME of a model of LlamaIndex or LangChain, or of a function of a prompt"
-_LANGUAGE_MODEL: Final = "MODULE:NAME of a LanguageModel, or of a function that makes one"
+_LLM: Final = "the MODULE:NAME of a model of LlamaIndex or LangChain, or of a function of a prompt"
 
 Generator: TypeAlias = Callable[[str], str]
 """Answers a prompt."""
@@ -89,7 +88,7 @@ def load_embedder(name: str, options: Mapping[str, Any]) -> Embedder:
     """
     if name in _WEIGHTS:
         return MiniLmEmbedder(weights=_WEIGHTS[name])
-    made = _make("embedder", name, options, _EMBEDDER)
+    made = _make("embedder", name, options)
     for methods, adapt in (
         (("embed_documents", "embed_query"), _of_langchain),
         (("get_text_embedding_batch", "get_query_embedding"), _of_llama_index),
@@ -122,8 +121,10 @@ class ImportedModel(TextModel):
         except LongragError:
             raise
         except Exception as error:
-            line = failure_line(self.name, error, self._secrets)
-            raise ModelCallError(line, kind=classify(error)) from error
+            raise ModelCallError(
+                f"{self.name} gave no answer: {failure_line(error, self._secrets)}",
+                kind=classify(error),
+            ) from error
         text = _text_of(reply)
         self._count(Usage(1, count_tokens(prompt), count_tokens(text), estimated=True))
         show(text)
@@ -138,7 +139,7 @@ def load_generator(name: str, options: Mapping[str, Any]) -> ImportedModel:
     """
     if ":" not in name:
         raise InvalidParameterError("llm", name, _LLM)
-    made = _make("llm", name, options, _LLM)
+    made = _make("llm", name, options)
     methods = (getattr(made, method, None) for method in ("invoke", "complete"))
     ask = next(filter(callable, methods), made)
     if not callable(ask):
@@ -153,20 +154,22 @@ def load_language_model(name: str, options: Mapping[str, Any]) -> LanguageModel:
         InvalidParameterError: there is no such model, it cannot be made with the options, or its
             output cannot be constrained.
     """
-    model: LanguageModel = _make("language_model", name, options, _LANGUAGE_MODEL)
+    model: LanguageModel = _make("language_model", name, options)
     check_language_model(model)
     return model
 
 
-def _make(parameter: str, path: str, options: Mapping[str, Any], allowed: str) -> Any:
-    found = import_object(parameter, path, allowed)
+def _make(parameter: str, path: str, options: Mapping[str, Any]) -> Any:
+    found = import_object(parameter, path)
     if not (inspect.isclass(found) or options or _is_factory(found)):
         return found
     try:
         return found(**options)
     except Exception as error:
-        remedy = f"It could not be made: {one_line(str(error), secrets_of(options))}"
-        raise InvalidParameterError(parameter, path, allowed, remedy) from error
+        raise InvalidParameterError.because(
+            f"The {parameter} {path!r} could not be made with the options that were given:"
+            f" {one_line(str(error), secrets_of(options))}"
+        ) from error
 
 
 def _is_factory(found: Any) -> bool:

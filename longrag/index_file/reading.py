@@ -75,9 +75,12 @@ def read_pages(
         else:
             skipped.append(page)
     if not any(document.text.strip() for document in documents):
-        kinds = ", ".join((*EXTENSIONS, PDF))
-        allowed = f"a file or a folder of files with text that end in {kinds}"
-        raise InvalidParameterError("path", str(path), allowed, " ".join(skipped[:1]))
+        raise InvalidParameterError(
+            "path",
+            str(path),
+            f"a file or a folder of files with text that end in {', '.join((*EXTENSIONS, PDF))}",
+            " ".join(skipped[:1]),
+        )
     return Pages(tuple(documents), tuple(skipped))
 
 

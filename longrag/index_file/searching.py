@@ -195,7 +195,7 @@ class IndexFile:
             EmbeddingError: the embedder returned unusable vectors.
         """
         if not isinstance(question, str) or not question.strip():
-            raise InvalidParameterError("question", question, "a question, not blank")
+            raise InvalidParameterError("question", question, "a question that is not blank")
         check_token_budget(token_budget)
         check_k(k)
         if source is None:
@@ -260,14 +260,13 @@ class IndexFile:
     def _check_embedder(self) -> None:
         name = self._catalog.embedder
         if self._given is not None and not fits_embedder(self._given, name):
-            allowed = f"{name!r}, with which {self.path} was made"
-            raise InvalidParameterError("embedder", self._given, allowed)
+            raise InvalidParameterError.because(
+                f"The index file was made with another embedder: give {name!r} for {self.path}."
+            )
         if self._given is None and ":" in name:
-            raise InvalidParameterError(
-                "embedder",
-                None,
-                f"given for {self.path}, which was made with {name!r}",
-                "A file is not trusted to name code that is run here.",
+            raise InvalidParameterError.because(
+                "A file is not trusted to name code that is run here: give the embedder"
+                f" {name!r}, with which {self.path} was made."
             )
 
     def _open(self, name: str, make: Any) -> Any:
@@ -307,8 +306,10 @@ class IndexFile:
 
 
 def _missing(path: File, part: str) -> InvalidParameterError:
-    remedy = f"Run `longrag index` with --build {part}, or leave out --search."
-    return InvalidParameterError("source", part, f"something that {path} has", remedy)
+    return InvalidParameterError.because(
+        f"The index file {path} has no {part}: run `longrag index` with --build {part}, or leave"
+        " out --search."
+    )
 
 
 def _as_found(

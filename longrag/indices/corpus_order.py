@@ -76,7 +76,10 @@ class CorpusOrder:
     ) -> None:
         if corpus.builder.granularity == "unit":
             raise InvalidParameterError(
-                "granularity", "unit", "chunk or document", "A passage is of one document."
+                "granularity",
+                "unit",
+                'one of "chunk" and "document"',
+                "A passage is of one document.",
             )
         self._corpus = corpus
         self._link_sources = tuple(link_sources)

@@ -81,7 +81,7 @@ def check_settings_of(builder: UnitBuilder, known: Mapping[str, object]) -> None
     for name, value in known.items():
         if getattr(builder, name) != value:
             raise InvalidParameterError(
-                name, getattr(builder, name), f"{value!r}, as the index was built with"
+                name, getattr(builder, name), f"the {value!r} that the index was built with"
             )
 
 

@@ -29,8 +29,8 @@ def check_journal(journal: JournalLike, max_bytes: int | None = None) -> None:
     """
     check_budget(max_bytes, "journal_bytes")
     if max_bytes is not None and not isinstance(journal, str | os.PathLike | IndexDatabase):
-        raise InvalidParameterError(
-            "journal_bytes", max_bytes, "None unless journal is a path", "A Journal has max_bytes."
+        raise InvalidParameterError.because(
+            "journal_bytes goes with a journal that is a path: give max_bytes to a Journal itself."
         )
     if not isinstance(journal, str | os.PathLike | IndexDatabase | Journal | None):
         raise InvalidParameterError("journal", journal, "a path, a Journal or None")

@@ -112,7 +112,7 @@ def refuse_texts(name: str, given: Sequence[object] | None) -> None:
         InvalidParameterError: ``given``, the argument ``name``, is not None.
     """
     if given is not None:
-        raise InvalidParameterError(name, f"{len(given)} {name}", "None: the retriever has them")
+        raise InvalidParameterError.because(f"The retriever has its texts: omit {name}.")
 
 
 class UnitSource(Generic[Result]):

@@ -257,7 +257,7 @@ def _check_settings(builder: TreeBuilder, known: Mapping[str, object]) -> None:
     for name, value in settings_of(builder).items():
         if value != known[name]:
             raise InvalidParameterError(
-                name, value, f"{known[name]!r}, as the index was built with"
+                name, value, f"the {known[name]!r} that the index was built with"
             )
 
 

@@ -109,12 +109,13 @@ def check_access(host: str, token: str | None) -> None:
         InvalidParameterError: they could ask without one, or the token is short.
     """
     if token is None and not is_loopback(host):
-        raise InvalidParameterError(
-            "token", None, f"given to listen on {host}", "Or listen on 127.0.0.1."
+        raise InvalidParameterError.because(
+            f"To listen on {host} needs a token: give one, or listen on 127.0.0.1."
         )
     if token is not None and (len(token) < _SHORTEST_TOKEN or not token.isascii()):
-        allowed = f"at least {_SHORTEST_TOKEN} ASCII characters"
-        raise InvalidParameterError("token", f"{len(token)} characters", allowed)
+        raise InvalidParameterError.because(
+            f"The token needs at least {_SHORTEST_TOKEN} ASCII characters, got {len(token)}."
+        )
 
 
 def is_loopback(host: str) -> bool:

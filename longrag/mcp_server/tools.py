@@ -209,13 +209,15 @@ def _known(name: str, key: str, values: Mapping[str, Value], tool: str) -> Value
     value = values.get(key) if isinstance(key, str) else None
     if value is None:
         # An agent's mistake may be long; what it wrote is of no use beyond its beginning.
-        raise InvalidParameterError(name, str(key)[:_PREVIEW], f"one that {tool} returned")
+        raise InvalidParameterError(name, str(key)[:_PREVIEW], f"a {name} that {tool} returned")
     return value
 
 
 def _check_text(name: str, value: str, longest: int) -> None:
     if not isinstance(value, str) or not value.strip() or len(value) > longest:
-        raise InvalidParameterError(name, str(value)[:_PREVIEW], f"1 to {longest} characters")
+        raise InvalidParameterError(
+            name, str(value)[:_PREVIEW], f"a text of 1 to {longest} characters"
+        )
 
 
 def _check_number(name: str, value: int, largest: int) -> None:

@@ -61,14 +61,13 @@ def sentence(text: str) -> str:
     return text if text.endswith((".", "!", "?")) else f"{text}."
 
 
-def failure_line(name: str, error: Exception, secrets: Iterable[str]) -> str:
+def failure_line(error: Exception, secrets: Iterable[str]) -> str:
     """Return what an error of an imported model means for the one who asked.
 
     Args:
-        name: names the model.
         error: what its call raised.
         secrets: texts that are not to be shown.
     """
     said = one_line(f"{type(error).__name__}: {error}", secrets)
     remedy = TOO_LONG_REMEDY if is_too_long(said) else _REMEDIES[classify(error)]
-    return f"{name} gave no answer: {sentence(said)} {remedy}"
+    return f"{sentence(said)} {remedy}"

@@ -392,8 +392,7 @@ def check_named_store(framework: str, factory: str) -> bool:
             f"one of {sorted(adapters)}",
             "Install longrag with the extra of the framework.",
         )
-    allowed = "module:function, a function that returns an empty store"
-    make = import_object("factory", factory, allowed)
+    make = import_object("factory", factory)
     adapter: Callable[[Callable[..., Any]], Any] = adapters[framework].load()
     results = check_store(adapter(make))
     print(f"{as_table({factory: results})}\n\n{_UNKNOWN}")  # noqa: T201 - a command's output

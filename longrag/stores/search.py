@@ -315,12 +315,14 @@ def _join(unit_id: str, chunks: tuple[Chunk, ...]) -> _Made:
 
 
 def _tell_short(found: int, asked: int, on_short: OnShort) -> None:
-    message = (
+    error = ShortResultError(
         f"the vector store gave {found} of {asked} units and may hold more: its search is"
         " approximate or its answers are limited. Let it search more of its rows, pass a filter"
-        " that it applies before it ranks, or pass on_short='ignore'"
+        " that it applies before it ranks, or pass on_short='ignore'",
+        found=found,
+        asked=asked,
     )
     if on_short == "raise":
-        raise ShortResultError(message, found=found, asked=asked)
+        raise error
     if on_short == "warn":
-        warnings.warn(message, ShortResultWarning, stacklevel=2)
+        warnings.warn(str(error), ShortResultWarning, stacklevel=2)

@@ -247,9 +247,9 @@ class TestSettings:
         assert choose_retry("auto", own="") == Retry()
         assert choose_retry("auto", own="max_retries=3") is None
         assert choose_retry(None, own="max_retries=3") is None
-        with pytest.raises(InvalidParameterError, match=r"itself \(max_retries=3\)"):
+        with pytest.raises(InvalidParameterError, match=r"turn off the model's max_retries=3\."):
             choose_retry(Retry(), own="max_retries=3")
-        with pytest.raises(InvalidParameterError, match="rate_limit must be None"):
+        with pytest.raises(InvalidParameterError, match="has a rate limiter: omit rate_limit"):
             choose_rate_limit(RateLimit(requests_per_minute=1), own=object())
         with pytest.raises(InvalidParameterError, match="retry"):
             check_retry("always", None)  # type: ignore[arg-type]

@@ -101,7 +101,7 @@ def test_what_is_not_there_is_told_before_a_question_is_read(monkeypatch, capsys
     assert chat(monkeypatch, QUESTIONS, "--file", "nowhere.db") == 2
     assert capsys.readouterr().err.count("\n") == 1
     assert chat(monkeypatch, QUESTIONS, "--model", "m") == 2
-    assert capsys.readouterr().err.startswith("error: base_url must be")
+    assert capsys.readouterr().err.startswith("error: Give the URL of a server")
 
 
 @on_loopback

@@ -120,6 +120,6 @@ def test_an_imported_embedder_is_asked_for(folder, capsys):
     embedder = "tests.longrag.index_file.stand_ins:words"
     run(capsys, "index", folder, "--embedder", embedder)
     record = told(capsys, status=1)
-    assert "embedder must be given" in record["file"]["error"]
+    assert "give the embedder" in record["file"]["error"]
     assert record["file"]["embedder"] == embedder
     assert told(capsys, "--embedder", embedder)["file"]["error"] == ""

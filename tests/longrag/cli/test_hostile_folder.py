@@ -124,7 +124,7 @@ def test_a_module_that_is_not_installed_is_not_taken_from_the_folder_later(tmp_p
     leave(tmp_path, "no_such_optional_module")
     (tmp_path / "only_here.py").write_text("def make():\n    import no_such_optional_module\n")
     before = list(sys.path)
-    make = import_object("llm", "only_here:make", "MODULE:NAME")
+    make = import_object("llm", "only_here:make")
     assert sys.path == before
     with pytest.raises(ImportError, match="no_such_optional_module"):
         make()
@@ -135,7 +135,7 @@ def test_what_is_installed_is_found_before_the_folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     leave(tmp_path, "colorsys")
     sys.modules.pop("colorsys", None)
-    assert import_object("llm", "colorsys:rgb_to_hls", "MODULE:NAME")(0, 0, 0) == (0, 0, 0)
+    assert import_object("llm", "colorsys:rgb_to_hls")(0, 0, 0) == (0, 0, 0)
     assert not (tmp_path / "ran").exists()
 
 
@@ -144,5 +144,5 @@ def test_a_folder_that_is_on_the_path_stays_there(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(str(tmp_path))
     before = list(sys.path)
     with pytest.raises(InvalidParameterError, match="no_such_module"):
-        import_object("llm", "no_such_module:x", "MODULE:NAME")
+        import_object("llm", "no_such_module:x")
     assert sys.path == before

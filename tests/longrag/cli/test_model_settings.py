@@ -102,9 +102,9 @@ def test_a_key_alone_names_no_model(monkeypatch):
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"model": "m"}, "base_url must be the URL of a server with OpenAI's protocol, got None"),
-        ({"base_url": URL}, f"model must be the name of a model that {URL} serves, got None"),
-        ({"timeout": 3.0}, "model must be the name of a model that"),
+        ({"model": "m"}, "Give the URL of a server with OpenAI's protocol by --base-url"),
+        ({"base_url": URL}, "Name a model that the server has"),
+        ({"timeout": 3.0}, "Name a model that the server has"),
         ({"model": "", "base_url": URL}, "model must be a text, got ''"),
     ],
 )

@@ -157,7 +157,7 @@ def test_a_notebook_shows_the_page_in_a_frame_that_is_kept_apart(hostile):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({}, "units must be"),
+        ({}, "Pass units, a tree or both"),
         ({"units": CorpusIndex(), "questions": "Why?"}, "questions must be"),
         ({"units": CorpusIndex(), "questions": [" "]}, "questions must be"),
         ({"units": CorpusIndex(), "token_budget": 0}, "token_budget must be"),

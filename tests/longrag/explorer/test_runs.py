@@ -120,14 +120,22 @@ def test_a_trace_is_that_of_the_recipe():
     [
         (explore_outputs, {}, "outputs must be"),
         (explore_outputs, [burned()], "outputs must be"),
-        (explore_outputs, {"Why?": "an answer"}, "outputs must be"),
-        (explore_outputs, {1: burned()}, "outputs must be"),
+        (explore_outputs, {"Why?": "an answer"}, "a value of outputs must be a Generation"),
+        (explore_outputs, {1: burned()}, "a key of outputs must be a question"),
         (explore_traces, {}, "traces must be"),
-        (explore_traces, {"Why?": "steps"}, "traces must be"),
-        (explore_traces, {"Why?": None}, "traces must be"),
-        (explore_traces, {"Why?": [{"name": "unknown"}]}, "traces must be"),
-        (explore_traces, {"Why?": [{"name": "retrieval", "seconds": object()}]}, "traces must be"),
-        (explore_traces, {"Why?": [{"name": "retrieval", "seconds": 1e999}]}, "traces must be"),
+        (explore_traces, {"Why?": "steps"}, r"traces\['Why\?'\] must be a Trace"),
+        (explore_traces, {"Why?": None}, r"traces\['Why\?'\] must be a Trace"),
+        (explore_traces, {"Why?": [{"name": "unknown"}]}, "a step of traces must be"),
+        (
+            explore_traces,
+            {"Why?": [{"name": "retrieval", "seconds": object()}]},
+            "only values that JSON has",
+        ),
+        (
+            explore_traces,
+            {"Why?": [{"name": "retrieval", "seconds": 1e999}]},
+            "only values that JSON has",
+        ),
     ],
 )
 def test_other_things_are_refused(make, given, message):
