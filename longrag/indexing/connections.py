@@ -219,8 +219,9 @@ class Connections:
                 "database", "a URL", "a URL that SQLAlchemy knows"
             ) from error
         except ImportError as error:
-            raise InvalidParameterError(
-                "database", place, f"usable here: {error}", "Install the driver that the URL names."
+            raise InvalidParameterError.because(
+                f"The driver of the database {place} cannot be used here: {error}. Install the"
+                " driver that the URL names."
             ) from error
         event.listen(engine, "before_cursor_execute", _refuse_other_process)
         if engine.dialect.name == "postgresql":
@@ -323,7 +324,7 @@ class Connections:
                     f"{place}: waited {self.timeout:g} s for {waited_for}. Try again, or open the"
                     " index with a larger timeout."
                 ) from error
-            raise DatabaseError(f"{place}: {said}") from error
+            raise DatabaseError(f"{place} cannot be used: {said}") from error
         except PoolTimeoutError as error:
             raise DatabaseTimeoutError(
                 f"{place}: waited {self.timeout:g} s for other threads of this process, which use"
@@ -336,7 +337,7 @@ class Connections:
                 " another file."
             ) from error
         except OSError as error:
-            raise DatabaseError(f"{place}: {error}") from error
+            raise DatabaseError(f"{place} cannot be used: {error}") from error
 
 
 class _FileConnection(sqlite3.Connection):
@@ -468,7 +469,9 @@ def _refuse_other_process(connection: Connection, *_: object) -> None:
 
 def _check_timeout(timeout: object) -> None:
     if isinstance(timeout, bool) or not isinstance(timeout, int | float) or not 0 < timeout < 1e6:
-        raise InvalidParameterError("timeout", timeout, "seconds, above 0 and below 1,000,000")
+        raise InvalidParameterError(
+            "timeout", timeout, "a number of seconds above 0 and below 1,000,000"
+        )
 
 
 def _without_secrets(url: URL) -> str:

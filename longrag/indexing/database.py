@@ -267,7 +267,7 @@ class IndexDatabase:
         for name, value in own.items():
             if known.get(name) != value:
                 raise InvalidParameterError(
-                    name, value, f"{known.get(name)!r}, as the index was made with"
+                    name, value, f"the {known.get(name)!r} that the index was made with"
                 )
 
     def check_still(self, own: Mapping[str, Any]) -> None:
@@ -468,7 +468,7 @@ class IndexDatabase:
             # Not in a transaction: SQLite does this outside of any.
             self._connections.run_outside("VACUUM", patient=True)
         except sqlite3.OperationalError as error:
-            raise DatabaseError(f"{self._place}: {error}") from error
+            raise DatabaseError(f"{self._place} cannot be compacted: {error}") from error
 
     def _read_row(self) -> Row[Any] | None:
         with self._transaction() as connection:

@@ -202,11 +202,14 @@ class KeywordIndex:
             raise IndexFormatError(f"the keywords at {path} cannot be read: {error}") from error
         if not fits:
             raise IndexFormatError(f"the arrays at {path} do not make an index of keywords")
-        if meta["own_tokenizer"] is (tokenizer is None):
-            allowed = (
-                "the one it was built with" if tokenizer is None else "None: it has the default"
+        if meta["own_tokenizer"] and tokenizer is None:
+            raise InvalidParameterError.because(
+                "Pass the tokenizer that the index was built with, which is not saved."
             )
-            raise InvalidParameterError("tokenizer", tokenizer, allowed)
+        if tokenizer is not None and not meta["own_tokenizer"]:
+            raise InvalidParameterError.because(
+                "The index was built with the default tokenizer: omit tokenizer."
+            )
         return cls(ids, vocabulary, saved, words if tokenizer is None else tokenizer)
 
 
@@ -225,8 +228,9 @@ class UnitKeywords:
         self.keywords = keywords
         missing = next((id_ for id_ in keywords.ids if id_ not in unit_of), None)
         if missing is not None:
-            allowed = "a mapping that has every id of the index"
-            raise InvalidParameterError("unit_of", missing, allowed, "Add this id.")
+            raise InvalidParameterError.because(
+                f"Every id of the index needs a unit: unit_of has none for {missing!r}."
+            )
         self.ids = tuple(sorted({unit_of[id_] for id_ in keywords.ids}))
         self._number = {id_: number for number, id_ in enumerate(self.ids)}
         owners = np.array([self._number[unit_of[id_]] for id_ in keywords.ids], np.int64)

@@ -89,7 +89,7 @@ class MediaStore:
             _check_item(f"items[{place}]", item)
             if item.id in ids or item.id in self._ids:
                 raise InvalidParameterError(
-                    f"items[{place}].id", item.id, "different from the ids of the other items"
+                    f"items[{place}].id", item.id, "an id that no other item has"
                 )
             ids.add(item.id)
 
@@ -274,10 +274,9 @@ def _plain_metadata(item: MediaItem) -> dict[str, object]:
     except (TypeError, ValueError, RecursionError):
         plain = False
     if not plain:
-        raise InvalidParameterError(
-            f"the metadata of item {item.id!r}",
-            metadata,
-            "JSON values that are read as they were written, to be saved",
+        raise InvalidParameterError.because(
+            "To be saved, metadata needs JSON values that are read as they were written: item"
+            f" {item.id!r} has {metadata!r}."
         )
     return metadata
 

@@ -91,7 +91,9 @@ def save_arrays(
     """
     for name in arrays:
         if not _NAME.fullmatch(name):
-            raise InvalidParameterError("arrays", name, "named in lower-case letters and digits")
+            raise InvalidParameterError(
+                "the name of an array", name, "a word of lower-case letters and digits"
+            )
     folder = Path(path)
     _check_target(folder, kind, version)
     is_new = not folder.exists()

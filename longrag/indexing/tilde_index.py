@@ -65,8 +65,9 @@ class TildeIndex:
         tokenizer = model.tokenizer
         found = model.weigh(list(texts)) if len(texts) else []
         if len(found) != len(texts):
-            allowed = f"one that gives weights for each of {len(texts)} passages"
-            raise InvalidParameterError("model", len(found), allowed)
+            raise InvalidParameterError.because(
+                f"The model must give weights for each of {len(texts)} passages, got {len(found)}."
+            )
         for weighed in found:
             _check(weighed, tokenizer.vocab_size)
         keys = [
@@ -98,7 +99,7 @@ class TildeIndex:
         """
         unknown = [one for one in ids if one not in self._row_of_id]
         if unknown:
-            raise InvalidParameterError("ids", unknown[0], "ids of passages in the index")
+            raise InvalidParameterError("an id", unknown[0], "the id of a passage in the index")
         return np.array([self._row_of_id[one] for one in ids], np.int64)
 
     def rows_of_texts(self, texts: Sequence[str]) -> NDArray[np.int64]:
@@ -114,11 +115,9 @@ class TildeIndex:
             if digest not in self._row_of_text
         ]
         if unknown:
-            raise InvalidParameterError(
-                "texts",
-                f"{unknown[0][:60]!r} and {len(unknown) - 1} more",
-                "texts of passages in the index",
-                "Precompute the index again from the passages as they are searched now.",
+            raise InvalidParameterError.because(
+                "Precompute the index again from the passages as they are searched now: it lacks"
+                f" {unknown[0][:60]!r} and {len(unknown) - 1} more."
             )
         return np.array([self._row_of_text[digest] for digest in digests], np.int64)
 
@@ -261,8 +260,14 @@ def _digest(text: str) -> bytes:
 def _check(weighed: TermWeights, vocab_size: int) -> None:
     terms, weights = np.asarray(weighed.terms), np.asarray(weighed.weights)
     if terms.shape != weights.shape or terms.ndim != 1 or (terms[1:] <= terms[:-1]).any():
-        raise InvalidParameterError("model", terms, "one that gives rising terms and a weight each")
+        raise InvalidParameterError.because(
+            f"The model must give rising terms and a weight for each, got the terms {terms}."
+        )
     if len(terms) and not 0 <= terms[0] <= terms[-1] < vocab_size:
-        raise InvalidParameterError("model", terms, f"one whose terms are below {vocab_size}")
+        raise InvalidParameterError.because(
+            f"The model must give terms from 0 to {vocab_size - 1}, got {terms}."
+        )
     if not (np.isfinite(weights) & (weights > 0)).all():
-        raise InvalidParameterError("model", weights, "one whose weights are positive and finite")
+        raise InvalidParameterError.because(
+            f"The model must give weights that are positive and finite, got {weights}."
+        )

@@ -59,9 +59,11 @@ def check_vectors(
     if one_row and array.ndim == 1:
         array = array[np.newaxis]
     if array.ndim != 2 or array.shape[1] == 0:
-        remedy = "Stack the vectors as rows; no vectors at all are an array of shape (0, width)."
         raise InvalidParameterError(
-            f"{name}.shape", array.shape, "(rows, width) with a width of at least 1", remedy
+            f"{name}.shape",
+            array.shape,
+            "a pair (rows, width) with a width of at least 1",
+            "Stack the vectors as rows; no vectors at all are an array of shape (0, width).",
         )
     if width is not None and array.shape[1] != width:
         raise EmbeddingError(

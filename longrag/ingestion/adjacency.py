@@ -15,7 +15,7 @@ from longrag.ingestion.compiled import IntArray, compact_rows, count_rows, fill_
 MAX_DOCUMENTS = 2**31 - 1
 """The neighbours are kept as int32."""
 
-_ALLOWED = "pairs (source, target) of document indices, as integers"
+_ALLOWED = "an iterable of pairs (source, target) of document indices, as integers"
 
 
 @runtime_checkable
@@ -136,7 +136,7 @@ def _check_indices(pairs: NDArray[Any], count: int) -> None:
     raise InvalidParameterError(
         "links",
         tuple(pairs[np.argmax(outside)].tolist()),
-        f"between documents in range({count})",
+        f"a link between documents in range({count})",
         "A link names two documents by index, and there is one size per document",
     )
 

@@ -196,7 +196,7 @@ def _checked_limit(max_size: int, tokens: NDArray[np.int64]) -> int:
     limit = min(int(max_size), int(tokens.sum())) if countable else int(max_size)
     if limit * len(tokens) >= 2**62:
         raise InvalidParameterError(
-            "max_size", max_size, "less than 2**62 divided by the number of documents"
+            "max_size", max_size, "a number below 2**62 divided by the number of documents"
         )
     return limit
 
@@ -206,9 +206,11 @@ def _checked_sizes(sizes: Sequence[int] | NDArray[np.integer[Any]]) -> NDArray[n
     if not listed or getattr(sizes, "ndim", 1) != 1:
         raise InvalidParameterError("sizes", sizes, "a sequence with one size per document")
     if len(sizes) > MAX_DOCUMENTS:
-        raise InvalidParameterError("sizes", len(sizes), f"of at most {MAX_DOCUMENTS} documents")
+        raise InvalidParameterError(
+            "sizes", f"an array of {len(sizes)}", f"a sequence of at most {MAX_DOCUMENTS} sizes"
+        )
     if isinstance(sizes, np.ndarray) and sizes.size and sizes.dtype.kind not in "iu":
-        raise InvalidParameterError("sizes", f"an array of {sizes.dtype}", "integers")
+        raise InvalidParameterError("sizes", f"an array of {sizes.dtype}", "an array of integers")
     tokens = (
         sizes.astype(np.int64, copy=False) if isinstance(sizes, np.ndarray) else _as_integers(sizes)
     )

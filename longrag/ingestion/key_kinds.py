@@ -39,8 +39,8 @@ def make_keys(
         allowed = ", ".join(f'"{name}"' for name in get_args(KeyKind))
         raise InvalidParameterError("kind", kind, f"one of {allowed}")
     if with_title and kind not in ("paragraph", "sentence"):
-        raise InvalidParameterError(
-            "with_title", True, 'False, unless kind is "paragraph" or "sentence"'
+        raise InvalidParameterError.because(
+            f'with_title goes with kind "paragraph" or "sentence", not {kind!r}.'
         )
     if kind == "proposition":
         made = yield from proposition_keys(documents)

@@ -268,6 +268,6 @@ def link_extractor(name: str) -> LinkExtractor:
     }
     if name not in extractors:
         raise InvalidParameterError(
-            "link_extractor", name, " or ".join(map(repr, extractors)), "Or pass an extractor."
+            "link_extractor", name, f"one of {', '.join(extractors)}", "Or pass an extractor."
         )
     return extractors[name]

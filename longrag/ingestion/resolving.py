@@ -300,7 +300,7 @@ class LinkResolver:
                 return rewritten.strip()
             if rewritten is not None:
                 raise InvalidParameterError(
-                    "rules", rewritten, f"functions that return a string or None ({rule!r})"
+                    f"what the rule {rule!r} returns", rewritten, "a string or None"
                 )
         return target.strip()
 

@@ -408,8 +408,7 @@ def _check_partition(groups: Sequence[Sequence[int]], count: int) -> None:
     indices = [index for group in groups for index in group]
     whole = len(indices) == count and set(indices) == set(range(count))
     if not whole or not all(len(group) for group in groups):
-        raise InvalidParameterError(
-            "groups",
-            f"{len(groups)} groups of {len(indices)} indices",
-            f"non-empty lists that hold each index from 0 to {count - 1} once",
+        raise InvalidParameterError.because(
+            f"The groups must hold each index from 0 to {count - 1} once, and none may be empty:"
+            f" got {len(groups)} groups of {len(indices)} indices."
         )

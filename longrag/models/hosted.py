@@ -9,6 +9,9 @@ from urllib.parse import urlsplit
 
 from longrag.errors import InvalidParameterError
 
+_SERVER_URL: Final = (
+    "the URL of a server with OpenAI's protocol, such as 'http://localhost:8000/v1'"
+)
 NEEDED: Final = (
     "It is asked for the log-probability of any token id after any token ids, which hosted APIs"
     " and chat models do not tell. Load the weights with TransformersLanguageModel or"
@@ -41,36 +44,33 @@ _HOSTED: Final = (
 _MEMBERS: Final = ("name", "tokenizer", "end_ids", "context_window", "prompt_ids", "session")
 
 
-def check_server_url(base_url: object, allowed: str, remedy: str = "") -> str:
+def check_server_url(base_url: object, remedy: str = "") -> str:
     """Return the URL of a server without its last slash.
 
     Args:
         base_url: what was given.
-        allowed: what it must be, for the error.
         remedy: what to do where it is not even a string, for the error.
 
     Raises:
         InvalidParameterError: not the URL of a server, or one that may hold a password.
     """
     if not isinstance(base_url, str):
-        raise InvalidParameterError("base_url", _type_name(base_url), allowed, remedy)
+        raise InvalidParameterError("base_url", _type_name(base_url), _SERVER_URL, remedy)
     try:
         parts = urlsplit(base_url)
         host, _ = (parts.hostname or "").rstrip("."), parts.port
     except ValueError as error:
-        raise InvalidParameterError("base_url", "a URL that cannot be read", allowed) from error
+        raise InvalidParameterError("base_url", "a URL that cannot be read", _SERVER_URL) from error
     for part, there in (("user", "@" in base_url), ("query", parts.query or parts.fragment)):
         if there:
             # The URL is not repeated: it may hold a password.
-            raise InvalidParameterError(
-                "base_url",
-                f"a URL with a {part}",
-                f"{allowed}, without a {part}",
-                "Give api_key (of a command: --api-key-env) instead.",
+            raise InvalidParameterError.because(
+                "Give a base_url without a user and a query, and the key as api_key (of a command:"
+                f" --api-key-env): got a URL with a {part}."
             )
     readable = base_url.isprintable() and " " not in base_url
     if parts.scheme not in ("http", "https") or not host or not readable:
-        raise InvalidParameterError("base_url", base_url, allowed)
+        raise InvalidParameterError("base_url", base_url, _SERVER_URL)
     return base_url.rstrip("/")
 
 
@@ -81,11 +81,10 @@ def check_base_url(base_url: object) -> str:
         InvalidParameterError: not the URL of a server, or that of a hosted API known to return too
             little.
     """
-    allowed = "the URL of a vLLM server, such as 'http://localhost:8000/v1'"
-    url = check_server_url(base_url, allowed, NEEDED)
+    url = check_server_url(base_url, NEEDED)
     host = (urlsplit(url).hostname or "").rstrip(".")
     if any(host == known or host.endswith(f".{known}") for known in _HOSTED):
-        raise InvalidParameterError("base_url", base_url, allowed, NEEDED)
+        raise InvalidParameterError("base_url", base_url, "the URL of a vLLM server", NEEDED)
     return url
 
 

@@ -264,14 +264,12 @@ def _check_llama(llama: Any) -> None:
             "The frameworks' classes for llama.cpp hold one.",
         )
     if llama.context_params.embeddings:
-        raise InvalidParameterError("llama", "embedding=True", "loaded without embedding")
+        raise InvalidParameterError.because("Load the llama_cpp.Llama without embedding=True.")
     sliding = llama_cpp.llama_model_n_swa(llama.model) > 0
     if sliding and not llama.context_params.swa_full:
-        raise InvalidParameterError(
-            "llama",
-            "swa_full=False",
-            "loaded with swa_full=True",
-            "What has left the sliding window would be missing when a search goes back.",
+        raise InvalidParameterError.because(
+            "Load the llama_cpp.Llama with swa_full=True: what has left the sliding window would be"
+            " missing when a search goes back."
         )
 
 

@@ -25,8 +25,8 @@ class Bounds:
         rows = [tuple(int(token) for token in prompt) for prompt in prompts]
         if not rows or not all(rows):
             lengths = [len(row) for row in rows]
-            raise InvalidParameterError(
-                "prompts", lengths, "at least one, each of at least one token"
+            raise InvalidParameterError.because(
+                f"Pass at least one prompt, each of at least one token: got the lengths {lengths}."
             )
         for row in rows:
             self._check_ids("prompts", min(row), max(row))
@@ -41,7 +41,9 @@ class Bounds:
                 has unknown ids.
         """
         if not 0 <= asked.prompt < len(prompts):
-            raise InvalidParameterError("prompt", asked.prompt, f"from 0 to {len(prompts) - 1}")
+            raise InvalidParameterError(
+                "prompt", asked.prompt, f"a number from 0 to {len(prompts) - 1}"
+            )
         if asked.k < 1:
             raise InvalidParameterError("k", asked.k, "at least 1")
         if asked.tokens:
@@ -53,7 +55,9 @@ class Bounds:
     def _check_ids(self, parameter: str, lowest: int, highest: int) -> None:
         if lowest < 0 or highest >= self.vocab_size:
             worst = lowest if lowest < 0 else highest
-            raise InvalidParameterError(parameter, worst, f"ids from 0 to {self.vocab_size - 1}")
+            raise InvalidParameterError(
+                f"an id of {parameter}", worst, f"a number from 0 to {self.vocab_size - 1}"
+            )
 
     def _check_length(self, parameter: str, length: int) -> None:
         if self.window is not None and length > self.window:

@@ -31,9 +31,6 @@ TIMEOUT: Final = 300.0
 
 _CONNECT_SECONDS: Final = 10.0
 _RETRY: Final = Retry(attempts=4, max_seconds=120.0)
-_URL: Final = (
-    "the URL of a server with OpenAI's protocol, such as 'http://localhost:11434/v1' for Ollama"
-)
 _OURS: Final = ("messages", "model", "stream", "stream_options")
 
 
@@ -73,7 +70,7 @@ class ServedModel(TextModel):
                 raise InvalidParameterError("llm-options", name, "a field that is not set anyway")
         if isinstance(timeout, bool) or not isinstance(timeout, int | float) or not timeout > 0:
             raise InvalidParameterError("timeout", timeout, "a positive number of seconds")
-        self._url = check_server_url(base_url, _URL)
+        self._url = check_server_url(base_url)
         self._model, self._timeout = model, timeout
         key, self._key_name = _check_key(api_key, key_name), key_name
         self._secrets = () if key is None else (key,)
@@ -86,7 +83,9 @@ class ServedModel(TextModel):
         try:
             httpx.URL(self._url)
         except httpx.InvalidURL as error:
-            raise InvalidParameterError("base_url", base_url, _URL, str(error)) from error
+            raise InvalidParameterError(
+                "base_url", base_url, "a URL that can be read", str(error)
+            ) from error
         self._httpx = httpx
         self._asks_for_counts = True
         self._http = httpx.Client(
@@ -173,17 +172,17 @@ class ServedModel(TextModel):
 
     def _too_slow(self, error: Exception, *, begun: bool) -> ModelCallError:
         if isinstance(error, self._httpx.ConnectTimeout):
-            line = (
+            return ModelCallError(
                 f"nothing answers at {self._url} within {_CONNECT_SECONDS:g} seconds. Start the"
-                " server, or correct --base-url."
+                " server, or correct --base-url.",
+                kind="time-out",
             )
-        else:
-            rest = ", and its answer is not whole" if begun else ""
-            line = (
-                f"{self._url} sent nothing for {self._timeout:g} seconds{rest}. Give a longer"
-                " --timeout, or a smaller --token-budget."
-            )
-        return ModelCallError(line, kind="time-out")
+        rest = ", and its answer is not whole" if begun else ""
+        return ModelCallError(
+            f"{self._url} sent nothing for {self._timeout:g} seconds{rest}. Give a longer"
+            " --timeout, or a smaller --token-budget.",
+            kind="time-out",
+        )
 
     def _refused(self, response: httpx.Response) -> Exception:
         """Return the error of an answer that is no reply."""
@@ -244,7 +243,7 @@ def _as_call_error(error: Exception, attempts: int) -> ModelCallError:
         first = first.__cause__
     kind = first.kind if isinstance(first, ModelCallError) else classify(first)
     tried = f" (Tried {attempts} times.)" if attempts > 1 and kind in PASSING else ""
-    return ModelCallError(f"{first}{tried}", kind=kind)
+    return ModelCallError(f"the model gave no answer: {first}{tried}", kind=kind)
 
 
 def _check_key(key: str | None, name: str) -> str | None:

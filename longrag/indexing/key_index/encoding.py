@@ -46,8 +46,12 @@ def encode_keys(
     offsets = np.zeros(len(keys) + 1, np.int64)
     for place, key in enumerate(keys):
         if not key.text.strip():
-            remedy = "Leave out keys without text."
-            raise InvalidParameterError(f"keys[{place}].text", key.text, "not blank", remedy)
+            raise InvalidParameterError(
+                f"keys[{place}].text",
+                key.text,
+                "a text that is not blank",
+                "Leave out keys without text.",
+            )
     encode = partial(_encode, tokenizer)
     for place, ids in enumerate(map_items(encode, keys, executor, part_size=_KEYS_A_TASK)):
         flat.extend(ids)
@@ -135,7 +139,9 @@ def end_flags(ids: TokenIds, ends: Iterable[Sequence[int]] | None) -> NDArray[np
         return flags
     found = list(ends)
     if len(found) != len(ids):
-        raise InvalidParameterError("sentence_ends", f"{len(found)}", f"one for each of {len(ids)}")
+        raise InvalidParameterError.because(
+            f"Pass the sentence_ends of each of the {len(ids)} keys: got {len(found)}."
+        )
     counts = np.fromiter(map(len, found), np.int64, len(found))
     places = np.fromiter((end for own in found for end in own), np.int64, int(counts.sum()))
     starts = np.repeat(np.asarray(ids.offsets[:-1], np.int64), counts)
@@ -146,7 +152,9 @@ def end_flags(ids: TokenIds, ends: Iterable[Sequence[int]] | None) -> NDArray[np
         key = int(np.searchsorted(np.cumsum(counts), wrong, side="right"))
         length = int(stops[wrong] - starts[wrong])
         raise InvalidParameterError(
-            f"sentence_ends[{key}]", int(places[wrong]), f"from 1 to the {length} tokens of the key"
+            f"sentence_ends[{key}]",
+            int(places[wrong]),
+            f"a number from 1 to the {length} tokens of the key",
         )
     flags[starts + places - 1] = True
     return flags

@@ -85,7 +85,7 @@ def check_ids(parameter: str, ids: Iterable[str], of: str) -> frozenset[str]:
     wanted = list(ids)
     for id_ in wanted:
         if not isinstance(id_, str):
-            raise InvalidParameterError(parameter, id_, f"ids of {of}, strings")
+            raise InvalidParameterError(f"an id of {parameter}", id_, "a string")
     return frozenset(wanted)
 
 
@@ -324,7 +324,7 @@ class KeyIndex:
         """
         wanted = as_index(token)
         if not 0 <= wanted < self.vocab_size:
-            raise InvalidParameterError("token", token, f"from 0 to {self.vocab_size - 1}")
+            raise InvalidParameterError("token", token, f"a number from 0 to {self.vocab_size - 1}")
         depth = state.depth
         intervals = [
             (part.step(lo, hi, depth, wanted) if lo < hi else None) or (0, 0)
@@ -513,7 +513,9 @@ class KeyIndex:
 def _named(sources: Iterable[Key], count: int) -> KeySources:
     found = KeySources.build(list(sources))
     if len(found) != count:
-        raise InvalidParameterError("sources", f"{len(found)}", f"one for each of the {count} keys")
+        raise InvalidParameterError.because(
+            f"Pass a source for each of the {count} keys: got {len(found)}."
+        )
     return found
 
 

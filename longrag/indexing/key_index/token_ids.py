@@ -69,7 +69,9 @@ def check_vocabulary(vocab_size: object) -> int:
     if isinstance(vocab_size, bool) or not isinstance(vocab_size, int | np.integer):
         raise InvalidParameterError("vocab_size", vocab_size, "an integer")
     if not 1 <= vocab_size <= MAX_VOCABULARY:
-        raise InvalidParameterError("vocab_size", vocab_size, f"from 1 to {MAX_VOCABULARY}")
+        raise InvalidParameterError(
+            "vocab_size", vocab_size, f"a number from 1 to {MAX_VOCABULARY}"
+        )
     return int(vocab_size)
 
 
@@ -82,7 +84,10 @@ def token_ids(ids: TokenIds | Iterable[Sequence[int]], vocab_size: int) -> Token
     found = ids if isinstance(ids, TokenIds) else _flatten(ids)
     flat, offsets = found.flat, np.asarray(found.offsets, np.int64)
     if flat.ndim != 1 or (flat.dtype.kind not in "iu" and flat.size):
-        raise InvalidParameterError("ids", f"{flat.dtype} {flat.shape}", "sequences of integers")
+        raise InvalidParameterError.because(
+            "Give each key as a list of token ids: got an array of"
+            f" {flat.dtype} of shape {flat.shape}."
+        )
     _check_offsets(offsets, len(flat))
     if len(flat) and not (flat.min() >= 0 and flat.max() < vocab_size):
         place = int(np.flatnonzero((flat < 0) | (flat >= vocab_size))[0])
@@ -90,7 +95,7 @@ def token_ids(ids: TokenIds | Iterable[Sequence[int]], vocab_size: int) -> Token
         raise InvalidParameterError(
             f"ids[{key}][{place - offsets[key]}]",
             int(flat[place]),
-            f"from 0 to {vocab_size - 1}",
+            f"a number from 0 to {vocab_size - 1}",
             "Tokenise the keys with the tokenizer whose vocab_size this is.",
         )
     return TokenIds(_unsigned(flat, np.min_scalar_type(vocab_size)), offsets)
@@ -111,15 +116,18 @@ def _flatten(ids: Iterable[Sequence[int]]) -> TokenIds:
             return TokenIds(np.concatenate(sequences), offsets)
         flat = np.array(list(chain.from_iterable(sequences)))
     except (TypeError, ValueError, OverflowError) as error:
-        remedy = f"Give each key as a list of token ids: {error}."
-        raise InvalidParameterError("ids", type(ids), "sequences of integers", remedy) from error
+        raise InvalidParameterError.because(
+            f"Give each key as a list of token ids: {error}."
+        ) from error
     return TokenIds(flat if len(flat) else flat.astype(np.int64), offsets)
 
 
 def _check_offsets(offsets: NDArray[np.int64], total: int) -> None:
     if not (offsets.ndim == 1 and len(offsets) and offsets[0] == 0 and offsets[-1] == total):
         raise InvalidParameterError(
-            "offsets", offsets.shape, f"one-dimensional, from 0 to the {total} ids"
+            "offsets",
+            offsets.shape,
+            f"a one-dimensional array from 0 to the {total} ids",
         )
     empty = np.flatnonzero(offsets[1:] <= offsets[:-1])
     if len(empty):

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Executor
 from dataclasses import replace
 from functools import partial
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -58,8 +59,9 @@ def clusterer(name: str | Clusterer, *, random_state: int = 0) -> Clusterer:
     if isinstance(name, str) and name in _CLUSTERERS:
         return _CLUSTERERS[name](random_state)
     if isinstance(name, str) or not callable(name):
-        allowed = f"one of {', '.join(map(repr, _CLUSTERERS))}, or a callable"
-        raise InvalidParameterError("clusterer", name, allowed)
+        raise InvalidParameterError(
+            "clusterer", name, f"one of {', '.join(map(repr, _CLUSTERERS))}, or a callable"
+        )
     return name
 
 
@@ -121,7 +123,9 @@ def _check_layer(layer: Layer) -> Layer:
     vectors = check_vectors(layer.vectors, name="layer.vectors")
     if not len(layer.ids) == len(vectors) == len(layer.tokens):
         received = (len(layer.ids), len(vectors), len(layer.tokens))
-        raise InvalidParameterError("layer", received, "ids, vectors and tokens of one length")
+        raise InvalidParameterError.because(
+            f"A layer needs ids, vectors and tokens of one length, got {received}."
+        )
     return replace(layer, vectors=vectors)
 
 
@@ -167,17 +171,18 @@ def _cluster_block(clusterer: Clusterer, block: Layer) -> Groups:
 
 def _check_groups(clusterer: Clusterer, groups: Any, count: int) -> Groups:
     name = getattr(clusterer, "__name__", type(clusterer).__name__)
-    parameter, allowed = f"the groups of {name}", f"lists of indices from 0 to {count - 1}"
     try:
         listed = [list(group) for group in groups]
     except TypeError:
-        raise InvalidParameterError(parameter, groups, allowed) from None
-    for group in listed:
-        for index in group:
-            if isinstance(index, (bool, np.bool_)) or not isinstance(index, (int, np.integer)):
-                raise InvalidParameterError(parameter, index, allowed)
-            if not 0 <= index < count:
-                raise InvalidParameterError(parameter, int(index), allowed)
+        raise InvalidParameterError(
+            f"the groups of {name}", groups, "a list of lists of indices"
+        ) from None
+    for index in chain.from_iterable(listed):
+        whole = isinstance(index, (int, np.integer)) and not isinstance(index, bool)
+        if not whole or not 0 <= index < count:
+            raise InvalidParameterError(
+                f"an index in the groups of {name}", index, f"an integer from 0 to {count - 1}"
+            )
     return _sort_groups(listed)
 
 

@@ -109,15 +109,13 @@ def check_share(name: str, value: object) -> None:
 
 def check_above(name: str, value: object, least: float) -> None:
     """Refuse a setting that is not a finite number above ``least``."""
-    allowed = f"a number above {least:g}"
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise InvalidParameterError(name, value, allowed)
-    if not least < value < np.inf:
-        raise InvalidParameterError(name, value, allowed)
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not number or not least < value < np.inf:
+        raise InvalidParameterError(name, value, f"a number above {least:g}")
 
 
 def check_seed(value: object) -> None:
     """Refuse a ``random_state`` that numpy's generators would not all take."""
     check_integer("random_state", value, at_least=0)
     if isinstance(value, int) and value >= 2**32:
-        raise InvalidParameterError("random_state", value, "below 2**32")
+        raise InvalidParameterError("random_state", value, "a number below 2**32")

@@ -79,8 +79,9 @@ class TreeBuilder:
 
     def __post_init__(self) -> None:
         if not isinstance(self.scope, str) or not self.scope:
-            allowed = '"corpus", "document" or a metadata key'
-            raise InvalidParameterError("scope", self.scope, allowed)
+            raise InvalidParameterError(
+                "scope", self.scope, '"corpus", "document" or a metadata key'
+            )
         for name in ("chunk_size", "max_levels"):
             if getattr(self, name) is not None:
                 check_size(name, getattr(self, name))

@@ -38,6 +38,7 @@ def choose_summarizer(
     if isinstance(summarizer, str) and summarizer in _WITHOUT_MODEL:
         return _WITHOUT_MODEL[summarizer](summary_tokens=summary_tokens, count_tokens=count_tokens)
     if not callable(summarizer):
-        allowed = f'{otherwise}, "extractive", "keywords" or a Summarizer'
-        raise InvalidParameterError("summarizer", summarizer, allowed)
+        raise InvalidParameterError(
+            "summarizer", summarizer, f'"extractive", "keywords", {otherwise} or a Summarizer'
+        )
     return cast("Summarizer", summarizer)

@@ -58,12 +58,12 @@ class Tree:
         known: dict[str, TreeNode] = {}
         for node in nodes:
             missing = next((child for child in node.children if child not in known), None)
-            if missing is not None or node.id in known:
+            if missing is not None:
                 raise IndexFormatError(
-                    f"node {node.id!r} of the tree comes twice"
-                    if missing is None
-                    else f"node {node.id!r} of the tree has a child {missing!r} that is not there"
+                    f"node {node.id!r} of the tree has a child {missing!r} that is not there"
                 )
+            if node.id in known:
+                raise IndexFormatError(f"node {node.id!r} of the tree comes twice")
             known[node.id] = node
         self.nodes: Mapping[str, TreeNode] = MappingProxyType(known)
         self.vectors = vectors

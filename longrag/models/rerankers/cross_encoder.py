@@ -55,16 +55,19 @@ class CrossEncoderScorer(NetworkScorer):
         self._tokenizer = tokenizer
         if tokenizer is None:
             if not callable(getattr(model, "predict", None)):
-                raise InvalidParameterError(
-                    "model", type(model).__name__, "a CrossEncoder where no tokenizer is given"
+                raise InvalidParameterError.because(
+                    "Pass a CrossEncoder, or a model and its tokenizer: got a"
+                    f" {type(model).__name__} alone."
                 )
             self._model, self._batch_size = model, batch_size
             return
         super().__init__(model, tokenizer, max_length, batch_size)
         if model.config.num_labels not in (1, 2):
-            raise InvalidParameterError("model", model.config.num_labels, "of one or two labels")
+            raise InvalidParameterError.because(
+                f"A cross-encoder has one or two labels: got a model of {model.config.num_labels}."
+            )
         if tokenizer.pad_token_id is None:
-            raise InvalidParameterError("tokenizer", None, "one with a padding token")
+            raise InvalidParameterError.because("The tokenizer needs a padding token: set one.")
         self._pad_id = tokenizer.pad_token_id
         self._neutral = neutraliser(tokenizer)
 

@@ -62,8 +62,10 @@ class EmbeddingScorer:
     def _embed(self, texts: list[str], role: Any) -> NDArray[np.float64]:
         vectors = np.asarray(self._embedder(texts, role), np.float64)
         if vectors.ndim != 2 or len(vectors) != len(texts):
-            allowed = f"one that gives vectors of shape ({len(texts)}, width)"
-            raise InvalidParameterError("embedder", f"shape {vectors.shape}", allowed)
+            raise InvalidParameterError.because(
+                f"The embedder must give one vector for each of {len(texts)} texts, got an array of"
+                f" shape {vectors.shape}."
+            )
         lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
         return np.asarray(vectors / np.where(lengths > 0, lengths, 1))
 

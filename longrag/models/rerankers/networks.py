@@ -149,7 +149,7 @@ def readable(query: object, texts: object) -> tuple[str, list[str]]:
         raise InvalidParameterError("texts", texts, "a sequence of strings")
     for text in texts:
         if not isinstance(text, str):
-            raise InvalidParameterError("texts", text, "strings")
+            raise InvalidParameterError("a text", text, "a string")
     return _without_surrogates(query), [_without_surrogates(text) for text in texts]
 
 
@@ -186,11 +186,9 @@ def cut_passage(encoded: Encoded, first: int, last: int, max_length: int) -> Enc
         return encoded
     if excess >= last - first:
         beside = len(encoded.ids) - (last - first)
-        raise InvalidParameterError(
-            "query",
-            f"{beside} tokens, with those that every input has",
-            f"shorter than max_length={max_length}",
-            "Passages are cut to fit, a query never is.",
+        raise InvalidParameterError.because(
+            f"The query and what every input has are {beside} tokens, and max_length={max_length}"
+            " leaves none for a passage: shorten the query, which is never cut."
         )
     return Encoded(*(part[: last - excess] + part[last:] for part in encoded))
 

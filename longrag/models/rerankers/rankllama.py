@@ -68,7 +68,7 @@ class RankLlamaScorer(NetworkScorer):
                 "model", type(model).__name__, "a decoder with a score head of one label"
             )
         if end_token and tokenizer.eos_token_id is None:
-            raise InvalidParameterError("end_token", end_token, "False for a tokenizer without one")
+            raise InvalidParameterError.because("The tokenizer has no end token: omit end_token.")
         self._head = head
         self._tokenizer = tokenizer
         self._neutral = neutraliser(tokenizer)

@@ -55,8 +55,11 @@ class TildeExpander(Network):
         super().__init__(model, tokenizer, max_length, batch_size)
         self._tokenizer = TildeTokenizer(tokenizer, stop_words=STOPWORDS | word_set("definition"))
         if not 1 <= top_k <= self._tokenizer.vocab_size:
-            allowed = f"from 1 to the {self._tokenizer.vocab_size} tokens of the vocabulary"
-            raise InvalidParameterError("top_k", top_k, allowed)
+            raise InvalidParameterError(
+                "top_k",
+                top_k,
+                f"a number from 1 to the {self._tokenizer.vocab_size} tokens of the vocabulary",
+            )
         self._end = [tokenizer.sep_token_id]
         self._pad = tokenizer.pad_token_id
         self.top_k = top_k

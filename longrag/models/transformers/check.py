@@ -45,8 +45,9 @@ def choose_cache(network: Network, asked: CacheKind) -> tuple[int, CacheClass]:
             if found is not None and _agree(expected, found, network):
                 return expected.shape[1], kind
     if asked != "auto":
-        allowed = "one that leaves this model's numbers as they are"
-        raise InvalidParameterError("cache", asked, allowed, "Use 'auto'.")
+        raise InvalidParameterError.because(
+            f"The cache {asked!r} changes the numbers of this model: use cache='auto'."
+        )
     return expected.shape[1], NoCache
 
 

@@ -72,7 +72,7 @@ class TransformersLanguageModel:
                 "model", type(model).__name__, "a causal language model, not an encoder-decoder"
             )
         if chat and not getattr(tokenizer, "chat_template", None):
-            raise InvalidParameterError("chat", chat, "False where there is no chat template")
+            raise InvalidParameterError.because("The tokenizer has no chat template: omit chat.")
         model.train(False)
         self._network = Network(model)
         self._hf_tokenizer = tokenizer
@@ -174,8 +174,8 @@ class TransformersLanguageModel:
             turns = [Turn("user", prompt)]
             around = self._render(turns)
         if around is None:
-            raise InvalidParameterError(
-                "chat", True, "False with a chat template that does not show each message once"
+            raise InvalidParameterError.because(
+                "The chat template does not show each message once: omit chat."
             )
         own = self._tokenizer
         if not own.holds_special(prompt):
@@ -216,13 +216,15 @@ class TransformersLanguageModel:
         texts = [tuple(map(int, prompt)) for prompt in prompts]
         if not texts or not all(texts):
             lengths = [len(text) for text in texts]
-            raise InvalidParameterError(
-                "prompts", lengths, "at least one, each of at least one token"
+            raise InvalidParameterError.because(
+                f"Pass at least one prompt, each of at least one token: got the lengths {lengths}."
             )
         for text in texts:
             if not 0 <= min(text) <= max(text) < self._width:
                 worst = min(text) if min(text) < 0 else max(text)
-                raise InvalidParameterError("prompts", worst, f"ids from 0 to {self._width - 1}")
+                raise InvalidParameterError(
+                    "an id of prompts", worst, f"a number from 0 to {self._width - 1}"
+                )
         known = min(self._width, self._tokenizer.vocab_size)
         session = _Session(self._cache, self._network, texts, known, self.context_window)
         session.check_lengths([(prompt, ()) for prompt in range(len(texts))])
@@ -293,7 +295,9 @@ class _Session:
 
     def _check(self, question: Next) -> None:
         if not 0 <= question.prompt < len(self._prompts):
-            raise InvalidParameterError("prompt", question.prompt, f"below {len(self._prompts)}")
+            raise InvalidParameterError(
+                "prompt", question.prompt, f"a number from 0 to {len(self._prompts) - 1}"
+            )
         if question.k < 1:
             raise InvalidParameterError("k", question.k, "at least 1")
         if question.tokens:
@@ -305,7 +309,9 @@ class _Session:
     def _check_ids(self, name: str, lowest: int, highest: int) -> None:
         if lowest < 0 or highest >= self._known:
             worst = lowest if lowest < 0 else highest
-            raise InvalidParameterError(name, worst, f"ids from 0 to {self._known - 1}")
+            raise InvalidParameterError(
+                f"an id of {name}", worst, f"a number from 0 to {self._known - 1}"
+            )
 
 
 def _finite(question: Next, scores: Scores, normaliser: float) -> Scores:

@@ -119,8 +119,9 @@ class VllmClient:
                 f"{self.url}/models does not list models: {_short(answer)}"
             ) from error
         if self.model not in served:
-            names = ", ".join(map(repr, served))
-            raise InvalidParameterError("model", self.model, f"one that is served: {names}")
+            raise InvalidParameterError(
+                "model", self.model, f"one of the served {', '.join(map(repr, served))}"
+            )
         length = served[self.model]
         return int(length) if isinstance(length, int) else None
 

@@ -118,8 +118,8 @@ class VllmLanguageModel:
         self.tokenizer = tokenizer
         self.end_ids = _end_ids(tokenizer, end_ids)
         if chat and prefix_ids is not None:
-            raise InvalidParameterError(
-                "prefix_ids", prefix_ids, "None with chat=True", "The server's template opens it."
+            raise InvalidParameterError.because(
+                "With chat=True the server's template opens the prompt: omit prefix_ids."
             )
         self._chat = chat
         self._checked = False
@@ -184,8 +184,8 @@ class VllmLanguageModel:
             rendered = self._client.tokenize_chat(placeholders(turns))
             found = found or splice(rendered, turns, self.tokenizer.encode)
         if found is None:
-            raise InvalidParameterError(
-                "chat", True, "False with a chat template that does not show each message once"
+            raise InvalidParameterError.because(
+                "The chat template does not show each message once: omit chat."
             )
         return found
 

@@ -485,7 +485,7 @@ def test_settings_are_checked(changed, message):
         ),
         (
             [Document("x", id="r", metadata={"image": "x.png"})] * 2,
-            r"items\[1\].id must be different from the ids",
+            r"items\[1\].id must be an id that no other item has",
         ),
     ],
 )

@@ -33,7 +33,7 @@ from tests.llama_index_longrag.ingestion.parsing import (
         ({"chunk_size": -5}, "chunk_size must be an integer of at least 1, got -5"),
         ({"chunk_size": "40"}, "chunk_size must be an integer of at least 1, got '40'"),
         ({"granularity": "word"}, "granularity must be 'chunk', 'document' or 'unit', got 'word'"),
-        ({"link_extractor": "pdf"}, "link_extractor must be 'default' or"),
+        ({"link_extractor": "pdf"}, "link_extractor must be one of default,"),
         ({"link_extractor": 3}, "link_extractor must be a name or a callable"),
         ({"link_rules": [3]}, "link_rules.0 must be callable, got 3"),
         ({"tokenizer": 3}, "tokenizer must be callable, got 3"),

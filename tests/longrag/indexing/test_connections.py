@@ -204,7 +204,7 @@ def test_no_message_holds_a_password_of_a_url():
 
 @pytest.mark.parametrize("timeout", [0, -1, float("nan"), float("inf"), "3", True])
 def test_timeouts_that_are_no_seconds_are_refused(tmp_path, timeout):
-    with pytest.raises(InvalidParameterError, match="timeout must be seconds"):
+    with pytest.raises(InvalidParameterError, match="timeout must be a number of seconds"):
         lc.LongRAGIndex.open(tmp_path / "i.db", HashEmbeddings(), timeout=timeout)
 
 

@@ -127,7 +127,7 @@ def test_a_file_in_the_place_of_the_folder_is_refused(tmp_path):
 
 @pytest.mark.parametrize("name", ["", "../a", "A", "a.b", "a\n"])
 def test_an_array_name_is_no_path(tmp_path, name):
-    with pytest.raises(InvalidParameterError, match="arrays must be named"):
+    with pytest.raises(InvalidParameterError, match="the name of an array must be a word of"):
         save_arrays(tmp_path / "index", "toy", 1, {name: np.eye(2)}, {})
     assert not (tmp_path / "index").exists()
 

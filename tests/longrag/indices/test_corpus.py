@@ -255,7 +255,7 @@ def test_a_damaged_or_missing_folder_is_refused(tmp_path):
 
 def test_an_index_is_loaded_with_the_settings_it_was_saved_with_or_not_at_all(tmp_path):
     fresh([page(1)]).save(tmp_path / "index")
-    with pytest.raises(InvalidParameterError, match="chunk_size must be 24"):
+    with pytest.raises(InvalidParameterError, match="chunk_size must be the 24 that"):
         CorpusIndex.load(tmp_path / "index", builder=UnitBuilder(max_tokens=120, chunk_size=25))
     other = UnitBuilder(max_tokens=120, chunk_size=24, count_tokens=len)
     with pytest.raises(IndexFormatError, match="have no vector"):

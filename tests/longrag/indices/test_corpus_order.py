@@ -49,12 +49,12 @@ def test_blank_documents_alone_give_nothing():
 
 
 def test_a_link_source_that_leads_outside_the_documents_is_refused():
-    with pytest.raises(InvalidParameterError, match="links must be between documents"):
+    with pytest.raises(InvalidParameterError, match="links must be a link between documents"):
         found([MILL, Document("z", "", "")], link_sources=[lambda documents: [(0, 7)]])
 
 
 def test_passages_of_several_documents_are_refused():
-    with pytest.raises(InvalidParameterError, match="granularity must be chunk or document"):
+    with pytest.raises(InvalidParameterError, match="granularity must be one of .chunk. and"):
         evidence([MILL, KELLER], granularity="unit")
 
 

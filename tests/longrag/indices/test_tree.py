@@ -270,7 +270,7 @@ class TestTree:
 def test_an_index_is_not_continued_with_another_clusterer(tmp_path):
     index_of(clusterer="fast").save(tmp_path / "index")
     assert TreeIndex.load(tmp_path / "index").builder.clusterer == "fast"
-    with pytest.raises(InvalidParameterError, match="clusterer must be 'fast'"):
+    with pytest.raises(InvalidParameterError, match="clusterer must be the 'fast' that"):
         TreeIndex.load(tmp_path / "index", builder=TreeBuilder(clusterer="stable"))
 
     own = TreeBuilder(clusterer=ContiguousClusterer(size=5))

@@ -286,7 +286,9 @@ def test_a_limit_that_is_no_positive_integer_is_refused(max_size):
 
 
 def test_a_limit_that_more_tokens_than_can_be_counted_could_reach_is_refused():
-    with pytest.raises(InvalidParameterError, match=r"^max_size must be less than 2\*\*62 divided"):
+    with pytest.raises(
+        InvalidParameterError, match=r"^max_size must be a number below 2\*\*62 divided"
+    ):
         group_documents([2**62, 2**62], [], max_size=2**62)
 
 

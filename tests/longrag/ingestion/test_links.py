@@ -246,7 +246,7 @@ def test_extractors_are_known_by_name():
     assert link_extractor("html") == HtmlLinkExtractor()
     assert link_extractor("wiki") == WikiLinkExtractor()
     assert link_extractor("metadata") == MetadataLinkExtractor()
-    with pytest.raises(InvalidParameterError, match=r"'default' or 'markdown' .* got 'Markdown'"):
+    with pytest.raises(InvalidParameterError, match=r"one of default, markdown.* got 'Markdown'"):
         link_extractor("Markdown")
 
 

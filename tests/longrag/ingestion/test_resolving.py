@@ -268,7 +268,7 @@ def test_a_prefix_rule_may_be_the_concern_of_some_documents_only():
 
 
 def test_a_rule_that_returns_something_else_is_refused():
-    with pytest.raises(InvalidParameterError, match="rules must be functions that return a string"):
+    with pytest.raises(InvalidParameterError, match="returns must be a string or None, got"):
         resolve("x", rules=[lambda target, source: 7])
 
 

@@ -150,7 +150,7 @@ def test_the_space_that_sentencepiece_adds_is_left_out(tmp_path):
 
 
 def test_what_was_loaded_so_that_it_cannot_score_is_refused(path):
-    with pytest.raises(InvalidParameterError, match="loaded without embedding"):
+    with pytest.raises(InvalidParameterError, match="without embedding=True"):
         LlamaCppLanguageModel(load(path, embedding=True))
     with pytest.raises(InvalidParameterError, match=r"a loaded llama_cpp\.Llama, got 'pathlib"):
         LlamaCppLanguageModel(path)

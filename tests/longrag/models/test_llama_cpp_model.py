@@ -243,7 +243,7 @@ def test_what_is_no_llama_is_refused_by_its_type(wrong):
 
 
 def test_what_was_loaded_so_that_it_cannot_score_is_refused():
-    with pytest.raises(InvalidParameterError, match="loaded without embedding"):
+    with pytest.raises(InvalidParameterError, match="without embedding=True"):
         LlamaCppLanguageModel(llama(embedding=True))
     with pytest.raises(InvalidParameterError, match="swa_full=True"):
         LlamaCppLanguageModel(llama(n_swa=8, swa_full=False))

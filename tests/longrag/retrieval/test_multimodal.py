@@ -166,7 +166,7 @@ def test_the_nearest_is_that_of_all_pairs_however_items_came(drawn, query, batch
 @pytest.mark.parametrize(
     ("bad", "message"),
     [
-        (MediaItem("r", flag("red")), r"items\[1\].id must be different from the ids"),
+        (MediaItem("r", flag("red")), r"items\[1\].id must be an id that no other item has"),
         (MediaItem("n", flag("blue")), r"items\[1\].id must be"),
         (MediaItem("", flag("blue")), r"items\[1\].id must be a string that is not empty"),
         (MediaItem("x", None), r"items\[1\].image must be"),
@@ -367,7 +367,7 @@ def test_an_id_that_was_taken_while_the_image_was_embedded_is_refused():
             return super().embed_images(images)
 
     index = MediaIndex(Slow())
-    with pytest.raises(InvalidParameterError, match="different from the ids"):
+    with pytest.raises(InvalidParameterError, match="an id that no other item has"):
         index.add([MediaItem("x", flag("blue"))])
     assert index.items == (MediaItem("x", flag("red")),)
     assert len(index._store._ids) == 1

@@ -144,7 +144,7 @@ def test_keys_of_thousands_of_equal_tokens_are_told_apart_by_their_lengths(mode)
 @pytest.mark.parametrize("mode", MODES)
 def test_a_token_outside_the_vocabulary_is_refused(mode, token):
     index = small(mode)
-    with pytest.raises(InvalidParameterError, match="token must be from 0 to 4, got"):
+    with pytest.raises(InvalidParameterError, match="token must be a number from 0 to 4, got"):
         index.advance(index.root, token)
 
 
@@ -173,15 +173,15 @@ def test_what_is_handed_out_cannot_be_changed():
     ("ids", "message"),
     [
         ([[1], []], r"ids\[1\] must be a key of at least one token"),
-        ([[1, 2], [0, 5, 1]], r"ids\[1\]\[1\] must be from 0 to 4, got 5"),
-        ([[-1]], r"ids\[0\]\[0\] must be from 0 to 4, got -1"),
-        ([[1.5]], "sequences of integers"),
-        ([["a"]], "sequences of integers"),
-        ([1, 2], "sequences of integers"),
+        ([[1, 2], [0, 5, 1]], r"ids\[1\]\[1\] must be a number from 0 to 4, got 5"),
+        ([[-1]], r"ids\[0\]\[0\] must be a number from 0 to 4, got -1"),
+        ([[1.5]], "Give each key as a list of token ids"),
+        ([["a"]], "Give each key as a list of token ids"),
+        ([1, 2], "Give each key as a list of token ids"),
         (TokenIds(np.array([1, 2]), np.array([0, 1])), "from 0 to the 2 ids"),
         (TokenIds(np.array([1, 2]), np.array([0, 2, 1, 2])), r"ids\[1\] must be a key"),
-        (TokenIds(np.array([[1, 2]]), np.array([0, 1])), "sequences of integers"),
-        ([[2**70]], "sequences of integers"),
+        (TokenIds(np.array([[1, 2]]), np.array([0, 1])), "Give each key as a list of token ids"),
+        ([[2**70]], "Give each key as a list of token ids"),
     ],
 )
 def test_ids_that_are_no_keys_are_refused_by_name(ids, message):
@@ -192,9 +192,9 @@ def test_ids_that_are_no_keys_are_refused_by_name(ids, message):
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"vocab_size": 0}, "vocab_size must be from 1"),
+        ({"vocab_size": 0}, "vocab_size must be a number from 1"),
         ({"vocab_size": True}, "vocab_size must be an integer"),
-        ({"vocab_size": 2**31}, "vocab_size must be from 1"),
+        ({"vocab_size": 2**31}, "vocab_size must be a number from 1"),
         ({"mode": "trie"}, 'mode must be "keys", "substring" or "fm"'),
         ({"min_length": 0}, "min_length must be an integer of at least 1"),
         ({"tokenizer_fingerprint": None}, "tokenizer_fingerprint must be a string"),
@@ -203,9 +203,15 @@ def test_ids_that_are_no_keys_are_refused_by_name(ids, message):
         ({"sources": [Key("a", "d", 2, 1)]}, r"keys\[0\].end must be at least its start"),
         ({"sources": [Key("a", "d", -1, 1)]}, r"keys\[0\].start must be a character offset"),
         ({"sources": [Key("a", 7, 0, 1)]}, r"keys\[0\].doc_id must be a string"),
-        ({"mode": "fm", "sentence_ends": []}, "one for each of 1"),
-        ({"mode": "fm", "sentence_ends": [[1, 3]]}, r"sentence_ends\[0\] must be from 1 to the 2"),
-        ({"mode": "fm", "sentence_ends": [[0]]}, r"sentence_ends\[0\] must be from 1 to the 2"),
+        ({"mode": "fm", "sentence_ends": []}, "sentence_ends of each of the 1 keys"),
+        (
+            {"mode": "fm", "sentence_ends": [[1, 3]]},
+            r"sentence_ends\[0\] must be a number from 1 to the 2",
+        ),
+        (
+            {"mode": "fm", "sentence_ends": [[0]]},
+            r"sentence_ends\[0\] must be a number from 1 to the 2",
+        ),
     ],
 )
 def test_settings_that_are_not_allowed_are_refused_by_name(settings, message):
@@ -308,7 +314,9 @@ def test_what_a_tokenizer_gives_is_checked():
     for tokenizer in (Broken(), Huge()):
         with pytest.raises(TokenizerError, match="gave no ids for the closing marker '>>'"):
             KeyIndex.from_keys(["rye"], tokenizer=tokenizer)
-    with pytest.raises(InvalidParameterError, match=r"ids\[0\]\[1\] must be from 0 to 49, got 114"):
+    with pytest.raises(
+        InvalidParameterError, match=r"ids\[0\]\[1\] must be a number from 0 to 49, got 114"
+    ):
         KeyIndex.from_keys(["rye"], tokenizer=TooLarge())
 
 

@@ -48,7 +48,7 @@ class ChatModel:
 
 @pytest.mark.parametrize("url", [ChatModel(), None, b"http://vllm/v1", 8000])
 def test_what_is_no_url_is_refused_by_its_type(url):
-    with pytest.raises(InvalidParameterError, match="URL of a vLLM server") as raised:
+    with pytest.raises(InvalidParameterError, match="the URL of a server with") as raised:
         VllmLanguageModel(url, model="m", tokenizer=TOKENIZER, end_ids=())
     assert raised.value.received == f"{type(url).__module__}.{type(url).__qualname__}"
 
@@ -60,11 +60,11 @@ def test_a_url_without_scheme_or_host_is_refused(url):
 
 
 def test_a_url_with_a_password_is_refused_and_not_repeated():
-    with pytest.raises(InvalidParameterError, match=r"without a user, .* Give api_key") as raised:
+    with pytest.raises(InvalidParameterError, match=r"without a user .* with a user\.$") as raised:
         VllmLanguageModel("http://me:s3cret@vllm/v1", model="m", tokenizer=TOKENIZER, end_ids=())
     assert "s3cret" not in str(raised.value)
     for url in ("ftp://me:s3cret@vllm/v1", "http://vllm/v1?key=s3cret"):
-        with pytest.raises(InvalidParameterError, match="Give api_key") as raised:
+        with pytest.raises(InvalidParameterError, match="the key as api_key") as raised:
             VllmLanguageModel(url, model="m", tokenizer=TOKENIZER, end_ids=())
         assert "s3cret" not in str(raised.value)
 
