@@ -84,7 +84,7 @@ def riches_prompt(
         InvalidParameterError: a question that is blank, or a template without the slot.
     """
     if isinstance(question, str) and not question.strip():
-        raise InvalidParameterError("question", question, "not blank")
+        raise InvalidParameterError("question", question, "a text that is not blank")
     return fill(with_markers(template, markers), {"question": question}, markers=markers)
 
 

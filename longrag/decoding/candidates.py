@@ -191,8 +191,9 @@ def split_candidates(candidates: Candidates) -> tuple[list[str], dict[str, float
             numbers.
     """
     if isinstance(candidates, str) or not isinstance(candidates, Iterable):
-        allowed = "ids of documents or passages, or a mapping from ids to scores"
-        raise InvalidParameterError("candidates", candidates, allowed)
+        raise InvalidParameterError(
+            "candidates", candidates, "a list of ids, or a mapping from ids to scores"
+        )
     if not isinstance(candidates, Mapping):
         return list(candidates), {}
     for id_, value in candidates.items():

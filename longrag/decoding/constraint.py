@@ -116,7 +116,9 @@ class Constraint:
         if max_spans is not None and max_spans < min_spans:
             raise InvalidParameterError("max_spans", max_spans, f"at least min_spans = {min_spans}")
         if min_spans and not len(index):
-            raise InvalidParameterError("min_spans", min_spans, "0 where the index has no keys")
+            raise InvalidParameterError.because(
+                f"The index has no keys to quote: min_spans must be 0, got {min_spans}."
+            )
         self.max_span_tokens = (
             None if max_span_tokens is None else check_count("max_span_tokens", max_span_tokens, 1)
         )

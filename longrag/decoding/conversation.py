@@ -44,8 +44,12 @@ def check_template(template: str | None) -> None:
         InvalidParameterError: the slot is missing.
     """
     if template is not None and (not isinstance(template, str) or _SLOT not in template):
-        allowed = f"a string with the slot {_SLOT}"
-        raise InvalidParameterError("prompt", template, allowed, "None takes messages as they are.")
+        raise InvalidParameterError(
+            "prompt",
+            template,
+            f"a string with the slot {_SLOT}",
+            "None takes messages as they are.",
+        )
 
 
 def build_prompt(
@@ -71,8 +75,9 @@ def build_prompt(
         question = " ".join(exchanges[-1].questions) if exchanges else ""
         return DecodingPrompt("\n\n".join(message.text for message in messages), question, "")
     if not exchanges or messages[-1].role == "assistant":
-        received = messages[-1].role if messages else "none"
-        raise InvalidParameterError("messages", received, "messages of which a user's is the last")
+        raise InvalidParameterError.because(
+            f"The last message must be a user's, got {messages[-1].role if messages else 'none'!r}."
+        )
     *earlier, last = exchanges
     question = " ".join(last.questions)
     head, form = _split_template(with_markers(template, markers))

@@ -138,8 +138,9 @@ class RichesDecoder:
         self.language_model = language_model
         self.key_index = key_index
         if key_scorer is not None and not callable(key_scorer):
-            allowed = "a function that takes a query and texts and returns scores, or None"
-            raise InvalidParameterError("key_scorer", key_scorer, allowed)
+            raise InvalidParameterError(
+                "key_scorer", key_scorer, "a function from a query and texts to scores, or None"
+            )
         search_settings = SearchSettings(
             beam_size=check_count("beam_size", beam_size),
             adaptive=check_flag("adaptive", adaptive),
@@ -170,10 +171,13 @@ class RichesDecoder:
         self._texts = {document.id: document.text for document in documents}
         self._titles = {document.id: document.title for document in documents}
         if require_quote and max_spans == 0:
-            allowed = "at least 1, or require_quote=False"
-            raise InvalidParameterError("max_spans", max_spans, allowed)
+            raise InvalidParameterError.because(
+                "max_spans=0 leaves no quote: raise it, or set require_quote=False."
+            )
         if min_spans and not len(key_index):
-            raise InvalidParameterError("min_spans", min_spans, "0 where the index has no keys")
+            raise InvalidParameterError.because(
+                f"The index has no keys to quote: min_spans must be 0, got {min_spans}."
+            )
         # The constraint checks its own settings.
         self._planner.constraint(self.stop)
 
@@ -300,10 +304,13 @@ class RichesDecoder:
         if queries is None:
             queries = [""] * len(prompts)
         if len(queries) != len(prompts):
-            raise InvalidParameterError("queries", len(queries), f"one for each of {len(prompts)}")
+            raise InvalidParameterError.because(
+                f"Pass a query for each of {len(prompts)} prompts, got {len(queries)}."
+            )
         if candidates is not None and len(candidates) != len(prompts):
-            allowed = f"one for each of {len(prompts)}"
-            raise InvalidParameterError("candidates", len(candidates), allowed)
+            raise InvalidParameterError.because(
+                f"Pass candidates for each of {len(prompts)} prompts, got {len(candidates)}."
+            )
         if not prompts:
             return []
         own = candidates or [None] * len(prompts)
@@ -401,8 +408,11 @@ class RichesDecoder:
             length = check_count("max_new_tokens", max_new_tokens)
         own = self._planner.settings
         if n_best > (own.beam_size if own.search != "exact" else 1):
-            allowed = f"at most the beam_size of {own.beam_size}, and 1 in an exact search"
-            raise InvalidParameterError("n_best", n_best, allowed)
+            raise InvalidParameterError(
+                "n_best",
+                n_best,
+                f"at most the beam_size of {own.beam_size}, and 1 in an exact search",
+            )
         ids = [self._prompt_ids(prompt, length) for prompt in prompts]
         opening = self._planner.constraint(ends).opening_ids
         prior_ids = [*self._prompt_ids(prior_prompt, length), *opening]
@@ -442,8 +452,11 @@ class RichesDecoder:
     def _prompt_ids(self, prompt: str, length: int, behind: Sequence[int] = ()) -> list[int]:
         window = self.language_model.context_window
         if window is not None and length >= window:
-            allowed = f"below {window}, the tokens of the model's window"
-            raise InvalidParameterError("max_new_tokens", length, allowed)
+            raise InvalidParameterError(
+                "max_new_tokens",
+                length,
+                f"a number below {window}, the tokens of the model's window",
+            )
         ids = [*self.language_model.prompt_ids(check_prompt(prompt)), *behind]
         if window is not None and len(ids) + length > window:
             raise InvalidParameterError(

@@ -136,8 +136,8 @@ class Planner:
             exactly = candidates is not None and wanted.n_best == 1
         if callable(candidates):
             if not exactly:
-                raise InvalidParameterError(
-                    "candidates", candidates, 'ids, or a function with search="auto" or "exact"'
+                raise InvalidParameterError.because(
+                    'Candidates that are a function need search="auto" or "exact" and n_best=1.'
                 )
             opened = self._asking(wanted, candidates)
         search = self._search(wanted, constraint, opened, exactly=exactly)

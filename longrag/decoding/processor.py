@@ -65,9 +65,10 @@ class RichesLogitsProcessor:
         if self._prompt < 0:
             self._prompt, self._width = width, width - 1
         if width != self._width + 1:
-            allowed = f"{self._width + 1} tokens a row, one more than before"
-            remedy = "Use a new processor for each call of generate(), or reset() this one."
-            raise InvalidParameterError("input_ids", f"{width} tokens", allowed, remedy)
+            raise InvalidParameterError.because(
+                "Use a new processor for each call of generate(), or reset() this one: it awaits"
+                f" {self._width + 1} tokens a row, got {width}."
+            )
         self._width = width
         rows = [tuple(row) for row in input_ids[:, self._prompt :].tolist()]
         # Each row continues one of the last call's rows, so older places can be dropped.
@@ -88,7 +89,7 @@ class RichesLogitsProcessor:
             InvalidParameterError: nothing was generated yet, or not with this processor.
         """
         if self._prompt < 0:
-            raise InvalidParameterError("output", "no call yet", "what generate() returned")
+            raise InvalidParameterError.because("Call generate() with this processor first.")
         place = self._constraint.start()
         for token in list(map(int, output))[self._prompt :]:
             if token in self._constraint.end_ids:

@@ -83,8 +83,9 @@ def candidate_source(
     check_k(k, "candidate_k")
     is_retriever = isinstance(given, retriever)
     if per_thought and not is_retriever:
-        remedy = "Only a retriever can be asked again."
-        raise InvalidParameterError("candidates_per_thought", per_thought, "False", remedy)
+        raise InvalidParameterError.because(
+            "Only a retriever can be asked again: omit candidates_per_thought."
+        )
     if as_filter is not None:
         index = MetadataIndex({document.id: document for document in documents})
         return CandidateSource(partial(_passing_ids, index, as_filter), None, k, per_thought=False)

@@ -35,8 +35,11 @@ def check_markers(markers: tuple[str, str]) -> tuple[str, str]:
         and all(isinstance(marker, str) and marker.split() == [marker] for marker in markers)
     )
     if not strings or markers[0] in markers[1] or markers[1] in markers[0]:
-        allowed = "a tuple of two strings without white space, neither of which contains the other"
-        raise InvalidParameterError("markers", markers, allowed)
+        raise InvalidParameterError(
+            "markers",
+            markers,
+            "a tuple of two strings without white space, neither of which contains the other",
+        )
     return markers
 
 
@@ -47,8 +50,9 @@ def check_ends(end_ids: Sequence[int], vocab_size: int) -> tuple[int, ...]:
     except TypeError:
         found = (-1,)
     if any(not 0 <= id_ < vocab_size for id_ in found):
-        allowed = f"a sequence of ids from 0 to {vocab_size - 1}"
-        raise InvalidParameterError("end_ids", end_ids, allowed)
+        raise InvalidParameterError(
+            "end_ids", end_ids, f"a sequence of ids from 0 to {vocab_size - 1}"
+        )
     return found
 
 
@@ -58,20 +62,18 @@ def check_stop(stop: Sequence[str], opening: str) -> tuple[str, ...]:
         raise InvalidParameterError("stop", stop, "a sequence of strings that are not empty")
     for text in stop:
         if opening in text:
-            allowed = f"strings without the opening marker {opening!r}, which is never free text"
-            raise InvalidParameterError("stop", text, allowed)
+            raise InvalidParameterError.because(
+                f"The opening marker {opening!r} is never free text: leave it out of stop={text!r}."
+            )
     return tuple(stop)
 
 
 def check_strings(value: Sequence[str], name: str) -> tuple[str, ...]:
     """Return one string or several, none of them empty, as a tuple."""
-    allowed = "strings that are not empty"
-    if not isinstance(value, Iterable):
-        raise InvalidParameterError(name, value, allowed)
-    found = (value,) if isinstance(value, str) else tuple(value)
+    found = (value,) if isinstance(value, str) or not isinstance(value, Iterable) else tuple(value)
     for string in found:
         if not isinstance(string, str) or not string:
-            raise InvalidParameterError(name, string, allowed)
+            raise InvalidParameterError(name, string, "a string that is not empty, or several")
     return found
 
 
@@ -104,6 +106,6 @@ def check_prompt(prompt: object) -> str:
         prompt.encode()
     except UnicodeEncodeError as error:
         raise InvalidParameterError(
-            "prompt", prompt[error.start : error.end], "text without lone surrogates"
+            "prompt", prompt[error.start : error.end], "a text without lone surrogates"
         ) from error
     return prompt

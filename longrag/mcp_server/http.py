@@ -110,7 +110,7 @@ def check_access(host: str, token: str | None) -> None:
     """
     if token is None and not is_loopback(host):
         raise InvalidParameterError.because(
-            f"To listen on {host} needs a token: give one, or listen on 127.0.0.1."
+            f"Listening on {host} needs a token: give one, or listen on 127.0.0.1."
         )
     if token is not None and (len(token) < _SHORTEST_TOKEN or not token.isascii()):
         raise InvalidParameterError.because(

@@ -243,7 +243,7 @@ def _as_call_error(error: Exception, attempts: int) -> ModelCallError:
         first = first.__cause__
     kind = first.kind if isinstance(first, ModelCallError) else classify(first)
     tried = f" (Tried {attempts} times.)" if attempts > 1 and kind in PASSING else ""
-    return ModelCallError(f"the model gave no answer: {first}{tried}", kind=kind)
+    return ModelCallError(f"the call of the model failed: {first}{tried}", kind=kind)
 
 
 def _check_key(key: str | None, name: str) -> str | None:

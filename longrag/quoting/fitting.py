@@ -51,7 +51,8 @@ def fit_passages(
         if spans:
             kept.append(one.cut(spans[0][1]))
         elif not kept:
-            allowed = f"more than {frame} and what a sentence takes"
-            raise InvalidParameterError("max_tokens", max_tokens, allowed)
+            raise InvalidParameterError.because(
+                f"Set max_tokens above {frame} and what a sentence takes, got {max_tokens}."
+            )
         break
     return kept

@@ -59,8 +59,9 @@ class QuoteSettings:
             if not isinstance(getattr(self, name), bool):
                 raise InvalidParameterError(name, getattr(self, name), "True or False")
         if isinstance(self.attempts, bool) or self.attempts not in range(1, MOST_ATTEMPTS + 1):
-            allowed = f"an integer from 1 to {MOST_ATTEMPTS}"
-            raise InvalidParameterError("attempts", self.attempts, allowed)
+            raise InvalidParameterError(
+                "attempts", self.attempts, f"an integer from 1 to {MOST_ATTEMPTS}"
+            )
 
 
 _SETTINGS: Final = QuoteSettings()

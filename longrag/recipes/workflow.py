@@ -428,5 +428,5 @@ def _check_on_error(on_error: object) -> None:
         return
     for name, what in on_error.items():
         if name not in FALLBACKS:
-            raise InvalidParameterError("on_error", name, f"by names of {tuple(FALLBACKS)}")
+            raise InvalidParameterError("a key of on_error", name, f"one of {tuple(FALLBACKS)}")
         check_on_error(what, f"on_error[{name!r}]")

@@ -195,7 +195,7 @@ def _check_query(query: str) -> None:
 
 def _check_words(ratio: float | None, max_words: int | None) -> None:
     if ratio is not None and max_words is not None:
-        raise InvalidParameterError("ratio", ratio, "None where max_words is given")
+        raise InvalidParameterError.because("Pass either ratio or max_words, not both.")
     if max_words is not None:
         check_size("max_words", max_words)
     if ratio is not None:
@@ -213,8 +213,8 @@ def _check_prompt(prompt: str) -> None:
 def _check_ids(doc_ids: Sequence[str], count: int) -> list[str]:
     ids = list(doc_ids)
     if isinstance(doc_ids, str) or (ids and len(ids) != count):
-        raise InvalidParameterError(
-            "doc_ids", doc_ids, f"empty, or one for each of the {count} texts"
+        raise InvalidParameterError.because(
+            f"Pass a list of doc_ids, one for each of the {count} texts, or none: got {doc_ids!r}."
         )
     return ids
 

@@ -112,9 +112,7 @@ class Limit:
 
     def __init__(self, ratio: float | None, token_budget: int | None) -> None:
         if ratio is not None and token_budget is not None:
-            raise InvalidParameterError(
-                "ratio", ratio, "None where token_budget is given", "Choose one of the two limits."
-            )
+            raise InvalidParameterError.because("Pass either ratio or token_budget, not both.")
         if token_budget is not None:
             check_size("token_budget", token_budget)
         elif ratio is not None:

@@ -143,8 +143,9 @@ def _information(
     """Return the mean bits per token of every unit, those of one sentence read as one."""
     opening = list(language_model.prompt_ids("")) or list(language_model.end_ids[:1])
     if not opening:
-        raise InvalidParameterError(
-            "language_model", language_model.name, "one with a token to start from"
+        raise InvalidParameterError.because(
+            f"The language model {language_model.name} has no token to start from: take one that"
+            " begins its prompts with a token, or has end_ids."
         )
     room = _READ_AT_ONCE
     if language_model.context_window is not None:

@@ -74,11 +74,15 @@ def check_approximate(approximate: ApproximateSearch | None, *, in_memory: bool)
     if approximate is None:
         return
     if not isinstance(approximate, ApproximateSearch):
-        allowed = "an ApproximateSearch of longrag.retrieval, or None for an exact search"
-        raise InvalidParameterError("approximate", approximate, allowed)
+        raise InvalidParameterError(
+            "approximate",
+            approximate,
+            "an ApproximateSearch of longrag.retrieval, or None for an exact search",
+        )
     if not in_memory:
-        allowed = "left out over a vector store, which searches in its own way"
-        raise InvalidParameterError("approximate", approximate, allowed)
+        raise InvalidParameterError.because(
+            "A vector store searches in its own way: omit approximate."
+        )
 
 
 class ApproximateUnits(NamedTuple):
@@ -130,16 +134,22 @@ class ApproximateMaxP:
             try:
                 self._faiss.ParameterSpace().set_index_parameters(self._finder, search_settings)
             except RuntimeError as error:
-                allowed = f'such as "efSearch=64" or "nprobe=32" ({error})'
-                raise InvalidParameterError("search_settings", search_settings, allowed) from error
+                raise InvalidParameterError(
+                    "search_settings",
+                    search_settings,
+                    f'a text such as "efSearch=64" or "nprobe=32" ({error})',
+                ) from error
 
     def _build(self, description: str) -> Any:
         index, faiss = self._exact, self._faiss
         try:
             finder = faiss.index_factory(index.width, description, faiss.METRIC_INNER_PRODUCT)
         except RuntimeError as error:
-            allowed = f"a description that faiss.index_factory takes ({error})"
-            raise InvalidParameterError("description", description, allowed) from error
+            raise InvalidParameterError(
+                "description",
+                description,
+                f"a description that faiss.index_factory takes ({error})",
+            ) from error
         if not finder.is_trained:
             random = np.random.default_rng(0)
             count = min(index.n_chunks, _TRAINING_ROWS)

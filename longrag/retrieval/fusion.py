@@ -174,7 +174,7 @@ def check_weights(weights: Sequence[float] | None, count: int) -> tuple[float, .
     listed = isinstance(weights, Sized) and not isinstance(weights, str)
     if not listed or len(weights) != count or not all(map(_is_weight, weights)):
         raise InvalidParameterError(
-            "weights", weights, f"{count} finite numbers of at least 0, one for each list"
+            "weights", weights, f"a sequence of {count} finite numbers of at least 0, one a list"
         )
     return tuple(map(float, weights))
 

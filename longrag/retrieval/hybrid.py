@@ -145,7 +145,7 @@ def _dense(
     if dense is None:
         return _best_by_id((yield from ask(Search(query, wanted, vector))), wanted)
     if vector is not None:
-        raise InvalidParameterError("vector", "a vector", "None where dense= embeds the query")
+        raise InvalidParameterError.because("What is given as dense embeds the query: omit vector.")
     return (yield from _search(dense, query, wanted))
 
 
@@ -153,7 +153,7 @@ def _nearest(index: UnitIndex, vector: ArrayLike, wanted: int) -> Scored:
     """Search as ``index.search`` does, and make only the units that are asked for."""
     query = check_vectors(vector, name="query vector", width=index.index.width, one_row=True)
     if len(query) != 1:
-        raise InvalidParameterError("vector.shape", query.shape, "that of one vector")
+        raise InvalidParameterError.because(f"Pass one query vector, got {len(query)}.")
     if index.normalize:
         lengths = np.linalg.norm(query, axis=1, keepdims=True)
         query = (query / np.where(lengths > 0, lengths, 1)).astype(np.float32)

@@ -337,7 +337,10 @@ class MaxPIndex:
         unknown = deleted[~np.isin(deleted, old.units)]
         if len(unknown):
             raise InvalidParameterError(
-                "units", int(unknown[0]), "units that have a chunk in the index", "Nothing changed."
+                "a unit",
+                int(unknown[0]),
+                "the number of a unit with a chunk in the index",
+                "Nothing changed.",
             )
         unit_of_chunk = old.unit_of_chunk
         is_kept = ~np.isin(unit_of_chunk, deleted)
@@ -448,7 +451,9 @@ def _check_unit_numbers(
         )
     wrong = array[(array < 0) | (array > np.iinfo(np.int64).max)]
     if len(wrong):
-        raise InvalidParameterError(name, int(wrong[0]), "integers from 0 to 2**63 - 1")
+        raise InvalidParameterError(
+            f"a number in {name}", int(wrong[0]), "an integer from 0 to 2**63 - 1"
+        )
     return array.astype(np.int64)
 
 

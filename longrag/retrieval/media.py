@@ -49,7 +49,7 @@ class MediaSettings(Generic[Generator]):
         """
         made = self.image_generator if wanted == "image" else self.caption_generator
         if made is None:
-            raise InvalidParameterError(f"{wanted}_generator", None, "given", remedy)
+            raise InvalidParameterError(f"{wanted}_generator", None, "a generator", remedy)
         return made
 
     def find_or_make(

@@ -269,7 +269,7 @@ class PassageOrder:
             return iter(())
         query = check_vectors(vector, name="vector", width=self.width, one_row=True)
         if len(query) != 1:
-            raise InvalidParameterError("vector.shape", query.shape, "that of one vector")
+            raise InvalidParameterError.because(f"Pass one query vector, got {len(query)}.")
         if groups is None:
             return islice(_Reading(self, question, query[0]).passages(), k)
         return _Reading(self, question, query[0]).passages(k, groups)

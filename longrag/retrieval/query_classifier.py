@@ -116,10 +116,9 @@ class QueryClassifier:
         check_threshold(self.threshold)
         places = {term: place for place, term in enumerate(self.terms)}
         if not len(places) == len(self.terms) == len(self.counts) == len(self.weights):
-            raise InvalidParameterError(
-                "terms",
-                (len(self.terms), len(self.counts), len(self.weights)),
-                "distinct, with one count and one weight each",
+            raise InvalidParameterError.because(
+                f"Pass distinct terms with one count and one weight each: got {len(self.terms)}"
+                f" terms, {len(self.counts)} counts and {len(self.weights)} weights."
             )
         object.__setattr__(self, "_places", places)
         object.__setattr__(self, "_idf", _inverse_frequency(self.counts, self.size))
@@ -291,13 +290,17 @@ def check_training(
     for query in queries:
         check_query(query)
     if len(queries) != len(labels):
-        raise InvalidParameterError("labels", len(labels), f"{len(queries)} labels, one per query")
+        raise InvalidParameterError.because(
+            f"Pass a label for each of {len(queries)} queries, got {len(labels)}."
+        )
     for label in labels:
         if not isinstance(label, bool | np.bool_):
-            raise InvalidParameterError("labels", label, "True or False")
+            raise InvalidParameterError("a label", label, "True or False")
     answers = np.fromiter(labels, dtype=np.bool_, count=len(labels))
     if answers.all() or not answers.any():
-        raise InvalidParameterError("labels", answers[:1].tolist(), "of both classes")
+        raise InvalidParameterError.because(
+            "Pass queries of both labels, some that need retrieval and some that do not."
+        )
     if not (_is_number(inverse_strength) and 0 < inverse_strength < math.inf):
         raise InvalidParameterError("inverse_strength", inverse_strength, "a number above 0")
     return answers

@@ -122,7 +122,7 @@ class TreeScorer:
         width = int(self.tree.vectors.shape[1]) if len(self.tree) else None
         query = check_vectors(vector, name="vector", width=width, one_row=True)
         if len(query) != 1:
-            raise InvalidParameterError("vector.shape", query.shape, "that of one vector")
+            raise InvalidParameterError.because(f"Pass one query vector, got {len(query)}.")
         wide = query[0].astype(np.float64)
         direction = wide / (float(np.linalg.norm(wide)) or 1)
 
@@ -513,14 +513,13 @@ def _with_text(found: RetrievedNode, unit: LongUnit) -> RetrievedNode:
 def _checked_scores(tree: Tree, scores: Scores) -> NodeScores:
     if isinstance(scores, NodeScores):
         if scores.tree is not tree:
-            raise InvalidParameterError("scores", "those of another tree", "those of this one")
+            raise InvalidParameterError.because("The scores are of another tree: score this one.")
         return scores
     values = np.asarray(scores)
     if values.shape != (len(tree),) or values.dtype.kind not in "fiu":
-        raise InvalidParameterError(
-            "scores",
-            f"{values.dtype} of shape {values.shape}",
-            f"one number for each of the {len(tree)} nodes",
+        raise InvalidParameterError.because(
+            f"Pass a score for each of the {len(tree)} nodes: got {values.dtype} of shape"
+            f" {values.shape}."
         )
     checked = values.astype(np.float64)
     if not np.isfinite(checked).all():

@@ -57,8 +57,8 @@ class UnitIndex:
         number = {unit.id: index for index, unit in enumerate(self.units)}
         missing = next((chunk for chunk in self.chunks if chunk.unit_id not in number), None)
         if missing is not None:
-            raise InvalidParameterError(
-                "chunks", missing.unit_id, "chunks of the given units", "Pass their units as well."
+            raise InvalidParameterError.because(
+                f"Pass the units of all chunks: there is none with the id {missing.unit_id!r}."
             )
         matrix = check_vectors(vectors, name="vectors")
         if len(matrix) != len(self.chunks):
@@ -204,7 +204,7 @@ def embed_query(texts: Sequence[str]) -> Flow[Vector]:
     More than one text is what query transforms such as HyDE give.
     """
     if not texts:
-        raise InvalidParameterError("query", "", "some text", "Or give its embedding.")
+        raise InvalidParameterError("query", "", "a text", "Or give its embedding.")
     vectors = yield from ask(Embed(tuple(texts), "query"))
     checked = check_vectors(vectors, name="query vectors")
     if len(checked) != len(texts):

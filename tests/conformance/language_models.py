@@ -238,7 +238,7 @@ class LanguageModelSuite:
 
     @pytest.mark.parametrize("none", [[], [[]], [[3], []]], ids=["no", "an empty", "one empty"])
     def test_no_prompt_and_an_empty_prompt_are_refused(self, model, none):
-        with pytest.raises(InvalidParameterError, match="prompts"), model.session(none):
+        with pytest.raises(InvalidParameterError, match="at least one prompt"), model.session(none):
             pass
 
     def test_what_is_longer_than_the_context_window_is_refused(self, model, prompts):

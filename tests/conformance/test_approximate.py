@@ -193,9 +193,9 @@ def test_settings_that_cannot_be_used_are_refused(given, said):
 
 def test_a_vector_store_searches_in_its_own_way():
     store = VectorStoreIndex.from_documents([], embed_model=HashEmbedding())
-    with pytest.raises(InvalidParameterError, match="left out over a vector store"):
+    with pytest.raises(InvalidParameterError, match="omit approximate"):
         li.MaxPRetriever(index=store, approximate=NARROW)
-    with pytest.raises(InvalidParameterError, match="left out over a vector store"):
+    with pytest.raises(InvalidParameterError, match="omit approximate"):
         lc.MaxPRetriever(vectorstore=InMemoryVectorStore(HashEmbeddings()), approximate=NARROW)
     with pytest.raises(InvalidParameterError, match="candidates must be"):
         ApproximateSearch(candidates=0)

@@ -12,6 +12,12 @@ ROOT = Path(__file__).parents[2]
 ROOMS = (
     "longrag/errors.py",
     "longrag/calls",
+    "longrag/decoding",
+    "longrag/quoting",
+    "longrag/recipes",
+    "longrag/refinement",
+    "longrag/retrieval",
+    "longrag/synthesis",
     "longrag/ingestion",
     "longrag/models",
     "longrag/prompts.py",

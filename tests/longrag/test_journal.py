@@ -123,7 +123,7 @@ def test_a_closed_journal_says_so(path):
 def test_a_damaged_file_is_refused_and_left_alone(path):
     path.write_bytes(b"not a database at all" * 100)
     before = path.read_bytes()
-    with pytest.raises(JournalError, match="cannot be opened"):
+    with pytest.raises(JournalError, match="cannot be used"):
         Journal(path)
     assert path.read_bytes() == before
 

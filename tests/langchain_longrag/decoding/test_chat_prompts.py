@@ -114,9 +114,9 @@ def test_no_message_can_break_the_form(text, system):
 @pytest.mark.parametrize(
     ("messages", "match"),
     [
-        ([], "a user's is the last, got 'none'"),
-        ([SystemMessage("Hello.")], "a user's is the last, got 'system'"),
-        ([HumanMessage("a"), AIMessage("b")], "a user's is the last, got 'assistant'"),
+        ([], "last message must be a user's, got none"),
+        ([SystemMessage("Hello.")], "last message must be a user's, got system"),
+        ([HumanMessage("a"), AIMessage("b")], "last message must be a user's, got assistant"),
         ([HumanMessage(" \n")], "question must be not blank"),
         ([HumanMessage("a"), ToolMessage("b", tool_call_id="1")], "No tools can be called"),
         ([HumanMessage([{"type": "image_url", "image_url": "x"}])], "text-only messages"),

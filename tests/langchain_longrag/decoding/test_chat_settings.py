@@ -90,9 +90,9 @@ async def test_settings_out_of_range_are_refused_at_making_and_at_a_call(setting
     [
         ({"prompt": "no slot"}, "with the slot {question}"),
         ({"output": "half"}, 'output must be "full" or "answer"'),
-        ({"stop": [""]}, "stop must be strings that are not empty"),
-        ({"stop": ""}, "stop must be strings that are not empty"),
-        ({"stop": ["<<"]}, "without the opening marker"),
+        ({"stop": [""]}, "stop must be a string that is not empty"),
+        ({"stop": ""}, "stop must be a string that is not empty"),
+        ({"stop": ["<<"]}, "is never free text: leave it out of stop='<<'"),
         ({"beam_size": 0}, "beam_size must be"),
         ({"keys": "word"}, "kind must be one of"),
         ({"mode": "words"}, "mode must be"),

@@ -186,7 +186,7 @@ def test_messages_become_the_prompt_for_evidence_and_what_was_asked_last_its_que
 @pytest.mark.parametrize(
     ("messages", "told"),
     [
-        ([], "a user's is the last, got 'none'"),
+        ([], "last message must be a user's, got none"),
         ([ChatMessage(content="a"), ChatMessage(role="assistant", content="b")], "got 'assistant'"),
         ([ChatMessage(role="tool", content="7")], "got 'tool'. No tools are called"),
         ([ChatMessage(blocks=[ImageBlock(image=b"x")])], "text-only messages, got 'image'"),

@@ -201,42 +201,43 @@ def redirect(handler):
 LOG = "Look into the server's log, or ask again."
 PATH = "--base-url must end where /chat/completions follows, mostly with /v1"
 LONG = "Give a smaller --token-budget, or serve the model with a longer context."
-# Faults, calls that are made, and the line; {url} is the server's.
+# Faults, calls that are made, and the line; {url} is the server's, {call} with what goes before.
 FAILURES = {
     "401": (
         [refuse(401, f"Incorrect API key provided: {KEY[:9]}***")], 1,
-        "{url} does not accept the key of THE_KEY (status 401). Put the right one there, or ask for"
-        " access to the model.",
+        "{call} does not accept the key of THE_KEY (status 401). Put the right one there, or ask"
+        " for access to the model.",
     ),
     "402": (
-        [refuse(402, "no money")], 1, "{url} answered with status 402: no money. Check the account."
+        [refuse(402, "no money")], 1,
+        "{call} answered with status 402: no money. Check the account.",
     ),
     "404": (
         [refuse(404, "model 'served' not found, try pulling it first")], 1,
-        "{url} answered with status 404: model 'served' not found, try pulling it first. Check the"
+        "{call} answered with status 404: model 'served' not found, try pulling it first. Check the"
         f" model's name 'served'; {PATH}.",
     ),
     "429": (
         [refuse(429, f"slow down, {KEY}", retry_after=0)] * 9, 4,
-        "{url} answered with status 429: slow down, ***. Ask again later. (Tried 4 times.)",
+        "{call} answered with status 429: slow down, ***. Ask again later. (Tried 4 times.)",
     ),
     "429 for an hour": (
         [refuse(429, "slow down", retry_after=3600)], 1,
-        "{url} answered with status 429: slow down. Ask again in 3600 seconds.",
+        "{call} answered with status 429: slow down. Ask again in 3600 seconds.",
     ),
     "500": (
         [refuse(500, "out of memory")] * 9, 4,
-        "{url} answered with status 500: out of memory. " + LOG + " (Tried 4 times.)",
+        "{call} answered with status 500: out of memory. " + LOG + " (Tried 4 times.)",
     ),
     "context": (
         [refuse(400, "This model's maximum context length is 2048 tokens.")], 1,
-        "{url} answered with status 400: This model's maximum context length is 2048 tokens. "
+        "{call} answered with status 400: This model's maximum context length is 2048 tokens. "
         + LONG,
     ),
-    "400": ([refuse(400, "no such field")], 1, "{url} answered with status 400: no such field."),
+    "400": ([refuse(400, "no such field")], 1, "{call} answered with status 400: no such field."),
     "redirect": (
         [redirect], 1,
-        "{url} answered with status 307, which leads to elsewhere.example. Redirects are not"
+        "{call} answered with status 307, which leads to elsewhere.example. Redirects are not"
         " followed, so that no key goes there: give the server's own --base-url.",
     ),
     "page": ([send_page], 1, "{url} answered with a web page and no JSON: " + PATH + "."),
@@ -276,20 +277,20 @@ FAILURES = {
     ),
     "a stream that ends at once, whose reason another call is told": (
         [cut(0), refuse(400, "This model's maximum context length is 2048 tokens.")], 2,
-        "{url} answered with status 400: This model's maximum context length is 2048 tokens. "
+        "{call} answered with status 400: This model's maximum context length is 2048 tokens. "
         + LONG,
     ),
     "hung up": (
         [hang_up] * 9, 4,
-        "{url} closed the connection before its answer began. " + LOG + " (Tried 4 times.)",
+        "{call} closed the connection before its answer began. " + LOG + " (Tried 4 times.)",
     ),
     "an empty stream": (
         [raw(b"")] * 9, 4,
-        "{url} closed the connection before its answer began. " + LOG + " (Tried 4 times.)",
+        "{call} closed the connection before its answer began. " + LOG + " (Tried 4 times.)",
     ),
     "an error in the stream": (
         [fail_in_stream(0)], 1,
-        "{url} failed while it answered: the engine died. Look into the server's log.",
+        "{call} failed while it answered: the engine died. Look into the server's log.",
     ),
 }  # fmt: skip
 
@@ -299,7 +300,8 @@ def test_a_failure_is_one_line_without_the_key(capsys, server, name):
     faults, calls, line = FAILURES[name]
     server.faults = list(faults)
     printed = ask(capsys, server, status=2)
-    assert printed.err == f"error: {line.format(url=server.url)}\n"
+    call = f"the call of the model failed: {server.url}"
+    assert printed.err == f"error: {line.format(url=server.url, call=call)}\n"
     assert printed.out == ""
     assert len(server.requests) == calls
     # Another question to the same server is answered.
@@ -318,7 +320,7 @@ def test_what_was_shown_of_a_broken_answer_is_told_to_be_a_part(capsys, server, 
         "fail_in_stream": "failed while it answered: the engine died. Look into the server's log.",
     }
     (expected,) = (text for name, text in said.items() if name in fault.__qualname__)
-    assert printed.err == f"error: {server.url} {expected}\n"
+    assert printed.err == f"error: the call of the model failed: {server.url} {expected}\n"
     server.faults = [fault]
     assert ask(capsys, server, "--json", status=2).out == ""
 
@@ -345,8 +347,8 @@ def test_a_server_that_stays_silent(capsys, server):
     server.faults = [stall]
     printed = ask(capsys, server, "--timeout", "0.2", status=2)
     assert printed.err == (
-        f"error: {server.url} sent nothing for 0.2 seconds. Give a longer --timeout, or a smaller"
-        " --token-budget.\n"
+        f"error: the call of the model failed: {server.url} sent nothing for 0.2 seconds. Give a"
+        " longer --timeout, or a smaller --token-budget.\n"
     )
     assert len(server.requests) == 1
 
@@ -357,16 +359,16 @@ def test_a_server_that_is_not_there(capsys):
         url = f"http://127.0.0.1:{free.getsockname()[1]}/v1"
         printed = run(capsys, "ask", QUESTION, "--model", "m", "--base-url", url, status=2)
     assert printed.err == (
-        f"error: nothing answers at {url} ([Errno 111] Connection refused). Start the server, or"
-        " correct --base-url.\n"
+        f"error: the call of the model failed: nothing answers at {url} ([Errno 111] Connection"
+        " refused). Start the server, or correct --base-url.\n"
     )
 
 
 def test_a_server_that_wants_a_key(capsys, server):
     given = ["--model", "served", "--base-url", server.url]
     assert run(capsys, "ask", QUESTION, *given, status=2).err == (
-        f"error: {server.url} wants a key (status 401). Put it into an environment variable, and"
-        " name that with --api-key-env.\n"
+        f"error: the call of the model failed: {server.url} wants a key (status 401). Put it into"
+        " an environment variable, and name that with --api-key-env.\n"
     )
 
 
@@ -417,9 +419,9 @@ def test_a_tree_that_cannot_be_written_is_one_line(capsys, server):
     printed = run(capsys, "index", "pages", "--embedder", "lsa", "--build", "tree", "--file",
                   "tree.db", *by_name(server), status=2)  # fmt: skip
     assert printed.err == (
-        f"error: {server.url} does not accept the key of THE_KEY (status 401). Put the right one"
-        " there, or ask for access to the model. The summaries that were made are kept: the same"
-        " command goes on from there.\n"
+        f"error: the call of the model failed: {server.url} does not accept the key of THE_KEY"
+        " (status 401). Put the right one there, or ask for access to the model. The summaries"
+        " that were made are kept: the same command goes on from there.\n"
     )
     assert len(server.requests) == 1
 
@@ -448,7 +450,8 @@ def test_an_evaluation_with_the_model(capsys, place, server):
     server.faults = [refuse(404)] * 9
     (place / "third.yaml").write_text(config + llm)
     printed = run(capsys, "evaluate", "third.yaml", status=2)
-    assert printed.err.startswith(f"error: {server.url} answered with status 404: on command. ")
+    assert printed.err.startswith("error: the call of the model failed: ")
+    assert " answered with status 404: on command. " in printed.err
     assert printed.err.count("\n") == 1
 
 

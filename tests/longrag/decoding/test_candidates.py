@@ -278,7 +278,7 @@ def test_candidates_are_asked_for_again_before_each_span():
     *pieces, last = own.stream("a", query="who?", candidates=candidates)
     assert replace(last, usage=found.usage) == found
     assert "".join(piece.text for piece in pieces) == found.text
-    with pytest.raises(InvalidParameterError, match="candidates must be ids, or a function with"):
+    with pytest.raises(InvalidParameterError, match="Candidates that are a function need search"):
         decoder(search="beam").generate("a", candidates=candidates)
 
 
@@ -286,7 +286,7 @@ def test_candidates_are_asked_for_again_before_each_span():
 def test_what_are_no_candidates_is_refused(candidates):
     with pytest.raises(InvalidParameterError, match=r"candidates|ids"):
         decoder().generate("a", candidates=candidates)
-    with pytest.raises(InvalidParameterError, match="candidates must be one for each of 2"):
+    with pytest.raises(InvalidParameterError, match="Pass candidates for each of 2 prompts"):
         decoder().batch(["a", "b"], candidates=[None])
 
 

@@ -156,7 +156,7 @@ def test_nothing_opens_over_an_index_without_keys(mode):
     moves = constraint.moves(constraint.start())
     assert [tokenizer.pieces[token] for token in moves.banned] == ["<<", " <<"]
     assert constraint.moves(constraint.start(inside=True)).allowed.tolist() == []
-    with pytest.raises(InvalidParameterError, match="min_spans must be 0 where the index has no"):
+    with pytest.raises(InvalidParameterError, match="no keys to quote: min_spans must be 0, got"):
         over([], tokenizer, mode=mode, min_spans=1)
 
 
@@ -348,7 +348,7 @@ def test_places_are_values():
         ({"markers": ["<<", ">>"]}, "markers must be"),
         ({"stop": "\n"}, "stop must be a sequence of strings"),
         ({"stop": [""]}, "stop must be a sequence of strings"),
-        ({"stop": ["so <<"]}, "without the opening marker"),
+        ({"stop": ["so <<"]}, "is never free text: leave it out of stop='so <<'"),
         ({"end_ids": [257]}, "end_ids must be a sequence of ids from 0 to 256"),
         ({"end_ids": ["a"]}, "end_ids must be"),
         ({"min_spans": -1}, "min_spans must be an integer of at least 0"),

@@ -370,7 +370,7 @@ def test_a_prompt_too_long_for_the_model_is_refused():
 
 def test_no_more_may_be_written_than_the_window_holds():
     own = decoder(noise(0, context_window=40))
-    with pytest.raises(InvalidParameterError, match="max_new_tokens must be below 40"):
+    with pytest.raises(InvalidParameterError, match="max_new_tokens must be a number below 40"):
         own.generate("a")
     assert own.generate("a", max_new_tokens=39).usage.new_tokens <= 39
 

@@ -76,7 +76,7 @@ def test_what_ends_before_its_quote_is_complete_is_empty():
     for settings_ in ({"max_new_tokens": 6}, {"max_span_tokens": 1}):
         found = decoder(script("x [ aba. ] y"), **settings_).generate("a")
         assert (found.text, found.spans, found.finish_reason) == ("", (), "no_quote")
-    with pytest.raises(InvalidParameterError, match="max_spans must be at least 1, or require"):
+    with pytest.raises(InvalidParameterError, match="max_spans=0 leaves no quote"):
         decoder(noise(0), max_spans=0)
     own = decoder(prior(QUOTED, [" [ bb. ]"]), min_gain=200.0)
     assert own.generate("a", prior_prompt="b").finish_reason == "no_quote"

@@ -321,7 +321,7 @@ def test_only_loopback_does_without_a_token(host, loopback):
     if loopback:
         check_access(host, None)
     else:
-        with pytest.raises(InvalidParameterError, match="token must be given"):
+        with pytest.raises(InvalidParameterError, match="needs a token: give one"):
             check_access(host, None)
     with pytest.raises(InvalidParameterError, match="at least 16"):
         check_access(host, "short")
@@ -330,7 +330,7 @@ def test_only_loopback_does_without_a_token(host, loopback):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--http", "--host", "0.0.0.0"], "token must be given"),
+        (["--http", "--host", "0.0.0.0"], "needs a token: give one"),
         (["--http", "--port", "0"], "port must be"),
         (["--http", "--token-file", "nowhere"], "token-file must be"),
         (["nowhere.db"], "Run `longrag index PATH` first"),

@@ -208,7 +208,7 @@ def test_a_recipe_that_is_put_together_wrongly_is_told_at_once(error):
     ("on_error", "said"),
     [
         ("keep_order", 'on_error must be "raise" or "fall_back"'),
-        ({"generation": "raise"}, "on_error must be by names of"),
+        ({"generation": "raise"}, "a key of on_error must be one of"),
         ({"reranking": "ignore"}, r"on_error\['reranking'\] must be"),
     ],
 )

@@ -271,7 +271,7 @@ def test_the_choice_is_that_of_taking_the_best_that_fit(numbers, budget):
         ({"token_budget": 0}, "token_budget must be an integer of at least 1"),
         ({"token_budget": -1}, "token_budget must be"),
         ({"token_budget": 2.5}, "token_budget must be"),
-        ({"ratio": 0.4, "token_budget": 9}, "ratio must be None where token_budget"),
+        ({"ratio": 0.4, "token_budget": 9}, "Pass either ratio or token_budget, not both"),
     ],
 )
 def test_a_limit_that_is_none_is_refused(limits, message):
@@ -424,12 +424,12 @@ def test_a_trained_compressor_reads_the_bare_texts():
     [
         ({"max_words": 0}, "max_words must be"),
         ({"ratio": 0}, "ratio must be"),
-        ({"ratio": 0.4, "max_words": 9}, "None where max_words is given"),
+        ({"ratio": 0.4, "max_words": 9}, "Pass either ratio or max_words, not both"),
         ({"prompt": "{question}"}, "prompt must be a string with the slots"),
         ({"prompt": "{context}"}, "prompt must be"),
         ({"prompt": None}, "prompt must be"),
-        ({"doc_ids": ["a", "b"]}, "doc_ids must be empty, or one for each of the 1 texts"),
-        ({"doc_ids": "a"}, "doc_ids must be"),
+        ({"doc_ids": ["a", "b"]}, "one for each of the 1 texts, or none"),
+        ({"doc_ids": "a"}, "Pass a list of doc_ids"),
     ],
 )
 def test_settings_of_the_abstractive_compressor_are_checked(given, message):

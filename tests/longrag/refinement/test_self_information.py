@@ -154,7 +154,7 @@ def test_settings_are_checked():
             selective_context(TEXTS, model_of(), **limits)
     with pytest.raises(InvalidParameterError, match="texts must be a sequence"):
         selective_context("Aa.", model_of())
-    with pytest.raises(InvalidParameterError, match="one with a token to start from"):
+    with pytest.raises(InvalidParameterError, match="has no token to start from"):
         selective_context(TEXTS, model_of(end_ids=()))
 
 

@@ -188,7 +188,10 @@ def test_two_lists_by_weight_are_what_fuse_gives(sparse, dense, alpha):
 @pytest.mark.parametrize(
     ("call", "said"),
     [
-        (lambda: fuse_weighted([{"a": 1.0}], [1, 2]), "weights must be 1 finite numbers"),
+        (
+            lambda: fuse_weighted([{"a": 1.0}], [1, 2]),
+            "weights must be a sequence of 1 finite numbers",
+        ),
         (lambda: fuse_weighted([{"a": 1.0}], [-1]), "weights must be"),
         (lambda: fuse_reciprocal_rank([{"a": 1.0}], [True]), "weights must be"),
         (lambda: fuse_reciprocal_rank([], rank_constant=-1), "rank_constant must be"),

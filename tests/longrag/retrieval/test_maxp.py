@@ -93,8 +93,11 @@ def test_queries_are_checked(index, queries, error, message):
     ("units", "message"),
     [
         ([0], r"len\(unit_of_chunk\) must be the number of vectors, 2, got 1"),
-        ([0, -1], "integers from 0 to 2.*63 - 1, got -1"),
-        (np.array([0, 2**63], dtype=np.uint64), "integers from 0 to 2.*, got 9223372036854775808"),
+        ([0, -1], "an integer from 0 to 2.*63 - 1, got -1"),
+        (
+            np.array([0, 2**63], dtype=np.uint64),
+            "an integer from 0 to 2.*, got 9223372036854775808",
+        ),
         ([0, 2**63], "a sequence of integers"),
         ([0, 2**64], "a sequence of integers"),
         ([0, 1.0], "a sequence of integers"),

@@ -390,9 +390,9 @@ def test_what_is_no_threshold_is_refused(shipped, threshold):
 @pytest.mark.parametrize(
     ("queries", "labels", "settings_", "named"),
     [
-        (["a", "b"], [True], {}, "labels"),
-        (["a", "b"], [True, True], {}, "both classes"),
-        ([], [], {}, "both classes"),
+        (["a", "b"], [True], {}, "Pass a label for each of 2 queries"),
+        (["a", "b"], [True, True], {}, "Pass queries of both labels"),
+        ([], [], {}, "Pass queries of both labels"),
         (["a", " "], [True, False], {}, "query"),
         ("ab", [True, False], {}, "queries"),
         (["a", "b"], [1, 0], {}, "True or False"),
@@ -410,9 +410,9 @@ def test_what_cannot_be_learned_from_is_refused(queries, labels, settings_, name
 
 
 def test_parts_that_do_not_belong_together_are_refused(small):
-    with pytest.raises(InvalidParameterError, match="terms"):
+    with pytest.raises(InvalidParameterError, match="Pass distinct terms"):
         replace(small, terms=small.terms[:-1])
-    with pytest.raises(InvalidParameterError, match="terms"):
+    with pytest.raises(InvalidParameterError, match="Pass distinct terms"):
         replace(small, terms=(small.terms[0], *small.terms[:-1]))
 
 

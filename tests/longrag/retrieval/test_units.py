@@ -95,7 +95,7 @@ def test_a_query_vector_of_another_width_is_refused():
 
 
 def test_chunks_of_unknown_units_are_refused():
-    with pytest.raises(InvalidParameterError, match="chunks of the given units"):
+    with pytest.raises(InvalidParameterError, match="Pass the units of all chunks"):
         UnitIndex(UNITS[:1], CHUNKS, np.ones((len(CHUNKS), 4)))
 
 

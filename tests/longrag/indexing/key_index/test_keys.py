@@ -198,7 +198,7 @@ def test_ids_that_are_no_keys_are_refused_by_name(ids, message):
         ({"mode": "trie"}, 'mode must be "keys", "substring" or "fm"'),
         ({"min_length": 0}, "min_length must be an integer of at least 1"),
         ({"tokenizer_fingerprint": None}, "tokenizer_fingerprint must be a string"),
-        ({"sources": []}, "one for each of the 1 keys"),
+        ({"sources": []}, "Pass a source for each of the 1 keys"),
         ({"sources": ["a"]}, r"keys\[0\] must be a Key"),
         ({"sources": [Key("a", "d", 2, 1)]}, r"keys\[0\].end must be at least its start"),
         ({"sources": [Key("a", "d", -1, 1)]}, r"keys\[0\].start must be a character offset"),

@@ -114,5 +114,5 @@ def test_a_layout_keeps_topics_apart_and_is_the_same_twice():
 
 @pytest.mark.parametrize("bad", [[[0, 12]], [[-1, 2]], [[0.0, 1.0]], [["0", "1"]], [[True, 2]], 3])
 def test_a_clusterer_that_answers_nonsense_is_named(bad):
-    with pytest.raises(InvalidParameterError, match="groups of Fixed must be an? (list|integer)"):
+    with pytest.raises(InvalidParameterError, match=r"groups of Fixed must be an? (list|integer)"):
         cluster_layer(Fixed(bad), layer(np.eye(12)), max_tokens=1000)

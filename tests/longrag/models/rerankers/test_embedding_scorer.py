@@ -52,7 +52,7 @@ def test_what_is_no_embedder_is_refused():
     for wrong in ({"embedder": "MiniLM"}, {"embedder": Compass(), "remember": -1}):
         with pytest.raises(InvalidParameterError, match=r"embedder|remember"):
             EmbeddingScorer(**wrong)
-    with pytest.raises(InvalidParameterError, match="must give one vector for each of"):
+    with pytest.raises(InvalidParameterError, match="must give one vector for each of 2 texts"):
         EmbeddingScorer(lambda texts, role: np.zeros(3))("a", ["b", "c"])
     with pytest.raises(RerankError, match="for text 0 of 1"):
         EmbeddingScorer(lambda texts, role: np.full((len(texts), 2), np.nan))("a", ["b"])

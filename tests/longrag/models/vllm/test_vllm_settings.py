@@ -81,12 +81,17 @@ def test_a_url_with_a_password_is_refused_and_not_repeated():
         ("timeout", 0),
         ("timeout", float("nan")),
         ("retry_wait", -0.1),
-        ("prefix_ids", [1]),
     ],
 )
 def test_settings_that_are_not_allowed_are_refused(parameter, value):
-    given = {"end_ids": (), parameter: value, "chat": parameter == "prefix_ids"}
+    given = {"end_ids": (), parameter: value}
     with pytest.raises(InvalidParameterError, match=f"^{parameter} must be"):
+        VllmLanguageModel("http://vllm/v1", model="m", tokenizer=TOKENIZER, **given)
+
+
+def test_a_chat_template_opens_the_prompt_alone():
+    given = {"end_ids": (), "chat": True, "prefix_ids": [1]}
+    with pytest.raises(InvalidParameterError, match="opens the prompt: omit prefix_ids"):
         VllmLanguageModel("http://vllm/v1", model="m", tokenizer=TOKENIZER, **given)
 
 
