@@ -273,7 +273,7 @@ def test_half_precision_scores_stay_in_their_type():
 
 def test_a_processor_is_for_one_call_and_needs_an_end():
     processor = RichesLogitsProcessor(constraint())
-    with pytest.raises(InvalidParameterError, match="Call generate.. with this processor first"):
+    with pytest.raises(InvalidParameterError, match="with this processor first"):
         processor.spans(PROMPT)
     model = network(0)
     first, _ = generated(model, processor)

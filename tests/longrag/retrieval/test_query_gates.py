@@ -109,7 +109,7 @@ def test_no_gate_takes_what_is_no_query(on_embeddings, query):
 
 def test_labels_and_threshold_are_checked_before_anything_is_embedded():
     embedder = HashEmbedder()
-    with pytest.raises(InvalidParameterError, match="both classes"):
+    with pytest.raises(InvalidParameterError, match="Pass queries of both labels"):
         EmbeddingQueryClassifier.fit(embedder, QUERIES, [True] * len(QUERIES))
     with pytest.raises(InvalidParameterError, match="threshold"):
         EmbeddingQueryClassifier.fit(embedder, QUERIES, LABELS, threshold=2)
