@@ -23,7 +23,7 @@ from typing import Any, Final
 
 from longrag.index_file.filling import FillSettings, fill
 from longrag.index_file.models import load_embedder
-from longrag.index_file.places import Place, locate
+from longrag.index_file.places import SourceRange, locate
 from longrag.index_file.progress import Progress
 from longrag.index_file.searching import Answered, IndexFile
 
@@ -31,14 +31,14 @@ _QUESTIONS: Final = Path(__file__).parent / "documentation_questions.json"
 _SHOWN: Final = 3
 
 
-def _holds(index: IndexFile, place: Place | None, lines: Mapping[str, Sequence[str]]) -> bool:
+def _holds(index: IndexFile, place: SourceRange | None, lines: Mapping[str, Sequence[str]]) -> bool:
     if place is None or place.path not in lines:
         return False
     stretch = index.documents[place.path].text[place.start : place.end]
     return any(line in stretch for line in lines[place.path])
 
 
-def _chunks(index: IndexFile, answered: Answered) -> Iterator[Place]:
+def _chunks(index: IndexFile, answered: Answered) -> Iterator[SourceRange]:
     """Yield the chunks that were read, as they were ranked."""
     ranked = [(p.rank, one.unit.unit, p) for one in answered.found for p in one.unit.passages]
     for _, unit, passage in sorted(ranked, key=lambda item: item[0]):

@@ -28,7 +28,7 @@ from public_data import add_data_option, rows
 
 from longrag.decoding import Constraint, RichesDecoder, RichesLogitsProcessor
 from longrag.decoding.constraint import Moves
-from longrag.decoding.place import Place
+from longrag.decoding.place import GrammarState
 from longrag.indexing import KeyIndex
 from longrag.models import LanguageModel, Tokenizer, TransformersLanguageModel
 from longrag.models.language_model import Next, Scores
@@ -92,7 +92,7 @@ class Paced(Constraint):
         opening = tokenizer.encode(" <<")
         self._all_but_opening = np.setdiff1d(np.arange(self.vocab_size), opening)
 
-    def moves(self, place: Place) -> Moves:
+    def moves(self, place: GrammarState) -> Moves:
         """Return what may follow: in free text at times the opening marker alone."""
         found = super().moves(place)
         since = place.length - (place.spans[-1].closed if place.spans else 0)

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from longrag.decoding.place import Closed, Free, Inside, Place, Reading, settle
+from longrag.decoding.place import Closed, Free, GrammarState, Inside, Reading, settle
 from longrag.decoding.settings import (
     check_count,
     check_ends,
@@ -154,16 +154,16 @@ class Constraint:
         self._ahead_met = lru_cache(_KEPT_MET)(self._make_ahead)
         self._same = lru_cache(_KEPT)(self._count_same)
 
-    def start(self, *, inside: bool = False) -> Place:
+    def start(self, *, inside: bool = False) -> GrammarState:
         """Return where an output begins: in free text, or after an opening marker.
 
         The prompt is not read: a marker that begins in it does not open a span.
         """
         if inside:
-            return Place((Inside((), (), 0, (), self.index.root),))
-        return Place((Free((), (), self._may_open((), ())),))
+            return GrammarState((Inside((), (), 0, (), self.index.root),))
+        return GrammarState((Free((), (), self._may_open((), ())),))
 
-    def moved(self, place: Place) -> Place:
+    def moved(self, place: GrammarState) -> GrammarState:
         """Return the place under this constraint, for a place under one over another index.
 
         A span that was just opened is continued with this index's keys, and free text may open a
@@ -176,12 +176,12 @@ class Constraint:
             moved = reading._replace(may_open=self._may_open(reading.spans, reading.keys))
         return place._replace(readings=(moved,))
 
-    def moves(self, place: Place) -> Moves:
+    def moves(self, place: GrammarState) -> Moves:
         """Return the tokens that may follow; no token if the output is stuck or finished."""
         found = [self._moves_of(reading) for reading in place.readings]
         return found[0] if len(found) == 1 else _joined(found)
 
-    def must_open(self, place: Place, token: int) -> bool:
+    def must_open(self, place: GrammarState, token: int) -> bool:
         """Tell whether the opening marker has to be written instead of a token.
 
         That is the case if fewer than ``min_spans`` spans were written, and the token would end the
@@ -207,11 +207,11 @@ class Constraint:
             return True
         return any(stop in reading.text + text for stop in self.stop)
 
-    def tokens_that_must_open(self, place: Place) -> list[int]:
+    def tokens_that_must_open(self, place: GrammarState) -> list[int]:
         """Return the tokens of the vocabulary for which ``must_open`` is true."""
         return [token for token in range(self.vocab_size) if self.must_open(place, token)]
 
-    def advance(self, place: Place, token: int) -> Place:
+    def advance(self, place: GrammarState, token: int) -> GrammarState:
         """Return the place after one more token, which is not an end token.
 
         Raises:
@@ -229,7 +229,7 @@ class Constraint:
         ]
         if not found:
             raise InvalidParameterError("token", token, "one of those that may follow")
-        return Place(tuple(found) if len(found) == 1 else settle(found), length)
+        return GrammarState(tuple(found) if len(found) == 1 else settle(found), length)
 
     def _moves_of(self, reading: Reading) -> Moves:
         if isinstance(reading, Inside):

@@ -60,7 +60,7 @@ class Inside(NamedTuple):
 Reading = Free | Inside
 
 
-class Place(NamedTuple):
+class GrammarState(NamedTuple):
     """The state of an output in the grammar; an immutable value.
 
     If one key is the beginning of another that continues with a closing marker, a token can be read
@@ -95,7 +95,7 @@ class Place(NamedTuple):
         return isinstance(first, Free) and first.finished
 
     @property
-    def inside(self) -> Place | None:
+    def inside(self) -> GrammarState | None:
         """The place with only its readings inside a span; None if it has no such reading."""
         readings = tuple(reading for reading in self.readings if isinstance(reading, Inside))
         return self._replace(readings=readings) if readings else None
@@ -121,7 +121,7 @@ class Place(NamedTuple):
 
 
 def settle(readings: Sequence[Reading]) -> tuple[Reading, ...]:
-    """Return the readings that are kept; see ``Place``."""
+    """Return the readings that are kept; see ``GrammarState``."""
     free = [reading for reading in readings if isinstance(reading, Free)]
     others = [reading for reading in readings if isinstance(reading, Inside)]
     if not free:

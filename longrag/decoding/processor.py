@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from longrag.decoding.constraint import Constraint
-from longrag.decoding.place import Closed, Place
+from longrag.decoding.place import Closed, GrammarState
 from longrag.errors import InvalidParameterError
 from longrag.models.language_model import TokenArray
 
@@ -48,7 +48,7 @@ class RichesLogitsProcessor:
     def reset(self) -> None:
         """Forget the prompt and its outputs."""
         self._prompt = self._width = -1
-        self._places: dict[tuple[int, ...], Place | None] = {}
+        self._places: dict[tuple[int, ...], GrammarState | None] = {}
         self._opening: dict[tuple[int, ...], int] = {}
 
     def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
@@ -97,7 +97,7 @@ class RichesLogitsProcessor:
             place = self._constraint.advance(place, token)
         return place.spans
 
-    def _find(self, tokens: tuple[int, ...]) -> Place | None:
+    def _find(self, tokens: tuple[int, ...]) -> GrammarState | None:
         """Return the place after some tokens; None if the constraint does not allow them.
 
         A beam search of transformers also continues rows of probability 0 and rows that ended.
@@ -153,7 +153,7 @@ class RichesLogitsProcessor:
     def _keep_free(
         self,
         row: tuple[int, ...],
-        place: Place,
+        place: GrammarState,
         banned: TokenArray,
         scores: torch.Tensor,
         kept: torch.Tensor,

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple, TypeAlias
 import numpy as np
 
 from longrag.decoding.constraint import Constraint, Moves
-from longrag.decoding.place import Closed, Place
+from longrag.decoding.place import Closed, GrammarState
 from longrag.generation import FinishReason
 from longrag.models.language_model import Next, Scores
 
@@ -30,7 +30,7 @@ class Hypothesis(NamedTuple):
 
     tokens: tuple[int, ...]
     totals: tuple[float, ...]
-    place: Place
+    place: GrammarState
     reason: FinishReason = "length"
     proved: frozenset[Closed] = frozenset()
     """The spans that no other key could have beaten."""
@@ -44,7 +44,7 @@ class Hypothesis(NamedTuple):
         """The sum of the log-probabilities of the tokens, and of the end if there is one."""
         return self.totals[-1] if self.totals else 0.0
 
-    def after(self, token: int, logprob: float, place: Place) -> Hypothesis:
+    def after(self, token: int, logprob: float, place: GrammarState) -> Hypothesis:
         """Return the hypothesis with one more token."""
         total = self.score + logprob
         tokens, totals = (*self.tokens, token), (*self.totals, total)
@@ -84,14 +84,14 @@ class _Link:
     """One question of a chain, its place in the grammar, and the answer once it is known."""
 
     asked: Next
-    place: Place
+    place: GrammarState
     moves: Moves
     answer: Scores | None = None
     opening: bool = False
     """Whether the token asked about belongs to an opening marker that must be written."""
 
 
-_Asked: TypeAlias = tuple[tuple[int, ...], Place]
+_Asked: TypeAlias = tuple[tuple[int, ...], GrammarState]
 """Tokens and how they are read: a key that was closed may go on as the beginning of another."""
 
 
@@ -142,7 +142,7 @@ class Questions:
                 self._chains[asked] = list(self._opening(*asked))
                 self._open += self._chains[asked]
 
-    def _opening(self, tokens: tuple[int, ...], place: Place) -> Iterator[_Link]:
+    def _opening(self, tokens: tuple[int, ...], place: GrammarState) -> Iterator[_Link]:
         for token in self.constraint.opening_ids:
             if len(tokens) == self.length:
                 return

@@ -16,7 +16,7 @@ from longrag.evaluation.text_metrics import check_answers, check_strings
 from longrag.models.words import STOPWORDS, terms
 
 Pair: TypeAlias = tuple[str, str]
-Place: TypeAlias = tuple[Pair, tuple[str, ...]]
+PairUse: TypeAlias = tuple[Pair, tuple[str, ...]]
 """A pair, and the function words between its two."""
 
 # A mark that ends a sentence in any text, and an abbreviation's too: what matters is that the
@@ -56,7 +56,7 @@ class PairRecall:
                     found.setdefault(pair, []).append(between)
         self._between = {pair: all_[0] for pair, all_ in found.items() if len(all_) == 1}
 
-    def places(self, references: Sequence[str]) -> frozenset[Place]:
+    def places(self, references: Sequence[str]) -> frozenset[PairUse]:
         """Return the places of the corpus that the pairs of references name.
 
         Raises:
@@ -82,7 +82,7 @@ class PairRecall:
         return len(wanted.intersection(read)) / len(wanted)
 
 
-def _places(text: str) -> Iterator[Place]:
+def _places(text: str) -> Iterator[PairUse]:
     for sentence in _SENTENCE_END.split(text):
         last: str | None = None
         between: list[str] = []

@@ -8,7 +8,7 @@ from typing import Any
 from longrag.generation import CheckedQuote, Source
 from longrag.index_file.catalog import read_catalog
 from longrag.index_file.parts import File, open_tree, open_units, quotes_folder
-from longrag.index_file.places import Place, locate
+from longrag.index_file.places import SourceRange, locate
 from longrag.quoting.corpus import QuoteIndex
 from longrag.types import Document
 
@@ -34,7 +34,7 @@ def kept_quotes(path: File, documents: Mapping[str, Document]) -> QuoteIndex:
     return QuoteIndex.kept(quotes_folder(path), documents.values())
 
 
-def place_of(source: Source, documents: Mapping[str, Document]) -> Place:
+def place_of(source: Source, documents: Mapping[str, Document]) -> SourceRange:
     """Return the place of a quote's source in the files."""
     return locate(documents[source.doc_id], source.start, source.end)
 

@@ -12,7 +12,7 @@ from longrag.types import Document
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class SourceRange:
     """A stretch of a document.
 
     Attributes:
@@ -56,7 +56,7 @@ class Place:
         return fields
 
 
-def locate(document: Document, start: int, end: int) -> Place:
+def locate(document: Document, start: int, end: int) -> SourceRange:
     """Return the place of a document's characters ``[start, end)``."""
     first = document.metadata.get(FIRST_LINE)
     last = max(start, end - 1)
@@ -70,7 +70,7 @@ def locate(document: Document, start: int, end: int) -> Place:
         else None
         for name in (PAGES, CELLS)
     )
-    return Place(document.id, document.title, start, end, lines, pages, cells)
+    return SourceRange(document.id, document.title, start, end, lines, pages, cells)
 
 
 def _range(numbers: tuple[int, int]) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from longrag.index_file.places import Place, locate
+from longrag.index_file.places import SourceRange, locate
 from longrag.synthesis.excerpts import excerpts_of_units
 from longrag.synthesis.extractive import extract_fact
 from longrag.synthesis.two_turn import EMPTY_ANSWER
@@ -20,7 +20,7 @@ class Quote:
     """
 
     text: str
-    place: Place | None
+    place: SourceRange | None
     headings: tuple[str, ...] = ()
 
 
@@ -29,7 +29,7 @@ def quote_passages(
     retrieved: Sequence[RetrievedUnit],
     documents: Mapping[str, Document],
     *,
-    read_besides: Iterable[Place] = (),
+    read_besides: Iterable[SourceRange] = (),
 ) -> tuple[str, tuple[Quote, ...]]:
     """Return an answer from the documents that were read, and the passages that it quotes.
 

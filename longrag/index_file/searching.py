@@ -12,7 +12,7 @@ from longrag.generation import CheckedQuote
 from longrag.index_file.catalog import Catalog, read_catalog
 from longrag.index_file.models import LSA, Generator, fits_embedder, load_embedder
 from longrag.index_file.parts import File, open_lsa, open_tree, open_units
-from longrag.index_file.places import Place, locate
+from longrag.index_file.places import SourceRange, locate
 from longrag.index_file.quotes import Quote, quote_passages
 from longrag.index_file.writing import find_quotes, write_answer, write_quoted
 from longrag.indices.corpus import CorpusIndex
@@ -52,8 +52,8 @@ class Found:
     text: str
     tokens: int
     complete: bool
-    place: Place | None
-    places: tuple[Place, ...]
+    place: SourceRange | None
+    places: tuple[SourceRange, ...]
     unit: RetrievedUnit = field(repr=False)
 
     def record(self) -> dict[str, Any]:

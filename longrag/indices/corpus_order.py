@@ -17,7 +17,7 @@ from longrag.ingestion.adjacency import link_array
 from longrag.ingestion.changing_links import ChangingLinks
 from longrag.ingestion.mentions import FollowingSource, LinkSource, TitleMentions
 from longrag.locks import Lock
-from longrag.retrieval.assembly import keep_documents, place
+from longrag.retrieval.assembly import align_chunk, keep_documents
 from longrag.retrieval.filters import Recent
 from longrag.retrieval.order import OrderedPassage, PassageOrder
 from longrag.retrieval.reading import Ranked, Shown, check_token_budget, read, whole_units
@@ -251,9 +251,9 @@ class _UnitsOf:
         found = self._found.get(number)
         if found is None:
             unit = self._view.index.units[number]
-            found = RetrievedUnit(unit, one.score, place(chunk, unit), ranking="order")
+            found = RetrievedUnit(unit, one.score, align_chunk(chunk, unit), ranking="order")
             if visible is not None:
                 found = keep_documents(found, visible.documents, count_tokens=visible.count_tokens)
             self._found[number] = found
-        placed = place(chunk, found.unit)
+        placed = align_chunk(chunk, found.unit)
         return found, RankedPassage(placed.start, placed.end, one.rank, one.score)

@@ -15,7 +15,7 @@ from longrag.errors import InvalidDocumentError, InvalidParameterError
 from longrag.ingestion.builder import UnitBuilder
 from longrag.ingestion.changing_links import LinkedDocument
 from longrag.ingestion.cuts import CutDocument, CutPart
-from longrag.ingestion.resolving import Place
+from longrag.ingestion.resolving import LinkAddress
 from longrag.types import Document, LongUnit, stable_id
 
 SETTINGS: Final = ("max_tokens", "chunk_size", "granularity", "directed", "split_oversized")
@@ -120,7 +120,7 @@ def cut_from_json(content: bytes) -> tuple[CutDocument, list[bytes]]:
         for (first, last), head, tokens, blank, chunks in fields["parts"]
     ]
     path, url, title = fields["place"]
-    place = Place(path, url, title, tuple(fields.get("labels", ())))
+    place = LinkAddress(path, url, title, tuple(fields.get("labels", ())))
     links = LinkedDocument(place, tuple(fields["targets"]))
     keys = bytes.fromhex(fields["keys"])
     cut = CutDocument(links, fields["tokens"], fields["split"], tuple(parts))

@@ -19,7 +19,7 @@ import numpy.typing as npt
 from longrag.indexing.database import UNSAVED, Revision
 from longrag.indexing.rows import VectorRows
 from longrag.ingestion.cuts import CutDocument, group_parts, write_group
-from longrag.retrieval.assembly import keep_documents, place
+from longrag.retrieval.assembly import align_chunk, keep_documents
 from longrag.retrieval.filters import DocumentFilter, MetadataIndex, Recent, Visible
 from longrag.retrieval.maxp import MaxPIndex
 from longrag.retrieval.units import UnitIndex, Vector
@@ -462,7 +462,7 @@ class CorpusView:
         for chunk in self.chunks:
             chunks.setdefault(chunk.unit_id, chunk)
         found = [
-            RetrievedUnit(unit, None, place(chunks[unit.id], unit))
+            RetrievedUnit(unit, None, align_chunk(chunks[unit.id], unit))
             for unit in self.index.units
             if unit.id in chunks
         ]

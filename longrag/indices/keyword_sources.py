@@ -17,7 +17,7 @@ from longrag.errors import InvalidParameterError
 from longrag.indexing.keywords import KeywordIndex, Tokenizer, UnitKeywords
 from longrag.indices.corpus_state import CorpusView
 from longrag.ingestion.units import embedding_text, titled_text
-from longrag.retrieval.assembly import place
+from longrag.retrieval.assembly import align_chunk
 from longrag.types import Chunk, LongUnit, RetrievedNode, RetrievedUnit
 
 if TYPE_CHECKING:
@@ -212,7 +212,7 @@ def index_units(
     def make_result(id_: str, text_id: str | None, score: float | None) -> Result:
         found = replace(unit_of[id_], score=score)
         if text_id is not None:
-            found = replace(found, best_chunk=place(chunk_of[text_id], found.unit))
+            found = replace(found, best_chunk=align_chunk(chunk_of[text_id], found.unit))
         return make_unit(found)
 
     index = KeywordIndex.build([chunk.id for chunk in chunks], texts, tokenizer=tokenizer)
@@ -225,4 +225,4 @@ def with_first_chunk(units: Sequence[LongUnit], chunks: Sequence[Chunk]) -> list
     first: dict[str, Chunk] = {}
     for chunk in chunks:
         first.setdefault(chunk.unit_id, chunk)
-    return [RetrievedUnit(unit, None, place(first[unit.id], unit)) for unit in units]
+    return [RetrievedUnit(unit, None, align_chunk(first[unit.id], unit)) for unit in units]

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from longrag.ingestion.resolving import LinkResolver, LinkRule, Place
+from longrag.ingestion.resolving import LinkAddress, LinkResolver, LinkRule
 
 Indices = NDArray[np.int64]
 
@@ -22,7 +22,7 @@ class LinkedDocument(NamedTuple):
         targets: the targets of its links, as the link rules rewrote them, each once.
     """
 
-    place: Place
+    place: LinkAddress
     targets: tuple[str, ...]
 
 
@@ -31,7 +31,7 @@ class _Question:
     """A target as it is written in some place, and what it names there."""
 
     target: str
-    place: Place
+    place: LinkAddress
     answer: int | None = None
     names: frozenset[str] = frozenset()
     sources: set[int] = field(default_factory=set)

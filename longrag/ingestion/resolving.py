@@ -108,7 +108,7 @@ class LinkReport:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class LinkAddress:
     """Where a document is, and by which names links lead to it.
 
     Attributes:
@@ -170,7 +170,7 @@ class LinkResolver:
         """The names that were looked up since it was last cleared."""
         self._doc_ids: dict[int, str] = {}
         self._index_of: dict[str, int] = {}
-        self._places: dict[int, Place] = {}
+        self._places: dict[int, LinkAddress] = {}
         self._next = 0
         self._files, self._folded_files = (PathTable(self.asked, folded=f) for f in (False, True))
         self._pages, self._folded_pages = (PathTable(self.asked, folded=f) for f in (False, True))
@@ -183,7 +183,9 @@ class LinkResolver:
         self._set_common_folder()
         self._aliases = self._alias_table(aliases or {})
 
-    def change(self, remove: Iterable[str], add: Iterable[tuple[str, Place]]) -> set[str] | None:
+    def change(
+        self, remove: Iterable[str], add: Iterable[tuple[str, LinkAddress]]
+    ) -> set[str] | None:
         """Take documents out, and put others in; one that is in both keeps its index.
 
         Args:
@@ -194,7 +196,7 @@ class LinkResolver:
             The names that may name another document than before; None is any name.
         """
         changed: set[str] = set()
-        gone: dict[str, tuple[int, Place]] = {}
+        gone: dict[str, tuple[int, LinkAddress]] = {}
         for id_ in remove:
             index = self._index_of[id_]
             gone[id_] = index, self._places[index]
@@ -218,7 +220,7 @@ class LinkResolver:
     def _set_common_folder(self) -> None:
         self._common_folder = common_folder(p.path for p in self._places.values() if p.path)
 
-    def _enter(self, id_: str, place: Place, index: int | None = None) -> set[str]:
+    def _enter(self, id_: str, place: LinkAddress, index: int | None = None) -> set[str]:
         if index is None:
             index, self._next = self._next, self._next + 1
         self._doc_ids[index], self._index_of[id_], self._places[index] = id_, index, place
@@ -228,7 +230,7 @@ class LinkResolver:
             names.add(name, index)
         return self._all_names(id_, place)
 
-    def _leave(self, id_: str, index: int, place: Place) -> set[str]:
+    def _leave(self, id_: str, index: int, place: LinkAddress) -> set[str]:
         del self._doc_ids[index], self._index_of[id_], self._places[index]
         for paths, path in self._paths_of(place):
             paths.remove(path, index)
@@ -236,11 +238,11 @@ class LinkResolver:
             names.remove(name, index)
         return self._all_names(id_, place)
 
-    def _all_names(self, id_: str, place: Place) -> set[str]:
+    def _all_names(self, id_: str, place: LinkAddress) -> set[str]:
         spelled = (paths.spellings(path) for paths, path in self._paths_of(place))
         return {id_, *(name for _, name in self._names_of(place))}.union(*spelled)
 
-    def _paths_of(self, place: Place) -> list[tuple[PathTable, str]]:
+    def _paths_of(self, place: LinkAddress) -> list[tuple[PathTable, str]]:
         page = web_address(place.url).partition("?")[0]
         return [
             (self._files, place.path),
@@ -249,7 +251,7 @@ class LinkResolver:
             (self._folded_pages, page),
         ]
 
-    def _names_of(self, place: Place) -> list[tuple[NameTable, str]]:
+    def _names_of(self, place: LinkAddress) -> list[tuple[NameTable, str]]:
         address = web_address(place.url) if "?" in place.url else ""
         file = fold(stem(place.path.rpartition("/")[2]))
         return [
@@ -269,7 +271,7 @@ class LinkResolver:
         index = self.find(self.rewrite(target, source), self._place_of(source))
         return None if index is None else self._doc_ids[index]
 
-    def find(self, target: str, place: Place) -> int | None:
+    def find(self, target: str, place: LinkAddress) -> int | None:
         """Return the index of the document that a rewritten target names in a document's place."""
         self.asked.add(target)
         if target in self._index_of:
@@ -304,7 +306,7 @@ class LinkResolver:
                 )
         return target.strip()
 
-    def _find(self, target: str, place: Place) -> int | None:
+    def _find(self, target: str, place: LinkAddress) -> int | None:
         """Walk the steps after the exact id; an ambiguous step leaves the decision to aliases."""
         bare = without_anchor(target)
         self.asked.add(bare)
@@ -321,7 +323,9 @@ class LinkResolver:
             found = self._by_location(target, bare.replace("\\", "/"), place, folded=True)
         return None if found == AMBIGUOUS else found
 
-    def _by_location(self, target: str, bare: str, place: Place, *, folded: bool) -> int | None:
+    def _by_location(
+        self, target: str, bare: str, place: LinkAddress, *, folded: bool
+    ) -> int | None:
         if is_web(target):
             return self._by_url(target, folded=folded)
         if place.url:
@@ -375,11 +379,11 @@ class LinkResolver:
                     return found
         return None
 
-    def _place_of(self, document: Document) -> Place:
+    def _place_of(self, document: Document) -> LinkAddress:
         index = self._index_of.get(document.id)
         return self.place(document) if index is None else self._places[index]
 
-    def place(self, document: Document) -> Place:
+    def place(self, document: Document) -> LinkAddress:
         """Return what of a document decides which links lead to it, and where its own lead."""
         metadata = document.metadata
         urls = (metadata.get(key) for key in self._url_keys)
@@ -391,7 +395,7 @@ class LinkResolver:
         path = str(path).replace("\\", "/").removeprefix("file://")
         path = join_path("", path)
         labels = read_rst(document.text).labels if is_rst(path, document.text) else ()
-        return Place(path, str(url).strip(), document.title, labels)
+        return LinkAddress(path, str(url).strip(), document.title, labels)
 
     def _alias_table(self, aliases: Mapping[str, str]) -> dict[str, int]:
         table: dict[str, int] = {}

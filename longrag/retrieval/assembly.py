@@ -41,10 +41,10 @@ def keep_documents(
     if len(kept) == len(found.unit.documents):
         return found
     unit = _join(found.unit.id, kept, count_tokens)
-    return replace(found, unit=unit, best_chunk=place(found.best_chunk, unit), complete=False)
+    return replace(found, unit=unit, best_chunk=align_chunk(found.best_chunk, unit), complete=False)
 
 
-def place(chunk: Chunk, unit: LongUnit) -> Chunk:
+def align_chunk(chunk: Chunk, unit: LongUnit) -> Chunk:
     """Return the chunk with its offsets in the unit's text, which a stored chunk does not carry.
 
     Its offsets in the document are those of the member it is in, and unknown where it is in

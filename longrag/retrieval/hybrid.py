@@ -15,7 +15,7 @@ from longrag.calls.flows import together
 from longrag.errors import InvalidParameterError, StoreError
 from longrag.indexing.keywords import KeywordIndex, UnitKeywords
 from longrag.indexing.vectors import check_vectors
-from longrag.retrieval.assembly import place
+from longrag.retrieval.assembly import align_chunk
 from longrag.retrieval.fusion import FusionMethod, check_weights, fuse_lists, keyword_weight
 from longrag.retrieval.units import Hit, UnitIndex, check_k, embed_query
 from longrag.types import RetrievedNode, RetrievedUnit
@@ -164,7 +164,7 @@ def _nearest(index: UnitIndex, vector: ArrayLike, wanted: int) -> Scored:
     def found_of(id_: str) -> RetrievedUnit:
         at = place_of[id_]
         unit = index.units[units[at]]
-        return RetrievedUnit(unit, scores[at], place(index.chunks[chunks[at]], unit))
+        return RetrievedUnit(unit, scores[at], align_chunk(index.chunks[chunks[at]], unit))
 
     return dict(zip(place_of, scores, strict=True)), found_of
 

@@ -31,7 +31,7 @@ from numbers import Real
 from typing import Any, Final
 
 from longrag.ingestion.units import chunk_id, unit_id
-from longrag.retrieval.assembly import place
+from longrag.retrieval.assembly import align_chunk
 from longrag.types import (
     Chunk,
     LongUnit,
@@ -226,7 +226,7 @@ def read_result(
     if isinstance(best, Mapping) and set(best) == set(_BEST_CHUNK):
         chunk = Chunk(unit_id=unit.id, **best)
     else:
-        chunk = place(otherwise, unit)
+        chunk = align_chunk(otherwise, unit)
     known = {name: metadata.get(name) is True for name in ("exact", "complete", "short")}
     passages = _read_passages(metadata.get("passages"), len(unit.text))
     ranking = str(metadata.get("ranking", ""))

@@ -15,7 +15,7 @@ from longrag.indexing.vectors import check_vectors
 from longrag.ingestion.units import embedding_text
 from longrag.locks import Lock
 from longrag.retrieval.approximate import ApproximateMaxP, ApproximateSearch
-from longrag.retrieval.assembly import keep_documents, place, span_in
+from longrag.retrieval.assembly import align_chunk, keep_documents, span_in
 from longrag.retrieval.filters import Visible
 from longrag.retrieval.maxp import MaxPIndex
 from longrag.types import Chunk, LongUnit, RankedPassage, RetrievedUnit
@@ -124,7 +124,11 @@ class UnitIndex:
         for score, unit, chunk in zip(scores[0].tolist(), units[0].tolist(), best[0], strict=True):
             whole = self.units[unit]
             one = RetrievedUnit(
-                whole, score, place(self.chunks[int(chunk)], whole), exact=exact, ranking="maxp"
+                whole,
+                score,
+                align_chunk(self.chunks[int(chunk)], whole),
+                exact=exact,
+                ranking="maxp",
             )
             if visible is not None:
                 count_tokens = visible.count_tokens

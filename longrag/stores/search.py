@@ -20,7 +20,7 @@ from longrag.errors import (
     ShortResultWarning,
     StoreError,
 )
-from longrag.retrieval.assembly import place, unit_of_chunks
+from longrag.retrieval.assembly import align_chunk, unit_of_chunks
 from longrag.retrieval.units import Hit, check_k
 from longrag.types import Chunk, LongUnit, RankedPassage, RetrievedUnit
 
@@ -303,7 +303,7 @@ class _Made:
 
     def place(self, chunk: Chunk) -> Chunk:
         if chunk not in self.placed:
-            self.placed[chunk] = place(chunk, self.unit)
+            self.placed[chunk] = align_chunk(chunk, self.unit)
         return self.placed[chunk]
 
 

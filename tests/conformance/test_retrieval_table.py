@@ -31,7 +31,7 @@ from longrag.indexing.tree.summaries import ExtractiveSummarizer
 from longrag.indices.tree import TreeIndex
 from longrag.ingestion import long_units, resolve_links
 from longrag.ingestion.units import embedding_text, titled_text
-from longrag.retrieval.assembly import place, unit_of_chunks
+from longrag.retrieval.assembly import align_chunk, unit_of_chunks
 from longrag.retrieval.hybrid import HybridHit, hybrid
 from longrag.retrieval.tree_search import collapsed, keyword_scores, node_scores, traverse
 from longrag.retrieval.units import Hit, UnitIndex, embed_units
@@ -237,7 +237,7 @@ def unit_hits(question: str, units: list[LongUnit], **settings: Any) -> list[Row
             best = chunks[hit.found.best_chunk.id]
         else:
             best = chunks[str(hit.keyword_id)]
-        return RetrievedUnit(whole[hit.id], hit.score, place(best, whole[hit.id]))
+        return RetrievedUnit(whole[hit.id], hit.score, align_chunk(best, whole[hit.id]))
 
     return [unit_row(found(hit)) for hit in hits]
 

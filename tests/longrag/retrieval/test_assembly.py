@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from longrag.ingestion import long_units
 from longrag.ingestion.units import chunk_unit
-from longrag.retrieval.assembly import place, unit_of_chunks
+from longrag.retrieval.assembly import align_chunk, unit_of_chunks
 from longrag.types import Chunk, Document, LongUnit, Member, RetrievedUnit
 
 WORDS = ["pear", "oak", "fern", "moss", "reed"]
@@ -90,7 +90,7 @@ def test_place_finds_every_chunk_of_a_unit(shape):
             chunk.doc_start,
             chunk.doc_end,
         )
-        assert place(stored, unit) == chunk
+        assert align_chunk(stored, unit) == chunk
 
 
 @given(st.lists(st.tuples(st.integers(0, 30), st.integers(1, 12)), min_size=1, max_size=6))
@@ -127,7 +127,7 @@ def test_offsets_that_are_not_those_of_the_text_give_no_place_in_the_source():
     )
     assert [m.placed for m in unit.members] == [False, True, False]
     assert [unit.text[m.start : m.end] for m in unit.members] == ["Title\n\none", "two", "none"]
-    best = place(stored[2], unit)
+    best = align_chunk(stored[2], unit)
     assert (best.start, best.end, best.doc_start, best.doc_end) == (17, 21, -4, 0)
 
 
@@ -142,7 +142,7 @@ def test_chunks_that_disagree_about_a_place_leave_none_of_the_document_placed():
     unit = unit_of_chunks("u", stored)
     assert unit.text == "abcdef\n\nxyz\n\nuvw\n\ncd"
     assert [member.placed for member in unit.members] == [False, False, False, True]
-    places = [place(chunk, unit) for chunk in stored]
+    places = [align_chunk(chunk, unit) for chunk in stored]
     assert [unit.text[one.start : one.end] for one in places] == [one.text for one in stored]
     assert [one.doc_start for one in places] == [-6, -3, -2, -3, 2]
 
@@ -175,7 +175,7 @@ def test_no_text_is_lost_and_no_two_members_claim_one_place_for_different_texts(
     ]
     unit = unit_of_chunks("u", stored)
     claimed = {}
-    for chunk in [*stored, *(place(chunk, unit) for chunk in stored)]:
+    for chunk in [*stored, *(align_chunk(chunk, unit) for chunk in stored)]:
         assert chunk.text in unit.text
     for member in unit.members:
         for at in range(max(member.doc_start, 0), member.doc_end):
@@ -222,5 +222,5 @@ def test_a_chunk_whose_offsets_count_from_elsewhere_gets_those_of_its_unit():
     text = "One. Two. One. Two."
     unit = LongUnit("u", text, (Member("d", "", 0, 100, 100 + len(text)),), 4)
     stored = Chunk("1", "u", "d", "", "Two.", 15, 19, -4, 0)
-    best = place(stored, unit)
+    best = align_chunk(stored, unit)
     assert (best.start, best.doc_start, best.doc_end) == (15, 115, 119)

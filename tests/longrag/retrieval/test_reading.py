@@ -10,7 +10,7 @@ from longrag.errors import InvalidParameterError
 from longrag.ingestion.units import build_units, chunk_unit
 from longrag.models.tokens import count_tokens
 from longrag.retrieval import read_units
-from longrag.retrieval.assembly import place, unit_of_chunks
+from longrag.retrieval.assembly import align_chunk, unit_of_chunks
 from longrag.retrieval.reading import in_order, read
 from longrag.types import Chunk, Document, LongUnit, Member, RankedPassage, RetrievedUnit
 
@@ -233,7 +233,7 @@ def test_a_passage_that_is_the_whole_unit_is_cut_with_it():
 def test_a_chunk_that_is_not_in_a_fetched_unit_does_not_say_what_is_read():
     unit = LongUnit("u", "The whole page of the mill.", (Member("mill", "", 0, 0, 27),), 6)
     stored = Chunk("1", "u", "mill", "", "The mill grinds rye.", 0, 20, 0, 20)
-    (cut,) = read_units([RetrievedUnit(unit, 1.0, place(stored, unit))], 3)
+    (cut,) = read_units([RetrievedUnit(unit, 1.0, align_chunk(stored, unit))], 3)
     check_offsets(cut, RetrievedUnit(unit, 1.0, stored))
     assert cut.unit.text == cut.best_chunk.text == "The whole page"
 
@@ -245,7 +245,7 @@ def test_what_is_read_of_stored_chunks_is_found_in_the_source(word, sentences, b
     # The chunks begin in different places, and what parted them is not stored.
     stored = chunk_unit(whole, chunk_size=7)[1:]
     unit = unit_of_chunks("u", stored)
-    chunk = place(stored[best % len(stored)], unit)
+    chunk = align_chunk(stored[best % len(stored)], unit)
     (cut,) = read_units([RetrievedUnit(unit, 1.0, chunk)], room)
     for member in cut.unit.members:
         own = cut.unit.text[member.start : member.end]
